@@ -23,6 +23,7 @@ from kernbench.ptx.emulator.inspect.probing import Probe
 from kernbench.ptx.emulator.memory.arena import NOTHING, WRITTEN, Allocation, Arena
 from kernbench.ptx.emulator.memory.loading import LoadedModule
 from kernbench.ptx.emulator.program.program import Program
+from kernbench.ptx.emulator.units.observer import LaunchObserver
 from kernbench.ptx.launching.arguments import pack_arguments
 from kernbench.ptx.launching.device_base import (
     Device,
@@ -232,12 +233,12 @@ class EmulatedDevice(Device):
         """Run a program that fits the device; `names` are those of arrays, by address."""
         self._pass(setting.parameters)
         checker = Checks(program, self._arena, names, order) if checks else None
-        launch = Launch(program, self._arena, self.machine, setting, checker, probe, naming)
+        launch = Launch(program, self._arena, self.machine, setting, checker or LaunchObserver(), probe, naming)
         if probe is not None and checker is not None:
             checker.reporter.log.told = probe.found
         status = launch.run()
         launch.close()
-        run = _run_of(launch, status, self._outputs(names))
+        run = _run_of(launch, checker, status, self._outputs(names))
         # values that were taken from inside name their threads when they are asked
         if probe is None and naming is None:
             launch.forget()
@@ -370,9 +371,9 @@ def _named(kernel: Kernel, clustered: bool, taken: Taken) -> tuple[Program, Nami
     return program, Naming(taken, f"<ptx {title(kernel.name)}>")
 
 
-def _run_of(launch: Launch, status: Status, outputs: dict[str, Array]) -> Run:
+def _run_of(launch: Launch, checker: Checks | None, status: Status, outputs: dict[str, Array]) -> Run:
     """What came of a launch that has ended."""
-    checker, heap = launch.checks, launch.arena.heap
+    heap = launch.arena.heap
     views: dict[str, object] = {"printf": launch.printed} if launch.printed else {}
     if launch.probe is not None and launch.probe.stopped is not None:
         views["stopped"] = launch.probe.stopped.view()

@@ -142,8 +142,8 @@ def scan(op: str, x: Array, axis: int, reverse: bool, dtype: str) -> Array:
     """Running sums or products along `axis`, from the end with `reverse`; floats accumulate in f32."""
     towards = np.flip(x, axis) if reverse else x
     wide = F32 if dtype in FLOATS else DTYPES[dtype].numpy
-    function = np.cumsum if op == "cumsum" else np.cumprod
-    running: Array = function(towards.astype(wide), axis=axis, dtype=wide)
+    function = np.add if op == "cumsum" else np.multiply
+    running: Array = function.accumulate(towards.astype(wide), axis=axis, dtype=wide)
     return rounded(np.flip(running, axis) if reverse else running, dtype)
 
 

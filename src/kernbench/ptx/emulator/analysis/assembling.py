@@ -8,7 +8,6 @@ so that the places of steps stay as they are.
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from kernbench.ptx.emulator.analysis.flow.dataflow import bits, local_to_blocks
 from kernbench.ptx.emulator.analysis.undefined.definedness import Following, Inserted
@@ -16,11 +15,20 @@ from kernbench.ptx.emulator.analysis.undefined.watching import whole_of
 from kernbench.ptx.emulator.instructions.control import leave
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.facts import Beside, Check, Facts, FromFacts, UnusedLoads
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.program import Block, Control, Program
-from kernbench.ptx.emulator.program.steps import ControlStep, Direct, General, Step, guarded, relaxed
+from kernbench.ptx.emulator.program.program import Block, Program
+from kernbench.ptx.emulator.program.steps import (
+    AnyFragment,
+    Control,
+    ControlStep,
+    Direct,
+    General,
+    Step,
+    guarded,
+    relaxed,
+)
+from kernbench.ptx.emulator.units.batch import Fragment, Scheduler, Window
 
 
 def assemble(decoded: Decoded, facts: Facts, aliased: bool) -> Program:
@@ -173,12 +181,13 @@ class _Steps:
 
     def _run_beside(self, one: Beside, begin: int) -> None:
         """Run a check beside the instruction that was added last; a control's runs before it, as it may lead away."""
+        check = _where_looked(one.check)
         if self.control is not None:
-            self.control = _before_control(self.control, one.check)
+            self.control = _before_control(self.control, check)
         elif one.after:
-            self._run_after(one.check)
+            self._run_after(check)
         else:
-            self._run_before(one.check, begin)
+            self._run_before(check, begin)
 
     def _run_before(self, check: Check, place: int) -> None:
         direct, general = self.direct[place], self.general[place]
@@ -219,8 +228,22 @@ class _Steps:
             self.direct.insert(place, step.direct)
 
 
+def _where_looked(check: Check) -> Check:
+    """A check that runs where somebody looks.
+
+    Programs are made once for launches with checks and without. A check beside an instruction only prepares reports,
+    and takes longer than many an instruction: this is the one place that asks, so that no check needs to.
+    """
+
+    def looked(window: Window, mask: Mask | None) -> None:
+        if window.batch.checks.checking:
+            check(window, mask)
+
+    return looked
+
+
 def _before_control(control: Control, check: Check) -> Control:
-    def run(scheduler: Any, fragment: Any) -> Any:
+    def run(scheduler: Scheduler, fragment: Fragment) -> AnyFragment | None:
         check(fragment.window, fragment.lanes.mask)
         return control(scheduler, fragment)
 
@@ -234,7 +257,7 @@ def _guarded_control(decoding: Decoding, control: ControlStep) -> Control:
     slot, negated = guard
     inner, following = control.run, decoding.following
 
-    def run(scheduler: Any, fragment: Any) -> Any:
+    def run(scheduler: Scheduler, fragment: Fragment) -> AnyFragment | None:
         return scheduler.under_guard(fragment, slot, negated, inner, following)
 
     return run

@@ -14,10 +14,10 @@ from kernbench.ptx.emulator.analysis.flow.beside import active_positions
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.facts import Beside, Check
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
+from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Name
 
 # groups that may be left in flight are not counted further
@@ -289,9 +289,8 @@ def _use(d: Decoding, load: int) -> Check:
     guard = d.guard()
 
     def check(window: Window, mask: Mask | None) -> None:
-        if window.batch.checks is not None:
-            active = active_positions(window, mask, guard).reshape(-1, WARP).any(axis=1)
-            window.batch.tensor.used(load, window.warps[active])
+        active = active_positions(window, mask, guard).reshape(-1, WARP).any(axis=1)
+        window.batch.tensor.used(load, window.warps[active])
 
     return check
 
@@ -300,10 +299,9 @@ def _mark(d: Decoding, flags: list[int], value: bool) -> Check:
     guard = d.guard()
 
     def mark(window: Window, mask: Mask | None) -> None:
-        if window.batch.checks is not None:
-            active = active_positions(window, mask, guard)
-            for flag in flags:
-                window.put(flag, np.full(window.size, value), active)
+        active = active_positions(window, mask, guard)
+        for flag in flags:
+            window.put(flag, np.full(window.size, value), active)
 
     return mark
 
@@ -313,8 +311,6 @@ def _ask(d: Decoding, register: Register, flag: int) -> Check:
     site, name = d.site, register.name
 
     def check(window: Window, mask: Mask | None) -> None:
-        if window.batch.checks is None:
-            return
         bad = ~window.rows[flag] if mask is None else ~window.rows[flag] & mask
         if bad.any():
             window.batch.warpgroups.unfenced(window.lane_numbers[bad], name, site)

@@ -8,11 +8,11 @@ looked for when the agent begins, as from then on its accesses may happen: see `
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
 from kernbench.ptx.emulator.program.program import Site
 
 # positions of an agent's lanes
@@ -62,7 +62,7 @@ class Agent:
 class Agents:
     """The agents of one batch, in the order in which they began."""
 
-    def __init__(self, batch: Any, eager: bool = False):
+    def __init__(self, batch: AsynchronousBatch, eager: bool = False):
         self._batch = batch
         self._eager = eager
         self._flying: list[Agent] = []

@@ -6,12 +6,12 @@ noted, so they say what came before what in this execution and nothing about tim
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agent
+from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
 from kernbench.ptx.emulator.barriers.mbarrier_kernels import EXPECTED, PHASE, START
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.program.program import Site
@@ -51,7 +51,7 @@ class NotedBarrier:
 class Journal:
     """What the first CTAs of a batch did, as many as a cluster has."""
 
-    def __init__(self, batch: Any):
+    def __init__(self, batch: AsynchronousBatch):
         self._batch = batch
         self.ctas: int = batch.places.size
         self.numbers: list[int] = batch.numbers[: self.ctas].tolist()

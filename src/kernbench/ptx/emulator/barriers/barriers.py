@@ -5,13 +5,12 @@ warp whose living lanes all arrived counting as 32, as hardware counts. More tha
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.barriers.gathering import active_bits
-from kernbench.ptx.emulator.checks.happens_before.named_barriers import NamedBarriers
+from kernbench.ptx.emulator.barriers.hub import BarrierScheduler
 from kernbench.ptx.emulator.lanes.fragment import Fragment
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.program.program import Site
@@ -46,11 +45,11 @@ class Barrier:
 class Barriers:
     """The barriers of one batch."""
 
-    def __init__(self, scheduler: Any):
+    def __init__(self, scheduler: BarrierScheduler):
         self._scheduler = scheduler
         self._batch = scheduler.batch
         self._barriers: dict[int, Barrier] = {}
-        self._checks = None if self._batch.checks is None else NamedBarriers(self._batch)
+        self._checks = self._batch.checks.barriers
 
     def _barrier(self, number: int) -> Barrier:
         found = self._barriers.get(number)
@@ -80,19 +79,16 @@ class Barriers:
         whole = lanes.count == batch.alive_count and not barrier.lanes.any() and predicate is None
         nobody_ended = batch.alive_count == batch.launch.threads * batch.ctas
         if whole and waits and (count is None or (count == batch.warps_per_cta * WARP and nobody_ended)):
-            if self._checks is not None:
-                self._checks.comes_whole(number, lanes, site)
+            self._checks.comes_whole(number, lanes, site)
             batch.barrier_clocks()
-            if not nobody_ended and batch.checks is not None:
+            if not nobody_ended:
                 batch.checks.endings.gone_round(fragment, site)
             return fragment.at(following)
         ctas = lanes.present()[0] % batch.ctas
-        if self._checks is not None:
-            self._checks.same_count(barrier, ctas, count, site)
-            self._checks.same_operation(barrier, ctas, operation, site)
+        self._checks.same_count(barrier, ctas, count, site)
+        self._checks.same_operation(barrier, ctas, operation, site)
         self._enter(barrier, lanes, predicate, waits)
-        if self._checks is not None:
-            self._checks.arrives(number, lanes, waits, site)
+        self._checks.arrives(number, lanes, waits, site)
         if count is not None:
             barrier.expected[np.unique(ctas)] = count
         if waits:
@@ -165,14 +161,9 @@ class Barriers:
         done = (barrier.lanes > 0) & (everybody | counted)
         if not done.any():
             return
-        if self._checks is not None:
-            self._checks.completes(barrier.number, done, barrier.present)
+        self._checks.completes(barrier.number, done, barrier.present)
         waiting, barrier.waiting = barrier.waiting, []
-        if (
-            batch.checks is not None
-            and (everybody & done).any()
-            and batch.alive_count < batch.launch.threads * batch.ctas
-        ):
+        if (everybody & done).any() and batch.alive_count < batch.launch.threads * batch.ctas:
             for arrival in waiting:
                 batch.checks.endings.gone_round(arrival.fragment, arrival.site)
         for arrival in waiting:

@@ -1,14 +1,13 @@
 """The barrier of a cluster: every thread of its CTAs arrives, and waits when it needs to."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.happens_before.clocks import group
+from kernbench.ptx.emulator.barriers.hub import BarrierScheduler
 from kernbench.ptx.emulator.lanes.fragment import Fragment
-from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask, group
 from kernbench.ptx.emulator.program.program import Site
 
 
@@ -25,7 +24,7 @@ class Waiter:
 class ClusterBarrier:
     """The cluster barriers of one batch."""
 
-    def __init__(self, scheduler: Any):
+    def __init__(self, scheduler: BarrierScheduler):
         self._scheduler = scheduler
         self._batch = scheduler.batch
         clusters = self._batch.ctas // self._batch.places.size
@@ -41,13 +40,11 @@ class ClusterBarrier:
         """Lanes arrive."""
         lanes = _lanes(fragment)
         clusters = self._cluster(lanes)
-        checks = self._batch.checks
         again = self._lane_phase[lanes] == self.phase[clusters]
-        if checks is not None:
-            twice = again | self._unwaited[lanes]
-            if twice.any():
-                checks.asynchronous.arrived_twice(lanes[twice], site)
-            self._release(checks, lanes, releases)
+        twice = again | self._unwaited[lanes]
+        if twice.any():
+            self._batch.checks.asynchronous.arrived_twice(lanes[twice], site)
+        self._release(lanes, releases)
         self._unwaited[lanes] = True
         first = ~again
         self._lane_phase[lanes[first]] = self.phase[clusters[first]]
@@ -55,12 +52,12 @@ class ClusterBarrier:
         self._batch.mbarriers.events += 1
         self._complete()
 
-    def _release(self, checks: Any, lanes: Array, releases: bool) -> None:
+    def _release(self, lanes: Array, releases: bool) -> None:
         """Arrivals tell what their lanes know; relaxed ones what they knew when they last passed a fence."""
         for warp, cluster, mask in group(lanes, self._cluster(lanes)):
-            checks.patterns.publish(warp, mask, self._key(warp, int(self.phase[cluster])), releases)
+            self._batch.checks.cluster_arrives(warp, mask, self._key(warp, int(self.phase[cluster])), releases)
 
-    def _key(self, warp: int, phase: int) -> tuple[Any, ...]:
+    def _key(self, warp: int, phase: int) -> tuple[str, int, int]:
         size = self._batch.places.size
         leader = warp % self._batch.ctas // size * size
         return ("cluster", int(self._batch.numbers[leader]), phase)
@@ -100,13 +97,11 @@ class ClusterBarrier:
         lanes = _lanes(fragment)
         never = lanes[~self._unwaited[lanes]]
         self._unwaited[lanes] = False
-        if checks is None:
-            return
         if len(never):
             checks.asynchronous.never_arrived(never, waiter.site)
         if waiter.acquires:
             for warp, cluster, mask in group(lanes, self._cluster(lanes)):
-                checks.patterns.take(warp, mask, self._key(warp, int(self.phase[cluster]) - 1))
+                checks.cluster_passes(warp, mask, self._key(warp, int(self.phase[cluster]) - 1))
 
     def wake(self) -> bool:
         """Nothing else can run: lanes whose cluster has arrived go on."""

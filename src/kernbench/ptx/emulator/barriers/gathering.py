@@ -6,15 +6,16 @@ on their way are waited for; only when nothing else can run are those that never
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.barriers.hub import BarrierScheduler
 from kernbench.ptx.emulator.lanes.fragment import Fragment
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.program.steps import AnyWindow, Control
 
 FULL = np.uint32(0xFFFFFFFF)
 
@@ -26,7 +27,7 @@ class WarpOperation:
     Without a slot every lane of the warp is needed. `full` tells that the operand is a constant that names them all.
     """
 
-    perform: Callable[[Window, Lanes], None]
+    perform: Callable[[AnyWindow, Lanes], None]
     members: int | None
     full: bool
     following: int
@@ -34,14 +35,19 @@ class WarpOperation:
     # lanes that only meet, without exchanging values, may do so from different instructions
     exchanges: bool = True
     # a control that the lanes enter together instead
-    enter: Callable[[Any, Fragment], Fragment | None] | None = None
+    enter: Control | None = None
+
+    @property
+    def is_control(self) -> bool:
+        """Whether lanes enter a control together."""
+        return self.enter is not None
 
     @property
     def order(self) -> int:
         """Which are let go first when lanes never come."""
         return 2 if self.enter is not None else int(not self.exchanges)
 
-    def run(self, scheduler: Any, fragment: Fragment) -> Fragment | None:
+    def run(self, scheduler: BarrierScheduler, fragment: Fragment) -> Fragment | None:
         """Do it, for lanes that are complete."""
         if self.enter is not None:
             return self.enter(scheduler, fragment)
@@ -71,7 +77,7 @@ def active_bits(lanes: Lanes) -> Array:
     return np.ascontiguousarray(packed).view(np.uint32).reshape(-1)
 
 
-def together(enter: Callable[[Any, Fragment], Fragment | None], following: int, site: Site) -> WarpOperation:
+def together(enter: Control, following: int, site: Site) -> WarpOperation:
     """A control that all living lanes of a warp enter together."""
     return WarpOperation(_nothing, None, True, following, site, False, enter)
 
@@ -83,10 +89,10 @@ def _nothing(window: Window, lanes: Lanes) -> None:
 class Gathering:
     """Warp operations of one batch that wait for lanes."""
 
-    def __init__(self, scheduler: Any):
+    def __init__(self, scheduler: BarrierScheduler):
         self._scheduler = scheduler
         self._batch = scheduler.batch
-        self._parked: dict[tuple[Any, ...], Parked] = {}
+        self._parked: dict[tuple[int, tuple[int, ...]], Parked] = {}
 
     def arrive(self, fragment: Fragment, operation: WarpOperation) -> Fragment | None:
         """Lanes come to a warp operation; those whose warps are complete perform it and go on."""

@@ -5,12 +5,12 @@ its CTA, which gives the actor of copies that complete on it.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.barriers import mbarrier_kernels as kernels
+from kernbench.ptx.emulator.barriers.hub import BarrierBatch
 from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
     ALIVE,
     BYTES_DELIVERED,
@@ -27,7 +27,7 @@ from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
-from kernbench.ptx.emulator.memory.cells import MET, TABLE
+from kernbench.ptx.emulator.observer.asynchronous import Address
 from kernbench.ptx.emulator.program.program import Site
 
 _ALIGNMENT = 8
@@ -49,7 +49,7 @@ class Arrival:
 class Mbarriers:
     """The mbarriers of one batch; `slots` number them, negative ones say why there is none."""
 
-    def __init__(self, batch: Any, columns: int):
+    def __init__(self, batch: BarrierBatch, columns: int):
         self._batch = batch
         self._columns = columns
         words = batch.shared_stride // _ALIGNMENT
@@ -135,7 +135,7 @@ class Mbarriers:
             self._open(slot, int(lanes[i]), int(counts[i]), site, addresses[i])
         self._batch.port.changes += 1
 
-    def _open(self, slot: int, lane: int, count: int, site: Site, address: Any) -> None:
+    def _open(self, slot: int, lane: int, count: int, site: Site, address: Address) -> None:
         if not 1 <= count <= kernels.LIMIT:
             self._complain("count", np.array([lane]), site, slot, address, count)
         row = self.state[slot]
@@ -144,10 +144,8 @@ class Mbarriers:
         row[LIVE], row[PENDING], row[EXPECTED], row[kernels.LAST_LANE] = ALIVE, count, count, -1
         row[PHASE] = row[WAITED] = row[START] = phase
         self.arrivals[slot] = 0
-        checks = self._batch.checks
-        if checks is not None:
-            self.opened[slot] = (*checks.asynchronous.moment(lane), -1, 0, lane % WARP, 0)
-            self._bytes()[self._words(np.array([slot]))] &= ~_TOUCHED
+        self.opened[slot] = (*self._batch.checks.asynchronous.moment(lane), -1, 0, lane % WARP, 0)
+        self._bytes()[self._words(np.array([slot]))] &= ~_TOUCHED
 
     def _bytes(self) -> Array:
         """The state of shared memory, eight bytes at once."""
@@ -177,16 +175,16 @@ class Mbarriers:
             home = None if ctas is None else int(ctas[bad])
             self._complain(what, lanes[~usable], site, slot, addresses[bad], home=home)
         slots = np.where(usable, slots, -1)
-        checks = self._batch.checks
-        if checks is not None and self._batch.places.size > 1:
-            checks.asynchronous.ends.accessed(np.where(slots >= 0, self.homes[slots], -1), lanes, site)
-        if checks is not None and len(slots):
-            checks.asynchronous.used(slots, lanes, site)
-            touched = (slots >= 0) & (self._bytes()[self._words(slots)] & _TOUCHED != 0)
-            if touched.any():
-                first = int(np.argmax(touched))
-                checks.asynchronous.overwritten(int(slots[first]), int(lanes[first]), site)
+        if self._batch.places.size > 1:
+            self._batch.checks.asynchronous.reaches(np.where(slots >= 0, self.homes[slots], -1), lanes, site)
+        if len(slots):
+            self._batch.checks.asynchronous.used(slots, lanes, site)
         return slots
+
+    def overwritten(self, slots: Array) -> Array:
+        """Which of the barriers lie in memory that something else has written since they were made."""
+        touched: Array = (slots >= 0) & (self._bytes()[self._words(slots)] & _TOUCHED != 0)
+        return touched
 
     def arrive(
         self, addresses: Array, lanes: Array, counts: Array, transactions: Array, how: Arrival, site: Site
@@ -204,14 +202,13 @@ class Mbarriers:
     ) -> None:
         batch, checks = self._batch, self._batch.checks
         self.events += 1
-        if checks is not None and how.release:
+        if how.release:
             checks.asynchronous.arriving(slots, lanes)
         what = (slots, lanes, counts, transactions, how.drop, how.no_complete, how.release, site.number)
         barriers = (self.homes, self.columns, self.state, self.held, self.done, self.arrivals)
         completed = kernels.arrive(what, self._who(lanes), barriers, tokens, self._report)
         batch.port.changes += int(completed)
-        if checks is not None:
-            checks.asynchronous.arrived(slots, lanes, how.release, how.wide)
+        checks.asynchronous.arrived(slots, lanes, how.release, how.wide)
         self._tell(lanes, site)
 
     def signal(self, slots: Array, lanes: Array, site: Site) -> None:
@@ -222,9 +219,10 @@ class Mbarriers:
 
     def publish(self, slots: Array, lanes: Array) -> None:
         """Whoever waits for these barriers' current phases learns what the warps of `lanes` know now."""
-        checks = self._batch.checks
-        if checks is None:
+        # without columns in vector clocks nobody keeps what arrivals know
+        if not self._columns:
             return
+        checks = self._batch.checks
         ctas = lanes // WARP % self._batch.ctas
         local = (slots >= 0) & (self.homes[slots] == ctas)
         who = self._who(lanes)
@@ -234,9 +232,8 @@ class Mbarriers:
 
     def reach(self, slots: Array, lanes: Array, site: Site) -> None:
         """Lanes change barriers now, or by what they begin now; some of them are those of other CTAs."""
-        checks = self._batch.checks
-        if checks is not None and self._batch.places.size > 1:
-            checks.asynchronous.ends.arriving(slots, lanes, site)
+        if self._batch.places.size > 1:
+            self._batch.checks.asynchronous.signals(slots, lanes, site)
 
     def known(self, addresses: Array, lanes: Array, site: Site) -> Array:
         """The barriers at addresses, -1 (with a finding) where there is none."""
@@ -246,19 +243,19 @@ class Mbarriers:
         """The barriers that lanes name by CTA of the batch and offset, -1 (with a finding) where there is none."""
         return self._usable(self.at(ctas, offsets), offsets, lanes, site, ctas)
 
-    def _whole(self, lanes: Array, members: Array) -> Array:
+    def whole(self, lanes: Array, members: Array) -> Array:
         """For each warp of the batch, whether all its `members`, a mask of each warp, are among `lanes`."""
         whole: Array = np.bincount(lanes // WARP, minlength=self._batch.warps) >= np.bitwise_count(members)
         return whole
 
-    def _who(self, lanes: Array) -> tuple[Any, ...]:
+    def _who(self, lanes: Array) -> kernels.GivenTellers:
         """What the warps of `lanes` know who arrive now: the parts of `kernels.Tellers`."""
-        return self._tellers(lanes), self._batch.ctas, *_clocks(self._batch.checks), self._first_lane
+        clocks, met, lane_arrivals = self._batch.checks.arrival_clocks()
+        return self._tellers(lanes), self._batch.ctas, clocks, met, lane_arrivals, self._first_lane
 
     def _tellers(self, lanes: Array) -> Array:
         """For each warp of the batch, whether `lanes` tell all that it did."""
-        checks = self._batch.checks
-        return self._whole(lanes, self._batch.alive_bits if checks is None else checks.clocks.apart())
+        return self.whole(lanes, self._batch.checks.apart(self._batch.alive_bits))
 
     def raise_pending(self, slots: Array) -> None:
         """One arrival more in the current phase of each barrier."""
@@ -289,11 +286,11 @@ class Mbarriers:
 
     def _late(self, slots: Array, phases: Array, lanes: Array, amounts: Array, site: Site) -> None:
         """Bytes that reach a barrier after the phase they belong to: it did not expect them all."""
-        checks = self._batch.checks
         here = np.where(slots >= 0, self.state[slots, PHASE], phases)
-        if checks is not None and (here != phases).any():
+        if (here != phases).any():
             bad = int(np.argmax(here != phases))
-            checks.asynchronous.late_bytes(int(slots[bad]), int(phases[bad]), int(amounts[bad]), int(lanes[bad]), site)
+            late = int(slots[bad]), int(phases[bad]), int(amounts[bad]), int(lanes[bad])
+            self._batch.checks.asynchronous.late_bytes(*late, site)
 
     def test(self, addresses: Array, lanes: Array, wanted: Array, parity: bool, site: Site) -> tuple[Array, Array]:
         """The barriers, and whether the phase each lane waits for has completed."""
@@ -305,14 +302,8 @@ class Mbarriers:
 
     def acquire(self, slots: Array, lanes: Array, passed: Array, wide: bool = True) -> None:
         """Lanes whose wait is over learn what the arrivals knew, those of other blocks only if it is `wide`."""
-        checks = self._batch.checks
-        if checks is not None:
-            whole, clocks = self._whole(lanes[passed], self._batch.alive_bits), checks.clocks
-            kernels.acquire(
-                slots, lanes, passed, whole, self._batch.ctas, self.homes, self.done, clocks.clocks, clocks.met
-            )
-            checks.asynchronous.waited(slots[passed], lanes[passed], whole, wide)
-            self._batch.copies.passed(slots[passed])
+        self._batch.checks.asynchronous.acquired(slots, lanes, passed, wide)
+        self._batch.copies.passed(slots[passed])
 
     def phases(self, slots: Array) -> Array:
         """The current phases of barriers."""
@@ -349,13 +340,11 @@ class Mbarriers:
         lanes: Array,
         site: Site,
         slot: int,
-        address: Any,
+        address: Address,
         value: int | None = None,
         home: int | None = None,
     ) -> None:
-        checks = self._batch.checks
-        if checks is not None:
-            checks.asynchronous.misuse(what, lanes, site, slot, address, value, home)
+        self._batch.checks.asynchronous.misuse(what, lanes, site, slot, address, value, home)
 
 
 _TROUBLE = {
@@ -364,16 +353,3 @@ _TROUBLE = {
     kernels.RANGE: "range",
     kernels.COMPLETES: "completes",
 }
-_NO_CLOCKS = (
-    np.zeros((1, 1, 1), np.int32),
-    np.zeros((1, TABLE), np.int64)[:, MET],
-    np.zeros((1, WARP + 1, WARP), np.int32),
-)
-
-
-def _clocks(checks: Any) -> tuple[Array, Array, Array]:
-    """Clocks of warps, when their lanes met, and arrivals of single lanes."""
-    if checks is None:
-        return _NO_CLOCKS
-    clocks = checks.clocks
-    return clocks.clocks, clocks.met, clocks.peers

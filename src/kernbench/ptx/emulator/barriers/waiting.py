@@ -1,11 +1,11 @@
 """Waiting for mbarriers: a wait that does not pass parks its lanes on the barrier's phase until that completes."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.barriers.hub import BarrierScheduler
 from kernbench.ptx.emulator.lanes.fragment import Fragment
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.program.program import Site
@@ -42,7 +42,7 @@ class Parked:
 class Waiting:
     """The waits of one batch."""
 
-    def __init__(self, scheduler: Any):
+    def __init__(self, scheduler: BarrierScheduler):
         self._scheduler = scheduler
         self._batch = scheduler.batch
         self.parked: list[Parked] = []
@@ -77,7 +77,7 @@ class Waiting:
         if batch.journal is not None:
             batch.journal.waited(slots, lanes, passed, wait.blocks, wait.site)
         if wait.acquires and passed.any():
-            if wait.parity and batch.checks is not None:
+            if wait.parity:
                 batch.checks.asynchronous.passed_by_parity(slots, lanes, passed, wait.site)
             batch.mbarriers.acquire(slots, lanes, passed, wait.wide)
         if mask is None:
@@ -110,6 +110,6 @@ class Waiting:
         return woken
 
 
-def _wide(row: Array, size: int, dtype: Any) -> Array:
+def _wide(row: Array, size: int, dtype: type[np.generic]) -> Array:
     """A row, or one value for all positions, as another type."""
     return row.astype(dtype) if row.ndim else np.full(size, row).astype(dtype)

@@ -1,5 +1,6 @@
 """The checks of a launch: memory, races, barriers, warps, registers; everything found becomes a `Finding`."""
 
-from kernbench.ptx.emulator.checks.checks import CHECKED, BatchChecks, Checks
+from kernbench.ptx.emulator.checks.batch_checks import BatchChecks
+from kernbench.ptx.emulator.checks.checks import CHECKED, Checks
 
 __all__ = ["CHECKED", "BatchChecks", "Checks"]

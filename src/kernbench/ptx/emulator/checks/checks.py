@@ -1,38 +1,26 @@
-"""All checks of a launch in one place: the state they need, and what the emulator tells them."""
+"""The checks of a launch: the state that its batches share, and what is reported of the launch itself."""
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.emulator.checks.asynchronous.asynchronous import AsynchronousChecks
-from kernbench.ptx.emulator.checks.findings.reporter import Reporter, by_axis, some_threads, thread_name
-from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks, masks_of
-from kernbench.ptx.emulator.checks.happens_before.ended_lanes import part_from_lanes
-from kernbench.ptx.emulator.checks.happens_before.knowledge import EVERYBODY, Knowledge, Publications, bits
+from kernbench.ptx.emulator.checks.batch_checks import BatchChecks
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads
+from kernbench.ptx.emulator.checks.happens_before.knowledge import Publications
 from kernbench.ptx.emulator.checks.happens_before.order import OrderLog
-from kernbench.ptx.emulator.checks.happens_before.patterns import MemoryOrder
-from kernbench.ptx.emulator.checks.memory.definedness import COMPUTED, Definedness
-from kernbench.ptx.emulator.checks.memory.idle_reads import IdleReads
-from kernbench.ptx.emulator.checks.memory.memory import COPIES, MemoryReporter
-from kernbench.ptx.emulator.checks.memory.pending_copies import PendingCopies
-from kernbench.ptx.emulator.checks.memory.rounding import differ_by_rounding
-from kernbench.ptx.emulator.checks.memory.undefined import DIVISION_HINT, UndefinedValues
-from kernbench.ptx.emulator.checks.memory.warp_synchronous import WarpSynchronous
-from kernbench.ptx.emulator.checks.waiting.endings import Endings
+from kernbench.ptx.emulator.checks.memory.memory import MemoryReporter
 from kernbench.ptx.emulator.checks.waiting.waits import deadlock_message
 from kernbench.ptx.emulator.lanes.clusters import cluster_members
-from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
-from kernbench.ptx.emulator.memory.access import RACE, UNINITIALISED, UNSEEN
+from kernbench.ptx.emulator.lanes.lanes import Lanes
 from kernbench.ptx.emulator.memory.access_sites import AccessSites
 from kernbench.ptx.emulator.memory.arena import TRACKED, WRITTEN, Allocation, Arena
-from kernbench.ptx.emulator.memory.cells import SUSPECTS, WARP_LIMIT, decode, new_cells
-from kernbench.ptx.emulator.memory.port import UNCHECKED, Place, Space, Spot, offsets_of
-from kernbench.ptx.emulator.program.access_order import Order
-from kernbench.ptx.emulator.program.program import Program, Site
+from kernbench.ptx.emulator.memory.cells import WARP_LIMIT, new_cells
+from kernbench.ptx.emulator.program.meter import Meter
+from kernbench.ptx.emulator.program.program import Block, Program, Site, WaitLoop
+from kernbench.ptx.emulator.units.batch import Batch, Launch
+from kernbench.ptx.emulator.units.observer import LaunchObserver
 from kernbench.ptx.names.demangling import demangled
 from kernbench.result.finding import Finding
 
@@ -62,8 +50,10 @@ CHECKED = (
 )
 
 
-class Checks:
+class Checks(LaunchObserver):
     """The checks of one launch."""
+
+    checking = True
 
     def __init__(self, program: Program, arena: Arena, names: dict[int, str], order: bool | str = False):
         self.program = program
@@ -78,7 +68,7 @@ class Checks:
         # races that may be reported when the launch has ended
         self.later: list[Callable[[], None]] = []
 
-    def begin(self, launch: Any) -> None:
+    def begin(self, launch: Launch) -> None:
         """A launch is about to run: memory it may write is watched for races."""
         self.launch = launch
         self.reporter.meter = launch.meter
@@ -97,7 +87,7 @@ class Checks:
         self.cells = _cells(first, last)
         self.clusters = _clusters(launch)
 
-    def _written_allocations(self, launch: Any) -> list[Allocation]:
+    def _written_allocations(self, launch: Launch) -> list[Allocation]:
         """Allocations that the kernel may write, as far as its pointers tell."""
         live = [a for a in self.arena.allocations() if a.space == "global"]
         written = self.program.written_params
@@ -130,14 +120,14 @@ class Checks:
         first = (allocation.offset - self.first_byte) // 4
         self.cells[0][first : first + (allocation.nbytes + 3) // 4] = 0
 
-    def unknown_function(self, batch: Any, lanes: Array, site: Site, name: str) -> None:
+    def unknown_function(self, batch: Batch, lanes: Array, site: Site, name: str) -> None:
         """A function that is declared only was called."""
         who = some_threads(batch, lanes)
         message = f"{demangled(name)} is declared and has no body: it did nothing and gave zeros to {who}"
         hint = "compile the code that defines it into the same module; vprintf, __assertfail, malloc and free are known"
         self.reporter.add("misuse", site, message, hint, len(lanes), about=name)
 
-    def batch(self, batch: Any) -> "BatchChecks":
+    def batch(self, batch: Batch) -> "BatchChecks":
         """The checks of one batch."""
         return BatchChecks(self, batch)
 
@@ -159,7 +149,7 @@ class Checks:
 
     def _unwritten_outputs(self) -> None:
         """Fresh arrays that the kernel was given and left partly or wholly unwritten."""
-        if self.launch.unfinished and (self.reporter.log.findings() or self.launch.probe is not None):
+        if self.launch.unfinished and (self.reporter.log.findings() or self.launch.may_stop):
             return
         for allocation in self.arena.allocations():
             if not allocation.fresh or allocation.address not in self._names or not allocation.nbytes:
@@ -181,14 +171,15 @@ class Checks:
             others,
         )
 
-    def stray(self, batch: Any, lanes: Lanes, site: Site, message: str, kind: str) -> None:
+    def stray(self, batch: Batch, lanes: Lanes, site: Site, message: str, kind: str) -> None:
         """Lanes were stopped: control flow left the program, or a trap."""
         active = active_lanes_of(lanes)
         hint = "the condition that leads here tells why" if kind == "trap" else "check the index or address"
         self.reporter.add(kind, site, f"{message}; {some_threads(batch, active)} stopped here", hint, len(active))
 
-    def over_budget(self, spent: str, meter: Any) -> None:
+    def over_budget(self, spent: str, meter: Meter) -> None:
         """The launch was stopped."""
+        assert meter.here is not None
         block, lanes = meter.here
         site = block.sites[0] if block.sites else None
         line = f"line {site.line}" if site is not None else "the end of a function"
@@ -201,7 +192,7 @@ class Checks:
             site=site,
         )
 
-    def _loop_around(self, block: Any) -> str:
+    def _loop_around(self, block: Block) -> str:
         """The innermost loop that a block belongs to."""
         loops = [b.wait_loop for b in self.program.blocks if b.wait_loop is not None]
         around = [loop for loop in loops if block.number in loop.blocks]
@@ -211,11 +202,11 @@ class Checks:
         lines = [site.line for number in inner.blocks for site in self.program.blocks[number].sites]
         return f" in the loop of lines {min(lines)} to {max(lines)}" if lines else ""
 
-    def endless(self, fragment: Any, loop: Any, rounds: int) -> None:
+    def endless(self, batch: Batch, lanes: Lanes, loop: WaitLoop, rounds: int) -> None:
         """Lanes came back to a state in which they were before, and nothing they look at can change."""
         blocks = [self.program.blocks[number] for number in sorted(loop.blocks)]
         sites = [site for block in blocks for site in block.sites]
-        who = some_threads(fragment.window.batch, active_lanes_of(fragment.lanes))
+        who = some_threads(batch, active_lanes_of(lanes))
         cycle = "round after round" if rounds == 1 else f"every {rounds} rounds"
         first, last = min((s.line for s in sites), default=0), max((s.line for s in sites), default=0)
         lines = f"lines {first} to {last}" if first < last else f"line {first}"
@@ -227,7 +218,7 @@ class Checks:
             site=sites[0] if sites else None,
         )
 
-    def deadlock(self, batches: list[Any], queued: int, resident: int) -> None:
+    def deadlock(self, batches: Sequence[Batch], queued: int, resident: int) -> None:
         """Nothing can go on."""
         for batch in batches:
             if self.launch.actors.asynchronous:
@@ -250,7 +241,7 @@ def _cells(first: int, last: int) -> tuple[Array, Array]:
         ) from None
 
 
-def _clusters(launch: Any) -> Array:
+def _clusters(launch: Launch) -> Array:
     """The number of each CTA's cluster; nothing where each CTA is its own."""
     if int(np.prod(launch.cluster)) == 1:
         return np.zeros(0, np.int64)
@@ -265,313 +256,3 @@ def active_lanes_of(lanes: Lanes) -> Array:
     """Lane numbers of a set."""
     numbers = lanes.lane_numbers()
     return numbers if lanes.mask is None else numbers[lanes.mask]
-
-
-class BatchChecks:
-    """The checks of one batch: its clocks, and the shadow of its shared memory."""
-
-    def __init__(self, checks: Checks, batch: Any):
-        self._checks = checks
-        self._batch = batch
-        self._reporter = checks.reporter
-        self.sites = checks.sites
-        self.clocks = Clocks(batch, checks.publications)
-        self.patterns = MemoryOrder(batch, self.clocks)
-        self._released: Array = np.zeros(0, np.int64)
-        self._shared_cells = new_cells(batch.ctas * batch.shared_stride // 4 + 1)
-        self.log = None if checks.order is None else checks.order.batch(batch, self.clocks)
-        self.asynchronous = AsynchronousChecks(batch, self, checks.reporter)
-        self.endings = Endings(batch, checks.reporter)
-        self.warp_synchronous = WarpSynchronous(batch, self.clocks, checks.reporter, checks.memory.shared_name)
-        self._volatile = checks.program.volatile_sites
-        self.copies = PendingCopies(batch, checks.reporter, checks.memory.shared_name)
-        self.idle = IdleReads(checks, self, batch.warps)
-        self.definedness = Definedness(batch.lanes)
-        self.undefined = UndefinedValues(batch, self.definedness, checks.reporter, checks.memory)
-        for register, whole in checks.program.undefined_registers:
-            self.definedness.flags.begin(register, np.uint32(whole) | COMPUTED)
-
-    def note(
-        self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, place: Place, nbytes: int
-    ) -> None:
-        """Lanes are about to access `nbytes` bytes of a space."""
-        if space.name != "local":
-            self.clocks.touched(lanes, active)
-        self.copies.touched(space, writes, site, lanes, active, place, nbytes)
-        if site.number in self._volatile:
-            self.warp_synchronous.access(space, place, lanes, active, nbytes, writes, site)
-        if self.log is not None:
-            starts = offsets_of(place)
-            if space.origins.size:
-                starts = starts + space.origins[lanes].astype(np.int64)
-            self.log.threads(space.name, writes, site, lanes, active, starts, nbytes)
-
-    def arguments(self, space: Space, site: Site, scope: int) -> tuple[Any, ...]:
-        """The space's shadow, the site and the scope of the access, as the compiled kernels take them."""
-        clocks = self.clocks
-        if space.name == "local":
-            return UNCHECKED, 0, scope
-        number = self.sites.number(site)
-        cells = self._shared_cells if space.name == "shared" else self._checks.cells
-        clusters = self._checks.clusters
-        scope = UNSEEN if site.number in self._checks.program.deferred else scope
-        return (*cells, clocks.table(), clocks.clocks, clocks.peers, clocks.known, clusters), number, scope
-
-    def part_from(self, warps: Array, clocks: Array) -> None:
-        """What lanes of warps that have ended did at their last clocks, by warp and lane, nobody will know."""
-        if not self.clocks.exhausted:
-            for cells, lanes in (self._shared_cells, *self._checks.cells_in_use()):
-                part_from_lanes(cells, lanes, self.clocks.numbers[warps], clocks[warps])
-
-    def reached(self, ctas: Array, lanes: Array, active: Mask | None, site: Site) -> None:
-        """Lanes are about to access shared memory of CTAs of their cluster."""
-        which = slice(None) if active is None else active
-        self.asynchronous.ends.accessed(ctas[which], lanes[which], site)
-
-    def outside_parameter(self, site: Site, problem: str) -> None:
-        """A load at a fixed place reaches past its kernel parameter."""
-        hint = "compare the type of the load with the parameter's; each is a variable of its own"
-        self._reporter.add("out-of-bounds", site, problem, hint)
-
-    def agent_memory(self, space: str) -> tuple[Array, Array, int, Array]:
-        """Cells, lanes, the byte at which they begin, and the state of each byte, of a space that agents access."""
-        state = self._batch.port.space(space).state[1]
-        if space == "shared":
-            return *self._shared_cells, 0, state
-        return *self._checks.cells, self._checks.first_byte, state
-
-    def agent_trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Any) -> None:
-        """An access of an agent is not ordered."""
-        if not self.clocks.exhausted:
-            self.asynchronous.trouble(space, writes, lane, site, trouble)
-
-    def bad_copy(self, space: str, site: Site, what: str, kind: str, address: int, lane: int, count: int) -> None:
-        """An asynchronous copy reaches memory that it may not, or that nobody wrote."""
-        self._checks.memory.bad_copy(self._batch, self._batch.port.space(space), site, what, kind, address, lane, count)
-
-    def misaligned_copy(self, site: Site, what: str, value: int, unit: int, lane: int, count: int) -> None:
-        """An operand of an asynchronous copy is not aligned."""
-        who = thread_name(self._batch, lane)
-        message = f"the {what} {value:#x} of the copy that {who} begins is no multiple of {unit}"
-        self._reporter.add("misaligned", site, message, f"this copy needs a {what} that is a multiple of {unit}", count)
-
-    def negative_point(self, site: Site, point: tuple[int, ...], lane: int, count: int) -> None:
-        """A tensor store begins before the tensor, which the copy engine refuses."""
-        message = (
-            f"{thread_name(self._batch, lane)} stores a box at {point}: a store may reach past a tensor's end only"
-        )
-        hint = "give coordinates of 0 or more; loads alone may begin before the tensor"
-        self._reporter.add("out-of-bounds", site, message, hint, count, about="negative")
-
-    def outside_pixels(
-        self, site: Site, point: tuple[int, ...], limits: tuple[tuple[int, int], ...], lane: int, count: int
-    ) -> None:
-        """A column begins at a pixel that the map's pixel box does not hold."""
-        box = ", ".join(f"{first} to {last}" for first, last in limits)
-        message = f"{thread_name(self._batch, lane)} begins at {point}, outside the pixel box of {box}"
-        hint = "begin inside the pixel box of the tensor map, and reach further with the offsets"
-        self._reporter.add("out-of-bounds", site, message, hint, count, about="pixels")
-
-    def bad_tensor_map(self, site: Site, problem: str, address: int, lanes: Array) -> None:
-        """An instruction names a tensor map that is none."""
-        who = some_threads(self._batch, lanes)
-        hint = "pass device.tensor_map(...) for a 128-byte .param aligned to 64, and use that parameter's address"
-        self._reporter.add("misuse", site, f"{who}: tensor map at {address:#x}: {problem}", hint, len(lanes))
-
-    def shared_name(self, place: int) -> str:
-        """A place in shared memory by its variable and address."""
-        return self._checks.memory.shared_name(place)
-
-    def global_name(self, address: int) -> str:
-        """A place in global memory by its array and address."""
-        return self._checks.memory.global_name(address)
-
-    def block_name(self, cta: int) -> str:
-        """A CTA of the batch by its place in the grid."""
-        return f"block {by_axis(int(self._batch.numbers[cta]), self._batch.launch.grid)}"
-
-    def trouble(self, space: Space, site: Site, what: str, spot: Spot, report: Any) -> None:
-        """A compiled access found something wrong."""
-        if what == "load" and report[UNINITIALISED, 0] and self._is_followed(space, site):
-            self.undefined.loaded(space, site, spot)
-            report[UNINITIALISED, 0] = 0
-        races = self._races(site, spot, report[SUSPECTS:][: report[RACE, 0]])
-        tell = partial(self._checks.memory.tell, self._batch, space, site, what)
-        races = self.idle.split(site, spot, report, races, tell)
-        report[RACE, :2] = len(races), races[0, 0] if len(races) else 0
-        if report[UNINITIALISED, 0] and self._reads_early(int(report[UNINITIALISED, 1]), races):
-            report[UNINITIALISED, 0] = 0
-        tell(spot, report, races)
-
-    def _is_followed(self, space: Space, site: Site) -> bool:
-        """Whether what a load brings of unwritten memory is reported only where it decides something."""
-        program = self._checks.program
-        if site.number in program.carrying:
-            return True
-        return site.number in program.caught and (space.name == "local" or bool(program.kernel.module.compiler))
-
-    def loaded(self, site: Site) -> None:
-        """A load in which something was wrong is done: what is undefined is followed from here on."""
-        if site.number in self._checks.program.caught:
-            self.definedness.follow(site)
-
-    def _reads_early(self, position: int, races: Array) -> bool:
-        """Whether what is unwritten yet at a position is being copied there: nobody has waited for the copy."""
-        actors = self._batch.launch.actors
-        here = races[races[:, 0] == position, 1].tolist()
-        numbers = [decode(cell & (1 << 64) - 1)[1] for cell in here]
-        return self.copies.reads_early(position) or any(actors.kind(n % actors.count) in COPIES for n in numbers)
-
-    def _races(self, site: Site, spot: Spot, found: Array) -> Array:
-        """Those suspects that nothing orders."""
-        if self.clocks.exhausted or not len(found):
-            return found[:0]
-        lanes = spot.lanes[found[:, 0]]
-        for i in np.flatnonzero(self.clocks.helps(lanes)).tolist():
-            found[i, 2] = self.unknown(int(lanes[i]), *found[i, 1:].tolist())
-        races: Array = found[found[:, 2] != 0]
-        if spot.stored is not None and len(races) and self._checks.program.kernel.module.compiler:
-            races = races[[not self._one_result(site, spot, spot.stored, *race[:3].tolist()) for race in races]]
-        return races
-
-    def _one_result(self, site: Site, spot: Spot, stored: Array, position: int, cell: int, mask: int) -> bool:
-        """Whether lanes store the same result in one instruction of a compiler, but for its rounding."""
-        lane = int(spot.lanes[position])
-        number, other, _ = decode(cell & (1 << 64) - 1)
-        warp = self._replica(lane // WARP, other)
-        if warp is None or self.sites.site(number) is not site or site.number in self._checks.program.integer_stores:
-            return False
-        others = [warp * WARP + one for one in bits(mask)]
-        reduced = self._checks.program.reduced_stores.get(site.number)
-        return differ_by_rounding(stored[:, lane], stored[:, others], stored[:, spot.lanes], reduced)
-
-    def _replica(self, warp: int, number: int) -> int | None:
-        """The warp of a number if it may hold the same results as `warp`: that one itself, or of Triton's its block's.
-
-        Triton lets all warps of a block that hold the same elements store them to shared memory, with no predicate.
-        """
-        triton = self._checks.program.kernel.module.compiler == "LLVM"
-        return self.beside(warp, number) if triton or number == self.clocks.numbers[warp] else None
-
-    def beside(self, warp: int, number: int) -> int | None:
-        """The warp of a number, if it belongs to the block of `warp`."""
-        ctas, apart = self._batch.ctas, number - int(self.clocks.numbers[warp])
-        return warp + apart * ctas if 0 <= warp // ctas + apart < self._batch.warps_per_cta else None
-
-    def unknown(self, lane: int, cell: int, mask: int, seen: int = 0, seen_mask: int = 0) -> int:
-        """The lanes of a cell's access that are not known to a lane; none if it knows of a read that saw it."""
-        if seen:
-            _, number, clock = decode(seen & (1 << 64) - 1)
-            if not self.clocks.unknown(lane, number, clock, seen_mask):
-                return 0
-        _, number, clock = decode(cell & (1 << 64) - 1)
-        return self.clocks.unknown(lane, number, clock, mask)
-
-    def synchronise(self, space: str, window: Any, slot: int, offset: Any, mask: Mask | None, order: Order) -> None:
-        """A strong access: it may publish or take knowledge of other threads."""
-        addresses = np.broadcast_to(window.rows[slot], window.size).astype(np.uint64) + offset
-        lanes = window.lane_numbers
-        if mask is not None:
-            addresses, lanes = addresses[mask], lanes[mask]
-        self._released = self.patterns.access(space, lanes, addresses, order)
-
-    def synchronised(self) -> None:
-        """The access is over: what those who released do from now on is later."""
-        if len(self._released):
-            self.clocks.advance(self._released)
-
-    def fence(self, window: Any, mask: Mask | None, order: Order) -> None:
-        """Lanes pass a fence."""
-        warps, masks = masks_of(window, mask)
-        if order.releases:
-            self.warp_synchronous.fenced(warps, masks)
-        self.patterns.fence(warps, masks, order)
-
-    def barrier(
-        self,
-        done: Array | None,
-        present: Array | None,
-        given: Array | None = None,
-        told: dict[int, Knowledge] | None = None,
-    ) -> None:
-        """Warps met at a CTA barrier; who only arrived has `given` its clocks and `told` the rest."""
-        self.clocks.barrier(done, present, given, told)
-        if self.patterns.unheard:
-            self._hear(done, present)
-
-    def _hear(self, done: Array | None, present: Array | None) -> None:
-        ctas, warps = self._batch.ctas, self._batch.warps_per_cta
-        for cta in np.arange(ctas) if done is None else np.flatnonzero(done):
-            members = np.arange(warps) if present is None else np.flatnonzero(present[cta])
-            self.patterns.meet([(int(inside) * ctas + int(cta), EVERYBODY) for inside in members])
-
-    def arrived(self, warps: Array, told: dict[int, Knowledge]) -> None:
-        """Warps arrive at a CTA barrier and do not wait: what they know beyond their clocks is told at its end."""
-        lanes = (warps[:, None] * WARP + np.arange(WARP)).reshape(-1)
-        for warp in warps[self.clocks.aware(lanes).reshape(-1, WARP).any(axis=1)].tolist():
-            knowledge, cta = self.clocks.snapshot(warp).released_by(EVERYBODY), warp % self._batch.ctas
-            before, actors = told.get(cta), self._checks.publications.actors
-            told[cta] = knowledge if before is None else before.join(knowledge, actors)
-
-    def warp_barrier(self, window: Any, lanes: Lanes, members: int) -> None:
-        """Lanes met at bar.warp.sync, each with those of its mask."""
-        masks = np.broadcast_to(window.rows[members], window.size).reshape(-1, WARP).astype(np.int64)
-        warps, groups = window.warps, masks[:, 0]
-        if lanes.mask is not None or (masks != masks[:, :1]).any():
-            rows, places = np.nonzero(lanes.active().reshape(-1, WARP))
-            warps, groups = np.unique(np.stack([warps[rows], masks[rows, places]]), axis=1)
-        self.clocks.meet(warps, groups)
-        for warp, mask in zip(warps.tolist(), groups.tolist(), strict=True) if self.patterns.unheard else ():
-            self.patterns.meet([(warp, mask if self.clocks.alive(warp) & ~mask else EVERYBODY)])
-
-    def bad_free(self, site: Site, lane: int, address: int, problem: str) -> None:
-        """A thread gives back memory that is not its to give."""
-        kind = "use-after-free" if "freed" in problem else "misuse"
-        message = f"{thread_name(self._batch, lane)} frees {address:#x}, {problem}"
-        self._reporter.add(kind, site, message, "free once each pointer that malloc gave, and nothing else", about=kind)
-
-    def divisors(self, window: Any, divisor: Array, mask: Mask | None, site: Site) -> None:
-        """An integer division is about to run."""
-        zero = np.broadcast_to(divisor == 0, window.size)
-        zero = zero if mask is None else zero & mask
-        if zero.any():
-            lanes = window.lane_numbers[zero]
-            if site.number in self._checks.program.caught:
-                self.definedness.meet_zero(lanes.tolist())
-                return
-            who = some_threads(self._batch, lanes)
-            self._reporter.add("division", site, f"integer division by zero in {who}", DIVISION_HINT, len(lanes))
-
-    def inactive_source(self, window: Any, site: Site, count: int, position: int) -> None:
-        """A shuffle read a lane that is not there."""
-        who = thread_name(self._batch, int(window.lane_numbers[position]))
-        message = f"{who} reads a lane that does not take part, whose value is not defined"
-        hint = "name the source lanes in the mask and let them run the shuffle too"
-        self._reporter.add("inactive-lane", site, message, hint, count)
-
-    def whole_warps(self, window: Any, mask: Mask, site: Site) -> None:
-        """An instruction that whole warps must run together."""
-        rows = mask.reshape(-1, WARP)
-        # lanes that ended before are missed too, as there is nothing to take from them
-        meant = (self._batch.alive | (self._batch.ended_in >= 0)).reshape(-1, WARP)[window.warps]
-        parted = rows.any(axis=1) & (meant & ~rows).any(axis=1)
-        if parted.any():
-            who = thread_name(
-                self._batch, int(window.lane_numbers[int(np.argmax((parted[:, None] & rows).reshape(-1)))])
-            )
-            message = f"{who} runs this without the rest of its warp, which must run it together"
-            hint = "move the instruction out of the branch"
-            self._reporter.add("warp-mask", site, message, hint, int(np.count_nonzero(parted)))
-
-    def missing_lanes(self, fragment: Any, operation: Any, members: Array, missing: Array, bad: Mask) -> None:
-        """Lanes that a mask names never came."""
-        lanes = fragment.window.lane_numbers[bad]
-        position = int(np.argmax(bad))
-        absent = [lane for lane in range(WARP) if int(missing[position]) >> lane & 1]
-        who = thread_name(self._batch, int(lanes[0]))
-        what = f"lanes {absent} of its mask {int(members[position]):#010x} never come"
-        if not absent:
-            what = "other lanes of its mask stand at another instruction"
-        message = f"{who} waits in {operation.site.opcode} and {what}"
-        hint = "every lane named in the mask must run this very instruction: use the mask of those that do"
-        self._reporter.add("warp-mask", operation.site, message, hint, len(lanes))

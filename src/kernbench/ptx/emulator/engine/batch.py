@@ -4,7 +4,7 @@ Lanes are ordered by warp in the CTA first and CTA second, so that one warp role
 beyond the block in a partial last warp are never alive.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,13 +13,14 @@ from kernbench.ptx.emulator.asynchronous.agents import Agents
 from kernbench.ptx.emulator.asynchronous.copies.copies import Copies
 from kernbench.ptx.emulator.asynchronous.copies.groups import BulkGroups
 from kernbench.ptx.emulator.asynchronous.journal import Journal
-from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import TensorUnit
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemory
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import Refused, TensorUnit
 from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import Warpgroups
 from kernbench.ptx.emulator.barriers.mbarriers import Mbarriers
-from kernbench.ptx.emulator.checks.asynchronous.descriptors import Swizzles
+from kernbench.ptx.emulator.engine.schedule import Key
 from kernbench.ptx.emulator.engine.scheduler import Scheduler
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT, places_of
-from kernbench.ptx.emulator.lanes.fragment import Fragment
+from kernbench.ptx.emulator.lanes.fragment import FragmentOf
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, from_mask
 from kernbench.ptx.emulator.lanes.slots import (
     ConstantSlot,
@@ -28,12 +29,19 @@ from kernbench.ptx.emulator.lanes.slots import (
     SymbolSlot,
     constant_array,
 )
+from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN, views
 from kernbench.ptx.emulator.memory.frames import Frames
 from kernbench.ptx.emulator.memory.port import Port, Space
 from kernbench.ptx.emulator.memory.room import large_zeros
+from kernbench.ptx.emulator.observer.meetings import Operation
 from kernbench.ptx.emulator.program.layout import RESERVED, RESERVED_BYTES
+from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.special import special_row
+from kernbench.ptx.emulator.program.steps import AnyFragment
+
+if TYPE_CHECKING:
+    from kernbench.ptx.emulator.engine.launch import Launch
 
 # entries between rows, so that rows of one bank do not fall into the same cache sets
 _PADDING = 48
@@ -45,7 +53,7 @@ LIVING, STOPPED = -2, -3
 class Batch:
     """The state of resident CTAs, numbered from 0 to `ctas` here; `numbers` are their numbers in the grid."""
 
-    def __init__(self, launch: Any, numbers: Array):
+    def __init__(self, launch: "Launch", numbers: Array):
         self.launch = launch
         self.program = launch.program
         self.table = launch.program.table
@@ -56,23 +64,22 @@ class Batch:
         self.lanes = self.warps * WARP
         self._make_registers()
         self._make_lanes()
-        self.places = places_of(self)
+        self.places = places_of(self.ctas, launch.cluster)
         self.journal: Journal | None = launch.follow(self)
         self.frames = Frames(self, launch.local_bytes)
         shared = self._make_shared()
-        self.checks = launch.checks.batch(self) if launch.checks is not None else None
-        self.port = Port(self, launch.arena, shared, self.frames.space(), self.checks)
+        self.checks = launch.checks.batch(self)
+        self.port = Port(self, launch.arena, shared, self.frames.space(), self.checks.checker)
         self.copies = Copies(self)
         self.agents = Agents(self, launch.schedule.eager)
-        self.mbarriers = Mbarriers(self, launch.actors.count if self.checks is not None else 0)
+        self.mbarriers = Mbarriers(self, launch.actors.count if self.checks.checking else 0)
         self.groups = BulkGroups(self)
-        self.swizzles = Swizzles(self)
         self._tensor: TensorUnit | None = None
         self.warpgroups = Warpgroups(self, launch.schedule.eager)
         self.scheduler = Scheduler(self, launch.program, launch.meter)
         everybody = from_mask(self.alive)
         assert everybody is not None
-        self.scheduler.push(Fragment(everybody, self.scheduler.window(everybody), self.program.entry.entry))
+        self.scheduler.push(FragmentOf(everybody, self.scheduler.window(everybody), self.program.entry.entry))
 
     def _make_registers(self) -> None:
         width = self.lanes + _PADDING
@@ -101,7 +108,7 @@ class Batch:
         words = large_zeros(self.ctas * stride, np.uint8)
         words[:] = POISON
         state = large_zeros((self.ctas, stride), np.uint8)
-        if self.launch.checks is not None:
+        if self.launch.checks.checking:
             for start, end in self.launch.shared_parts:
                 state[:, start:end] = UNWRITTEN | TRACKED
         for kept in (v for v in self.launch.program.shared if v.name == RESERVED):
@@ -148,9 +155,9 @@ class Batch:
         """`count` values of the kernel's parameters from a symbol's place on."""
         spec = self.table.slots[slot]
         assert isinstance(spec, SymbolSlot)
-        return self.launch.parameter(spec.name, spec.offset, dtype, count)  # type: ignore[no-any-return]
+        return self.launch.parameter(spec.name, spec.offset, dtype, count)
 
-    def pick(self, ready: dict[Any, Fragment]) -> Any:
+    def pick(self, ready: dict[Key, AnyFragment]) -> Key:
         """Which fragment runs next."""
         return self.launch.pick(ready)
 
@@ -158,7 +165,7 @@ class Batch:
         """Lanes have ended, in a block that was the last they ran."""
         numbers = self._numbers(lanes)
         self.ended_in[numbers] = np.where(self.ended_in[numbers] == LIVING, block, self.ended_in[numbers])
-        if self.checks is not None and self.groups.used:
+        if self.groups.used:
             self.checks.asynchronous.lanes_ended(lanes)
         warps, active = lanes.present()
         np.subtract.at(self.alive_by_cta, warps % self.ctas, active.sum(axis=1))
@@ -166,16 +173,15 @@ class Batch:
         alive[warps] &= ~active
         self.alive_bits[warps] = _bits(np.ascontiguousarray(alive[warps]).reshape(-1))
         self.alive_count -= lanes.count
-        if self.checks is not None:
-            self.checks.clocks.ended(warps, active)
-        if self.checks is not None and (self.launch.actors.asynchronous or self.places.size > 1):
+        self.checks.lanes_ended(warps, active)
+        if self.launch.actors.asynchronous or self.places.size > 1:
             self._blocks_ended(np.unique(warps % self.ctas))
 
     def _blocks_ended(self, ctas: Array) -> None:
-        """Tell the checks of those of some CTAs that have no living thread left."""
+        """Report those of some CTAs that have no living thread left."""
         ended = ctas[self.alive_by_cta[ctas] == 0]
-        if len(ended) and self.checks is not None:
-            self.checks.asynchronous.ends.ended(ended)
+        if len(ended):
+            self.checks.asynchronous.blocks_ended(ended)
 
     @property
     def tensor(self) -> TensorUnit:
@@ -185,12 +191,12 @@ class Batch:
         return self._tensor
 
     @property
-    def tensor_memory(self) -> Any:
+    def tensor_memory(self) -> TensorMemory | None:
         """Tensor memory, None as long as nothing has used it."""
         return None if self._tensor is None else self._tensor.memory
 
     @property
-    def allocation_waits(self) -> list[Any]:
+    def allocation_waits(self) -> list[Refused]:
         """Allocations of tensor memory that wait for columns."""
         return [] if self._tensor is None else list(self._tensor.waiting)
 
@@ -198,12 +204,11 @@ class Batch:
         """All threads have ended, and nothing is in flight any more."""
         if self._tensor is not None:
             self._tensor.ended()
-        if self.checks is not None:
-            self.checks.asynchronous.ended()
+        self.checks.asynchronous.ended()
 
     def forget(self) -> None:
         """Let go of everything, as nothing of the batch is used any more: see `Launch.forget`."""
-        if self.checks is not None:
+        if self.launch.checks.checking:
             vars(self.checks).clear()
         vars(self).clear()
 
@@ -217,53 +222,55 @@ class Batch:
 
     def barrier_clocks(self) -> None:
         """A barrier of all living warps of all CTAs completed; those that ended told nobody what they did."""
-        if self.checks is None:
-            return
         if self.alive_count == self.launch.threads * self.ctas or self.alive_bits.all():
             self.checks.barrier(None, None)
         else:
             present = (self.alive_bits != 0).reshape(-1, self.ctas).T
             self.checks.barrier(present.any(axis=1), present)
 
-    def warp_clocks(self, window: Any, lanes: Lanes, members: int) -> None:
+    def warp_clocks(self, window: Window, lanes: Lanes, members: int) -> None:
         """Lanes of warps met at bar.warp.sync, each with those of the mask in its slot `members`."""
-        if self.checks is not None:
-            self.checks.warp_barrier(window, lanes, members)
+        self.checks.warp_barrier(window, lanes, members)
 
-    def parted_barrier(self, fragment: Fragment, site: Any, missing: Array, active: Mask) -> None:
+    def parted_barrier(self, fragment: AnyFragment, site: Site, missing: Array, active: Mask) -> None:
         """An aligned barrier is reached by lanes whose siblings wait elsewhere for ever."""
-        if self.checks is not None:
-            self.checks.endings.parted(fragment, site, missing, active)
+        self.checks.endings.parted(fragment, site, missing, active)
 
-    def ended_lanes(self, fragment: Fragment, operation: Any) -> None:
+    def ended_lanes(self, fragment: AnyFragment, operation: Operation) -> None:
         """A warp operation runs where lanes of its warps may have ended."""
-        if self.checks is not None and self.alive_count < self.launch.threads * self.ctas:
+        if self.alive_count < self.launch.threads * self.ctas:
             self.checks.endings.look(fragment, operation)
 
-    def masks(self, fragment: Fragment, operation: Any) -> None:
+    def masks(self, fragment: AnyFragment, operation: Operation) -> None:
         """A warp operation runs with masks that do not name whole warps."""
-        if self.checks is not None and operation.members is not None:
+        if operation.members is not None:
             self.checks.endings.masks(fragment, operation)
 
-    def missing_lanes(self, fragment: Fragment, operation: Any, members: Array, missing: Array, bad: Mask) -> None:
+    def missing_lanes(
+        self, fragment: AnyFragment, operation: Operation, members: Array, missing: Array, bad: Mask
+    ) -> None:
         """Lanes that a warp operation's mask names never came."""
-        if self.checks is not None and bad.any():
+        if bad.any():
             self.checks.missing_lanes(fragment, operation, members, missing, bad)
 
-    def stray(self, lanes: Lanes, site: Any, message: str) -> None:
+    def external_call(self, lanes: Array, site: Site, name: str) -> None:
+        """A function was called that has no body and no known meaning; it does nothing."""
+        self.launch.checks.unknown_function(self, lanes, site, name)
+
+    def stray(self, lanes: Lanes, site: Site, message: str) -> None:
         """Control flow left the program."""
         self.ended_in[self._numbers(lanes)] = STOPPED
-        self.launch.stray(self, lanes, site, message)
+        self.launch.checks.stray(self, lanes, site, message, "misuse")
 
     def _numbers(self, lanes: Lanes) -> Array:
         """The numbers of the active lanes."""
         numbers = lanes.lane_numbers()
         return numbers if lanes.mask is None else numbers[lanes.mask]
 
-    def trapped(self, lanes: Lanes, site: Any, message: str = "the kernel executed a trap") -> None:
+    def trapped(self, lanes: Lanes, site: Site, message: str = "the kernel executed a trap") -> None:
         """The kernel stopped itself."""
         self.ended_in[self._numbers(lanes)] = STOPPED
-        self.launch.stray(self, lanes, site, message, "trap")
+        self.launch.checks.stray(self, lanes, site, message, "trap")
 
 
 def _bits(mask: Mask) -> Array:

@@ -4,30 +4,32 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.asynchronous.actors import Actors
 from kernbench.ptx.emulator.asynchronous.copies.tensors import TensorMaps
 from kernbench.ptx.emulator.asynchronous.journal import Journal
 from kernbench.ptx.emulator.engine.batch import Batch
 from kernbench.ptx.emulator.engine.machine import Architecture
-from kernbench.ptx.emulator.engine.schedule import Schedule
+from kernbench.ptx.emulator.engine.schedule import Key, Schedule
 from kernbench.ptx.emulator.engine.spinning import EndlessError
 from kernbench.ptx.emulator.engine.ticking import Time
 from kernbench.ptx.emulator.engine.waves import Waves
 from kernbench.ptx.emulator.inspect.naming import Naming
 from kernbench.ptx.emulator.inspect.probing import Probe
 from kernbench.ptx.emulator.instructions.calls.externals import needs_heap
-from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes
+from kernbench.ptx.emulator.lanes.actors import Actors
+from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import Allocation, Arena
 from kernbench.ptx.emulator.memory.heap import Heap
 from kernbench.ptx.emulator.memory.room import require_room
 from kernbench.ptx.emulator.program.meter import Meter
-from kernbench.ptx.emulator.program.program import Program, Site
+from kernbench.ptx.emulator.program.program import Program
+from kernbench.ptx.emulator.program.steps import AnyFragment
+from kernbench.ptx.emulator.units.observer import LaunchObserver
 from kernbench.ptx.names.demangling import title
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget, OverBudgetError
@@ -94,7 +96,7 @@ class Launch:
         arena: Arena,
         machine: Architecture,
         setting: Setting,
-        checks: Any,
+        checks: LaunchObserver,
         probe: Probe | None = None,
         naming: Naming | None = None,
     ):
@@ -132,8 +134,7 @@ class Launch:
         self._workspace: Allocation | None = None
         if needs_heap(program.kernel.module.functions) and arena.heap is None:
             arena.heap = Heap(arena)
-        if checks is not None:
-            checks.begin(self)
+        checks.begin(self)
 
     def run(self) -> Status:
         """Run all CTAs."""
@@ -145,12 +146,10 @@ class Launch:
         except StoppedError:
             return Status.STOPPED
         except OverBudgetError as spent:
-            if self.checks is not None:
-                self.checks.over_budget(str(spent), self.meter)
+            self.checks.over_budget(str(spent), self.meter)
             return Status.OVER_BUDGET
         except EndlessError as loop:
-            if self.checks is not None:
-                self.checks.endless(loop.fragment, loop.loop, loop.rounds)
+            self.checks.endless(loop.fragment.window.batch, loop.fragment.lanes, loop.loop, loop.rounds)
             return Status.OVER_BUDGET
 
     def close(self) -> None:
@@ -167,7 +166,7 @@ class Launch:
         """
         for batch in tuple(self._batches):
             batch.forget()
-        if self.checks is not None:
+        if self.checks.checking:
             vars(self.checks).clear()
         vars(self).clear()
 
@@ -251,15 +250,19 @@ class Launch:
         return any(settled)
 
     def _stuck(self, waiting: int, resident: int) -> None:
-        if self.checks is not None:
-            self.checks.deadlock(self._live, waiting, resident)
+        self.checks.deadlock(self._live, waiting, resident)
 
     def follow(self, batch: Batch) -> Journal | None:
         """The journal of the first batch, if the checks are on and anything works beside the threads."""
-        if self.checks is None or self.journal is not None or not self.program.asynchronous:
+        if not self.checks.checking or self.journal is not None or not self.program.asynchronous:
             return None
         self.journal = Journal(batch)
         return self.journal
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether somebody may stop it before its end."""
+        return self.probe is not None
 
     def changes(self) -> int:
         """How often memory has been changed."""
@@ -292,7 +295,7 @@ class Launch:
         data = self._parameters[start : start + width * count]
         return np.frombuffer(data.ljust(width * count, b"\0"), dtype)
 
-    def pick(self, ready: dict[Any, Any]) -> Any:
+    def pick(self, ready: dict[Key, AnyFragment]) -> Key:
         """Which fragment runs next."""
         return self.schedule.pick(ready)
 
@@ -302,16 +305,6 @@ class Launch:
             zeros = np.zeros(_WORKSPACE, np.uint8)
             self._workspace = self.arena.allocate(_WORKSPACE, "grid barrier", "workspace", zeros)
         return self._workspace.address
-
-    def external_call(self, batch: Batch, lanes: Array, site: Site, name: str) -> None:
-        """A function was called that has no body and no known meaning; it does nothing."""
-        if self.checks is not None:
-            self.checks.unknown_function(batch, lanes, site, name)
-
-    def stray(self, batch: Batch, lanes: Lanes, site: Site, message: str, kind: str = "misuse") -> None:
-        """Control flow left the program."""
-        if self.checks is not None:
-            self.checks.stray(batch, lanes, site, message, kind)
 
 
 def _shared_parts(program: Program, dynamic: int) -> list[tuple[int, int]]:

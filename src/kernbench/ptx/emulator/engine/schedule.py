@@ -1,13 +1,15 @@
 """Schedules: one legal order among many. The canonical one keeps lanes together; others show what order changes."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
+from kernbench.ptx.emulator.program.steps import AnyFragment
 
+# where a fragment stands in the order of the program
+Key = tuple[int, ...]
 # clusters that are shuffled together
 _SHUFFLED = 1 << 20
 
@@ -22,7 +24,7 @@ class Schedule:
         """Which of `total` clusters of CTAs become resident from the `first` place to before the `last` one."""
         return np.arange(first, min(last, total), dtype=np.int64)
 
-    def pick(self, ready: Mapping[Any, Any]) -> Any:
+    def pick(self, ready: Mapping[Key, AnyFragment]) -> Key:
         """The key of the fragment that runs next."""
         return min(ready)
 
@@ -57,7 +59,7 @@ class Shuffled(Schedule):
         wave: Array = self._order[first - start : end]
         return wave
 
-    def pick(self, ready: Mapping[Any, Any]) -> Any:
+    def pick(self, ready: Mapping[Key, AnyFragment]) -> Key:
         """Mostly the first, sometimes another of other warps: lanes of one warp meet again as they always do."""
         if len(ready) == 1 or self._random.random() < 0.75:
             return min(ready)
@@ -65,7 +67,7 @@ class Shuffled(Schedule):
         return keys[int(self._random.integers(len(keys)))]
 
 
-def _first_of_their_warps(ready: Mapping[Any, Any]) -> list[Any]:
+def _first_of_their_warps(ready: Mapping[Key, AnyFragment]) -> list[Key]:
     """Keys of fragments whose warps have none that stands before them."""
     found, seen = [], set[int]()
     for key in sorted(ready):
@@ -79,7 +81,7 @@ def _first_of_their_warps(ready: Mapping[Any, Any]) -> list[Any]:
 _NAMED: dict[str, type[Schedule]] = {"canonical": Schedule, "eager": Eager, "reversed": Reversed}
 
 
-def schedule_of(value: Any) -> Schedule:
+def schedule_of(value: object) -> Schedule:
     """A schedule from what a launch is given: "canonical", "eager", "reversed" or a seed."""
     if isinstance(value, Schedule):
         return value

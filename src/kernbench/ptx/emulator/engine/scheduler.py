@@ -4,8 +4,7 @@ Fragments at the same place become one. A fragment that waits (at a barrier, for
 change) is parked with what it waits for, and everything else runs first.
 """
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,44 +12,49 @@ from kernbench.ptx.emulator.barriers.barriers import Barriers
 from kernbench.ptx.emulator.barriers.cluster_barrier import ClusterBarrier
 from kernbench.ptx.emulator.barriers.gathering import Gathering
 from kernbench.ptx.emulator.barriers.waiting import Waiting
-from kernbench.ptx.emulator.checks.memory.definedness import UndefinedLoadError
+from kernbench.ptx.emulator.engine.schedule import Key
 from kernbench.ptx.emulator.engine.spinning import Spinning
-from kernbench.ptx.emulator.lanes.fragment import Fragment
+from kernbench.ptx.emulator.lanes.fragment import FragmentOf
 from kernbench.ptx.emulator.lanes.lanes import Lanes, Mask, union
-from kernbench.ptx.emulator.lanes.window import Window, window_of
+from kernbench.ptx.emulator.lanes.window import window_of
+from kernbench.ptx.emulator.observer.definedness import UndefinedLoadError
+from kernbench.ptx.emulator.program.meter import Meter
 from kernbench.ptx.emulator.program.program import Block, Program
+from kernbench.ptx.emulator.program.steps import AnyFragment, AnyWindow, Control
 
-Key = tuple[int, ...]
+if TYPE_CHECKING:
+    from kernbench.ptx.emulator.engine.batch import Batch
+
 _CACHED_WINDOWS = 64
 
 
 class Scheduler:
     """Runs the fragments of one batch."""
 
-    def __init__(self, batch: Any, program: Program, meter: Any):
+    def __init__(self, batch: "Batch", program: Program, meter: Meter):
         self.batch = batch
         self.program = program
         self.meter = meter
-        self.ready: dict[Key, Fragment] = {}
+        self.ready: dict[Key, AnyFragment] = {}
         self.barriers = Barriers(self)
         self.gathering = Gathering(self)
         self.spinning = Spinning(self)
         self.waiting = Waiting(self)
         self.cluster = ClusterBarrier(self)
-        self._windows: dict[tuple[int, int], Window] = {}
+        self._windows: dict[tuple[int, int], AnyWindow] = {}
         self._limit: Key | None = None
         # set when the first undefined value has been loaded
         self._following_undefined = False
 
-    def key(self, fragment: Fragment) -> Key:
+    def key(self, fragment: AnyFragment) -> Key:
         """Where a fragment stands in the order of the program."""
         return (*fragment.prefix, self.program.blocks[fragment.block].rank)
 
-    def fragment(self, like: Fragment, lanes: Lanes, block: int) -> Fragment:
+    def fragment(self, like: AnyFragment, lanes: Lanes, block: int) -> AnyFragment:
         """Some lanes of a fragment at a block of their own."""
-        return Fragment(lanes, self.window(lanes), block, like.stack, like.prefix, like.block)
+        return FragmentOf(lanes, self.window(lanes), block, like.stack, like.prefix, like.block)
 
-    def window(self, lanes: Lanes) -> Window:
+    def window(self, lanes: Lanes) -> AnyWindow:
         """The window of a set of lanes; those of runs are kept."""
         if lanes.warps is not None:
             return window_of(self.batch, lanes)
@@ -62,7 +66,7 @@ class Scheduler:
             found = self._windows[place] = window_of(self.batch, lanes)
         return found
 
-    def push(self, fragment: Fragment) -> None:
+    def push(self, fragment: AnyFragment) -> None:
         """Let a fragment run in its turn; it joins one that stands at the same place."""
         key = self.key(fragment)
         other = self.ready.get(key)
@@ -72,11 +76,11 @@ class Scheduler:
         if self._limit is None or key < self._limit:
             self._limit = key
 
-    def merged(self, one: Fragment, two: Fragment) -> Fragment:
+    def merged(self, one: AnyFragment, two: AnyFragment) -> AnyFragment:
         """Two fragments of the same place as one."""
         lanes = union(one.lanes, two.lanes, self.batch.lanes)
         behind = one.behind if one.behind == two.behind else -1
-        return Fragment(lanes, self.window(lanes), one.block, one.stack, one.prefix, behind)
+        return FragmentOf(lanes, self.window(lanes), one.block, one.stack, one.prefix, behind)
 
     def run(self) -> None:
         """Run until every fragment has ended or waits."""
@@ -87,7 +91,7 @@ class Scheduler:
             self._run(fragment)
         self.meter.calls = ()
 
-    def _run(self, fragment: Fragment | None) -> None:
+    def _run(self, fragment: AnyFragment | None) -> None:
         """Run a fragment until it ends, waits, or another one stands before it."""
         blocks = self.program.blocks
         while fragment is not None:
@@ -102,7 +106,7 @@ class Scheduler:
                 self.push(fragment)
                 return
 
-    def _step(self, fragment: Fragment, block: Block) -> Fragment | None:
+    def _step(self, fragment: AnyFragment, block: Block) -> AnyFragment | None:
         """Run one block; the fragment if it goes on."""
         lanes, window = fragment.lanes, fragment.window
         self.meter.count(block, lanes)
@@ -117,10 +121,10 @@ class Scheduler:
             self._run_steps(block, window, lanes)
         if block.control is None:
             return fragment.at(block.following)
-        result: Fragment | None = block.control(self, fragment)
+        result: AnyFragment | None = block.control(self, fragment)
         return result
 
-    def _run_steps(self, block: Block, window: Window, lanes: Lanes) -> None:
+    def _run_steps(self, block: Block, window: AnyWindow, lanes: Lanes) -> None:
         """The plain steps of a block, until a load meets an undefined value."""
         try:
             if lanes.mask is None and lanes.warps is None:
@@ -135,7 +139,9 @@ class Scheduler:
             for general in watched.steps[watched.positions[met.site] :]:
                 general(window, lanes.mask)
 
-    def branch(self, fragment: Fragment, slot: int, negated: bool, target: int, following: int) -> Fragment | None:
+    def branch(
+        self, fragment: AnyFragment, slot: int, negated: bool, target: int, following: int
+    ) -> AnyFragment | None:
         """Lanes whose predicate holds go to `target`, the others to `following`."""
         row = fragment.window.rows[slot]
         lanes = fragment.lanes
@@ -152,7 +158,7 @@ class Scheduler:
         self.go(self.fragment(fragment, rest, following))
         return None
 
-    def go(self, fragment: Fragment) -> None:
+    def go(self, fragment: AnyFragment) -> None:
         """Let lanes that branched run in their turn; those at the kernel's end are gone at once."""
         if self.program.blocks[fragment.block].ends:
             self.leave(fragment)
@@ -160,23 +166,23 @@ class Scheduler:
             self.push(fragment)
 
     def under_guard(
-        self, fragment: Fragment, slot: int, negated: bool, control: Callable[..., Any], following: int
-    ) -> Fragment | None:
+        self, fragment: AnyFragment, slot: int, negated: bool, control: Control, following: int
+    ) -> AnyFragment | None:
         """A control for the lanes whose guard holds; the others go on."""
         row = fragment.window.rows[slot]
         taken, rest = fragment.lanes.split(~row if negated else row.copy())
         if rest is None:
-            result: Fragment | None = control(self, fragment)
+            result: AnyFragment | None = control(self, fragment)
             return result
         if taken is None:
             return fragment.at(following)
         self.push(self.fragment(fragment, rest, following))
-        going: Fragment | None = control(self, self.fragment(fragment, taken, fragment.block))
+        going: AnyFragment | None = control(self, self.fragment(fragment, taken, fragment.block))
         if going is not None:
             self.push(going)
         return None
 
-    def split(self, fragment: Fragment, chosen: Mask) -> tuple[Fragment | None, Fragment | None]:
+    def split(self, fragment: AnyFragment, chosen: Mask) -> tuple[AnyFragment | None, AnyFragment | None]:
         """The lanes where `chosen` holds and the others, as fragments at the same block."""
         taken, rest = fragment.lanes.split(chosen)
         if rest is None:
@@ -185,7 +191,7 @@ class Scheduler:
             return None, fragment
         return self.fragment(fragment, taken, fragment.block), self.fragment(fragment, rest, fragment.block)
 
-    def leave(self, fragment: Fragment) -> None:
+    def leave(self, fragment: AnyFragment) -> None:
         """The lanes have ended."""
         ended = self.program.blocks[fragment.block].ends
         self.batch.end(fragment.lanes, fragment.behind if ended and fragment.behind >= 0 else fragment.block)

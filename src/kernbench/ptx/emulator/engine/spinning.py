@@ -6,15 +6,18 @@ clock repeats nothing but while time stands still, and then waits for a later on
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.lanes.fragment import Fragment
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes
 from kernbench.ptx.emulator.memory.arena import LOCAL_BASE
 from kernbench.ptx.emulator.program.program import Block, WaitLoop
+from kernbench.ptx.emulator.program.steps import AnyFragment
+
+if TYPE_CHECKING:
+    from kernbench.ptx.emulator.engine.scheduler import Scheduler
 
 # rounds of a loop that changes something each time, after which others run first: where it reads what others write,
 # and where it probably only computes
@@ -33,7 +36,7 @@ _ADDRESS = (1 << 64) - 1
 class EndlessError(Exception):
     """Lanes have come to a state in which they were before, and nothing outside can change what follows."""
 
-    def __init__(self, fragment: Fragment, loop: WaitLoop, rounds: int):
+    def __init__(self, fragment: AnyFragment, loop: WaitLoop, rounds: int):
         super().__init__("a loop never ends")
         self.fragment, self.loop, self.rounds = fragment, loop, rounds
 
@@ -55,7 +58,7 @@ class _Round:
 class Spinner:
     """A parked loop; `changes` of memory when it looked last, or None if it only lets others go first."""
 
-    fragment: Fragment
+    fragment: AnyFragment
     loop: WaitLoop
     changes: int | None
 
@@ -63,10 +66,10 @@ class Spinner:
 class Spinning:
     """Loops of one batch that wait."""
 
-    def __init__(self, scheduler: Any):
+    def __init__(self, scheduler: "Scheduler"):
         self._scheduler = scheduler
         self._batch = scheduler.batch
-        self._rounds: dict[tuple[Any, ...], _Round] = {}
+        self._rounds: dict[tuple[int, tuple[int, ...]], _Round] = {}
         self.parked: list[Spinner] = []
         # of loops that try to take something, how many blocks look next, and the changes of memory when some last did
         self._crowd, self._tried = 1, -1
@@ -74,7 +77,7 @@ class Spinning:
         self._later: dict[int, WaitLoop] = {}
         self.left = False
 
-    def parks(self, fragment: Fragment, block: Block) -> bool:
+    def parks(self, fragment: AnyFragment, block: Block) -> bool:
         """Called at a loop's head: whether the fragment is to wait."""
         loop = block.wait_loop
         assert loop is not None
@@ -100,7 +103,7 @@ class Spinning:
         """Whether the state is compared in this round."""
         return loop.waits or (count >= _FIRST_LOOK and count - (1 << count.bit_length() - 1) <= _LONGEST_CYCLE)
 
-    def _closed(self, fragment: Fragment, loop: WaitLoop) -> bool:
+    def _closed(self, fragment: AnyFragment, loop: WaitLoop) -> bool:
         """Whether nobody but memory has a say in what these lanes do next."""
         if loop.timed and not self._batch.launch.time.stands:
             return False
@@ -108,7 +111,7 @@ class Spinning:
             return self._batch.places.size == 1 and self._whole_blocks(fragment)
         return loop.closed == "lane" or (loop.closed == "warp" and fragment.lanes.whole)
 
-    def _whole_blocks(self, fragment: Fragment) -> bool:
+    def _whole_blocks(self, fragment: AnyFragment) -> bool:
         """Whether all living threads of each block that has some here are here."""
         batch = self._batch
         warps, active = fragment.lanes.present()
@@ -120,7 +123,7 @@ class Spinning:
         launch = self._batch.launch
         return int(launch.changes_beside_stores_to_shared() if loop.closed == "block" else launch.changes())
 
-    def _repeats(self, fragment: Fragment, loop: WaitLoop, last: _Round) -> bool:
+    def _repeats(self, fragment: AnyFragment, loop: WaitLoop, last: _Round) -> bool:
         """Whether the lanes are where they were before, with memory unchanged since."""
         changes, values = self._changes(loop), self._values(fragment, loop)
         if values is None:
@@ -134,7 +137,7 @@ class Spinning:
             last.values, last.changes, last.seen = values, changes, last.count
         return False
 
-    def _reads_own_memory(self, fragment: Fragment, loop: WaitLoop) -> bool:
+    def _reads_own_memory(self, fragment: AnyFragment, loop: WaitLoop) -> bool:
         """Whether everything it reads lies in the lanes' own local memory, by the addresses of the last round."""
         if not loop.reads or loop.waits:
             return False
@@ -147,7 +150,7 @@ class Spinning:
                 return False
         return True
 
-    def _values(self, fragment: Fragment, loop: WaitLoop) -> tuple[Array, ...] | None:
+    def _values(self, fragment: AnyFragment, loop: WaitLoop) -> tuple[Array, ...] | None:
         """What goes round the loop: first the lanes' local memory (and their blocks' shared memory), then registers."""
         frames = self._batch.frames
         parts = frames.in_use(fragment)
@@ -162,7 +165,7 @@ class Spinning:
             memory = np.concatenate([memory.reshape(-1), shared.reshape(-1)])
         return (memory, *(np.array(fragment.window.rows[slot]) for slot in loop.carried))
 
-    def _shared(self, fragment: Fragment) -> Array:
+    def _shared(self, fragment: AnyFragment) -> Array:
         """The shared memory of a fragment's blocks."""
         batch = self._batch
         blocks = np.unique(fragment.lanes.present()[0] % batch.ctas)
@@ -170,7 +173,7 @@ class Spinning:
         held: Array = words[: batch.ctas * batch.shared_stride].reshape(batch.ctas, -1)[blocks]
         return held
 
-    def _park(self, fragment: Fragment, loop: WaitLoop, changes: int | None) -> None:
+    def _park(self, fragment: AnyFragment, loop: WaitLoop, changes: int | None) -> None:
         if changes is not None:
             self._rounds.pop(fragment.place, None)
         self.parked.append(Spinner(fragment, loop, changes))
@@ -229,7 +232,7 @@ class Spinning:
         return bool(waking)
 
 
-def _within(fragment: Fragment, loop: WaitLoop) -> bool:
+def _within(fragment: AnyFragment, loop: WaitLoop) -> bool:
     """Whether lanes at a loop's head came there without leaving another loop, by themselves or in what it calls."""
     calls = {frame.following - 1 for frame in fragment.stack}
     return bool(calls & loop.blocks) or ({fragment.block, fragment.behind} <= loop.blocks)
@@ -244,7 +247,7 @@ def _same_lanes(one: Lanes, two: Lanes) -> bool:
     return bool(masks and np.array_equal(one.warp_numbers(), two.warp_numbers()))
 
 
-def _same(fragment: Fragment, before: tuple[Array, ...], now: tuple[Array, ...]) -> bool:
+def _same(fragment: AnyFragment, before: tuple[Array, ...], now: tuple[Array, ...]) -> bool:
     mask = fragment.lanes.mask
     if not np.array_equal(before[0], now[0]):
         return False

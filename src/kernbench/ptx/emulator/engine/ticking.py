@@ -5,7 +5,7 @@ stands still, and a loop that changes nothing repeats its state and is parked. T
 times over: what gives up after a while does so, and what is still parked waits for something that never comes.
 """
 
-from typing import Any
+from kernbench.ptx.emulator.program.meter import Meter
 
 # rounds in which all loops let each other go first and memory stayed as it was, before time stands still
 _PATIENCE = 8
@@ -16,7 +16,7 @@ _LEAPS = ((1 << 50) + 300_000_007, (1 << 50) + 200_000_122, (1 << 50) + 400_000_
 class Time:
     """The clock of one launch."""
 
-    def __init__(self, meter: Any):
+    def __init__(self, meter: Meter):
         self._meter = meter
         self._ahead = 0
         self._stands_at: int | None = None

@@ -1,18 +1,20 @@
 """The CTAs of a grid that are not resident yet, handed out a batch at a time: a grid may be far larger than memory."""
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.engine.schedule import Schedule
 from kernbench.ptx.emulator.lanes.clusters import Extent, cluster_members
 
 
 class Waves:
     """Batches of whole clusters in the schedule's order, `most` clusters each; of the `chosen` ones, if given."""
 
-    def __init__(self, grid: Extent, cluster: Extent, most: int, schedule: Any, chosen: tuple[int, ...] | None = None):
+    def __init__(
+        self, grid: Extent, cluster: Extent, most: int, schedule: Schedule, chosen: tuple[int, ...] | None = None
+    ):
         self._grid, self._cluster, self._most, self._schedule = grid, cluster, most, schedule
         self._size = prod(cluster)
         self._chosen = None if chosen is None else np.array(chosen, np.int64)

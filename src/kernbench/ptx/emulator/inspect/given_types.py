@@ -4,7 +4,6 @@ It is no finding: bytes may be looked at as anything. Arrays of unsigned numbers
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from kernbench.ptx.emulator.program.program import Program
 from kernbench.ptx.launching.device_base import DeviceArray
 
 
-def type_hints(program: Program, given: Sequence[Any]) -> list[str]:
+def type_hints(program: Program, given: Sequence[object]) -> list[str]:
     """A sentence for each array of a launch that is likely of a wrong type."""
     found = []
     for parameter, array in zip(program.kernel.params, given, strict=True):
@@ -30,7 +29,7 @@ def type_hints(program: Program, given: Sequence[Any]) -> list[str]:
     return found
 
 
-def _unlike(held: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+def _unlike(held: np.dtype[np.generic], wanted: np.dtype[np.generic]) -> bool:
     """Whether elements are something else, and not bits that somebody passes on purpose."""
     if held == wanted or held.kind in "ub":
         return False
@@ -39,5 +38,5 @@ def _unlike(held: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
     return held.itemsize != wanted.itemsize
 
 
-def _is_float(dtype: np.dtype[Any]) -> bool:
+def _is_float(dtype: np.dtype[np.generic]) -> bool:
     return dtype.kind not in "iub"

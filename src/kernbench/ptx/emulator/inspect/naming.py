@@ -7,19 +7,20 @@ together; memory once for each block, when the first of its warps comes there fo
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import KernelError, MisuseError, unknown
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import COLUMNS, LANES
 from kernbench.ptx.emulator.checks.findings.reporter import by_axis
+from kernbench.ptx.emulator.inspect.hub import Batch, Window
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
+from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.special import special_row
@@ -35,7 +36,7 @@ from kernbench.result.checkpoint import Checkpoint, Taken
 from kernbench.result.finding import Place
 
 ELEMENT = "i"
-_FLOATS: dict[str, Any] = {
+_FLOATS: dict[str, npt.DTypeLike] = {
     "f16": np.float16,
     "bf16": ml_dtypes.bfloat16,
     "tf32": np.float32,
@@ -44,12 +45,12 @@ _FLOATS: dict[str, Any] = {
     "e4m3": ml_dtypes.float8_e4m3fn,
     "e5m2": ml_dtypes.float8_e5m2,
 }
-ELEMENT_TYPES: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, kind in _FLOATS.items()}
+ELEMENT_TYPES: dict[str, np.dtype[np.generic]] = {name: np.dtype(kind) for name, kind in _FLOATS.items()}
 ELEMENT_TYPES |= {f"{k}{n}": np.dtype(f"{'u' * (k == 'u')}int{n}") for k in "su" for n in (8, 16, 32, 64)}
 # what a comparison knows as it is; others become float64
 _COMPARED = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int32", "int8")
 # a value of each lane of a batch, by the lanes' numbers
-Known = Callable[[Any, Array], Array]
+Known = Callable[[Batch, Array], Array]
 
 
 @dataclass(eq=False)
@@ -74,7 +75,7 @@ class Naming:
         return Place(self.file, site.line, title(site.function), site.text)
 
 
-def naming_step(decoding: Any, point: PtxCheckpoint, module: Module) -> Step:
+def naming_step(decoding: Decoding, point: PtxCheckpoint, module: Module) -> Step:
     """What takes the values of a checkpoint where it stands."""
     taker = _Taker(decoding, point, module)
     return action(taker.visit)
@@ -83,7 +84,7 @@ def naming_step(decoding: Any, point: PtxCheckpoint, module: Module) -> Step:
 class _Taker:
     """A checkpoint whose names are found."""
 
-    def __init__(self, decoding: Any, point: PtxCheckpoint, module: Module):
+    def __init__(self, decoding: Decoding, point: PtxCheckpoint, module: Module):
         self._decoding, self._point, self._module = decoding, point, module
         self._site: Site = decoding.site
         self._registers = [self._register(name) for name in point.registers]
@@ -107,7 +108,7 @@ class _Taker:
             raise self._wrong(f"there is no register {name!r} of at most 64 bits here")
         return found
 
-    def _element_type(self) -> np.dtype[Any]:
+    def _element_type(self) -> np.dtype[np.generic]:
         declared = {r.type for r in self._registers}
         name = self._point.type or (declared.pop() if len(declared) == 1 else "")
         name = TYPES[name].lane or name if name in TYPES else name
@@ -160,7 +161,8 @@ class _Taker:
 
     def visit(self, window: Window, mask: Mask | None) -> None:
         """Lanes stand where the checkpoint is."""
-        naming: Naming = window.batch.launch.naming
+        naming = window.batch.launch.naming
+        assert naming is not None, "only a launch that takes values has steps that name them"
         lanes = window.lane_numbers if mask is None else window.lane_numbers[mask]
         if not len(lanes):
             return
@@ -170,7 +172,7 @@ class _Taker:
             told = str(error) if "checkpoint" in str(error) else f"checkpoint {self._point.name!r}: {error}"
             raise KernelError("misuse", told, "", naming.place(self._site)) from None
 
-    def _take(self, batch: Any, lanes: Array, naming: Naming) -> None:
+    def _take(self, batch: Batch, lanes: Array, naming: Naming) -> None:
         if self._point.space:
             lanes = self._of_blocks(batch, lanes, naming)
             if not len(lanes):
@@ -189,7 +191,14 @@ class _Taker:
                 self._hand(naming, batch, lanes, values, places, inside, group)
 
     def _hand(
-        self, naming: Naming, batch: Any, lanes: Array, values: Array, places: list[Array], inside: Array, keys: Any
+        self,
+        naming: Naming,
+        batch: Batch,
+        lanes: Array,
+        values: Array,
+        places: list[Array],
+        inside: Array,
+        keys: dict[str, int],
     ) -> None:
         """Give one group of elements to whoever compares them."""
         owners = lanes[np.nonzero(inside)[0]]
@@ -208,13 +217,13 @@ class _Taker:
         who = owner(0) if len(np.unique(owners)) == 1 else _summary(batch, owners, bool(self._point.space))
         naming.taken(Checkpoint(name, array, where, who, keys, tuple(place[inside] for place in places), owner))
 
-    def _who(self, batch: Any, lane: int) -> str:
+    def _who(self, batch: Batch, lane: int) -> str:
         block = by_axis(int(batch.numbers[lane // WARP % batch.ctas]), batch.launch.grid)
         if self._point.space:
             return f"block {block}"
         return f"block {block}, thread {_thread(batch, lane)}"
 
-    def _of_blocks(self, batch: Any, lanes: Array, naming: Naming) -> Array:
+    def _of_blocks(self, batch: Batch, lanes: Array, naming: Naming) -> Array:
         """One lane of each block whose memory is to be looked at now."""
         _, first = np.unique(lanes // WARP, return_index=True)
         found: dict[int, int] = {}
@@ -224,7 +233,7 @@ class _Taker:
                 found.setdefault(cta, int(lane))
         return np.array(list(found.values()), np.int64)
 
-    def _names(self, batch: Any, lanes: Array, count: int) -> Callable[[str], Array]:
+    def _names(self, batch: Batch, lanes: Array, count: int) -> Callable[[str], Array]:
         def known(name: str) -> Array:
             if name == ELEMENT:
                 return np.arange(count)[None, :]
@@ -232,19 +241,19 @@ class _Taker:
 
         return known
 
-    def _value(self, what: str, batch: Any, lanes: Array, count: int) -> Array:
+    def _value(self, what: str, batch: Batch, lanes: Array, count: int) -> Array:
         """One of the expressions, a row for each lane; 1 where it is not given."""
         text = self._texts.get(what)
         if text is None:
             return np.ones((len(lanes), count), np.int64)
         return np.broadcast_to(text.value(self._names(batch, lanes, count)), (len(lanes), count))
 
-    def _held(self, batch: Any, lanes: Array) -> Array:
+    def _held(self, batch: Batch, lanes: Array) -> Array:
         """The registers' elements, a row for each lane."""
         parts = [np.ascontiguousarray(batch.banks[r.bank][r.row, lanes]).view(self._dtype) for r in self._registers]
         return np.concatenate([part.reshape(len(lanes), -1) for part in parts], axis=1)
 
-    def _bytes(self, batch: Any, lanes: Array, size: int, what: str) -> Array:
+    def _bytes(self, batch: Batch, lanes: Array, size: int, what: str) -> Array:
         """The first byte of each element of memory, from the base's space on."""
         count = self._point.count
         if count > size:
@@ -254,14 +263,14 @@ class _Taker:
             return np.asarray(start + self._value("address", batch, lanes, count))
         return np.asarray(start + np.arange(count) * self._dtype.itemsize)
 
-    def _shared(self, batch: Any, lanes: Array) -> Array:
+    def _shared(self, batch: Batch, lanes: Array) -> Array:
         size = batch.launch.shared_bytes
         first = self._bytes(batch, lanes, size, "shared memory") & ((1 << RANK_SHIFT) - 1)
         self._check_inside(first, size, "shared memory")
         origins = (lanes // WARP % batch.ctas * batch.shared_stride)[:, None]
         return self._gathered(batch.port.space("shared").words[1], first + origins)
 
-    def _global(self, batch: Any, lanes: Array) -> Array:
+    def _global(self, batch: Batch, lanes: Array) -> Array:
         space = batch.port.space("global")
         first = self._bytes(batch, lanes, int(space.size), "global memory") - GLOBAL_BASE
         self._check_inside(first, int(space.size), "global memory")
@@ -278,7 +287,7 @@ class _Taker:
         parts = memory[first[:, :, None] + np.arange(nbytes)]
         return np.ascontiguousarray(parts).view(self._dtype)[:, :, 0]
 
-    def _tensor(self, batch: Any, lanes: Array) -> Array:
+    def _tensor(self, batch: Batch, lanes: Array) -> Array:
         if batch.tensor_memory is None:
             raise self._wrong("no tensor memory is allocated here")
         start = self._value("base", batch, lanes, 1)[:, 0]
@@ -293,7 +302,7 @@ class _Taker:
         return np.array(found)
 
 
-_SPACES: dict[str, Callable[[_Taker, Any, Array], Array]] = {
+_SPACES: dict[str, Callable[[_Taker, Batch, Array], Array]] = {
     "shared": _Taker._shared,
     "global": _Taker._global,
     "tensor": _Taker._tensor,
@@ -303,18 +312,18 @@ _SPACES: dict[str, Callable[[_Taker, Any, Array], Array]] = {
 def _of_register(register: Register) -> Known:
     signed = register.type.startswith("s")
 
-    def value(batch: Any, lanes: Array) -> Array:
+    def value(batch: Batch, lanes: Array) -> Array:
         bits: Array = batch.banks[register.bank][register.row, lanes]
         return bits.view(f"int{8 * bits.itemsize}") if signed else bits
 
     return value
 
 
-def _thread(batch: Any, lane: int) -> str:
+def _thread(batch: Batch, lane: int) -> str:
     return str(by_axis(int(batch.thread[lane]), batch.launch.block))
 
 
-def _summary(batch: Any, lanes: Array, whole_blocks: bool) -> str:
+def _summary(batch: Batch, lanes: Array, whole_blocks: bool) -> str:
     blocks = np.unique(lanes // WARP % batch.ctas)
     first = f"block {by_axis(int(batch.numbers[blocks[0]]), batch.launch.grid)}"
     who = first if whole_blocks else f"{len(np.unique(lanes))} threads of {first}"

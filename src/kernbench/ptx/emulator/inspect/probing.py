@@ -5,15 +5,14 @@ of one warp: its registers, the shared memory of its block, and the tensor memor
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import by_axis
+from kernbench.ptx.emulator.inspect.hub import Batch, Window
 from kernbench.ptx.emulator.inspect.naming import ELEMENT_TYPES
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.program import SharedVariable, Site
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import Step, action
@@ -29,7 +28,9 @@ def probe_step(site: Site) -> Step:
     """What runs before an instruction in a launch that may be stopped."""
 
     def general(window: Window, mask: Mask | None) -> None:
-        window.batch.launch.probe.visit(window, mask, site)
+        probe = window.batch.launch.probe
+        assert probe is not None, "only a launch that may be stopped has steps that look"
+        probe.visit(window, mask, site)
 
     return action(general)
 
@@ -101,7 +102,7 @@ class Probe:
         places = ((site.source_file, site.source_line), *site.frames)
         return next((line for file, line in places if file and self._stopper.matches(file)), 0)
 
-    def _name(self, batch: Any, warp: int) -> str:
+    def _name(self, batch: Batch, warp: int) -> str:
         block = by_axis(int(batch.numbers[warp % batch.ctas]), batch.launch.grid)
         return f"warp {warp // batch.ctas} of block {block}"
 
@@ -119,7 +120,7 @@ class Probe:
             why += f" (PTX line {site.line}: {site.text})"
         self._stopper.keep(where, self._name(batch, warp), why, arrays, about)
 
-    def _held(self, batch: Any, function: str, warp: int) -> tuple[dict[str, Array], dict[str, str]]:
+    def _held(self, batch: Batch, function: str, warp: int) -> tuple[dict[str, Array], dict[str, str]]:
         """The registers of a function in one warp: an element a lane, of the type they were declared with."""
         arrays: dict[str, Array] = {}
         about: dict[str, str] = {}
@@ -146,7 +147,7 @@ def _typed(bits: Array, type_name: str) -> Array:
     return bits.view(f"{_SIGNS[type_name[0]]}{kind.bits}")
 
 
-def _memories(batch: Any, cta: int, kinds: Mapping[int, str]) -> tuple[dict[str, Array], dict[str, str]]:
+def _memories(batch: Batch, cta: int, kinds: Mapping[int, str]) -> tuple[dict[str, Array], dict[str, str]]:
     """Shared memory of a block by variable, its element types, and what it has allocated of tensor memory, as words."""
     launch = batch.launch
     start = cta * batch.shared_stride

@@ -7,13 +7,13 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.instructions.memory import space_label, space_name
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.access import UNSEEN
 from kernbench.ptx.emulator.memory.atomics import OPERATIONS
 from kernbench.ptx.emulator.memory.cells import BLIND_UPDATE, UPDATE
 from kernbench.ptx.emulator.program.access_order import SCOPES, Order
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.program.steps import Step, action
+from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.numerics import operation
 from kernbench.ptx.text.types import TYPES
 
@@ -70,14 +70,12 @@ def _words(d: Decoding, address: AddressSlot, targets: list[int], source: int, o
 
     def general(window: Window, mask: Mask | None) -> None:
         batch = window.batch
-        if batch.checks is not None:
-            batch.checks.synchronise(space, window, slot, offset, mask, order)
+        batch.checks.synchronise(space, window, slot, offset, mask, order)
         addresses = batch.port.addresses(window, slot)
         kind = BLIND_UPDATE if site.number in batch.program.blind else UPDATE
         lanes, scope = window.lane_numbers, order.scope
         batch.port.atomic(space, addresses, lanes, offset, bank, rows, code, mask, site, scope, kind)
-        if batch.checks is not None:
-            batch.checks.synchronised()
+        batch.checks.synchronised()
 
     return action(general)
 
@@ -93,8 +91,7 @@ def _rounds(d: Decoding, address: AddressSlot, targets: list[int], sources: list
 
     def general(window: Window, mask: Mask | None) -> None:
         batch = window.batch
-        if batch.checks is not None:
-            batch.checks.synchronise(space, window, slot, offset, mask, order)
+        batch.checks.synchronise(space, window, slot, offset, mask, order)
         places = batch.port.addresses(window, slot).copy()
         registers, lanes = batch.banks[bank], window.lane_numbers
         kind, seen = (BLIND_UPDATE, UNSEEN) if site.number in batch.program.blind else (UPDATE, order.scope)
@@ -107,8 +104,7 @@ def _rounds(d: Decoding, address: AddressSlot, targets: list[int], sources: list
             for row, result in zip(new_rows, results, strict=True):
                 registers[row, here] = result
             batch.port.store(space, places, lanes, offset, bank, new_rows, turn, site, order.scope, kind)
-        if batch.checks is not None:
-            batch.checks.synchronised()
+        batch.checks.synchronised()
 
     return action(general)
 

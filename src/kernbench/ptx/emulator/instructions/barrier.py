@@ -9,10 +9,10 @@ from kernbench.ptx.emulator.barriers.gathering import together
 from kernbench.ptx.emulator.instructions.mbarrier import init_fence
 from kernbench.ptx.emulator.instructions.warp import gathered
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.access_order import SCOPES, Order
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.steps import ControlStep, Step, action
+from kernbench.ptx.emulator.program.steps import AnyFragment, ControlStep, Step, action
+from kernbench.ptx.emulator.units.batch import Fragment, Scheduler, Window
 
 # barriers of a block
 _BARRIERS = 16
@@ -29,8 +29,8 @@ def barrier(d: Decoding) -> ControlStep:
     following, site, waits, operation = d.following, d.site, d.mod("mode") != "arrive", d.mod("op")
     aligned = d.instruction.opcode == "bar" or d.has("aligned")
 
-    def run(scheduler: Any, fragment: Any) -> Any:
-        results: list[Any] = []
+    def run(scheduler: Scheduler, fragment: Fragment) -> AnyFragment | None:
+        results: list[AnyFragment | None] = []
         for group, (one, many) in _groups(scheduler, fragment, id_slot, count_slot):
             problem = _problem(one, many)
             if problem:
@@ -64,7 +64,7 @@ def _problem(number: int, count: int | None) -> str:
     return ""
 
 
-def _groups(scheduler: Any, fragment: Any, id_slot: int, count_slot: int | None) -> Any:
+def _groups(scheduler: Scheduler, fragment: Fragment, id_slot: int, count_slot: int | None) -> Any:
     """Lanes by the barrier and count they name; nearly always all the same."""
     numbers = fragment.window.rows[id_slot]
     counts = None if count_slot is None else fragment.window.rows[count_slot]
@@ -76,6 +76,7 @@ def _groups(scheduler: Any, fragment: Any, id_slot: int, count_slot: int | None)
     groups = []
     for key in np.unique(keys[fragment.lanes.active()]):
         lanes = fragment.lanes.select(keys == key)
+        assert lanes is not None
         number, count = int(key) >> 32, (int(key) & 0xFFFFFFFF) - 1
         group = scheduler.fragment(fragment, lanes, fragment.block)
         groups.append((group, (number, None if count < 0 else count)))
@@ -101,8 +102,7 @@ def fence(d: Decoding) -> Step:
     order = Order(SCOPES[d.mod("scope")], sem != "release", sem != "acquire", sequential=sequential)
 
     def general(window: Window, mask: Mask | None) -> None:
-        if window.batch.checks is not None:
-            window.batch.checks.fence(window, mask, order)
+        window.batch.checks.fence(window, mask, order)
 
     return action(general)
 

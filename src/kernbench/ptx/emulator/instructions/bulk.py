@@ -14,9 +14,9 @@ from kernbench.ptx.emulator.asynchronous.copies.completion import Completion, in
 from kernbench.ptx.emulator.asynchronous.copies.reductions import reduction_of
 from kernbench.ptx.emulator.instructions.mbarrier import active_lanes, addresses_of, values_of
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.program.steps import Step, action
+from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.launching.tensor_map import ELEMENT_BYTES, PACKED_ELEMENTS
 from kernbench.ptx.text.module import Address, Vector
 
@@ -55,8 +55,7 @@ def _destinations(
     ctas, offsets = batch.places.find(targets, lanes)
     if masks is None:
         return _Destinations(np.arange(len(lanes)), ctas, offsets, batch.mbarriers.known(barriers, lanes, site))
-    if batch.checks is not None:
-        batch.checks.asynchronous.multicast(masks, lanes, site)
+    batch.checks.asynchronous.multicast(masks, lanes, site)
     positions, ranks = np.nonzero(batch.places.named(masks))
     peers = batch.places.peers(batch.places.own(lanes)[positions], ranks)
     homes, places = batch.places.find(barriers, lanes)
@@ -70,7 +69,7 @@ def _destinations(
 def _aligned(window: Window, lanes: Array, site: Any, what: str, values: Array, unit: int) -> None:
     """Complain about values that are no multiple of `unit`."""
     bad = values % unit != 0
-    if window.batch.checks is not None and bad.any():
+    if bad.any():
         value, lane = int(values[bad][0]), int(lanes[bad][0])
         window.batch.checks.misaligned_copy(site, what, value, unit, lane, int(np.count_nonzero(bad)))
 
@@ -135,11 +134,9 @@ def _boxes(
                 made, told = ("im2col", "tile") if box.description.im2col else ("tile", "im2col")
                 raise MisuseError(f"the tensor map is for {made} mode, the instruction says {told}")
         except MisuseError as problem:
-            if window.batch.checks is not None:
-                window.batch.checks.bad_tensor_map(site, str(problem), int(address), lanes[which])
+            window.batch.checks.bad_tensor_map(site, str(problem), int(address), lanes[which])
             continue
-        if window.batch.checks is not None:
-            window.batch.checks.asynchronous.map_used(int(address), lanes[which], site)
+        window.batch.checks.asynchronous.map_used(int(address), lanes[which], site)
         found.append((box, which))
     return found
 
@@ -158,7 +155,7 @@ def _legal_points(window: Window, lanes: Array, points: Array, box: tensors.Box,
     else:
         _aligned(window, lanes, site, "innermost coordinate", points[:, 0], box.description.step)
     below = (points < 0).any(axis=1)
-    if stores and window.batch.checks is not None and below.any():
+    if stores and below.any():
         point = tuple(points[below][0].tolist())
         window.batch.checks.negative_point(site, point, int(lanes[below][0]), int(np.count_nonzero(below)))
 
@@ -185,7 +182,7 @@ def _inside(window: Window, lanes: Array, points: Array, box: tensors.Box, site:
     bad = np.zeros(len(points), bool)
     for dimension, (first, last) in enumerate(box.description.pixel_box, 1):
         bad |= (points[:, dimension] < first) | (points[:, dimension] > last)
-    if window.batch.checks is not None and bad.any():
+    if bad.any():
         point = tuple(points[bad][0].tolist())
         limits = box.description.pixel_box
         window.batch.checks.outside_pixels(site, point, limits, int(lanes[bad][0]), int(np.count_nonzero(bad)))
@@ -265,8 +262,7 @@ def tensor_store(d: Decoding) -> Step:
         for box, which in _boxes(window, lanes, maps, rank, counted, site):
             who = lanes[which]
             if refusal := _refused(box.description.element, bool(operation)):
-                if batch.checks is not None:
-                    batch.checks.bad_tensor_map(site, refusal, int(maps[which[0]]), who)
+                batch.checks.bad_tensor_map(site, refusal, int(maps[which[0]]), who)
                 continue
             if counted:
                 _inside(window, who, points[which], box, site)

@@ -15,10 +15,10 @@ from kernbench.ptx.emulator.barriers.gathering import together
 from kernbench.ptx.emulator.instructions.mbarrier import active_lanes, addresses_of, values_of
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, SHARED_BASE, WRITTEN
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.steps import ControlStep, Step, action
+from kernbench.ptx.emulator.program.steps import AnyFragment, ControlStep, Step, action
+from kernbench.ptx.emulator.units.batch import Batch, Fragment, Scheduler, Window
 from kernbench.ptx.launching.tensor_map import TENSOR_MAP_BYTES
 
 _PLACE = (1 << RANK_SHIFT) - 1
@@ -30,7 +30,7 @@ def barrier(d: Decoding) -> ControlStep:
     following, site = d.following, d.site
     waits, ordered, aligned = d.mod("mode") == "wait", d.mod("sem") != "relaxed", d.has("aligned")
 
-    def run(scheduler: Any, fragment: Any) -> Any:
+    def run(scheduler: Scheduler, fragment: Fragment) -> AnyFragment | None:
         if waits:
             return scheduler.cluster.wait(fragment, Waiter(fragment, following, site, ordered))
         scheduler.cluster.arrive(fragment, site, ordered)
@@ -123,7 +123,7 @@ def replace(d: Decoding) -> Step:
     return action(general)
 
 
-def _objects(batch: Any, addresses: Array, lanes: Array) -> list[Array | None]:
+def _objects(batch: Batch, addresses: Array, lanes: Array) -> list[Array | None]:
     """The 128 bytes at each address of shared or global memory, in place; None outside memory."""
     ctas, offsets = batch.places.find(addresses, lanes)
     found: list[Array | None] = []
@@ -154,8 +154,7 @@ def copy_map(d: Decoding) -> Step:
             if data is not None and 0 <= place <= arena.used - size:
                 arena.words[1][place : place + size] = data[:size]
                 arena.state[1][place : place + size] |= WRITTEN
-                if batch.checks is not None:
-                    batch.checks.asynchronous.map_written(address)
+                batch.checks.asynchronous.map_written(address)
         batch.port.changes += 1
 
     return action(general)

@@ -1,15 +1,14 @@
 """Control flow: branches, calls and returns, ends."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
 from kernbench.ptx.emulator.instructions.calls.calls import call_step, return_from
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.steps import ControlStep, Step, action, nothing
+from kernbench.ptx.emulator.program.steps import AnyFragment, ControlStep, Step, action, nothing
+from kernbench.ptx.emulator.units.batch import Fragment, Scheduler, Window
 from kernbench.ptx.text.module import Name
 
 
@@ -23,7 +22,7 @@ def branch(d: Decoding) -> ControlStep:
         return ControlStep(lambda scheduler, fragment: fragment.at(target), (target,), falls=False)
     slot, negated = guard
 
-    def run(scheduler: Any, fragment: Any) -> Any:
+    def run(scheduler: Scheduler, fragment: Fragment) -> AnyFragment | None:
         return scheduler.branch(fragment, slot, negated, target, following)
 
     return ControlStep(run, (target,), guards_itself=True)
@@ -39,7 +38,7 @@ def indexed_branch(d: Decoding) -> ControlStep:
     targets = tuple(d.label(name) for name in table.targets)
     slot = d.source(0)
 
-    def run(scheduler: Any, fragment: Any) -> Any:
+    def run(scheduler: Scheduler, fragment: Fragment) -> AnyFragment | None:
         index = fragment.window.rows[slot]
         for number, target in enumerate(targets):
             chosen = fragment.lanes.select(index == np.uint32(number))
@@ -59,7 +58,7 @@ def leave(entry: bool) -> ControlStep:
     return ControlStep(_end if entry else return_from, falls=False)
 
 
-def _end(scheduler: Any, fragment: Any) -> None:
+def _end(scheduler: Scheduler, fragment: Fragment) -> None:
     scheduler.leave(fragment)
 
 
@@ -72,7 +71,7 @@ def trap(d: Decoding) -> ControlStep:
     """trap: the kernel itself says that something is wrong."""
     site = d.site
 
-    def run(scheduler: Any, fragment: Any) -> None:
+    def run(scheduler: Scheduler, fragment: Fragment) -> None:
         scheduler.batch.trapped(fragment.lanes, site)
         scheduler.leave(fragment)
 
@@ -94,7 +93,7 @@ def set_registers(d: Decoding) -> Step:
         raise d.error(f"setmaxnreg {count}: give a multiple of 8 from 24 to 256")
 
     def general(window: Window, mask: Mask | None) -> None:
-        if window.batch.checks is not None and mask is not None:
+        if mask is not None:
             window.batch.checks.whole_warps(window, mask, site)
 
     return action(general)

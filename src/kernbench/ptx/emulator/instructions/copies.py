@@ -8,10 +8,10 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.copies.thread_kernels import clear_words
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.steps import Step, action
+from kernbench.ptx.emulator.units.batch import Batch, Window
 
 # bytes of each lane that nobody wrote, and where they come from
 Undefined = tuple[Array, Any] | None
@@ -42,7 +42,7 @@ def begin(d: Decoding) -> Step:
 
 
 def _read(
-    batch: Any, origin: Array, lanes: Array, offset: Any, rows: Array, left: Array | None, site: Site
+    batch: Batch, origin: Array, lanes: Array, offset: Any, rows: Array, left: Array | None, site: Site
 ) -> Undefined:
     """Load the source's words; words beyond `left` bytes are zero, and nothing is read for them.
 
@@ -72,10 +72,10 @@ def _read(
 
 
 def _loaded(
-    batch: Any, before: Undefined, lanes: Array, first: int, nbytes: int, kept: Array | None = None
+    batch: Batch, before: Undefined, lanes: Array, first: int, nbytes: int, kept: Array | None = None
 ) -> Undefined:
     """What the last load met, of at most `kept` bytes from byte `first` of each copy on, and what was met before."""
-    found = None if batch.checks is None else batch.checks.definedness.take_loaded()
+    found = batch.checks.definedness.take_loaded()
     if found is None:
         return before
     undefined = np.zeros((lanes.size, nbytes), bool) if before is None else before[0]

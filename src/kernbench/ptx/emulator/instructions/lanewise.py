@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.steps import Step
+from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.numerics import FACTORIES, operation
 from kernbench.ptx.text.types import TYPES
 
@@ -65,21 +65,19 @@ def lop3(d: Decoding) -> Step:
 
 
 def division(d: Decoding) -> Step:
-    """An integer division tells the checks of zero divisors."""
+    """An integer division reports its divisors, some of which may be zero."""
     sources, targets = operands_of(d)
     step = d.compute(operation(d.resolved.meaning, d.mods), sources, targets)
     divisor, site = sources[1], d.site
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
-        if checks is not None:
-            checks.divisors(window, window.rows[divisor], mask, site)
+        checks.divisors(window, window.rows[divisor], mask, site)
         step.general(window, mask)
 
     def direct(window: Window) -> None:
         checks = window.batch.checks
-        if checks is not None:
-            checks.divisors(window, window.rows[divisor], None, site)
+        checks.divisors(window, window.rows[divisor], None, site)
         step.direct(window)
 
     return Step(direct, general)

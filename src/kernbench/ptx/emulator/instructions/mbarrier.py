@@ -10,11 +10,11 @@ from kernbench.ptx.emulator.barriers.mbarriers import Arrival
 from kernbench.ptx.emulator.barriers.waiting import Wait
 from kernbench.ptx.emulator.checks.happens_before.clocks import masks_of
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, Order
 from kernbench.ptx.emulator.program.facts import Facts, FromFacts
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.program.steps import ControlStep, Step, action, nothing
+from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Name
 
 _PENDING = np.uint64((1 << 24) - 1)
@@ -152,8 +152,7 @@ def proxy_fence(d: Decoding) -> Step:
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
-        if checks is not None:
-            checks.asynchronous.proxy_fence(*masks_of(window, mask), space)
+        checks.asynchronous.proxy_fence(*masks_of(window, mask), space)
 
     return action(general)
 
@@ -164,8 +163,7 @@ def _acquire_map(d: Decoding) -> Step:
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
-        if checks is not None:
-            checks.asynchronous.maps_acquired(addresses_of(window, address, mask), active_lanes(window, mask))
+        checks.asynchronous.maps_acquired(addresses_of(window, address, mask), active_lanes(window, mask))
 
     return action(general)
 
@@ -173,9 +171,8 @@ def _acquire_map(d: Decoding) -> Step:
 def init_fence(window: Window, mask: Mask | None) -> None:
     """fence.mbarrier_init: barriers initialised before are shown to asynchronous operations after."""
     checks = window.batch.checks
-    if checks is not None:
-        checks.asynchronous.fenced(*masks_of(window, mask))
-        checks.fence(window, mask, _INIT)
+    checks.asynchronous.fenced(*masks_of(window, mask))
+    checks.fence(window, mask, _INIT)
 
 
 MEANINGS: Mapping[str, Callable[[Decoding], "Step | FromFacts"]] = {

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.program.access_order import SCOPES, WEAK, Order
 from kernbench.ptx.emulator.program.facts import FromFacts
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.program.steps import Step, action, compute, nothing
+from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Address, Name
 from kernbench.ptx.text.types import TYPES
 
@@ -73,8 +73,8 @@ def _access(what: str, d: Decoding, address: AddressSlot, bank: str, rows: list[
 
     def general(window: Window, mask: Mask | None) -> None:
         batch = window.batch
-        port, checks = batch.port, batch.checks if strong else None
-        if checks is not None:
+        port, checks = batch.port, batch.checks
+        if strong:
             checks.synchronise(space, window, slot, offset, mask, order)
         access = port.load if loads else port.store
         lanes = window.lane_numbers
@@ -82,7 +82,7 @@ def _access(what: str, d: Decoding, address: AddressSlot, bank: str, rows: list[
             access(space, port.addresses(window, slot), lanes, offset, bank, row_numbers, mask, site, scope)
         finally:
             # a load that meets an undefined value leaves by an exception, and has been made
-            if checks is not None:
+            if strong:
                 checks.synchronised()
 
     return action(general)
@@ -117,7 +117,7 @@ def _parameter(d: Decoding, address: AddressSlot, targets: list[int], outside: s
     slot, site = address.slot, d.site
 
     def general(window: Window, mask: Mask | None) -> None:
-        if outside and window.batch.checks is not None:
+        if outside:
             window.batch.checks.outside_parameter(site, outside)
         values = window.batch.parameter(slot, dtype, len(targets))
         for target, value in zip(targets, values, strict=True):

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from kernbench.ptx.emulator.lanes.lanes import Mask, from_mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.steps import Step, action
+from kernbench.ptx.emulator.units.batch import Window
 
 _ALIGNMENT = 16
 
@@ -25,7 +25,9 @@ def allocate(d: Decoding) -> Step:
         if failed is not None:
             bad = np.zeros(window.batch.lanes, bool)
             bad[window.lane_numbers[failed]] = True
-            window.batch.stray(from_mask(bad), site, f"alloca finds no room: a thread's stack has {stack.nbytes} bytes")
+            lanes = from_mask(bad)
+            assert lanes is not None
+            window.batch.stray(lanes, site, f"alloca finds no room: a thread's stack has {stack.nbytes} bytes")
         window.put(target, starts.astype(np.uint64), mask)
 
     return action(general)

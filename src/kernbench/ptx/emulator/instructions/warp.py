@@ -8,9 +8,9 @@ import numpy as np
 from kernbench.ptx.emulator.barriers.gathering import WarpOperation
 from kernbench.ptx.emulator.lanes import warp_kernels as kernels
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.steps import ControlStep, Step, action
+from kernbench.ptx.emulator.units.batch import Window
 
 _FULL = 0xFFFFFFFF
 _NO_MASK = np.zeros(0, bool)
@@ -52,7 +52,7 @@ def shuffle(d: Decoding) -> ControlStep:
         window.put(target, out, lanes.mask)
         if predicate is not None:
             window.put(predicate, inside, lanes.mask)
-        if bad and window.batch.checks is not None:
+        if bad:
             window.batch.checks.inactive_source(window, site, bad, first)
 
     return gathered(d, perform)
@@ -73,7 +73,7 @@ def _fixed_shuffle(d: Decoding, step: int, clamp: int) -> ControlStep:
         window.put(target, out, lanes.mask)
         if predicate is not None:
             window.put(predicate, np.tile(valid, window.size // WARP), lanes.mask)
-        if bad and window.batch.checks is not None:
+        if bad:
             window.batch.checks.inactive_source(window, site, bad, first)
 
     return gathered(d, perform)

@@ -1,7 +1,6 @@
 """Clusters: CTAs that share their shared memory. The address of a peer's memory carries its rank above 16 MiB."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -66,6 +65,6 @@ class Places:
         return found
 
 
-def places_of(batch: Any) -> Places:
-    """The places of a batch."""
-    return Places(batch.ctas, int(np.prod(batch.launch.cluster)))
+def places_of(ctas: int, cluster: Extent) -> Places:
+    """The places of a batch of so many CTAs."""
+    return Places(ctas, int(np.prod(cluster)))

@@ -1,9 +1,10 @@
 """Fragments: lanes that stand at the same block with the same calls behind them, and run it together."""
 
 from dataclasses import dataclass
+from typing import Generic
 
 from kernbench.ptx.emulator.lanes.lanes import Lanes
-from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.lanes.window import BatchT, Storage, WindowOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +31,18 @@ class Frame:
 
 
 @dataclass(slots=True, eq=False)
-class Fragment:
+class FragmentOf(Generic[BatchT]):
     """Lanes at a block; `prefix` holds the ranks of the calls behind them, so that keys order all depths."""
 
     lanes: Lanes
-    window: Window
+    window: WindowOf[BatchT]
     block: int
     stack: tuple[Frame, ...] = ()
     prefix: tuple[int, ...] = ()
     # the block that the lanes ran last, -1 where they came from several
     behind: int = -1
 
-    def at(self, block: int) -> "Fragment":
+    def at(self, block: int) -> "FragmentOf[BatchT]":
         """The same lanes at another block."""
         self.behind, self.block = self.block, block
         return self
@@ -55,3 +56,7 @@ class Fragment:
     def place(self) -> tuple[int, tuple[int, ...]]:
         """Fragments of the same place may be one."""
         return self.block, self.prefix
+
+
+# where its lanes and rows are all that matters of a fragment
+Fragment = FragmentOf[Storage]

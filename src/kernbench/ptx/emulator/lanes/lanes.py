@@ -155,3 +155,14 @@ def _survey(mask: Bools) -> tuple[int, int, int, int]:
             if first < 0:
                 first = warp
     return count, first, last, live
+
+
+def group(lanes: Warps, keys: Warps) -> list[tuple[int, int, int]]:
+    """Lanes by warp and key: warp, key, and the lanes as a mask."""
+    order = np.lexsort((keys, lanes // WARP))
+    warps, sorted_keys = (lanes // WARP)[order], keys[order]
+    if not len(order):
+        return []
+    begins = np.flatnonzero(np.r_[True, (warps[1:] != warps[:-1]) | (sorted_keys[1:] != sorted_keys[:-1])])
+    masks = np.bitwise_or.reduceat(np.int64(1) << (lanes[order] % WARP), begins)
+    return list(zip(warps[begins].tolist(), sorted_keys[begins].tolist(), masks.tolist(), strict=True))

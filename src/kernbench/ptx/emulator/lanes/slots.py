@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
+
+from kernbench.common.dtypes import Array
 
 BANKS = ("bool", "uint8", "uint16", "uint32", "uint64")
 
@@ -66,7 +67,7 @@ class SlotOrder:
     """
 
     others: tuple[int, ...]
-    chosen: Callable[[list[Any]], Sequence[Any]]
+    chosen: Callable[[list[Array]], Sequence[Array]]
 
 
 class SlotTable:
@@ -135,7 +136,7 @@ def _bits(dtype: str) -> int:
     return 1 if dtype == "bool" else 8 * int(np.dtype(dtype).itemsize)
 
 
-def constant_array(bits: int, dtype: str) -> Any:
+def constant_array(bits: int, dtype: str) -> Array:
     """A zero-dimensional array of `dtype` with these bits."""
     if dtype == "bool":
         return np.array(bool(bits))

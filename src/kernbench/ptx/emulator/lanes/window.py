@@ -2,16 +2,18 @@
 
 Operations read `rows[slot]` and write through `put`, which leaves inactive lanes alone. On a run of warps that are
 all active an operation may also write `rows[slot]` directly.
+
+What else a batch has, its memory and its barriers, is not known here: `WindowOf` takes the type of the batch, so that
+an instruction which is given a window of a whole batch reaches all of it. Where only rows matter, a `Window` will do.
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.compiled import kernel
-from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, Warps
 from kernbench.ptx.emulator.lanes.slots import BANKS, SlotTable
 
 
@@ -19,29 +21,46 @@ class Storage(Protocol):
     """What a window needs of its batch."""
 
     table: SlotTable
+    # the register rows of all lanes, by bank
+    banks: dict[str, Array]
 
     def row(self, slot: int) -> Array:
         """The whole row of a slot: one entry a lane, or none for a constant."""
 
 
-class Window:
+class Rows(Protocol):
+    """The rows of a window by slot."""
+
+    def __getitem__(self, slot: int, /) -> Array:
+        """The row of a slot: one entry a position, or none for a constant."""
+
+    def __len__(self) -> int:
+        """How many slots there are."""
+
+
+# a window of a batch is one of whatever the batch can stand for
+BatchT = TypeVar("BatchT", bound=Storage, covariant=True)
+AnyBatch = TypeVar("AnyBatch", bound=Storage)
+
+
+class WindowOf(Generic[BatchT]):
     """The rows of some warps of a batch, whatever their mask."""
 
     # whether what is written to its rows is written to the batch
     in_place = False
 
-    def __init__(self, batch: Any, lanes: Lanes):
+    def __init__(self, batch: BatchT, lanes: Lanes):
         self.batch = batch
         self.size = lanes.positions
         self.warps = lanes.warp_numbers()
         self.lane_numbers = lanes.lane_numbers()
         self._table: SlotTable = batch.table
         self._scratch: dict[tuple[str, int], Array] = {}
-        self.rows: Sequence[Array] = ()
+        self.rows: Rows = ()
         # what was found of the last mask that was asked about: see `leaders`
         self._leaders: tuple[Mask | None, Array, Array] | None = None
         # where its positions lie in a row of the whole batch
-        self.index: Any = self.lane_numbers
+        self.index: slice | Warps = self.lane_numbers
 
     def scratch(self, dtype: str, number: int = 0) -> Array:
         """An array of one entry a position, the same each time for the same `dtype` and `number`."""
@@ -78,12 +97,12 @@ class Window:
         raise NotImplementedError
 
 
-class RunWindow(Window):
+class RunWindow(WindowOf[BatchT]):
     """A run of warps: rows are slices of the batch's."""
 
     in_place = True
 
-    def __init__(self, batch: Any, lanes: Lanes):
+    def __init__(self, batch: BatchT, lanes: Lanes):
         super().__init__(batch, lanes)
         part = self.index = slice(lanes.first * WARP, lanes.last * WARP)
         # programs have thousands of slots, and launches many windows
@@ -109,10 +128,10 @@ def _part(row: Array, part: slice) -> Array:
     return row[part] if row.ndim else row
 
 
-class ListWindow(Window):
+class ListWindow(WindowOf[BatchT]):
     """A list of warps: rows are gathered when read and scattered when written."""
 
-    def __init__(self, batch: Any, lanes: Lanes):
+    def __init__(self, batch: BatchT, lanes: Lanes):
         super().__init__(batch, lanes)
         self.rows = _Gathered(batch, self.lane_numbers)
 
@@ -125,14 +144,14 @@ class ListWindow(Window):
             row[self.lane_numbers[mask]] = values[mask] if values.ndim else values
 
 
-class _Gathered(Sequence[Array]):
+class _Gathered:
     """Rows of listed lanes, copied when asked for."""
 
-    def __init__(self, batch: Storage, lanes: Any):
+    def __init__(self, batch: Storage, lanes: Warps):
         self._batch = batch
         self._lanes = lanes
 
-    def __getitem__(self, slot: Any) -> Any:
+    def __getitem__(self, slot: int) -> Array:
         row = self._batch.row(slot)
         return row[self._lanes] if row.ndim else row
 
@@ -147,6 +166,10 @@ def blend(target: Array, values: Array, mask: Mask) -> None:
         target[i] = values[i] if mask[i] else target[i]
 
 
-def window_of(batch: Any, lanes: Lanes) -> Window:
+def window_of(batch: AnyBatch, lanes: Lanes) -> WindowOf[AnyBatch]:
     """The window of a set of lanes' warps."""
     return RunWindow(batch, lanes) if lanes.warps is None else ListWindow(batch, lanes)
+
+
+# where a window's rows are all that matters
+Window = WindowOf[Storage]

@@ -310,7 +310,8 @@ def note_write(
     first, known = number - table[warp, INSIDE], shadow.clocks[table[warp, CTA], table[warp, INSIDE]]
     touched = 15 if span >= 4 else ((1 << span) - 1) << (place & 3)
     mine = table[warp, OWN] | (scope << SCOPE) | (site << SITE_SHIFT)
-    word, last_word, alike = place >> 2, (place + span + 3) >> 2, np.int64(0)
+    word, last_word = place >> 2, (place + span + 3) >> 2
+    alike: Int = np.int64(0)
     while word < last_word:
         head = word & ~(GROUP - 1)
         folded = lanes[head, APART] == 0

@@ -1,6 +1,6 @@
 """Frames: the local memory of threads, where called functions keep their parameters and variables."""
 
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
@@ -9,13 +9,48 @@ from kernbench.ptx.emulator.lanes.fragment import Fragment, Frame, Transfer
 from kernbench.ptx.emulator.memory.arena import NOTHING, POISON, UNWRITTEN, WRITTEN, views
 from kernbench.ptx.emulator.memory.port import Space
 from kernbench.ptx.emulator.memory.stack import STACK_BYTES, Stack
+from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Code
+
+
+class UndefinedFlags(Protocol):
+    """Which bytes of registers are undefined, by bank and row."""
+
+    def keep(self, rows: dict[str, list[int]], lanes: Array, kept: dict[tuple[str, int], Array]) -> None:
+        """Put those of a function's registers aside for lanes that enter it again."""
+
+    def restore(self, rows: dict[str, list[int]], lanes: Array, kept: dict[tuple[str, int], Array]) -> None:
+        """Take them back."""
+
+
+class Definedness(Protocol):
+    """Where undefined values are."""
+
+    @property
+    def flags(self) -> UndefinedFlags:
+        """In registers."""
+
+
+class FrameObserver(Protocol):
+    """What frames need of the observer of a batch."""
+
+    @property
+    def definedness(self) -> Definedness:
+        """Which registers hold undefined values."""
+
+
+class FrameBatch(BatchHub, Protocol):
+    """What frames need of their batch."""
+
+    @property
+    def checks(self) -> FrameObserver:
+        """Who looks at what happens."""
 
 
 class Frames:
     """Local memory of one batch: `nbytes` for each lane, the kernel's frame first and those of calls behind it."""
 
-    def __init__(self, batch: Any, nbytes: int):
+    def __init__(self, batch: FrameBatch, nbytes: int):
         self._batch = batch
         self.nbytes = nbytes
         self._stride = max(16, nbytes)
@@ -164,16 +199,14 @@ class Frames:
             if bank not in kept:
                 kept[bank] = np.zeros((len(rows), self._batch.lanes), bank)
             kept[bank][:, lanes] = self._batch.banks[bank][np.array(rows)[:, None], lanes]
-        if self._batch.checks is not None:
-            flags = self._kept_flags.setdefault((code.name, base), {})
-            self._batch.checks.definedness.flags.keep(code.rows, lanes, flags)
+        flags = self._kept_flags.setdefault((code.name, base), {})
+        self._batch.checks.definedness.flags.keep(code.rows, lanes, flags)
 
     def _restore(self, fragment: Fragment, code: Code, base: int) -> None:
         kept, lanes = self._kept[code.name, base], _lanes(fragment)
         for bank, rows in code.rows.items():
             self._batch.banks[bank][np.array(rows)[:, None], lanes] = kept[bank][:, lanes]
-        if self._batch.checks is not None:
-            self._batch.checks.definedness.flags.restore(code.rows, lanes, self._kept_flags[code.name, base])
+        self._batch.checks.definedness.flags.restore(code.rows, lanes, self._kept_flags[code.name, base])
 
 
 def _lanes(fragment: Fragment) -> Array:

@@ -1,7 +1,7 @@
 """The port through which steps reach memory: picks the space and the compiled kernel, and hands on trouble."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE, TRACKED, UNWRITTEN, Arena
 from kernbench.ptx.emulator.memory.atomics import atomic
 from kernbench.ptx.emulator.memory.cells import STORE, TABLE, UPDATE, Shadow, new_cells
+from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
 
 _NO_MASK = np.zeros(0, bool)
@@ -120,9 +121,13 @@ def space_of(modifier: str) -> str:
 
 
 class Port:
-    """Loads, stores and atomics of one batch."""
+    """Loads, stores and atomics of one batch.
 
-    def __init__(self, batch: Any, arena: Arena, shared: Space, local: Space, checker: Checker | None):
+    Without a checker other loops run, which look at nothing but bounds: a null checker would have to be asked for each
+    access what it does not want to know, in the path that most instructions of a launch without checks take.
+    """
+
+    def __init__(self, batch: BatchHub, arena: Arena, shared: Space, local: Space, checker: Checker | None):
         self._batch = batch
         self._spaces = {"shared": shared, "local": local}
         self._arena = arena
@@ -327,7 +332,7 @@ class Port:
             if part.name == "shared":
                 ctas, starts = self._batch.places.find(full, lanes)
                 inside &= ctas >= 0
-                origins = ctas.astype(np.int64) * self._batch.shared_stride
+                origins: Array | np.int64 = ctas.astype(np.int64) * self._batch.shared_stride
             else:
                 starts = offsets_of((addresses, offset, base))
                 origins = part.origins[lanes].astype(np.int64) if part.origins.size else np.int64(0)

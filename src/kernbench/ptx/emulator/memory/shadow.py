@@ -6,14 +6,15 @@ the mbarrier it completes on, or for the group it belongs to.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.lanes.arrays import Bytes, Flag, Int, Int32s, Int64s, UInt32s, UInt64s
+from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Flag, Int, Int32s, Int64s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.memory.access_sites import AccessSites
 from kernbench.ptx.emulator.memory.arena import TRACKED
 from kernbench.ptx.emulator.memory.cells import (
     APART,
@@ -36,6 +37,7 @@ from kernbench.ptx.emulator.memory.cells import (
     unfold,
     who,
 )
+from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
 
 _RACE, _FENCE = 0, 1
@@ -75,10 +77,67 @@ class Trouble:
     mask: int
 
 
+class LaneClocks(Protocol):
+    """What warps and lanes know of each other: see `checks.happens_before.clocks`."""
+
+    clocks: Int32s
+    known: Int32s
+    known_rows: Int64s
+    peers: Int32s
+    first_numbers: Int64s
+
+    def own_rows(self, lanes: Array) -> Int32s:
+        """What the warps of lanes know, a vector clock each."""
+
+    def helps(self, lanes: Array) -> Bools:
+        """Which lanes know more than their warps."""
+
+
+class AccessLog(Protocol):
+    """The log of all accesses, where a launch keeps one."""
+
+    def operations(
+        self,
+        space: str,
+        writes: bool,
+        site: Site,
+        lanes: Array,
+        columns: Array,
+        clocks: Array,
+        homes: Array | None,
+        knowledge: Array,
+        ranges: Ranges,
+    ) -> None:
+        """Operations access ranges of a space."""
+
+
+class ShadowChecks(Protocol):
+    """What the shadow needs of the checks of its batch."""
+
+    sites: AccessSites
+
+    @property
+    def clocks(self) -> LaneClocks:
+        """What warps and lanes know."""
+
+    @property
+    def log(self) -> AccessLog | None:
+        """The log of all accesses."""
+
+    def agent_memory(self, space: str) -> "GivenMemory":
+        """The parts of `Memory`, of a space that agents access."""
+
+    def agent_trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Trouble) -> None:
+        """An access of an agent is not ordered."""
+
+    def unknown(self, lane: int, cell: int, mask: int) -> int:
+        """The lanes of a cell's access that are not known to a lane."""
+
+
 class Shadow:
     """The hook for accesses of agents of one batch."""
 
-    def __init__(self, batch: Any, checks: Any):
+    def __init__(self, batch: BatchHub, checks: ShadowChecks):
         self._batch = batch
         self._checks = checks
         self._clocks = checks.clocks
@@ -154,16 +213,16 @@ class Shadow:
 
 @kernel
 def describe(
-    lanes: Any,
-    columns: Any,
-    clocks: Any,
-    homes: Any,
-    base: Any,
-    known: Any,
-    first_numbers: Any,
-    first_lane: Any,
-    knowledge: Any,
-    found: Any,
+    lanes: Int64s,
+    columns: Int64s,
+    clocks: Int64s,
+    homes: Int64s,
+    base: Int,
+    known: Int32s,
+    first_numbers: Int64s,
+    first_lane: Int,
+    knowledge: Int32s,
+    found: Int64s,
 ) -> None:
     """Who began operations: warps, their CTAs, the numbers of these CTAs' first actors, and the accesses as cells.
 

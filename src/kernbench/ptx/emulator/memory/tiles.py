@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Float32s, Int, Int64s, Words
 from kernbench.ptx.emulator.lanes.compiled import kernel
+from kernbench.ptx.emulator.memory.port import Port
+from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.numerics.matrix.descriptors import PIECE, MatrixDescriptor, TileMap, anchor, leaves_pattern, tile_map
 from kernbench.ptx.numerics.matrix.wide import float32_of, float32_table
 
@@ -80,7 +82,13 @@ def _checked(descriptor: MatrixDescriptor, operand: Operand) -> MatrixDescriptor
     return replace(descriptor, problem=descriptor.problem or problem)
 
 
-def gather(batch: Any, ctas: Array, tiles: list[Tiles], operand: Operand) -> Array:
+class TileBatch(BatchHub, Protocol):
+    """What tiles need of their batch."""
+
+    port: Port
+
+
+def gather(batch: TileBatch, ctas: Array, tiles: list[Tiles], operand: Operand) -> Array:
     """The elements of each operation's tile as float32: [operations, rows, depth]; what lies outside is zero."""
     if operand.kind in ("f16", "bf16"):
         values = _halves(batch, ctas, tiles, operand)
@@ -88,7 +96,7 @@ def gather(batch: Any, ctas: Array, tiles: list[Tiles], operand: Operand) -> Arr
     return _elements(gather_pieces(batch, ctas, tiles), operand)
 
 
-def _halves(batch: Any, ctas: Array, tiles: list[Tiles], operand: Operand) -> Array:
+def _halves(batch: TileBatch, ctas: Array, tiles: list[Tiles], operand: Operand) -> Array:
     """The elements of 16 bits of each operation's tile, in the order of its map."""
     size, memory = batch.shared_stride, batch.port.space("shared").words[2]
     rows, pieces = tiles[0].map.pieces.shape
@@ -117,7 +125,7 @@ def _gather_halves(
                     found[operation, row, column * (PIECE // 2) + k] = value
 
 
-def gather_pieces(batch: Any, ctas: Array, tiles: list[Tiles]) -> Array:
+def gather_pieces(batch: TileBatch, ctas: Array, tiles: list[Tiles]) -> Array:
     """The pieces of 16 bytes of each operation's tile, in the order of its map."""
     size = batch.shared_stride
     pieces = batch.port.space("shared").words[1].view(np.complex128)

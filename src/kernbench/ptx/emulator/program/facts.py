@@ -7,14 +7,12 @@ facts about them. An instruction whose step depends on facts gives `FromFacts` w
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.access_order import Order
 from kernbench.ptx.emulator.program.program import Reduced, Site, WaitLoop, WritePlace
 from kernbench.ptx.emulator.program.scopes import Register
-from kernbench.ptx.emulator.program.steps import ControlStep, Step
+from kernbench.ptx.emulator.program.steps import ControlStep, General, Step
 
-Check = Callable[[Window, "Mask | None"], None]
+Check = General
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from kernbench.common.compiled import seconds_compiling
 from kernbench.ptx.emulator.lanes.fragment import Frame
@@ -50,7 +49,7 @@ class Meter:
             what = f"{self._budget.seconds:g} seconds" if late else f"{self._budget.steps:,} steps"
             raise OverBudgetError(what)
 
-    def metrics(self, blocks: Sequence[Block]) -> dict[str, Any]:
+    def metrics(self, blocks: Sequence[Block]) -> dict[str, int | dict[str, int]]:
         """Instruction, byte and flop counts by kind."""
         by_kind: Counter[str] = Counter()
         moved: Counter[str] = Counter()

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.slots import ConstantSlot, RegisterSlot, SlotTable, SpecialSlot, SymbolSlot
 from kernbench.ptx.emulator.program.access_order import WEAK, Order
 from kernbench.ptx.emulator.program.closing import Closing
 from kernbench.ptx.emulator.program.facts import FromFacts
 from kernbench.ptx.emulator.program.program import Code, Site
 from kernbench.ptx.emulator.program.scopes import Line, Register
-from kernbench.ptx.emulator.program.steps import ControlStep, Step, compute, copy
+from kernbench.ptx.emulator.program.steps import Compute, ControlStep, Step, compute, copy
 from kernbench.ptx.isa import Resolved, special_register
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import (
@@ -391,7 +391,7 @@ class Decoding(Closing):
         operand = self.operands[index]
         return operand.value if isinstance(operand, Integer) else None
 
-    def compute(self, function: Callable[..., Any], sources: Sequence[int], targets: Sequence[int]) -> Step:
+    def compute(self, function: Compute, sources: Sequence[int], targets: Sequence[int]) -> Step:
         """A step of `function` over rows; only NumPy's own functions are given bare constants."""
         if not isinstance(function, np.ufunc):
             sources = [self.row_slot(source) for source in sources]
@@ -419,12 +419,12 @@ def float_bits(literal: Float, type_name: str) -> int:
         return int(value.astype(f"float{bits}").view(f"uint{bits}"))
 
 
-def _cut(source: Any, target: Any) -> None:
+def _cut(source: Array, target: Array) -> None:
     """The low bits, or zeros above."""
     target[...] = source
 
 
-def _sign_extend(source: Any, target: Any) -> None:
+def _sign_extend(source: Array, target: Array) -> None:
     """The value as a signed number, widened."""
     signed = f"int{8 * source.itemsize}"
     target[...] = source.view(signed).astype(f"int{8 * target.itemsize}").view(target.dtype)

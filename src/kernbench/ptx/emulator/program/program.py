@@ -5,18 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import SlotTable
 from kernbench.ptx.emulator.program.closing import Closing
-from kernbench.ptx.emulator.program.steps import Direct, General
+from kernbench.ptx.emulator.program.steps import Control, Direct, General
 from kernbench.ptx.isa.forms.effects import UNKNOWN_EFFECTS, Effects
 from kernbench.ptx.text.module import Kernel, Variable
-
-# a control takes the scheduler and the fragment, and gives back the fragment if it simply goes on
-Control = Callable[[Any, Any], Any]
-
 
 # registers of a list that are shown, and how long a line is at least before its lists are looked at
 _SHOWN = 6

@@ -1,18 +1,22 @@
 """Special registers of a batch: a value for all lanes, or one each."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT, Extent
 from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.layout import RESERVED, RESERVED_BYTES
 
 _AXES = "xyz"
 
+# one for all lanes, or one a lane
+Value = int | np.uint64 | Array
 
-def special_row(batch: Any, name: str) -> Any:
+
+def special_row(batch: BatchHub, name: str) -> Value:
     """The value of a special register, one for all lanes or one a lane; 0 for those that say nothing here."""
     base, _, component = name.partition(".")
     if component:
@@ -21,21 +25,21 @@ def special_row(batch: Any, name: str) -> Any:
     return made(batch) if made is not None else np.uint64(0)
 
 
-def _by_axis(number: Any, extent: tuple[int, int, int]) -> tuple[Any, Any, Any]:
+def _by_axis(number: Array, extent: Extent) -> tuple[Array, Array, Array]:
     x, y, _ = extent
     return number % x, number // x % y, number // (x * y)
 
 
-def _cta_numbers(batch: Any) -> Any:
+def _cta_numbers(batch: BatchHub) -> Array:
     return np.repeat(batch.numbers[batch.cta_of_warp], WARP)
 
 
-def _lane(batch: Any) -> Any:
+def _lane(batch: BatchHub) -> Array:
     return np.arange(batch.lanes) % WARP
 
 
-def _lane_mask(relation: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
-    def row(batch: Any) -> Any:
+def _lane_mask(relation: Callable[[Array, Array], Array]) -> Callable[[BatchHub], Array]:
+    def row(batch: BatchHub) -> Array:
         lane = np.arange(WARP)
         table = (relation(lane[None, :], lane[:, None]) * (1 << lane[None, :])).sum(axis=1)
         return np.tile(table, batch.warps)
@@ -43,35 +47,35 @@ def _lane_mask(relation: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
     return row
 
 
-def _ranks(batch: Any) -> Any:
+def _ranks(batch: BatchHub) -> Array:
     """The rank of each lane's CTA in its cluster."""
     return batch.places.ranks(np.arange(batch.lanes))
 
 
-def _clusters(batch: Any) -> tuple[int, int, int]:
+def _clusters(batch: BatchHub) -> tuple[int, int, int]:
     """How many clusters the grid has along each axis."""
     x, y, z = (g // c for g, c in zip(batch.launch.grid, batch.launch.cluster, strict=True))
     return x, y, z
 
 
-def _cluster_places(batch: Any) -> tuple[Any, Any, Any]:
+def _cluster_places(batch: BatchHub) -> tuple[Array, Array, Array]:
     """Where each lane's cluster stands in the grid of clusters."""
     axes = zip(_by_axis(_cta_numbers(batch), batch.launch.grid), batch.launch.cluster, strict=True)
     x, y, z = (place // size for place, size in axes)
     return x, y, z
 
 
-def _reserved(offset: int) -> Callable[[Any], Any]:
+def _reserved(offset: int) -> Callable[[BatchHub], Array]:
     """An address in the shared memory that the system keeps in each block."""
 
-    def row(batch: Any) -> Any:
+    def row(batch: BatchHub) -> Array:
         start = next((v.offset for v in batch.launch.program.shared if v.name == RESERVED), 0)
         return start + offset + (_ranks(batch).astype(np.int64) << RANK_SHIFT)
 
     return row
 
 
-_VECTORS: dict[str, Callable[[Any], Any]] = {
+_VECTORS: dict[str, Callable[[BatchHub], tuple[Value, Value, Value]]] = {
     "%tid": lambda batch: _by_axis(batch.thread, batch.launch.block),
     "%ntid": lambda batch: batch.launch.block,
     "%ctaid": lambda batch: _by_axis(_cta_numbers(batch), batch.launch.grid),
@@ -81,7 +85,7 @@ _VECTORS: dict[str, Callable[[Any], Any]] = {
     "%cluster_ctaid": lambda batch: _by_axis(_ranks(batch), batch.launch.cluster),
     "%cluster_nctaid": lambda batch: batch.launch.cluster,
 }
-_SCALARS: dict[str, Callable[[Any], Any]] = {
+_SCALARS: dict[str, Callable[[BatchHub], Value]] = {
     "%laneid": _lane,
     "%warpid": lambda batch: batch.thread // WARP,
     "%nwarpid": lambda batch: batch.launch.machine.warps_per_sm,

@@ -7,11 +7,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.fragment import FragmentOf
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.lanes.window import Window, WindowOf
 
-Direct = Callable[[Window], None]
-General = Callable[[Window, "Mask | None"], None]
+# computes rows from rows: `function(*sources, *targets)`
+Compute = Callable[..., object]
+# A program carries steps and knows nothing of the batch that they work on: the `Any` here drop its type, no more.
+# Whoever makes a step says what it needs of a batch (`units.batch`), and the scheduler that runs it has all of that.
+AnyWindow = WindowOf[Any]
+AnyFragment = FragmentOf[Any]
+Direct = Callable[[AnyWindow], None]
+General = Callable[[AnyWindow, "Mask | None"], None]
+# a control takes the scheduler and the fragment, and gives back the fragment if it simply goes on
+Control = Callable[[Any, AnyFragment], "AnyFragment | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +41,7 @@ class ControlStep:
     go to beside the next one, which it reaches if `falls`. With `guards_itself` it looks at its guard by itself.
     """
 
-    run: Callable[[Any, Any], Any]
+    run: Control
     targets: tuple[int, ...] = ()
     falls: bool = True
     guards_itself: bool = False
@@ -75,13 +85,13 @@ def guarded(step: Step, guard: int, negated: bool, own: bool) -> Step:
     return action(run)
 
 
-def compute(function: Callable[..., Any], sources: Sequence[int], targets: Sequence[int]) -> Step:
+def compute(function: Compute, sources: Sequence[int], targets: Sequence[int]) -> Step:
     """`function(*sources, *targets)` over rows; targets may be the same registers as sources."""
     sources, targets = tuple(sources), tuple(targets)
     return Step(_direct(function, sources, targets), _general(function, sources, targets), True)
 
 
-def _general(function: Callable[..., Any], sources: tuple[int, ...], targets: tuple[int, ...]) -> General:
+def _general(function: Compute, sources: tuple[int, ...], targets: tuple[int, ...]) -> General:
     if len(targets) == 1 and len(sources) in _SINGLE:
         return _SINGLE[len(sources)](function, *sources, *targets)
 
@@ -95,7 +105,7 @@ def _general(function: Callable[..., Any], sources: tuple[int, ...], targets: tu
     return run
 
 
-def _single_one(function: Callable[..., Any], a: int, d: int) -> General:
+def _single_one(function: Compute, a: int, d: int) -> General:
     def run(window: Window, mask: Mask | None) -> None:
         out = window.blank(d)
         function(window.rows[a], out)
@@ -104,7 +114,7 @@ def _single_one(function: Callable[..., Any], a: int, d: int) -> General:
     return run
 
 
-def _single_two(function: Callable[..., Any], a: int, b: int, d: int) -> General:
+def _single_two(function: Compute, a: int, b: int, d: int) -> General:
     def run(window: Window, mask: Mask | None) -> None:
         rows, out = window.rows, window.blank(d)
         function(rows[a], rows[b], out)
@@ -113,7 +123,7 @@ def _single_two(function: Callable[..., Any], a: int, b: int, d: int) -> General
     return run
 
 
-def _single_three(function: Callable[..., Any], a: int, b: int, c: int, d: int) -> General:
+def _single_three(function: Compute, a: int, b: int, c: int, d: int) -> General:
     def run(window: Window, mask: Mask | None) -> None:
         rows, out = window.rows, window.blank(d)
         function(rows[a], rows[b], rows[c], out)
@@ -125,7 +135,7 @@ def _single_three(function: Callable[..., Any], a: int, b: int, c: int, d: int) 
 _SINGLE: dict[int, Callable[..., General]] = {1: _single_one, 2: _single_two, 3: _single_three}
 
 
-def _direct(function: Callable[..., Any], sources: tuple[int, ...], targets: tuple[int, ...]) -> Direct:
+def _direct(function: Compute, sources: tuple[int, ...], targets: tuple[int, ...]) -> Direct:
     shape = _SHAPES.get((len(sources), len(targets)))
     if shape is not None:
         return shape(function, *sources, *targets)
@@ -138,7 +148,7 @@ def _direct(function: Callable[..., Any], sources: tuple[int, ...], targets: tup
     return run
 
 
-def _one(function: Callable[..., Any], a: int, d: int) -> Direct:
+def _one(function: Compute, a: int, d: int) -> Direct:
     def run(window: Window) -> None:
         rows = window.rows
         function(rows[a], rows[d])
@@ -146,7 +156,7 @@ def _one(function: Callable[..., Any], a: int, d: int) -> Direct:
     return run
 
 
-def _two(function: Callable[..., Any], a: int, b: int, d: int) -> Direct:
+def _two(function: Compute, a: int, b: int, d: int) -> Direct:
     def run(window: Window) -> None:
         rows = window.rows
         function(rows[a], rows[b], rows[d])
@@ -154,7 +164,7 @@ def _two(function: Callable[..., Any], a: int, b: int, d: int) -> Direct:
     return run
 
 
-def _three(function: Callable[..., Any], a: int, b: int, c: int, d: int) -> Direct:
+def _three(function: Compute, a: int, b: int, c: int, d: int) -> Direct:
     def run(window: Window) -> None:
         rows = window.rows
         function(rows[a], rows[b], rows[c], rows[d])
@@ -165,7 +175,7 @@ def _three(function: Callable[..., Any], a: int, b: int, c: int, d: int) -> Dire
 _SHAPES: dict[tuple[int, int], Callable[..., Direct]] = {(1, 1): _one, (2, 1): _two, (3, 1): _three}
 
 
-def copy(source: Any, target: Any) -> None:
+def copy(source: Array, target: Array) -> None:
     """target = source."""
     target[...] = source
 

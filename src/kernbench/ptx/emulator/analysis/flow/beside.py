@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.units.batch import Window
 
 
 def active_positions(window: Window, mask: Mask | None, guard: tuple[int, bool] | None) -> Any:

@@ -12,11 +12,11 @@ from kernbench.ptx.emulator.analysis.flow.dataflow import bits
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.access_order import WEAK
 from kernbench.ptx.emulator.program.dominance import branch_region
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
+from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Name
 
 _CLOCKS = ("%clock", "%globaltimer")

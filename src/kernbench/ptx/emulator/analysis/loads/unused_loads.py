@@ -28,11 +28,11 @@ from kernbench.ptx.emulator.analysis.flow.deciding import (
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot, SlotTable
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.program.facts import Beside, Check, UnusedLoads
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import UNKNOWN, WritePlace
+from kernbench.ptx.emulator.units.batch import Window
 
 _SPACES = frozenset(("global", "generic"))
 
@@ -113,9 +113,7 @@ def _leave(use: "_Use", key: tuple[int, int]) -> Check:
     who = _who(use)
 
     def leave(window: Window, mask: Mask | None) -> None:
-        checks = window.batch.checks
-        if checks is not None:
-            checks.idle.leave(key, window.lane_numbers[who(window, mask)])
+        window.batch.checks.value_leaves(key, window.lane_numbers[who(window, mask)])
 
     return leave
 
@@ -282,8 +280,6 @@ def _keep(load: Decoding, flag: int, kept: int) -> Check:
     assert slot is not None
 
     def keep(window: Window, mask: Mask | None) -> None:
-        if window.batch.checks is None:
-            return
         active = active_positions(window, mask, guard)
         window.put(kept, window.batch.port.addresses(window, slot) + offset, active)
         window.put(flag, np.ones(window.size, bool), active)
@@ -318,8 +314,6 @@ def _enter(load: Decoding, use: _Use, flag: int, kept: int) -> Check:
     nbytes = load.traffic[2] if load.traffic else 0
 
     def enter(window: Window, mask: Mask | None) -> None:
-        if window.batch.checks is None:
-            return
         active = who(window, mask) & window.rows[flag]
         if active.any():
             window.batch.port.saw(space, window.rows[kept], window.lane_numbers, nbytes, active, site)

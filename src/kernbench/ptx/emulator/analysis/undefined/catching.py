@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.analysis.undefined.watching import key_of, under_guard, whole_of
-from kernbench.ptx.emulator.checks.memory.definedness import COMPUTED, Origin
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
-from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.observer.definedness import COMPUTED, Origin
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import Step, action
+from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.types import TYPES
 
 _OWN_MEMORY = frozenset(("", "local", "param::func"))
@@ -44,8 +44,7 @@ def first_step(decoding: Decoding) -> Step:
     site = decoding.site
 
     def general(window: Window, mask: Mask | None) -> None:
-        if window.batch.checks is not None:
-            window.batch.checks.definedness.follow(site)
+        window.batch.checks.definedness.follow(site)
 
     return under_guard(decoding, action(general))
 
@@ -55,8 +54,7 @@ def following_step(decoding: Decoding) -> Step:
     marks = _KINDS[decoding.effects.undefined_from](decoding)
 
     def general(window: Window, mask: Mask | None) -> None:
-        if window.batch.checks is not None:
-            marks(window, mask)
+        marks(window, mask)
 
     return under_guard(decoding, action(general))
 

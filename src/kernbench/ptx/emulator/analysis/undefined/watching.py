@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.memory.definedness import COMPUTED, Key
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
-from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.observer.definedness import COMPUTED, Key
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import Step, action, guarded
+from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Integer, Name, Not, Operand
 from kernbench.ptx.text.types import TYPES
 
@@ -59,8 +59,6 @@ def watch(decoding: Decoding, register: Register, soft: bool) -> Step | None:
     counts = _counting_stores(decoding, register, soft) if stored else None
 
     def general(window: Window, mask: Mask | None) -> None:
-        if window.batch.checks is None:
-            return
         bad = undefined(window, register)
         if bad is not None and mask is not None:
             bad = bad & mask
@@ -128,7 +126,7 @@ def unwrite(decoding: Decoding, registers: list[Register], soft: bool) -> Step |
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
-        if checks is None or not checks.definedness.flags.known(keys):
+        if not checks.definedness.flags.known(keys):
             return
         bits = [(index, register, _stored_bits(window, register, mask)) for index, register in elements]
         if not any(found is not None for _, _, found in bits):
@@ -159,8 +157,6 @@ def hand_on(decoding: Decoding, register: Register) -> Step:
     site = decoding.site
 
     def general(window: Window, mask: Mask | None) -> None:
-        if window.batch.checks is None:
-            return
         bad = undefined(window, register)
         if bad is not None and mask is not None:
             bad = bad & mask
@@ -185,7 +181,7 @@ def mark(decoding: Decoding, passes: bool, targets: list[Register], joins: bool)
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
-        if checks is None or not checks.definedness.flags.known(keys):
+        if not checks.definedness.flags.known(keys):
             return
         results = made()
         # all results first: a target may be a source

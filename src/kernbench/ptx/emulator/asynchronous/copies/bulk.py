@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agent, Chosen
 from kernbench.ptx.emulator.asynchronous.copies import tile_kernels as kernels
 from kernbench.ptx.emulator.asynchronous.copies.completion import Completion, distinct
+from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.shadow import Ranges
 from kernbench.ptx.emulator.program.program import Site
@@ -34,7 +34,7 @@ class Ends:
         return Ends(self.space, self.places[which], self.limits[which])
 
 
-def global_ends(batch: Any, addresses: Array) -> Ends:
+def global_ends(batch: AsynchronousBatch, addresses: Array) -> Ends:
     """Ends in global memory."""
     arena = batch.launch.arena
     used = arena.used
@@ -43,7 +43,7 @@ def global_ends(batch: Any, addresses: Array) -> Ends:
     return Ends("global", (addresses - np.uint64(GLOBAL_BASE)).astype(np.int64), np.full(len(addresses), used))
 
 
-def shared_ends(batch: Any, ctas: Array, offsets: Array) -> Ends:
+def shared_ends(batch: AsynchronousBatch, ctas: Array, offsets: Array) -> Ends:
     """Ends in the shared memory of CTAs of the batch; what lies outside ends before it begins."""
     size, stride = batch.launch.shared_bytes, batch.shared_stride
     origins = np.maximum(ctas, 0) * stride
@@ -52,7 +52,7 @@ def shared_ends(batch: Any, ctas: Array, offsets: Array) -> Ends:
 
 
 def begin_copy(
-    batch: Any,
+    batch: AsynchronousBatch,
     source: Ends,
     target: Ends,
     sizes: Array,
@@ -64,7 +64,8 @@ def begin_copy(
     """Copies set out; `kept` masks bytes of each 16, `reduction` combines with what the target holds."""
     copy = _Copy(batch, source, target, sizes.astype(np.int64), completion, site, kept, reduction)
     count = len(sizes)
-    if batch.checks is not None:
+    # which copies are the same is a matter of findings alone, and takes a sort
+    if batch.checks.checking:
         once = distinct(completion.lanes, source.places, target.places, copy.sizes)
         completion.enter(source.space, False, _ranges(source, copy.sizes, once))
         completion.enter(target.space, True, _ranges(target, copy.sizes, once), reduction is not None)
@@ -77,7 +78,7 @@ def begin_copy(
 
 
 def begin_write(
-    batch: Any, data: Array, target: Ends, completion: Completion, site: Site, reduction: Reduction | None
+    batch: AsynchronousBatch, data: Array, target: Ends, completion: Completion, site: Site, reduction: Reduction | None
 ) -> None:
     """Values (a row each) set out for shared memory."""
     if not len(data):
@@ -103,7 +104,7 @@ class _Copy:
 
     def __init__(
         self,
-        batch: Any,
+        batch: AsynchronousBatch,
         source: Ends,
         target: Ends,
         sizes: Array,
@@ -128,7 +129,7 @@ class _Copy:
 
     def _take(self, ends: Ends, chosen: Chosen, staged: Array) -> None:
         report = kernels.new_report()
-        space, checked = self._batch.port.space(ends.space), self._batch.checks is not None
+        space, checked = self._batch.port.space(ends.space), self._batch.checks.checking
         code = kernels.GLOBAL_OUTSIDE if ends.space == "global" else kernels.SHARED_OUTSIDE
         kernels.take_ranges(
             space.words[1], space.state[1], checked, ends.places, ends.limits, self.sizes, self._places, chosen, staged,
@@ -151,7 +152,7 @@ class _Copy:
 
     def _put(self, chosen: Chosen) -> None:
         target, staged, report = self._target, self._staged, kernels.new_report()
-        space, checked = self._batch.port.space(target.space), self._batch.checks is not None
+        space, checked = self._batch.port.space(target.space), self._batch.checks.checking
         code = kernels.GLOBAL_OUTSIDE if target.space == "global" else kernels.SHARED_OUTSIDE
         kernels.put_ranges(
             space.words[1], space.state[1], space.dirty if target.space == "global" else _NO_DIRTY, checked,
@@ -169,10 +170,8 @@ _CODES = (
 )
 
 
-def tell(batch: Any, report: Array, lanes: Array, site: Site, what: str) -> None:
+def tell(batch: AsynchronousBatch, report: Array, lanes: Array, site: Site, what: str) -> None:
     """Hand what a compiled move found to the checks."""
-    if batch.checks is None:
-        return
     for (kind, space), (count, operation, place) in zip(_CODES, report.tolist(), strict=True):
         if count:
             address = place + GLOBAL_BASE if space == "global" else place % batch.shared_stride

@@ -1,12 +1,12 @@
 """How asynchronous copies complete: by bytes on an mbarrier or in a bulk group; and as which actor they work."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Chosen
+from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.shadow import Ranges
 from kernbench.ptx.emulator.program.program import Site
@@ -16,7 +16,7 @@ from kernbench.ptx.emulator.program.program import Site
 class OnBarrier:
     """Each operation of `lanes` moves `amounts` bytes and completes them on the barrier of its slot."""
 
-    batch: Any
+    batch: AsynchronousBatch
     lanes: Array
     amounts: Array
     slots: Array
@@ -38,12 +38,12 @@ class OnBarrier:
 
     def enter(self, space: str, writes: bool, ranges: Ranges, atomic: bool = False) -> None:
         """Look for races of accesses that may happen from now on."""
-        checks, barriers = self.batch.checks, self.batch.mbarriers
-        if checks is not None and len(self.slots):
+        barriers = self.batch.mbarriers
+        if len(self.slots):
             columns, homes = barriers.columns[self.slots], barriers.homes[self.slots]
             clocks = self.phases + 1
-            checks.asynchronous.shadow.enter(
-                space, writes, ranges, self.lanes, columns, clocks, self.site, None, homes, atomic
+            self.batch.checks.asynchronous.access(
+                space, writes, ranges, self.lanes, columns, clocks, self.site, homes, atomic
             )
 
 
@@ -51,7 +51,7 @@ class OnBarrier:
 class InGroup:
     """Each operation belongs to the current bulk group of its lane, and has a number among those of its warp."""
 
-    batch: Any
+    batch: AsynchronousBatch
     lanes: Array
     group: Array
     numbers: Array
@@ -63,11 +63,10 @@ class InGroup:
 
     def enter(self, space: str, writes: bool, ranges: Ranges, atomic: bool = False) -> None:
         """Look for races of accesses that may happen from now on."""
-        checks = self.batch.checks
-        if checks is not None and len(self.lanes):
+        if len(self.lanes):
             actors, inside = self.batch.launch.actors, self.lanes // WARP // self.batch.ctas
             columns = actors.copied(inside) if writes else actors.bulk(inside)
-            checks.asynchronous.shadow.enter(
+            self.batch.checks.asynchronous.access(
                 space, writes, ranges, self.lanes, columns, self.numbers + 1, self.site, atomic=atomic
             )
 
@@ -75,14 +74,13 @@ class InGroup:
 Completion = OnBarrier | InGroup
 
 
-def on_barrier(batch: Any, lanes: Array, slots: Array, amounts: Array, site: Site) -> OnBarrier:
+def on_barrier(batch: AsynchronousBatch, lanes: Array, slots: Array, amounts: Array, site: Site) -> OnBarrier:
     """Completion on barriers, found by `Mbarriers.known`."""
-    if batch.checks is not None:
-        batch.checks.asynchronous.completes_on(slots, lanes, site)
+    batch.checks.asynchronous.completes_on(slots, lanes, site)
     return OnBarrier(batch, lanes, amounts.astype(np.int64), slots, batch.mbarriers.phases(slots), site)
 
 
-def in_group(batch: Any, lanes: Array, site: Site) -> InGroup:
+def in_group(batch: AsynchronousBatch, lanes: Array, site: Site) -> InGroup:
     """Completion in the lanes' current bulk groups."""
     groups, numbers = batch.groups.issue(lanes, site)
     return InGroup(batch, lanes, groups, numbers, site)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -10,8 +9,10 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agent
 from kernbench.ptx.emulator.asynchronous.copies.completion import distinct
 from kernbench.ptx.emulator.asynchronous.copies.thread_kernels import find_done, find_places, take_words
+from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.memory.arena import WRITTEN
+from kernbench.ptx.emulator.observer.definedness import Origin
 from kernbench.ptx.emulator.program.program import Site
 
 _WRITTEN = np.uint32(WRITTEN * 0x0101_0101)
@@ -42,7 +43,7 @@ class Copy:
     rows: Array
     site: Site
     number: int
-    undefined: tuple[Array, Any] | None = None
+    undefined: tuple[Array, Origin] | None = None
 
     def part(self, chosen: Mask) -> "Copy":
         """The copies of some lanes."""
@@ -63,7 +64,7 @@ class Copy:
 class Copies:
     """The copies in flight of one batch."""
 
-    def __init__(self, batch: Any):
+    def __init__(self, batch: AsynchronousBatch):
         self._batch = batch
         self._pending: list[Copy] = []
         # groups each lane has committed
@@ -75,7 +76,7 @@ class Copies:
         self._landed: list[Landed] = []
 
     def begin(
-        self, lanes: Array, addresses: Array, rows: Array, site: Site, undefined: tuple[Array, Any] | None = None
+        self, lanes: Array, addresses: Array, rows: Array, site: Site, undefined: tuple[Array, Origin] | None = None
     ) -> None:
         """Lanes begin to copy the words that lie in their registers `rows` to shared addresses."""
         words: Array = np.empty((len(rows), len(lanes)), np.uint32)
@@ -85,8 +86,7 @@ class Copies:
         self._begun += 1
         places, groups = self._places(lanes, addresses, 4 * len(rows)), self._committed[lanes]
         self._pending.append(Copy(lanes, addresses, places, words, groups, rows, site, self._begun, undefined))
-        if self._batch.checks is not None:
-            self._batch.checks.copies.begin(places, len(rows), site)
+        self._batch.checks.copies.begin(places, len(rows), site)
 
     def commit(self, lanes: Array) -> None:
         """Close the lanes' current group."""
@@ -118,8 +118,7 @@ class Copies:
 
     def _waited_for(self, copy: Copy) -> None:
         """Copies that their threads have waited for, which write now; of others an mbarrier tells since they began."""
-        if self._batch.checks is not None:
-            self._batch.checks.copies.end(copy.places, len(copy.rows))
+        self._batch.checks.copies.end(copy.places, len(copy.rows))
         told = copy.number <= self._told_by_mbarrier[copy.lanes]
         if told.any():
             self._land(copy.part(told))
@@ -170,7 +169,8 @@ class Copies:
         under way: another schedule may bring them as late as that.
         """
         self._land(copy)
-        if self._batch.checks is None:
+        # landed copies are remembered for findings alone
+        if not self._batch.checks.checking:
             return
         slots = told_at[copy.lanes]
         for slot in np.unique(slots).tolist():
@@ -206,7 +206,7 @@ class Copies:
 
     def _unwrite(self, copy: Copy) -> None:
         """What was undefined where it was read is undefined in shared memory."""
-        if copy.undefined is None or self._batch.checks is None:
+        if copy.undefined is None:
             return
         bad, origin = copy.undefined
         legal = copy.places >= 0

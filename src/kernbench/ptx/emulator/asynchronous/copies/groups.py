@@ -5,12 +5,12 @@ warp knows is counted in its copies: the first that one of its threads has not w
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agent
+from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.program.program import Site
 
@@ -33,7 +33,7 @@ class _Begun:
 class BulkGroups:
     """The bulk groups of one batch's threads."""
 
-    def __init__(self, batch: Any):
+    def __init__(self, batch: AsynchronousBatch):
         self._batch = batch
         # groups each lane has committed, and those it knows to have been read and to be done
         self.committed: Array = np.zeros(batch.lanes, np.int64)
@@ -58,7 +58,8 @@ class BulkGroups:
         groups, numbers = self.committed[lanes], self._begun[lanes // WARP]
         self._begun[np.unique(lanes // WARP)] += 1
         self._last[lanes] = groups + 1
-        if self._batch.checks is not None:
+        # what warps know of their copies matters for findings alone
+        if self._batch.checks.checking:
             for begun in self._open.values():
                 begun.append(_Begun(lanes, groups, numbers))
         return groups, numbers
@@ -89,9 +90,6 @@ class BulkGroups:
 
     def _learn(self, warps: Array, limit: Array, sources: bool) -> None:
         """Warps know that copies are done, or with `sources` read, when each thread that began one knows."""
-        checks = self._batch.checks
-        if checks is None:
-            return
         staying, first = [], self._begun.copy()
         for begun in self._open[sources]:
             left = begun.groups >= limit[begun.lanes]
@@ -100,7 +98,7 @@ class BulkGroups:
                 np.minimum.at(first, staying[-1].lanes // WARP, staying[-1].numbers)
         self._open[sources] = staying
         warps = warps[self._begun[warps] > 0]
-        checks.asynchronous.groups_done(warps, first[warps], sources)
+        self._batch.checks.asynchronous.groups_done(warps, first[warps], sources)
 
 
 def _before(agent: Agent, limit: Array) -> Array:

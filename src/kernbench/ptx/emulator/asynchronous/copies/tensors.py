@@ -1,7 +1,6 @@
 """Tensor copies: boxes of tensors that a tensor map describes, between global and shared memory."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,8 @@ from kernbench.ptx.emulator.asynchronous.copies import tile_kernels as kernels
 from kernbench.ptx.emulator.asynchronous.copies.bulk import Ends, Reduction, tell
 from kernbench.ptx.emulator.asynchronous.copies.completion import Completion, distinct
 from kernbench.ptx.emulator.asynchronous.copies.tensor_maps import decode
-from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED
+from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED, Arena
 from kernbench.ptx.emulator.memory.shadow import Ranges
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.launching.tensor_map import SWIZZLES, TENSOR_MAP_BYTES, TensorMapDescription
@@ -74,7 +74,7 @@ def _pitch(description: TensorMapDescription) -> int:
     return SWIZZLES[description.swizzle] or description.row_bytes
 
 
-def box_of(data: bytes, arena: Any) -> Box:
+def box_of(data: bytes, arena: Arena) -> Box:
     """The box of an encoded tensor map of memory in `arena`; raises `MisuseError` where there is none."""
     description = decode(data)
     rank = description.rank
@@ -114,7 +114,7 @@ def pixels(box: Box, points: Array, count: int) -> Array:
 class TensorMaps:
     """Tensor maps that a launch reads from memory; decoded once for the same bytes."""
 
-    def __init__(self, arena: Any):
+    def __init__(self, arena: Arena):
         self._arena = arena
         self._known: dict[bytes, Box] = {}
 
@@ -132,22 +132,23 @@ class TensorMaps:
         return found
 
 
-def begin_load(batch: Any, box: Box, target: Ends, coordinates: Array, completion: Completion, site: Site) -> None:
+def begin_load(
+    batch: AsynchronousBatch, box: Box, target: Ends, coordinates: Array, completion: Completion, site: Site
+) -> None:
     """Boxes set out for shared memory."""
     move = _Move(batch, box, target, coordinates, completion, site, None)
     once = move.once()
     completion.enter("global", False, move.global_ranges(once, 1))
     ranges = move.shared_ranges(once)
     completion.enter("shared", True, ranges)
-    if batch.checks is not None:
-        batch.swizzles.note(ranges.starts, ranges.lengths, box.description.swizzle, site)
+    batch.checks.asynchronous.laid_out(ranges, box.description.swizzle, site)
     batch.agents.begin(
         Agent(completion.kind, site, completion.lanes, move.load, completion.signal, None, completion.group)
     )
 
 
 def begin_store(
-    batch: Any,
+    batch: AsynchronousBatch,
     box: Box,
     source: Ends,
     coordinates: Array,
@@ -170,7 +171,7 @@ class _Move:
 
     def __init__(
         self,
-        batch: Any,
+        batch: AsynchronousBatch,
         box: Box,
         ends: Ends,
         coordinates: Array,
@@ -210,7 +211,7 @@ class _Move:
         empty = np.zeros(0, np.int64)
         batch, box = self._batch, self._box
         state = batch.launch.arena.state[1]
-        if batch.checks is None or not 0 <= box.base < len(state) or not state[box.base] & TRACKED:
+        if not batch.checks.checking or not 0 <= box.base < len(state) or not state[box.base] & TRACKED:
             return Ranges(empty, empty, empty)
         inner = box.inner
         rank, outer = box.shape.shape[1], tuple(box.shape[2, :0:-1].tolist())
@@ -241,7 +242,7 @@ class _Move:
         batch, box, report = self._batch, self._box, kernels.new_report()
         shared = batch.port.space("shared")
         tiles = self._tiles(self._offsets[chosen], self._origins[chosen])
-        coordinates, checked = self._coordinates[chosen], batch.checks is not None
+        coordinates, checked = self._coordinates[chosen], batch.checks.checking
         kernels.load_boxes(self._tensor(), tiles, box.parts, coordinates, checked, report)
         if box.description.element.startswith("tf32"):
             ranges = self.shared_ranges(chosen)
@@ -254,7 +255,7 @@ class _Move:
         batch, box, report = self._batch, self._box, kernels.new_report()
         if self._staged is None:
             self._staged = np.zeros((len(self._offsets), box.nbytes), np.uint8)
-        tiles, checked = self._tiles(self._offsets, self._origins), batch.checks is not None
+        tiles, checked = self._tiles(self._offsets, self._origins), batch.checks.checking
         kernels.take_boxes(tiles, box.parts, self._coordinates, chosen, self._staged, checked, report)
         tell(batch, report, self._completion.lanes, self._site, "load")
 
@@ -271,7 +272,7 @@ class _Move:
     def _put(self, chosen: Chosen) -> None:
         batch, box, report = self._batch, self._box, kernels.new_report()
         assert self._staged is not None
-        dirty, checked = batch.port.space("global").dirty, batch.checks is not None
+        dirty, checked = batch.port.space("global").dirty, batch.checks.checking
         kernels.put_boxes(self._tensor(), dirty, box.parts, self._coordinates, chosen, self._staged, checked, report)
         batch.port.changes += 1
         tell(batch, report, self._completion.lanes, self._site, "store")
@@ -288,7 +289,7 @@ class _Move:
             zero = np.zeros(1, np.int64)
             tiles = (one, one.view(np.uint64), state, zero, zero, box.nbytes)
             parts = (box.base, whole, box.element, plain, box.fill)
-            coordinates, checked = self._coordinates[op : op + 1], batch.checks is not None
+            coordinates, checked = self._coordinates[op : op + 1], batch.checks.checking
             kernels.load_boxes(self._tensor(), tiles, parts, coordinates, checked, report)
             assert self._staged is not None
             self._staged[op] = reduction(one[: box.nbytes], self._staged[op])

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.matrix.observer import MatrixBatch
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemory
 from kernbench.ptx.emulator.memory.tiles import Operand, Tiles, gather, gather_pieces, tiles_of, unpacked
 from kernbench.ptx.emulator.program.program import Site
@@ -134,7 +134,7 @@ class TensorCore:
     What looks at tensor memory calls `flush` first.
     """
 
-    def __init__(self, batch: Any, memory: TensorMemory):
+    def __init__(self, batch: MatrixBatch, memory: TensorMemory):
         self._batch = batch
         self._memory = memory
         self._chain: Chain | None = None

@@ -1,10 +1,9 @@
 """Tensor memory of a batch: 128 lanes of 512 words for each CTA, and which columns are allocated."""
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.numerics.matrix.instruction import Part
 
@@ -17,7 +16,7 @@ _POISON = np.uint32(0xFFFFFFFF)
 class TensorMemory:
     """The words, by CTA, quarter of 32 lanes, lane in it and column."""
 
-    def __init__(self, batch: Any):
+    def __init__(self, batch: BatchHub):
         self._batch = batch
         self.words: Array = np.full((batch.ctas, 4, 32, COLUMNS), _POISON, np.uint32)
         # whether a word was ever written
@@ -52,7 +51,7 @@ class TensorMemory:
         self.owner[cta, first : first + columns] = 0
         return True
 
-    def chosen(self, ctas: Array) -> Any:
+    def chosen(self, ctas: Array) -> Array | slice:
         """CTAs as an index: a slice where it is all of them, so that reading copies nothing."""
         if len(ctas) == self._batch.ctas and (ctas == np.arange(len(ctas))).all():
             return slice(None)

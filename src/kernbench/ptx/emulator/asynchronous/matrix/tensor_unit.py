@@ -7,15 +7,14 @@ stores are seen after wait::st.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agent
+from kernbench.ptx.emulator.asynchronous.matrix.observer import MatrixBatch
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_core import CopyForm, Products, TensorCore
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import COLUMNS, TensorMemory
-from kernbench.ptx.emulator.checks.asynchronous.tensor import TensorChecks
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.numerics.matrix.layout import Layout
@@ -64,11 +63,11 @@ class Refused:
 class TensorUnit:
     """Tensor memory and the tensor core of one batch."""
 
-    def __init__(self, batch: Any):
+    def __init__(self, batch: MatrixBatch):
         self._batch = batch
         self.memory = TensorMemory(batch)
         self._core = TensorCore(batch, self.memory)
-        self.checks = TensorChecks(batch, self.memory) if batch.checks is not None else None
+        self.checks = batch.checks.tensor(self.memory)
         bank = batch.banks["uint32"]
         self._registers = bank[:, : batch.lanes].reshape(len(bank), -1, WARP)
         # allocations that wait for columns, and are tried again when some are freed
@@ -78,7 +77,7 @@ class TensorUnit:
         """Columns for a warp's CTA: the first of them, -1 if it has to wait."""
         self._core.flush()
         cta = warp % self._batch.ctas
-        if self.checks is not None and not self.checks.allocates(warp, columns, site):
+        if not self.checks.allocates(warp, columns, site):
             columns = min(max(32, 1 << max(columns - 1, 0).bit_length()), COLUMNS)
         return self.memory.allocate(cta, columns, site)
 
@@ -86,8 +85,7 @@ class TensorUnit:
         """Warps give columns back."""
         for warp, address, count in zip(warps.tolist(), addresses.tolist(), columns.tolist(), strict=True):
             cta = warp % self._batch.ctas
-            if self.checks is not None:
-                self.checks.frees(warp, address, count, site)
+            self.checks.frees(warp, address, count, site)
             self.memory.free(cta, address & 0xFFFF, count)
         waiting, self.waiting = self.waiting, []
         for one in waiting:
@@ -99,16 +97,14 @@ class TensorUnit:
 
     def multiply(self, operations: Products, lanes: Array) -> None:
         """Lanes begin products."""
-        if self.checks is not None:
-            self.checks.multiplies(operations, lanes)
+        self.checks.multiplies(operations, lanes)
         core = self._core
         self._begin(lanes, operations.form.site, lambda chosen: core.multiply(operations.part(chosen)))
 
     def copy(self, form: CopyForm, pair: bool, lanes: Array, addresses: Array, descriptors: Array) -> None:
         """Lanes begin copies from shared memory."""
         ctas = self.homes(lanes, pair)
-        if self.checks is not None:
-            self.checks.copies(form, ctas, lanes, addresses, descriptors)
+        self.checks.copies(form, ctas, lanes, addresses, descriptors)
         core, width = self._core, ctas.shape[1]
 
         def perform(chosen: Array) -> None:
@@ -120,8 +116,7 @@ class TensorUnit:
     def shift(self, pair: bool, lanes: Array, addresses: Array, site: Site) -> None:
         """Lanes begin shifts."""
         ctas = self.homes(lanes, pair)
-        if self.checks is not None:
-            self.checks.shifts(ctas, lanes, addresses, site)
+        self.checks.shifts(ctas, lanes, addresses, site)
         core, width = self._core, ctas.shape[1]
         self._begin(
             lanes, site, lambda chosen: core.shift(ctas[chosen].reshape(-1), addresses[np.repeat(chosen, width)])
@@ -138,21 +133,19 @@ class TensorUnit:
     def commit(self, lanes: Array, slots: Array, owners: Array, site: Site) -> None:
         """When what lanes began is done, each of `slots` (barriers of the lanes `owners` counts) is arrived at."""
         mbarriers, checks = self._batch.mbarriers, self.checks
-        before = None if checks is None else checks.order.commits(lanes)
+        committed = checks.commits(lanes)
         mbarriers.reach(slots, lanes[owners], site)
 
         def signal(chosen: Array) -> None:
             told = np.isin(owners, chosen) & (slots >= 0)
-            if checks is not None and before is not None:
-                checks.order.committed(slots[told], owners[told], before)
+            committed(slots[told], owners[told])
             mbarriers.signal(slots[told], lanes[owners[told]], site)
 
         self._batch.agents.begin(Agent("tensor", site, lanes, lambda chosen: self._core.flush(), signal))
 
     def load(self, access: Access, warps: Array, addresses: Array) -> None:
         """Warps load registers."""
-        if self.checks is not None:
-            self.checks.loads(access, warps, addresses)
+        self.checks.loads(access, warps, addresses)
         if self._batch.journal is not None:
             self._batch.journal.used(warps * WARP, access.site)
         self._core.flush()
@@ -169,8 +162,7 @@ class TensorUnit:
 
     def store(self, access: Access, warps: Array, addresses: Array) -> None:
         """Warps store registers; what they hold now arrives by the wait."""
-        if self.checks is not None:
-            self.checks.stores(access, warps, addresses)
+        self.checks.stores(access, warps, addresses)
         held = self._registers[access.rows[:, None], warps[None, :]]
 
         def perform(chosen: Array) -> None:
@@ -210,23 +202,19 @@ class TensorUnit:
             here = np.zeros(self._batch.warps, bool)
             here[warps] = True
             self._batch.agents.complete(STORE, lambda agent: here[agent.lanes // WARP])
-        if self.checks is not None:
-            self.checks.order.waited(warps, loads)
+        self.checks.waited(warps, loads)
 
     def used(self, load: int, warps: Array) -> None:
         """Warps use registers of the load at a site."""
-        if self.checks is not None:
-            self.checks.order.used(load, warps)
+        self.checks.used(load, warps)
 
     def fence(self, warps: Array, before: bool) -> None:
         """fence::before_thread_sync or fence::after_thread_sync of warps."""
-        if self.checks is not None:
-            self.checks.order.fenced(warps, before)
+        self.checks.fenced(warps, before)
 
     def ended(self) -> None:
         """All threads have ended."""
-        if self.checks is not None:
-            self.checks.ended()
+        self.checks.ended()
 
 
 def _whole(block: Array, access: Access) -> Array:

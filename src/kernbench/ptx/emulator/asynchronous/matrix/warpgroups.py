@@ -5,12 +5,11 @@ it. Each computes its sixteen rows of D; operations on the same accumulators fol
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.asynchronous.warpgroups import WarpgroupChecks
+from kernbench.ptx.emulator.asynchronous.matrix.observer import MatrixBatch
 from kernbench.ptx.emulator.lanes.fragment import Fragment
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.tiles import Operand, gather, tiles_of
@@ -94,10 +93,10 @@ class Waiting:
 class Warpgroups:
     """The wgmma operations of one batch."""
 
-    def __init__(self, batch: Any, eager: bool = False):
+    def __init__(self, batch: MatrixBatch, eager: bool = False):
         self._batch = batch
         self._eager = eager
-        self._checks = WarpgroupChecks(batch) if batch.checks is not None else None
+        self._checks = batch.checks.warpgroups
         self._pending: list[Issued] = []
         # operations that warps have not waited for, kept for the checks only
         self._unwaited: list[Issued] = []
@@ -116,9 +115,9 @@ class Warpgroups:
         self._pending.append(event)
         if self._batch.journal is not None:
             self._batch.journal.used(warps * WARP, form.site)
-        if self._checks is not None:
+        if self._batch.checks.checking:
             self._unwaited.append(event)
-            self._checks.issued(event, self.mates(event.warps)[:, 0])
+        self._checks.issued(event, self.mates(event.warps)[:, 0])
         if self._eager:
             self._complete(self._least_issued(np.arange(self._batch.warps)))
         if self.waiting:
@@ -143,13 +142,12 @@ class Warpgroups:
             rows = event.form.a_rows if as_operand else event.form.d_rows
             if rows is not None and row in rows:
                 bad = np.intersect1d(warps, event.warps)
-                if len(bad) and self._checks is not None:
+                if len(bad):
                     self._checks.touched(bad, name, verb, as_operand, event.form.site, site)
 
     def unfenced(self, lanes: Array, name: str, site: Site) -> None:
         """Lanes have touched a register that an operation uses, with no wgmma.fence between."""
-        if self._checks is not None:
-            self._checks.unfenced(lanes, name, site)
+        self._checks.unfenced(lanes, name, site)
 
     def wait(self, fragment: Fragment, keep: int, following: int, site: Site) -> Fragment | None:
         """Complete all groups but the last `keep`; lanes go on whose warpgroups have issued it all."""
@@ -162,6 +160,7 @@ class Warpgroups:
             late = np.zeros(self._batch.warps, bool)
             late[warps[~ready]] = True
             staying, going = scheduler.split(fragment, np.repeat(late[fragment.window.warps], WARP))
+            assert staying is not None
             self.waiting.append(Waiting(staying, keep, following, site))
             if going is None:
                 return None
@@ -171,9 +170,8 @@ class Warpgroups:
         for mates in self.mates(warps).T:
             np.maximum.at(limit, mates, need[warps])
         self._complete(limit)
-        if self._checks is not None:
-            self._forget(warps, done)
-            self._checks.waited(warps, self.mates(warps)[:, 0], np.maximum(done, 0))
+        self._forget(warps, done)
+        self._checks.waited(warps, self.mates(warps)[:, 0], np.maximum(done, 0))
         return fragment.at(following)
 
     def _forget(self, warps: Array, done: Array) -> None:
@@ -236,7 +234,7 @@ class _Performer:
     accumulators are made at once, and added in their order.
     """
 
-    def __init__(self, batch: Any):
+    def __init__(self, batch: MatrixBatch):
         self._batch = batch
         bank = batch.banks["uint32"]
         self._registers = bank[:, : batch.lanes].reshape(len(bank), -1, WARP)

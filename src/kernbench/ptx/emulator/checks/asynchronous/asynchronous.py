@@ -1,7 +1,5 @@
 """Checks of what works beside the threads: barriers and copies in the wrong order, at the wrong time, or not at all."""
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.common.dtypes import Array
@@ -14,18 +12,22 @@ from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
     PHASE,
     START,
     TX,
+    acquire,
     skipped,
     unordered,
 )
 from kernbench.ptx.emulator.checks.asynchronous.block_ends import BlockEnds
-from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, some_threads, thread_name
-from kernbench.ptx.emulator.checks.happens_before.clocks import group
+from kernbench.ptx.emulator.checks.asynchronous.descriptors import Swizzles
+from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, block_name, some_threads, thread_name
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
-from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, group
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.cells import LANES, STRONG_WRITE, WRITE, decode, rows_of
-from kernbench.ptx.emulator.memory.shadow import Shadow, Trouble
+from kernbench.ptx.emulator.memory.shadow import Ranges, Shadow, Trouble
+from kernbench.ptx.emulator.observer.asynchronous import Address, AsynchronousObserver
 from kernbench.ptx.emulator.program.program import Program, Site
+from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.result.finding import Other
 
 _ALL_BYTES = "give expect_tx the sum of the bytes of all copies of a phase"
@@ -48,10 +50,10 @@ def _has(program: Program, instruction: str) -> bool:
     return instruction in program.text
 
 
-class AsynchronousChecks:
+class AsynchronousChecks(AsynchronousObserver):
     """The asynchronous checks of one batch."""
 
-    def __init__(self, batch: Any, checks: Any, reporter: Reporter):
+    def __init__(self, batch: Batch, checks: BatchFindings, reporter: Reporter):
         self._batch = batch
         self._checks = checks
         self._reporter = reporter
@@ -59,10 +61,42 @@ class AsynchronousChecks:
         self._actors = batch.launch.actors
         self.shadow = Shadow(batch, checks)
         self.ends = BlockEnds(batch, checks, reporter)
+        self.swizzles = Swizzles(batch, checks)
         # whether barriers count as shown to copies by the order of threads alone
         self._unfenced = leaves_init_fences_out(batch.program)
         # tensor maps written here, with the warp that acquired them for the copy engine and its clock then
         self._maps: dict[int, tuple[int, int] | None] = {}
+
+    def access(
+        self,
+        space: str,
+        writes: bool,
+        ranges: Ranges,
+        lanes: Array,
+        columns: Array,
+        clocks: Array,
+        site: Site,
+        homes: Array | None = None,
+        atomic: bool = False,
+    ) -> None:
+        """Operations that lanes began access ranges of bytes from now on, as the actors of `columns` at `clocks`."""
+        self.shadow.enter(space, writes, ranges, lanes, columns, clocks, site, None, homes, atomic)
+
+    def laid_out(self, ranges: Ranges, swizzle: str, site: Site) -> None:
+        """Copies will fill ranges of shared memory, with boxes laid out by a swizzle."""
+        self.swizzles.note(ranges.starts, ranges.lengths, swizzle, site)
+
+    def reaches(self, ctas: Array, lanes: Array, site: Site) -> None:
+        """Lanes access shared memory of CTAs of their cluster."""
+        self.ends.accessed(ctas, lanes, site)
+
+    def signals(self, slots: Array, lanes: Array, site: Site) -> None:
+        """Lanes change mbarriers, or will by what they begin, of which some are those of other CTAs."""
+        self.ends.arriving(slots, lanes, site)
+
+    def blocks_ended(self, ctas: Array) -> None:
+        """CTAs have no living thread left."""
+        self.ends.ended(ctas)
 
     def moment(self, lane: int) -> tuple[int, int]:
         """The warp of a lane in its CTA, and its clock."""
@@ -86,6 +120,10 @@ class AsynchronousChecks:
             )
             hint = "put bar.sync (or barrier.cluster) between mbarrier.init and the first use by another warp"
             self._reporter.add("race", site, message, hint, count, about="mbarrier")
+        touched = barriers.overwritten(slots)
+        if touched.any():
+            which = int(np.argmax(touched))
+            self._overwritten(int(slots[which]), int(lanes[which]), site)
 
     def _unordered(self, slots: Array, lanes: Array) -> tuple[int, int]:
         """How many lanes use barriers of whose initialisation their warps know nothing, and the first position."""
@@ -205,7 +243,7 @@ class AsynchronousChecks:
                 np.maximum(barriers.held[slot], near, out=barriers.held[slot])
             self._clocks.publications.release(self._key(slot), knowledge)
 
-    def _key(self, slot: int, remote: bool = False) -> tuple[Any, ...]:
+    def _key(self, slot: int, remote: bool = False) -> tuple[object, ...]:
         return ("mbarrier" if remote else "mbarrier of a CTA", int(self._batch.numbers[0]), slot)
 
     def inform(self, slot: int, knowledge: Knowledge, remote: bool) -> None:
@@ -226,7 +264,14 @@ class AsynchronousChecks:
                 )
         self._clocks.advance(warps)
 
-    def waited(self, slots: Array, lanes: Array, whole: Array, wide: bool = True) -> None:
+    def acquired(self, slots: Array, lanes: Array, passed: Array, wide: bool) -> None:
+        """Lanes whose wait has passed learn what the arrivals knew."""
+        batch, barriers, clocks = self._batch, self._batch.mbarriers, self._clocks
+        whole = barriers.whole(lanes[passed], batch.alive_bits)
+        acquire(slots, lanes, passed, whole, batch.ctas, barriers.homes, barriers.done, clocks.clocks, clocks.met)
+        self._waited(slots[passed], lanes[passed], whole, wide)
+
+    def _waited(self, slots: Array, lanes: Array, whole: Array, wide: bool) -> None:
         """Waits of lanes are over; those of `whole` warps have learned what was known in their CTA.
 
         They learn of other blocks only if their scope is `wide`.
@@ -307,7 +352,7 @@ class AsynchronousChecks:
         lanes: Array,
         site: Site,
         slot: int,
-        address: Any,
+        address: Address,
         value: int | None,
         home: int | None = None,
     ) -> None:
@@ -315,13 +360,13 @@ class AsynchronousChecks:
         kind, text, hint = _MISUSES[what]
         who = some_threads(self._batch, lanes)
         name = self.name(slot) if slot >= 0 else f"shared address {int(address or 0) & 0xFFFFFFFF:#x}"
-        name += "" if home is None else f" of {self._checks.block_name(home)}"
+        name += "" if home is None else f" of {block_name(self._batch, home)}"
         last = self._last(slot) if what in ("too many", "unwaited") else ""
         self._reporter.add(
             kind, site, text.format(who=who, name=name, value=value, last=last), hint, len(lanes), about=what
         )
 
-    def overwritten(self, slot: int, lane: int, site: Site) -> None:
+    def _overwritten(self, slot: int, lane: int, site: Site) -> None:
         """A barrier is used whose memory something else has written since it was made."""
         barriers = self._batch.mbarriers
         message = (
@@ -388,7 +433,7 @@ class AsynchronousChecks:
         return f"mbarrier {self._checks.shared_name(place)}"
 
     def _block(self, slot: int) -> str:
-        return str(self._checks.block_name(int(self._batch.mbarriers.homes[slot])))
+        return str(block_name(self._batch, int(self._batch.mbarriers.homes[slot])))
 
     def lanes_ended(self, lanes: Lanes) -> None:
         """Threads have ended: what they copy from shared memory must have been read."""

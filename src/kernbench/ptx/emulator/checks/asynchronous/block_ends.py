@@ -4,17 +4,15 @@ What copies and tensor cores do there must be known to be done to one of the blo
 the cluster do there must be ordered before its end.
 """
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.barriers.mbarrier_kernels import ALIVE, LIVE, PHASE, WAITED
-from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, thread_name
-from kernbench.ptx.emulator.checks.happens_before.clocks import group
+from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, block_name, thread_name
 from kernbench.ptx.emulator.lanes.arrays import Int32s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
-from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.lanes.lanes import WARP, group
 from kernbench.ptx.emulator.memory.cells import (
     APART,
     CLOCK_LIMIT,
@@ -28,6 +26,7 @@ from kernbench.ptx.emulator.memory.cells import (
     who,
 )
 from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.result.finding import Other
 
 _CLUSTER_HINT = (
@@ -43,7 +42,7 @@ _OWN_HINT = "wait for every copy that was begun (its mbarrier, its bulk group) b
 class BlockEnds:
     """The ends of one batch's blocks."""
 
-    def __init__(self, batch: Any, checks: Any, reporter: Reporter):
+    def __init__(self, batch: Batch, checks: BatchFindings, reporter: Reporter):
         self._batch = batch
         self._checks = checks
         self._reporter = reporter
@@ -71,7 +70,7 @@ class BlockEnds:
                 self._tell_arrival(cta, slot, warp * WARP + (mask & -mask).bit_length() - 1, site)
 
     def _tell_arrival(self, cta: int, slot: int, lane: int, site: Site) -> None:
-        block, name = self._checks.block_name(cta), self._checks.asynchronous.name(slot)
+        block, name = block_name(self._batch, cta), self._checks.asynchronous.name(slot)
         who = thread_name(self._batch, lane)
         message = f"{who} arrives on {name} of {block}, and nothing keeps that block from ending before"
         hint = f"{_CLUSTER_HINT}; or let a thread of the block wait for the last phases of its barriers"
@@ -101,7 +100,7 @@ class BlockEnds:
                 if place < 0:
                     break
                 cell, mask = int(cells[mine][place, column]), int(lanes[mine][place, LANES + column])
-                mask = clocks.unknown_to_cta(cta, *decode(cell)[1:], who(cell, mask, 15))
+                mask = clocks.unknown_to_cta(cta, *decode(cell)[1:], int(who(cell, mask, 15)))
                 if mask:
                     self._tell(cta, place * 4, cell, mask)
                     break
@@ -111,7 +110,7 @@ class BlockEnds:
         lane = (mask & -mask).bit_length() - 1
         site = self._checks.sites.site(site_number)
         who = actor_name(self._batch.launch, number, lane)
-        block = self._checks.block_name(cta)
+        block = block_name(self._batch, cta)
         own = number // self._batch.launch.actors.count == int(self._batch.numbers[cta])
         # a thread that has not waited for its bulk groups has been reported when it ended
         told = self._reporter.unwaited
@@ -135,7 +134,7 @@ class BlockEnds:
         gone &= ctas != (lanes // WARP) % self._batch.ctas
         if gone.any():
             first = int(np.argmax(gone))
-            block = self._checks.block_name(int(ctas[first]))
+            block = block_name(self._batch, int(ctas[first]))
             message = (
                 f"{thread_name(self._batch, int(lanes[first]))} accesses the shared memory of {block}, which has ended"
             )

@@ -1,10 +1,9 @@
 """Checks of matrix descriptors: that they mean something, lie inside shared memory, and fit what was put there."""
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.findings.reporter import thread_name
 from kernbench.ptx.emulator.lanes.arrays import Bytes, Int64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
@@ -12,6 +11,7 @@ from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.cells import decode, rows_of
 from kernbench.ptx.emulator.memory.tiles import Tiles
 from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.units.batch import Batch
 
 # how often the layout of a tile is compared with the copy that brought it
 _LOOKS = 4
@@ -25,8 +25,8 @@ _SAMPLES = 32
 class Swizzles:
     """Which tensor copy last brought each 16 bytes of shared memory, and the swizzle it laid them out with."""
 
-    def __init__(self, batch: Any):
-        self._batch = batch
+    def __init__(self, batch: Batch, checks: BatchFindings):
+        self._checks = checks
         # number of the copy's site plus one
         self._sites: Array = np.zeros(batch.ctas * batch.shared_stride // _PIECE, np.int32)
         self._kinds: dict[int, tuple[Site, str]] = {}
@@ -43,18 +43,18 @@ class Swizzles:
             return []
         places = places[:: max(1, len(places) // _SAMPLES)]
         numbers = set(self._sites[places // _PIECE].tolist())
-        lines, lanes, _, _ = self._batch.checks.agent_memory("shared")
+        lines, lanes, _, _ = self._checks.agent_memory("shared")
         cells = set(lines[rows_of(lanes, places // 4), 0].tolist())
-        last = {self._batch.checks.sites.site(decode(cell)[0]).number for cell in cells}
+        last = {self._checks.sites.site(decode(cell)[0]).number for cell in cells}
         return [self._kinds[n - 1] for n in sorted(numbers) if n and n - 1 in last]
 
 
 class DescriptorChecks:
     """The checks of one batch's matrix descriptors."""
 
-    def __init__(self, batch: Any):
-        self._batch = batch
-        self._reporter = batch.launch.checks.reporter
+    def __init__(self, batch: Batch, checks: BatchFindings):
+        self._batch, self._checks = batch, checks
+        self._reporter = checks.reporter
         self._seen: dict[tuple[int, int, int, str], int] = {}
 
     def check(self, which: str, tiles: list[Tiles], ctas: Array, lanes: Array, site: Site) -> None:
@@ -88,7 +88,7 @@ class DescriptorChecks:
         if one.base + one.map.last > self._batch.launch.shared_bytes:
             return
         places = cta * self._batch.shared_stride + one.base + one.map.pieces.reshape(-1)
-        for copy, swizzle in self._batch.swizzles.found(places):
+        for copy, swizzle in self._checks.asynchronous.swizzles.found(places):
             same = swizzle == _NAMES.get(said.swizzle, said.swizzle)
             if same and not (said.base_offset and said.swizzle != "none"):
                 continue
@@ -113,9 +113,9 @@ class DescriptorChecks:
         operation, place = unwritten(state, origins, one.map.firsts, one.map.spans, one.filled)
         if operation >= 0:
             lane = int(lanes[one.positions[operation]])
-            if batch.checks.undefined.explains("shared", int(place), site, lane):
+            if self._checks.undefined.explains("shared", int(place), site, lane):
                 return
-            name = batch.checks.shared_name(int(place - origins[operation] + one.base))
+            name = self._checks.shared_name(int(place - origins[operation] + one.base))
             message = (
                 f"the tile of {which} that {thread_name(batch, lane)} multiplies holds shared memory that nobody "
                 f"wrote, the first at {name}"

@@ -1,32 +1,36 @@
 """Checks of tcgen05: allocations, instruction descriptors, and the lanes and columns that are touched."""
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.matrix.observer import Committed, TensorObserver
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_core import CopyForm, Products
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemory
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import Access
 from kernbench.ptx.emulator.checks.asynchronous.descriptors import DescriptorChecks
+from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import COPY, FREE, LOAD, MULTIPLY, STORE, Region
 from kernbench.ptx.emulator.checks.asynchronous.tensor_order import TENSOR, TensorOrder
-from kernbench.ptx.emulator.checks.findings.reporter import thread_name
+from kernbench.ptx.emulator.checks.findings.reporter import block_name, thread_name
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.shadow import Ranges
 from kernbench.ptx.emulator.memory.tiles import Tiles, ranges_of
 from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.ptx.numerics.matrix.instruction import Part
 
 _COLUMNS = 512
 
 
-class TensorChecks:
+class TensorChecks(TensorObserver):
     """The checks of one batch's tensor memory."""
 
-    def __init__(self, batch: Any, memory: Any):
-        self._batch = batch
+    def __init__(self, batch: Batch, checks: BatchFindings, memory: TensorMemory):
+        self._batch, self._checks = batch, checks
         self._memory = memory
-        self._reporter = batch.launch.checks.reporter
-        self._descriptors = DescriptorChecks(batch)
-        self.order = self._order = TensorOrder(batch)
+        self._reporter = checks.reporter
+        self._descriptors = DescriptorChecks(batch, checks)
+        self.order = self._order = TensorOrder(batch, checks)
 
     def allocates(self, warp: int, columns: int, site: Site) -> bool:
         """A warp asks for columns; whether that is a legal request."""
@@ -57,10 +61,10 @@ class TensorChecks:
         else:
             self._order.enter(np.array([warp]), _all(first, columns), True, FREE, site)
 
-    def _tell(self, site: Site, message: str, hint: str, about: Any, count: int = 1) -> None:
+    def _tell(self, site: Site, message: str, hint: str, about: object, count: int = 1) -> None:
         self._reporter.add("tensor-memory", site, message, hint, count, about=about)
 
-    def multiplies(self, operations: Any, lanes: Array) -> None:
+    def multiplies(self, operations: Products, lanes: Array) -> None:
         """Lanes begin products."""
         site = operations.form.site
         self._order.begin(lanes, site, operations.form.pair)
@@ -77,7 +81,7 @@ class TensorChecks:
             self._shared(group, chosen, site)
             self._tensor(group, chosen, site)
 
-    def _shared(self, group: Any, lanes: Array, site: Site) -> None:
+    def _shared(self, group: Products, lanes: Array, site: Site) -> None:
         """The tiles in shared memory; of two CTAs those of the one that began it."""
         for which in ("A", "B"):
             if which == "A" and group.form.from_tensor:
@@ -93,7 +97,7 @@ class TensorChecks:
         warps = lanes // WARP
         ranges = Ranges(*ranges_of(ctas, tiles, self._batch.shared_stride))
         columns = self._order.first + warps // self._batch.ctas
-        shadow = self._batch.checks.asynchronous.shadow
+        shadow = self._checks.asynchronous.shadow
         shadow.enter("shared", False, ranges, lanes, columns, self._order.begun[TENSOR, warps], site)
 
     def _peer_reads(self, tiles: list[Tiles], ctas: Array, lanes: Array, site: Site) -> None:
@@ -101,11 +105,11 @@ class TensorChecks:
         mirror = self._order.mirror(lanes // WARP)
         ranges = Ranges(*ranges_of(mirror % self._batch.ctas, tiles, self._batch.shared_stride))
         columns, homes = self._order.first + mirror // self._batch.ctas, mirror % self._batch.ctas
-        shadow = self._batch.checks.asynchronous.shadow
+        shadow = self._checks.asynchronous.shadow
         clocks = self._order.begun[TENSOR, mirror]
         shadow.enter("shared", False, ranges, lanes, columns, clocks, site, homes=homes)
 
-    def _tensor(self, group: Any, lanes: Array, site: Site) -> None:
+    def _tensor(self, group: Products, lanes: Array, site: Site) -> None:
         said, warps = group.described, lanes // WARP
         column, lane = int(group.d[0]) & 0xFFFF, int(group.d[0]) >> 16
         regions = [Region(part, column, column + part.columns[1] - part.columns[0]) for part in group.parts()]
@@ -125,7 +129,7 @@ class TensorChecks:
                 if self._allocated(warps, region, "A", site):
                     self._order.enter(warps, region, False, MULTIPLY, site)
 
-    def _aligned(self, lane: int, group: Any, lanes: Array, site: Site) -> None:
+    def _aligned(self, lane: int, group: Products, lanes: Array, site: Site) -> None:
         """Lane 0 of the address; 16 as well where half of the lanes are used, for both D and A."""
         half = group.described.m == 64 and not group.form.stationary
         who = thread_name(self._batch, int(lanes[0]))
@@ -154,7 +158,7 @@ class TensorChecks:
         self._tell(site, message, "stay inside one allocation; add column offsets to the address alloc gave", what)
         return False
 
-    def copies(self, form: Any, ctas: Array, lanes: Array, addresses: Array, descriptors: Array) -> None:
+    def copies(self, form: CopyForm, ctas: Array, lanes: Array, addresses: Array, descriptors: Array) -> None:
         """Lanes begin copies from shared memory."""
         pair = ctas.shape[1] == 2
         self._order.begin(lanes, form.site, pair)
@@ -184,15 +188,15 @@ class TensorChecks:
             if self._allocated(warps, region, "the matrix", site):
                 self._order.enter(warps, region, True, COPY, site)
 
-    def loads(self, access: Any, warps: Array, addresses: Array) -> None:
+    def loads(self, access: Access, warps: Array, addresses: Array) -> None:
         """Warps load from tensor memory."""
         self._moves(access, warps, addresses, False)
 
-    def stores(self, access: Any, warps: Array, addresses: Array) -> None:
+    def stores(self, access: Access, warps: Array, addresses: Array) -> None:
         """Warps store to tensor memory."""
         self._moves(access, warps, addresses, True)
 
-    def _moves(self, access: Any, warps: Array, addresses: Array, writes: bool) -> None:
+    def _moves(self, access: Access, warps: Array, addresses: Array, writes: bool) -> None:
         self._order.move(warps, writes, access.site)
         quarters = warps // self._batch.ctas % 4
         lanes = addresses >> 16
@@ -211,23 +215,38 @@ class TensorChecks:
                     self._order.loaded(chosen, region)
                 self._order.enter(chosen, region, writes, STORE if writes else LOAD, access.site)
 
-    def _foreign(self, access: Any, warp: int, lane: int, count: int) -> None:
+    def _foreign(self, access: Access, warp: int, lane: int, count: int) -> None:
         inside = warp // self._batch.ctas
         allowed = 32 * (inside % 4)
         message = (
-            f"warp {inside} of {self._batch.checks.block_name(warp % self._batch.ctas)} touches lanes {lane} to "
+            f"warp {inside} of {block_name(self._batch, warp % self._batch.ctas)} touches lanes {lane} to "
             f"{lane + access.lanes - 1} of tensor memory; it may touch {allowed} to {allowed + 31} only"
         )
         hint = "put lane 32 * (w % 4) of warp w into the upper half of the address"
         self._tell(access.site, message, hint, "lanes", count)
 
+    def commits(self, lanes: Array) -> Committed:
+        """Lanes commit what they began; what is given back is called when that arrives on mbarriers."""
+        commit = self._order.commits(lanes)
+        return lambda slots, owners: self._order.committed(slots, owners, commit)
+
+    def waited(self, warps: Array, loads: bool) -> None:
+        """Warps have waited for their loads or stores."""
+        self._order.waited(warps, loads)
+
+    def used(self, load: int, warps: Array) -> None:
+        """Warps use registers of the load at a site."""
+        self._order.used(load, warps)
+
+    def fenced(self, warps: Array, before: bool) -> None:
+        """Warps pass fence::before_thread_sync or fence::after_thread_sync."""
+        self._order.fenced(warps, before)
+
     def ended(self) -> None:
         """All threads have ended: no tensor memory may be left, and no operation without a commit."""
         for cta, allocations in enumerate(self._memory.allocations):
             for first, columns, site in allocations.values():
-                message = (
-                    f"{self._batch.checks.block_name(cta)} ends without freeing columns {first} to {first + columns}"
-                )
+                message = f"{block_name(self._batch, cta)} ends without freeing columns {first} to {first + columns}"
                 self._tell(
                     site, message, "run tcgen05.dealloc with the same number of columns before the block ends", "leak"
                 )
@@ -244,7 +263,7 @@ def _all(first: int, columns: int) -> Region:
     return Region(Part((0, 4), (0, 32), (0, 0)), first, first + columns)
 
 
-def _groups(operations: Any, lanes: Array) -> list[tuple[Any, Array]]:
+def _groups(operations: Products, lanes: Array) -> list[tuple[Products, Array]]:
     """Operations that are alike, with their lanes."""
     groups = operations.alike()
     if len(groups) == 1:
@@ -253,7 +272,7 @@ def _groups(operations: Any, lanes: Array) -> list[tuple[Any, Array]]:
     return [(group, np.array([place[int(cta)] for cta in group.ctas])) for group in groups]
 
 
-def _side(tiles: list[Tiles], group: Any, own: bool) -> list[Tiles]:
+def _side(tiles: list[Tiles], group: Products, own: bool) -> list[Tiles]:
     """The tiles of the CTAs that began the operations, or of their peers."""
     width = group.homes.shape[1]
     if width == 1:

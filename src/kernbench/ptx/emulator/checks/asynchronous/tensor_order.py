@@ -7,11 +7,11 @@ the next fence::after_thread_sync on; where it has none at all, as compilers wri
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import (
     COPY,
     FREE,
@@ -19,13 +19,15 @@ from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import (
     MULTIPLY,
     STORE,
     Cells,
+    Found,
     Region,
     Who,
 )
-from kernbench.ptx.emulator.checks.findings.reporter import thread_name
+from kernbench.ptx.emulator.checks.findings.reporter import block_name, thread_name
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.result.finding import Other
 
 _FAMILIES = 3
@@ -45,11 +47,11 @@ class Commit:
 class TensorOrder:
     """The counters of one batch's warps, and the cells of its tensor memory."""
 
-    def __init__(self, batch: Any):
-        self._batch = batch
-        self._reporter = batch.launch.checks.reporter
-        self._clocks = batch.checks.clocks
-        self._log = batch.checks.log
+    def __init__(self, batch: Batch, checks: BatchFindings):
+        self._batch, self._checks = batch, checks
+        self._reporter = checks.reporter
+        self._clocks = checks.clocks
+        self._log = checks.log
         self._cells = Cells(batch.ctas)
         warps = batch.warps_per_cta
         # how often each warp has begun an operation, loaded and stored; what of it is done; what was committed
@@ -145,7 +147,7 @@ class TensorOrder:
         np.maximum.at(barriers.held, slots[local], commit.rows[owners[local]].astype(barriers.held.dtype))
         if commit.far:
             for slot, owner, near in zip(slots.tolist(), owners.tolist(), local.tolist(), strict=True):
-                self._batch.checks.asynchronous.inform(slot, commit.far[owner], remote=not near)
+                self._checks.asynchronous.inform(slot, commit.far[owner], remote=not near)
 
     def waited(self, warps: Array, loads: bool) -> None:
         """wait::ld or wait::st."""
@@ -190,7 +192,7 @@ class TensorOrder:
         cells, ctas = self._cells, warps % self._batch.ctas
         if cells.never_written(ctas, region) >= 0:
             empty = [int(w) for w in warps if cells.never_written(np.array([w % self._batch.ctas]), region) >= 0]
-            self._batch.checks.definedness.meet_empty(empty)
+            self._checks.definedness.meet_empty(empty)
 
     def _knowledge(self, warps: Array, frees: bool) -> Array:
         """For each warp what it knows of the counters of all: [warps, families, warps of the CTA]; its own are sure."""
@@ -233,13 +235,13 @@ class TensorOrder:
                 self._race(found, warps, writes, what, site)
 
     def _number(self, site: Site) -> int:
-        return int(self._batch.checks.sites.number(site))
+        return int(self._checks.sites.number(site))
 
-    def _race(self, found: Any, warps: Array, writes: bool, what: int, site: Site) -> None:
-        other = self._batch.checks.sites.site(found.site)
+    def _race(self, found: Found, warps: Array, writes: bool, what: int, site: Site) -> None:
+        other = self._checks.sites.site(found.site)
         warp = int(warps[found.operation])
         verb = "frees" if what == FREE else "writes" if writes else "reads"
-        them = f"warp {found.warp} of {self._batch.checks.block_name(warp % self._batch.ctas)}"
+        them = f"warp {found.warp} of {block_name(self._batch, warp % self._batch.ctas)}"
         message = (
             f"{thread_name(self._batch, warp * WARP)} {verb} column {found.column} of tensor memory; {them} began "
             f"line {other.line} (`{other.text}`) there, and nothing says that it is done"

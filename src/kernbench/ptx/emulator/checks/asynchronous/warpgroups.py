@@ -1,33 +1,35 @@
 """Checks of wgmma: what descriptors point at, and the order of its reads of shared memory with other accesses."""
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.matrix.observer import WarpgroupObserver
+from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import Issued
 from kernbench.ptx.emulator.checks.asynchronous.descriptors import DescriptorChecks
+from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.findings.reporter import some_threads, thread_name
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.shadow import Ranges
 from kernbench.ptx.emulator.memory.tiles import ranges_of, tiles_of
 from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor
 from kernbench.result.finding import Other
 
 _ROWS = 64
 
 
-class WarpgroupChecks:
+class WarpgroupChecks(WarpgroupObserver):
     """The checks of one batch's wgmma operations."""
 
-    def __init__(self, batch: Any):
-        self._batch = batch
-        self._reporter = batch.launch.checks.reporter
-        self._descriptors = DescriptorChecks(batch)
+    def __init__(self, batch: Batch, checks: BatchFindings):
+        self._batch, self._checks = batch, checks
+        self._reporter = checks.reporter
+        self._descriptors = DescriptorChecks(batch, checks)
         # warps and how many operations they had issued, with what was found of them last
         self._last: tuple[Array, Array, Array, Array] | None = None
 
-    def issued(self, event: Any, leaders: Array) -> None:
+    def issued(self, event: Issued, leaders: Array) -> None:
         """Warps issued an operation; `leaders` are the first warps of their warpgroups."""
         first, place = self._operations(event, leaders)
         self._alike(event, first, place)
@@ -41,10 +43,10 @@ class WarpgroupChecks:
             self._descriptors.check(which, tiles, ctas, lanes, form.site)
             ranges = Ranges(*ranges_of(ctas, tiles, self._batch.shared_stride))
             columns = self._columns(leaders[first])
-            shadow = self._batch.checks.asynchronous.shadow
+            shadow = self._checks.asynchronous.shadow
             shadow.enter("shared", False, ranges, lanes, columns, event.groups[first] + 1, form.site)
 
-    def _operations(self, event: Any, leaders: Array) -> tuple[Array, Array]:
+    def _operations(self, event: Issued, leaders: Array) -> tuple[Array, Array]:
         """The first warp of each operation of a warpgroup, and the operation of each warp.
 
         Warps of one warpgroup may stand in different rounds of a loop. Where the same warps issue one operation after
@@ -67,7 +69,7 @@ class WarpgroupChecks:
         columns: Array = actors.wgmma(0) + leaders // self._batch.ctas
         return columns
 
-    def _alike(self, event: Any, first: Array, place: Array) -> None:
+    def _alike(self, event: Issued, first: Array, place: Array) -> None:
         """All warps of a warpgroup give the same descriptors for the same operation."""
         for which, found in (("A", event.a), ("B", event.b)):
             if found is None:
@@ -84,7 +86,7 @@ class WarpgroupChecks:
 
     def waited(self, warps: Array, leaders: Array, done: Array) -> None:
         """Warps have waited for their groups below `done`."""
-        clocks = self._batch.checks.clocks
+        clocks = self._checks.clocks
         ctas, inside, columns = warps % self._batch.ctas, warps // self._batch.ctas, self._columns(leaders)
         known = clocks.clocks[ctas, inside, columns]
         clocks.clocks[ctas, inside, columns] = np.maximum(known, done)

@@ -3,11 +3,11 @@
 import linecache
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import WARP_LIMIT
+from kernbench.ptx.emulator.program.hub import BatchHub, LaunchHub
 from kernbench.ptx.emulator.program.locations import is_library
 from kernbench.ptx.emulator.program.meter import Meter
 from kernbench.ptx.emulator.program.program import Program, Site
@@ -33,7 +33,7 @@ class _Told:
     frames: tuple[Other, ...]
     # where it is shown, and what keeps it apart from others there
     place: Place
-    subject: tuple[Any, ...]
+    subject: tuple[object, ...]
     severity: str = FAULT
     sites: dict[int, Site] = field(default_factory=dict)
     # the lines of the later and the earlier access of all pairs that have one cause
@@ -70,11 +70,11 @@ class Reporter:
         self.log = FindingLog()
         # what runs now, while a launch does
         self.meter: Meter | None = None
-        self._told: dict[tuple[Any, ...], _Told] = {}
+        self._told: dict[tuple[object, ...], _Told] = {}
         # copies that are reported already as not waited for, and instructions that read what they fill
         self.unwaited: set[int] = set()
         # the first finding of all that share an access
-        self._causes: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._causes: dict[tuple[object, ...], tuple[object, ...]] = {}
         self.file = f"<ptx {title(program.kernel.name)}>"
         source = program.kernel.module.source
         if source:
@@ -128,7 +128,7 @@ class Reporter:
         hint: str,
         count: int = 1,
         others: tuple[Other, ...] = (),
-        about: Any = None,
+        about: object = None,
         register: str = "",
         array: str = "",
         cause: Site | None = None,
@@ -148,10 +148,10 @@ class Reporter:
         place, frames = self._frames(site)
         about = (about, "formal") if formal else about
         message += f"; {formal}" if formal else ""
-        subject: tuple[Any, ...] = (about, register, site.line)
+        subject: tuple[object, ...] = (about, register, site.line)
         if place != self.ptx(site):
             subject = (about, array, site.opcode)
-        key = (kind, place, subject)
+        key: tuple[object, ...] = (kind, place, subject)
         array += " formally" if formal else ""
         if cause is not None:
             key = self._group(key, self.place(cause), array, habit)
@@ -164,7 +164,7 @@ class Reporter:
             told.pairs.setdefault((place, self.place(cause)))
         self.log.add(self._finding(told, count), told.subject, restated=True)
 
-    def _group(self, key: tuple[Any, ...], cause: Place, array: str, habit: str) -> tuple[Any, ...]:
+    def _group(self, key: tuple[object, ...], cause: Place, array: str, habit: str) -> tuple[object, ...]:
         """The key of the first finding of those that share the later or the earlier access, or a habit, with this."""
         kind, place, _ = key
         accesses = [(kind, "earlier", cause, array), (kind, "later", place, array)]
@@ -209,14 +209,19 @@ def by_axis(number: int, extent: tuple[int, int, int]) -> tuple[int, int, int]:
     return number % x, number // x % y, number // (x * y)
 
 
-def thread_name(batch: Any, lane: int) -> str:
+def thread_name(batch: BatchHub, lane: int) -> str:
     """A lane of a batch as its thread and block."""
     thread = int(batch.thread[lane])
     cta = int(batch.numbers[(lane // WARP) % batch.ctas])
     return f"thread {by_axis(thread, batch.launch.block)} of block {by_axis(cta, batch.launch.grid)}"
 
 
-def actor_name(launch: Any, number: int, lane: int) -> str:
+def block_name(batch: BatchHub, cta: int) -> str:
+    """A CTA of a batch by its coordinates in the grid."""
+    return f"block {by_axis(int(batch.numbers[cta]), batch.launch.grid)}"
+
+
+def actor_name(launch: LaunchHub, number: int, lane: int) -> str:
     """An actor, numbered in the grid: a lane of a warp as its thread, anything else as what it is; and its block."""
     cta, inside = divmod(number, launch.actors.count)
     block = f"block {by_axis(cta, launch.grid)}"
@@ -243,7 +248,7 @@ _ACTORS = {
 }
 
 
-def some_threads(batch: Any, lanes: Array) -> str:
+def some_threads(batch: BatchHub, lanes: Array) -> str:
     """Lanes as a few of their threads."""
     names = [thread_name(batch, int(lane)) for lane in lanes[:2]]
     more = f" and {len(lanes) - len(names)} more" if len(lanes) > len(names) else ""

@@ -1,6 +1,6 @@
 """Happens-before by vector clocks: what each warp, and each lane beyond its warp, knows of the others.
 
-An actor is whatever has an order of its own: a warp, or what works beside the warps (`asynchronous.actors`). Each
+An actor is whatever has an order of its own: a warp, or what works beside the warps (`lanes.actors`). Each
 counts its releases, and the count is its clock. To *release* is to hand a copy of one's vector clock to whoever
 acquires it, and to advance one's own clock, so that what comes later has a later epoch; to *acquire* is to join (take
 the larger of each entry of) another's vector clock with one's own. An access at epoch (u, c) happens before all that an
@@ -24,14 +24,14 @@ columns, as an access may happen before it and not be visible to it yet. How clo
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.happens_before.ended_lanes import EndedLanes
+from kernbench.ptx.emulator.checks.happens_before.ended_lanes import EndedLanes, Forget
 from kernbench.ptx.emulator.checks.happens_before.knowledge import EVERYBODY, Knowledge, Publications, bits
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.cells import (
     CLOCK_LIMIT,
     CTA,
@@ -45,6 +45,7 @@ from kernbench.ptx.emulator.memory.cells import (
     WARP_LIMIT,
     stamp,
 )
+from kernbench.ptx.emulator.program.hub import BatchHub
 
 _NOTHING = Knowledge()
 
@@ -104,7 +105,7 @@ class Snapshot:
 class Clocks:
     """The clocks of one batch."""
 
-    def __init__(self, batch: Any, publications: Publications):
+    def __init__(self, batch: BatchHub, publications: Publications, forget: Forget):
         self._batch = batch
         self.publications = publications
         ctas, warps = batch.ctas, batch.warps_per_cta
@@ -124,7 +125,7 @@ class Clocks:
         self.special: Array = np.zeros(batch.lanes, bool)
         # warps of which some lanes have met since all of them did
         self._partly_met: Array = np.zeros(batch.warps, bool)
-        self._left = EndedLanes(batch)
+        self._left = EndedLanes(batch, forget)
         self.touched = self._left.touched
         # more releases than cells can count: from then on no race is looked for
         self.exhausted = False
@@ -521,7 +522,7 @@ class Clocks:
             self.known_rows[warps] = row
 
 
-def masks_of(window: Any, mask: Mask | None) -> tuple[Array, Array]:
+def masks_of(window: Window, mask: Mask | None) -> tuple[Array, Array]:
     """Warps of a window with active lanes, and these lanes as masks."""
     warps: Array = window.warps
     if mask is None:
@@ -529,14 +530,3 @@ def masks_of(window: Any, mask: Mask | None) -> tuple[Array, Array]:
     packed = np.packbits(mask.reshape(-1, WARP), axis=1, bitorder="little")
     found = np.ascontiguousarray(packed).view(np.uint32).reshape(-1).astype(np.int64)
     return warps[found != 0], found[found != 0]
-
-
-def group(lanes: Array, keys: Array) -> list[tuple[int, int, int]]:
-    """Lanes by warp and key: warp, key, and the lanes as a mask."""
-    order = np.lexsort((keys, lanes // WARP))
-    warps, sorted_keys = (lanes // WARP)[order], keys[order]
-    if not len(order):
-        return []
-    begins = np.flatnonzero(np.r_[True, (warps[1:] != warps[:-1]) | (sorted_keys[1:] != sorted_keys[:-1])])
-    masks = np.bitwise_or.reduceat(np.int64(1) << (lanes[order] % WARP), begins)
-    return list(zip(warps[begins].tolist(), sorted_keys[begins].tolist(), masks.tolist(), strict=True))

@@ -9,12 +9,15 @@ touch the same word.
 """
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.lanes import WARP
+
+if TYPE_CHECKING:
+    from kernbench.ptx.emulator.checks.happens_before.order import Relation
 
 _LANES = 64
 
@@ -84,7 +87,7 @@ def _distinct(pairs: list[Array]) -> Array:
     return np.unique(found, axis=0) if len(found) else found
 
 
-def unordered(relation: Any, pairs: Array) -> dict[tuple[int, int], int]:
+def unordered(relation: "Relation", pairs: Array) -> dict[tuple[int, int], int]:
     """The lines of accesses that meet and are not ordered, with how many of them there are."""
     x, y = pairs[:, 0] // _LANES, pairs[:, 1] // _LANES
     my_lane, their_lane = pairs[:, 0] % _LANES, pairs[:, 1] % _LANES
@@ -97,7 +100,7 @@ def unordered(relation: Any, pairs: Array) -> dict[tuple[int, int], int]:
     return dict(Counter(lines))
 
 
-def _covered(relation: Any, x: Array, y: Array, lanes: Array) -> Array:
+def _covered(relation: "Relation", x: Array, y: Array, lanes: Array) -> Array:
     """Whether what each of `x` knows covers `y`, by a lane's clock, a warp's, or that of an actor beside them."""
     actors, columns = relation.actors, relation.rows.shape[1]
     column = relation.actor[y] - relation.cta[x] * columns

@@ -10,20 +10,24 @@ a release while the lane lived, which took it along or told of other lanes by na
 when the lane has ended.
 """
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.cells import part_from
+from kernbench.ptx.emulator.program.hub import BatchHub
+
+# called with warps, and for each warp of the batch the last clocks of its lanes: nobody will know what they did then
+Forget = Callable[[Array, Array], None]
 
 
 class EndedLanes:
     """The lanes of one batch that have ended while others of their warps may live."""
 
-    def __init__(self, batch: Any):
-        self._batch = batch
+    def __init__(self, batch: BatchHub, forget: Forget):
+        self._forget = forget
         # lanes that have accessed memory
         self._touched: Array = np.zeros(batch.lanes, bool)
         self._all_touched = False
@@ -55,7 +59,7 @@ class EndedLanes:
             return
         gone = warps[self.masks[warps] != 0]
         if len(gone):
-            self._batch.checks.part_from(gone, self._clocks)
+            self._forget(gone, self._clocks)
             self.masks[gone] = 0
             self._clocks[gone] = 0
             self._any = bool(self.masks.any())

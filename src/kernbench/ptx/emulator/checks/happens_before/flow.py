@@ -4,8 +4,6 @@ Where the checks are silent, every two accesses that conflict are ordered, and t
 here. Two silent runs with the same flow therefore order all conflicting accesses alike, whatever else they order.
 """
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.common.dtypes import Array
@@ -13,7 +11,7 @@ from kernbench.common.dtypes import Array
 WORD = 4
 
 
-def mixed(values: Any) -> Any:
+def mixed(values: Array | np.uint64) -> Array:
     """Numbers that look random, the same for the same values."""
     with np.errstate(over="ignore"):
         x = np.asarray(values).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)

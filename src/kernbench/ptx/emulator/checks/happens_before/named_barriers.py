@@ -7,22 +7,39 @@ barrier without a number, too, which counts the whole block. One that comes to t
 the kind.
 """
 
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.findings.reporter import by_axis, thread_name
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter, by_axis, thread_name
+from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.observer.meetings import BarrierObserver, MeetingPoint
+from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
 
 
-class NamedBarriers:
+class BarrierChecks(Protocol):
+    """What the checks of barriers need of the other checks of their batch."""
+
+    clocks: Clocks
+
+    def met(
+        self, done: Array | None, present: Array | None, given: Array | None, told: dict[int, Knowledge] | None
+    ) -> None:
+        """Warps met at a CTA barrier; who only arrived has `given` its clocks and `told` the rest."""
+
+    def arrived(self, warps: Array, told: dict[int, Knowledge]) -> None:
+        """Warps arrive at a CTA barrier and do not wait."""
+
+
+class NamedBarriers(BarrierObserver):
     """The barriers of one batch's CTAs, by number."""
 
-    def __init__(self, batch: Any):
-        self._batch = batch
+    def __init__(self, batch: BatchHub, checks: BarrierChecks, reporter: Reporter):
+        self._batch, self._checks, self._reporter = batch, checks, reporter
         # the join of the vector clocks of those who only arrived (a release without an acquire): [CTAs, actors]
         self._given: dict[int, Array] = {}
         self._told: dict[int, dict[int, Knowledge]] = {}
@@ -53,7 +70,7 @@ class NamedBarriers:
         self._once(number, ctas, inside, active, site)
         if waits:
             return
-        clocks = self._batch.checks.clocks
+        clocks = self._checks.clocks
         clocks.part(warps)
         given = self._given.get(number)
         if given is None:
@@ -61,10 +78,10 @@ class NamedBarriers:
             self._arrivals[number] = np.full((self._batch.ctas, self._batch.warps_per_cta), -1, np.int64)
         np.maximum.at(given, ctas, clocks.clocks[ctas, inside])
         self._arrivals[number][ctas, inside] = clocks.clocks[ctas, inside, inside] - 1
-        self._batch.checks.arrived(warps, self._told.setdefault(number, {}))
+        self._checks.arrived(warps, self._told.setdefault(number, {}))
         clocks.advance(warps)
 
-    def same_count(self, barrier: Any, ctas: Array, count: int | None, site: Site) -> None:
+    def same_count(self, barrier: MeetingPoint, ctas: Array, count: int | None, site: Site) -> None:
         """Lanes of CTAs are about to come: those who came to this round before them wait for as many threads."""
         everybody = self._batch.warps_per_cta * WARP
         others = np.where(barrier.expected < 0, everybody, barrier.expected)[ctas]
@@ -78,9 +95,9 @@ class NamedBarriers:
             f"{int(others[bad[0]])}: PTX leaves open when it opens"
         )
         hint = "give every bar.sync, bar.arrive and bar.red of one barrier the same number of threads"
-        self._batch.launch.checks.reporter.add("misuse", site, message, hint, about="count")
+        self._reporter.add("misuse", site, message, hint, about="count")
 
-    def same_operation(self, barrier: Any, ctas: Array, operation: str, site: Site) -> None:
+    def same_operation(self, barrier: MeetingPoint, ctas: Array, operation: str, site: Site) -> None:
         """Lanes of CTAs are about to come: those who came to this round before them reduce by the same operation."""
         held = self._operations.setdefault(barrier.number, [""] * self._batch.ctas)
         for cta in set(ctas.tolist()):
@@ -92,15 +109,15 @@ class NamedBarriers:
                     f"{names[1]}: PTX leaves open what happens then"
                 )
                 hint = "let all who come to one round of a barrier run the same bar.red, or none of them"
-                self._batch.launch.checks.reporter.add("misuse", site, message, hint, about="operation")
+                self._reporter.add("misuse", site, message, hint, about="operation")
             held[cta] = operation
 
     def completes(self, number: int, done: Array, waiting: Array) -> None:
         """A round is over in the CTAs of `done`: the warps that waited go on."""
-        clocks = self._batch.checks.clocks
+        clocks = self._checks.clocks
         given = self._given.get(number)
         told = self._told.get(number, {})
-        self._batch.checks.barrier(done, waiting, given, told)
+        self._checks.met(done, waiting, given, told)
         if given is not None:
             given[done] = 0
         if number in self._come:
@@ -121,7 +138,7 @@ class NamedBarriers:
     def _in_turn(self, number: int, ctas: Array, inside: Array, site: Site) -> None:
         """Warps know that the last round is over."""
         last, batch = self._last.get(number), self._batch
-        clocks = batch.checks.clocks
+        clocks = self._checks.clocks
         if last is None or clocks.exhausted:
             return
         ends = last[ctas]
@@ -160,7 +177,7 @@ class NamedBarriers:
                 f"before is over: it may be counted twice in that round"
             )
             hint = "wait for those who wait at the barrier, at another one, before it is used again"
-            batch.launch.checks.reporter.add("race", site, message, hint, int(again.sum()), about="barrier")
+            self._reporter.add("race", site, message, hint, int(again.sum()), about="barrier")
 
     def _mixed(self, number: int, which: int, ctas: Array, inside: Array, ends: Array, site: Site) -> None:
         batch = self._batch
@@ -172,4 +189,4 @@ class NamedBarriers:
             f"{before}, is over: it may be counted in that round"
         )
         hint = "give each group of warps a barrier of its own, count every warp that comes, or let them meet in between"
-        batch.launch.checks.reporter.add("race", site, message, hint, about="barrier")
+        self._reporter.add("race", site, message, hint, about="barrier")

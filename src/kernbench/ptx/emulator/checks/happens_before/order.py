@@ -6,16 +6,20 @@ actor had made by then; so two runs agree exactly where the checker would order 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks
 from kernbench.ptx.emulator.checks.happens_before.conflicts import Meetings, unordered
 from kernbench.ptx.emulator.checks.happens_before.flow import WORD, Flow, Words, mixed, words_of
 from kernbench.ptx.emulator.checks.happens_before.relation import AccessOrder, packed
+from kernbench.ptx.emulator.lanes.actors import Actors
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT
+from kernbench.ptx.emulator.memory.shadow import Ranges
+from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
 
 # memory whose accesses can conflict with each other; tensor memory by what is done, and by what is begun
@@ -50,7 +54,7 @@ class Events:
 class OrderLog:
     """The log of one launch."""
 
-    def __init__(self, actors: Any, words: int, conflicts: bool):
+    def __init__(self, actors: Actors, words: int, conflicts: bool):
         self._actors = actors
         # whether to look at what meets at each word
         self.conflicts = conflicts
@@ -63,7 +67,7 @@ class OrderLog:
         self.count = 0
         self.pairs: list[Array] = []
 
-    def batch(self, batch: Any, clocks: Any) -> "BatchLog":
+    def batch(self, batch: BatchHub, clocks: Clocks) -> "BatchLog":
         """The log of one batch."""
         return BatchLog(self, batch, clocks)
 
@@ -74,10 +78,34 @@ class OrderLog:
         return relation.order(self.flow.digest, unordered(relation, pairs))
 
 
+class TensorAccesses(Protocol):
+    """Who accesses tensor memory: CTA, warp in it, number and clock of each, and what each knows of counters."""
+
+    @property
+    def ctas(self) -> Array:
+        """The CTAs of the batch."""
+
+    @property
+    def warps(self) -> Array:
+        """The warps in them."""
+
+    @property
+    def numbers(self) -> Array:
+        """The numbers of the accesses among those of their warps."""
+
+    @property
+    def clocks(self) -> Array:
+        """The clocks of the warps."""
+
+    @property
+    def known(self) -> Array:
+        """What each knows to be done, by counter and warp."""
+
+
 class BatchLog:
     """Accesses of one batch, as they happen."""
 
-    def __init__(self, log: OrderLog, batch: Any, clocks: Any):
+    def __init__(self, log: OrderLog, batch: BatchHub, clocks: Clocks):
         self._log = log
         self._batch = batch
         self._clocks = clocks
@@ -150,7 +178,7 @@ class BatchLog:
         clocks: Array,
         homes: Array | None,
         knowledge: Array,
-        ranges: Any,
+        ranges: Ranges,
     ) -> None:
         """Operations that lanes began access ranges of memory, as the actors of `columns` of blocks `homes`."""
         warps = lanes // WARP
@@ -167,7 +195,7 @@ class BatchLog:
         self._add(domain, writes, True, site, ctas, inside, bits, owners, columns, clocks, knowledge.copy())
 
     def tensor(
-        self, writes: bool, site: Site, who: Any, family: int, groups: Array, first_last: tuple[int, int]
+        self, writes: bool, site: Site, who: TensorAccesses, family: int, groups: Array, first_last: tuple[int, int]
     ) -> None:
         """Warps access columns of groups of lanes, by their counter `family`: by what is done, and what is begun."""
         if self._log.conflicts:
@@ -188,7 +216,7 @@ class BatchLog:
                 DOMAINS.index(domain), writes, True, site, who.ctas, who.warps, bits, who.ctas, columns, clocks, rows
             )
 
-    def _tensor_flow(self, writes: bool, site: Site, who: Any, groups: Array, columns: Array) -> None:
+    def _tensor_flow(self, writes: bool, site: Site, who: TensorAccesses, groups: Array, columns: Array) -> None:
         lanes = (who.warps * self._batch.ctas + who.ctas) * WARP
         names = self._names(32 + writes, site.line, lanes)
         cells = (groups[:, None] * COLUMNS + columns[None, :]).reshape(-1)
@@ -258,7 +286,7 @@ def _history(clocks: Array, counts: Array, prints: Array) -> History:
 class Relation:
     """Turns a log into an order."""
 
-    def __init__(self, actors: Any, events: list[Events]):
+    def __init__(self, actors: Actors, events: list[Events]):
         self.actors = self._actors = actors
         self._events = events
         self._columns: int = actors.count
@@ -362,12 +390,12 @@ class Relation:
         more, extra = history.until(known)
         less, minus = history.until(whole)
         counts[which] += more - less
-        prints[which] += (extra - minus) * (mixed(salt) | np.uint64(1))
+        prints[which] += (extra - minus) * (mixed(np.uint64(salt)) | np.uint64(1))
 
     def _enter(self, which: Array, history: History, known: Array, salt: int, counts: Array, prints: Array) -> None:
         more, extra = history.until(known)
         counts[which] += more
-        prints[which] += extra * (mixed(salt) | np.uint64(1))
+        prints[which] += extra * (mixed(np.uint64(salt)) | np.uint64(1))
 
     def _accesses(self, counts: Array, prints: Array, flow: str, apart: dict[tuple[int, int], int]) -> AccessOrder:
         """One entry a lane and access, in the order of their keys."""

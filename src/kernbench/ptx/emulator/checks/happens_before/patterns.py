@@ -9,16 +9,16 @@ barriers may lie between the fence and the write, and between the read and the f
 
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks, Snapshot, group
+from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks, Snapshot
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge, Location, Reach, Release, as_one
-from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.lanes.lanes import WARP, group
 from kernbench.ptx.emulator.memory.arena import LOCAL_BASE, SHARED_BASE
 from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, Order
+from kernbench.ptx.emulator.program.hub import BatchHub
 
 _WINDOW = (1 << 44) - 1
 # places that are looked at for a release, when a race is reported
@@ -51,7 +51,7 @@ class _Observed:
 class MemoryOrder:
     """What fences and strong accesses of one batch order."""
 
-    def __init__(self, batch: Any, clocks: Clocks):
+    def __init__(self, batch: BatchHub, clocks: Clocks):
         self._batch = batch
         self._clocks = clocks
         self._publications = clocks.publications

@@ -8,7 +8,6 @@ accesses of other agents that are ordered before it.
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -77,16 +76,16 @@ class AccessOrder:
         found = [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key) != theirs.get(key)]
         return [self._change(key, mine.get(key), theirs.get(key)) for key in found[:most]]
 
-    def _change(self, key: tuple[int, int], mine: Any, theirs: Any) -> Change:
+    def _change(self, key: tuple[int, int], mine: tuple[int, int] | None, theirs: tuple[int, int] | None) -> Change:
         parts = unpacked(key[0])
         before, after = (None if one is None else one[1] for one in (mine, theirs))
         kind = self.kinds[parts["kind"]] if parts["kind"] < len(self.kinds) else "access"
         return Change(parts["cta"], parts["warp"], parts["lane"], parts["line"], kind, key[1] + 1, before, after)
 
 
-def packed(**parts: Any) -> Any:
+def packed(**parts: Array) -> Array:
     """Keys of accesses."""
-    key: Any = np.int64(0)
+    key: Array = np.array(0, np.int64)
     for name, bits in FIELDS:
         key = (key << np.int64(bits)) | np.asarray(parts[name]).astype(np.int64)
     return key

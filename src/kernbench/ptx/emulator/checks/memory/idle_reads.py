@@ -8,24 +8,40 @@ has read is known when the launch has ended, so races with such reads are kept u
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.access import RACE
+from kernbench.ptx.emulator.memory.access_sites import AccessSites
 from kernbench.ptx.emulator.memory.cells import decode
 from kernbench.ptx.emulator.memory.port import Spot
-from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.program.program import Program, Site
 
 Tell = Callable[[Spot, Array, Array], None]
+
+
+class LaunchChecks(Protocol):
+    """What is needed of the checks of the launch: its program, its sites, and what is reported when it has ended."""
+
+    program: Program
+    sites: AccessSites
+    later: list[Callable[[], None]]
+
+
+class BatchChecks(Protocol):
+    """What is needed of the checks of the batch."""
+
+    def beside(self, warp: int, number: int) -> int | None:
+        """The warp of a number, if it belongs to the block of `warp`."""
 
 
 class IdleReads:
     """Which warps of one batch store what they have read."""
 
-    def __init__(self, checks: Any, batch: Any, warps: int):
+    def __init__(self, checks: LaunchChecks, batch: BatchChecks, warps: int):
         self._checks = checks
         self._batch = batch
         self._warps = warps
@@ -42,7 +58,7 @@ class IdleReads:
         ways = self._checks.program.idle_loads[load]
         return any(bool(self._left[way][warp]) for way in ways if way in self._left)
 
-    def split(self, site: Site, spot: Spot, report: Any, races: Array, tell: Tell) -> Array:
+    def split(self, site: Site, spot: Spot, report: Array, races: Array, tell: Tell) -> Array:
         """Races that are reported at once; the others are kept until it is known whether they matter."""
         if not len(races) or not self._checks.program.idle_loads:
             return races

@@ -1,23 +1,57 @@
 """Memory findings: what an access did, to which array, by whom; and who raced with it."""
 
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, thread_name
-from kernbench.ptx.emulator.checks.memory.definedness import Origin
 from kernbench.ptx.emulator.checks.memory.warp_synchronous import FENCED, SYNCWARP
 from kernbench.ptx.emulator.memory import access
+from kernbench.ptx.emulator.memory.access_sites import AccessSites
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, Allocation, Arena
 from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, SITE_SHIFT, decode, scope_of
 from kernbench.ptx.emulator.memory.heap import is_freed
 from kernbench.ptx.emulator.memory.port import Space, Spot, unwritten_bytes
+from kernbench.ptx.emulator.observer.definedness import Origin
+from kernbench.ptx.emulator.observer.values import UndefinedObserver
 from kernbench.ptx.emulator.program.program import Program, Site
+from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.result.finding import Other
 
 # actors that copy memory beside the threads
 COPIES = ("barrier", "bulk", "copied")
 _WORDS = {"load": ("load", "reads"), "store": ("store", "writes"), "atomic": ("atomic", "updates")}
+
+
+class WarpSynchronousAccesses(Protocol):
+    """Volatile accesses within a warp."""
+
+    def fences_between(self, lanes: Array, races: Array) -> Array:
+        """Which races have a fence between the two accesses."""
+
+
+class Patterns(Protocol):
+    """Releases and acquires through memory."""
+
+    def missing(self, lane: int, number: int, clock: int, mask: int) -> str:
+        """What lacks for a lane to know of an access."""
+
+
+class MemoryChecks(Protocol):
+    """What is needed of the checks of a batch."""
+
+    batch: Batch
+    sites: AccessSites
+    undefined: UndefinedObserver
+
+    @property
+    def warp_synchronous(self) -> WarpSynchronousAccesses:
+        """Volatile accesses within a warp."""
+
+    @property
+    def patterns(self) -> Patterns:
+        """Releases and acquires through memory."""
 
 
 class MemoryReporter:
@@ -31,14 +65,17 @@ class MemoryReporter:
         # for arrays that undefined bytes were copied to, by address: where those come from, and the store
         self._carried: dict[int, tuple[Origin, Site]] = {}
 
-    def tell(self, batch: Any, space: Space, site: Site, what: str, spot: Spot, report: Any, races: Any) -> None:
+    def tell(
+        self, checks: MemoryChecks, space: Space, site: Site, what: str, spot: Spot, report: Array, races: Array
+    ) -> None:
         """Each kind of trouble of one access is one finding; `races` are rows as of `cells`' suspects."""
+        batch = checks.batch
         for code, kind in enumerate(access.CODES):
             count, position = int(report[code, 0]), int(report[code, 1])
             if not count:
                 continue
             if kind == "race":
-                self._races(batch, space, site, what, spot, races)
+                self._races(checks, space, site, what, spot, races)
                 continue
             address = (int(spot.addresses[position]) + spot.offset) & ((1 << 64) - 1)
             who = thread_name(batch, int(spot.lanes[position]))
@@ -47,21 +84,21 @@ class MemoryReporter:
                 continue
             undefined, places = unwritten_bytes(space, spot)
             place = int(places[position]) + int(np.argmax(undefined[position]))
-            if not batch.checks.undefined.explains(space.name, place, site, int(spot.lanes[position])):
+            if not checks.undefined.explains(space.name, place, site, int(spot.lanes[position])):
                 missing = int(np.count_nonzero(undefined[position]))
                 self._bad(batch, space, site, what, kind, address, spot.nbytes, who, count, missing)
 
-    def _races(self, batch: Any, space: Space, site: Site, what: str, spot: Spot, races: Any) -> None:
+    def _races(self, checks: MemoryChecks, space: Space, site: Site, what: str, spot: Spot, races: Array) -> None:
         """Each instruction that raced with this one, by the first race with it; those that are formal apart."""
         sites = races[:, 1].astype(np.uint64) >> SITE_SHIFT
-        fenced = batch.checks.warp_synchronous.fences_between(spot.lanes, races)
+        fenced = checks.warp_synchronous.fences_between(spot.lanes, races)
         keys, first, counts = np.unique(sites * 2 + fenced, return_index=True, return_counts=True)
         for row, count, key in sorted(zip(first.tolist(), counts.tolist(), keys.tolist(), strict=True)):
             position = int(races[row, 0])
             address = (int(spot.addresses[position]) + spot.offset) & ((1 << 64) - 1)
             lane = int(spot.lanes[position])
             formal = FENCED if key % 2 else ""
-            self._race(batch, space, site, what, address, lane, count, spot.scope, races[row].tolist(), formal)
+            self._race(checks, space, site, what, address, lane, count, spot.scope, races[row].tolist(), formal)
 
     def carried(self, address: int, origin: Origin, site: Site) -> None:
         """Undefined bytes were copied to global memory."""
@@ -79,12 +116,13 @@ class MemoryReporter:
         return text, (Other("what nobody wrote is read", place(origin.site)), Other("and copied", place(site)))
 
     def bad_copy(
-        self, batch: Any, space: Space, site: Site, what: str, kind: str, address: int, lane: int, count: int
+        self, checks: MemoryChecks, space: Space, site: Site, what: str, kind: str, address: int, lane: int, count: int
     ) -> None:
         """A byte of an asynchronous copy is wrong."""
+        batch = checks.batch
         if kind == "uninitialised-read" and space.name == "shared":
             cta = int(batch.places.own(np.array([lane]))[0])
-            if batch.checks.undefined.explains("shared", cta * batch.shared_stride + address, site, lane):
+            if checks.undefined.explains("shared", cta * batch.shared_stride + address, site, lane):
                 return
         who = f"the copy that {thread_name(batch, lane)} begins"
         kind, where, hint = self._situation(batch, site, space, kind, address, 1)
@@ -93,7 +131,7 @@ class MemoryReporter:
 
     def _bad(
         self,
-        batch: Any,
+        batch: Batch,
         space: Space,
         site: Site,
         what: str,
@@ -118,7 +156,7 @@ class MemoryReporter:
         self._reporter.add(kind, site, f"{access_text}, {where}", hint, count, about=kind, array=array)
 
     def _situation(
-        self, batch: Any, site: Site, space: Space, kind: str, address: int, nbytes: int
+        self, batch: Batch, site: Site, space: Space, kind: str, address: int, nbytes: int
     ) -> tuple[str, str, str]:
         """The kind of finding, where the access fell, and what to try."""
         if space.name == "local":
@@ -152,7 +190,7 @@ class MemoryReporter:
             distance = "where it may not be accessed"
         return f"{offset}: {distance}"
 
-    def _in_local_memory(self, batch: Any, site: Site, kind: str, address: int, nbytes: int) -> tuple[str, str, str]:
+    def _in_local_memory(self, batch: Batch, site: Site, kind: str, address: int, nbytes: int) -> tuple[str, str, str]:
         if kind == "uninitialised-read":
             return kind, "local memory that the thread did not write", "set the variable first"
         place = (address & _WINDOW) - batch.frames.base_of(site.function)
@@ -192,7 +230,7 @@ class MemoryReporter:
 
     def _race(
         self,
-        batch: Any,
+        checks: MemoryChecks,
         space: Space,
         site: Site,
         what: str,
@@ -203,11 +241,12 @@ class MemoryReporter:
         race: list[int],
         formal: str,
     ) -> None:
+        batch = checks.batch
         who = thread_name(batch, by)
         cell = race[1] & ((1 << 64) - 1)
         other_site, warp, clock = decode(cell)
         lane = (race[2] & -race[2]).bit_length() - 1
-        other = batch.launch.checks.sites.site(other_site)
+        other = checks.sites.site(other_site)
         them = actor_name(batch.launch, warp, lane)
         _, verb = _WORDS[what]
         where = self._memory_name(space, address)
@@ -228,7 +267,7 @@ class MemoryReporter:
         hint = _RACE_HINTS[space.name] if kind == "warp" else _AGENT_HINTS.get(kind, _AGENT_HINTS["barrier"])
         hint = _SCOPE_HINT if narrow else hint
         if kind == "warp" and space.name == "global" and not narrow and self._program.hands_over:
-            lacks = batch.checks.patterns.missing(by, warp, clock, race[2])
+            lacks = checks.patterns.missing(by, warp, clock, race[2])
             more, hint = (text.format(them=them, who=who) for text in _HALVES[lacks])
             message += more
         if clock == CLOCK_LIMIT:

@@ -1,16 +1,19 @@
 """Shared memory that copies of threads (cp.async) still fill: nobody may touch it before the copier has waited."""
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.copies.thread_kernels import mark_words
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, thread_name
+from kernbench.ptx.emulator.lanes.arrays import Bools, Flag, Int, Int32s, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.memory.port import Place, Space, offsets_of
 from kernbench.ptx.emulator.memory.room import large_zeros
+from kernbench.ptx.emulator.observer.values import CopiesObserver
+from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.result.finding import Other
 
@@ -25,8 +28,15 @@ _EVERYBODY: Array = np.zeros(0, bool)
 
 @kernel
 def _meets(
-    filled_by: Any, addresses: Any, offset: Any, size: Any, nbytes: Any, origins: Any, lanes: Any, mask: Any
-) -> Any:
+    filled_by: Int32s,
+    addresses: UInt64s,
+    offset: np.uint64,
+    size: np.uint64,
+    nbytes: Int,
+    origins: UInt64s,
+    lanes: Int64s,
+    mask: Bools,
+) -> Flag:
     """Whether an active position accesses a word that a copy fills; nearly always none does."""
     span, masked = np.uint64(nbytes), mask.size > 0
     for i in range(lanes.size):
@@ -40,10 +50,10 @@ def _meets(
     return False
 
 
-class PendingCopies:
+class PendingCopies(CopiesObserver):
     """The words of one batch's shared memory that copies still fill."""
 
-    def __init__(self, batch: Any, reporter: Reporter, shared_name: Any):
+    def __init__(self, batch: BatchHub, reporter: Reporter, shared_name: Callable[[int], str]):
         self._batch = batch
         self._reporter = reporter
         self._shared_name = shared_name

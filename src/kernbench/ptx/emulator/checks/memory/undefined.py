@@ -1,18 +1,22 @@
 """Undefined values as findings: what a load brought that nobody wrote, where it went, and what it decided."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads
-from kernbench.ptx.emulator.checks.memory.definedness import COMPUTED, Definedness, Key, Origin
 from kernbench.ptx.emulator.checks.memory.memory import MemoryReporter
 from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.port import Space, Spot, unwritten_bytes
+from kernbench.ptx.emulator.observer.definedness import COMPUTED, Definedness, Key, Origin
+from kernbench.ptx.emulator.observer.values import UndefinedObserver
+from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.program.scopes import Register
+from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.result.finding import Other
 
 DIVISION_HINT = "test the divisor first; the result is not defined"
@@ -29,10 +33,10 @@ _TENSOR_HINT = "let a product or a store fill every column that is loaded, on ev
 _LOST = np.uint8(WRITTEN & ~UNWRITTEN)
 
 
-class UndefinedValues:
+class UndefinedValues(UndefinedObserver):
     """Follows undefined values of one batch through memory, and reports where they decide something."""
 
-    def __init__(self, batch: Any, definedness: Definedness, reporter: Reporter, memory: MemoryReporter):
+    def __init__(self, batch: Batch, definedness: Definedness, reporter: Reporter, memory: MemoryReporter):
         self._batch, self._definedness = batch, definedness
         self._reporter, self._memory = reporter, memory
 
@@ -57,9 +61,17 @@ class UndefinedValues:
         return self._memory.global_name(address) if space.name == "global" else ""
 
     def stored(
-        self, window: Any, decoding: Any, register: Any, space: Space, places: Array, bits: Array, index: int
+        self,
+        window: Window,
+        decoding: Decoding,
+        register: Register,
+        space: Space,
+        places: Array,
+        bits: Array,
+        index: int,
     ) -> None:
         """Undefined bytes of a register were stored, as the element `index` of each position's place."""
+        assert decoding.traffic is not None, "a store has bytes"
         nbytes = decoding.traffic[2] // len(decoding.registers_of(1))
         if space.name == "global":
             # what was never set, or was computed, is reported where it is stored
@@ -85,7 +97,7 @@ class UndefinedValues:
             origin = replace(origin, way=(*origin.way, site))
         self._definedness.stored("shared", places, origin, len(state))
 
-    def used(self, window: Any, site: Site, register: str, role: str, bad: Mask, key: Key) -> None:
+    def used(self, window: Window, site: Site, register: str, role: str, bad: Mask, key: Key) -> None:
         """An undefined register decides something."""
         origin = self._definedness.origins.get(key)
         if origin is not None and not self._definedness.first_use(origin, site):
@@ -105,7 +117,7 @@ class UndefinedValues:
         message = f"{register} {_USES[role]}, and {why} {some_threads(self._batch, lanes)}"
         self._reporter.add("uninitialised-read", site, message, hint, len(lanes), about=role, register=register)
 
-    def handed_on(self, window: Any, site: Site, bad: Mask, key: Key) -> None:
+    def handed_on(self, window: Window, site: Site, bad: Mask, key: Key) -> None:
         """An undefined value goes to other lanes, or into a product; what compilers leave unset may."""
         origin = self._definedness.origins.get(key)
         if origin is not None and origin.kind in _HANDED and self._definedness.first_use(origin, site):

@@ -8,16 +8,19 @@ was executed together with the lane of the later one, or both lanes passed a fen
 faults: of volatile accesses of lanes that had parted, and of ordinary accesses, which compilers move and leave out.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, thread_name
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int32s, Int64s
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.cells import decode
 from kernbench.ptx.emulator.memory.port import Place, Space, offsets_of
+from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.ptx.isa.forms.effects import Effects
 from kernbench.result.finding import Other
@@ -72,10 +75,29 @@ class _Last:
         self.along[words], self.sites[words] = along, site.number
 
 
+class WarpClocks(Protocol):
+    """What warps and lanes know of each other: see `checks.happens_before.clocks`."""
+
+    clocks: Int32s
+    met: Int64s
+    numbers: Int64s
+    peers: Int32s
+
+    def helps(self, lanes: Array) -> Bools:
+        """Which lanes know more than their warps."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there were more releases than clocks can count."""
+
+    def unknown(self, lane: int, number: int, clock: int, mask: int) -> int:
+        """The lanes of a warp's access that are not known to a lane."""
+
+
 class WarpSynchronous:
     """The volatile accesses to shared memory of one batch, and the fences that its warps passed."""
 
-    def __init__(self, batch: Any, clocks: Any, reporter: Reporter, shared_name: Any):
+    def __init__(self, batch: BatchHub, clocks: WarpClocks, reporter: Reporter, shared_name: Callable[[int], str]):
         self._batch, self._clocks, self._reporter, self._shared_name = batch, clocks, reporter, shared_name
         # made by the first volatile access
         self._reads: _Last | None = None

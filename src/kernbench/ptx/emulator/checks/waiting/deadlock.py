@@ -1,7 +1,5 @@
 """Who waits for which mbarrier in a deadlock: its phase, what is pending, who arrived last and who never did."""
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.common.dtypes import Array
@@ -13,14 +11,15 @@ from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
     PHASE,
     START,
 )
-from kernbench.ptx.emulator.checks.findings.reporter import some_threads, thread_name
+from kernbench.ptx.emulator.checks.findings.reporter import block_name, some_threads, thread_name
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.units.batch import Batch
 
 Waiter = tuple[str, Site]
 
 
-def mbarrier_waits(batch: Any) -> list[Waiter]:
+def mbarrier_waits(batch: Batch) -> list[Waiter]:
     """Waits on mbarriers, one text for each place, barrier and phase; CTAs and warps that do the same are one."""
     groups: dict[tuple[int, int, int], list[tuple[int, Array]]] = {}
     sites: dict[int, Site] = {}
@@ -39,7 +38,7 @@ def mbarrier_waits(batch: Any) -> list[Waiter]:
     return [(_text(batch, found, parity), sites[number]) for (number, _, parity), found in groups.items()]
 
 
-def spin_text(batch: Any, lanes: Array, address: int) -> str:
+def spin_text(batch: Batch, lanes: Array, address: int) -> str:
     """A loop that tests an mbarrier over and over, by the barrier; empty if there is none at the address."""
     slot = int(batch.mbarriers.locate(np.array([address], np.uint64), lanes[:1])[0])
     if slot < 0:
@@ -47,7 +46,7 @@ def spin_text(batch: Any, lanes: Array, address: int) -> str:
     return _text(batch, [(slot, lanes)], int(batch.mbarriers.state[slot, PHASE]) & 1)
 
 
-def _text(batch: Any, found: list[tuple[int, Array]], parity: int) -> str:
+def _text(batch: Batch, found: list[tuple[int, Array]], parity: int) -> str:
     slot = found[0][0]
     lanes = np.concatenate([lanes for _, lanes in found])
     warps = np.unique(lanes // WARP)
@@ -61,13 +60,13 @@ def _warps(roles: Array) -> str:
     return f"warp{'s' if len(roles) > 1 else ''} {numbers}"
 
 
-def _blocks(batch: Any, ctas: Array) -> str:
-    first = batch.checks.block_name(int(ctas[0]))
+def _blocks(batch: Batch, ctas: Array) -> str:
+    first = block_name(batch, int(ctas[0]))
     more = f" and {len(ctas) - 1} more" if len(ctas) > 1 else ""
     return f"{first}{more}"
 
 
-def _barrier(batch: Any, slot: int, parity: int) -> str:
+def _barrier(batch: Batch, slot: int, parity: int) -> str:
     barriers = batch.mbarriers
     row = barriers.state[slot]
     phase = int(row[PHASE] - row[START])
@@ -79,7 +78,7 @@ def _barrier(batch: Any, slot: int, parity: int) -> str:
     return text
 
 
-def _arrivals(batch: Any, slot: int, waiting: Array) -> str:
+def _arrivals(batch: Batch, slot: int, waiting: Array) -> str:
     barriers = batch.mbarriers
     row = barriers.state[slot]
     if row[LAST_LANE] < 0:
@@ -107,7 +106,7 @@ def _never(row: Array, arrived: Array, waiting: Array) -> str:
     return f"; {_warps(never)} never arrived on it" if first and len(never) else ""
 
 
-def cluster_waits(batch: Any) -> list[Waiter]:
+def cluster_waits(batch: Batch) -> list[Waiter]:
     """Waits at the barriers of clusters."""
     found = []
     barrier = batch.scheduler.cluster

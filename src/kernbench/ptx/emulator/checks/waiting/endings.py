@@ -5,29 +5,30 @@ it; one that went past the barrier, and ended behind it, has left it out. A mask
 of values is wrong either way, as there is nothing to take from that lane.
 """
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads, thread_name
+from kernbench.ptx.emulator.lanes.fragment import Fragment
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.observer.meetings import EndingsObserver, Operation
 from kernbench.ptx.emulator.program.dominance import blocks_behind
 from kernbench.ptx.emulator.program.program import Program, Site
+from kernbench.ptx.emulator.units.batch import Batch
 
 # entries at the end, for the numbers below zero of lanes that did not end in a block
 _MARKS = 4
 
 
-class Endings:
+class Endings(EndingsObserver):
     """Checks the meetings of warps in one batch."""
 
-    def __init__(self, batch: Any, reporter: Reporter):
+    def __init__(self, batch: Batch, reporter: Reporter):
         self._batch = batch
         self._reporter = reporter
         self._told: set[tuple[int, int]] = set()
 
-    def parted(self, fragment: Any, site: Site, missing: Array, active: Mask) -> None:
+    def parted(self, fragment: Fragment, site: Site, missing: Array, active: Mask) -> None:
         """An aligned barrier is reached by part of a warp, and the rest waits somewhere else for ever."""
         bad = active & (missing != 0)
         if bad.any():
@@ -38,20 +39,20 @@ class Endings:
             here = fragment.window.lane_numbers[bad]
             self._divergent(site, here[here // WARP == warp], warp * WARP + lowest, "")
 
-    def look(self, fragment: Any, operation: Any) -> None:
+    def look(self, fragment: Fragment, operation: Operation) -> None:
         """A warp operation runs: which of the lanes that it is meant for have ended?"""
         if (operation.site.number, fragment.level) in self._told:
             return
         window, active = fragment.window, fragment.lanes.active()
         ended = self._ended_bits(window.warps)
-        if operation.enter is not None or not operation.exchanges:
+        if operation.is_control or not operation.exchanges:
             ended &= self._past_bits(window.warps, fragment.level)
         bad = active & ((operation.named(window) & np.repeat(ended, WARP)) != 0)
         if bad.any():
             self._told.add((operation.site.number, fragment.level))
             self._tell(fragment, operation, np.repeat(ended, WARP), bad)
 
-    def gone_round(self, fragment: Any, site: Site) -> None:
+    def gone_round(self, fragment: Fragment, site: Site) -> None:
         """A barrier of the whole block is over: which warps have ended that went past it?"""
         batch, level = self._batch, fragment.level
         if (site.number, level) in self._told:
@@ -72,14 +73,14 @@ class Endings:
         hint = "let every thread of the block run the barrier: move it out of the branch, or give it a count"
         self._reporter.add("divergent-barrier", site, message, hint, len(past), about="round", formal=_ROUND_FORMAL)
 
-    def _tell(self, fragment: Any, operation: Any, ended: Array, bad: Mask) -> None:
+    def _tell(self, fragment: Fragment, operation: Operation, ended: Array, bad: Mask) -> None:
         position = int(np.argmax(bad))
         lane = int(fragment.window.lane_numbers[position])
         members = int(operation.named(fragment.window)[position])
         gone = [n for n in range(WARP) if (members & int(ended[position])) >> n & 1]
         first = lane // WARP * WARP + gone[0]
         where = f"ended at PTX line {self._line(first)}"
-        if operation.enter is not None:
+        if operation.is_control:
             here = fragment.window.lane_numbers[bad]
             self._divergent(
                 operation.site, here[here // WARP == lane // WARP], first, f", which went past it and {where}"
@@ -93,7 +94,7 @@ class Endings:
         hint = "use the mask of the lanes that run this: __ballot_sync(mask, condition) before the branch gives it"
         self._reporter.add("warp-mask", operation.site, message, hint, int(np.count_nonzero(bad)))
 
-    def masks(self, fragment: Any, operation: Any) -> None:
+    def masks(self, fragment: Fragment, operation: Operation) -> None:
         """A warp operation runs: does each lane name itself, and do all that a mask names give the same one?"""
         named = operation.named(fragment.window).reshape(-1, WARP)
         active = fragment.lanes.active().reshape(-1, WARP)
@@ -152,7 +153,7 @@ class Endings:
 _ROUND_FORMAL = "every GPU so far lets a barrier go on when the warps that did not come have ended"
 
 
-def active_lanes(fragment: Any) -> Array:
+def active_lanes(fragment: Fragment) -> Array:
     """The lane numbers of a fragment."""
     numbers: Array = fragment.window.lane_numbers[fragment.lanes.active()]
     return numbers

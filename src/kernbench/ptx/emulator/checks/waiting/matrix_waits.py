@@ -1,15 +1,14 @@
 """Who waits for tensor memory or for the rest of a warpgroup in a deadlock."""
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.ptx.emulator.checks.findings.reporter import thread_name
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.units.batch import Batch
 
 
-def matrix_waits(batch: Any) -> list[tuple[str, Site]]:
+def matrix_waits(batch: Batch) -> list[tuple[str, Site]]:
     """Allocations that find no columns, and waits for operations that other warps of a warpgroup have not issued."""
     found = []
     for refused in batch.allocation_waits:

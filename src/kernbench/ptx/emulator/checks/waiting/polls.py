@@ -1,21 +1,20 @@
 """Loops that wait for memory in a deadlock: which variable, where it lies, what it holds, and who could write it."""
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import some_threads
 from kernbench.ptx.emulator.checks.waiting.deadlock import Waiter, spin_text
-from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE, Allocation
 from kernbench.ptx.emulator.program.program import UNKNOWN, VARIABLE, LoopRead
+from kernbench.ptx.emulator.units.batch import Batch
 
 _SHOWN = 4
 _ADDRESS = (1 << 64) - 1
 _WINDOWS = {LOCAL_BASE >> 44: "local", SHARED_BASE >> 44: "shared"}
 
 
-def polls(batch: Any) -> list[Waiter]:
+def polls(batch: Batch) -> list[Waiter]:
     """Parked loops, one text for each place that is read: lanes that read the same address there are one."""
     found: list[Waiter] = []
     for spinner in batch.scheduler.spinning.parked:
@@ -35,7 +34,7 @@ def polls(batch: Any) -> list[Waiter]:
     return found
 
 
-def _text(batch: Any, lanes: Array, address: int, read: LoopRead) -> str:
+def _text(batch: Batch, lanes: Array, address: int, read: LoopRead) -> str:
     if read.site.effects.acts_on == "mbarrier":
         text = spin_text(batch, lanes, address)
         if text:
@@ -47,7 +46,7 @@ def _text(batch: Any, lanes: Array, address: int, read: LoopRead) -> str:
     return f"{some_threads(batch, lanes)} wait for {name} to change{holds}; {_writers(batch, space, owner)}"
 
 
-def _name(batch: Any, space: str, address: int) -> tuple[str, str]:
+def _name(batch: Batch, space: str, address: int) -> tuple[str, str]:
     """A place by its variable or array, and the name that its writers know it by."""
     if space == "shared":
         place = address & 0xFFFFFF
@@ -59,7 +58,7 @@ def _name(batch: Any, space: str, address: int) -> tuple[str, str]:
     return batch.checks.global_name(address), _owner(batch, nearest)
 
 
-def _owner(batch: Any, allocation: Any) -> str:
+def _owner(batch: Batch, allocation: Allocation | None) -> str:
     """The parameter that points to an allocation, or the module variable that it is."""
     if allocation is None:
         return ""
@@ -70,7 +69,7 @@ def _owner(batch: Any, allocation: Any) -> str:
     return str(allocation.name)
 
 
-def _value(batch: Any, space: str, lane: int, address: int, nbytes: int) -> int | None:
+def _value(batch: Batch, space: str, lane: int, address: int, nbytes: int) -> int | None:
     if space == "local" or nbytes not in (1, 2, 4, 8):
         return None
     memory = batch.port.space("shared" if space == "shared" else "global")
@@ -82,7 +81,7 @@ def _value(batch: Any, space: str, lane: int, address: int, nbytes: int) -> int 
     return int.from_bytes(memory.words[1][place : place + nbytes].tobytes(), "little")
 
 
-def _writers(batch: Any, space: str, owner: str) -> str:
+def _writers(batch: Batch, space: str, owner: str) -> str:
     """The lines that may write to it."""
     wide = "shared" if space == "shared" else "global"
     lines = sorted(

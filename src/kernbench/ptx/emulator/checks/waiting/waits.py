@@ -1,23 +1,25 @@
 """Deadlock reports: who waits where, for what, and who never came."""
 
+from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from kernbench.ptx.emulator.barriers.barriers import Barrier
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads, thread_name
 from kernbench.ptx.emulator.checks.waiting.deadlock import cluster_waits, mbarrier_waits
 from kernbench.ptx.emulator.checks.waiting.matrix_waits import matrix_waits
 from kernbench.ptx.emulator.checks.waiting.polls import polls
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.result.finding import Other
 
 _SHOWN = 8
 
 
 def deadlock_message(
-    reporter: Reporter, batches: list[Any], queued: int, resident: int
+    reporter: Reporter, batches: Sequence[Batch], queued: int, resident: int
 ) -> tuple[str, tuple[Other, ...], Site | None]:
     """The whole story, further places involved, and the first place."""
     lines = ["no thread can go on:"]
@@ -39,7 +41,7 @@ def deadlock_message(
     return "\n".join(lines), others, places[0][1] if places else None
 
 
-def _ended(batches: list[Any], queued: int) -> list[str]:
+def _ended(batches: Sequence[Batch], queued: int) -> list[str]:
     """How many blocks have ended, where some have and others wait."""
     total = prod(batches[0].launch.grid) if batches else 0
     living = sum(int(np.count_nonzero(batch.alive_by_cta)) for batch in batches)
@@ -47,7 +49,7 @@ def _ended(batches: list[Any], queued: int) -> list[str]:
     return [f"  {ended} of {total} blocks {'has' if ended == 1 else 'have'} ended"] if ended > 0 else []
 
 
-def _barriers(batch: Any) -> list[tuple[str, Site]]:
+def _barriers(batch: Batch) -> list[tuple[str, Site]]:
     found = []
     for number, barrier, arrival in batch.scheduler.barriers.waiting():
         lanes = arrival.fragment.lanes
@@ -63,7 +65,7 @@ def _barriers(batch: Any) -> list[tuple[str, Site]]:
     return found
 
 
-def _absent(batch: Any, cta: int, barrier: Any) -> str:
+def _absent(batch: Batch, cta: int, barrier: Barrier) -> str:
     """A thread of the CTA that lives and has not arrived."""
     waiting = np.zeros(batch.lanes, bool)
     for arrival in barrier.waiting:
@@ -73,7 +75,7 @@ def _absent(batch: Any, cta: int, barrier: Any) -> str:
     return f"; {thread_name(batch, int(absent[0]))} has not" if len(absent) else "; the others have ended"
 
 
-def _meetings(batch: Any) -> list[tuple[str, Site]]:
+def _meetings(batch: Batch) -> list[tuple[str, Site]]:
     """Parts of warps that wait for the rest of their warp."""
     found = []
     for parked in batch.scheduler.gathering.waiting():

@@ -1,14 +1,13 @@
 """Calls: values go through frames in local memory or through registers; recursive functions keep their registers."""
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.ptx.emulator.instructions.calls import externals
-from kernbench.ptx.emulator.lanes.fragment import Fragment, Frame, Transfer
+from kernbench.ptx.emulator.lanes.fragment import Frame, Transfer
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Code
-from kernbench.ptx.emulator.program.steps import ControlStep
+from kernbench.ptx.emulator.program.steps import AnyFragment, ControlStep
+from kernbench.ptx.emulator.units.batch import Fragment, Scheduler
 from kernbench.ptx.names.demangling import demangled
 from kernbench.ptx.text.module import Function, Name, Operand, Variable
 from kernbench.ptx.text.walking import parts_of_call
@@ -94,7 +93,7 @@ class _Target:
             return Transfer(outside, inside, nbytes, as_slot, in_register)
         return Transfer(inside, outside, nbytes, in_register, as_slot)
 
-    def enter(self, scheduler: Any, fragment: Fragment) -> Fragment | None:
+    def enter(self, scheduler: Scheduler, fragment: Fragment) -> Fragment | None:
         """Hand over the arguments and go on at the callee's first block."""
         batch = scheduler.batch
         here = fragment.stack[-1] if fragment.stack else Frame(-1, "", 0, batch.program.entry.frame_bytes)
@@ -115,7 +114,7 @@ class _Target:
         stack, prefix = (*fragment.stack, frame), (*fragment.prefix, rank)
         return Fragment(fragment.lanes, fragment.window, self._code.entry, stack, prefix, fragment.block)
 
-    def _outside(self, scheduler: Any, fragment: Fragment, base: int) -> Fragment | None:
+    def _outside(self, scheduler: Scheduler, fragment: Fragment, base: int) -> Fragment | None:
         """A function without a body: what it does is known, or it gives zeros."""
         batch = scheduler.batch
         lanes = batch.frames.lanes_of(fragment)
@@ -136,13 +135,13 @@ class _Indirect:
     def __init__(self, d: Decoding, register: int, targets: dict[int, _Target]):
         self._site, self._register, self._targets = d.site, register, targets
 
-    def enter(self, scheduler: Any, fragment: Fragment) -> None:
+    def enter(self, scheduler: Scheduler, fragment: Fragment) -> None:
         """Send each group of lanes into its function."""
         addresses = np.broadcast_to(fragment.window.rows[self._register], fragment.window.size)
         for address in np.unique(addresses[fragment.lanes.active()]):
             lanes = fragment.lanes.select(addresses == address)
             assert lanes is not None
-            group = scheduler.fragment(fragment, lanes, fragment.block)
+            group: AnyFragment = scheduler.fragment(fragment, lanes, fragment.block)
             target = self._targets.get(int(address))
             if target is None:
                 scheduler.batch.stray(lanes, self._site, f"call of {int(address):#x}, which is no such function")
@@ -153,7 +152,7 @@ class _Indirect:
                 scheduler.push(going)
 
 
-def return_from(scheduler: Any, fragment: Fragment) -> Fragment:
+def return_from(scheduler: Scheduler, fragment: Fragment) -> Fragment:
     """ret: hand over the results and go on behind the call."""
     frame = fragment.stack[-1]
     stack = fragment.stack[:-1]

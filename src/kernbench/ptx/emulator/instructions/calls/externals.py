@@ -1,9 +1,8 @@
 """Functions that a kernel calls and no module defines: printf's vprintf, a failed assert, malloc and free."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,8 @@ from kernbench.ptx.emulator.checks.findings.reporter import thread_name
 from kernbench.ptx.emulator.instructions.calls.formatting import formatted
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE
 from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.units.batch import Batch
+from kernbench.ptx.text.module import Function
 
 # lines that printf may leave in a run, and bytes of a string
 MOST_LINES = 10_000
@@ -23,7 +24,7 @@ _WINDOW = 44
 class Call:
     """A call by `lanes`; `arguments` are bytes, a row a lane."""
 
-    batch: Any
+    batch: Batch
     lanes: Array
     arguments: list[Array]
     site: Site
@@ -41,16 +42,16 @@ class Outcome:
     failure: str = ""
 
 
-def call(name: str, batch: Any, lanes: Array, arguments: list[Array], site: Site) -> Outcome:
+def call(name: str, batch: Batch, lanes: Array, arguments: list[Array], site: Site) -> Outcome:
     """Run an external function; one that is not known gives zeros, and is told."""
     known = _FUNCTIONS.get(name)
     if known is None:
-        batch.launch.external_call(batch, lanes, site, name)
+        batch.external_call(lanes, site, name)
         return Outcome()
     return known(Call(batch, lanes, arguments, site))
 
 
-def needs_heap(functions: Any) -> bool:
+def needs_heap(functions: Mapping[str, Function]) -> bool:
     """Whether one of a module's functions takes memory from the heap."""
     return any(name in _HEAP and function.body is None for name, function in functions.items())
 
@@ -77,11 +78,12 @@ def _fail(call: Call) -> Outcome:
 
 def _allocate(call: Call) -> Outcome:
     """malloc(size): null where the heap is full."""
-    launch, results = call.batch.launch, []
+    launch, heap, results = call.batch.launch, call.batch.launch.arena.heap, []
+    assert heap is not None, "a module that takes memory has a heap"
     for lane, nbytes in zip(call.lanes, call.numbers(0), strict=True):
         name = f"memory of malloc({nbytes}) by {thread_name(call.batch, int(lane))} in PTX line {call.site.line}"
-        made = launch.arena.heap.allocate(nbytes, name, launch.checks is not None)
-        if made is not None and launch.checks is not None:
+        made = heap.allocate(nbytes, name, launch.checks.checking)
+        if made is not None:
             launch.checks.forget(made)
         results.append(0 if made is None else made.address)
     return Outcome(results)
@@ -89,9 +91,11 @@ def _allocate(call: Call) -> Outcome:
 
 def _free(call: Call) -> Outcome:
     """free(pointer): nothing for null."""
+    heap = call.batch.launch.arena.heap
+    assert heap is not None, "a module that gives memory back has a heap"
     for lane, address in zip(call.lanes, call.numbers(0), strict=True):
-        problem = call.batch.launch.arena.heap.free(address) if address else ""
-        if problem and call.batch.checks is not None:
+        problem = heap.free(address) if address else ""
+        if problem:
             call.batch.checks.bad_free(call.site, int(lane), address, problem)
     return Outcome()
 
@@ -112,7 +116,7 @@ _FUNCTIONS: dict[str, Callable[[Call], Outcome]] = {"vprintf": _print, "__assert
 class _Reader:
     """Reads memory as one lane sees it, and values from a place on."""
 
-    def __init__(self, batch: Any, lane: int, place: int):
+    def __init__(self, batch: Batch, lane: int, place: int):
         self._batch, self._lane, self._place = batch, lane, place
 
     def value(self, code: str) -> int | float:

@@ -7,10 +7,10 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.steps import Step, action
+from kernbench.ptx.emulator.units.batch import Window
 
 _LANE = np.arange(WARP)
 
@@ -26,7 +26,7 @@ def _tile(values: Array, size: int) -> Array:
 
 def whole_warps(window: Window, mask: Mask | None, site: Any) -> None:
     """Matrix instructions are run by all lanes of a warp together."""
-    if mask is not None and window.batch.checks is not None:
+    if mask is not None:
         window.batch.checks.whole_warps(window, mask, site)
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.instructions.matrix.matrix import whole_warps
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.steps import Step, action, compute
+from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.numerics.matrix import Layout, mma, mma_quads, mma_sparse, wmma, wmma_mma
 from kernbench.ptx.numerics.matrix.layout import ELEMENT_BITS, dimensions
 from kernbench.ptx.numerics.matrix.scaled import mma_narrow, mma_scaled

@@ -11,10 +11,10 @@ from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import Access, Refus
 from kernbench.ptx.emulator.instructions.matrix.matrix import whole_warps
 from kernbench.ptx.emulator.instructions.matrix.wgmma import leaders, pick
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
-from kernbench.ptx.emulator.program.steps import ControlStep, Step, action
+from kernbench.ptx.emulator.program.steps import AnyFragment, ControlStep, Step, action
+from kernbench.ptx.emulator.units.batch import Batch, Fragment, Scheduler, Window
 from kernbench.ptx.numerics.matrix.instruction import DEEP_TARGETS
 from kernbench.ptx.numerics.matrix.tensor_memory import registers
 
@@ -42,7 +42,7 @@ def allocate(d: Decoding) -> ControlStep:
     row = np.array(rows, np.int64)
     following, site, offset = d.following, d.site, np.uint64(address.offset)
 
-    def grant(fragment: Any, position: int) -> bool:
+    def grant(fragment: Fragment, position: int) -> bool:
         """Allocate for the warp at a position and write the address; whether it was possible."""
         window = fragment.window
         batch, lane = window.batch, window.lane_numbers[position]
@@ -53,12 +53,11 @@ def allocate(d: Decoding) -> ControlStep:
         batch.banks[bank][rows[0], lane] = first
         places = batch.port.addresses(window, address.slot)[position : position + 1]
         batch.port.store(space, places, window.lane_numbers[position : position + 1], offset, bank, row, None, site)
-        if batch.checks is not None:
-            # the whole warp runs it together
-            batch.checks.clocks.advance(np.array([int(lane) // WARP]))
+        # the whole warp runs it together
+        batch.checks.began(np.array([int(lane) // WARP]))
         return True
 
-    def attempt(scheduler: Any, fragment: Any) -> Any:
+    def attempt(scheduler: Scheduler, fragment: AnyFragment) -> AnyFragment | None:
         positions = leaders(fragment.window, fragment.lanes.mask)
         refused = [int(position) for position in positions if not grant(fragment, int(position))]
         if not refused:
@@ -67,18 +66,19 @@ def allocate(d: Decoding) -> ControlStep:
         for position in refused:
             late[position // WARP * WARP : (position // WARP + 1) * WARP] = True
         staying, going = scheduler.split(fragment, late)
+        assert staying is not None
         waiting = Refused(staying.window.warps, site, lambda: again(scheduler, staying))
         scheduler.batch.tensor.waiting.append(waiting)
         if going is not None:
             scheduler.push(going.at(following))
         return None
 
-    def again(scheduler: Any, fragment: Any) -> None:
+    def again(scheduler: Scheduler, fragment: AnyFragment) -> None:
         going = attempt(scheduler, fragment)
         if going is not None:
             scheduler.push(going)
 
-    def run(scheduler: Any, fragment: Any) -> Any:
+    def run(scheduler: Scheduler, fragment: Fragment) -> AnyFragment | None:
         whole_warps(fragment.window, fragment.lanes.mask, site)
         return attempt(scheduler, fragment)
 
@@ -293,10 +293,9 @@ def commit(d: Decoding) -> Step:
     return action(general)
 
 
-def _everywhere(batch: Any, places: Array, lanes: Array, masks: Array, site: Any) -> tuple[Array, Array]:
+def _everywhere(batch: Batch, places: Array, lanes: Array, masks: Array, site: Any) -> tuple[Array, Array]:
     """The barriers at the same offset in every CTA of the cluster that a mask names, and whose each is."""
-    if batch.checks is not None:
-        batch.checks.asynchronous.multicast(masks, lanes, site)
+    batch.checks.asynchronous.multicast(masks, lanes, site)
     _, offsets = batch.places.find(places, lanes)
     owners, ranks = np.nonzero(batch.places.named(masks))
     peers = batch.places.peers(batch.places.own(lanes)[owners], ranks)

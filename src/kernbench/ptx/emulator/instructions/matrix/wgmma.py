@@ -9,9 +9,9 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import Form
 from kernbench.ptx.emulator.instructions.matrix.matrix import whole_warps
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
-from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.steps import ControlStep, Step, action, nothing
+from kernbench.ptx.emulator.program.steps import AnyFragment, ControlStep, Step, action, nothing
+from kernbench.ptx.emulator.units.batch import Fragment, Scheduler, Window
 from kernbench.ptx.numerics.matrix.layout import dimensions
 
 
@@ -97,7 +97,7 @@ def wait(d: Decoding) -> ControlStep:
     """wgmma.wait_group."""
     keep, following, site = d.constant_of(0) or 0, d.following, d.site
 
-    def run(scheduler: Any, fragment: Any) -> Any:
+    def run(scheduler: Scheduler, fragment: Fragment) -> AnyFragment | None:
         return scheduler.batch.warpgroups.wait(fragment, keep, following, site)
 
     return ControlStep(run)

@@ -1,12 +1,12 @@
 """Uninitialised-value tracking: which bytes of registers are undefined, and where undefined values come from."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.program import Site
 
 # a register's bank and row
@@ -44,7 +44,7 @@ class Flags:
         self._lanes = lanes
         self._rows: dict[Key, Array] = {}
 
-    def begin(self, key: Key, bits: Any) -> None:
+    def begin(self, key: Key, bits: np.uint32) -> None:
         """A register is undefined in all lanes."""
         self._rows[key] = np.full(self._lanes, bits, np.uint32)
 
@@ -53,12 +53,12 @@ class Flags:
         rows = self._rows
         return any(key in rows for key in keys)
 
-    def get(self, window: Any, key: Key) -> Array | None:
+    def get(self, window: Window, key: Key) -> Array | None:
         """A register's bits at the positions of a window, None where it is defined everywhere."""
         row = self._rows.get(key)
         return None if row is None else row[window.index]
 
-    def put(self, window: Any, key: Key, bits: Array | None, mask: Mask | None) -> None:
+    def put(self, window: Window, key: Key, bits: Array | None, mask: Mask | None) -> None:
         """Set a register's bits at the active positions; None makes it defined."""
         row = self._rows.get(key)
         if row is None:
@@ -172,7 +172,7 @@ class Definedness:
         """Whether an origin's values are reported at this use: each origin is, at one use."""
         return self._reported.setdefault(origin.site.number, site.number) == site.number
 
-    def pass_on(self, window: Any, sources: tuple[Key, ...], targets: tuple[Key, ...]) -> None:
+    def pass_on(self, window: Window, sources: tuple[Key, ...], targets: tuple[Key, ...]) -> None:
         """Undefined values were computed from others."""
         origin = next((self.origins[s] for s in sources if s in self.origins and self._is_undefined(window, s)), None)
         for target in targets:
@@ -181,7 +181,7 @@ class Definedness:
             else:
                 self.origins[target] = origin
 
-    def _is_undefined(self, window: Any, key: Key) -> bool:
+    def _is_undefined(self, window: Window, key: Key) -> bool:
         bits = self.flags.get(window, key)
         return bits is not None and bool(bits.any())
 

@@ -6,10 +6,17 @@ began, its loads and stores of tensor memory, and each mbarrier of the CTA, on w
 """
 
 from dataclasses import dataclass
+from typing import TypeVar
+
+from kernbench.ptx.emulator.lanes.arrays import Int64s
 
 # mbarriers of a CTA whose copies are followed; those beyond share the last column
 BARRIERS = 64
 _KINDS = ("proxied", "bulk", "wgmma", "tensor", "loaded", "stored", "copied", "lane", "proxied")
+
+
+# a warp of a CTA or several, and the same of columns
+Column = TypeVar("Column", int, Int64s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +35,7 @@ class Actors:
         """What the async proxy may see of a warp's ordinary accesses to shared or global memory."""
         return (9 if space == "global" else 1) * self.warps + warp
 
-    def bulk(self, warp: int) -> int:
+    def bulk(self, warp: Column) -> Column:
         """What bulk copies in the groups of a warp's threads read; the clock is the group's number plus one."""
         return 2 * self.warps + warp
 
@@ -48,7 +55,7 @@ class Actors:
         """Stores to tensor memory that a warp has waited for and fenced; the clock counts them."""
         return 6 * self.warps + warp
 
-    def copied(self, warp: int) -> int:
+    def copied(self, warp: Column) -> Column:
         """What bulk copies in the groups of a warp's threads write; the clock is the group's number plus one."""
         return 7 * self.warps + warp
 

@@ -1,0 +1,100 @@
+"""What is reported of matrix products and of tensor memory, to the observer of a batch: see `observer`."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemory
+from kernbench.ptx.emulator.observer.observer import Observer
+from kernbench.ptx.emulator.program.program import Site
+
+if TYPE_CHECKING:
+    from kernbench.ptx.emulator.asynchronous.matrix.tensor_core import CopyForm, Products
+    from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import Access
+    from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import Issued
+
+# what was committed arrives on mbarriers: their slots, and the positions of the lanes among those that committed
+Committed = Callable[[Array, Array], None]
+
+
+def _ignore(slots: Array, owners: Array) -> None:
+    """Nobody looks."""
+
+
+class WarpgroupObserver:
+    """The wgmma operations of one batch."""
+
+    def issued(self, event: "Issued", leaders: Array) -> None:
+        """Warps issue an operation; `leaders` are the first warps of their warpgroups."""
+
+    def waited(self, warps: Array, leaders: Array, done: Array) -> None:
+        """Warps have waited for all groups before `done`."""
+
+    def touched(self, warps: Array, name: str, verb: str, as_operand: bool, owner: Site, site: Site) -> None:
+        """Warps touch a register of an operation, issued at `owner`, that they have not waited for."""
+
+    def unfenced(self, lanes: Array, name: str, site: Site) -> None:
+        """Lanes have touched a register that an operation uses, with no wgmma.fence between."""
+
+
+class TensorObserver:
+    """The tensor memory of one batch, and what works on it."""
+
+    def allocates(self, warp: int, columns: int, site: Site) -> bool:
+        """A warp asks for columns; whether that is a legal request."""
+        return True
+
+    def frees(self, warp: int, address: int, columns: int, site: Site) -> None:
+        """A warp gives columns back."""
+
+    def multiplies(self, operations: "Products", lanes: Array) -> None:
+        """Lanes begin products."""
+
+    def copies(self, form: "CopyForm", ctas: Array, lanes: Array, addresses: Array, descriptors: Array) -> None:
+        """Lanes begin copies from shared memory."""
+
+    def shifts(self, ctas: Array, lanes: Array, addresses: Array, site: Site) -> None:
+        """Lanes begin shifts."""
+
+    def loads(self, access: "Access", warps: Array, addresses: Array) -> None:
+        """Warps load registers."""
+
+    def stores(self, access: "Access", warps: Array, addresses: Array) -> None:
+        """Warps begin to store registers."""
+
+    def commits(self, lanes: Array) -> Committed:
+        """Lanes commit what they began; what is given back is called when that arrives on mbarriers."""
+        return _ignore
+
+    def waited(self, warps: Array, loads: bool) -> None:
+        """Warps have waited for their loads or stores."""
+
+    def used(self, load: int, warps: Array) -> None:
+        """Warps use registers of the load at a site."""
+
+    def fenced(self, warps: Array, before: bool) -> None:
+        """Warps pass fence::before_thread_sync or fence::after_thread_sync."""
+
+    def ended(self) -> None:
+        """All threads have ended."""
+
+
+class BatchObserver(Observer):
+    """All that happens in one batch, that of its matrix units included."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.warpgroups: WarpgroupObserver = WarpgroupObserver()
+
+    def tensor(self, memory: TensorMemory) -> TensorObserver:
+        """The observer of the batch's tensor memory, asked for when that is first used."""
+        return TensorObserver()
+
+
+class MatrixBatch(AsynchronousBatch, Protocol):
+    """What matrix units need of their batch."""
+
+    @property
+    def checks(self) -> BatchObserver:
+        """Who looks at what happens."""

@@ -1,0 +1,44 @@
+"""The checks of a batch as those of its asynchronous work see them."""
+
+from typing import TYPE_CHECKING, Protocol
+
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter
+from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks
+from kernbench.ptx.emulator.checks.happens_before.order import BatchLog
+from kernbench.ptx.emulator.checks.happens_before.patterns import MemoryOrder
+from kernbench.ptx.emulator.memory.access_sites import AccessSites
+from kernbench.ptx.emulator.memory.shadow import GivenMemory, Trouble
+from kernbench.ptx.emulator.observer.definedness import Definedness
+from kernbench.ptx.emulator.observer.values import UndefinedObserver
+from kernbench.ptx.emulator.program.program import Site
+
+if TYPE_CHECKING:
+    from kernbench.ptx.emulator.checks.asynchronous.asynchronous import AsynchronousChecks
+
+
+class BatchFindings(Protocol):
+    """What the checks of one batch share."""
+
+    reporter: Reporter
+    sites: AccessSites
+    clocks: Clocks
+    patterns: MemoryOrder
+    log: BatchLog | None
+    definedness: Definedness
+    undefined: UndefinedObserver
+    asynchronous: "AsynchronousChecks"
+
+    def shared_name(self, place: int) -> str:
+        """An offset in shared memory by its variable and address."""
+
+    def global_name(self, address: int) -> str:
+        """An address of global memory by its array."""
+
+    def agent_memory(self, space: str) -> GivenMemory:
+        """Cells, lanes, the byte at which they begin, and the state of each byte, of a space that agents access."""
+
+    def agent_trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Trouble) -> None:
+        """An access of an agent is not ordered."""
+
+    def unknown(self, lane: int, cell: int, mask: int) -> int:
+        """The lanes of a cell's access that are not known to a lane."""

@@ -1,0 +1,28 @@
+"""The batch as those see it who look inside a launch: with what they look by."""
+
+from typing import TYPE_CHECKING, Protocol
+
+from kernbench.ptx.emulator.lanes.window import WindowOf
+from kernbench.ptx.emulator.units import batch as whole
+
+if TYPE_CHECKING:
+    from kernbench.ptx.emulator.inspect.naming import Naming
+    from kernbench.ptx.emulator.inspect.probing import Probe
+
+
+class Launch(whole.Launch, Protocol):
+    """A launch that somebody may look inside."""
+
+    probe: "Probe | None"
+    naming: "Naming | None"
+
+
+class Batch(whole.Batch, Protocol):
+    """A batch of such a launch."""
+
+    @property
+    def launch(self) -> Launch:
+        """The launch it belongs to."""
+
+
+Window = WindowOf[Batch]

@@ -1,0 +1,119 @@
+"""What is reported of work beside the threads: copies, mbarriers, clusters, tensor maps, and the fences between."""
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s
+from kernbench.ptx.emulator.lanes.lanes import Lanes
+from kernbench.ptx.emulator.memory.shadow import Ranges
+from kernbench.ptx.emulator.program.program import Site
+
+# an address that a thread gave, None where there is none to name
+Address = int | np.uint64 | None
+
+
+class AsynchronousObserver:
+    """Asynchronous operations of one batch; `slots` number mbarriers, negative where there is none."""
+
+    def access(
+        self,
+        space: str,
+        writes: bool,
+        ranges: Ranges,
+        lanes: Array,
+        columns: Array,
+        clocks: Array,
+        site: Site,
+        homes: Array | None = None,
+        atomic: bool = False,
+    ) -> None:
+        """Operations that lanes began access ranges of bytes from now on, as the actors of `columns` at `clocks`."""
+
+    def moment(self, lane: int) -> tuple[int, int]:
+        """The warp of a lane in its CTA, and its clock."""
+        return 0, 0
+
+    def used(self, slots: Array, lanes: Array, site: Site) -> None:
+        """Lanes use mbarriers."""
+
+    def arriving(self, slots: Array, lanes: Array) -> None:
+        """Lanes are about to arrive, and release."""
+
+    def arrived(self, slots: Array, lanes: Array, release: bool, wide: bool = True) -> None:
+        """Lanes have arrived."""
+
+    def acquired(self, slots: Array, lanes: Array, passed: Bools, wide: bool) -> None:
+        """Lanes whose wait has passed learn what the arrivals knew."""
+
+    def passed_by_parity(self, slots: Array, lanes: Array, passed: Bools, site: Site) -> None:
+        """Waits for a parity have passed."""
+
+    def late_bytes(self, slot: int, phase: int, amount: int, lane: int, site: Site) -> None:
+        """Bytes reach an mbarrier after the phase that they belong to."""
+
+    def misuse(
+        self,
+        what: str,
+        lanes: Array,
+        site: Site,
+        slot: int,
+        address: Address,
+        value: int | None,
+        home: int | None = None,
+    ) -> None:
+        """An mbarrier (of the block `home`, where that is not its own) is used as it may not be."""
+
+    def completes_on(self, slots: Array, lanes: Array, site: Site) -> None:
+        """Copies will complete on mbarriers."""
+
+    def laid_out(self, ranges: Ranges, swizzle: str, site: Site) -> None:
+        """Copies will fill ranges of shared memory, with boxes laid out by a swizzle."""
+
+    def groups_done(self, warps: Array, clocks: Array, sources: bool) -> None:
+        """Warps know that bulk copies of theirs are done, or with `sources` that what they read has been read."""
+
+    def fenced(self, warps: Array, masks: Array) -> None:
+        """Lanes pass a fence for the initialisation of mbarriers."""
+
+    def proxy_fence(self, warps: Array, masks: Array, space: str = "") -> None:
+        """Lanes pass a fence between ordinary accesses and those of the async proxy."""
+
+    def map_written(self, address: int) -> None:
+        """A tensor map is changed in memory."""
+
+    def maps_acquired(self, addresses: Array, lanes: Array) -> None:
+        """Lanes pass a fence that lets copies see changed tensor maps."""
+
+    def map_used(self, address: int, lanes: Array, site: Site) -> None:
+        """Copies use a tensor map."""
+
+    def multicast(self, masks: Array, lanes: Array, site: Site) -> None:
+        """Lanes name the CTAs of their cluster that an operation reaches."""
+
+    def arrived_twice(self, lanes: Array, site: Site) -> None:
+        """Lanes arrive at a cluster's barrier again before they have waited."""
+
+    def never_arrived(self, lanes: Array, site: Site) -> None:
+        """Lanes wait at a cluster's barrier where they have not arrived."""
+
+    def reaches(self, ctas: Array, lanes: Array, site: Site) -> None:
+        """Lanes access shared memory of CTAs of their cluster."""
+
+    def signals(self, slots: Array, lanes: Array, site: Site) -> None:
+        """Lanes change mbarriers, or will by what they begin, of which some are those of other CTAs."""
+
+    def lanes_ended(self, lanes: Lanes) -> None:
+        """Threads that began bulk copies have ended."""
+
+    def blocks_ended(self, ctas: Int64s) -> None:
+        """CTAs have no living thread left."""
+
+    def ended(self) -> None:
+        """All threads have ended, and nothing is in flight any more."""
+
+    def stuck(self) -> None:
+        """Nothing can go on."""
+
+    def name(self, slot: int) -> str:
+        """How findings name an mbarrier."""
+        return ""

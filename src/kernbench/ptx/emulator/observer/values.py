@@ -1,0 +1,52 @@
+"""What is reported of values on their way: copies that nobody has waited for, and bytes that nobody wrote."""
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.memory.port import Space, Spot
+from kernbench.ptx.emulator.observer.definedness import Key, Origin
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.program.scopes import Register
+
+
+class CopiesObserver:
+    """Asynchronous copies to words of shared memory, between their beginning and the wait for them."""
+
+    def begin(self, places: Array, words: int, site: Site) -> None:
+        """Copies begin that may fill some words from each place on."""
+
+    def end(self, places: Array, words: int) -> None:
+        """Somebody has waited for them."""
+
+
+class UndefinedObserver:
+    """Values that come from memory that nobody wrote, or from registers that nobody set."""
+
+    def loaded(self, space: Space, site: Site, spot: Spot) -> None:
+        """A load brought bytes that nobody wrote."""
+
+    def stored(
+        self,
+        window: Window,
+        decoding: Decoding,
+        register: Register,
+        space: Space,
+        places: Array,
+        bits: Array,
+        index: int,
+    ) -> None:
+        """A store wrote bytes of a register that are undefined."""
+
+    def copied(self, places: Array, origin: Origin, site: Site) -> None:
+        """An asynchronous copy wrote undefined bytes to shared memory."""
+
+    def used(self, window: Window, site: Site, register: str, role: str, bad: Mask, key: Key) -> None:
+        """An undefined value decides something."""
+
+    def handed_on(self, window: Window, site: Site, bad: Mask, key: Key) -> None:
+        """An undefined value is passed to other lanes."""
+
+    def explains(self, space: str, place: int, site: Site, lane: int) -> bool:
+        """Whether what lies at an offset of a space came there as an undefined value, which is reported as such."""
+        return False

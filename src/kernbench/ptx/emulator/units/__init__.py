@@ -1,0 +1,1 @@
+"""A batch with all its units, as instructions, analyses and checks reach it."""
