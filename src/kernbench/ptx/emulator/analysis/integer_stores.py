@@ -6,6 +6,8 @@ What was loaded is an integer if some instruction computes with it, or with a co
 and none takes it for a float. A load whose value goes to nothing but stores may have been of floats.
 """
 
+from functools import cache
+
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded
 from kernbench.ptx.emulator.program.operands import Decoding
 
@@ -44,7 +46,7 @@ def _may_round(d: Decoding) -> bool:
     if d.effects.access == "load":
         return not d.parameter
     known = d.effects.computes or d.effects.exchanges
-    return not known or any(kind.startswith(_FLOATS) for kind in d.types)
+    return not known or _has_floats(d.types)
 
 
 def _integers(body: Body) -> set[int]:
@@ -56,16 +58,30 @@ def _integers(body: Body) -> set[int]:
         integers.update(r.number for r in d.address_reads)
         if not d.effects.computes:
             continue
-        values = [(d.types[i], r.number) for i in range(len(d.types)) for r in d.registers_of(i) if r is not None]
         if d.effects.law in ("copy", "select"):
-            copies.append({number for kind, number in values if kind != "pred"})
-            continue
-        floats.update(number for kind, number in values if kind.startswith(_FLOATS))
-        if d.effects.arithmetic:
-            integers.update(number for kind, number in values if kind.startswith(("s", "u")))
+            copies.append({number for kind, number in _values(d) if kind != "pred"})
+        elif d.effects.arithmetic or _has_floats(d.types):
+            values = _values(d)
+            floats.update(number for kind, number in values if kind.startswith(_FLOATS))
+            if d.effects.arithmetic:
+                integers.update(number for kind, number in values if kind.startswith(("s", "u")))
     for found in (integers, floats):
         _alike(found, copies)
     return integers - floats
+
+
+@cache
+def _has_floats(types: tuple[str, ...]) -> bool:
+    return any(kind.startswith(_FLOATS) for kind in types)
+
+
+def _values(d: Decoding) -> list[tuple[str, int]]:
+    """The numbers of an instruction's registers, each with the type that it is taken for."""
+    if len(set(d.types)) == 1 and d.instruction.guard is None:
+        # most are of one type: what is read and written need not be told apart
+        kind = d.types[0]
+        return [(kind, r.number) for registers in (d.reads, d.writes) for r in registers]
+    return [(d.types[i], r.number) for i in range(len(d.types)) for r in d.registers_of(i) if r is not None]
 
 
 def _alike(found: set[int], copies: list[set[int]]) -> None:

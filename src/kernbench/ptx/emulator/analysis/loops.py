@@ -31,7 +31,10 @@ def find_wait_loops(
     `bodies` are all functions by name. Waits of the sites `parking` park, so that no loop goes round with them.
     """
     found: dict[int, WaitLoop] = {}
-    live, registers = live_at_blocks(body), _registers(body) if body.order.loops else {}
+    if not body.order.loops:
+        return found
+    live, registers = live_at_blocks(body), _registers(body)
+    clocks = frozenset(d.site.number for one in bodies.values() for d in one if _looks_at_a_clock(d))
     for loop in body.order.loops:
         own = [d for block in sorted(loop.blocks) for d in body.decodings[block]]
         inside = [*own, *_called(own, bodies)]
@@ -48,7 +51,7 @@ def find_wait_loops(
             strong or _reads_memory(inside),
             _closed(inside),
             any(d.effects.access == "atomic" and d.mod("op") in _TAKING for d in inside),
-            any(_looks_at_a_clock(d) for d in inside),
+            bool(clocks) and any(d.site.number in clocks for d in inside),
         )
     return found
 
