@@ -54,7 +54,9 @@ def accepted(gpu: Gpu, found: Fit) -> tuple[dict[str, Figure], dict[str, str]]:
             value, low, high = (float(round(part)) for part in (figure, figure.low, figure.high))
             figure = Figure(value, low, high, MEASURED, one.benchmark)
         try:
-            good[one.name] = keys[one.name].read(figure)
+            read = keys[one.name].read(figure)
+            assert isinstance(read, Figure)
+            good[one.name] = read
         except MachineError as error:
             wrong[one.name] = f"{float(figure):g} {error}; allowed: {keys[one.name].allowed}"
     return good, wrong

@@ -12,9 +12,12 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from math import inf, prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from kernbench.result.run import Run
 
 # the architecture of a GPU for which nobody says one
 _ARCH = "sm_90a"
@@ -181,7 +184,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, object, object]:
     """A test that passed, and whose launches have findings, failed."""
     report: Any = yield
     session = item.config.stash.get(_SESSION, None)
@@ -228,7 +231,7 @@ def _emulated(given: argparse.Namespace, arch: str) -> Any:
 
 
 @pytest.fixture
-def kernbench_session(request: pytest.FixtureRequest) -> Iterator[Any]:
+def kernbench_session(request: pytest.FixtureRequest) -> Iterator[object]:
     """An emulated GPU for one test: its session, whose findings fail the test.
 
     It is the one of `--kernbench` where that is given, otherwise one of the architecture that
@@ -246,7 +249,7 @@ def kernbench_session(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 @pytest.fixture
-def kernbench_run(request: pytest.FixtureRequest) -> Callable[..., Any]:
+def kernbench_run(request: pytest.FixtureRequest) -> "Callable[..., Run]":
     """Run a bench: `kernbench_run("my_ring.py", panel=None, settings={...}, timed=True)` gives the Run.
 
     Files are found beside the test. What the mark says comes first, what the call says over it; options are those of
@@ -256,7 +259,7 @@ def kernbench_run(request: pytest.FixtureRequest) -> Callable[..., Any]:
     said = _said(request.config.option)
     folder = Path(request.node.path).parent
 
-    def run(bench: Any = None, panel: str | None = None, settings: Any = None, **options: Any) -> Any:
+    def run(bench: object = None, panel: str | None = None, settings: Any = None, **options: object) -> "Run":
         from kernbench.bench import run_bench
 
         called = {"bench": bench, "panel": panel, "settings": settings}
@@ -271,7 +274,7 @@ def kernbench_run(request: pytest.FixtureRequest) -> Callable[..., Any]:
     return run
 
 
-def _formal_note(result: Any) -> str:
+def _formal_note(result: "Run") -> str:
     # the report draws tables: imported only where there is something to show
     from kernbench.report import formal_text
     from kernbench.report.text.plain import plain_text
@@ -295,7 +298,7 @@ def _marked(mark: pytest.Mark | None) -> dict[str, Any]:
     return {} if mark is None else {**mark.kwargs, **dict(zip(("bench", "panel"), mark.args, strict=False))}
 
 
-def _said(given: argparse.Namespace) -> dict[str, Any]:
+def _said(given: argparse.Namespace) -> dict[str, object]:
     """What pytest's command line says."""
     options = {name: getattr(given, f"kernbench_{name}") for name in ("seed", "schedule")}
     strict = {"strict": True} if given.kernbench_strict else {}
@@ -305,7 +308,7 @@ def _said(given: argparse.Namespace) -> dict[str, Any]:
     return said | strict
 
 
-def _check_options(given: dict[str, Any], known: set[str]) -> None:
+def _check_options(given: dict[str, object], known: set[str]) -> None:
     from kernbench.common.errors import unknown
 
     for name in given:
@@ -333,7 +336,7 @@ def kernbench_ptx(request: pytest.FixtureRequest) -> Callable[..., None]:
     folder = Path(request.node.path).parent / "golden"
     update = bool(request.config.getoption("--update-ptx"))
 
-    def compare(kernel: Any, name: str) -> None:
+    def compare(kernel: object, name: str) -> None:
         __tracebackhide__ = True
         from kernbench.testing import assert_ptx
 

@@ -114,7 +114,7 @@ def launch(p: Parameters, x: Mapping[str, Array], *, torch: ptx.Host) -> Run:
     return _LAUNCHES[p.kernel](p, torch, [torch.array(x["q"], "q"), *pointers], lengths, out)
 
 
-def _one_warp(p: Parameters, torch: ptx.Host, given: list[Any], lengths: Any, out: Any) -> Run:
+def _one_warp(p: Parameters, torch: ptx.Host, given: list[object], lengths: object, out: Any) -> Run:
     way = BatchedIncrementalAttentionKernel(p.context, p.d_head, p.h_q, p.h_kv, p.users)
     return torch.launch(way.build_ptx(), way.grid, way.block, [*given, out, lengths], outputs=[out])
 
@@ -124,7 +124,7 @@ def _way(p: Parameters, splits: int = 1) -> DecodeAttention:
     return DecodeAttention(p.context, p.d_head, p.h_q, p.h_kv, p.users, p.dtype, p.warps, splits, shared, p.unroll)
 
 
-def _decode(p: Parameters, torch: ptx.Host, given: list[Any], lengths: Any, out: Any) -> Run:
+def _decode(p: Parameters, torch: ptx.Host, given: list[object], lengths: object, out: Any) -> Run:
     way = _way(p)
     return torch.launch(way.kernel(), way.grid, way.block, [*given, out, lengths], outputs=[out])
 

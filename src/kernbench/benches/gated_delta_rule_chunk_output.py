@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from kernbench.golden.gated_delta_rule import Chunks
 from kernbench.machine import Machine
 from kernbench.ptx.devices.host import DEVICES
 from kernbench.ptx.emulator.engine.machine import architecture
+from kernbench.result.reading import Data
 from kernbench.result.run import Run
 
 KERNELS: dict[str, type[ChunkOutputKernel]] = {
@@ -155,7 +155,7 @@ def variants(p: Parameters) -> dict[str, Variant]:
 
 
 _LENGTHS = (200, 0, 64, 1, 130)
-_JOBS: dict[str, dict[str, Any]] = {
+_JOBS: dict[str, Data] = {
     "whole_chunks": {"lengths": (512,), "sms": 4},
     "ragged": {"lengths": _LENGTHS},
     "padded": {"lengths": _LENGTHS, "values": "padded"},

@@ -16,6 +16,7 @@ from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.common.errors import BenchError
 from kernbench.golden import attention
 from kernbench.machine import Machine
+from kernbench.result.reading import Data
 from kernbench.result.run import Run
 
 # for shards of at least so many keys
@@ -116,7 +117,7 @@ def launch(p: Parameters, x: Mapping[str, Array], *, torch: mesh.Host) -> Run:
     q_tile = x["q"].reshape(p.users, p.query_tokens, p.h_q * p.d_head)
     queries, keys = (_rows(p, total) for total in (p.query_tokens, max(p.key_lengths)))
     k, v = (torch.shard(_stored(p, x[name]), axis=1, rows=keys) for name in ("k", "v"))
-    options: dict[str, Any] = dict(p.chosen.options)
+    options: Data = dict(p.chosen.options)
     block_q, block_kv = _blocks(p, torch.machine)
     if p.splits_q:
         q, o = torch.shard(q_tile, axis=1, rows=queries), torch.empty(q_tile.shape, p.dtype, axis=1, rows=queries)
@@ -200,8 +201,8 @@ def variants(p: Parameters) -> dict[str, Variant]:
 
 def _size(context: int, tokens: int = 0) -> Size:
     """Real sizes, in blocks of the kernel's choice: up to 1,024 query rows and 512 keys."""
-    prefill: dict[str, Any] = {"context": context, "tokens": tokens}
-    decode: dict[str, Any] = {"context": context, "lengths": ()}
+    prefill: dict[str, object] = {"context": context, "tokens": tokens}
+    decode: dict[str, object] = {"context": context, "lengths": ()}
     return Size(
         {
             "single_user_prefill": prefill,

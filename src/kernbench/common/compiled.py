@@ -24,12 +24,14 @@ from numba.core.runtime import nrt
 from numba.extending import register_jitable
 
 # numba has no types
-_CONFIG: Any = numba.config
-_NJIT: Any = numba.njit
-_EVENTS: Any = event
-_RUNTIME: Any = nrt.rtsys
-_Building: Any = caching.CompileResultCacheImpl
-_Keeping: Any = caching.FunctionCache
+# objects of numba and of what it compiles: it publishes no types of them
+Numba = Any
+_CONFIG: Numba = numba.config
+_NJIT: Numba = numba.njit
+_EVENTS: Numba = event
+_RUNTIME: Numba = nrt.rtsys
+_Building: Numba = caching.CompileResultCacheImpl
+_Keeping: Numba = caching.FunctionCache
 # what compiled functions are in Python
 COMPILED: type = registry.CPUDispatcher
 
@@ -96,7 +98,7 @@ class _Rebuilding(_Building):  # type: ignore[misc]
     numba reads it at once, though most loops are only ever called from Python: a third of the time of loading one.
     """
 
-    def rebuild(self, target_context: Any, payload: Any) -> Any:
+    def rebuild(self, target_context: Numba, payload: Numba) -> Numba:
         (name, kind, code), *rest = payload
         if kind != "object" or len(code) != 2:
             return super().rebuild(target_context, payload)
@@ -111,7 +113,7 @@ class _Rebuilding(_Building):  # type: ignore[misc]
         return made
 
 
-def _linkable(library: Any, bitcode: bytes) -> Any:
+def _linkable(library: Numba, bitcode: bytes) -> Numba:
     """What another loop that calls this one is linked with."""
     if library._shared_module is None:
         library._shared_module = llvm.parse_bitcode(bitcode)
@@ -120,7 +122,7 @@ def _linkable(library: Any, bitcode: bytes) -> Any:
 
 
 @cache
-def _nothing_to_link() -> Any:
+def _nothing_to_link() -> Numba:
     return llvm.parse_assembly("").as_bitcode()
 
 
@@ -134,11 +136,11 @@ class _KeptLoop(_Keeping):  # type: ignore[misc]
 
     _impl_class = _Rebuilding
 
-    def __init__(self, function: Callable[..., Any], makes_arrays: bool):
+    def __init__(self, function: Callable[..., object], makes_arrays: bool):
         super().__init__(function)
         self._makes_arrays = makes_arrays
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
+    def load_overload(self, sig: Numba, target_context: Numba) -> Numba:
         if self._makes_arrays:
             _RUNTIME.initialize(target_context)
         try:
@@ -157,7 +159,7 @@ def njit(**options: object) -> Callable[[Callable[..., Result]], Callable[..., R
         _CONFIG.CACHE_DIR = folder() or before
         kept = {"cache": bool(folder())} if options.get("cache") else {}
         try:
-            compiled: Any = _NJIT(**_OPTIONS, **(options | kept))(function)
+            compiled: Numba = _NJIT(**_OPTIONS, **(options | kept))(function)
             if kept.get("cache"):
                 compiled._cache = _KeptLoop(function, bool(options.get("_nrt", True)))
         finally:

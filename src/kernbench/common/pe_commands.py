@@ -89,7 +89,7 @@ class NoBlock:
         self.live_in = None
         self.users = 1 << 62
         self.replaced = False
-        self.sends: tuple[Any, ...] = ()
+        self.sends: tuple[object, ...] = ()
 
 
 NO_BLOCK = NoBlock()

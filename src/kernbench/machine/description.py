@@ -3,12 +3,13 @@
 import json
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from kernbench.common.errors import unknown
 from kernbench.machine.document import document
 from kernbench.machine.keys import LABEL, SHAPE, Key
 from kernbench.machine.schema import Entry, KeyInfo, Table
+from kernbench.result.reading import Data
 
 
 class Description(Table):
@@ -41,7 +42,7 @@ class Description(Table):
     def override(self, changes: Mapping[str, object]) -> Self:
         """This machine with some dotted keys changed: `{"ipcq.depth": 1, "link.bandwidth": "64 GB/s"}`."""
         if all(isinstance(self._entry(name), Key) for name in changes):
-            tree: dict[str, Any] = {}
+            tree: Data = {}
             for name, value in changes.items():
                 *tables, last = name.split(".")
                 inner = tree
@@ -71,7 +72,7 @@ class Description(Table):
         return type(self).build(tree, "override", problems)
 
 
-def _plant(tree: dict[str, Any], name: str, value: object) -> None:
+def _plant(tree: Data, name: str, value: object) -> None:
     *tables, last = name.split(".")
     for table in tables:
         tree = tree[table]

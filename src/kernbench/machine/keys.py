@@ -27,6 +27,10 @@ PS_PER_NS = 10**3
 PS_PER_SECOND = 10**12
 
 
+# a value of a key; each kind of key knows its own type
+Value = Any
+
+
 @dataclass(frozen=True)
 class Key:
     """What is known of one key. A change of a `shape` key means running again, of a `rate` key only timing again."""
@@ -40,7 +44,7 @@ class Key:
         """The allowed values, in words."""
         raise NotImplementedError
 
-    def read(self, raw: object) -> Any:
+    def read(self, raw: object) -> object:
         """`raw` checked and brought to the stored form."""
         raise NotImplementedError
 
@@ -48,11 +52,11 @@ class Key:
         """The stored `value` as a person reads it, with its unit."""
         return str(value)
 
-    def toml(self, value: Any) -> str:
+    def toml(self, value: object) -> str:
         """The stored `value` as TOML."""
         return self.show(value)
 
-    def data(self, value: Any) -> Any:
+    def data(self, value: object) -> object:
         """The stored `value` as plain data for JSON."""
         return value
 
@@ -67,11 +71,11 @@ class _Number(Key):
         """The allowed values, in words."""
         return span(self.low, self.high, self.unit)
 
-    def show(self, value: Any) -> str:
+    def show(self, value: Value) -> str:
         """The stored `value` as a person reads it, with its unit."""
         return amount(value, self.unit)
 
-    def toml(self, value: Any) -> str:
+    def toml(self, value: Value) -> str:
         """Quantities as text with their unit, counts as bare numbers."""
         return f'"{self.show(value)}"' if is_physical(self.unit) else plain(value)
 
@@ -151,15 +155,15 @@ class Sides(Key):
     def _is_side(self, side: object) -> bool:
         return not isinstance(side, bool) and isinstance(side, Rational) and side in range(1, self.high + 1)
 
-    def show(self, value: Any) -> str:
+    def show(self, value: Value) -> str:
         """The grid as people write it: "2x4"."""
         return "x".join(map(str, value))
 
-    def toml(self, value: Any) -> str:
+    def toml(self, value: Value) -> str:
         """The grid as an array of two numbers."""
         return str(list(value))
 
-    def data(self, value: Any) -> list[int]:
+    def data(self, value: Value) -> list[int]:
         """The grid as a list of two numbers."""
         return list(value)
 

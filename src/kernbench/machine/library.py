@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from kernbench.common.errors import MachineError, unknown
 from kernbench.machine.description import Description
 from kernbench.machine.keys import Key, clipped, described, printable
 from kernbench.machine.schema import Table
+from kernbench.result.reading import Fields
 
 Kind = TypeVar("Kind", bound=Description)
 _SUFFIX = ".toml"
@@ -165,7 +166,7 @@ def _looks_like_a_path(text: str, path: Path) -> bool:
     return text != "" and (text.endswith(_SUFFIX) or os.sep in text or "/" in text or os.path.exists(path))
 
 
-def _overlaid(base: Mapping[str, Any], top: Mapping[str, Any], table: type[Table]) -> dict[str, Any]:
+def _overlaid(base: Fields, top: Fields, table: type[Table]) -> dict[str, object]:
     """`base` with the keys of `top` in place of its own, table by table; the value of a key is replaced as a whole."""
     merged = dict(base)
     for name, value in top.items():

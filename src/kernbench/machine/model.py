@@ -6,10 +6,9 @@ whole, then rounded up, once: never per cycle or per byte. So no duration is bel
 takes less time, and no work takes none.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated
 
 from kernbench.common.errors import MachineError, unknown
 from kernbench.machine.description import Description
@@ -31,6 +30,7 @@ from kernbench.machine.keys import (
     whole,
 )
 from kernbench.machine.schema import Table
+from kernbench.result.reading import Fields
 
 MOST_PES = 1_048_576
 
@@ -228,7 +228,7 @@ class Machine(Description):
     cube_link: CubeLink
 
     @classmethod
-    def conflicts(cls, values: Mapping[str, Any]) -> list[str]:
+    def conflicts(cls, values: Fields) -> list[str]:
         """Too many PEs altogether."""
         if "package" not in values or "cube" not in values:
             return []

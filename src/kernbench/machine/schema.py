@@ -21,7 +21,7 @@ class KeyInfo:
 
     name: str
     unit: str
-    value: Any
+    value: object
     shown: str
     allowed: str
     help: str
@@ -58,7 +58,7 @@ class Table:
         _refuse(reading.problems, source)
         return cls(**values)
 
-    def changed(self, tree: Mapping[str, Any]) -> "Self | None":
+    def changed(self, tree: Mapping[str, object]) -> "Self | None":
         """This table with what `tree` names changed, nothing else being read again; None if anything is wrong."""
         values = {name: getattr(self, name) for name in self.schema}
         for name, raw in tree.items():
@@ -124,7 +124,7 @@ class _Reading:
     problems: list[str] = field(default_factory=list)
     whole: str = Table.whole
 
-    def table(self, table: type[Table], tree: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
+    def table(self, table: type[Table], tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
         """The fields of `table` that can be read from `tree`."""
         known = table.schema
         for name in tree:

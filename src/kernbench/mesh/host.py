@@ -34,7 +34,7 @@ from kernbench.safety.budget import FOLLOWS_WORK, Budget
 from kernbench.safety.memory import WINDOW
 from kernbench.safety.stopping import Stopper
 
-Rows = Sequence[Any]
+Rows = Sequence[object]
 
 # what a launch looks for; the last three only where it carries data
 _ALWAYS_CHECKED = (
@@ -247,12 +247,12 @@ class Host:
 
     def launch(
         self,
-        kernel: Callable[..., Any],
-        *args: Any,
+        kernel: Callable[..., object],
+        *args: object,
         schedule: str | int | None = None,
         budget: Budget | None = None,
         shapes_only: bool | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Run:
         """Run `kernel(*args, tl=..., **kwargs)` on every PE; tensors among the arguments pass as addresses.
 
@@ -284,7 +284,7 @@ class Host:
         return run
 
     def _launched(
-        self, setting: Setting, kernel: Callable[..., Any], used: list[Tensor], args: Any, kwargs: Any
+        self, setting: Setting, kernel: Callable[..., object], used: list[Tensor], args: Any, kwargs: Any
     ) -> tuple[Launch, Recording]:
         """Run the kernel; where a loop was taken to repeat itself and did not, once more with every iteration."""
         self._begin(used, setting.carries_data)
@@ -329,7 +329,7 @@ class Host:
 
     def _views(self, launch: Launch, recording: Recording) -> dict[str, object]:
         placement = {p.rank: (p.cube, p.pe) for p in self._leaders}
-        views: dict[str, Any] = {"placement": placement, "mesh": self._picture(recording)}
+        views: dict[str, object] = {"placement": placement, "mesh": self._picture(recording)}
         if launch.printed:
             views["printf"] = launch.printed
         if launch.status is Status.STOPPED and self.stop is not None and self.stop.met is not None:
@@ -346,7 +346,9 @@ class Host:
             "links": [[*k.sender, k.direction, *k.receiver, k.hops] for k in recording.links],
         }
 
-    def _bind(self, kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, object]) -> dict[str, Any]:
+    def _bind(
+        self, kernel: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> dict[str, object]:
         """The kernel's arguments by name; names the tensors after them, and fills in rank_axis."""
         if not callable(kernel):
             raise MisuseError(f"{kernel!r} is no kernel: a plain function with a keyword argument tl is wanted")
@@ -417,7 +419,7 @@ class Host:
 
     def _origin(
         self, kernel: Callable[..., object], arguments: dict[str, object], schedule: str | int
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         return {
             "target": "mesh",
             "kernel": getattr(kernel, "__qualname__", repr(kernel)),
@@ -433,7 +435,7 @@ class Host:
 
 def _flat(arguments: dict[str, object]) -> dict[str, object]:
     """Arguments of *args and **kwargs by names of their own."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for name, value in arguments.items():
         if isinstance(value, tuple) and any(isinstance(v, Tensor) for v in value):
             flat.update({f"{name}[{i}]": v for i, v in enumerate(value)})
@@ -444,11 +446,11 @@ def _flat(arguments: dict[str, object]) -> dict[str, object]:
     return flat
 
 
-def _address(value: object) -> Any:
+def _address(value: object) -> object:
     return value.address if isinstance(value, Tensor) else value
 
 
-def _describe(value: Any) -> object:
+def _describe(value: object) -> object:
     if isinstance(value, Tensor):
         return f"{'x'.join(map(str, value.shape))} {value.dtype}"
     return value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)

@@ -1,16 +1,16 @@
 """Several timed launches on a mesh as one: the messages of all of them, over the links of any."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from kernbench.result.launches import Numbered
+from kernbench.result.reading import Data
 from kernbench.result.run import Run
 from kernbench.result.timeline import Ints
 
 
-def joined_messages(launches: Sequence[Run], begins: Sequence[int]) -> dict[str, Any]:
+def joined_messages(launches: Sequence[Run], begins: Sequence[int]) -> Data:
     """The views `mesh` and `messages` of all launches, which begin at `begins`; none where a launch lacks them."""
     if not all("messages" in launch.views and "mesh" in launch.views for launch in launches):
         return {}

@@ -16,7 +16,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.safety.budget import Budget, OverBudgetError, Watchdog
 
 # programs that could not be stopped; dropping the last reference to one would resume it
-_abandoned: list[Any] = []
+_abandoned: list[object] = []
 
 
 class State(StrEnum):
@@ -96,7 +96,7 @@ class Scheduler:
         """Let no further program run."""
         self._ready.clear()
 
-    def wait(self, program: Program, what: Any) -> None:
+    def wait(self, program: Program, what: object) -> None:
         """Called in a program: give way until somebody wakes it."""
         program.state = State.WAITING
         program.waits = what

@@ -70,7 +70,7 @@ class MeshTarget(Target):
 
         return time_recording(recording, machine)
 
-    def summary(self, timing: Any) -> dict[str, Any]:
+    def summary(self, timing: Any) -> dict[str, object]:
         """What a sweep keeps of a timing."""
         from kernbench.mesh.time import summary
 
@@ -84,9 +84,9 @@ class MeshTarget(Target):
         """The sentence for a cause of lost time."""
         return SENTENCES.get(cause, "")
 
-    def commands_of(self, run: Run, rank: int) -> Sequence[Any] | None:
+    def commands_of(self, run: Run, rank: int) -> Sequence[object] | None:
         """The commands that a rank dispatched."""
-        stream: Sequence[Any] | None = run.recording.of_rank(rank) if run.recording is not None else None
+        stream: Sequence[object] | None = run.recording.of_rank(rank) if run.recording is not None else None
         if stream is None:
             ranks = rank_ranges(s.rank for s in run.recording.streams) if run.recording else "none"
             raise BenchError(f"rank {rank} dispatched no command; those that did: {ranks}")

@@ -38,7 +38,7 @@ from kernbench.safety.unrun import check_ran
 __kernbench_internal__ = True
 
 # programs that could not be stopped; dropping the last reference to one would resume it
-_abandoned: list[Any] = []
+_abandoned: list[object] = []
 # budgets of one block that a whole launch has
 _BLOCKS = 20
 
@@ -88,7 +88,7 @@ class Chip:
         budget: Budget | None = None,
         shapes_only: bool | None = None,
         track_war: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Run:
         """Run `orchestrate(rt, *args)`: arrays become tensors, everything else is passed on.
 
@@ -113,7 +113,7 @@ class Chip:
         self.launches.append(replace(run))
         return run
 
-    def retime(self, run: Run, changes: Mapping[str, Any] | None = None) -> Run:
+    def retime(self, run: Run, changes: Mapping[str, object] | None = None) -> Run:
         """The run with its time on this chip, `changes` applied to its rates; only a safe run gets one."""
         # compiled code: imported only by those who ask for time
         from kernbench.npu.time.measure import retime
@@ -196,7 +196,7 @@ class _Launch:
 
     def views(self, stop: Stopper | None) -> dict[str, object]:
         """What reports draw besides the figures."""
-        views: dict[str, Any] = {"printf": self.context.printed} if self.context.printed else {}
+        views: dict[str, object] = {"printf": self.context.printed} if self.context.printed else {}
         if self.status is Status.STOPPED and stop is not None and stop.met is not None:
             views["stopped"] = stop.met.view()
         return views
@@ -288,7 +288,7 @@ class _Launch:
 
     def _written_args(self) -> dict[int, list[Any]]:
         """Arguments that tasks may write, by buffer."""
-        found: dict[int, list[Any]] = {}
+        found: dict[int, list[object]] = {}
         for task in self.context.tasks:
             for value in task.arguments:
                 if isinstance(value, Tensor) and value.binding is not None and value.binding.direction != READS:

@@ -63,7 +63,7 @@ class NpuTarget(Target):
 
         return time_recording(recording, machine)
 
-    def summary(self, timing: Any) -> dict[str, Any]:
+    def summary(self, timing: Any) -> dict[str, object]:
         """What a sweep keeps of a timing."""
         from kernbench.npu.time.measure import summary
 

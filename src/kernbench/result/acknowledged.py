@@ -9,10 +9,10 @@ import re
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from kernbench.common.errors import MisuseError
 from kernbench.result.finding import Finding, Place
+from kernbench.result.reading import Data
 from kernbench.result.run import Run, write_bytes
 
 _MARK = re.compile(r"kernbench:\s*allow\s+(?P<kind>[\w-]+)(?:\s+(?P<print>[0-9a-f]{8}))?(?:\s+(?P<reason>\S.*))?")
@@ -89,7 +89,7 @@ def _in_source(finding: Finding) -> tuple[str, str, str]:
     return "", "", ""
 
 
-def _marks(where: Place | None) -> list[dict[str, Any]]:
+def _marks(where: Place | None) -> list[Data]:
     """Marks at a place's line, and in the comments right above it."""
     if where is None:
         return []
@@ -113,7 +113,7 @@ def read_baseline(path: Path) -> list[Entry]:
     return [_entry(path, row) for row in rows]
 
 
-def _entry(path: Path, row: dict[str, Any]) -> Entry:
+def _entry(path: Path, row: Data) -> Entry:
     strange = set(row) - _KEYS
     if strange or not all(isinstance(value, str) for value in row.values()):
         raise MisuseError(f"{path}: a [[finding]] has the texts {', '.join(sorted(_KEYS))}; got {row!r}")

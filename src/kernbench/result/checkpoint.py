@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from kernbench.common.dtypes import Array
 from kernbench.result.finding import Place
+from kernbench.result.reading import Data
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +20,7 @@ class Checkpoint:
     array: Array
     where: Place
     who: str
-    keys: dict[str, Any]
+    keys: Data
     places: tuple[Array, ...] | None = None
     owner: Callable[[int], str] | None = None
 

@@ -4,12 +4,12 @@ import base64
 import binascii
 import zlib
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
+from kernbench.result.reading import Data
 
 WHOLE = ("u1", "u2", "u4", "i4", "i8", "u8")
 TYPES = (*WHOLE, "f4", "f8")
@@ -22,7 +22,7 @@ def pack(values: Array) -> dict[str, int | list[int] | str]:
     array = np.asarray(values)
     kind = _smallest(array)
     content = zlib.compress(np.ascontiguousarray(array, f"<{kind}").tobytes(), 6)
-    packed: dict[str, Any] = {"type": kind, "count": int(array.size), "data": base64.b64encode(content).decode()}
+    packed: Data = {"type": kind, "count": int(array.size), "data": base64.b64encode(content).decode()}
     return packed if array.ndim == 1 else {**packed, "shape": list(array.shape)}
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.result.columns import pack, unpack
-from kernbench.result.reading import Reader
+from kernbench.result.reading import Data, Reader
 
 # blocks of an error map in each direction
 MOST_ROWS, MOST_COLUMNS = 64, 128
@@ -119,7 +118,7 @@ class Comparison:
 
 def read_comparison(data: Reader) -> Comparison:
     """The comparison of what `to_dict` gave."""
-    fields: dict[str, Any] = {key: data[key].of(str) for key in ("name", "dtype", "reason")}
+    fields: Data = {key: data[key].of(str) for key in ("name", "dtype", "reason")}
     fields |= {key: data[key].number() for key in ("max_abs", "max_rel", "max_ulps", "relative_l2")}
     fields |= {key: data[key].number() for key in ("actual", "expected", "tolerance")}
     fields |= {key: data[key].natural() for key in ("wrong", "elements")}

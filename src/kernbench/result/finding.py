@@ -4,7 +4,6 @@ import linecache
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from kernbench.common.errors import unknown
 from kernbench.result.reading import Reader
@@ -168,7 +167,7 @@ class Finding:
         }
 
 
-def place_dict(place: Place | None) -> dict[str, Any] | None:
+def place_dict(place: Place | None) -> dict[str, object] | None:
     """Plain data for JSON."""
     if place is None:
         return None

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from kernbench.result.finding import Finding, FindingLog, Place
+from kernbench.result.reading import Data
 from kernbench.result.run import Run, Status
 from kernbench.result.timeline import Ints, Lane, Timeline, Waits
 
@@ -18,10 +19,10 @@ Thing = TypeVar("Thing")
 LAUNCHES = Lane("launches", "kernel")
 # a cause of the gap: launches of the same run that something else bounds
 OTHERWISE = "bound otherwise"
-Metrics = dict[str, Any]
+Metrics = Data
 
 
-Views = Callable[[Sequence[Run], Sequence[int]], Mapping[str, Any]]
+Views = Callable[[Sequence[Run], Sequence[int]], Mapping[str, object]]
 
 
 def joined(run: Run, launches: Sequence[Run], timed_views: Views | None = None) -> Run:
@@ -151,7 +152,7 @@ def _rates(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> dict[str
     return found
 
 
-_TIMED: dict[str, Callable[[str, Sequence[Metrics], Sequence[int]], Any]] = {
+_TIMED: dict[str, Callable[[str, Sequence[Metrics], Sequence[int]], object]] = {
     "utilisation": _weighed,
     "sensitivity": _weighed,
     "rates": _rates,
@@ -277,7 +278,7 @@ def _begins(times: Iterable[int]) -> list[int]:
 
 
 def _counters(lines: Sequence[Timeline], begins: Sequence[int]) -> dict[str, tuple[Ints, Any]]:
-    found: dict[str, tuple[Ints, Any]] = {}
+    found: dict[str, tuple[Ints, object]] = {}
     for line, begin in zip(lines, begins, strict=True):
         for name, (times, values) in line.counters.items():
             if name in found:
@@ -293,7 +294,7 @@ def _counters(lines: Sequence[Timeline], begins: Sequence[int]) -> dict[str, tup
 _LISTS = ("printf", "acknowledged", "hints")
 
 
-def _listed(launches: Sequence[Run]) -> dict[str, Any]:
+def _listed(launches: Sequence[Run]) -> dict[str, object]:
     """Views that are lists, one behind the other."""
     lists = {key: [row for launch in launches for row in launch.views.get(key, [])] for key in _LISTS}
     return {key: rows for key, rows in lists.items() if rows}

@@ -4,12 +4,11 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from kernbench.common.errors import MisuseError
 from kernbench.result.comparison import read_comparison
 from kernbench.result.finding import Finding, Place, read_finding
-from kernbench.result.reading import Reader
+from kernbench.result.reading import Data, Reader
 from kernbench.result.run import SCHEMA, Run, Status
 from kernbench.result.spans import read_timeline
 
@@ -129,7 +128,7 @@ def _read_sources(data: Reader) -> dict[str, object]:
     return data.of(dict)
 
 
-def _lines(sources: dict[str, Any]) -> dict[str, dict[int, str]]:
+def _lines(sources: Data) -> dict[str, dict[int, str]]:
     """File -> its lines that were kept, by number."""
     return {
         file: {number: line for first, lines in source["parts"] for number, line in enumerate(lines, first)}
@@ -179,7 +178,7 @@ _METRICS: dict[str, Callable[[Reader], object]] = {
 }
 
 
-def _read_metrics(data: Reader) -> dict[str, Any]:
+def _read_metrics(data: Reader) -> dict[str, object]:
     metrics = data.of(dict)
     for key in metrics:
         if key in _METRICS:

@@ -1,12 +1,15 @@
 """Reading what a stranger's JSON holds: every value is looked at before it is used, and errors name its place."""
 
 import math
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from kernbench.common.errors import MisuseError
 
 Anything = TypeVar("Anything")
+# plain data, as JSON and TOML hold it: texts, numbers, lists and tables of them; who reads a table knows its keys
+Data = dict[str, Any]
+Fields = Mapping[str, Any]
 # whatever is counted, it is less: a number of JSON may be as long as the file
 LARGEST = 1e30
 _WORDS = {dict: "an object", list: "a list", str: "a text", int: "a whole number", bool: "true or false"}

@@ -207,7 +207,7 @@ class Rows(Generic[AnyRow]):
 
     def tail(self, count: int) -> Array:
         """A copy of the last `count` rows."""
-        found: list[NDArray[Any]] = []
+        found: list[Array] = []
         wanted = count
         for chunk, used in chain([(self.chunk, self.offset)], ((chunk, len(chunk)) for chunk in reversed(self._full))):
             have = used // self.size
@@ -228,7 +228,7 @@ class Rows(Generic[AnyRow]):
         begin = self._ends[which - 1] if which else 0
         return self._row(*self._struct.unpack_from(chunk, offset - begin))
 
-    def parts(self) -> list[NDArray[Any]]:
+    def parts(self) -> list[Array]:
         """All rows, in order, as arrays with named fields that share the rows' memory."""
         if len(self._full) > MOST_CHUNKS:
             # loops and routines add many short ones

@@ -16,6 +16,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.result.columns import pack
 from kernbench.result.comparison import Comparison
 from kernbench.result.finding import Finding, Place
+from kernbench.result.reading import Data
 from kernbench.result.sources import sources_of
 from kernbench.result.spans import timeline_dict
 from kernbench.result.timeline import Timeline
@@ -53,9 +54,9 @@ class Run:
     recording: Any = None
     comparison: list[Comparison] | None = None
     timeline: Timeline | None = None
-    metrics: dict[str, Any] = field(default_factory=dict)
-    views: dict[str, Any] = field(default_factory=dict)
-    origin: dict[str, Any] = field(default_factory=dict)
+    metrics: Data = field(default_factory=dict)
+    views: Data = field(default_factory=dict)
+    origin: Data = field(default_factory=dict)
     launches: list["Run"] = field(default_factory=list)
     formal: list[Finding] = field(default_factory=list)
 
@@ -95,10 +96,10 @@ class Run:
         """What a notebook shows."""
         return kernbench.notebook_html(self)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Data:
         """Plain data for JSON: all but the arrays and the recording, with the source text that it is about."""
         views = {name: view for name, view in self.views.items() if name not in KEPT}
-        plain: dict[str, Any] = _plain(
+        plain: dict[str, object] = _plain(
             {
                 "schema": SCHEMA,
                 "right": self.right,
@@ -131,14 +132,14 @@ class Run:
             "origin": self.origin,
         }
 
-    def _described_outputs(self) -> dict[str, Any]:
+    def _described_outputs(self) -> Data:
         outputs = {n: {"shape": list(a.shape), "dtype": a.dtype.name} for n, a in self.outputs.items()}
         return outputs or dict(self.views.get("outputs", {}))
 
-    def sources(self) -> dict[str, Any]:
+    def sources(self) -> dict[str, object]:
         """The source text around every place that the run speaks of, as it was when the run was saved or is now."""
         if "sources" in self.views:
-            kept: dict[str, Any] = self.views["sources"]
+            kept: dict[str, object] = self.views["sources"]
             return kept
         found = [*self.findings, *self.formal]
         places: list[Place | None] = [f.where for f in found] + [o.where for f in found for o in f.others]

@@ -1,7 +1,5 @@
 """A timeline as plain data and back: spans by lane and start, as differences, so that they pack well."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,7 +7,7 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.result.columns import pack, unpack
 from kernbench.result.finding import Place, place_dict, read_place
-from kernbench.result.reading import Reader
+from kernbench.result.reading import Data, Reader
 from kernbench.result.timeline import Lane, Step, Timeline, Waits
 
 Ints = NDArray[np.int64]
@@ -18,7 +16,7 @@ UNITS = ("ps", "order")
 LATEST = 2**53
 
 
-def timeline_dict(timeline: Timeline) -> dict[str, Any]:
+def timeline_dict(timeline: Timeline) -> Data:
     """Plain data for JSON: docs/report.md has its schema."""
     order = np.lexsort((timeline.finish, timeline.start, timeline.lane))
     lanes = {lane: number for number, lane in enumerate(timeline.lanes)}

@@ -1,11 +1,11 @@
 """A timeline: spans on named lanes and flows between them, as columns; in picoseconds, or only an order."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.dtypes import Array
 from kernbench.result.finding import Place
 
 Ints = NDArray[np.int64]
@@ -64,7 +64,7 @@ class Timeline:
     finish: Ints
     flows: NDArray[np.int64]
     critical_path: list[Step] = field(default_factory=list)
-    counters: dict[str, tuple[Ints, NDArray[Any]]] = field(default_factory=dict)
+    counters: dict[str, tuple[Ints, Array]] = field(default_factory=dict)
     waits: Waits | None = None
 
     @property

@@ -41,7 +41,7 @@ class Sender:
         """Whether this process is the one the channel was made for."""
         return os.getpid() == self._owner
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, object]) -> None:
         """Send a message, whole; does nothing in a forked copy of the process.
 
         Raises `BrokenChannelError` where the descriptor was closed: its number may stand for another file by now.

@@ -28,7 +28,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from kernbench.common.errors import MisuseError
 from kernbench.safety.channel import BrokenChannelError, Receiver, Tail, new_key
@@ -186,7 +185,7 @@ class Children:
     def __len__(self) -> int:
         return len(self._alive)
 
-    def start(self, target: str, argument: Any, seconds: float, memory: int | None = None) -> Child:
+    def start(self, target: str, argument: object, seconds: float, memory: int | None = None) -> Child:
         """Start a process that runs a function; it has so many seconds, until `Child.limit` gives it others."""
         pipes = [os.pipe() for _ in range(3)]
         key = new_key()
@@ -240,7 +239,7 @@ class Children:
         left = min(child.deadline for child in self._alive) - self._clock()
         return max(0.0, min(_POLL if polled else _LOOK, left))
 
-    def _received(self, child: Child) -> Iterator[tuple[Child, dict[str, Any]]]:
+    def _received(self, child: Child) -> Iterator[tuple[Child, dict[str, object]]]:
         for tail in (child.output, child.trace):
             if tail.descriptor in child.open and not tail.read():
                 self._forget(child, tail.descriptor)

@@ -17,12 +17,12 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from kernbench.safety.channel import BrokenChannelError, Sender, identity
 
 # what a target function is given: its argument, and how to send a message
-Target = Callable[[Any, Callable[[dict[str, Any]], None]], None]
+Target = Callable[[object, Callable[[dict[str, object]], None]], None]
 # the exit code of a process whose channel is gone
 CHANNEL_GONE = 113
 _DEATH_SIGNAL = 1
@@ -84,7 +84,7 @@ _EXIT = os._exit
 def _flushing(sender: Sender) -> Callable[[dict[str, object]], None]:
     """How to send messages after what was printed before them."""
 
-    def send(message: dict[str, Any]) -> None:
+    def send(message: dict[str, object]) -> None:
         _flush()
         sender.send(message)
 

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 
 # what a target makes of a value: its array and a word on it, a mapping of what is inside, or None for no idea
-Show = Callable[[Any], "tuple[Array | None, str] | Mapping[str, Any] | None"]
+Show = Callable[[object], "tuple[Array | None, str] | Mapping[str, object] | None"]
 
 MOST_ARRAYS = 512
 _DEEPEST = 4
@@ -44,7 +43,7 @@ def held_in(frames: Iterable[tuple[str, Mapping[str, object]]], show: Show) -> t
     return arrays, about
 
 
-def _number(value: Any) -> Array | None:
+def _number(value: object) -> Array | None:
     """A number or array as an array of its own; None for whole numbers that no element type holds."""
     made = np.array(value)
     return None if made.dtype == object else made

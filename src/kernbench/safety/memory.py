@@ -252,8 +252,8 @@ def _extent(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[in
 
 
 def _window(
-    array: NDArray[Any], byte_offset: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: Any
-) -> NDArray[Any]:
+    array: Array, byte_offset: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: Any
+) -> Array:
     """The tile of a flat array; shares its memory."""
     if strides is None and array.dtype == dtype:
         start = byte_offset // array.itemsize

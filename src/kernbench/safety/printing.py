@@ -1,7 +1,6 @@
 """What a kernel prints: values as text, as `tl.device_print` and the npu's `tprint` show them."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ def lines_of(prefix: str, values: Sequence[tuple[object, Array | None, str]], he
     return lines
 
 
-def _text(value: Any, data: Array | None, hexadecimal: bool) -> str:
+def _text(value: object, data: Array | None, hexadecimal: bool) -> str:
     if data is None:
         return hex(value) if hexadecimal and isinstance(value, int) else str(value)
     if hexadecimal:

@@ -78,7 +78,7 @@ class Stopped:
     arrays: dict[str, Array]
     about: dict[str, str]
 
-    def view(self) -> dict[str, Any]:
+    def view(self) -> dict[str, object]:
         """As a run shows it."""
         place = place_dict(self.where)
         return {"where": place, "who": self.who, "why": self.why, "arrays": self.arrays, "about": self.about}
@@ -304,7 +304,7 @@ def _raised_in() -> tuple[FrameType, int] | None:
 
 def _frames(frame: FrameType | None) -> list[tuple[str, dict[str, object]]]:
     """The frame's variables, then those of the kernel's functions that called it, by function."""
-    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    found: dict[str, dict[str, object]] = defaultdict(dict)
     while frame is not None and not is_ours(frame):
         name = frame.f_code.co_name if found else ""
         for key, value in frame.f_locals.items():

@@ -9,7 +9,6 @@ operations.
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +47,7 @@ class _Memory:
     """For each byte and kind of access: when the last to end ends, and which operation that is."""
 
     ends: Array = field(default_factory=lambda: np.full((3, 0), -(1 << 62), np.int64))
-    who: NDArray[Any] = field(default_factory=lambda: np.full((3, 0), _NOBODY, np.int64))
+    who: Array = field(default_factory=lambda: np.full((3, 0), _NOBODY, np.int64))
 
     def reach(self, size: int) -> None:
         """Make room for bytes up to `size`."""

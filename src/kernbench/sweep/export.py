@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from types import ModuleType
+from typing import IO
 
 from kernbench.common.errors import BenchError
 from kernbench.sweep.columns import as_text, is_verdict, sql_type
@@ -45,7 +46,7 @@ def write_csv(file: Path, store: Store) -> None:
             writer.writerow([as_text(row[name]) for name in names])
 
 
-def check_parquet() -> tuple[Any, Any]:
+def check_parquet() -> tuple[ModuleType, ModuleType]:
     """What writes Parquet; it comes with the extra `sweep`."""
     try:
         import pyarrow as pa

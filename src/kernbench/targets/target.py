@@ -91,7 +91,7 @@ class Target:
         """A recording timed for the first time; a sweep times it again and again."""
         raise BenchError(f"target {self.name or '(unknown)'} records nothing that can be timed on a machine")
 
-    def summary(self, timing: object) -> dict[str, Any]:
+    def summary(self, timing: object) -> dict[str, object]:
         """What a sweep keeps of a timing: time_ps, bound, floor_ratio, utilisation, floors_ps and gap_ps."""
         raise NotImplementedError
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from kernbench.bench.checking.warm import get_ready, targets_named
 from kernbench.bench.discovery.collection import Case
@@ -21,7 +20,7 @@ from kernbench.bench.discovery.recognising import makes_bench
 from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.result.acknowledged import Entry
 from kernbench.result.load import read_run
-from kernbench.result.reading import Reader
+from kernbench.result.reading import Data, Reader
 from kernbench.safety.children import Child, Children, Ended, start_method
 
 PANEL_SECONDS = 600.0
@@ -154,7 +153,7 @@ class _Check:
         given = {"file": str(work.file), "claimed": work.claimed or work.panels is not None, "panels": work.panels}
         return {**options, **given, "baseline": known}
 
-    def _take(self, child: Child, event: dict[str, Any] | Ended) -> None:
+    def _take(self, child: Child, event: Data | Ended) -> None:
         work = self._running[child]
         if isinstance(event, Ended):
             del self._running[child]
@@ -173,7 +172,7 @@ class _Check:
         else:
             self._case(work, child, event["case"])
 
-    def _case(self, work: _Work, child: Child, data: dict[str, Any]) -> None:
+    def _case(self, work: _Work, child: Child, data: Data) -> None:
         assert work.panels is not None
         run, error = None, data["error"]
         try:

@@ -6,9 +6,8 @@ process itself may end at any time.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from kernbench.bench.definition.bench import Bench
 from kernbench.bench.discovery.modules import told_at
@@ -17,12 +16,13 @@ from kernbench.bench.running.orders import ALWAYS
 from kernbench.bench.running.runner import run_bench
 from kernbench.common.errors import KernbenchError
 from kernbench.result.acknowledged import Entry
+from kernbench.result.reading import Fields
 from kernbench.result.run import Run
 
-Send = Callable[[dict[str, Any]], None]
+Send = Callable[[dict[str, object]], None]
 
 
-def check_file(given: Mapping[str, Any], send: Send) -> None:
+def check_file(given: Fields, send: Send) -> None:
     """Run the panels of a file, or those that `given` names; messages as above.
 
     `given`: `file`, `claimed` (whether the file is known to make a bench), `seed`, `schedule`, `baseline` (rows),
@@ -41,7 +41,7 @@ def check_file(given: Mapping[str, Any], send: Send) -> None:
         send({"case": _case(file, bench, title if bench.panels else None, given)})
 
 
-def _case(file: Path, bench: Bench, panel: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+def _case(file: Path, bench: Bench, panel: str | None, given: Fields) -> dict[str, object]:
     began = time.perf_counter()
     run: Run | None = None
     error = ""

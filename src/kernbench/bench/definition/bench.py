@@ -6,6 +6,7 @@ from typing import Any
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import BenchError
+from kernbench.result.reading import Fields
 from kernbench.result.run import Run
 
 
@@ -30,7 +31,7 @@ class Expected:
 class Variant:
     """Another way to do the same job: the settings that choose it, and what it does in a sentence."""
 
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     idea: str
 
 
@@ -38,7 +39,7 @@ class Variant:
 class Size:
     """Settings for each panel at one size; with `shapes_only` it is too large to carry data."""
 
-    settings: Mapping[str, Mapping[str, Any]]
+    settings: Mapping[str, Mapping[str, object]]
     shapes_only: bool = False
 
 
@@ -73,10 +74,10 @@ class Bench:
     summary: str
     parameters: type
     inputs: Callable[..., Mapping[str, Array]]
-    golden: Callable[..., Mapping[str, Any]]
-    host: Callable[..., Any]
+    golden: Callable[..., Fields]
+    host: Callable[..., object]
     launch: Callable[..., Run]
-    panels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    panels: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     limits: Callable[..., Mapping[str, int]] | None = None
     variants: Callable[..., Mapping[str, Variant]] | None = None
     sizes: Mapping[str, Size] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from kernbench.common.errors import BenchError
+from kernbench.result.reading import Data
 from kernbench.targets import registry
 from kernbench.targets.registry import MACHINE
 from kernbench.targets.target import Target
@@ -24,15 +25,15 @@ def machine_key(setting: str) -> str | None:
     return None if prefix is None else setting.removeprefix(prefix)
 
 
-def split_settings(settings: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_settings(settings: Mapping[str, object]) -> tuple[Data, Data]:
     """Parameters; and settings of the machine, by their full names."""
     changes = {name: value for name, value in settings.items() if machine_key(name) is not None}
     return {name: value for name, value in settings.items() if name not in changes}, changes
 
 
-def machine_changes(bench: str, p: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
+def machine_changes(bench: str, p: object, changes: Mapping[str, object]) -> dict[str, object]:
     """Keys of the machine and their values, from settings; refuses those that change what the bench does not have."""
-    keys: dict[str, Any] = {}
+    keys: dict[str, object] = {}
     own = machine_parameter(_names(p))
     for name, value in changes.items():
         word = name.partition(".")[0]
@@ -63,7 +64,7 @@ def machine_name(p: object) -> str:
     return str(getattr(p, own)) if own else machine_target(()).machines.default
 
 
-def load_machine(p: Any, name: str | None = None) -> Any:
+def load_machine(p: object, name: str | None = None) -> Any:
     """The machine of the parameters, or another one of its kind."""
     return machine_target(_names(p)).machines.load(machine_name(p) if name is None else name)
 

@@ -10,6 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, get_args, get_origin, get_type_hints
 
 from kernbench.common.errors import BenchError, KernbenchError, unknown
+from kernbench.result.reading import Fields
 
 
 def param(
@@ -30,7 +31,7 @@ class Described:
 
     name: str
     kind: str
-    default: Any
+    default: object
     allowed: str
     help: str
 
@@ -45,7 +46,7 @@ def describe(parameters: type) -> list[Described]:
     return rows
 
 
-def make(parameters: type, settings: Mapping[str, Any]) -> Any:
+def make(parameters: type, settings: Mapping[str, object]) -> object:
     """An instance with `settings` (text from a command line, or values) over the defaults, checked."""
     hints = _hints(parameters)
     known = {f.name: f for f in _fields(parameters)}
@@ -67,7 +68,7 @@ def make(parameters: type, settings: Mapping[str, Any]) -> Any:
 _KINDS = (int, float, bool, str)
 
 
-def _hints(parameters: type) -> dict[str, Any]:
+def _hints(parameters: type) -> dict[str, object]:
     """The type of each parameter: int, float, bool, str, or a tuple of one of them."""
     try:
         hints = get_type_hints(parameters)
@@ -100,7 +101,7 @@ def _wanted(hint: object) -> str:
     return _WANTED.get(_kind(hint), _kind(hint))
 
 
-def _convert(name: str, value: object, hint: Any) -> object:
+def _convert(name: str, value: object, hint: object) -> object:
     if get_origin(hint) is tuple:
         items = _unbracketed(value).split(",") if isinstance(value, str) else value
         element = get_args(hint)[0]
@@ -124,7 +125,7 @@ def _unbracketed(text: str) -> str:
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
-def _from_text(name: str, text: str, hint: Any) -> Any:
+def _from_text(name: str, text: str, hint: Any) -> object:
     try:
         if hint is bool:
             return _WORDS[text.lower()]
@@ -133,7 +134,7 @@ def _from_text(name: str, text: str, hint: Any) -> Any:
         raise BenchError(f"parameter {name} = {text!r}: {_wanted(hint)} is wanted") from None
 
 
-def _check(name: str, value: object, metadata: Mapping[str, Any]) -> None:
+def _check(name: str, value: object, metadata: Fields) -> None:
     items = value if isinstance(value, tuple) else (value,)
     low, high, choices = (metadata.get(k) for k in ("low", "high", "choices"))
     for item in items:
@@ -142,7 +143,7 @@ def _check(name: str, value: object, metadata: Mapping[str, Any]) -> None:
             raise BenchError(f"parameter {name} = {item!r}: allowed is {_allowed(metadata)}")
 
 
-def _allowed(metadata: Mapping[str, Any]) -> str:
+def _allowed(metadata: Fields) -> str:
     low, high, choices = (metadata.get(k) for k in ("low", "high", "choices"))
     if choices is not None:
         return ", ".join(map(str, choices))

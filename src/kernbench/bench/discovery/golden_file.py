@@ -17,13 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
 from kernbench.bench.discovery.modules import load_module, told
 from kernbench.common.dtypes import as_array, dtype_name
 from kernbench.common.errors import BenchError, MisuseError, unknown
+from kernbench.result.reading import Data
 
 FUNCTIONS = ("generate_inputs", "compute_golden")
 TOLERANCE = 1e-5
@@ -56,7 +56,7 @@ class GoldenFile:
             raise BenchError(f"{self.path}: generate_inputs gives {', '.join(found)}; wanted once: {missing or pairs}")
         return {name: found[name] for name in dict.fromkeys((*self.order, *found))}
 
-    def _value(self, name: str, value: Any) -> object:
+    def _value(self, name: str, value: object) -> object:
         if isinstance(value, ctypes._SimpleCData):
             held: object = value.value
             return held
@@ -81,7 +81,7 @@ class GoldenFile:
             )
         return list(names)
 
-    def expected(self, case: str, inputs: Mapping[str, object]) -> dict[str, Any]:
+    def expected(self, case: str, inputs: Mapping[str, object]) -> Data:
         """What each output should be."""
         tensors = copy.deepcopy(dict(inputs))
         given = self._call(self.compute, tensors, dict(self.cases[case]))
@@ -98,7 +98,7 @@ class GoldenFile:
             found[name] = value
         return found
 
-    def _call(self, function: Callable[..., Any], *arguments: object) -> Any:
+    def _call(self, function: Callable[..., object], *arguments: object) -> object:
         try:
             return function(*arguments)
         except Exception as error:

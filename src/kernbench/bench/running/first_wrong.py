@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from kernbench.golden.basis.reference import Reference, plain_reference
 from kernbench.result.checkpoint import Checkpoint
 from kernbench.result.comparison import Comparison
 from kernbench.result.finding import place_dict
+from kernbench.result.reading import Data
 
 
 class Intermediates:
@@ -25,7 +25,7 @@ class Intermediates:
             raise BenchError(f"bench {bench}: intermediates must give name -> array; got {wanted!r}")
         self._wanted = dict(wanted)
         self._right: Counter[str] = Counter()
-        self._wrong: dict[str, Any] | None = None
+        self._wrong: Data | None = None
         self._last: Checkpoint | None = None
         # references of whole arrays, by name
         self._known: dict[str, Reference] = {}

@@ -182,7 +182,7 @@ class _Difference:
     launch: int
     name: str
     index: tuple[int, ...]
-    values: tuple[Any, Any]
+    values: tuple[object, object]
     count: int
     size: int
 

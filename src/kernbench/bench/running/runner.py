@@ -46,10 +46,10 @@ _PACKAGE = Path(golden.__file__).parent.parent
 def run_bench(
     bench: Bench,
     panel: str | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     seed: int = 0,
     schedule: str | int | None = None,
-    budget: Budget | Mapping[str, Any] | None = None,
+    budget: Budget | Mapping[str, object] | None = None,
     timed: bool = False,
     shapes_only: bool = False,
     size: str | None = None,
@@ -150,7 +150,7 @@ class _Repeat:
         return all(verdict.passed for verdict in verdicts)
 
 
-def _made(bench: Bench, panel: str | None, chosen: Any, changes: Any) -> tuple[Any, Any, Any]:
+def _made(bench: Bench, panel: str | None, chosen: Any, changes: Any) -> tuple[object, Any, object]:
     """The parameters, the context to launch on, and what was changed of its machine."""
     try:
         p = parameters.make(bench.parameters, chosen)
@@ -166,7 +166,7 @@ def _made(bench: Bench, panel: str | None, chosen: Any, changes: Any) -> tuple[A
     return p, host, overrides
 
 
-def _set_budget(bench: Bench, p: Any, host: Any, budget: Budget | Mapping[str, Any] | None) -> None:
+def _set_budget(bench: Bench, p: object, host: Any, budget: Budget | Mapping[str, object] | None) -> None:
     """Give the host the budget that is asked for, and the limit that the bench announces for the rest to follow."""
     if isinstance(budget, Budget):
         host.budget = budget
@@ -178,7 +178,7 @@ def _set_budget(bench: Bench, p: Any, host: Any, budget: Budget | Mapping[str, A
 
 
 def parameters_of(
-    bench: Bench, panel: str | None = None, settings: Mapping[str, Any] | None = None, size: str | None = None
+    bench: Bench, panel: str | None = None, settings: Mapping[str, object] | None = None, size: str | None = None
 ) -> Any:
     """The parameters that `run_bench` would run with."""
     chosen, _ = split_settings({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
@@ -186,7 +186,7 @@ def parameters_of(
 
 
 def limit_of(
-    bench: Bench, panel: str | None = None, settings: Mapping[str, Any] | None = None, size: str | None = None
+    bench: Bench, panel: str | None = None, settings: Mapping[str, object] | None = None, size: str | None = None
 ) -> int:
     """Picoseconds that no schedule of what `run_bench` would run can beat, as the bench says; 0 where it does not."""
     if bench.limits is None:
@@ -196,7 +196,7 @@ def limit_of(
     return max(_call(bench, "limits", bench.limits, p, host.machine).values(), default=0)
 
 
-def _launched(bench: Bench, p: Any, inputs: object, host: Any, stop: Stopper | None) -> Any:
+def _launched(bench: Bench, p: object, inputs: object, host: Any, stop: Stopper | None) -> object:
     """What the bench's launch gives back; a launch that was stopped may leave it without what it goes on with."""
     if stop is not None:
         host.launch = _halting(host.launch, stop)
@@ -216,10 +216,10 @@ class _Watch:
     def __init__(self, host: "Host"):
         self._begin, self._inside, self._launch = perf_counter(), 0.0, host.launch
         # what was launched
-        self.kernels: list[Any] = []
+        self.kernels: list[object] = []
         host.launch = self._timed
 
-    def _timed(self, *args: Any, **kwargs: Any) -> Run:
+    def _timed(self, *args: object, **kwargs: object) -> Run:
         begin = perf_counter()
         self.kernels.append(args[0] if args else None)
         try:
@@ -247,7 +247,7 @@ def _halting(launch: Callable[..., Run], stop: Stopper) -> Callable[..., Run]:
     return unless_stopped
 
 
-def _intermediates(bench: Bench, host: Any, p: Any, inputs: Any) -> Intermediates:
+def _intermediates(bench: Bench, host: Any, p: object, inputs: object) -> Intermediates:
     """Who compares what the kernels of a run name."""
     if bench.intermediates is None:
         raise BenchError(
@@ -280,7 +280,7 @@ def _folders(bench: Bench) -> tuple[Path, ...]:
     return folders_of(Path(bench.file))
 
 
-def _call(bench: Bench, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _call(bench: Bench, name: str, function: Callable[..., object], *args: object, **kwargs: object) -> Any:
     """Call a function of the bench; what it raises is told as the bench's own mistake, at its line."""
     try:
         with importable(*_folders(bench)):
@@ -296,7 +296,7 @@ def _call(bench: Bench, name: str, function: Callable[..., Any], *args: Any, **k
         raise BenchError(f"{place}: {name} of bench {bench.name} raised {type(error).__name__}: {error}") from error
 
 
-def _timed(bench: Bench, p: Any, run: Run, host: Any, drawn: bool) -> Run:
+def _timed(bench: Bench, p: object, run: Run, host: Any, drawn: bool) -> Run:
     timed = _retimed(run, lambda one: registry.of_run(one).retime(one, host.machine, drawn))
     if bench.repeats is not None and "time_ps" in timed.metrics:
         timed.metrics["repeats"] = {"count": bench.repeats.count, "of": bench.repeats.of}

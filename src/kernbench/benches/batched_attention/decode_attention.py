@@ -14,6 +14,7 @@ from typing import Any
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.builder import FULL_MASK, Context, Pointer, Predicate, PtxKernel, Register
 from kernbench.ptx.text.module import Kernel
+from kernbench.result.reading import Data
 
 WARP = 32
 LOG2_E = 1.4426950408889634
@@ -236,7 +237,7 @@ class _Slice:
         found: list[Register] = []
         for chunk, inside in enumerate(self.inside):
             mask = inside if valid is None else valid if inside is None else valid & inside
-            masked: dict[str, Any] = {} if mask is None else {"mask": mask, "other": 0.0}
+            masked: Data = {} if mask is None else {"mask": mask, "other": 0.0}
             place = (at + chunk * way.lanes * way.vector).retyped(type)
             found += self.ctx.load(place, vec=LOAD_BYTES // 4, **masked)
         return found

@@ -98,7 +98,7 @@ class BatchedIncrementalAttentionKernel:
 
     def _parts(self, ctx: Context, lane: Register) -> list[tuple[int, Any]]:
         """Offsets of a lane's elements, and which lanes have the last one."""
-        parts: list[tuple[int, Any]] = [(start, None) for start in range(0, self.head_dim, WARP)]
+        parts: list[tuple[int, object]] = [(start, None) for start in range(0, self.head_dim, WARP)]
         left = self.head_dim % WARP
         if left:
             parts[-1] = parts[-1][0], lane < left

@@ -7,6 +7,7 @@ from typing import Any
 from kernbench.bench import Bench, default_cases, describe, find, folder_bench, limit_of, platform_chip, run_bench
 from kernbench.bench.definition.machines import machine_parameter
 from kernbench.common.errors import BenchError, unknown
+from kernbench.result.reading import Data
 from kernbench.result.run import Run
 from kernbench.targets.registry import MACHINE
 
@@ -17,8 +18,8 @@ class Request:
 
     bench: Bench
     panels: list[str | None]
-    values: dict[str, Any]
-    options: dict[str, Any]
+    values: Data
+    options: Data
 
     @property
     def shapes_only(self) -> bool:
@@ -30,7 +31,7 @@ class Request:
         """What a run of the panel is called."""
         return panel or self.bench.name
 
-    def run(self, panel: str | None, settings: dict[str, Any] | None = None, **more: Any) -> Run:
+    def run(self, panel: str | None, settings: dict[str, object] | None = None, **more: Any) -> Run:
         """Run one panel, with further settings and options."""
         return run_bench(self.bench, panel, {**self.values, **(settings or {})}, **self.options, **more)
 
@@ -64,7 +65,7 @@ def parse_settings(
     bench: Bench, settings: list[str], machine: str | None = None, **short: str | None
 ) -> dict[str, str]:
     """key=value texts as a dictionary, with the parameters that have an option of their own."""
-    values: dict[str, Any] = {}
+    values: Data = {}
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():

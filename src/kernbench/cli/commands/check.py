@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from textwrap import indent
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ from kernbench.cli.output.document import JSON, STDOUT, write_document
 from kernbench.common.errors import BenchError
 from kernbench.report import formal_text, run_text
 from kernbench.report.export.junit import junit_xml
+from kernbench.result.reading import Data
 from kernbench.result.run import write_bytes
 
 FOLDER = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of bench files, or one file.")]
@@ -126,7 +127,7 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}" + ("" if number == 1 else "s")
 
 
-def _data(cases: list[Case], looked: int, files: int) -> dict[str, Any]:
+def _data(cases: list[Case], looked: int, files: int) -> Data:
     """All cases; `run` is the place of its run in `runs`."""
     ran = [case for case in cases if case.run is not None]
     numbers = {id(case): number for number, case in enumerate(ran)}

@@ -1,12 +1,11 @@
 """`kernbench list`: the benches there are."""
 
-from typing import Any
-
 from rich.table import Table
 
 from kernbench.bench import find, known
 from kernbench.cli.output.console import check_targets, results
 from kernbench.cli.output.document import JSON, write_document
+from kernbench.result.reading import Data
 
 
 def list_benches(json: JSON = None) -> None:
@@ -23,7 +22,7 @@ def list_benches(json: JSON = None) -> None:
     write_document(json, "list", {"benches": rows})
 
 
-def _row(name: str) -> dict[str, Any]:
+def _row(name: str) -> Data:
     """What a list says of a bench; a target whose dependences are missing here is no error."""
     try:
         bench = find(name)

@@ -85,6 +85,6 @@ def _find(file: str) -> "tuple[Machines, Any]":
     return kind, kind.load(file)
 
 
-def _data(kind: "Machines", machine: Any) -> dict[str, Any]:
+def _data(kind: "Machines", machine: Any) -> dict[str, object]:
     """What is reported of every machine."""
     return {"name": machine.name, "kind": machine.called, "size": kind.size(machine), "hash": machine.hash}

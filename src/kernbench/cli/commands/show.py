@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.syntax import Syntax
@@ -18,6 +18,7 @@ from kernbench.cli.output.document import JSON, write_document
 from kernbench.common.pe_commands import PeCommand
 from kernbench.report import commands_table
 from kernbench.result.finding import place_dict
+from kernbench.result.reading import Data
 from kernbench.targets.registry import listed, of_run
 
 PANEL = Annotated[
@@ -79,7 +80,7 @@ def _by_rank() -> str:
     return " and ".join(row.name for row in listed() if row.by_rank)
 
 
-def _data(bench: Bench) -> dict[str, Any]:
+def _data(bench: Bench) -> Data:
     parameters = [asdict(row) for row in describe(bench.parameters)]
     facts = {"name": bench.name, "summary": bench.summary, "file": bench.file}
     return {**facts, "parameters": parameters, "panels": dict(bench.panels), "sizes": list(bench.sizes)}

@@ -5,7 +5,7 @@ import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -20,12 +20,15 @@ from kernbench.common.errors import BenchError, MachineError
 from kernbench.machine.units import parse
 from kernbench.report.text.verdict import answer
 from kernbench.report.time.explanation import duration
+from kernbench.result.reading import Data
 from kernbench.targets.registry import of_parameters
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from kernbench.sweep import Executor, Limits, Plan, Store
+    from kernbench.sweep.executors import Done
+    from kernbench.sweep.planning.plan import Position
 
 OVER = Annotated[
     list[str],
@@ -207,11 +210,11 @@ class _Shown:
             errors().print(f"waiting for {self._store.held:,} points that another sweep is at", soft_wrap=True)
         self._store.forget_held()
 
-    def claim(self, positions: list[Any]) -> list[Any]:
+    def claim(self, positions: "list[Position]") -> "list[Position]":
         """As the store does."""
         return self._store.claim(positions)
 
-    def keep(self, done: list[Any]) -> None:
+    def keep(self, done: "list[Done]") -> None:
         """As the store does."""
         self._store.keep(done)
         self._bar.advance(self._bar.task_ids[0], len(done))
@@ -310,7 +313,7 @@ def _export(store: "Store", out: Path, parquet: Path | None, plot: Path | None, 
     return {kind: None if file is None else str(file) for kind, file in files.items()}
 
 
-def _data(store: "Store") -> dict[str, Any]:
+def _data(store: "Store") -> dict[str, object]:
     """Points and their rows for a document; of very many the database alone holds them."""
     from kernbench.sweep.export import typed_rows
 
@@ -362,7 +365,7 @@ def _executor(jobs: int, ray: str | None, limits: "Limits") -> "AbstractContextM
     return RayCluster(ray, limits)
 
 
-def _table(title: str, keys: tuple[str, ...], rows: list[dict[str, Any]], total: int) -> Table:
+def _table(title: str, keys: tuple[str, ...], rows: list[Data], total: int) -> Table:
     table = Table(title=title, title_justify="left")
     for column in (*keys, "right", "safe", "time", "bound", "x floor"):
         table.add_column(column, justify="left" if column in ("right", "safe") else "right", no_wrap=True)
@@ -379,6 +382,6 @@ def _table(title: str, keys: tuple[str, ...], rows: list[dict[str, Any]], total:
     return table
 
 
-def _answers(row: dict[str, Any]) -> list[Text]:
+def _answers(row: Data) -> list[Text]:
     """Right and safe, in the words that all tables have; nothing of a point that was refused or failed."""
     return [Text() if row["refused"] or row["failed"] else answer(row[key]) for key in ("right", "safe")]

@@ -21,6 +21,7 @@ from kernbench.cli.output.console import FOUND, INTERRUPTED, errors
 from kernbench.cli.output.document import error_data, write_document
 from kernbench.common.errors import BenchError
 from kernbench.result.finding import Place
+from kernbench.result.reading import Data
 from kernbench.safety.channel import BrokenChannelError, Receiver, Sender, Tail, new_key
 from kernbench.safety.children import Ended, place_in, start_method
 from kernbench.safety.confined import CHANNEL_GONE, announce_exit, end_with, leave_now
@@ -96,7 +97,7 @@ def _code_of(body: Callable[[], None]) -> int:
 def _verdict(words: Sequence[str], copy: int, results: Receiver, trace: Tail) -> int:
     """The exit code that a copy has sent; without one, what became of it is printed."""
     status = _waited(copy)
-    messages: list[dict[str, Any]] = []
+    messages: list[Data] = []
     with suppress(BrokenChannelError):
         messages, _ = results.read()
     trace.read()

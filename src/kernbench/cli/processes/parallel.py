@@ -17,7 +17,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 # what forked processes do: they have it from their parent
-_work: list[Callable[[Any], Any]] = []
+_work: list[Callable[[Any], object]] = []
 
 
 def run_all(
@@ -49,7 +49,7 @@ def _forked(tasks: Sequence[Task], count: int) -> Iterator[tuple[Task, Any]]:
         with warnings.catch_warnings():
             # nobody else runs in this process that a fork could surprise
             warnings.simplefilter("ignore", DeprecationWarning)
-            waiting: dict[Future[Any], Task] = {pool.submit(_call, task): task for task in tasks}
+            waiting: dict[Future[object], Task] = {pool.submit(_call, task): task for task in tasks}
         while waiting:
             done, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
@@ -59,5 +59,5 @@ def _forked(tasks: Sequence[Task], count: int) -> Iterator[tuple[Task, Any]]:
                 yield task, future.result()
 
 
-def _call(task: Any) -> Any:
+def _call(task: object) -> object:
     return _work[-1](task)

@@ -47,7 +47,7 @@ def _load(tl: "TLContext", address: int, size: int) -> Any:
     return widen(tl.load(address, shape=(size,))) if size else None
 
 
-def _pass_on(tl: "TLContext", held: Any, size: int) -> Any:
+def _pass_on(tl: "TLContext", held: Any, size: int) -> object:
     """Send what is held east, take what comes from the west; pieces past the end are nothing and are not sent."""
     if held is not None:
         tl.send(dir="E", src=held)

@@ -61,9 +61,9 @@ class Lowered:
     graph: Graph
     engine: Small
     channels: int
-    _known: dict[str, tuple[Any, Any]] = field(default_factory=dict, compare=False, repr=False)
+    _known: dict[str, tuple[object, Any]] = field(default_factory=dict, compare=False, repr=False)
 
-    def once(self, name: str, given: Any, make: Callable[[], Known]) -> Known:
+    def once(self, name: str, given: object, make: Callable[[], Known]) -> Known:
         """What `make` gives: worked out again only when `given` is not what it was the last time.
 
         A sweep times one graph thousands of times, and most of what is worked out depends on few keys of the machine.
@@ -191,7 +191,7 @@ def _pieces(recording: Recording, columns: Columns, slot: int) -> Pieces:
     """Match the k-th send of each link with its k-th receive, and cut the messages into pieces."""
     number = {(s.cube, s.pe): i for i, s in enumerate(recording.streams)}
     nbytes = _sizes(recording)
-    parts: list[list[Any]] = [[], [], [], []]
+    parts: list[list[Array]] = [[], [], [], []]
     for index, link in enumerate(recording.links):
         sends = _messages(recording, columns, number.get(link.sender), link.direction, ("send", "send_async"))
         side = OPPOSITE[link.direction]
@@ -236,10 +236,10 @@ def _set_entries(entry: Small, command: Small, node: Small) -> None:
 
 def _piece_edges(pieces: Pieces, depth: int) -> Edges:
     """The edges from pieces, counted from the first."""
-    sources: list[Any] = []
-    targets: list[Any] = []
-    lags: list[Any] = []
-    kinds: list[Any] = []
+    sources: list[Array] = []
+    targets: list[Array] = []
+    lags: list[Array] = []
+    kinds: list[Array] = []
 
     def add(source: Array, target: Array, lag: Array | int, kind: int) -> None:
         sources.append(source)

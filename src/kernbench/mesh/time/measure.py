@@ -1,7 +1,6 @@
 """What a person gets of a timed run: the timeline, time by engine, achieved rates, floors and where the gap went."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from kernbench.mesh.time.gap import split_gap
 from kernbench.mesh.time.lanes import lane_numbers, lanes
 from kernbench.mesh.time.lower import BLOCKING, CODE, FIRST_DMA, GEMM, MATH
 from kernbench.mesh.time.work import Work, achieved_rates, count_work, work_floors
+from kernbench.result.reading import Data
 from kernbench.result.run import Run
 from kernbench.result.timeline import Timeline, Waits
 from kernbench.result.untimed import no_time
@@ -147,7 +147,7 @@ def measure(timing: Timing, path: CriticalPath | None = None) -> dict[str, objec
     }
 
 
-def summary(timing: Timing) -> dict[str, Any]:
+def summary(timing: Timing) -> Data:
     """What every point of a sweep is told: time, utilisation by engine, work floors and the gap to the binding one."""
     return _summary(timing, count_work(timing.lowered, timing.machine), _busy(timing))
 

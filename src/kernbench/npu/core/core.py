@@ -59,7 +59,7 @@ class Core:
         self._frame: FrameType | None = None
         self._code = 0
         self._memo: dict[object, bytes] = {}
-        self._codes: list[Any] = []
+        self._codes: list[object] = []
         sizes = capacities(context.chip.spaces)
         self._sizes = {space: sizes[space] for space in SPACES_OF[lane] if sizes[space]}
         self._arenas: dict[str, Array] = {}
@@ -196,7 +196,7 @@ class Core:
         self._codes.append(frame.f_code)
         return self.sites.here(3), pipe
 
-    def record(self, op: Operation, frame: FrameType, key: Any, dst: Tile, sources: tuple[Tile, ...]) -> bytes:
+    def record(self, op: Operation, frame: FrameType, key: object, dst: Tile, sources: tuple[Tile, ...]) -> bytes:
         """The row of a plain operation, made once for each place and set of tiles."""
         site, pipe = self._new(op, frame, (dst, *sources))
         numbers = [t.number for t in sources]

@@ -12,7 +12,7 @@ from kernbench.npu.isa.operations import OPERATIONS, Operation
 from kernbench.npu.isa.places import AIC, AIV0, AIV1, LANES, PIPE_NUMBER, PIPES, S
 from kernbench.npu.recording.record import NONE, ROW
 from kernbench.npu.tasks.predicates import OPERATORS
-from kernbench.npu.tasks.signals import ADDS, MOST_COUNT, MOST_FLAGS, SETS, elements_of
+from kernbench.npu.tasks.signals import ADDS, MOST_COUNT, MOST_FLAGS, SETS, Key, elements_of
 from kernbench.npu.tasks.tensors import Tensor
 
 __kernbench_internal__ = True
@@ -52,7 +52,7 @@ class Signalling(Scaled):
             self.context.fail("misuse", f"ffts_cross_core_sync: no core of {self.block.task.describe()} is reached")
         self._raise(_FFTS, frame, pipe, keys, flag)
 
-    def _of_kind(self, mode: int, flag: int) -> list[tuple[Any, ...]]:
+    def _of_kind(self, mode: int, flag: int) -> list[Key]:
         """The flags that a post to all cores of a kind reaches: of the block, or of all blocks of the task."""
         task, cube = self.block.task, self.lane == AIC
         lanes = [lane for lane in task.record.lanes if (lane == AIC) == cube]
@@ -74,7 +74,7 @@ class Signalling(Scaled):
         self._check_flag(_WAIT_DEV, S, flag, MOST_FLAGS)
         self._lower(_WAIT_DEV, frame, S, flag, self._sources(flag))
 
-    def _sources(self, flag: int) -> "list[tuple[tuple[Any, ...], tuple[Any, ...]]]":
+    def _sources(self, flag: int) -> "list[tuple[tuple[object, ...], tuple[object, ...]]]":
         """Which flags of this core may end the wait, and whose counts each needs."""
         task, here = self.block.task, self.block.number
         lanes = task.record.lanes
@@ -125,7 +125,7 @@ class Signalling(Scaled):
         if isinstance(flag, bool) or not isinstance(flag, int) or not 0 <= flag < most:
             self.context.fail("misuse", f"{op.name}: flag {flag!r}; flags are 0 to {most - 1}")
 
-    def _raise(self, op: Operation, frame: FrameType, pipe: str, keys: list[tuple[Any, ...]], flag: int) -> None:
+    def _raise(self, op: Operation, frame: FrameType, pipe: str, keys: list[Key], flag: int) -> None:
         """Post to the flags of other cores."""
         signals, site = self.context.signals, self.sites.here(2)
         where = self.sites.places[site]
@@ -193,7 +193,8 @@ class Signalling(Scaled):
                         "declare it INOUT", signal.name)  # fmt: skip
         self._mark_written(signal)
         site, (element,) = self.sites.here(), elements_of(signal)
-        array: Any = signal.buffer.array
+        array = signal.buffer.array
+        assert array is not None
         before = int(array[signal.offset])
         signal.buffer.shadow.notify(signal, self.block)
         signals = self.context.signals
@@ -213,7 +214,8 @@ class Signalling(Scaled):
             self.context.fail("misuse", unknown("comparison of twait", cmp, OPERATORS))
         site = self.sites.here()
         where, known, elements = self.sites.places[site], self.context.signals, elements_of(signals)
-        array: Any = signals.buffer.array
+        array = signals.buffer.array
+        assert array is not None
         for number, offset in elements:
             known.initial.setdefault((number, offset), int(array[offset]))
         compare = OPERATORS[cmp]
@@ -227,7 +229,8 @@ class Signalling(Scaled):
         self._append(ROW.pack(_WAIT.code, self.lane, _S, site, NONE, NONE, NONE, NONE, made.number, 0))
 
     def _unsatisfied(self, tensor: Tensor, elements: tuple[tuple[int, int], ...], cmp: str, value: int) -> str:
-        array: Any = tensor.buffer.array
+        array = tensor.buffer.array
+        assert array is not None
         left = [o for _, o in elements if not OPERATORS[cmp](int(array[o]), value)]
         sent = sum(p.element in elements for p in self.context.signals.posts)
         return (
@@ -263,5 +266,5 @@ def _wrapped(value: int) -> int:
     return (value + 2**31) % 2**32 - 2**31
 
 
-def _name(who: tuple[Any, ...]) -> str:
+def _name(who: Key) -> str:
     return f"{LANES[who[-1]]} of block {who[1]}" if who[0] == "all" else LANES[who[-1]]

@@ -193,7 +193,7 @@ class Executor:
                 self._run_lane(*job)
                 job = self._hub.switch(_ENDED)
 
-    def _run_lane(self, task: Task, lane: int, core: KernelCore, arguments: list[Any]) -> None:
+    def _run_lane(self, task: Task, lane: int, core: KernelCore, arguments: list[object]) -> None:
         context = self._context
         kernel = task.kernels[lane]
         try:

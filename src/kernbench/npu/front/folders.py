@@ -16,6 +16,7 @@ from kernbench.bench.discovery.modules import importable
 from kernbench.common.dtypes import Array, as_array
 from kernbench.common.errors import BenchError, unknown
 from kernbench.npu.front.kernel_folder import KernelFolder, load_kernel_folder
+from kernbench.result.reading import Data
 from kernbench.result.run import Run
 
 # what a platform runs on; the reference's names for its simulators are known too
@@ -72,7 +73,7 @@ class _Runner:
     def _importable(self) -> AbstractContextManager[None]:
         return importable(self.folder.path, self.golden_file.path.parent)
 
-    def inputs(self, p: Parameters, rng: np.random.Generator | ShapesOnly) -> dict[str, Any]:
+    def inputs(self, p: Parameters, rng: np.random.Generator | ShapesOnly) -> Data:
         """What the golden file generates for the case."""
         seed = 0 if isinstance(rng, ShapesOnly) else int(rng.integers(2**32))
         with self._importable():

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from kernbench.bench.discovery.modules import load_module
 from kernbench.common.errors import BenchError, unknown
@@ -39,7 +38,7 @@ class KernelFolder:
     kernels: Mapping[int, tuple[Callable[..., object], str]] = field(default_factory=dict)
     changes: Mapping[str, object] = field(default_factory=dict)
 
-    def arguments(self, given: Mapping[str, object], case: Mapping[str, Any]) -> dict[str, object]:
+    def arguments(self, given: Mapping[str, object], case: Mapping[str, object]) -> dict[str, object]:
         """What the orchestration is called with: inputs by name if it has all their names, else in order; what is then
         missing comes from the case.
         """
@@ -112,7 +111,7 @@ def _defines(file: Path, name: str) -> bool:
     return any(isinstance(node, ast.FunctionDef) and node.name == name for node in tree.body)
 
 
-def _table(path: Path, name: str, value: object, keys: tuple[str, ...]) -> dict[str, Any]:
+def _table(path: Path, name: str, value: object, keys: tuple[str, ...]) -> dict[str, object]:
     if not isinstance(value, Mapping):
         raise BenchError(f"{path / CONFIG}: {name} = {value!r}: a dictionary with {', '.join(keys)} is wanted")
     for key in value:
@@ -159,7 +158,7 @@ def _kernels(path: Path, config: ModuleType) -> dict[int, tuple[Callable[..., ob
     return found
 
 
-def _kernel(path: Path, where: str, entry: dict[str, Any]) -> tuple[int, Callable[..., object], str]:
+def _kernel(path: Path, where: str, entry: dict[str, object]) -> tuple[int, Callable[..., object], str]:
     lacking = [key for key in ("func_id", "source", "core_type") if key not in entry]
     if lacking:
         raise BenchError(f"{path / CONFIG}: {where} lacks {', '.join(lacking)}")

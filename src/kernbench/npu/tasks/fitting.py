@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __kernbench_internal__ = True
 
 
-def fitting(context: "Context", value: Any, dtype: str) -> Any:
+def fitting(context: "Context", value: Any, dtype: str) -> object:
     """A number as a tensor of a type holds it; one that it cannot hold is refused."""
     row = DTYPES[dtype]
     is_number = isinstance(value, (int, float, np.number, np.bool_)) or hasattr(value, "__float__")

@@ -59,6 +59,10 @@ class Wait:
         return bool(OPERATORS[self.op](value, self.target))
 
 
+# what a flag is known by: its kind, and the cores and numbers that this kind has
+Key = tuple[Any, ...]
+
+
 @dataclass
 class Flag:
     """One counter of a core: posts that nobody waited for yet, by who made them."""
@@ -72,7 +76,7 @@ class Signals:
 
     posts: list[Post] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
-    flags: dict[tuple[Any, ...], Flag] = field(default_factory=dict)
+    flags: dict[Key, Flag] = field(default_factory=dict)
     initial: dict[tuple[int, int], int] = field(default_factory=dict)
     posted: set[int] = field(default_factory=set)
     waited: set[int] = field(default_factory=set)
@@ -95,11 +99,11 @@ class Signals:
         """Whether a signal may order what two blocks did so far; which is found out at the end."""
         return earlier in self.posted and later in self.waited
 
-    def flag(self, key: tuple[Any, ...]) -> Flag:
+    def flag(self, key: Key) -> Flag:
         """One flag as one core sees it."""
         return self.flags.setdefault(key, Flag())
 
-    def left(self, task: "Task") -> list[tuple[tuple[Any, ...], Post]]:
+    def left(self, task: "Task") -> list[tuple[Key, Post]]:
         """Posts of a task's flags that nobody waited for."""
         return [
             (key, posts[0])

@@ -125,7 +125,7 @@ class Tensor:
             )
         return Tensor(self.buffer, self.offset, shape, packed(shape), self.binding, self.broken)
 
-    def __getitem__(self, key: Any) -> "Tensor":
+    def __getitem__(self, key: object) -> "Tensor":
         parts = key if type(key) is tuple else (key,)
         axis = len(parts)
         if axis > len(self.shape):

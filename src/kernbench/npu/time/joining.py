@@ -1,8 +1,8 @@
 """Several timed launches on a chip as one: the tasks of all of them."""
 
 from collections.abc import Sequence
-from typing import Any
 
+from kernbench.result.reading import Data
 from kernbench.result.run import Run
 
 
@@ -10,7 +10,7 @@ def joined_tasks(launches: Sequence[Run], begins: Sequence[int]) -> dict[str, ob
     """The view `tasks` of all launches, which begin at `begins`, numbered on; none where a launch lacks it."""
     if not all("tasks" in launch.views for launch in launches):
         return {}
-    rows: list[dict[str, Any]] = []
+    rows: list[Data] = []
     first = 0
     for launch, begin in zip(launches, begins, strict=True):
         tasks = launch.views["tasks"]

@@ -39,7 +39,7 @@ def launch_edges(lowered: "Lowered", assignment: "Assignment", entry: Ints) -> E
     """What staged blocks, and blocks that start together, wait for; `entry` is the node where each row begins."""
     recording = lowered.recording
     owner = np.array(recording.block_task, np.int64)
-    found: list[tuple[Any, Any, int]] = []
+    found: list[tuple[Any, object, int]] = []
     first, first_block = (np.empty(0, np.int64),) * 2
     if assignment.staged.any() or any(task.sync_start for task in recording.tasks):
         first, first_block = firsts_of_pipes(recording)

@@ -1,7 +1,6 @@
 """What a person gets of a timed run: the swimlane, the critical path, why each task started when it did, and floors."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from kernbench.npu.time.costs import cases, product_macs, submit_time
 from kernbench.npu.time.gap import split_gap
 from kernbench.npu.time.path import causes, critical_path, time_of_tasks
 from kernbench.npu.time.swimlane import first_of_task, swimlane
+from kernbench.result.reading import Data
 from kernbench.result.run import Run
 from kernbench.safety.collector import rare_collections
 
@@ -44,7 +44,7 @@ def _cause(bound: str, cause: str) -> str:
     return cause if cause in BEYOND else f"{bound} {cause}"
 
 
-def summary(timing: Timing) -> dict[str, Any]:
+def summary(timing: Timing) -> dict[str, object]:
     """What every point of a sweep is told: time, utilisation, work floors and the gap to the binding one by cause."""
     found = measure(timing)
     path = critical_path(timing, swimlane(timing))
@@ -107,7 +107,7 @@ def _reason(timing: Timing, node: int) -> tuple[str, int | None]:
 # Numbers
 
 
-def measure(timing: Timing) -> dict[str, Any]:
+def measure(timing: Timing) -> Data:
     """Time, how busy each engine was, floors of the work, and what keeps the time above the binding one."""
     total, chip = timing.total_ps, timing.chip
     busy, cores = pipe_times(timing)

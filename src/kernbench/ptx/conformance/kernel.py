@@ -65,7 +65,7 @@ def _move(letter: str, value: Value, load: bool) -> str:
     return "\n".join(lines)
 
 
-def run_case(device: Any, kernel: object, case: Case, inputs: Sequence[Bits], **options: Any) -> Bits:
+def run_case(device: Any, kernel: object, case: Case, inputs: Sequence[Bits], **options: object) -> Bits:
     """The instruction's results on `device`, [registers, lanes]; `kernel` is `source(case)`, parsed."""
     lanes = inputs[0].shape[-1]
     arrays = [device.array(given) for given in inputs]

@@ -1,13 +1,14 @@
 """Several ways to do one job, fastest first, and why the first wins: where the others spend the time it saves."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from rich.table import Table
 from rich.text import Text
 
 from kernbench.report.text.verdict import answer
 from kernbench.report.time.explanation import distance, duration
+from kernbench.result.reading import Fields
 from kernbench.result.run import Run
 
 _CAUSES = 3
@@ -73,7 +74,7 @@ def _causes(run: Run) -> str:
     return ", ".join(f"{name} {100 * time / total:.0f} %" for name, time in largest) if total else ""
 
 
-def time_by_cause(metrics: Mapping[str, Any]) -> dict[str, int]:
+def time_by_cause(metrics: Fields) -> dict[str, int]:
     """The whole time: the binding floor under its engine's name, and the causes of the gap above it."""
     if "time_ps" not in metrics:
         return {}

@@ -1,18 +1,58 @@
 """Checked cases as JUnit XML, the form that build servers read."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Protocol
 from xml.etree import ElementTree
 
 from kernbench.report.text.findings import formal_text
 from kernbench.report.text.plain import plain_text
 from kernbench.report.text.verdict import run_text
+from kernbench.result.run import Run
 
 # what XML 1.0 cannot carry
 _FORBIDDEN = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 65534, 65535), "�")
 
 
-def junit_xml(cases: Sequence[Any]) -> bytes:
+class Checked(Protocol):
+    """One case: a panel of a file, what came of it, or why nothing did."""
+
+    @property
+    def file(self) -> object:
+        """The file it is of."""
+        ...
+
+    @property
+    def panel(self) -> str:
+        """Its panel."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        ...
+
+    @property
+    def run(self) -> Run | None:
+        """What came of it; None where it came to no end."""
+        ...
+
+    @property
+    def error(self) -> str:
+        """Why it came to no end."""
+        ...
+
+    @property
+    def output(self) -> str:
+        """What it printed."""
+        ...
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is right and safe."""
+        ...
+
+
+def junit_xml(cases: Sequence[Checked]) -> bytes:
     """`cases` have file, panel, seconds, run, error, output and passed; each file is a suite.
 
     What is formal in a case that passed is its output.
@@ -23,7 +63,7 @@ def junit_xml(cases: Sequence[Any]) -> bytes:
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
 
 
-def _suite(root: ElementTree.Element, file: str, cases: list[Any]) -> None:
+def _suite(root: ElementTree.Element, file: str, cases: list[Checked]) -> None:
     failed = [case for case in cases if not case.passed]
     counts = {"tests": len(cases), "failures": sum(c.run is not None for c in failed)}
     counts["errors"] = len(failed) - counts["failures"]
@@ -42,7 +82,7 @@ def _suite(root: ElementTree.Element, file: str, cases: list[Any]) -> None:
             ElementTree.SubElement(element, "system-out").text = _clean(output)
 
 
-def _failure(element: ElementTree.Element, case: Any) -> None:
+def _failure(element: ElementTree.Element, case: Checked) -> None:
     if case.run is None:
         failure = ElementTree.SubElement(element, "error", {"type": "error", "message": _clean(case.error)})
         failure.text = _clean(case.error)

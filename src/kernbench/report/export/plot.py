@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kernbench.common.errors import MisuseError
+from kernbench.result.reading import Data
 from kernbench.result.run import write_bytes
 
 ENDINGS = (".png", ".svg")
@@ -21,7 +22,7 @@ def check_plot(file: Path) -> Any:
     return Figure
 
 
-def plot_sweep(file: Path, keys: tuple[str, ...], metric: str, rows: list[dict[str, Any]]) -> None:
+def plot_sweep(file: Path, keys: tuple[str, ...], metric: str, rows: list[Data]) -> None:
     """Write the plot, whole or not at all; rows without the metric have no point in it."""
     figure = check_plot(file)(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()

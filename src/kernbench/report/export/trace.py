@@ -5,13 +5,16 @@ only order, a position is drawn as a microsecond and the groups say that it is n
 
 from typing import Any
 
-from kernbench.result.timeline import Timeline
+from kernbench.common.dtypes import Array
+from kernbench.result.timeline import Ints, Timeline
 
 SEQUENCE = 1
 _PS_PER_NS = 1000
 # picoseconds that a position is drawn as where only order is known
 _PS_PER_POSITION = 10**6
 _ORDER_NOTE = " (logical order, not time)"
+# of perfetto, which publishes no types
+Builder = Any
 
 
 def trace_bytes(timeline: Timeline) -> bytes:
@@ -31,7 +34,7 @@ def trace_bytes(timeline: Timeline) -> bytes:
     return content
 
 
-def _describe_tracks(builder: object, timeline: Timeline) -> list[int]:
+def _describe_tracks(builder: Builder, timeline: Timeline) -> list[int]:
     """One parent track for each group, one track for each lane; their ids by lane."""
     groups: dict[str, int] = {}
     tracks = []
@@ -47,7 +50,7 @@ def _describe_tracks(builder: object, timeline: Timeline) -> list[int]:
     return tracks
 
 
-def _track(builder: Any, uuid: int, name: str, parent: int | None) -> None:
+def _track(builder: Builder, uuid: int, name: str, parent: int | None) -> None:
     descriptor = builder.add_packet().track_descriptor
     descriptor.uuid = uuid
     descriptor.name = name
@@ -64,7 +67,7 @@ def _flow_ids(timeline: Timeline) -> dict[int, tuple[int, ...]]:
     return ids
 
 
-def _slice(builder: Any, timeline: Timeline, i: int, track: int, flows: tuple[int, ...]) -> None:
+def _slice(builder: Builder, timeline: Timeline, i: int, track: int, flows: tuple[int, ...]) -> None:
     start, finish = int(timeline.start[i]), int(timeline.finish[i])
     ordered = timeline.unit == "order"
     scale, keys = (_PS_PER_POSITION, ("position", "positions")) if ordered else (1, ("start_ps", "duration_ps"))
@@ -81,7 +84,7 @@ def _slice(builder: Any, timeline: Timeline, i: int, track: int, flows: tuple[in
     _event(builder, finish * scale, track, "TYPE_SLICE_END")
 
 
-def _event(builder: Any, time: int, track: int, kind: str) -> Any:
+def _event(builder: Builder, time: int, track: int, kind: str) -> Builder:
     packet = builder.add_packet()
     packet.timestamp = time // _PS_PER_NS
     packet.trusted_packet_sequence_id = SEQUENCE
@@ -90,7 +93,7 @@ def _event(builder: Any, time: int, track: int, kind: str) -> Any:
     return packet.track_event
 
 
-def _counter(builder: Any, uuid: int, name: str, times: Any, values: Any) -> None:
+def _counter(builder: Builder, uuid: int, name: str, times: Ints, values: Array) -> None:
     descriptor = builder.add_packet().track_descriptor
     descriptor.uuid = uuid
     descriptor.name = name

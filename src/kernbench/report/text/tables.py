@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -12,6 +11,7 @@ from kernbench.report.text.findings import kinds_text
 from kernbench.report.text.verdict import answer
 from kernbench.report.time.explanation import distance, duration
 from kernbench.result.launches import launch_names
+from kernbench.result.reading import Fields
 from kernbench.result.run import Run
 
 _COLUMNS = ("right", "safe", "rel. L2", "commands", "time", "bound", "distance", "busy")
@@ -90,7 +90,7 @@ def _cells(run: Run, ratio_key: str, bound_key: str) -> dict[str, str | Text]:
     }
 
 
-def _time(metrics: Mapping[str, Any], ratio_key: str, bound_key: str) -> tuple[str, str, str, str]:
+def _time(metrics: Fields, ratio_key: str, bound_key: str) -> tuple[str, str, str, str]:
     """Time, what bounds it, how far from that, and how busy the engines were; empty where there is no time."""
     if "gpu_time_ns" in metrics:
         return duration(metrics["gpu_time_ns"] * 1000), "", "", ""

@@ -6,6 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from kernbench.result.launches import launch_names
+from kernbench.result.reading import Fields
 from kernbench.result.run import Run
 from kernbench.result.timeline import Timeline
 
@@ -99,7 +100,7 @@ def _of(titles: Sequence[str], runs: int) -> str:
     return "" if len(titles) == runs else f" of {', '.join(titles)}"
 
 
-def _whole(metrics: Mapping[str, Any]) -> str:
+def _whole(metrics: Fields) -> str:
     """The time of the whole job, where a run is one of many that are alike."""
     repeats = metrics.get("repeats")
     if not repeats:
@@ -107,7 +108,7 @@ def _whole(metrics: Mapping[str, Any]) -> str:
     return f", {duration(metrics['time_ps'] * repeats['count'])} for {repeats['count']} {repeats['of']}"
 
 
-def _gap(text: Text, metrics: Mapping[str, Any], total: int) -> None:
+def _gap(text: Text, metrics: Fields, total: int) -> None:
     """What the whole time is made of: the binding floor and the causes of the gap above it."""
     if "gap_ps" not in metrics or not total:
         return
@@ -117,7 +118,7 @@ def _gap(text: Text, metrics: Mapping[str, Any], total: int) -> None:
     text.append(f"  time by cause: {', '.join(filter(None, (floor, _shares(causes, total))))}\n")
 
 
-def _work(text: Text, metrics: Mapping[str, Any]) -> None:
+def _work(text: Text, metrics: Fields) -> None:
     """Achieved rates against the machine's peak, and the bytes that moved."""
     rates = metrics.get("rates", {})
     told = ", ".join(

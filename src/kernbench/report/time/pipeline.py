@@ -1,15 +1,15 @@
 """The barrier pipeline of a run as text: roles, rings of mbarriers, and for each stage who waited for which phases."""
 
-from typing import Any
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kernbench.result.reading import Data
+
 _HOW = {"arrive": "arrivals of", "commit": "commits of", "bytes": "copies begun by", "wait": ""}
 
 
-def pipeline_text(view: dict[str, Any]) -> RenderableType:
+def pipeline_text(view: Data) -> RenderableType:
     """`views["pipeline"]` of a run."""
     head = Text(f"pipeline of {view['block']}", style="bold")
     head.append(" in logical order, without time", style="dim")
@@ -21,7 +21,7 @@ def pipeline_text(view: dict[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def _ring(number: int, ring: dict[str, Any]) -> RenderableType:
+def _ring(number: int, ring: Data) -> RenderableType:
     count = len(ring["stages"])
     stages = "1 mbarrier" if count == 1 else f"{count} stages"
     text = Text(f"  ring {number}: {stages}, {ring['arrivals']} arrival{'s' * (ring['arrivals'] != 1)} a phase")
@@ -31,12 +31,12 @@ def _ring(number: int, ring: dict[str, Any]) -> RenderableType:
     return Group(text, _stages(ring["stages"]))
 
 
-def _user(user: dict[str, Any]) -> str:
+def _user(user: Data) -> str:
     how = _HOW[user["how"]]
     return f"{how}{' ' * bool(how)}{user['role']}, line {user['line']}"
 
 
-def _stages(stages: list[dict[str, Any]]) -> Table:
+def _stages(stages: list[Data]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
     table.add_column("    stage")
     for title in ("mbarrier", "phases", "bytes a phase", "waited on"):
@@ -48,7 +48,7 @@ def _stages(stages: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _wait(wait: dict[str, Any]) -> str:
+def _wait(wait: Data) -> str:
     told = []
     phases = [max(phase, 0) for phase in wait["phases"] if wait["phases"][1] >= 0]
     if wait["fresh"]:

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from kernbench.report.time.explanation import duration
+from kernbench.result.reading import Fields
 from kernbench.result.run import Run
 
 _MOST = 16
@@ -48,7 +48,7 @@ def _title(rows: list[Mapping[str, object]], on_path: list[Mapping[str, object]]
     return f"tasks on the critical path: {len(on_path)} of {len(rows)}"
 
 
-def _why(row: Mapping[str, Any], names: Mapping[int, str]) -> str:
+def _why(row: Fields, names: Mapping[int, str]) -> str:
     told = _REASONS.get(row["reason"], "{}").format(names.get(row["waited_for"], "an earlier task"))
     return f"{row['reason']}: {told}"
 

@@ -73,7 +73,7 @@ class RayCluster:
         """What came out of each task as it is done; no more are under way than the cluster has CPUs."""
         # what is lost is tried again here, where it can be counted
         run = self._ray.remote(max_retries=0)(run_part)
-        tasks: dict[Any, _Task] = {}
+        tasks: dict[object, _Task] = {}
         free, again = list(range(self.workers)), list[_Task]()
         try:
             while True:
@@ -98,7 +98,7 @@ class RayCluster:
         part = supply.take(free[-1])
         return None if part is None else _Task(part, free[-1])
 
-    def _finished(self, reference: Any, task: _Task, supply: Supply, again: list[_Task]) -> list[Done]:
+    def _finished(self, reference: object, task: _Task, supply: Supply, again: list[_Task]) -> list[Done]:
         """The rows of a task; where it was lost, another try, or rows that say so."""
         try:
             rows: list[Row] = self._ray.get(reference)

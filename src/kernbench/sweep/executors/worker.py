@@ -37,7 +37,7 @@ class Descriptor:
     def __init__(self, number: int | None):
         self.number = number
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         if os.name == "nt" or self.number is None:
             return Descriptor, (None,)
         from multiprocessing import reduction

@@ -19,6 +19,7 @@ from kernbench.bench.definition.machines import (
 )
 from kernbench.bench.definition.parameters import make
 from kernbench.common.errors import BenchError, KernbenchError, unknown
+from kernbench.result.reading import Data
 from kernbench.sweep.planning.values import Axis, axis_of, parse_values
 from kernbench.targets.registry import DEFAULT, of_parameters
 
@@ -139,7 +140,7 @@ def parse_over(texts: list[str]) -> dict[str, list[str]]:
 def make_plan(
     bench: Bench,
     panel: str | None,
-    settings: dict[str, Any],
+    settings: Data,
     over: Mapping[str, list[str]],
     seed: int = 0,
     shapes_only: bool = False,
@@ -174,7 +175,9 @@ def told(error: BaseException) -> str:
     return "; ".join(str(error).splitlines()).encode(errors="replace").decode()
 
 
-def _axes(bench: Bench, panel: str | None, settings: Any, over: Mapping[str, list[str]]) -> dict[str, Axis]:
+def _axes(
+    bench: Bench, panel: str | None, settings: Mapping[str, object], over: Mapping[str, list[str]]
+) -> dict[str, Axis]:
     """The values of each key, after what can be seen before any point is made."""
     if panel is not None and panel not in bench.panels:
         raise BenchError(unknown(f"panel of {bench.name}", panel, bench.panels or ["none: this bench has no panels"]))
@@ -201,7 +204,7 @@ class _Checked:
 
     def __init__(self, bench: Bench, panel: dict[str, object], plan: Plan):
         self._bench, self._panel, self._plan = bench, panel, plan
-        self._loaded: dict[str, Any] = {}
+        self._loaded: Data = {}
 
     def _load(self, p: object) -> Any:
         name = machine_name(p)
@@ -233,7 +236,7 @@ class _Checked:
                 chosen = tuple(value if i == number else other[-1] for i, other in enumerate(axes))
                 yield dict(zip(self._plan.keys, chosen, strict=True))
 
-    def _opened(self, point: Point) -> tuple[Any, dict[str, str], dict[str, Any]]:
+    def _opened(self, point: Point) -> tuple[Any, dict[str, str], Data]:
         """The parameters of a point, the role of each key of its machine, and what it changes there."""
         plain, settings = split_settings(dict(self._plan.fixed) | point)
         p = make(self._bench.parameters, {**self._panel, **plain})

@@ -15,11 +15,12 @@ from kernbench.bench import find, run_bench
 from kernbench.bench.definition.machines import load_machine, machine_key
 from kernbench.common.errors import KernbenchError, MachineError
 from kernbench.result.launches import joined_metrics
+from kernbench.result.reading import Data
 from kernbench.result.run import Run
 from kernbench.sweep.planning.plan import Group, Plan, Point, told
 from kernbench.targets.registry import of_run
 
-Row = dict[str, Any]
+Row = Data
 _PACKAGE = str(Path(kernbench.__file__).parent)
 _PLACE = re.compile(r"(?P<place>[^\s:][^:\n]*:[1-9]\d{0,8}): ")
 OUT_OF_MEMORY = "out of memory"
@@ -167,7 +168,7 @@ def _word(name: str) -> str:
     return name.lower().replace(" ", "_")
 
 
-def _flat(metrics: dict[str, Any]) -> Row:
+def _flat(metrics: Data) -> Row:
     row: Row = {"time_ps": metrics["time_ps"], "bound": metrics["bound"], "floor_ratio": metrics["floor_ratio"]}
     row |= {utilisation_column(k): v for k, v in metrics["utilisation"].items()}
     row |= {floor_column(k): v for k, v in metrics["floors_ps"].items()}
