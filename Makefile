@@ -38,18 +38,26 @@ test: $(STAMP)
 	$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy; told=$$?; wait; exit $$told
 	$(BIN)/pytest -n $(JOBS) --dist loadfile
 
-# programs of other people's front ends, in an environment of their own. torch comes with CUDA, which is gigabytes: a CPU
-# build is enough (TORCH=torch==2.13.0+cpu, from an index that has one). TRITON=triton==3.6.0 tests another release
+# programs of torch and Triton, in an environment of its own. A plain `torch` would come with gigabytes of CUDA packages;
+# this release is the CPU build where one is to be had (TORCH=torch TRITON=triton==3.6.0 tests others). Where they cannot
+# be installed, in INSTALL_SECONDS at most, the tests are left out with the reason, and that is no failure
 DOORS  ?= .venv-doors
-TORCH  ?= torch
+TORCH  ?= torch==2.13.0
 TRITON ?= triton
-test-doors: $(DOORS)/.installed
-	$(DOORS)/bin/pytest -p no:xdist -rs tests/ptx/doors 'tests/test_tutorials.py::test_the_document_does_what_it_says[tutorial-triton]'
+INSTALL_SECONDS ?= 900
+DOORS_SECONDS   ?= 1800
+DOORS_TESTS     ?= tests/ptx/doors/frontends 'tests/test_tutorials.py::test_the_document_does_what_it_says[tutorial-triton]'
+test-doors:
+	@if $(MAKE) --no-print-directory $(DOORS)/.installed; then \
+	    timeout $(DOORS_SECONDS) $(DOORS)/bin/pytest -p no:xdist -rs $(DOORS_TESTS); \
+	else \
+	    echo 'SKIPPED: torch and Triton cannot be installed here ($(TORCH) $(TRITON)); their tests were left out'; \
+	fi
 
 $(DOORS)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(DOORS)
 	@echo 'installing torch and Triton beside kernbench into $(DOORS): minutes, once'
-	$(DOORS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' '$(TORCH)' '$(TRITON)'
+	timeout $(INSTALL_SECONDS) $(DOORS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' '$(TORCH)' '$(TRITON)'
 	touch $(DOORS)/.installed
 
 # lines and branches of the checkers and of the analyses of PTX programs that their tests reach; pyproject.toml lists them

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from kernbench.cli import app
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.doors.opening.environment import child_environment, process_session
+from kernbench.ptx.doors.opening import environment
+from kernbench.ptx.doors.opening.environment import child_environment
 from kernbench.ptx.doors.opening.installing import Doors
 from kernbench.ptx.doors.options import Options
 from kernbench.ptx.doors.records import read_records
@@ -70,9 +71,11 @@ def test_what_was_found_before_a_process_died_in_a_launch_is_kept(tmp_path):
     dying = (
         "launch(65)\nimport kernbench.ptx.doors.device as d\nd.DoorDevice.run = lambda *a: os._exit(3)\nlaunch(64)\n"
     )
-    done, document = run_under(tmp_path, dying)
+    done, document = run_under(tmp_path, dying, "--junit", str(tmp_path / "out.xml"))
     # the program's own exit code comes first
     assert done.exit_code == 3
+    assert not document["kernels"][0]["safe"]
+    assert "<failure" in (tmp_path / "out.xml").read_text()
     assert "add_one, launch 2: the process ended in it" in done.stderr
     assert len(document["kernels"][0]["findings"]) == 2
     assert [one["number"] for one in document["unfinished"]] == [2]
@@ -89,7 +92,7 @@ def test_options_reach_the_program(tmp_path, monkeypatch):
     options = Options("sm_80", skip=("add_*",), blocks=(1, 2))
     for name, value in child_environment(options, tmp_path / "records", {}).items():
         monkeypatch.setenv(name, value)
-    session = process_session.__wrapped__()
+    session = environment._process_session.__wrapped__()
     assert session.options == options
     session.note({"event": "begin", "title": "k"})
     assert [record["title"] for record in read_records(tmp_path / "records")] == ["k"]

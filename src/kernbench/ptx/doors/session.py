@@ -1,5 +1,6 @@
 """A session: a program's modules and launches on an emulated GPU, checked, recorded and kept."""
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,7 @@ from math import prod
 from pathlib import Path
 from threading import RLock
 from typing import Any
+from weakref import WeakMethod
 
 from kernbench.common.errors import KernbenchError, MisuseError
 from kernbench.ptx.doors.device import DoorDevice, LaunchRequest, RunSetting
@@ -157,6 +159,8 @@ class Session:
         # whether what kernels print goes to this process's output
         self.prints = True
         self._lock = RLock()
+        forget = WeakMethod(self._after_fork)
+        os.register_at_fork(after_in_child=lambda: (found := forget()) and found())
 
     @property
     def findings(self) -> list[Finding]:
@@ -168,6 +172,11 @@ class Session:
         bad = [launch for launch in self.launches if not launch.ok]
         if bad:
             raise AssertionError(describe(bad))
+
+    def _after_fork(self) -> None:
+        """A child has none of its parent's threads: a launch that one of them was in is not the child's."""
+        self._lock = RLock()
+        self.memory.lock = RLock()
 
     def note(self, record: dict[str, Any]) -> None:
         """Write a record of something that is no launch."""

@@ -22,6 +22,8 @@ class KernelSummary:
     formal: list[Finding] = field(default_factory=list)
     # what an autotuner chose
     tuned: list[str] = field(default_factory=list)
+    # launches that were begun and of which nothing more was heard: the process ended in them
+    unfinished: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
@@ -41,12 +43,19 @@ class KernelSummary:
     @property
     def ok(self) -> bool:
         """Whether all ran to their end and nothing was found."""
-        return not self.findings and not self.failed
+        return not self.findings and not self.failed and not self.unfinished
+
+    @property
+    def errors(self) -> list[str]:
+        """Why launches did not run to their end, in words."""
+        failed = [f"launch {one['number']}: {one['error'] or one['status']}" for one in self.failed]
+        return failed + [f"launch {one['number']}: the process ended in it" for one in self.unfinished]
 
     def run(self, arch: str) -> Run:
         """All launches as one run, for reports."""
         runs = [_run_of(launch, arch) for launch in self.launches]
         bad = next((run.status for run in runs if run.status is not Status.FINISHED), Status.FINISHED)
+        bad = Status.FAILED if self.unfinished and bad is Status.FINISHED else bad
         checked = next((run.checked for run in runs if run.checked), ())
         total = sum(run.metrics["thread_instructions"] for run in runs)
         metrics = {"thread_instructions": total, "launches": len(runs), "seconds_here": self.seconds}
@@ -61,8 +70,6 @@ class SessionSummary:
     """All that the processes of a session recorded."""
 
     kernels: list[KernelSummary]
-    # launches that were begun and of which nothing more was heard: the process ended in them
-    unfinished: list[dict[str, Any]]
     processes: int
     # what the program compared by itself: how often, and the lines where it was wrong
     compared: int = 0
@@ -76,7 +83,12 @@ class SessionSummary:
     @property
     def ok(self) -> bool:
         """Whether every launch ended and nothing was found."""
-        return all(kernel.ok for kernel in self.kernels) and not self.unfinished
+        return all(kernel.ok for kernel in self.kernels)
+
+    @property
+    def unfinished(self) -> list[dict[str, Any]]:
+        """Launches in which a process ended."""
+        return [launch for kernel in self.kernels for launch in kernel.unfinished]
 
 
 def read_session(folder: Path, kept: Iterable[dict[str, Any]] | None = None) -> SessionSummary:
@@ -99,13 +111,14 @@ def read_session(folder: Path, kept: Iterable[dict[str, Any]] | None = None) -> 
             kernel.launches.append(record)
         elif record["event"] == "autotune":
             kernel.tuned.append(f"{record['chosen']} of {record['of']} configurations ({record['how']})")
+    for begun in open_launches.values():
+        kernels[begun["title"]].unfinished.append(begun)
     for kernel in kernels.values():
         kernel.findings = list(_folded(kernel.launches, "findings"))
         kernel.formal = list(_folded(kernel.launches, "formal"))
     places = [launch_site_of(record) for record in compared if not record["right"]]
     wrong = [place for place in places if place is not None]
-    begun = list(open_launches.values())
-    return SessionSummary(list(kernels.values()), begun, len(processes), len(compared), wrong)
+    return SessionSummary(list(kernels.values()), len(processes), len(compared), wrong)
 
 
 def _folded(launches: list[dict[str, Any]], name: str) -> Iterator[Finding]:

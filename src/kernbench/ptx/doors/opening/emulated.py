@@ -1,11 +1,13 @@
 """`with emulated("sm_90a") as session:` around ordinary code: its launches run on an emulated GPU, checked."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from kernbench.common.errors import MisuseError
+from kernbench.ptx.doors.opening.environment import FOLDER
 from kernbench.ptx.doors.opening.installing import Doors
 from kernbench.ptx.doors.options import options_from
 from kernbench.ptx.doors.session import Session
@@ -37,10 +39,11 @@ def emulated(
     once, for modules of C++ that need it. Where the process has NVIDIA's driver already, a warning says so.
 
     The session has `launches`, `findings` and `assert_safe()`. `options` are those of `doors.options.Options`; records
-    are written to `folder` as they are made. Without `keep_runs`, launches keep no timelines, for programs with many.
+    are written to `folder` as they are made, under `kernbench exec` to its own. Without `keep_runs`, launches keep no
+    timelines, for programs with many.
     """
-    kept = None if folder is None else Path(folder)
-    session = Session(options_from({"arch": arch, **options}), folder=kept, keep_runs=keep_runs)
+    kept = folder or os.environ.get(FOLDER)
+    session = Session(options_from({"arch": arch, **options}), folder=Path(kept) if kept else None, keep_runs=keep_runs)
     doors = Doors(lambda: session, driver=True)
     _OPEN.append(session)
     try:

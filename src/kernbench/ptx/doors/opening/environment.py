@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from kernbench.ptx.doors.opening.installing import Doors
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from kernbench.ptx.doors.session import Session
 
 OPTIONS, FOLDER = "KERNBENCH_SESSION", "KERNBENCH_SESSION_FOLDER"
+_MAKING = Lock()
 HOOK = Path(__file__).parent.parent / "hook"
 
 
@@ -28,9 +30,14 @@ def child_environment(options: "Options", folder: Path, before: Mapping[str, str
     }
 
 
-@cache
 def process_session() -> "Session":
-    """The session of this process, made when something is launched."""
+    """The session of this process, made when something is launched; threads that ask at once get the same."""
+    with _MAKING:
+        return _process_session()
+
+
+@cache
+def _process_session() -> "Session":
     from kernbench.ptx.doors.options import read_options
     from kernbench.ptx.doors.session import Session
 

@@ -1,5 +1,6 @@
 """Opening and closing the door for Triton."""
 
+import warnings
 from typing import Any
 
 import triton
@@ -10,7 +11,8 @@ from kernbench.ptx.doors.session import Session
 from kernbench.ptx.doors.triton_door.compiling import with_file, without_assembler
 from kernbench.ptx.doors.triton_door.tuning import Dry, Tuning
 
-OLDEST = (3, 2)
+# releases whose driver interface was read; tests have run with 3.5, 3.6 and 3.9
+OLDEST, NEWEST = (3, 2), (3, 9)
 # releases from here on take how many threads a block of a loaded kernel may have
 _WITH_THREADS = (3, 4)
 
@@ -33,9 +35,14 @@ class TritonDoor:
     def open(self) -> None:
         """Make the session's GPU Triton's active driver."""
         version = version_of(triton.__version__)
+        oldest, newest = (".".join(map(str, release)) for release in (OLDEST, NEWEST))
         if version < OLDEST:
-            oldest = ".".join(map(str, OLDEST))
             raise MisuseError(f"Triton {triton.__version__} is too old to run here: install {oldest} or newer")
+        if version > NEWEST:
+            warnings.warn(
+                f"kernbench knows how Triton {oldest} to {newest} launch; {triton.__version__} may do it otherwise",
+                stacklevel=2,
+            )
         # of a release that has them where they are looked for
         from triton.runtime.driver import driver as drivers
 

@@ -112,6 +112,11 @@ class Launcher:
 
     def _values(self, arguments: Sequence[Any]) -> tuple[list[Value], dict[int, str]]:
         """The values of all parameters, pointers as addresses, and the names of arrays by address."""
+        if len(arguments) != len(self._signature):
+            raise MisuseError(
+                f"this Triton passes {len(arguments)} arguments for the {len(self._signature)} of '{self._title}' in "
+                "its signature: kernbench does not know the release; install one that the tutorial names"
+            )
         maps = list(getattr(self._metadata, "tensordesc_meta", None) or [])
         values: list[Value] = []
         names: dict[int, str] = {}

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -31,6 +32,9 @@ from kernbench.result.finding import place_dict
 from kernbench.result.load import load_runs
 from kernbench.result.run import Run, write_bytes
 
+# the exit code of a program that took too long, as timeout(1) has it, and the seconds that it has to end by itself
+TIMED_OUT, _GRACE = 124, 10.0
+
 PROGRAM = Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGS]...", help="The program and its arguments.")]
 ARCH = Annotated[str, typer.Option("--arch", metavar="SM", help="Architecture of the GPU, such as sm_90a or sm_100a.")]
 ONLY = Annotated[
@@ -48,6 +52,12 @@ BLOCKS = Annotated[
 CHECKS = Annotated[bool, typer.Option("--checks/--no-checks", help="Races, bounds, uninitialised reads, barriers.")]
 SECONDS = Annotated[
     float, typer.Option("--max-seconds", metavar="S", help="Seconds before a launch is stopped.", min=0.01)
+]
+TOTAL = Annotated[
+    float | None,
+    typer.Option(
+        "--end-after", metavar="S", help="End the program after S seconds; the verdict on what ran comes then.", min=0.1
+    ),
 ]
 STOP = Annotated[
     bool, typer.Option("--stop-at-finding", help="Raise an error in the program at a launch that has findings.")
@@ -78,6 +88,7 @@ def exec_program(
     checks: CHECKS = True,
     schedule: SCHEDULE = "canonical",
     max_seconds: SECONDS = 600.0,
+    end_after: TOTAL = None,
     stop_at_finding: STOP = False,
     all_configs: CONFIGS = False,
     sms: SMS = None,
@@ -111,7 +122,7 @@ def exec_program(
         trace is not None,
     )
     with _folder(records) as folder:
-        code = run_program(python_for(program), options, folder)
+        code = run_program(python_for(program), options, folder, end_after)
         summary = read_session(folder)
         traced = None if trace is None else _traced(folder)
     _show(summary, options, code)
@@ -156,11 +167,14 @@ def _write_trace(target: Path, run: Run | None) -> None:
     write_bytes(target, trace_bytes(run.timeline))
 
 
-def run_program(words: list[str], options: Options, folder: Path) -> int:
-    """Run a program to its end; its exit code as shells have it. Signals to this process are passed on to it."""
+def run_program(words: list[str], options: Options, folder: Path, end_after: float | None = None) -> int:
+    """Run a program to its end; its exit code as shells have it. Signals to this process are passed on to it.
+
+    One that takes longer than `end_after` seconds is ended, with exit code 124.
+    """
     environment = child_environment(options, folder, os.environ)
     with _driver(options, folder, environment) as added:
-        return _run(words, {**environment, **added})
+        return _run(words, {**environment, **added}, end_after)
 
 
 @contextmanager
@@ -175,7 +189,7 @@ def _driver(options: Options, folder: Path, environment: dict[str, str]) -> Iter
         yield added
 
 
-def _run(words: list[str], environment: dict[str, str]) -> int:
+def _run(words: list[str], environment: dict[str, str], end_after: float | None) -> int:
     try:
         child = subprocess.Popen(words, env=environment)
     except FileNotFoundError:
@@ -183,19 +197,40 @@ def _run(words: list[str], environment: dict[str, str]) -> int:
     except (PermissionError, OSError) as problem:
         raise MisuseError(f"{words[0]!r} cannot be run: {problem}") from None
     with _passing_signals(child):
-        code = child.wait()
+        try:
+            code = child.wait(end_after)
+        except subprocess.TimeoutExpired:
+            _end(child)
+            return TIMED_OUT
     return code if code >= 0 else 128 - code
+
+
+def _end(child: "subprocess.Popen[bytes]") -> None:
+    """End a program: first it is asked to, which lets Python's own end run."""
+    child.terminate()
+    try:
+        child.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 @contextmanager
 def _passing_signals(child: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Ctrl-C reaches the program by itself, as it has the terminal; what else ends us ends it, and we go on to tell."""
+    """What would end us ends the program, and the verdict follows: Ctrl-C reaches it by itself, as it has the terminal.
+
+    A program that does not heed a signal of which it has had two is killed at the third.
+    """
+    seen: Counter[int] = Counter()
 
     def pass_on(number: int, frame: object) -> None:
-        child.send_signal(number)
+        seen[number] += 1
+        if seen[number] > 2:
+            child.kill()
+        elif number != signal.SIGINT:
+            child.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda number, frame: None)
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
@@ -208,8 +243,9 @@ class _Case:
 
     def __init__(self, program: str, kernel: KernelSummary, arch: str):
         self.file, self.panel, self.seconds = program, kernel.title, kernel.seconds
-        self.run, self.error, self.output = kernel.run(arch), "", ""
-        self.passed = kernel.ok
+        self.passed, self.error, self.output = kernel.ok, "\n".join(kernel.errors), "\n".join(kernel.errors)
+        # a kernel without findings that did not run to its end is an error, with the reason
+        self.run = kernel.run(arch) if kernel.findings or kernel.ok else None
 
 
 def _show(summary: SessionSummary, options: Options, code: int) -> None:
@@ -230,19 +266,18 @@ def _show(summary: SessionSummary, options: Options, code: int) -> None:
     console.print(_table(summary, options))
     for line in _notes(summary):
         console.print(line, soft_wrap=True)
-    if code > 128:
+    if code == TIMED_OUT:
+        console.print("the program was ended after --end-after; what was found until then is above")
+    elif code > 128:
         console.print(f"the program was ended by {_signal_name(code - 128)}; what was found until then is above")
 
 
 def _notes(summary: SessionSummary) -> Iterator[str]:
     """What is to be said beside the table."""
     for kernel in summary.kernels:
-        for launch in kernel.failed:
-            yield f"{kernel.title}, launch {launch['number']}: {launch['error'] or launch['status']}"
+        yield from (f"{kernel.title}, {error}" for error in kernel.errors)
         for tuned in dict.fromkeys(kernel.tuned):
             yield f"{kernel.title}: autotuned to {tuned}"
-    for begun in summary.unfinished:
-        yield f"{begun['title']}, launch {begun['number']}: the process ended in it"
     if summary.compared:
         wrong = ", ".join(str(place) for place in dict.fromkeys(summary.wrong))
         times = "once" if summary.compared == 1 else f"{summary.compared} times"
