@@ -53,7 +53,7 @@ class Barriers(NamedTuple):
     arrivals: Int64s
 
 
-class Tellers(NamedTuple):
+class Publishers(NamedTuple):
     """What warps know who arrive: vector clocks, when the lanes of each warp last met, and arrivals of single lanes.
 
     `whole` says of each warp whether all its lanes arrive, `ctas` how many CTAs the batch has, `first_lane` where what
@@ -83,7 +83,7 @@ class Arriving(NamedTuple):
 
 # the same three as they are handed over
 GivenBarriers = tuple[Int64s, Int64s, Int64s, Int32s, Int32s, Int64s]
-GivenTellers = tuple[Bools, int, Int32s, Int64s, Int32s, int]
+GivenPublishers = tuple[Bools, int, Int32s, Int64s, Int32s, int]
 GivenArriving = tuple[Int64s, Int64s, Int64s, Int64s, bool, bool, bool, int]
 
 
@@ -187,7 +187,7 @@ def _usable(slot: Int, state: Int64s, report: Int64s, position: Int) -> bool:
 
 
 @part
-def _publish(slot: Int, lane: Int, who: Tellers, held: Int32s) -> None:
+def _publish(slot: Int, lane: Int, who: Publishers, held: Int32s) -> None:
     """What a lane knows is known to those who wait: of its warp's other lanes, what they did before they last met."""
     warp = lane // WARP
     inside, whole = warp // who.ctas, who.whole[warp]
@@ -206,29 +206,31 @@ def _publish(slot: Int, lane: Int, who: Tellers, held: Int32s) -> None:
 
 
 @kernel
-def publish(slots: Int64s, lanes: Int64s, tellers: GivenTellers, held: Int32s) -> None:
-    """What lanes know is known to those who wait for barriers: `tellers` are the parts of `Tellers`."""
-    who = _tellers_of(tellers)
+def publish(slots: Int64s, lanes: Int64s, publishers: GivenPublishers, held: Int32s) -> None:
+    """What lanes know is known to those who wait for barriers: `publishers` are the parts of `Publishers`."""
+    who = _publishers_of(publishers)
     for i in range(slots.size):
         _publish(slots[i], lanes[i], who, held)
 
 
 @part
-def _tellers_of(given: GivenTellers) -> Tellers:
+def _publishers_of(given: GivenPublishers) -> Publishers:
     """The parts of tellers by their names; a plain tuple is handed over, whose type numba tells in half the time."""
-    return Tellers(given[0], given[1], given[2], given[3], given[4], given[5])
+    return Publishers(given[0], given[1], given[2], given[3], given[4], given[5])
 
 
 @kernel
-def arrive(arriving: GivenArriving, tellers: GivenTellers, these: GivenBarriers, tokens: Int64s, report: Int64s) -> int:
+def arrive(
+    arriving: GivenArriving, publishers: GivenPublishers, these: GivenBarriers, tokens: Int64s, report: Int64s
+) -> int:
     """Arrivals of lanes; gives how many phases completed. `tokens` receives the state before each.
 
-    Given are the parts of `Arriving`, `Tellers` and `Barriers`.
+    Given are the parts of `Arriving`, `Publishers` and `Barriers`.
     """
     what = Arriving(
         arriving[0], arriving[1], arriving[2], arriving[3], arriving[4], arriving[5], arriving[6], arriving[7]
     )
-    who, barriers = _tellers_of(tellers), Barriers(these[0], these[1], these[2], these[3], these[4], these[5])
+    who, barriers = _publishers_of(publishers), Barriers(these[0], these[1], these[2], these[3], these[4], these[5])
     completed = 0
     warp_before, slot_before = -1, -1
     state, orders = barriers.state, what.release and barriers.done.shape[1] > 0

@@ -209,7 +209,7 @@ class Mbarriers:
         completed = kernels.arrive(what, self._who(lanes), barriers, tokens, self._report)
         batch.port.changes += int(completed)
         checks.asynchronous.arrived(slots, lanes, how.release, how.wide)
-        self._tell(lanes, site)
+        self._report_trouble(lanes, site)
 
     def signal(self, slots: Array, lanes: Array, site: Site) -> None:
         """Something asynchronous that `lanes` began arrives once on each barrier, knowing what `held` was told."""
@@ -248,12 +248,12 @@ class Mbarriers:
         whole: Array = np.bincount(lanes // WARP, minlength=self._batch.warps) >= np.bitwise_count(members)
         return whole
 
-    def _who(self, lanes: Array) -> kernels.GivenTellers:
+    def _who(self, lanes: Array) -> kernels.GivenPublishers:
         """What the warps of `lanes` know who arrive now: the parts of `kernels.Tellers`."""
         clocks, met, lane_arrivals = self._batch.checks.arrival_clocks()
-        return self._tellers(lanes), self._batch.ctas, clocks, met, lane_arrivals, self._first_lane
+        return self._publishers(lanes), self._batch.ctas, clocks, met, lane_arrivals, self._first_lane
 
-    def _tellers(self, lanes: Array) -> Array:
+    def _publishers(self, lanes: Array) -> Array:
         """For each warp of the batch, whether `lanes` tell all that it did."""
         return self.whole(lanes, self._batch.checks.apart(self._batch.alive_bits))
 
@@ -276,7 +276,7 @@ class Mbarriers:
         self.events += 1
         completed = kernels.expect(slots, amounts, self.state, self.held, self.done, self.columns, self._report)
         self._batch.port.changes += int(completed)
-        self._tell(lanes, site)
+        self._report_trouble(lanes, site)
 
     def deliver(self, slots: Array, phases: Array, lanes: Array, amounts: Array, site: Site) -> None:
         """Copies begun in `phases` have moved their bytes: complete_tx on their barriers."""
@@ -325,7 +325,7 @@ class Mbarriers:
         if self._batch.journal is not None:
             self._batch.journal.arrived(kind, slots, lanes, amounts, site)
 
-    def _tell(self, lanes: Array, site: Site) -> None:
+    def _report_trouble(self, lanes: Array, site: Site) -> None:
         if not self._report.any():
             return
         for code, what in _TROUBLE.items():

@@ -209,12 +209,12 @@ class BatchChecks(BatchObserver):
             self.undefined.loaded(space, site, spot)
             report[UNINITIALISED, 0] = 0
         races = self._races(site, spot, report[SUSPECTS:][: report[RACE, 0]])
-        tell = partial(self._checks.memory.tell, self, space, site, what)
-        races = self.idle.split(site, spot, report, races, tell)
+        add_findings = partial(self._checks.memory.add_findings, self, space, site, what)
+        races = self.idle.split(site, spot, report, races, add_findings)
         report[RACE, :2] = len(races), races[0, 0] if len(races) else 0
         if report[UNINITIALISED, 0] and self._reads_early(int(report[UNINITIALISED, 1]), races):
             report[UNINITIALISED, 0] = 0
-        tell(spot, report, races)
+        add_findings(spot, report, races)
 
     def _is_followed(self, space: Space, site: Site) -> bool:
         """Whether what a load brings of unwritten memory is reported only where it decides something."""
@@ -307,10 +307,10 @@ class BatchChecks(BatchObserver):
         self.met(done, present, None, None)
 
     def met(
-        self, done: Array | None, present: Array | None, given: Array | None, told: dict[int, Knowledge] | None
+        self, done: Array | None, present: Array | None, given: Array | None, published: dict[int, Knowledge] | None
     ) -> None:
-        """Warps met at a CTA barrier; who only arrived has `given` its clocks and `told` the rest."""
-        self.clocks.barrier(done, present, given, told)
+        """Warps met at a CTA barrier; who only arrived has `given` its clocks and `published` the rest."""
+        self.clocks.barrier(done, present, given, published)
         if self.patterns.unheard:
             self._hear(done, present)
 
@@ -320,13 +320,13 @@ class BatchChecks(BatchObserver):
             members = np.arange(warps) if present is None else np.flatnonzero(present[cta])
             self.patterns.meet([(int(inside) * ctas + int(cta), EVERYBODY) for inside in members])
 
-    def arrived(self, warps: Array, told: dict[int, Knowledge]) -> None:
+    def arrived(self, warps: Array, published: dict[int, Knowledge]) -> None:
         """Warps arrive at a CTA barrier and do not wait: what they know beyond their clocks is told at its end."""
         lanes = (warps[:, None] * WARP + np.arange(WARP)).reshape(-1)
         for warp in warps[self.clocks.aware(lanes).reshape(-1, WARP).any(axis=1)].tolist():
             knowledge, cta = self.clocks.snapshot(warp).released_by(EVERYBODY), warp % self._batch.ctas
-            before, actors = told.get(cta), self._checks.publications.actors
-            told[cta] = knowledge if before is None else before.join(knowledge, actors)
+            before, actors = published.get(cta), self._checks.publications.actors
+            published[cta] = knowledge if before is None else before.join(knowledge, actors)
 
     def warp_barrier(self, window: Window, lanes: Lanes, members: int) -> None:
         """Lanes met at bar.warp.sync, each with those of its mask."""

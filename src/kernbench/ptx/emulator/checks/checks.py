@@ -139,8 +139,8 @@ class Checks(LaunchObserver):
 
     def end(self) -> list[Finding]:
         """The launch has ended: what was found, outputs that were not written among it."""
-        for tell in self.later:
-            tell()
+        for add_findings in self.later:
+            add_findings()
         for allocation in self._tracked:
             if not allocation.sparse:
                 self.arena.states(allocation)[...] &= ~np.uint8(TRACKED)

@@ -113,8 +113,8 @@ class _Taker:
         name = self._point.type or (declared.pop() if len(declared) == 1 else "")
         name = TYPES[name].lane or name if name in TYPES else name
         if name not in ELEMENT_TYPES:
-            told = f"its element type must be said, type = one of {', '.join(ELEMENT_TYPES)}"
-            raise self._wrong(f"{told}; got {name!r}" if name else told)
+            problem = f"its element type must be said, type = one of {', '.join(ELEMENT_TYPES)}"
+            raise self._wrong(f"{problem}; got {name!r}" if name else problem)
         dtype = ELEMENT_TYPES[name]
         narrow = [r.name for r in self._registers if TYPES[r.type].storage in ("bool", "uint8")]
         narrow += [r.name for r in self._registers if TYPES[r.type].bits < 8 * dtype.itemsize]
@@ -169,8 +169,8 @@ class _Taker:
         try:
             self._take(window.batch, lanes, naming)
         except MisuseError as error:
-            told = str(error) if "checkpoint" in str(error) else f"checkpoint {self._point.name!r}: {error}"
-            raise KernelError("misuse", told, "", naming.place(self._site)) from None
+            problem = str(error) if "checkpoint" in str(error) else f"checkpoint {self._point.name!r}: {error}"
+            raise KernelError("misuse", problem, "", naming.place(self._site)) from None
 
     def _take(self, batch: Batch, lanes: Array, naming: Naming) -> None:
         if self._point.space:

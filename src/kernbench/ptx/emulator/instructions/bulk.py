@@ -131,8 +131,8 @@ def _boxes(
             if box.description.rank != rank:
                 raise MisuseError(f"the tensor map has {box.description.rank} dimensions, the instruction {rank}")
             if box.description.im2col != counted:
-                made, told = ("im2col", "tile") if box.description.im2col else ("tile", "im2col")
-                raise MisuseError(f"the tensor map is for {made} mode, the instruction says {told}")
+                made, asked = ("im2col", "tile") if box.description.im2col else ("tile", "im2col")
+                raise MisuseError(f"the tensor map is for {made} mode, the instruction says {asked}")
         except MisuseError as problem:
             window.batch.checks.bad_tensor_map(site, str(problem), int(address), lanes[which])
             continue

@@ -248,7 +248,7 @@ class Port:
                     trouble = access.note_reads(*noted, span, lanes, self._report, shadow, number, seen)
             if trouble:
                 wrong, wide = True, registers.itemsize * rows.size
-                self._tell(part, site, "load", Spot(lanes, at, int(by), wide, scope, None, base, active))
+                self._report_trouble(part, site, "load", Spot(lanes, at, int(by), wide, scope, None, base, active))
         if wrong and self._checker is not None:
             self._checker.loaded(site)
 
@@ -289,7 +289,7 @@ class Port:
                     trouble = access.note_writes(*noted, wide, lanes, self._report, shadow, number, reach, kind)
             if trouble:
                 span = registers.itemsize * rows.size
-                self._tell(part, site, "store", Spot(lanes, at, int(by), span, scope, registers[rows]))
+                self._report_trouble(part, site, "store", Spot(lanes, at, int(by), span, scope, registers[rows]))
 
     def deliver(self, addresses: Array, places: Array, lanes: Array, words: Array, site: Site) -> bool:
         """Write what copies of lanes bring, [words, lanes], to shared memory: from the 4-byte words `places` on.
@@ -352,7 +352,7 @@ class Port:
             if access.enter_loads(
                 part.state[1], *place, lanes, mask if active is None else active, self._report, shadow, number
             ):
-                self._tell(part, site, "load", Spot(lanes, at, int(by), nbytes))
+                self._report_trouble(part, site, "load", Spot(lanes, at, int(by), nbytes))
 
     def announce(self, addresses: Array, lanes: Array, nbytes: int, mask: Mask | None, site: Site) -> None:
         """An asynchronous write to shared memory may happen from now on: check what it may run into."""
@@ -374,7 +374,7 @@ class Port:
             *more,
         )
         if trouble:
-            self._tell(part, site, "store", Spot(lanes, addresses, 0, nbytes))
+            self._report_trouble(part, site, "store", Spot(lanes, addresses, 0, nbytes))
 
     def atomic(
         self,
@@ -405,7 +405,7 @@ class Port:
             noted = (shadow, number, reach, kind)
             self.changes += atomic(memory, state, part.dirty, place, moved, operation, self._report, checked, noted)
             if self._report[: len(access.CODES), 0].any():
-                self._tell(
+                self._report_trouble(
                     part, site, "atomic", Spot(lanes, at, int(by), registers.itemsize, scope, None, base, active)
                 )
 
@@ -414,7 +414,7 @@ class Port:
             return self._checker.arguments(part, site, scope)
         return UNCHECKED, site.number, scope
 
-    def _tell(self, part: Space, site: Site, what: str, spot: Spot) -> None:
+    def _report_trouble(self, part: Space, site: Site, what: str, spot: Spot) -> None:
         if self._checker is not None:
             self._checker.trouble(part, site, what, spot, self._report)
         self._report[: len(access.CODES)] = 0

@@ -179,9 +179,9 @@ class Shadow:
         order = (known.known, known.known_rows, known.peers, batch.warps_per_cta, first_lane, proxied)
         count = note_ranges(writes, what, self._checks.agent_memory(space), order, self._suspects)
         if count:
-            self._tell(space, writes, lanes, site, self._suspects[: min(count, len(self._suspects))])
+            self._report(space, writes, lanes, site, self._suspects[: min(count, len(self._suspects))])
 
-    def _tell(self, space: str, writes: bool, lanes: Array, site: Site, found: Array) -> None:
+    def _report(self, space: str, writes: bool, lanes: Array, site: Site, found: Array) -> None:
         """Of what is not plainly ordered, report what no lane's own knowledge orders."""
         for code, kind in enumerate(("race", "missing-fence")):
             these = found[found[:, 4] == code]

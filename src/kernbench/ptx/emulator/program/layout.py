@@ -69,9 +69,9 @@ def _as_in_the_source(variables: list[SharedVariable]) -> list[SharedVariable]:
     """The variables by the names that people know; with their functions where two would be called the same."""
     names = [variable.name for variable in variables]
     for shorter in (qualified_name, source_name):
-        told = [shorter(variable.name) for variable in variables]
-        counts = Counter(told)
-        names = [new if counts[new] == 1 else old for new, old in zip(told, names, strict=True)]
+        shortened = [shorter(variable.name) for variable in variables]
+        counts = Counter(shortened)
+        names = [new if counts[new] == 1 else old for new, old in zip(shortened, names, strict=True)]
     return [replace(variable, name=name) for variable, name in zip(variables, names, strict=True)]
 
 

@@ -135,7 +135,7 @@ class _Copy:
             space.words[1], space.state[1], checked, ends.places, ends.limits, self.sizes, self._places, chosen, staged,
             code, report,
         )  # fmt: skip
-        tell(self._batch, report, self._lanes, self._site, "load")
+        report_trouble(self._batch, report, self._lanes, self._site, "load")
 
     def perform(self, chosen: Chosen) -> None:
         """Write what was taken; what is combined goes one after the other, as targets may be the same."""
@@ -159,7 +159,7 @@ class _Copy:
             target.places, target.limits, self.sizes, self._places, chosen, staged, self._kept, code, report,
         )  # fmt: skip
         self._batch.port.changes += 1
-        tell(self._batch, report, self._lanes, self._site, "store")
+        report_trouble(self._batch, report, self._lanes, self._site, "store")
 
 
 _CODES = (
@@ -170,7 +170,7 @@ _CODES = (
 )
 
 
-def tell(batch: AsynchronousBatch, report: Array, lanes: Array, site: Site, what: str) -> None:
+def report_trouble(batch: AsynchronousBatch, report: Array, lanes: Array, site: Site, what: str) -> None:
     """Hand what a compiled move found to the checks."""
     for (kind, space), (count, operation, place) in zip(_CODES, report.tolist(), strict=True):
         if count:

@@ -71,7 +71,7 @@ class Copies:
         self._committed: Array = np.zeros(batch.lanes, np.int64)
         self._begun = 0
         # the last copy of each lane whose end an mbarrier tells
-        self._told_by_mbarrier: Array = np.zeros(batch.lanes, np.int64)
+        self._last_on_mbarrier: Array = np.zeros(batch.lanes, np.int64)
         # what they bring may be touched by nobody before somebody has waited, however early it is there
         self._landed: list[Landed] = []
 
@@ -119,11 +119,11 @@ class Copies:
     def _waited_for(self, copy: Copy) -> None:
         """Copies that their threads have waited for, which write now; of others an mbarrier tells since they began."""
         self._batch.checks.copies.end(copy.places, len(copy.rows))
-        told = copy.number <= self._told_by_mbarrier[copy.lanes]
-        if told.any():
-            self._land(copy.part(told))
-        if not told.all():
-            self._complete(copy.part(~told) if told.any() else copy)
+        on_mbarrier = copy.number <= self._last_on_mbarrier[copy.lanes]
+        if on_mbarrier.any():
+            self._land(copy.part(on_mbarrier))
+        if not on_mbarrier.all():
+            self._complete(copy.part(~on_mbarrier) if on_mbarrier.any() else copy)
 
     def _finish(self, choose: Callable[[Copy, Mask], int], complete: Callable[[Copy], None]) -> None:
         """Complete copies of the lanes that `choose` sets; it gives how many these are."""
@@ -143,20 +143,20 @@ class Copies:
         slots = barriers.known(addresses, lanes, site)
         which = np.flatnonzero(slots >= 0)
         slots, lanes = slots[which], lanes[which]
-        self._told_by_mbarrier[lanes] = last
+        self._last_on_mbarrier[lanes] = last
         if counted:
             barriers.raise_pending(slots)
         barriers.publish(slots, lanes)
 
         def perform(chosen: Array) -> None:
-            told_at = np.full(self._batch.lanes, -1, np.int64)
-            told_at[lanes[chosen]] = slots[chosen]
+            arrives_on = np.full(self._batch.lanes, -1, np.int64)
+            arrives_on[lanes[chosen]] = slots[chosen]
 
             def choose(copy: Copy, done: Mask) -> int:
-                done[:] = (told_at[copy.lanes] >= 0) & (copy.number <= last)
+                done[:] = (arrives_on[copy.lanes] >= 0) & (copy.number <= last)
                 return int(np.count_nonzero(done))
 
-            self._finish(choose, lambda copy: self._told(copy, told_at))
+            self._finish(choose, lambda copy: self._land_unwaited(copy, arrives_on))
 
         def signal(chosen: Array) -> None:
             barriers.signal(slots[chosen], lanes[chosen], site)
@@ -164,7 +164,7 @@ class Copies:
         if len(lanes):
             self._batch.agents.begin(Agent("copy", site, lanes, perform, signal))
 
-    def _told(self, copy: Copy, told_at: Array) -> None:
+    def _land_unwaited(self, copy: Copy, arrives_on: Array) -> None:
         """Copies land, and the mbarriers that lanes named will tell of it; until somebody has waited they count as
         under way: another schedule may bring them as late as that.
         """
@@ -172,7 +172,7 @@ class Copies:
         # landed copies are remembered for findings alone
         if not self._batch.checks.checking:
             return
-        slots = told_at[copy.lanes]
+        slots = arrives_on[copy.lanes]
         for slot in np.unique(slots).tolist():
             phase = int(self._batch.mbarriers.phases(np.array([slot]))[0])
             self._landed.append(Landed(copy.part(slots == slot), slot, phase))

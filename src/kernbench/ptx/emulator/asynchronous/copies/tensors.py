@@ -8,7 +8,7 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.asynchronous.agents import Agent, Chosen
 from kernbench.ptx.emulator.asynchronous.copies import tile_kernels as kernels
-from kernbench.ptx.emulator.asynchronous.copies.bulk import Ends, Reduction, tell
+from kernbench.ptx.emulator.asynchronous.copies.bulk import Ends, Reduction, report_trouble
 from kernbench.ptx.emulator.asynchronous.copies.completion import Completion, distinct
 from kernbench.ptx.emulator.asynchronous.copies.tensor_maps import decode
 from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
@@ -248,7 +248,7 @@ class _Move:
             ranges = self.shared_ranges(chosen)
             _round_to_tf32(shared.words[4], ranges.starts // 4, ranges.lengths // 4)
         batch.port.changes += 1
-        tell(batch, report, self._completion.lanes[chosen], self._site, "load")
+        report_trouble(batch, report, self._completion.lanes[chosen], self._site, "load")
 
     def take(self, chosen: Chosen) -> None:
         """Read the boxes from shared memory."""
@@ -257,7 +257,7 @@ class _Move:
             self._staged = np.zeros((len(self._offsets), box.nbytes), np.uint8)
         tiles, checked = self._tiles(self._offsets, self._origins), batch.checks.checking
         kernels.take_boxes(tiles, box.parts, self._coordinates, chosen, self._staged, checked, report)
-        tell(batch, report, self._completion.lanes, self._site, "load")
+        report_trouble(batch, report, self._completion.lanes, self._site, "load")
 
     def store(self, chosen: Chosen) -> None:
         """Write the boxes that were read; what is combined goes one after the other, as boxes may overlap."""
@@ -275,7 +275,7 @@ class _Move:
         dirty, checked = batch.port.space("global").dirty, batch.checks.checking
         kernels.put_boxes(self._tensor(), dirty, box.parts, self._coordinates, chosen, self._staged, checked, report)
         batch.port.changes += 1
-        tell(batch, report, self._completion.lanes, self._site, "store")
+        report_trouble(batch, report, self._completion.lanes, self._site, "store")
 
     def _combine(self, chosen: Chosen, reduction: Reduction) -> None:
         """Replace staged bytes by what they and the tensor's give."""
@@ -293,7 +293,7 @@ class _Move:
             kernels.load_boxes(self._tensor(), tiles, parts, coordinates, checked, report)
             assert self._staged is not None
             self._staged[op] = reduction(one[: box.nbytes], self._staged[op])
-        tell(batch, report, self._completion.lanes[chosen], self._site, "store")
+        report_trouble(batch, report, self._completion.lanes[chosen], self._site, "store")
 
 
 def _round_to_tf32(words: Array, starts: Array, lengths: Array) -> None:

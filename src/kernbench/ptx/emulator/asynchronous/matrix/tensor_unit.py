@@ -137,9 +137,9 @@ class TensorUnit:
         mbarriers.reach(slots, lanes[owners], site)
 
         def signal(chosen: Array) -> None:
-            told = np.isin(owners, chosen) & (slots >= 0)
-            committed(slots[told], owners[told])
-            mbarriers.signal(slots[told], lanes[owners[told]], site)
+            arriving = np.isin(owners, chosen) & (slots >= 0)
+            committed(slots[arriving], owners[arriving])
+            mbarriers.signal(slots[arriving], lanes[owners[arriving]], site)
 
         self._batch.agents.begin(Agent("tensor", site, lanes, lambda chosen: self._core.flush(), signal))
 

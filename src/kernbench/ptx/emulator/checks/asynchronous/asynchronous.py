@@ -277,14 +277,14 @@ class AsynchronousChecks(AsynchronousObserver):
         They learn of other blocks only if their scope is `wide`.
         """
         self._clocks.changed()
-        barriers, told = self._batch.mbarriers, self._clocks.publications.released
+        barriers, any_released = self._batch.mbarriers, self._clocks.publications.released
         alone = (slots >= 0) & ~whole[lanes // WARP]
         for warp, slot, mask in group(lanes[alone], slots[alone]) if alone.any() else ():
             cta = warp % self._batch.ctas
             if cta == barriers.homes[slot] and barriers.done.shape[1]:
                 first = int(self._clocks.first_numbers[cta])
                 self._clocks.acquire(warp, mask, Knowledge({first: barriers.done[slot].copy()}))
-        for warp, slot, mask in group(lanes, slots) if told else ():
+        for warp, slot, mask in group(lanes, slots) if any_released else ():
             self._checks.patterns.take(warp, mask, self._key(slot))
             if wide:
                 self._checks.patterns.take(warp, mask, self._key(slot, remote=True))

@@ -102,10 +102,10 @@ class BlockEnds:
                 cell, mask = int(cells[mine][place, column]), int(lanes[mine][place, LANES + column])
                 mask = clocks.unknown_to_cta(cta, *decode(cell)[1:], int(who(cell, mask, 15)))
                 if mask:
-                    self._tell(cta, place * 4, cell, mask)
+                    self._report(cta, place * 4, cell, mask)
                     break
 
-    def _tell(self, cta: int, place: int, cell: int, mask: int) -> None:
+    def _report(self, cta: int, place: int, cell: int, mask: int) -> None:
         site_number, number, _ = decode(cell & ((1 << 64) - 1))
         lane = (mask & -mask).bit_length() - 1
         site = self._checks.sites.site(site_number)
@@ -113,8 +113,8 @@ class BlockEnds:
         block = block_name(self._batch, cta)
         own = number // self._batch.launch.actors.count == int(self._batch.numbers[cta])
         # a thread that has not waited for its bulk groups has been reported when it ended
-        told = self._reporter.unwaited
-        if own and told and (site.number in told or site.number in self._batch.groups.sites):
+        reported = self._reporter.unwaited
+        if own and reported and (site.number in reported or site.number in self._batch.groups.sites):
             return
         where = self._checks.shared_name(place)
         message = f"{block} ends, and nothing says that {who} is done with its shared memory {where}"

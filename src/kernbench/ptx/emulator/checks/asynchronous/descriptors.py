@@ -74,13 +74,13 @@ class DescriptorChecks:
         end = one.base + one.map.last
         if said.problem:
             hint = "compare the descriptor's bits with the ISA's table of the matrix descriptor"
-            self._tell(which, lane, site, f"has no meaning: {said.problem}", hint)
+            self._report(which, lane, site, f"has no meaning: {said.problem}", hint)
         elif end > size:
             what = (
                 f"reaches to byte {end} of shared memory, of which the block has {size}: start {said.start:#x}, "
                 f"leading offset {said.leading}, stride offset {said.stride}, swizzle {said.swizzle}"
             )
-            self._tell(which, lane, site, what, "offsets are in units of 16 bytes; check them and the start address")
+            self._report(which, lane, site, what, "offsets are in units of 16 bytes; check them and the start address")
 
     def _swizzle(self, which: str, one: Tiles, cta: int, lane: int, site: Site) -> None:
         """What a tensor copy laid out in one way and a descriptor reads in another."""
@@ -97,9 +97,9 @@ class DescriptorChecks:
                 f"names the swizzle {said.swizzle}{base}; the copy in PTX line {copy.line} laid the tile out with "
                 f"{swizzle}, in the pattern of the addresses"
             )
-            self._tell(which, lane, site, what, "use the same swizzle in the tensor map and in the descriptor")
+            self._report(which, lane, site, what, "use the same swizzle in the tensor map and in the descriptor")
 
-    def _tell(self, which: str, lane: int, site: Site, what: str, hint: str) -> None:
+    def _report(self, which: str, lane: int, site: Site, what: str, hint: str) -> None:
         who = thread_name(self._batch, lane)
         self._reporter.add("descriptor", site, f"the descriptor of {which} that {who} gives {what}", hint, about=which)
 

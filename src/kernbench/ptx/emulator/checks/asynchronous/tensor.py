@@ -37,11 +37,11 @@ class TensorChecks(TensorObserver):
         who = thread_name(self._batch, warp * WARP)
         if self._memory.relinquished[warp % self._batch.ctas]:
             message = f"the warp of {who} allocates after its block gave up the right to by relinquish_alloc_permit"
-            self._tell(site, message, "allocate everything before tcgen05.relinquish_alloc_permit", "relinquished")
+            self._report(site, message, "allocate everything before tcgen05.relinquish_alloc_permit", "relinquished")
         legal = 32 <= columns <= _COLUMNS and columns & (columns - 1) == 0
         if not legal:
             message = f"the warp of {who} asks for {columns} columns; they come in powers of two from 32 to 512"
-            self._tell(site, message, "round the number of columns up to a power of two, 32 at least", "columns")
+            self._report(site, message, "round the number of columns up to a power of two, 32 at least", "columns")
         return legal
 
     def frees(self, warp: int, address: int, columns: int, site: Site) -> None:
@@ -51,17 +51,17 @@ class TensorChecks(TensorObserver):
         found = self._memory.allocations[cta].get(int(self._memory.owner[cta, first % _COLUMNS]))
         if found is None:
             message = f"the warp of {who} frees columns {first} to {first + columns}, which are not allocated"
-            self._tell(site, message, "free each allocation once, with the address that alloc gave", "double")
+            self._report(site, message, "free each allocation once, with the address that alloc gave", "double")
         elif found[:2] != (first, columns):
             message = (
                 f"the warp of {who} frees {columns} columns from {first} on; line {found[2].line} allocated {found[1]} "
                 f"from {found[0]} on"
             )
-            self._tell(site, message, "free with the address and the number of columns of the allocation", "other")
+            self._report(site, message, "free with the address and the number of columns of the allocation", "other")
         else:
             self._order.enter(np.array([warp]), _all(first, columns), True, FREE, site)
 
-    def _tell(self, site: Site, message: str, hint: str, about: object, count: int = 1) -> None:
+    def _report(self, site: Site, message: str, hint: str, about: object, count: int = 1) -> None:
         self._reporter.add("tensor-memory", site, message, hint, count, about=about)
 
     def multiplies(self, operations: Products, lanes: Array) -> None:
@@ -135,10 +135,10 @@ class TensorChecks(TensorObserver):
         who = thread_name(self._batch, int(lanes[0]))
         if lane and not (half and lane == 16):
             message = f"the address of D that {who} gives has lane {lane}; with M = {group.described.m} it is 0"
-            self._tell(site, message + (" or 16" if half else ""), "D begins at the lane of the allocation", "lane")
+            self._report(site, message + (" or 16" if half else ""), "D begins at the lane of the allocation", "lane")
         elif group.form.from_tensor and not group.form.stationary and int(group.a[0]) >> 16 != lane:
             message = f"the address of A that {who} gives has lane {int(group.a[0]) >> 16}, that of D lane {lane}"
-            self._tell(site, message, "A and D lie in the same lanes: store A to the half that D has", "lane of A")
+            self._report(site, message, "A and D lie in the same lanes: store A to the half that D has", "lane of A")
 
     def _allocated(self, warps: Array, region: Region, what: str, site: Site) -> bool:
         """Whether all columns belong to one allocation."""
@@ -155,7 +155,7 @@ class TensorChecks(TensorObserver):
             f"{what} of {thread_name(self._batch, warp * WARP)} reaches columns {region.first} to {region.last} of "
             f"tensor memory; allocated: {here}"
         )
-        self._tell(site, message, "stay inside one allocation; add column offsets to the address alloc gave", what)
+        self._report(site, message, "stay inside one allocation; add column offsets to the address alloc gave", what)
         return False
 
     def copies(self, form: CopyForm, ctas: Array, lanes: Array, addresses: Array, descriptors: Array) -> None:
@@ -184,7 +184,7 @@ class TensorChecks(TensorObserver):
             region = _all(address & 0xFFFF, 8)
             if address >> 16 & 31:
                 message = f"the address of {thread_name(self._batch, int(lanes[0]))} has lane {address >> 16}"
-                self._tell(site, message, "the lane of a shift is a multiple of 32", "lane")
+                self._report(site, message, "the lane of a shift is a multiple of 32", "lane")
             if self._allocated(warps, region, "the matrix", site):
                 self._order.enter(warps, region, True, COPY, site)
 
@@ -223,7 +223,7 @@ class TensorChecks(TensorObserver):
             f"{lane + access.lanes - 1} of tensor memory; it may touch {allowed} to {allowed + 31} only"
         )
         hint = "put lane 32 * (w % 4) of warp w into the upper half of the address"
-        self._tell(access.site, message, hint, "lanes", count)
+        self._report(access.site, message, hint, "lanes", count)
 
     def commits(self, lanes: Array) -> Committed:
         """Lanes commit what they began; what is given back is called when that arrives on mbarriers."""
@@ -247,7 +247,7 @@ class TensorChecks(TensorObserver):
         for cta, allocations in enumerate(self._memory.allocations):
             for first, columns, site in allocations.values():
                 message = f"{block_name(self._batch, cta)} ends without freeing columns {first} to {first + columns}"
-                self._tell(
+                self._report(
                     site, message, "run tcgen05.dealloc with the same number of columns before the block ends", "leak"
                 )
         for lane, site in self._order.uncommitted():

@@ -21,7 +21,7 @@ _FRAMES_NAMED = 16
 
 
 @dataclass(eq=False)
-class _Told:
+class _Reported:
     """What a finding said first, and the instructions of its source line that it was met at."""
 
     kind: str
@@ -70,7 +70,7 @@ class Reporter:
         self.log = FindingLog()
         # what runs now, while a launch does
         self.meter: Meter | None = None
-        self._told: dict[tuple[object, ...], _Told] = {}
+        self._reports: dict[tuple[object, ...], _Reported] = {}
         # copies that are reported already as not waited for, and instructions that read what they fill
         self.unwaited: set[int] = set()
         # the first finding of all that share an access
@@ -90,10 +90,10 @@ class Reporter:
         """The PTX line of a site."""
         return Place(self.file, site.line, title(site.function))
 
-    def _beside(self, told: _Told) -> tuple[Other, ...]:
+    def _beside(self, reported: _Reported) -> tuple[Other, ...]:
         """Of a source line: the lines that led there, and its PTX lines."""
-        lines = sorted(told.sites)[:_LINES_NAMED]
-        return (*told.frames, *(Other("in PTX", self.ptx(told.sites[line])) for line in lines))
+        lines = sorted(reported.sites)[:_LINES_NAMED]
+        return (*reported.frames, *(Other("in PTX", self.ptx(reported.sites[line])) for line in lines))
 
     def _frames(self, site: Site) -> tuple[Place, tuple[Other, ...]]:
         """The source line to show for what happens now, and those that led there, the innermost first.
@@ -155,14 +155,14 @@ class Reporter:
         array += " formally" if formal else ""
         if cause is not None:
             key = self._group(key, self.place(cause), array, habit)
-        told = self._told.setdefault(
-            key, _Told(kind, site, message, hint, others, frames, place, subject, FORMAL if formal else FAULT)
+        reported = self._reports.setdefault(
+            key, _Reported(kind, site, message, hint, others, frames, place, subject, FORMAL if formal else FAULT)
         )
-        if place == told.place:
-            told.sites.setdefault(site.line, site)
+        if place == reported.place:
+            reported.sites.setdefault(site.line, site)
         if cause is not None:
-            told.pairs.setdefault((place, self.place(cause)))
-        self.log.add(self._finding(told, count), told.subject, restated=True)
+            reported.pairs.setdefault((place, self.place(cause)))
+        self.log.add(self._finding(reported, count), reported.subject, restated=True)
 
     def _group(self, key: tuple[object, ...], cause: Place, array: str, habit: str) -> tuple[object, ...]:
         """The key of the first finding of those that share the later or the earlier access, or a habit, with this."""
@@ -174,18 +174,18 @@ class Reporter:
             self._causes.setdefault(access, known)
         return known
 
-    def _finding(self, told: _Told, count: int) -> Finding:
+    def _finding(self, reported: _Reported, count: int) -> Finding:
         """What is known by now."""
-        text = f"`{told.site.text}`" if told.site.text else ""
-        others = told.others + told.further_places()
-        if told.place != self.ptx(told.site):
-            text += f" ({told.lines()})"
-            others += self._beside(told)
+        text = f"`{reported.site.text}`" if reported.site.text else ""
+        others = reported.others + reported.further_places()
+        if reported.place != self.ptx(reported.site):
+            text += f" ({reported.lines()})"
+            others += self._beside(reported)
         else:
-            others += told.frames
-        message = told.message + told.further()
+            others += reported.frames
+        message = reported.message + reported.further()
         message = f"{text}: {message}" if text else message
-        return Finding(told.kind, message, told.place, others, told.hint, count, severity=told.severity)
+        return Finding(reported.kind, message, reported.place, others, reported.hint, count, severity=reported.severity)
 
     def general(
         self,

@@ -85,11 +85,11 @@ class Snapshot:
                 row = row.copy()
                 row[self.lane + self.inside] = self.own * WARP + (mask & -mask).bit_length() - 1
             lanes = {**lanes, **self._among(number, mask)}
-        told = Knowledge({**self.beyond.rows, self.first: row}, self.beyond.dense, lanes)
+        published = Knowledge({**self.beyond.rows, self.first: row}, self.beyond.dense, lanes)
         for lane in bits(mask):
             if lane in self.private:
-                told = told.join(self.private[lane], self.actors)
-        return told
+                published = published.join(self.private[lane], self.actors)
+        return published
 
     def _among(self, number: int, mask: int) -> dict[int, int]:
         """What lanes know of single lanes of their warp."""
@@ -394,8 +394,8 @@ class Clocks:
                 shown = near.copy()
                 for first in columns:
                     np.maximum(shown[first : first + count], shown[:count], out=shown[first : first + count])
-                told = Knowledge({self._first(warp): shown})
-                self._private[lane] = self._private[lane].join(told, self.publications.actors)
+                published = Knowledge({self._first(warp): shown})
+                self._private[lane] = self._private[lane].join(published, self.publications.actors)
         self.advance(warps)
 
     def meet(self, warps: Array, masks: Array) -> None:
@@ -444,11 +444,12 @@ class Clocks:
         done: Array | None,
         present: Array | None,
         given: Array | None = None,
-        told: dict[int, Knowledge] | None = None,
+        published: dict[int, Knowledge] | None = None,
     ) -> None:
         """Warps met at a CTA barrier: all of them, or those of `present` in the CTAs of `done`.
 
-        `given` has for each CTA the vector clocks of those who arrived and do not wait, `told` what these know beyond.
+        `given` has for each CTA the vector clocks of those who arrived and do not wait, `published` what these know
+        beyond them.
         """
         clocks, own = self.clocks, self._own
         if done is None or present is None:
@@ -468,7 +469,7 @@ class Clocks:
         alike = present[ctas]
         for group in [ctas] if (alike == alike[0]).all() else ctas[:, None]:
             self._join(group, np.flatnonzero(present[group[0]]), given)
-        for cta, knowledge in told.items() if told else ():
+        for cta, knowledge in published.items() if published else ():
             for inside in np.flatnonzero(present[cta] & done[cta]).tolist():
                 self._acquire_together(inside * self._batch.ctas + cta, knowledge)
         if self._beyond:

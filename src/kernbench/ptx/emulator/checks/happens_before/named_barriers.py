@@ -27,11 +27,11 @@ class BarrierChecks(Protocol):
     clocks: Clocks
 
     def met(
-        self, done: Array | None, present: Array | None, given: Array | None, told: dict[int, Knowledge] | None
+        self, done: Array | None, present: Array | None, given: Array | None, published: dict[int, Knowledge] | None
     ) -> None:
-        """Warps met at a CTA barrier; who only arrived has `given` its clocks and `told` the rest."""
+        """Warps met at a CTA barrier; who only arrived has `given` its clocks and `published` the rest."""
 
-    def arrived(self, warps: Array, told: dict[int, Knowledge]) -> None:
+    def arrived(self, warps: Array, published: dict[int, Knowledge]) -> None:
         """Warps arrive at a CTA barrier and do not wait."""
 
 
@@ -42,7 +42,7 @@ class NamedBarriers(BarrierObserver):
         self._batch, self._checks, self._reporter = batch, checks, reporter
         # the join of the vector clocks of those who only arrived (a release without an acquire): [CTAs, actors]
         self._given: dict[int, Array] = {}
-        self._told: dict[int, dict[int, Knowledge]] = {}
+        self._published: dict[int, dict[int, Knowledge]] = {}
         # for each warp that waited in the last round its clock at the end of it, -1 for the others: [CTAs, warps]
         self._last: dict[int, Array] = {}
         # the same of those who only arrived in the last round, where nobody waited, and in the one that is open
@@ -78,7 +78,7 @@ class NamedBarriers(BarrierObserver):
             self._arrivals[number] = np.full((self._batch.ctas, self._batch.warps_per_cta), -1, np.int64)
         np.maximum.at(given, ctas, clocks.clocks[ctas, inside])
         self._arrivals[number][ctas, inside] = clocks.clocks[ctas, inside, inside] - 1
-        self._checks.arrived(warps, self._told.setdefault(number, {}))
+        self._checks.arrived(warps, self._published.setdefault(number, {}))
         clocks.advance(warps)
 
     def same_count(self, barrier: MeetingPoint, ctas: Array, count: int | None, site: Site) -> None:
@@ -116,14 +116,14 @@ class NamedBarriers(BarrierObserver):
         """A round is over in the CTAs of `done`: the warps that waited go on."""
         clocks = self._checks.clocks
         given = self._given.get(number)
-        told = self._told.get(number, {})
-        self._checks.met(done, waiting, given, told)
+        published = self._published.get(number, {})
+        self._checks.met(done, waiting, given, published)
         if given is not None:
             given[done] = 0
         if number in self._come:
             self._come[number][done] = 0
-        for cta in [cta for cta in told if done[cta]]:
-            del told[cta]
+        for cta in [cta for cta in published if done[cta]]:
+            del published[cta]
         last = self._last.get(number)
         if last is None:
             last = self._last[number] = np.full(waiting.shape, -1, np.int64)
@@ -144,11 +144,11 @@ class NamedBarriers(BarrierObserver):
         ends = last[ctas]
         waited = ends >= 0
         rows = clocks.clocks[ctas, inside]
-        told = rows[:, : ends.shape[1]] > ends
+        knows = rows[:, : ends.shape[1]] > ends
         if batch.launch.actors.asynchronous:
             first = batch.launch.actors.lane(0)
-            told |= rows[:, first : first + ends.shape[1]] >> 5 > ends
-        sure = waited[np.arange(len(ctas)), inside] | (waited & told).any(axis=1)
+            knows |= rows[:, first : first + ends.shape[1]] >> 5 > ends
+        sure = waited[np.arange(len(ctas)), inside] | (waited & knows).any(axis=1)
         sure |= ~waited.any(axis=1) & self._knows_arrivals(number, ctas, inside, rows)
         if not sure.all():
             self._mixed(number, int(np.argmin(sure)), ctas, inside, ends, site)

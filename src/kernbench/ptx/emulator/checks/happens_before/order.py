@@ -342,13 +342,13 @@ class Relation:
             return
         for actor in np.unique(self.actor[inside]).tolist():
             mine = inside & (self.actor == actor)
-            self._whole(inside, self._told(mine), actor, counts, prints)
+            self._whole(inside, self._history(mine), actor, counts, prints)
             cta, column = divmod(actor, self._columns)
             if self._actors.asynchronous and column < self._actors.warps:
-                self._proxied(domain, self._told(mine & self.writes), cta, column, counts, prints)
+                self._proxied(domain, self._history(mine & self.writes), cta, column, counts, prints)
                 self._single_lanes(inside, mine, cta, column, counts, prints)
 
-    def _told(self, mine: Array) -> History:
+    def _history(self, mine: Array) -> History:
         return _history(self.clock[mine], self.members[mine].sum(axis=1), self.weights[mine].sum(axis=1))
 
     def _whole(self, inside: Array, history: History, actor: int, counts: Array, prints: Array) -> None:
@@ -370,12 +370,12 @@ class Relation:
         """What is known of one lane of a warp beyond what is known of all of them."""
         near = np.flatnonzero(inside & (self.cta == cta) & (self.warp != column))
         actor, place = cta * self._columns + column, self._actors.lane(column)
-        told = [(near, self.rows[near, place], self.rows[near, column])]
+        shares = [(near, self.rows[near, place], self.rows[near, column])]
         if actor + self._actors.lane(0) < self._far.shape[1]:
             which = inside[self._distant] & (self.cta[self._distant] != cta)
             beyond = self._far[which]
-            told.append((self._distant[which], beyond[:, actor + self._actors.lane(0)], beyond[:, actor]))
-        for entries, known, whole in told:
+            shares.append((self._distant[which], beyond[:, actor + self._actors.lane(0)], beyond[:, actor]))
+        for entries, known, whole in shares:
             for lane in np.unique(known & (WARP - 1)).tolist():
                 more = (known & (WARP - 1) == lane) & (known >> 5 > whole)
                 took = mine & (self.members[:, lane] == 1)

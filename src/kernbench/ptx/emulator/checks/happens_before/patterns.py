@@ -180,21 +180,21 @@ class MemoryOrder:
         """Lanes of one CTA, as warps and masks, meet: they hear of each other's fence.sc, and of what others saw."""
         if self._fresh.isdisjoint(warp for warp, _ in groups):
             return
-        told: list[Release] = []
+        published: list[Release] = []
         heard: list[_Observed] = []
         for warp, mask in groups:
             self._fresh.discard(warp)
             fences = [one for one in self._fences.get(warp, ()) if one.sequential and one.mask & mask]
-            told += [self._by_fence(warp, one, mask, distant=True) for one in fences]
-            told += [one for one in self._distant.get(warp, ()) if one.mask & mask]
+            published += [self._by_fence(warp, one, mask, distant=True) for one in fences]
+            published += [one for one in self._distant.get(warp, ()) if one.mask & mask]
             heard += [one for one in self._observed.get(warp, ()) if one.release.sequential and one.mask & mask]
         for warp, mask in groups:
-            self._hear(warp, mask, told, heard)
+            self._hear(warp, mask, published, heard)
 
-    def _hear(self, warp: int, mask: int, told: list[Release], heard: list[_Observed]) -> None:
+    def _hear(self, warp: int, mask: int, published: list[Release], heard: list[_Observed]) -> None:
         number, actors = int(self._clocks.numbers[warp]), self._publications.actors
         kept = [one for one in self._distant.get(warp, ()) if one.mask & ~mask]
-        mine = [Release(one.knowledge, one.reach, number, mask, True, True) for one in told]
+        mine = [Release(one.knowledge, one.reach, number, mask, True, True) for one in published]
         by_scope = [[one for one in mine if one.reach.scope == scope] for scope in {one.reach.scope for one in mine}]
         joined = [replace(as_one(alike, actors), mask=mask) for alike in by_scope]
         self._distant[warp] = kept + joined

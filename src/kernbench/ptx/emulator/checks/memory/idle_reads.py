@@ -20,7 +20,7 @@ from kernbench.ptx.emulator.memory.cells import decode
 from kernbench.ptx.emulator.memory.port import Spot
 from kernbench.ptx.emulator.program.program import Program, Site
 
-Tell = Callable[[Spot, Array, Array], None]
+AddFindings = Callable[[Spot, Array, Array], None]
 
 
 class LaunchChecks(Protocol):
@@ -58,7 +58,7 @@ class IdleReads:
         ways = self._checks.program.idle_loads[load]
         return any(bool(self._left[way][warp]) for way in ways if way in self._left)
 
-    def split(self, site: Site, spot: Spot, report: Array, races: Array, tell: Tell) -> Array:
+    def split(self, site: Site, spot: Spot, report: Array, races: Array, add_findings: AddFindings) -> Array:
         """Races that are reported at once; the others are kept until it is known whether they matter."""
         if not len(races) or not self._checks.program.idle_loads:
             return races
@@ -70,11 +70,13 @@ class IdleReads:
                 alone = np.zeros_like(report)
                 alone[RACE, :2] = 1, race[0]
                 copied = replace(spot, lanes=spot.lanes.copy(), addresses=np.array(spot.addresses))
-                self._checks.later.append(self._late(reader, tell, copied, alone, race[None].copy()))
+                self._checks.later.append(self._late(reader, add_findings, copied, alone, race[None].copy()))
         return races[at_once]
 
-    def _late(self, reader: tuple[int, int], tell: Tell, spot: Spot, report: Array, race: Array) -> Callable[[], None]:
-        return lambda: tell(spot, report, race) if self.stores(*reader) else None
+    def _late(
+        self, reader: tuple[int, int], add_findings: AddFindings, spot: Spot, report: Array, race: Array
+    ) -> Callable[[], None]:
+        return lambda: add_findings(spot, report, race) if self.stores(*reader) else None
 
     def _reader(self, site: Site, spot: Spot, race: Array) -> tuple[int, int] | None:
         """The load and the warp of a race whose read may be for nothing."""

@@ -65,7 +65,7 @@ class MemoryReporter:
         # for arrays that undefined bytes were copied to, by address: where those come from, and the store
         self._carried: dict[int, tuple[Origin, Site]] = {}
 
-    def tell(
+    def add_findings(
         self, checks: MemoryChecks, space: Space, site: Site, what: str, spot: Spot, report: Array, races: Array
     ) -> None:
         """Each kind of trouble of one access is one finding; `races` are rows as of `cells`' suspects."""

@@ -96,13 +96,13 @@ class PendingCopies(CopiesObserver):
             self._early = which[bad]
             position = which[bad[0]]
             copy = self._reporter.program.sites[int(filled[bad[0]])]
-            self._tell(writes, site, int(lanes[position]), int(inside[position]), copy, len(bad))
+            self._report(writes, site, int(lanes[position]), int(inside[position]), copy, len(bad))
 
     def reads_early(self, position: int) -> bool:
         """Whether the last access was of memory that a copy still fills, at one of its positions."""
         return bool((self._early == position).any())
 
-    def _tell(self, writes: bool, site: Site, lane: int, address: int, copy: Site, count: int) -> None:
+    def _report(self, writes: bool, site: Site, lane: int, address: int, copy: Site, count: int) -> None:
         message = (
             f"{thread_name(self._batch, lane)} {'writes' if writes else 'reads'} shared memory "
             f"{self._shared_name(address)}, which a copy begun in PTX line {copy.line} (`{copy.text}`) still fills: "

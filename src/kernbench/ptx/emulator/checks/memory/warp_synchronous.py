@@ -172,9 +172,9 @@ class WarpSynchronous:
             chosen = near[together == kind]
             for number in np.unique(last.sites[words[chosen]]).tolist():
                 here = chosen[last.sites[words[chosen]] == number]
-                self._tell(site, number, verb, words[here], lanes[here], others[here], kind)
+                self._report(site, number, verb, words[here], lanes[here], others[here], kind)
 
-    def _tell(
+    def _report(
         self, site: Site, other: int, verb: str, words: Array, lanes: Array, others: Array, together: bool
     ) -> None:
         """Pairs of accesses at two sites that nothing orders."""

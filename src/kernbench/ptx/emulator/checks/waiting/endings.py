@@ -26,7 +26,7 @@ class Endings(EndingsObserver):
     def __init__(self, batch: Batch, reporter: Reporter):
         self._batch = batch
         self._reporter = reporter
-        self._told: set[tuple[int, int]] = set()
+        self._reported: set[tuple[int, int]] = set()
 
     def parted(self, fragment: Fragment, site: Site, missing: Array, active: Mask) -> None:
         """An aligned barrier is reached by part of a warp, and the rest waits somewhere else for ever."""
@@ -41,7 +41,7 @@ class Endings(EndingsObserver):
 
     def look(self, fragment: Fragment, operation: Operation) -> None:
         """A warp operation runs: which of the lanes that it is meant for have ended?"""
-        if (operation.site.number, fragment.level) in self._told:
+        if (operation.site.number, fragment.level) in self._reported:
             return
         window, active = fragment.window, fragment.lanes.active()
         ended = self._ended_bits(window.warps)
@@ -49,13 +49,13 @@ class Endings(EndingsObserver):
             ended &= self._past_bits(window.warps, fragment.level)
         bad = active & ((operation.named(window) & np.repeat(ended, WARP)) != 0)
         if bad.any():
-            self._told.add((operation.site.number, fragment.level))
-            self._tell(fragment, operation, np.repeat(ended, WARP), bad)
+            self._reported.add((operation.site.number, fragment.level))
+            self._report(fragment, operation, np.repeat(ended, WARP), bad)
 
     def gone_round(self, fragment: Fragment, site: Site) -> None:
         """A barrier of the whole block is over: which warps have ended that went past it?"""
         batch, level = self._batch, fragment.level
-        if (site.number, level) in self._told:
+        if (site.number, level) in self._reported:
             return
         here = np.unique(fragment.window.warps % batch.ctas)
         warps = np.flatnonzero(np.isin(np.arange(batch.warps) % batch.ctas, here))
@@ -63,7 +63,7 @@ class Endings(EndingsObserver):
         past = warps[self._past_bits(warps, level) != 0] if len(warps) else warps
         if not len(past):
             return
-        self._told.add((site.number, level))
+        self._reported.add((site.number, level))
         lane = int(past[0]) * WARP + int(np.argmax(batch.ended_in.reshape(-1, WARP)[past[0]] >= 0))
         who = some_threads(batch, active_lanes(fragment))
         message = (
@@ -73,7 +73,7 @@ class Endings(EndingsObserver):
         hint = "let every thread of the block run the barrier: move it out of the branch, or give it a count"
         self._reporter.add("divergent-barrier", site, message, hint, len(past), about="round", formal=_ROUND_FORMAL)
 
-    def _tell(self, fragment: Fragment, operation: Operation, ended: Array, bad: Mask) -> None:
+    def _report(self, fragment: Fragment, operation: Operation, ended: Array, bad: Mask) -> None:
         position = int(np.argmax(bad))
         lane = int(fragment.window.lane_numbers[position])
         members = int(operation.named(fragment.window)[position])
