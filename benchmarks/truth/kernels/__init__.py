@@ -1,0 +1,1 @@
+"""Sources of the kernels that compilers made PTX of."""

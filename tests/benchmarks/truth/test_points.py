@@ -1,0 +1,105 @@
+"""The truth set: enough points, split before anything is fitted, and kernels that are right and safe when emulated."""
+
+import inspect
+from collections import Counter
+
+import pytest
+from benchmarks.truth.emulated import problem
+from benchmarks.truth.points import BOUNDS, SETS, SPLITS, points
+from benchmarks.truth.problems import (
+    FOLDER,
+    PROBLEMS,
+    flash,
+    gather,
+    gemm,
+    histogram,
+    layer_norm,
+    matmul,
+    reduction,
+    saxpy,
+    softmax,
+    split_k,
+    stencil,
+    strided_copy,
+    transpose,
+)
+
+POINTS = points()
+SMALL = [
+    saxpy(4096),
+    strided_copy(4095, 17),
+    *(reduction(8192, form) for form in ("tree", "shuffle")),
+    *(transpose(64, form) for form in ("naive", "conflicts", "padded")),
+    stencil(64, 2),
+    stencil(24, 3),
+    *(histogram(2048, form, content) for form in ("global", "shared") for content in ("bytes", "one")),
+    *(gemm(64, form) for form in ("tile", "registers")),
+    matmul(128, 128, 128, "128x128"),
+    matmul(64, 128, 64, "64x64"),
+    matmul(128, 256, 128, "128x256"),
+    matmul(16, 64, 256, "16x64"),
+    *(split_k(16, 64, 512, splits) for splits in (1, 4, 8)),
+    *(softmax(2, columns) for columns in (1024, 2048, 8192)),
+    layer_norm(2, 2048),
+    flash(1, 256, 64),
+    flash(1, 128, 128),
+    gather(8, 32, 128),
+    gather(4, 16, 1024),
+]
+
+
+def test_there_are_enough_points_and_few_to_tune_with():
+    splits, bounds = Counter(point.split for point in POINTS), Counter(point.bound for point in POINTS)
+    assert splits["held-out"] >= 60
+    assert splits["tuning"] <= 6
+    assert bounds["memory"] >= len(POINTS) / 2
+    assert len({point.id for point in POINTS}) == len(POINTS)
+    assert {point.set for point in POINTS} == set(SETS)
+    assert set(splits) == set(SPLITS)
+    assert set(bounds) == set(BOUNDS)
+
+
+@pytest.mark.parametrize("point", [point for point in POINTS if point.set != "ours"], ids=lambda point: point.id)
+def test_a_point_can_be_launched(point):
+    work = PROBLEMS[point.problem](**point.parameters)
+    assert f".entry {work.entry}(" in work.text
+    assert work.moved > 0
+    assert all(extent >= 1 for extent in work.grid)
+
+
+def test_points_of_our_own_are_parameters_of_their_benches():
+    from kernbench.benches import batched_incremental_attention, gated_delta_rule_chunk_output
+
+    benches = {"decode": batched_incremental_attention, "chunk_output": gated_delta_rule_chunk_output}
+    for point in POINTS:
+        if point.set == "ours":
+            given = {key: tuple(v) if isinstance(v, list) else v for key, v in point.parameters.items()}
+            benches[point.problem].Parameters(**given)
+
+
+@pytest.mark.parametrize("work", SMALL, ids=lambda work: f"{work.file}-{work.entry}")
+def test_a_kernel_is_right_and_safe(work):
+    assert problem(work) == ""
+
+
+def test_every_kernel_is_checked():
+    used = {PROBLEMS[point.problem](**point.parameters).file for point in POINTS if point.set != "ours"}
+    assert used == {work.file for work in SMALL} == {file.stem for file in FOLDER.glob("*.ptx")}
+    entries = {(work.file, work.entry) for work in SMALL}
+    for point in POINTS:
+        if point.set != "ours":
+            work = PROBLEMS[point.problem](**point.parameters)
+            assert (work.file, work.entry) in entries
+
+
+def test_a_wrong_result_is_seen():
+    from dataclasses import replace
+
+    assert "from what is expected" in problem(replace(saxpy(4096), expected=lambda x: 3.0 * x))
+    assert "are expected as findings" in problem(replace(saxpy(4096), findings=("race",)))
+
+
+def test_problems_take_what_points_give():
+    for point in POINTS:
+        if point.set != "ours":
+            assert set(point.parameters) == set(inspect.signature(PROBLEMS[point.problem]).parameters)
