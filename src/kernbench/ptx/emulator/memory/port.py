@@ -317,7 +317,7 @@ class Port:
         if noted[0][-1] and access.note_writes(*noted, wide, lanes, self._report, shadow, number, scope, STORE):
             stored = np.zeros((count, self._batch.lanes), np.uint32)
             stored[:, lanes] = words
-            self._tell(part, site, "store", Spot(lanes, addresses, 0, 4 * count, 0, stored))
+            self._report_trouble(part, site, "store", Spot(lanes, addresses, 0, 4 * count, 0, stored))
         return True
 
     def located(
