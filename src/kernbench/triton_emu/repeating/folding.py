@@ -324,8 +324,10 @@ def _agree(predicted: Array, found: Array) -> bool:
     return all(np.array_equal(predicted[name], found[name]) for name in found.dtype.names or () if name != "addr")
 
 
-def rows_of(access: "Access") -> Ints:
-    """All rows of an access and of its repetitions."""
+def rows_of(access: "Access") -> Ints | int:
+    """All rows of an access and of its repetitions; a number where there is one."""
+    if not access.repeats:
+        return access.row
     rows = np.array([access.row], np.int64)
     for times, further, _ in access.repeats:
         rows = (rows[None, :] + further * np.arange(times)[:, None]).reshape(-1)

@@ -268,7 +268,7 @@ class State:
             self._attributes(kind, value)
 
     def _container(self, kind: type, value: Held) -> None:
-        if next(base for base in kind.__mro__ if not _has_python_only(base)) not in _CONTAINERS:
+        if not _is_container(kind):
             raise UnknownStateError(f"an object of type {kind.__name__}")
         if issubclass(kind, dict):
             self._pairs(dict.items(value) if kind is not OrderedDict else value.items())
@@ -397,6 +397,8 @@ _CONTAINERS = (tuple, list, deque, set, frozenset, dict, OrderedDict, defaultdic
 # by class: whether all of it is written in Python, so that its objects hide nothing, and the slots they have
 _PYTHON: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 _SLOTS: WeakKeyDictionary[type, list[MemberDescriptorType]] = WeakKeyDictionary()
+# by class of a container: whether it comes from one of Python's own through classes that are written in Python
+_HOLDS_ELEMENTS: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 
 
 def _is_python(kind: type) -> bool:
@@ -404,6 +406,15 @@ def _is_python(kind: type) -> bool:
     found = _PYTHON.get(kind)
     if found is None:
         found = _PYTHON[kind] = all(base is object or _has_python_only(base) for base in kind.__mro__)
+    return found
+
+
+def _is_container(kind: type) -> bool:
+    """Whether all that an object of a class holds are its elements and attributes."""
+    found = _HOLDS_ELEMENTS.get(kind)
+    if found is None:
+        written_in_c = next(base for base in kind.__mro__ if not _has_python_only(base))
+        found = _HOLDS_ELEMENTS[kind] = written_in_c in _CONTAINERS
     return found
 
 
