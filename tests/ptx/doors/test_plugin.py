@@ -178,13 +178,3 @@ def test_a_test_that_takes_too_long_fails_and_the_next_one_runs(pytester):
     )
     done.assert_outcomes(passed=2, failed=1, deselected=14)
     assert "the test took longer than 0.2 seconds" in "\n".join(done.outlines)
-
-
-def test_each_process_of_xdist_has_a_gpu(pytester, monkeypatch):
-    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
-    pytester.makepyfile(TESTS + ON_THE_GPU)
-    done = pytester.runpytest_subprocess(
-        "-p", "kernbench.pytest_plugin", "-p", "xdist", "-n", "2", "-p", "no:cacheprovider", "--kernbench", "sm_90a"
-    )
-    done.assert_outcomes(passed=2, failed=2, errors=1)
-    assert "out-of-bounds" in "\n".join(done.outlines)
