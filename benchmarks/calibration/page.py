@@ -26,7 +26,7 @@ the clock an SM had is kept beside every sample.
 - **The range** of a figure spans the estimates it is the median of, and at least the middle half of the launches. The
   *residual* is how far the worst row lies from the fit.
 
-The decision is [ADR 42](adr/0042-gpu-figures-have-sources.md).
+The decision is [ADR 39](adr/0039-gpu-figures-have-sources.md).
 
 ## What a model is held to
 
