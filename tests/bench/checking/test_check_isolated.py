@@ -17,7 +17,7 @@ HOSTILE_IMPORT = {
     "odd": "raise type('OddError', (BaseException,), {})('odd')",
     "interrupts": "raise KeyboardInterrupt",
     "spoils": "os.chdir('/'); os.environ.clear(); sys.stdout.close(); sys.path.clear(); sys.modules.pop('numpy')",
-    "scribbles": "[os.write(n, b'x') for n in range(1, 30) if os.path.exists(f'/dev/fd/{n}')]",
+    "scribbles": "[os.write(n, b'x') for n in range(1, 400) if os.path.exists(f'/dev/fd/{n}')]",
 }
 HOSTILE_LAUNCH = {
     "leaves_later": "os._exit(0)",

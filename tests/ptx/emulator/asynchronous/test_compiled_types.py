@@ -15,6 +15,9 @@ from kernbench.ptx.emulator.lanes.arrays import Bytes, Int, Int64s, UInt64s, Wor
 def fits(given, said) -> bool:
     """Whether a value of a numba type is of the type that an annotation says."""
     origin, parts = typing.get_origin(said), typing.get_args(said)
+    if hasattr(origin, "__value__"):
+        # an alias by name, which NumPy's types of arrays are from 2.5 on
+        return fits(given, origin.__value__[parts])
     if origin in (types.UnionType, typing.Union):
         return any(fits(given, part) for part in parts)
     if isinstance(said, type) and issubclass(said, tuple) and said is not tuple:
