@@ -7,9 +7,9 @@ PTX is kept where the driver library looks for it, also when a program has its f
 
 import ctypes
 import hashlib
+import logging
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # DLPack's number of CUDA devices, and where a tensor that is handed over has the kind of its device
 _CUDA = 2
 _KIND_AT = 8
+
+_LOG = logging.getLogger(__name__)
 
 
 class CuteDoor:
@@ -73,8 +75,11 @@ def _load_runtime() -> None:
     find = getattr(sys.modules.get("cutlass.base_dsl.env_manager"), "get_prefix_dsl_libs", None)
     for path in str((find and find("CUTE_DSL")) or "").split(os.pathsep):
         if path:
-            with suppress(OSError):
+            try:
                 ctypes.CDLL(path)
+            except OSError as problem:
+                # compiled code that needs it says so itself, with its own error
+                _LOG.warning("CuTe DSL's runtime library %s could not be loaded: %s", path, problem)
 
 
 def keep_text(text: object) -> None:

@@ -337,18 +337,8 @@ def note_write(
             cells[word, WRITE] = np.uint64(mine | touched)
             lanes[word, LANES + WRITE] = np.uint32(bit)
         else:
-            _write_slowly(
-                word,
-                mine,
-                touched,
-                position,
-                np.int64(same),
-                lane,
-                warp,
-                np.int64(kind),
-                shadow,
-                report,
-            )
+            alike_there, access = np.int64(same), np.int64(kind)
+            _write_slowly(word, mine, touched, position, alike_there, lane, warp, access, shadow, report)
         # four words in which there is nothing but this write are one again
         alike = int(plain) if word == head else alike + int(plain)
         if alike == GROUP and not whole:
