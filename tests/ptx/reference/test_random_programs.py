@@ -73,6 +73,13 @@ def test_copies_to_several_blocks_of_a_cluster(seed):
     assert dict(tally.verdicts) == {"ordered, ends": 1, "race, ends": 1}
 
 
+def test_lanes_that_come_late_to_a_shuffle_change_nothing_of_those_that_wait():
+    """One lane polls a flag; the index of the others' shuffle is set in the block that it runs after them."""
+    tally = Tally()
+    check(safe_program(14700011), tally)
+    assert tally.failures == []
+
+
 def test_programs_follow_from_their_seed_alone():
     assert safe_program(3).text == safe_program(3).text
     assert changed_program(3).text == changed_program(3).text

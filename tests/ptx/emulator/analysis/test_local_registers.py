@@ -6,6 +6,7 @@ import pytest
 from kernbench import ptx
 from kernbench.ptx.emulator.analysis.building import build
 from kernbench.ptx.emulator.analysis.flow.dataflow import local_to_blocks
+from kernbench.ptx.reference import execute
 
 LOOP = """.version 8.0
 .target sm_90a
@@ -108,3 +109,68 @@ def test_lanes_that_left_a_loop_keep_their_values(shape, checks):
     run = device.launch(ptx.parse(LOOP).kernels["kernel"], 8, 64, [device.array(rounds), out], checks=checks)
     assert not run.findings
     np.testing.assert_array_equal(out.numpy(), sums(rounds))
+
+
+# Lane 0 of warp 0 waits for a flag of warp 1, and comes to the operation when the others of its warp wait there. Its
+# %r6 and %p3 are set from a register that the same block changes behind it: computed again for all, they would differ.
+LATE = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry kernel(.param .u64 flag, .param .u64 out)
+{{
+  .reg .pred %p<8>;
+  .reg .b32 %r<16>;
+  .reg .b64 %rd<8>;
+  ld.param.u64 %rd1, [flag];
+  ld.param.u64 %rd2, [out];
+  mov.u32 %r1, %tid.x;
+  and.b32 %r2, %r1, 31;
+  mov.u32 %r5, %r2;
+  mov.u32 %r7, 0;
+  mul.wide.u32 %rd3, %r1, 4;
+  add.u64 %rd4, %rd2, %rd3;
+  setp.eq.u32 %p1, %r1, 32;
+  @%p1 bra FLAG;
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra MEET;
+POLL:
+  ld.acquire.gpu.global.u32 %r3, [%rd1];
+  setp.eq.u32 %p2, %r3, 0;
+  @%p2 bra POLL;
+  bra MEET;
+FLAG:
+  st.release.gpu.global.u32 [%rd1], 1;
+MEET:
+  add.u32 %r6, %r5, 1;
+  setp.lt.u32 %p3, %r5, 16;
+  shr.u32 %r5, %r5, 1;
+  {operation}
+  add.u32 %r7, %r7, %r5;
+  st.global.u32 [%rd4], %r7;
+  ret;
+}}
+"""
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "reversed"])
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "shfl.sync.bfly.b32 %r7, %r6, 1, 31, -1;",
+        "shfl.sync.idx.b32 %r7, %r2, %r6, 31, -1;",
+        "vote.sync.ballot.b32 %r7, %p3, -1;",
+        "match.any.sync.b32 %r7, %r6, -1;",
+        "redux.sync.add.u32 %r7, %r6, -1;",
+        "bar.red.popc.u32 %r7, 0, %p3;",
+    ],
+)
+def test_lanes_that_wait_for_others_of_their_warp_keep_their_values(operation, schedule):
+    kernel = ptx.parse(LATE.format(operation=operation)).kernels["kernel"]
+    given = [np.zeros(4, np.uint32), np.zeros(64, np.uint32)]
+    device = ptx.EmulatedDevice("sm_90a")
+    arrays = [device.array(array) for array in given]
+    run = device.launch(kernel, 1, 64, arrays, schedule=schedule)
+    expected = execute(kernel, 1, 64, given)
+    assert (expected.status, expected.races, expected.misuse) == ("finished", [], [])
+    assert not run.findings
+    np.testing.assert_array_equal(arrays[1].numpy(), expected.arrays[1])

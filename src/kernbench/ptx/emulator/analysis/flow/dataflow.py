@@ -53,8 +53,9 @@ def live_at_blocks(body: Body) -> list[int]:
 def local_to_blocks(body: Body) -> int:
     """The registers that hold no value that anybody wants where a block begins: who reads them has set them before.
 
-    What works beside the warps reads and writes registers later, when other lanes may run the same block: whatever is
-    named by such an instruction is not among them.
+    Where lanes wait for others (a `.sync` operation, a barrier) and where work goes on beside the warps, registers are
+    read and written later, when other lanes may have run the same block: whatever such an instruction names is not
+    among them.
     """
     others = named = 0
     for decodings in body.decodings:
@@ -63,7 +64,7 @@ def local_to_blocks(body: Body) -> int:
             read, written = bits(decoding.reads), bits(decoding.writes)
             named |= read | written
             others |= read & ~set_here
-            if decoding.effects.asynchronous:
+            if decoding.effects.asynchronous or (decoding.effects.ends_block and not decoding.effects.steers):
                 others |= read | written
             if decoding.instruction.guard is None:
                 set_here |= written
