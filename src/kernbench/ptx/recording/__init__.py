@@ -1,0 +1,1 @@
+"""What a launch on the emulator did, in columns: recorded once, timed for many machines."""
