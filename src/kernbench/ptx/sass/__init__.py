@@ -1,0 +1,1 @@
+"""What a kernel's warps issued: machine code of ptxas joined to a recording, or an expansion of PTX without it."""
