@@ -138,7 +138,7 @@ class Unjoined:
 
 @dataclass(frozen=True)
 class Streams:
-    """What each warp of each class of CTAs issued.
+    """What the warps of each trace of a recording issued.
 
     A path is a sequence of ops that one or more warps issued; warps that went the same way share it. Of path p,
     `op[path_start[p] : path_start[p + 1]]` are the instructions, and `event` beside it the number of the recorded event
@@ -146,16 +146,15 @@ class Streams:
     false for every lane) unless `ops.implicit` says otherwise. An event may stand at several ops (an access that was
     split: each op's `width` is its share) or at none (the compiler removed or merged it).
 
-    Warp w of class c is number `c * warps + w`: it went path `warp_path[...]`, and its first event in the recording is
-    `first_event[...]`.
+    Streams follow the recording's traces: trace t went path `trace_path[t]`, and its first event in the recording is
+    `first_event[t]`.
     """
 
     ops: Ops
-    warps: int
     path_start: NDArray[np.int64]
     op: Ints
     event: Ints
-    warp_path: Ints
+    trace_path: Ints
     first_event: NDArray[np.int64]
     # per thread at launch, and what did not fit into them
     registers: int
@@ -172,13 +171,12 @@ class Streams:
     # recorded events at no op: removed or merged by the compiler
     events_without_op: int = 0
 
-    def of_warp(self, cta_class: int, warp: int) -> tuple[Ints, Ints]:
-        """The ops a warp issued and, beside each, its event in the recording or NO_EVENT."""
-        number = cta_class * self.warps + warp
-        path = int(self.warp_path[number])
+    def of_trace(self, trace: int) -> tuple[Ints, Ints]:
+        """The ops that the warps of a trace issued and, beside each, its event in the recording or NO_EVENT."""
+        path = int(self.trace_path[trace])
         part = slice(int(self.path_start[path]), int(self.path_start[path + 1]))
         relative = self.event[part]
-        events = np.where(relative == NO_EVENT, NO_EVENT, relative + self.first_event[number])
+        events = np.where(relative == NO_EVENT, NO_EVENT, relative + self.first_event[trace])
         return self.op[part], events.astype(np.int32)
 
     def paths(self) -> Iterator[tuple[Ints, Ints]]:
