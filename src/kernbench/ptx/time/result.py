@@ -1,0 +1,159 @@
+"""LaunchTime: what the model says of one launch: its time, what bounded it, and what warps waited for."""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Reason(IntEnum):
+    """What a warp waited for between two of its instructions, in the words of GPU profilers."""
+
+    # the fixed stall of the instruction before, and the slot in which it issued itself
+    ISSUED = 0
+    FIXED = 1
+    # a counter: results of memory or of a unit of variable latency
+    GLOBAL = 2
+    SHARED = 3
+    MATH = 4
+    # the unit itself was taken
+    PIPE = 5
+    QUEUE = 6
+    # ready, but another warp of the sub-core issued
+    NOT_SELECTED = 7
+    BARRIER = 8
+    MBARRIER = 9
+    # groups of cp.async, of bulk copies and of wgmma
+    GROUP = 10
+    TENSOR = 11
+    BRANCH = 12
+    FENCE = 13
+    # code that had to be fetched
+    FETCH = 14
+
+
+class Unit(IntEnum):
+    """What can be busy; rates of the whole GPU come last."""
+
+    ISSUE = 0
+    FMA = 1
+    ALU = 2
+    MUFU = 3
+    DOUBLE = 4
+    LSU = 5
+    SHARED = 6
+    TENSOR = 7
+    L1 = 8
+    PORT = 9
+    TMA = 10
+    L2 = 11
+    HBM = 12
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many CTAs and warps an SM holds at once, and what allows no more: registers, shared memory, warps, CTAs or
+    the grid, which has no more of them.
+    """
+
+    ctas: int
+    warps: int
+    most_warps: int
+    limit: str
+
+    @property
+    def share(self) -> float:
+        """Resident warps of those an SM can hold."""
+        return self.warps / self.most_warps
+
+
+@dataclass(frozen=True)
+class CtaSpans:
+    """CTAs that were simulated: which one, on which SM group and slot, from which cycle to which.
+
+    `stands_for` says of how many SMs an SM group's CTAs are the picture.
+    """
+
+    cta: Ints
+    group: Ints
+    slot: Ints
+    start: Floats
+    end: Floats
+    stands_for: Ints
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes of the whole launch by level: asked of L1 by warps, of L2 by SMs, read from and written to HBM; and bytes
+    of shared memory with the passes over its banks they took, and those they would take without conflicts.
+    """
+
+    l1: int = 0
+    l2: int = 0
+    hbm_read: int = 0
+    hbm_written: int = 0
+    shared: int = 0
+    wavefronts: int = 0
+    least_wavefronts: int = 0
+
+
+@dataclass(frozen=True)
+class Stalls:
+    """Warp cycles by op of the streams' table (rows) and reason (columns), of all SMs; and how often each op issued."""
+
+    cycles: Floats
+    issued: Ints
+
+    def by_reason(self) -> dict[Reason, float]:
+        """All ops together."""
+        return {reason: float(self.cycles[:, reason].sum()) for reason in Reason}
+
+
+@dataclass(frozen=True)
+class LaunchTime:
+    """The time of one launch.
+
+    `cycles` are from the first CTA's start to the last one's end, at `clock_mhz`; `overhead_ns` is what a launch takes
+    beside them, and `seconds` is both. `busy` is the share of the cycles each unit worked, of the SM that ended last or
+    of the GPU; `bound` names the busiest. `floor_seconds` are lower bounds by unit: no model may be below them.
+    """
+
+    machine: str
+    cycles: float
+    clock_mhz: float
+    overhead_ns: float
+    occupancy: Occupancy
+    busy: dict[Unit, float]
+    floors: dict[Unit, float]
+    traffic: Traffic
+    stalls: Stalls
+    spans: CtaSpans
+    # "SASS of ptxas 13.0.88" or "expansion of PTX", and the share of steps joined
+    source: str
+    joined: float
+    # warp instructions issued by the whole launch, and how many of them were simulated
+    instructions: int
+    simulated: int
+    # "not validated" for GPUs whose times nobody held to measurements
+    predictions: str
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def seconds(self) -> float:
+        """From the launch to its end."""
+        return self.cycles / (self.clock_mhz * 1e6) + self.overhead_ns * 1e-9
+
+    @property
+    def bound(self) -> Unit | None:
+        """The busiest unit where one is busy for most of the time; None where latencies bound it."""
+        unit = max(self.busy, key=lambda one: (self.busy[one], -one))
+        return unit if self.busy[unit] >= 0.6 else None
+
+    @property
+    def floor_seconds(self) -> float:
+        """The largest of the floors: no time is below it."""
+        return max(self.floors.values(), default=0.0)
