@@ -46,6 +46,13 @@ class PtxTarget(Target):
         """The run as it is where a GPU measured it; otherwise with the reason why it has no time."""
         return run if "gpu_time_ns" in run.metrics else super().retime(run, machine, drawn)
 
+    def check_device(self, device: str) -> None:
+        """Raise the reason where there is no GPU to run on."""
+        if device == "cuda":
+            from kernbench.ptx import CudaDevice
+
+            CudaDevice(0)
+
     def order_observers(self, host: Any, kernel: object) -> list[str]:
         """What in a kernel may observe the order in which threads run."""
         found: list[str] = host.order_observers(kernel)

@@ -107,6 +107,9 @@ class Target:
         """The commands that a rank of a run dispatched; None where nothing is recorded by rank."""
         return None
 
+    def check_device(self, device: str) -> None:
+        """Raise the reason why nothing can run on a device that a bench may name; what is emulated is always there."""
+
     def order_observers(self, host: object, kernel: object) -> list[str]:
         """What in a kernel may observe the order in which its threads run, by right."""
         return []

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import kernbench.cli.commands.sweep as command
+import kernbench.cli.processes.sweeping as sweeping
 import kernbench.sweep as sweep_package
 from kernbench.bench import find, run_bench
 
@@ -246,7 +247,7 @@ def test_names_of_the_other_forms(here, tmp_path):
 
 
 def test_many_passes_need_a_word_and_many_rates_do_not(here, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "_MANY_PASSES", 2)
+    monkeypatch.setattr(sweeping, "_MANY_PASSES", 2)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     code, _, told = here("--over", "n_ranks=1,2,4", "--over", "machine.hbm.bandwidth=100..101")
     assert code == 2
@@ -267,11 +268,11 @@ def database(file):
 
 
 def test_how_long_a_sweep_takes_is_said(here, monkeypatch):
-    monkeypatch.setattr(command, "_KNOWN", 0.0)
-    monkeypatch.setattr(command, "_LONG", 0.0)
+    monkeypatch.setattr(sweeping, "_KNOWN", 0.0)
+    monkeypatch.setattr(sweeping, "_LONG", 0.0)
     told = here("--over", "machine.hbm.bandwidth=100..180")[2]
     assert re.search(r"\d+ points left, [\d,.e+]+ points a second: (about|less than)", told)
-    assert [command._span(seconds) for seconds in (0.1, 5, 119, 150, 7000, 9000, 200_000)] == [
+    assert [sweeping._span(seconds) for seconds in (0.1, 5, 119, 150, 7000, 9000, 200_000)] == [
         *("less than a second", "about 5 s", "about 119 s", "about 2 minutes", "about 117 minutes"),
         *("about 2 hours", "about 2 days"),
     ]

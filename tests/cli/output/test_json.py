@@ -57,6 +57,7 @@ COMMANDS = {
     "run ptx": "run warps.py",
     "run bad": "run bad/loud.py --set S=8",
     "sweep": "sweep ring.py --over n_ranks=1,2 --set S=8 --out sweep.csv --jobs 1",
+    "tune": "tune ring.py --over n_ranks=1,2 --set S=8 --jobs 1",
     "report": "report run.json --html run.html",
     "compare": "compare run.json run-npu.json --run-a ring --run-b tiles",
     "check": "check bad",

@@ -57,6 +57,12 @@ COMMANDS = {
         "A bench over many values of parameters and machine keys.",
         ("kernbench sweep my_ring.py --over n_ranks=2,4,8 --over S=32,64",),
     ),
+    "tune": Command(
+        "kernbench.cli.commands.tune",
+        "tune",
+        "Which values make a bench fastest, by predicted time.",
+        ("kernbench tune my_ring.py --over n_ranks=2,4,8 --over S=32,64",),
+    ),
     "report": Command(
         "kernbench.cli.commands.report",
         "report",

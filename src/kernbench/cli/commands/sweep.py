@@ -1,9 +1,5 @@
 """`kernbench sweep`: one bench over many values of its parameters and of the machine."""
 
-import os
-import sys
-import time
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,21 +10,17 @@ from rich.text import Text
 from kernbench.bench import Bench, describe, find
 from kernbench.cli.arguments.options import DTYPE, MACHINE, NAME, PANEL, SEED, SETTINGS, SHAPES
 from kernbench.cli.arguments.request import parse_settings
-from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, errors, progress, results
+from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, errors, results
 from kernbench.cli.output.document import JSON, STDOUT, write_document
-from kernbench.common.errors import BenchError, MachineError
-from kernbench.machine.units import parse
+from kernbench.cli.processes.sweeping import executor, memory_limit, run_points
+from kernbench.common.errors import BenchError
 from kernbench.report.text.verdict import answer
 from kernbench.report.time.explanation import duration
 from kernbench.result.reading import Data
 from kernbench.targets.registry import of_parameters
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from kernbench.sweep import Executor, Limits, Plan, Store
-    from kernbench.sweep.executors import Done
-    from kernbench.sweep.planning.plan import Position
+    from kernbench.sweep import Plan, Store
 
 OVER = Annotated[
     list[str],
@@ -74,15 +66,9 @@ _COMMANDS = 4
 _OTHERS = {".json": "--json", ".png": "--plot", ".svg": "--plot", ".html": "", ".xlsx": "", ".xls": ""}
 _PARQUET = (".parquet", ".pq")
 _NARROWEST = 24
-# functional passes above which a person is asked
-_MANY_PASSES = 1000
 # rows above which a document, or a plot, holds none
 _MOST_ROWS = 100_000
 _LONGEST_POINT = 3600.0
-# seconds after which it is known how long a sweep takes, and how long it takes at least to be worth a word
-_KNOWN, _LONG = 3.0, 60.0
-# seconds between two looks at the progress line
-_REFRESH = 0.2
 
 
 def sweep(
@@ -122,9 +108,9 @@ def sweep(
     values = parse_settings(bench, settings or [], machine, dtype=dtype)
     plan = make_plan(bench, panel, values, parse_over(over), seed, shapes_only, name)
     _check_size(plan, plot)
-    place = _executor(jobs, ray, Limits(max_seconds or None, _bytes(max_memory)))
+    place = executor(jobs, ray, Limits(max_seconds or None, memory_limit(max_memory)))
     with Store(database, plan, None if out == database else out, retry_failed) as store:
-        _run(store, place, panel or bench.name, yes)
+        run_points(store, place, panel or bench.name, yes)
         strange = _show(store, bench.name, out)
         files = _export(store, out, parquet, plot, metric)
         data = {"bench": bench.name, "panel": panel, "keys": list(plan.keys), **_data(store), "anomalies": strange}
@@ -178,108 +164,6 @@ def _check_format(out: Path, parquet: Path | None) -> None:
 def _check_size(plan: "Plan", plot: Path | None) -> None:
     if plot is not None and plan.points > _MOST_ROWS:
         raise BenchError(f"--plot: {plan.points:,} points are no picture; at most {_MOST_ROWS:,} are drawn")
-
-
-def _bytes(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return int(parse(text, "bytes"))
-    except MachineError as error:
-        raise BenchError(f"--max-memory {text}: {error}") from None
-
-
-class _Shown:
-    """A store whose growth is seen: on the progress line, and, of a long sweep, in a sentence."""
-
-    def __init__(self, store: "Store", bar: "Progress", done: int):
-        self._store, self._bar = store, bar
-        self._begin, self._left, self._new = time.monotonic(), store.plan.points - done, 0
-        self._silent = self._waits = False
-        self._seen = 0.0
-
-    @property
-    def held(self) -> int:
-        """How many points another sweep is at."""
-        return self._store.held
-
-    def forget_held(self) -> None:
-        """Begin to count anew."""
-        if self._store.held and not self._waits:
-            self._waits = True
-            errors().print(f"waiting for {self._store.held:,} points that another sweep is at", soft_wrap=True)
-        self._store.forget_held()
-
-    def claim(self, positions: "list[Position]") -> "list[Position]":
-        """As the store does."""
-        return self._store.claim(positions)
-
-    def keep(self, done: "list[Done]") -> None:
-        """As the store does."""
-        self._store.keep(done)
-        self._bar.advance(self._bar.task_ids[0], len(done))
-        self._refresh()
-        self._new += len(done)
-        passed = time.monotonic() - self._begin
-        if not self._silent and passed > _KNOWN and self._new:
-            self._silent = True
-            left = passed * (self._left - self._new) / self._new
-            if left > _LONG:
-                rate = f"{self._new / passed:,.3g} points a second"
-                errors().print(f"{self._left - self._new:,} points left, {rate}: {_span(left)}", soft_wrap=True)
-
-    def _refresh(self) -> None:
-        if time.monotonic() - self._seen > _REFRESH:
-            self._seen = time.monotonic()
-            self._bar.refresh()
-
-
-def _span(seconds: float) -> str:
-    """A stretch of time as people say it."""
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"about {seconds / size:,.0f} {unit}"
-    return f"about {seconds:,.0f} s" if seconds >= 1 else "less than a second"
-
-
-def _run(store: "Store", place: "AbstractContextManager[Executor]", title: str, yes: bool) -> None:
-    """Run what is not done yet, and keep it."""
-    from kernbench.sweep import run_sweep
-
-    plan = store.plan
-    with place as executor, progress(plan.points, by_itself=False) as bar:
-        done = store.counts().done
-        if done:
-            errors().print(f"going on: {store.file} holds {done:,} of {plan.points:,} points", soft_wrap=True)
-        bar.update(bar.task_ids[0], description=title, completed=done)
-        shown = _Shown(store, bar, done)
-        try:
-            if plan.passes > _MANY_PASSES and not yes:
-                _ask(plan, executor, shown, done, bar)
-            run_sweep(plan, executor, shown)
-        except KeyboardInterrupt:
-            done = store.counts().done
-            held = f"{store.file} holds {done} of {plan.points} points" if done else "no point is done"
-            errors().print(f"stopped: {held}; the same command goes on", soft_wrap=True)
-            raise
-
-
-def _ask(plan: "Plan", executor: "Executor", shown: _Shown, done: int, bar: "Progress") -> None:
-    """Run one pass of very many, say how long all of them will take, and let a person decide."""
-    from kernbench.sweep import run_sweep
-
-    left = plan.passes - done // plan.in_group()
-    if left <= _MANY_PASSES:
-        return
-    begin = time.monotonic()
-    run_sweep(plan, executor, shown, passes=1)
-    seconds = (time.monotonic() - begin) * left / executor.workers
-    says = f"the kernel has to run {left:,} times, which takes {_span(seconds)}"
-    if not sys.stdin.isatty():
-        raise BenchError(f"{says}; say --yes to begin, or sweep fewer values (rates of the machine need no run)")
-    bar.stop()
-    typer.confirm(f"{says}; begin?", abort=True, err=True)
-    bar.start()
 
 
 def _show(store: "Store", bench: str, out: Path) -> list[str]:
@@ -352,17 +236,6 @@ def _verdict(store: "Store", out: Path) -> int:
 def _more(count: int) -> None:
     if count > _COMMANDS:
         errors().print(f"  and so on for {count - _COMMANDS:,} more")
-
-
-def _executor(jobs: int, ray: str | None, limits: "Limits") -> "AbstractContextManager[Executor]":
-    """The cluster, or this machine."""
-    from kernbench.sweep import Processes, RayCluster
-
-    if ray is None:
-        return nullcontext(Processes(jobs or os.cpu_count() or 1, limits))
-    if jobs:
-        raise BenchError("--jobs is for processes on this machine; with --ray the cluster says how many there are")
-    return RayCluster(ray, limits)
 
 
 def _table(title: str, keys: tuple[str, ...], rows: list[Data], total: int) -> Table:
