@@ -25,8 +25,13 @@ from .results import (
 
 Known = Mapping[str, float]
 PIPES = ("fma", "integer", "multiply", "minmax", "half2", "double", "convert", "mufu", "shuffle")
-# of a loop around what is measured: addition, comparison, branch
-LOOP_INSTRUCTIONS = 3
+# instructions of a loop around what is measured (addition, comparison, branch) that go through the pipe itself
+LOOP_ON_PIPE = {"fma": 3, "integer": 1, "minmax": 1, "convert": 1}
+# cycles that warps wait by the control fields of the machine code: a turn of `branch.back`, all of it; from the last
+# instruction before a loop's branch to the first after it; a turn of `barrier.own` without what is waited for
+BRANCH_TURN, BRANCH_STALL, OWN_TURN = 25.0, 6.0, 20.0
+# launches that lay further apart than this were not all alike
+STEADY = 0.01
 WARP_BYTES = 128
 REACHED = 0.9
 
@@ -62,36 +67,39 @@ def _from(name: str, values: list[float], rows: list[Row], benchmark: str, resid
 
 
 def pipe_latencies(results: Results, known: Known) -> Iterator[Fitted]:
-    """Cycles a turn against instructions a turn: the slope is the latency, the rest is the loop's own cost."""
-    loops: list[float] = []
-    rows: list[Row] = []
+    """Cycles a turn against instructions a turn: the slope is the latency."""
     for pipe in PIPES:
         benchmark = f"latency.{pipe}"
         found = results.of(benchmark)
         if len(found) < 2:
             continue
-        slope, rest, _ = line([(float(row["work"]), per_turn(row)) for row in found])
+        slope, _, _ = line([(float(row["work"]), per_turn(row)) for row in found])
         yield _from(f"pipes.{pipe}.latency", [slope], found, benchmark)
-        if pipe in ("fma", "integer", "multiply"):
-            loops.append(max(rest, 0.0))
-            rows += found
-    yield _from("issue.branch_back", loops, rows, "latency.fma, integer, multiply: a turn beyond its chain")
+
+
+def branches(results: Results, known: Known) -> Iterator[Fitted]:
+    """A turn of a loop with nearly nothing in it, less the stalls that its machine code says."""
+    row = results.one("branch.back")
+    yield _from("issue.branch_back", [max(per_turn(row) - BRANCH_TURN, 0.0)], [row], "branch.back, less its stalls")
+
+
+def loop_end(known: Known) -> float:
+    """Cycles from the last instruction of a turn to the first of the next."""
+    return known["issue.branch_back"] + BRANCH_STALL
 
 
 def pipe_intervals(results: Results, known: Known) -> Iterator[Fitted]:
-    """The least time an instruction takes a sub-core, over counts of warps; instructions of the loop are taken off
-    where the pipe is as fast as issue.
+    """The least time an instruction takes a sub-core, over counts of warps whose launches were alike; the loop's own
+    instructions count where they go through the same pipe.
     """
     for pipe in PIPES:
         benchmark = f"throughput.{pipe}"
-        rows = results.of(benchmark)
+        rows = [row for row in results.of(benchmark) if spread(row) <= STEADY]
         if not rows:
             continue
         best = min(rows, key=per_work)
-        interval = per_work(best)
-        if interval < 1.5:
-            turns = LOOP_INSTRUCTIONS * best["parameters"]["warps"] / 4
-            interval = (per_turn(best) - turns) / best["work"]
+        slots = float(best["work"]) + LOOP_ON_PIPE.get(pipe, 0) * best["parameters"]["warps"] / 4
+        interval = per_turn(best) / slots
         yield _from(f"pipes.{pipe}.interval", [interval], [best], benchmark)
         if pipe == "fma":
             yield _from("issue.interval", [interval], [best], benchmark)
@@ -109,11 +117,14 @@ def code(results: Results, known: Known) -> Iterator[Fitted]:
 
 
 def shared_memory(results: Results, known: Known) -> Iterator[Fitted]:
-    """Loads less the addition in each step of the chase; conflicts as a line over ways."""
+    """Chases less the turn's end; the address of a load is added to for nothing, that of ldmatrix takes an addition.
+    Conflicts as a line over ways.
+    """
     step = known["pipes.integer.latency"]
-    for name, benchmark in (("latency", "shared.latency"), ("ldmatrix_latency", "shared.ldmatrix_latency")):
-        row = results.one(benchmark)
-        yield _from(f"shared.{name}", [per_work(row) - step], [row], f"{benchmark}, less an addition")
+    for name, less in (("latency", 0.0), ("ldmatrix_latency", step)):
+        row = results.one(f"shared.{name}")
+        value = (per_turn(row) - loop_end(known)) / row["work"] - less
+        yield _from(f"shared.{name}", [value], [row], f"shared.{name}, less what else a turn takes")
     points = [(float(ways), per_work(row)) for ways, row in results.varied("shared.conflict", "ways", warps=16)]
     rows = results.of("shared.conflict", warps=16)
     slope, _, at = line(points)
@@ -124,14 +135,17 @@ def shared_memory(results: Results, known: Known) -> Iterator[Fitted]:
     best = max(rates)
     yield _from("shared.bytes_per_cycle", [best], list(widths.values()), "shared.width", 1 - min(rates) / best)
     for name in ("ldmatrix", "stmatrix"):
-        row = results.one(f"shared.{name}", warps=1)
-        yield _from(f"shared.{name}", [per_work(row)], [row], f"shared.{name} of one warp")
+        best = min(results.of(f"shared.{name}"), key=per_work)
+        yield _from(f"shared.{name}", [per_work(best)], [best], f"shared.{name}, the best of 1 to 8 warps")
 
 
 def barriers(results: Results, known: Known) -> Iterator[Fitted]:
     """What a turn of the loop itself costs is known."""
-    loop = known["issue.branch_back"]
-    points = [(float(warps) - 1, per_work(row)) for warps, row in results.varied("barrier.sync", "warps")]
+    loop = loop_end(known)
+    points = [
+        (float(warps) - 1, (per_turn(row) - loop) / row["work"])
+        for warps, row in results.varied("barrier.sync", "warps")
+    ]
     slope, rest, at = line(points)
     rows = results.of("barrier.sync")
     off = max(abs(at(x) - y) / y for x, y in points)
@@ -140,16 +154,19 @@ def barriers(results: Results, known: Known) -> Iterator[Fitted]:
     for name, benchmark in (("named_hop", "barrier.named"), ("wake", "barrier.hop")):
         row = results.one(benchmark)
         yield _from(f"barriers.{name}", [(per_turn(row) - loop) / 2], [row], f"{benchmark}, less the loop")
-    alone, crowd = results.one("barrier.arrive", warps=1), results.one("barrier.arrive", warps=16)
-    arrive = per_work(alone)
-    yield _from("barriers.arrive", [arrive], [alone], "barrier.arrive of one warp")
-    yield _from("barriers.interval", [per_work(crowd) / 16], [crowd], "barrier.arrive of 16 warps")
     own = results.one("barrier.own")
-    yield _from("barriers.try_wait", [per_turn(own) - arrive - loop], [own], "barrier.own, less arrive and loop")
+    yield _from("barriers.try_wait", [per_turn(own) - OWN_TURN - loop], [own], "barrier.own, less its stalls")
     row = results.one("barrier.parked")
     yield _from("barriers.parked", [per_turn(row) / clock(row) * 1e3], [row], "barrier.parked")
     row = results.one("shared.proxy_fence", stores=0)
     yield _from("barriers.proxy_fence", [per_turn(row) - loop], [row], "shared.proxy_fence, less the loop")
+
+
+def arrivals(results: Results, known: Known) -> Iterator[Fitted]:
+    """How often a warp, and how often an SM, can arrive at mbarriers."""
+    alone, crowd = results.one("barrier.arrive", warps=1), results.one("barrier.arrive", warps=16)
+    yield _from("barriers.arrive", [per_work(alone)], [alone], "barrier.arrive of one warp")
+    yield _from("barriers.interval", [per_work(crowd) / 16], [crowd], "barrier.arrive of 16 warps")
 
 
 def global_latency(results: Results, known: Known) -> Iterator[Fitted]:
@@ -214,7 +231,7 @@ def copies(results: Results, known: Known) -> Iterator[Fitted]:
     rows = results.of("bulk.latency", **{"from": "l2"})
     slope, rest, at = line(sizes)
     off = max(abs(at(x) - y) / y for x, y in sizes)
-    known_part = known["l2.latency"] + known["issue.branch_back"]
+    known_part = known["l2.latency"] + loop_end(known)
     yield _from("copies.bulk_extra", [max(rest - known_part, 0.0)], rows, "bulk.latency from L2, less a load", off)
     yield _from("copies.bulk_bytes_per_cycle", [1 / slope], rows, "bulk.latency from L2, by bytes", off)
     few, many = (results.one("bulk.issue", bytes=128, count=count) for count in (1, 16))
@@ -236,7 +253,7 @@ def products(results: Results, known: Known) -> Iterator[Fitted]:
     rate = 2 * 64 * 16 * best["parameters"]["n"] / per_work(best)
     yield _from("tensor.wgmma", [rate], [best], "wgmma.rate, the best of N 128 and 256")
     lone = results.of("wgmma.rate", chain=1, groups=0, operands="ss")
-    tails = [per_turn(row) - 2 * 64 * 16 * row["parameters"]["n"] / rate - known["issue.branch_back"] for row in lone]
+    tails = [per_turn(row) - 2 * 64 * 16 * row["parameters"]["n"] / rate - loop_end(known) for row in lone]
     yield _from("tensor.wgmma_tail", [max(tail, 0.0) for tail in tails], lone, "wgmma.rate of one product and a wait")
     chained = results.one("mma.rate", chains=1)
     yield _from("tensor.mma_latency", [per_work(chained)], [chained], "mma.rate of one chain")
@@ -304,11 +321,12 @@ def launches(results: Results, known: Known) -> Iterator[Fitted]:
 
 
 def clocks(results: Results, known: Known) -> Iterator[Fitted]:
-    """The highest clock seen, and those under load."""
+    """The clock of light work, and those under load."""
     seen = [row["clock_after_mhz"] for row in results.rows if row.get("clock_after_mhz")]
     if seen:
-        most = max(seen)
-        yield Fitted("clock.most", most, most, most, "the warp alone after each benchmark", 0.0, len(seen))
+        yield Fitted(
+            "clock.most", median(seen), min(seen), max(seen), "the warp alone after each benchmark", 0.0, len(seen)
+        )
     row = results.one("clock.streaming")
     yield _from("clock.streaming", [clock(row)], [row], "clock.streaming")
     row = results.one("clock.tensor", data="numbers")
@@ -317,10 +335,12 @@ def clocks(results: Results, known: Known) -> Iterator[Fitted]:
 
 STEPS: tuple[Callable[[Results, Known], Iterator[Fitted]], ...] = (
     pipe_latencies,
+    branches,
     pipe_intervals,
     code,
     shared_memory,
     barriers,
+    arrivals,
     global_latency,
     far_half,
     atomics,

@@ -11,6 +11,7 @@ from kernbench.ptx.devices.cuda_driver import Driver
 from .families.launches import CLUSTERS, EMPTY, GRIDS
 
 KERNELS, ROUNDS = 200, 9
+FLUSHED = 256 << 20
 # keeps the GPU busy while the queue behind it fills
 _BUSY = """.version 8.3
 .target sm_90a
@@ -69,6 +70,13 @@ class Queue:
             self.launch(self.empty, grid, block)
         return self.elapsed_ns(first, self.event()) / KERNELS
 
+    def cold(self, flushed: Any, grid: int, block: int) -> float:
+        """Nanoseconds between events around an empty kernel right after L2 was flushed, as kernels are measured."""
+        self.driver.call("cuMemsetD8Async", flushed, 1, FLUSHED, self.stream)
+        first = self.event()
+        self.launch(self.empty, grid, block)
+        return self.elapsed_ns(first, self.event())
+
     def graph(self, grid: int, block: int) -> Any:
         """A graph of as many kernels, one after the other."""
         mode = self.driver.api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
@@ -104,6 +112,11 @@ def launch_gaps(device: Any) -> Iterator[dict[str, Any]]:
         device.launch(kernel, 128, 32, [], cluster=given, repetitions=20)
         run = device.launch(kernel, 128, 32, [], cluster=given, repetitions=100)
         yield _row("launch.empty", {"cluster": cluster}, float(run.metrics["gpu_time_ns"]))
+    flushed = queue.driver.call("cuMemAlloc", FLUSHED)
+    for grid in (1, 132, 1056, 4224, 16896):
+        times = [queue.cold(flushed, grid, 128) for _ in range(30)]
+        yield _row("launch.cold", {"grid": grid, "block": 128}, median(times[5:]))
+    queue.driver.call("cuMemFree", flushed)
 
 
 def _row(benchmark: str, parameters: dict[str, Any], nanoseconds: float) -> dict[str, Any]:

@@ -133,6 +133,16 @@ def clock_mhz(records: NDArray[np.uint64]) -> float | None:
     return float(flat[longest, 0] / elapsed[longest] * 1e3) if elapsed[longest] >= LEAST_NS_FOR_CLOCK else None
 
 
+def cycles_of(records: NDArray[np.uint64]) -> float:
+    """Cycles of the CTA that took longest, from its first warp's start to its last one's end.
+
+    A scheduler may let one warp begin long after another: the longest warp alone would be too short.
+    """
+    begin = records[..., 4].astype(np.int64)
+    end = begin + records[..., 0].astype(np.int64)
+    return float((end.max(axis=1) - begin.min(axis=1)).max())
+
+
 def spread(values: list[float]) -> float:
     """How far the middle half of the values lies apart, of their median."""
     if len(values) < 4 or not median(values):
@@ -152,7 +162,7 @@ def sample(bench: Bench, case: Case, turns: int, sink: Any) -> dict[str, Any]:
     by_warp: list[NDArray[np.uint64]] = []
     while len(longest) < LAUNCHES and (len(longest) < 3 or time.monotonic() - began < SECONDS_A_CASE):
         records, event = bench.launch(case, turns, sink)
-        longest.append(float(records[..., 0].max()))
+        longest.append(cycles_of(records))
         events.append(event)
         by_warp.append(records[0, :, 0])
         clock = clock_mhz(records)
@@ -180,7 +190,9 @@ def starts(records: NDArray[np.uint64]) -> dict[str, Any]:
         starts_here, ends_here = np.sort(begin[on]), np.sort(end[on])
         at_once = int((starts_here < ends_here[0]).sum())
         resident = max(resident, at_once)
-        gaps += [int(gap) for gap in starts_here[at_once:] - ends_here[: len(on) - at_once]]
+        # the place that a CTA takes is that of one that ended last before it
+        before = np.searchsorted(ends_here, starts_here[at_once:], side="right") - 1
+        gaps += [int(gap) for gap in starts_here[at_once:] - ends_here[before.clip(0)]]
     wave = np.sort(begin)[: resident * len(np.unique(sm))]
     return {
         "resident": resident,

@@ -10,6 +10,7 @@ from .families import (
     copies,
     latency,
     launches,
+    patterns,
     shared_memory,
     tensor_cores,
 )
@@ -29,7 +30,8 @@ FAMILIES: Mapping[str, tuple[Callable[[], Iterable[Case]], ...]] = {
         bandwidth.hbm_cp_async,
         bandwidth.hbm_bulk,
     ),
-    "launches": (launches.starts,),
+    "patterns": (patterns.strides, patterns.spread_atomics, patterns.shared_atomics),
+    "launches": (launches.starts, launches.waves),
     "clock": (launches.streaming, tensor_cores.power),
 }
 

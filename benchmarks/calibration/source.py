@@ -1,8 +1,8 @@
 """The PTX of a microbenchmark: a loop between two readings of the SM's clock and of the GPU's timer.
 
-A kernel takes `out` (four u64 of each warp: cycles, ns before, ns after, SM), `sink` (a word of each thread, so that no
-assembler drops what is measured), `data` and `turns`. What is measured stands in `body`, which runs `turns` times;
-costs are differences between launches with different `turns`, so that readings and tails cancel.
+A kernel takes `out` (five u64 of each warp: cycles, ns before, ns after, SM, the clock before), `sink` (a word of each
+thread, so that no assembler drops what is measured), `data` and `turns`. What is measured stands in `body`, which runs
+`turns` times; costs are differences between launches with different `turns`, so that readings and tails cancel.
 
 Registers by type: %r b32, %f f32, %d b64, %e f64, %p pred, %h b16; %thread, %lane, %warp, %cta and %turn have their
 meaning, %sink, %data and %mine (this thread's place in sink) are addresses, %result is what is stored there.
@@ -10,7 +10,7 @@ meaning, %sink, %data and %mine (this thread's place in sink) are addresses, %re
 
 from dataclasses import dataclass
 
-RECORD_WORDS = 4
+RECORD_WORDS = 5
 _HEAD = """.version 8.3
 .target {target}
 .address_size 64
@@ -62,7 +62,7 @@ st.global.u32 [%mine], %result;
 add.u32 %warps, %threads, 31;
 shr.u32 %warps, %warps, 5;
 mad.lo.u32 %id, %cta, %warps, %warp;
-mad.wide.u32 %out, %id, 32, %out;
+mad.wide.u32 %out, %id, 40, %out;
 sub.u64 %c1, %c1, %c0;
 mov.u32 %sm, %smid;
 cvt.u64.u32 %step, %sm;
@@ -71,6 +71,7 @@ setp.eq.u32 %first, %lane, 0;
 @%first st.global.u64 [%out+8], %t0;
 @%first st.global.u64 [%out+16], %t1;
 @%first st.global.u64 [%out+24], %step;
+@%first st.global.u64 [%out+32], %c0;
 ret;
 }}
 """

@@ -40,7 +40,6 @@ OPERATIONS = (
     Operation("double", "fma.rn.f64 {x}, {x}, %e60, %e61;", "e"),
     Operation("convert", "cvt.rn.bf16x2.f32 {x}, {x}, %f600;", "m"),
     Operation("mufu", "ex2.approx.ftz.f32 {x}, {x};", "f"),
-    Operation("reciprocal", "rcp.approx.ftz.f32 {x}, {x};", "f", lambda x: np.float32(1) / x),
     Operation("shuffle", "shfl.sync.bfly.b32 {x}, {x}, 1, 31, -1;", "r", lambda x: x),
 )
 _OPERANDS = lines(

@@ -11,10 +11,11 @@ BEYOND = 4 * GIB
 _SMALL = Data(256 * KIB, "numbers")
 
 
-def _start(piece: int) -> str:
-    """%d1: the CTA's place, %d3: how far a turn goes, %d4: the mask of the footprint, which `data`'s size gives."""
+def _start(piece: int, footprint: int) -> str:
+    """%d1: the CTA's place, which is inside the footprint however many CTAs there are, %d3: how far a turn goes."""
     return lines(
         f"mul.wide.u32 %d1, %cta, {piece};",
+        f"and.b64 %d1, %d1, {footprint - 1};",
         "mov.u32 %r90, %nctaid.x;",
         f"mul.wide.u32 %d3, %r90, {piece};",
     )
@@ -35,7 +36,7 @@ def read_source(nbytes: int, unroll: int, block: int, cache: str = "cg") -> Sour
     # what a turn loads is used by the next one, so that an assembler cannot wait for some before it starts the others
     body = lines(*folds, "add.u64 %d5, %d2, %d1;", *loads, _next(nbytes - 1))
     begun = [f"mov.u32 %r{n}, 0;" for n in range(4 * unroll)]
-    setup = lines(_start(piece), "mad.wide.u32 %d2, %thread, 16, %data;", *begun)
+    setup = lines(_start(piece, nbytes), "mad.wide.u32 %d2, %thread, 16, %data;", *begun)
     return Source(f"reads_{nbytes}_{unroll}_{block}_{cache}", body, setup, lines(*folds))
 
 
@@ -91,7 +92,8 @@ def hbm_writes() -> Iterator[Case]:
 def _writes(name: str, block: int, unroll: int, nbytes: int) -> Source:
     piece = block * 16 * unroll
     stores = [f"st.global.v4.u32 [%d5+{16 * block * n}], {{%turn, %turn, %turn, %turn}};" for n in range(unroll)]
-    setup = lines(_start(piece), "mad.wide.u32 %d2, %thread, 16, %data;")
+    footprint = nbytes if name == "write" else nbytes // 2
+    setup = lines(_start(piece, footprint), "mad.wide.u32 %d2, %thread, 16, %data;")
     start = "add.u64 %d5, %d2, %d1;"
     if name == "write":
         return Source(f"hbm_write_{nbytes}", lines(start, *stores, _next(nbytes - 1)), setup)
@@ -132,7 +134,7 @@ def _cp_async(block: int, stages: int, nbytes: int) -> Source:
         _next(nbytes - 1),
     )
     setup = lines(
-        _start(piece),
+        _start(piece, nbytes),
         "mad.wide.u32 %d2, %thread, 16, %data;",
         "mov.u32 %r4, tile;",
         "mad.lo.u32 %r3, %thread, 16, %r4;",
@@ -184,7 +186,7 @@ def _bulk_source(box: int, stages: int, nbytes: int) -> Source:
     )
     begun = [f"mbarrier.init.shared::cta.b64 [%r4+{8 * n}], 1;" for n in range(stages)]
     names = ("mov.u32 %r5, tile;", "mov.u32 %r4, bars;", "mov.u32 %r1, 0;")
-    setup = lines(_start(box), *names, *begun, "fence.mbarrier_init.release.cluster;", first)
+    setup = lines(_start(box, nbytes), *names, *begun, "fence.mbarrier_init.release.cluster;", first)
     drained = lines(
         "mov.u32 %r9, 0;",
         "drain:",

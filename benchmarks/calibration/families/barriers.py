@@ -78,8 +78,10 @@ def waits() -> Iterator[Case]:
     body = lines(_arrive(0), _wait("wait", 0, "%r10"), "xor.b32 %r10, %r10, 1;")
     yield Case("barrier.own", Source("own_wait", body, setup, outside=_MBARRIERS), {}, 1, "rounds")
     # of a count that is never reached
-    lone = lines("setp.eq.u32 %p4, %lane, 0;")
-    made = Source("arrives", lines(*[_arrive(1, "@%p4 ")] * UNROLL), lines(setup, lone), outside=_MBARRIERS)
+    lone = lines(
+        "setp.ne.u32 %p4, %lane, 0;", "@%p4 bra meet;", _loop("arrive", lines(*[_arrive(1)] * UNROLL)), "meet:"
+    )
+    made = Source("arrives", roles=lone, setup=setup, outside=_MBARRIERS)
     for warps in (1, 4, 16):
         yield Case("barrier.arrive", made, {"warps": warps}, UNROLL, "arrives of a warp", block=32 * warps)
 

@@ -25,9 +25,9 @@ _WAIT = lines(
 
 
 def latency() -> Iterator[Case]:
-    """A copy, and a wait for it; the next one begins where the last one ended, or at the same place again."""
+    """A copy, and a wait for it: of the same place again, or of places that no launch before has read."""
     for nbytes in SIZES:
-        for where, footprint in (("l2", nbytes), ("hbm", 512 * MIB)):
+        for where, footprint in (("l2", nbytes), ("hbm", 4096 * MIB)):
             yield Case(
                 "bulk.latency", _one(nbytes, footprint), {"bytes": nbytes, "from": where}, 1, "copies", block=1,
                 turns=(256, 768), data=Data(footprint, "numbers"), small_data=Data(max(4096, 4 * nbytes), "numbers"),
@@ -36,8 +36,18 @@ def latency() -> Iterator[Case]:
 
 
 def _one(nbytes: int, footprint: int) -> Source:
+    far = footprint > 4 * nbytes
     # a stride beyond what was fetched beside it
-    step = max(nbytes, 64 << 10) if footprint > 4 * nbytes else nbytes
+    step = max(nbytes, 64 << 10) if far else nbytes
+    # launches begin at different places, or the second one would find in L2 what the first one read
+    begin = (
+        "mov.u64 %d1, %globaltimer;",
+        "shr.u64 %d1, %d1, 5;",
+        "mul.lo.u64 %d1, %d1, 0x9E3779B97F4A7C15;",
+        "shr.u64 %d1, %d1, 20;",
+        f"and.b64 %d1, %d1, {footprint - step};",
+    )
+    start = lines(*begin) if far else ""
     body = lines(
         f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r4], {nbytes};",
         "add.u64 %d2, %data, %d1;",
@@ -47,7 +57,7 @@ def _one(nbytes: int, footprint: int) -> Source:
         f"and.b64 %d1, %d1, {footprint - 1};",
     )
     outside = lines(shared(nbytes), ".shared .align 8 .b64 bars[1];")
-    return Source(f"bulk_{nbytes}_{footprint}", body, _BEGUN, "ld.shared.u32 %result, [%r5];", outside)
+    return Source(f"bulk_{nbytes}_{footprint}", body, lines(_BEGUN, start), "ld.shared.u32 %result, [%r5];", outside)
 
 
 def issue() -> Iterator[Case]:

@@ -88,10 +88,11 @@ def l2_map() -> Iterator[Case]:
 
 def atomics() -> Iterator[Case]:
     """Atomics: the latency of one lane, and rates on one address, on one line, and on many lines, from all SMs."""
-    chain = lines("atom.global.add.u32 %r1, [%d1], %r2;", "and.b32 %r2, %r1, 0;", "add.u32 %r2, %r2, 1;")
-    setup = lines("mov.u64 %d1, %data;", "mov.u32 %r2, 1;")
+    # its address is what the one before gave, which is always zero, as nobody knows
+    chain = lines("atom.global.or.b32 %r1, [%d1], 0;", "cvt.u64.u32 %d2, %r1;", "add.u64 %d1, %data, %d2;")
+    setup = "mov.u64 %d1, %data;"
     made = Source("atomic_latency", lines(*[chain] * UNROLL), setup, "mov.b32 %result, %r1;")
-    yield Case("atomic.latency", made, {}, UNROLL, "atomics", block=1)
+    yield Case("atomic.latency", made, {}, UNROLL, "atomics", block=1, data=Data(4096, "zeros"))
     for spread, place in (
         ("one address", "mov.u64 %d1, %data;"),
         ("one line", "mad.wide.u32 %d1, %lane, 4, %data;"),

@@ -39,6 +39,17 @@ def starts() -> Iterator[Case]:
             )  # fmt: skip
 
 
+def waves() -> Iterator[Case]:
+    """CTAs that do next to nothing, many waves of them: what it takes to start and end one, by threads."""
+    made = Source("waves", "mov.u32 %r0, %clock;")
+    for block in (32, 128, 256, 512, 1024):
+        for grid_per_sm in (1, 16, 128):
+            yield Case(
+                "launch.waves", made, {"block": block, "ctas": grid_per_sm}, 1, "CTAs of an SM", block=block, grid=0,
+                grid_per_sm=grid_per_sm, turns=(1, 1), by_time=True, small=1, small_grid=3,
+            )  # fmt: skip
+
+
 def probe() -> Case:
     """One warp that waits for about 100 us: the clock as it is now."""
     return Case(

@@ -12,7 +12,7 @@ _TILE = "mov.u32 %r300, tile;"
 _LINE = 512
 
 
-def _filled(words: int) -> str:
+def filled(words: int) -> str:
     """Every word of the tile is zero, by all threads."""
     return lines(
         _TILE,
@@ -31,11 +31,11 @@ def latency() -> Iterator[Case]:
     """A chase of one lane: each load's address is the value of the one before, plus the tile's."""
     body = lines(*["ld.shared.u32 %r1, [%r2];\nadd.u32 %r2, %r300, %r1;"] * UNROLL)
     # a further addition to each load is a cost that is known
-    setup = lines(_filled(1024), "mov.u32 %r2, %r300;")
+    setup = lines(filled(1024), "mov.u32 %r2, %r300;")
     made = Source("shared_latency", body, setup, "mov.b32 %result, %r1;", shared(4096))
     yield Case("shared.latency", made, {}, UNROLL, "loads", expected=np.zeros(32, np.uint32))
     matrix = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r4, %r5, %r6}, [%r2];\nadd.u32 %r2, %r3, %r1;"
-    setup = lines(_filled(1024), "and.b32 %r3, %lane, 31;", "mad.lo.u32 %r3, %r3, 16, %r300;", "mov.u32 %r2, %r3;")
+    setup = lines(filled(1024), "and.b32 %r3, %lane, 31;", "mad.lo.u32 %r3, %r3, 16, %r300;", "mov.u32 %r2, %r3;")
     made = Source("ldmatrix_latency", lines(*[matrix] * UNROLL), setup, "mov.b32 %result, %r1;", shared(4096))
     yield Case("shared.ldmatrix_latency", made, {}, UNROLL, "loads", expected=np.zeros(32, np.uint32))
 
@@ -43,10 +43,10 @@ def latency() -> Iterator[Case]:
 def conflicts() -> Iterator[Case]:
     """Loads of one word a lane, `ways` of which lie in one bank; of 4, 8 and 16 bytes."""
     for ways in (1, 2, 4, 8, 16, 32):
-        place = lines(_filled(2048), f"mul.lo.u32 %r2, %lane, {4 * ways};", "and.b32 %r2, %r2, 4095;")
+        place = lines(filled(2048), f"mul.lo.u32 %r2, %lane, {4 * ways};", "and.b32 %r2, %r2, 4095;")
         yield from _loads("shared.conflict", place, "u32", {"ways": ways})
     for width, kind in ((4, "u32"), (8, "v2.u32"), (16, "v4.u32")):
-        place = lines(_filled(2048), f"mul.lo.u32 %r2, %lane, {width};")
+        place = lines(filled(2048), f"mul.lo.u32 %r2, %lane, {width};")
         yield from _loads("shared.width", place, kind, {"width": width})
 
 
@@ -76,7 +76,7 @@ def _loads(name: str, place: str, kind: str, parameters: dict[str, float | str])
 
 def matrices() -> Iterator[Case]:
     """Throughput of ldmatrix.x4 and stmatrix.x4 of 1 to 4 warps."""
-    place = lines(_filled(2048), "mad.lo.u32 %r3, %lane, 16, %r300;", "mov.u32 %r4, 0;", "mov.u32 %r5, 0;")
+    place = lines(filled(2048), "mad.lo.u32 %r3, %lane, 16, %r300;", "mov.u32 %r4, 0;", "mov.u32 %r5, 0;")
     own = lines(place, "mad.lo.u32 %r3, %warp, 512, %r3;", "mov.u32 %r6, 0;", "mov.u32 %r7, 0;")
     loads: list[str] = []
     for step in range(UNROLL):
@@ -98,7 +98,7 @@ def matrices() -> Iterator[Case]:
 
 def fences() -> Iterator[Case]:
     """fence.proxy.async after 0 to 16 stores of 16 bytes a lane."""
-    place = lines(_filled(2048), "mad.lo.u32 %r3, %lane, 16, %r300;")
+    place = lines(filled(2048), "mad.lo.u32 %r3, %lane, 16, %r300;")
     for stores in (0, 8, 16):
         body = [f"st.shared.v4.u32 [%r3+{512 * (n % 4)}], {{%turn, %turn, %turn, %turn}};" for n in range(stores)]
         made = Source(f"fence_{stores}", lines(*body, "fence.proxy.async.shared::cta;"), place, outside=shared(8192))

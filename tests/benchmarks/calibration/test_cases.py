@@ -28,6 +28,21 @@ def test_a_kernel_is_right_and_safe(case):
     assert problem(case) == ""
 
 
+def one_of_each_grid() -> list[Case]:
+    """The first case of each benchmark, and of each way in which it moves bytes, that has a CTA for every SM."""
+    chosen: dict[tuple[str, object], Case] = {}
+    for case in ALL:
+        if case.grid == 0 and case.ctas(132) * case.block <= 300_000 and case.benchmark != "clock.tensor":
+            chosen.setdefault((case.benchmark, case.parameters.get("by", case.parameters.get("spread"))), case)
+    return list(chosen.values())
+
+
+@pytest.mark.parametrize("case", one_of_each_grid(), ids=lambda case: case.name)
+def test_with_a_cta_for_every_sm_addresses_stay_inside_the_memory(case):
+    run, _ = emulate(case, sms=132)
+    assert run.safe, run.findings[0].message
+
+
 def test_a_kernel_that_is_wrong_or_unsafe_is_seen():
     right = next(case for case in ALL if case.name == "latency.fma[unroll=32]")
     assert "expected" in problem(replace(right, expected=np.zeros(32, np.uint32)))
@@ -39,7 +54,7 @@ def test_a_kernel_that_is_wrong_or_unsafe_is_seen():
 def test_names_are_different_and_counts_of_turns_too():
     assert len({case.name for case in ALL}) == len(ALL)
     for case in ALL:
-        assert case.turns[0] < case.turns[1] or case.benchmark == "launch.starts"
+        assert case.turns[0] < case.turns[1] or case.benchmark in ("launch.starts", "launch.waves")
         assert case.work > 0
 
 

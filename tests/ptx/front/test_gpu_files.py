@@ -23,7 +23,8 @@ def test_gpus_are_listed_and_shown_like_other_machines(tmp_path):
     assert "(published: " in kernbench("machine", "show", "h200", "--json", str(file)).stdout
     keys = {key["name"]: key for key in json.loads(file.read_text())["keys"]}
     far = keys["l2.far"]
-    assert (far["unit"], far["value"]["source"], far["value"]["range"]) == ("cycles", "published", [23, 200])
+    assert (far["unit"], far["value"]["source"]) == ("cycles", "measured")
+    assert far["value"]["range"][0] <= far["value"]["value"] <= far["value"]["range"][1]
 
 
 def test_a_gpu_file_of_ones_own_is_checked(tmp_path):

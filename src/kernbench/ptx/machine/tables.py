@@ -61,7 +61,7 @@ class Issue(Table):
     """How a sub-core issues instructions."""
 
     interval: Annotated[Figure, cycles("between two instructions of a sub-core")]
-    branch_back: Annotated[Figure, cycles("lost at a branch taken backwards")]
+    branch_back: Annotated[Figure, cycles("lost at a branch that is taken, beyond the stall its code asks for")]
     register_banks: Annotated[Figure, count("banks", "register banks of a sub-core, each with one read port", 16)]
     instruction_cache: Annotated[Figure, size("code that loops without fetching it again")]
 
@@ -97,9 +97,9 @@ class Shared(Table):
     conflict: Annotated[Figure, cycles("more for each further word of one bank that a warp reads")]
     bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of an SM, loads and stores together")]
     banks: Annotated[Figure, count("banks", "banks of 4 bytes", 256)]
-    ldmatrix: Annotated[Figure, cycles("between two ldmatrix.x4 of a sub-core")]
+    ldmatrix: Annotated[Figure, cycles("between two ldmatrix.x4 of an SM")]
     ldmatrix_latency: Annotated[Figure, cycles("of an ldmatrix.x4")]
-    stmatrix: Annotated[Figure, cycles("between two stmatrix.x4 of a sub-core")]
+    stmatrix: Annotated[Figure, cycles("between two stmatrix.x4 of an SM")]
     queue: Annotated[Figure, count("instructions", "memory instructions a sub-core has queued before it stalls", 1024)]
     address_interval: Annotated[Figure, cycles("between two memory instructions of a sub-core")]
 
