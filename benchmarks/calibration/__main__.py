@@ -67,8 +67,10 @@ def measure(out: Path, families: list[str], seconds: float) -> None:
 def family(out: Path, name: str, seconds: float) -> None:
     """One family on the GPU, its rows appended to the file."""
     from kernbench import ptx
+    from kernbench.ptx.devices.cuda_driver import Driver
 
-    from .launch_gaps import launch_gaps
+    from .cold import cold_rows
+    from .launch_gaps import Queue, launch_gaps
     from .measure import Bench, measure_all, write
 
     device = ptx.CudaDevice(0)
@@ -80,6 +82,8 @@ def family(out: Path, name: str, seconds: float) -> None:
         measure_all(bench, cases([name]), file, time.monotonic() + seconds)
         if name == "launches":
             for row in launch_gaps(device):
+                write(file, row)
+            for row in cold_rows(Queue(Driver()), bench.sms):
                 write(file, row)
 
 

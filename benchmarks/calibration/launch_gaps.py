@@ -37,9 +37,10 @@ class Queue:
     def __init__(self, driver: Driver):
         self.driver = driver
         self.stream = driver.call("cuStreamCreate", 1)
-        self.busy, self.empty = self._function("busy", _BUSY), self._function("empty", EMPTY)
+        self.busy, self.empty = self.function("busy", _BUSY), self.function("empty", EMPTY)
 
-    def _function(self, name: str, text: str) -> Any:
+    def function(self, name: str, text: str) -> Any:
+        """A kernel of a text."""
         image = ctypes.create_string_buffer(text.encode())
         module = self.driver.call("cuModuleLoadData", ctypes.addressof(image))
         return self.driver.call("cuModuleGetFunction", module, name.encode())

@@ -5,9 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from benchmarks.calibration.case import Case, Data
+from benchmarks.calibration.cold import BLOCK, UNROLL, grid_of, text
 from benchmarks.calibration.emulated import emulate, problem
 from benchmarks.calibration.registry import FAMILIES, cases
 from benchmarks.calibration.source import Source
+
+from kernbench import ptx
 
 ALL = list(cases())
 LONGEST = 60_000
@@ -81,3 +84,14 @@ def test_reads_and_copies_stay_inside_what_they_are_given():
         if case.small_source is not None:
             assert case.small_source.name != case.source.name or case.small_source == case.source
             assert (case.small_data or case.data).nbytes <= 1 << 20
+
+
+@pytest.mark.parametrize("act", ["read", "write"])
+def test_what_is_read_or_written_once_is_the_whole_memory_and_no_more(act):
+    device = ptx.EmulatedDevice("sm_90a")
+    nbytes = 1 << 18
+    data = device.array(np.zeros(nbytes // 4, np.uint32))
+    ctas, turns = grid_of(nbytes, 3)
+    assert ctas * turns * BLOCK * UNROLL * 16 == nbytes
+    run = device.launch(ptx.parse(text(act)).kernels[act], ctas, BLOCK, [data, turns])
+    assert run.safe, run.findings

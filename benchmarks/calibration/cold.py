@@ -1,0 +1,116 @@
+"""Kernels that read or write once what no cache holds, right after L2 was flushed: as kernels are measured that a model
+is held to. Flushing writes (its lines must go to memory before others come) or reads.
+"""
+
+import ctypes
+from collections.abc import Iterator
+from statistics import median
+from typing import Any
+
+from .families.bandwidth import MIB
+from .launch_gaps import Queue
+
+FLUSHED = 256 * MIB
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+REPEATED, DROPPED = 24, 4
+BLOCK, UNROLL = 256, 4
+_TEXT = """.version 8.3
+.target sm_90a
+.address_size 64
+.visible .entry {name}(.param .u64 p_data, .param .u32 p_turns)
+{{
+.reg .pred %p<4>;
+.reg .b32 %r<64>;
+.reg .b64 %d<16>;
+ld.param.u64 %d0, [p_data];
+cvta.to.global.u64 %d0, %d0;
+ld.param.u32 %r40, [p_turns];
+mov.u32 %r41, %ctaid.x;
+mov.u32 %r42, %tid.x;
+mov.u32 %r43, %nctaid.x;
+mad.lo.u32 %r44, %r41, {block}, %r42;
+mul.wide.u32 %d1, %r44, 16;
+add.u64 %d1, %d0, %d1;
+mul.wide.u32 %d2, %r43, {stride};
+mov.u32 %r45, 0;
+mov.u32 %r46, 0;
+again:
+{body}
+add.u32 %r45, %r45, 1;
+setp.lt.u32 %p0, %r45, %r40;
+@%p0 bra again;
+setp.eq.u32 %p1, %r46, 12345;
+@%p1 st.global.u32 [%d0], %r46;
+ret;
+}}
+"""
+
+
+def _body(act: str) -> str:
+    lines: list[str] = []
+    for n in range(UNROLL):
+        group = "{" + ", ".join(f"%r{4 * n + part}" for part in range(4)) + "}"
+        value = "{%r45, %r45, %r45, %r45}"
+        lines.append(f"ld.global.v4.u32 {group}, [%d1];" if act == "read" else f"st.global.v4.u32 [%d1], {value};")
+        lines.append("add.u64 %d1, %d1, %d2;")
+    if act == "read":
+        lines += [f"xor.b32 %r46, %r46, %r{n};" for n in range(4 * UNROLL)]
+    return "\n".join(lines)
+
+
+def text(act: str) -> str:
+    """A kernel whose CTAs go over all memory side by side: 16 bytes a thread, all CTAs' pieces, then the next ones."""
+    return _TEXT.format(name=act, block=BLOCK, stride=16 * BLOCK, body=_body(act))
+
+
+def grid_of(nbytes: int, sms: int) -> tuple[int, int]:
+    """CTAs and turns: 8 CTAs for each SM at most, each with as many turns as it takes."""
+    pieces = nbytes // (16 * BLOCK * UNROLL)
+    ctas = 1
+    while ctas * 2 <= min(pieces, 8 * sms):
+        ctas *= 2
+    return ctas, pieces // ctas
+
+
+class Cold:
+    """Buffers and kernels on a stream."""
+
+    def __init__(self, queue: Queue, sms: int):
+        self.queue, self.sms, self.driver = queue, sms, queue.driver
+        self.flushed = self.driver.call("cuMemAlloc", FLUSHED)
+        self.data = self.driver.call("cuMemAlloc", SIZES[-1] * MIB)
+        self.driver.call("cuMemsetD8Async", self.data, 0, SIZES[-1] * MIB, queue.stream)
+        self.kernels = {act: queue.function(act, text(act)) for act in ("read", "write")}
+
+    def launch(self, act: str, address: Any, nbytes: int) -> None:
+        """Queue a kernel over memory."""
+        ctas, turns = grid_of(nbytes, self.sms)
+        values = (ctypes.c_uint64(int(address)), ctypes.c_uint32(turns))
+        pointers = (ctypes.c_void_p * 2)(*(ctypes.addressof(value) for value in values))
+        self.driver.call(
+            "cuLaunchKernel", self.kernels[act], ctas, 1, 1, BLOCK, 1, 1, 0, self.queue.stream,
+            ctypes.addressof(pointers), 0,
+        )  # fmt: skip
+
+    def once(self, act: str, nbytes: int, flush: str) -> float:
+        """Nanoseconds of one kernel between events."""
+        if flush == "writes":
+            self.driver.call("cuMemsetD8Async", self.flushed, 1, FLUSHED, self.queue.stream)
+        else:
+            self.launch("read", self.flushed, FLUSHED)
+        first = self.queue.event()
+        self.launch(act, self.data, nbytes)
+        return self.queue.elapsed_ns(first, self.queue.event())
+
+
+def cold_rows(queue: Queue, sms: int) -> Iterator[dict[str, Any]]:
+    """Rows by size, by what the kernel does, and by how L2 was flushed."""
+    cold = Cold(queue, sms)
+    for act in ("read", "write"):
+        for flush in ("writes", "reads"):
+            for size in SIZES:
+                times = [cold.once(act, size * MIB, flush) for _ in range(REPEATED)][DROPPED:]
+                varied = {"bytes": size * MIB, "flushed_by": flush, "ctas": grid_of(size * MIB, sms)[0]}
+                yield {"benchmark": f"cold.{act}", "parameters": varied, "unit": "ns", "ns": median(times)}
+    for address in (cold.flushed, cold.data):
+        queue.driver.call("cuMemFree", address)
