@@ -1,7 +1,8 @@
 """Python front ends that find the GPU by way of CUDA's driver: their programs run under `exec` and in `emulated()`.
 
-Each is tried in a process of its own, as a process has one driver. They are skipped where the front end is not there:
-`pip install cupy-cuda13x 'numba-cuda[cu13]' cuda-core nvidia-cutlass-dsl`.
+Each is tried in a process of its own, as a process has one driver. They are skipped where the front end is not there
+(`pip install cupy-cuda13x 'numba-cuda[cu13]' cuda-core nvidia-cutlass-dsl`) and where it cannot be used: it fails to
+compile the kernel even by itself, without a driver, as with a NumPy that it does not know.
 """
 
 import json
@@ -9,6 +10,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -32,16 +34,17 @@ y = cupy.zeros_like(x)
 kernel((4,), (64,), (x, y, numpy.int32(n)))
 numpy.testing.assert_array_equal(cupy.asnumpy(y), 2.0 * numpy.arange(128))
 """
-NUMBA = """
+NUMBA_KERNEL = """
 import sys, numpy
 from numba import cuda
 
-@cuda.jit
 def twice(x, y, n):
     i = cuda.grid(1)
     if i < n:
         y[i] = 2 * x[i]
-
+"""
+NUMBA = f"""{NUMBA_KERNEL}
+twice = cuda.jit(twice)
 n = int(sys.argv[1])
 x, y = cuda.to_device(numpy.arange(128, dtype=numpy.float32)), cuda.device_array(128, numpy.float32)
 twice[4, 64](x, y, n)
@@ -93,9 +96,8 @@ check(driver.cuLaunchKernel(kernel, 4, 1, 1, 64, 1, 1, 0, 0, pointers.ctypes.dat
 check(driver.cuMemcpyDtoH(host.ctypes.data, y, 512))
 numpy.testing.assert_array_equal(host, 2.0 * numpy.arange(128))
 """
-CUTE = """
+CUTE_KERNEL = """
 import sys, numpy
-from cuda.bindings import driver
 import cutlass
 from cutlass import cute
 from cutlass.cute.runtime import make_ptr
@@ -113,6 +115,12 @@ def run(x: cute.Pointer, y: cute.Pointer, n: cutlass.Int32):
     layout = cute.make_layout(128)
     twice(cute.make_tensor(x, layout), cute.make_tensor(y, layout), n).launch(grid=[4, 1, 1], block=[64, 1, 1])
 
+def pointers(*addresses):
+    return [make_ptr(cutlass.Float32, int(at), cute.AddressSpace.gmem, assumed_align=16) for at in addresses]
+"""
+CUTE = f"""{CUTE_KERNEL}
+from cuda.bindings import driver
+
 def check(result):
     if int(result[0]):
         raise SystemExit(str(result[0]))
@@ -124,18 +132,58 @@ check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(0))))
 x, y = check(driver.cuMemAlloc(512)), check(driver.cuMemAlloc(512))
 host = numpy.arange(128, dtype=numpy.float32)
 check(driver.cuMemcpyHtoD(x, host.ctypes.data, 512))
-pointers = [make_ptr(cutlass.Float32, int(at), cute.AddressSpace.gmem, assumed_align=16) for at in (x, y)]
-run(*pointers, n)
+run(*pointers(x, y), n)
 check(driver.cuMemcpyDtoH(host.ctypes.data, y, 512))
 numpy.testing.assert_array_equal(host, 2.0 * numpy.arange(128))
 """
-# name -> module that it needs, its program
-PROGRAMS = {
-    "cupy": ("cupy", CUPY),
-    "numba": ("numba_cuda", NUMBA),
-    "cuda.core": ("cuda.core", CORE),
-    "cuda.bindings": ("cuda.bindings", BINDINGS),
-    "cute": ("cutlass", CUTE),
+# the same kernels, compiled by what each front end compiles with, and nothing else: no driver is needed for it
+NUMBA_COMPILES = f"""{NUMBA_KERNEL}
+from numba import float32, int32
+cuda.compile_ptx(twice, (float32[:], float32[:], int32), cc=(9, 0))
+"""
+CUPY_COMPILES = f"""
+import cupy
+from cupy.cuda import nvrtc
+nvrtc.compileProgram(nvrtc.createProgram({TWICE!r}, "twice.cu", (), ()), ("--gpu-architecture=compute_90",))
+"""
+NVRTC_COMPILES = f"""
+from cuda.bindings import nvrtc
+program = nvrtc.nvrtcCreateProgram({TWICE!r}.encode(), b"twice.cu", 0, [], [])[1]
+assert not int(nvrtc.nvrtcCompileProgram(program, 1, [b"--gpu-architecture=sm_90a"])[0])
+"""
+CUTE_COMPILES = f"""
+import os
+os.environ["CUTE_DSL_ARCH"] = "sm_90a"
+{CUTE_KERNEL}
+cute.compile(run, *pointers(4096, 8192), 128)
+"""
+
+
+@dataclass(frozen=True)
+class FrontEnd:
+    """A front end: the module that it needs, a program, and one that only compiles the program's kernel."""
+
+    module: str
+    program: str
+    compiles: str
+
+    def succeeds(self, done: subprocess.CompletedProcess[str]) -> None:
+        """The program must have ended well, unless its front end cannot compile the kernel by itself either."""
+        if done.returncode == 0:
+            return
+        alone = run(sys.executable, "-c", self.compiles)
+        if alone.returncode:
+            reason = (alone.stderr.strip().splitlines() or [f"exit code {alone.returncode}"])[-1]
+            pytest.skip(f"{self.module} cannot compile its own kernel here: {reason}")
+        pytest.fail(done.stdout + done.stderr)
+
+
+FRONT_ENDS = {
+    "cupy": FrontEnd("cupy", CUPY, CUPY_COMPILES),
+    "numba": FrontEnd("numba_cuda", NUMBA, NUMBA_COMPILES),
+    "cuda.core": FrontEnd("cuda.core", CORE, f"import cuda.core{NVRTC_COMPILES}"),
+    "cuda.bindings": FrontEnd("cuda.bindings", BINDINGS, NVRTC_COMPILES),
+    "cute": FrontEnd("cutlass", CUTE, CUTE_COMPILES),
 }
 # a Python program as others write it, with the block around it
 AROUND = """
@@ -147,21 +195,21 @@ print([(launch.title.split("(")[0], launch.status, len(launch.findings)) for lau
 """
 
 
-@pytest.fixture(params=PROGRAMS)
-def program(request) -> str:
-    """A front end's program; skipped where there is no such front end, or no C compiler."""
-    module, text = PROGRAMS[request.param]
+@pytest.fixture(params=FRONT_ENDS)
+def front_end(request) -> FrontEnd:
+    """A front end; skipped where there is no such front end, or no C compiler."""
+    chosen = FRONT_ENDS[request.param]
     try:
-        found = find_spec(module)
+        found = find_spec(chosen.module)
     except ModuleNotFoundError:
         found = None
     if found is None:
-        pytest.skip(f"{module} is not installed")
+        pytest.skip(f"{chosen.module} is not installed")
     try:
         library_folder()
     except LibraryError as problem:
         pytest.skip(f"no C compiler: {problem}")
-    return text
+    return chosen
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -170,12 +218,12 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
 
 
-def test_it_runs_under_exec_and_what_it_does_wrong_is_found(program, tmp_path):
+def test_it_runs_under_exec_and_what_it_does_wrong_is_found(front_end, tmp_path):
     path, report = tmp_path / "program.py", tmp_path / "report.json"
-    path.write_text(program)
+    path.write_text(front_end.program)
     command = [sys.executable, "-m", "kernbench.cli", "exec", "--arch", "sm_90a", "--json", report, "--"]
     clean = run(*command, sys.executable, path, "128")
-    assert clean.returncode == 0, clean.stdout + clean.stderr
+    front_end.succeeds(clean)
     assert "CUDA error" not in clean.stderr
     launched = [kernel for kernel in json.loads(report.read_text())["kernels"] if "twice" in kernel["kernel"]]
     assert [kernel["launches"] for kernel in launched] == [1]
@@ -184,10 +232,19 @@ def test_it_runs_under_exec_and_what_it_does_wrong_is_found(program, tmp_path):
     assert "out-of-bounds" in wrong.stderr
 
 
-def test_it_runs_inside_an_emulated_gpu_of_its_own_process(program, tmp_path):
+def test_it_runs_inside_an_emulated_gpu_of_its_own_process(front_end, tmp_path):
     path = tmp_path / "program.py"
-    path.write_text(AROUND.format(program=textwrap.indent(program, "    ")))
+    path.write_text(AROUND.format(program=textwrap.indent(front_end.program, "    ")))
     done = run(sys.executable, path, "128")
-    assert done.returncode == 0, done.stderr
+    front_end.succeeds(done)
     assert "twice" in done.stdout
     assert "'finished', 0)" in done.stdout
+
+
+def test_a_front_end_that_cannot_compile_is_skipped_and_no_other():
+    failed = subprocess.CompletedProcess([], 1, "", "its program failed")
+    broken = FrontEnd("broken", "", "raise AttributeError(\"module 'numpy' has no attribute 'row_stack'\")")
+    with pytest.raises(pytest.skip.Exception, match=r"broken cannot compile its own kernel here: .*row_stack"):
+        broken.succeeds(failed)
+    with pytest.raises(pytest.fail.Exception, match="its program failed"):
+        FrontEnd("sound", "", "").succeeds(failed)
