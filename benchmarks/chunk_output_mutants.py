@@ -39,10 +39,10 @@ def proof_of(name: str, every: int = 1) -> Proof:
     given = dict(BENCH.inputs(p, np.random.default_rng(0)))
     kernel = p.way.build()
     some = mutations(kernel)[::every]
-    return prove(kernel, partial(launch, p, given), among=some, told=_tell)
+    return prove(kernel, partial(launch, p, given), among=some, on_verdict=_show)
 
 
-def _tell(verdict: Verdict) -> None:
+def _show(verdict: Verdict) -> None:
     print(verdict, flush=True)
 
 

@@ -41,11 +41,11 @@ def main() -> int:
             counts, silent = mutations.judge_rows(again(), chip)
             more, quiet = mutations.judge_runtime(again, chip)
             counts += more
-            told = [
+            lines = [
                 f"{name} {'/'.join(str(counts[name, verdict]) for verdict in verdicts)}"
                 for name in dict.fromkeys(name for name, _ in counts)
             ]
-            print(f"{form} {case}: {', '.join(told)} ({time.perf_counter() - start:.0f} s)")
+            print(f"{form} {case}: {', '.join(lines)} ({time.perf_counter() - start:.0f} s)")
             for text in (*silent, *quiet):
                 print(f"  silent: {text}")
             failed += len(silent) + len(quiet)

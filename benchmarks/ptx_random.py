@@ -27,7 +27,7 @@ from kernbench.result.run import Run, Status
 SCHEDULES = ("canonical", "reversed", "eager", 1, 2)
 # orders of threads on the reference, to see what depends on them
 OTHERS = (None, 1, 2, 3)
-# a copy that is not waited for may be told as memory that nobody wrote
+# a copy that is not waited for may be reported as memory that nobody wrote
 RACES = frozenset(("race", "missing-fence", "in-flight", "uninitialised-read"))
 
 
@@ -65,13 +65,13 @@ def disagreement(program: Program, schedule: str | int, order: int | None) -> tu
     run, arrays = emulate(program, kernel, schedule)
     # races of lanes that passed a fence together are formal, and races for the reference
     kinds = {finding.kind for finding in (*run.findings, *(one for one in run.formal if one.kind == "race"))}
-    told = f"emulator {run.status}, {sorted(kinds)}; reference {outcome.status}, races {outcome.races[:3]}"
-    told += f", {sorted(set(outcome.misuse))}{_first(run.findings)}"
+    shown = f"emulator {run.status}, {sorted(kinds)}; reference {outcome.status}, races {outcome.races[:3]}"
+    shown += f", {sorted(set(outcome.misuse))}{_first(run.findings)}"
     if not program.change and (kinds or outcome.races or outcome.misuse or outcome.status != "finished"):
-        return "safe", f"a safe program is said not to be: {told}"
+        return "safe", f"a safe program is said not to be: {shown}"
     if outcome.misuse or outcome.status == "stuck" or kinds - RACES - {"deadlock"}:
-        return "meaningless", "" if kinds else f"the emulator says nothing: {told}"
-    verdict, problem = _compared(outcome, run, arrays, kinds, told)
+        return "meaningless", "" if kinds else f"the emulator says nothing: {shown}"
+    verdict, problem = _compared(outcome, run, arrays, kinds, shown)
     if outcome.races and "deadlock: " in problem and _ends_by_luck(program, kernel, outcome.status):
         return "race, ends by luck", ""
     return verdict, problem
@@ -85,22 +85,22 @@ def _ends_by_luck(program: Program, kernel: ptx.Kernel, status: str) -> bool:
     return any(other.status != status for other in others)
 
 
-def _compared(outcome: Outcome, run: Run, arrays: list[np.ndarray], kinds: set[str], told: str) -> tuple[str, str]:
+def _compared(outcome: Outcome, run: Run, arrays: list[np.ndarray], kinds: set[str], shown: str) -> tuple[str, str]:
     deadlock = outcome.status == "deadlocked"
     verdict = f"{'race' if outcome.races else 'ordered'}, {'deadlock' if deadlock else 'ends'}"
     if bool(outcome.races) != bool(kinds & RACES):
-        return verdict, f"{'missed' if outcome.races else 'invented'} race: {told}"
+        return verdict, f"{'missed' if outcome.races else 'invented'} race: {shown}"
     if _rounds_mix(outcome, run):
         return "rounds of a barrier mix", ""
     if deadlock != (run.status is Status.DEADLOCKED):
-        return verdict, f"{'missed' if deadlock else 'invented'} deadlock: {told}"
+        return verdict, f"{'missed' if deadlock else 'invented'} deadlock: {shown}"
     if not outcome.races:
         if kinds - {"deadlock"}:
-            return verdict, f"no race, and yet: {told}"
+            return verdict, f"no race, and yet: {shown}"
         for number, (one, two) in enumerate(zip(outcome.arrays, arrays, strict=True)):
             if not np.array_equal(one, two):
                 place = int(np.flatnonzero(one != two)[0])
-                return verdict, f"array {number} differs at {place}: {two[place]:#x}, not {one[place]:#x}; {told}"
+                return verdict, f"array {number} differs at {place}: {two[place]:#x}, not {one[place]:#x}; {shown}"
     return verdict, ""
 
 

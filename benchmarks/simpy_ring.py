@@ -1,4 +1,4 @@
-"""A ring whose ranks share memory, told twice: as SimPy processes, and as a graph for our engine.
+"""A ring whose ranks share memory, modelled twice: as SimPy processes, and as a graph for our engine.
 
 In each turn a rank loads through the memory server of its group (which divides its bandwidth equally among the loads
 under way), works, sends to its right neighbour over a link, and waits for the token of its left one.

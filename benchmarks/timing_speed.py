@@ -57,8 +57,8 @@ class Figure:
     def __str__(self) -> str:
         bound = "at least" if self.at_least else "at most"
         digits = 0 if self.value >= 100 else 2
-        told = f"{self.name}: {self.value:,.{digits}f} {self.unit} ({bound} {self.aim:,g})"
-        return told if self.met else f"{told}  MISSED"
+        line = f"{self.name}: {self.value:,.{digits}f} {self.unit} ({bound} {self.aim:,g})"
+        return line if self.met else f"{line}  MISSED"
 
 
 def median_seconds(work: Callable[[], Any], repeats: int) -> float:

@@ -271,7 +271,7 @@ def test_integers_of_every_width_are_compared_exactly(dtype):
 
 
 def test_integers_that_float64_does_not_hold_are_refused():
-    with pytest.raises(MisuseError, match="integers of 2\\*\\*53 and more, which float64 does not tell apart"):
+    with pytest.raises(MisuseError, match="integers of 2\\*\\*53 and more, which float64 does not distinguish"):
         compare(np.array([2**53 + 1]), np.array([2.0**53]), name="o")
 
 

@@ -66,7 +66,7 @@ def common(
 
 
 def main() -> None:
-    """Entry point: misuse is told in a sentence and ends with exit code 2; with `--json -` as a document, too."""
+    """Entry point: misuse is reported in a sentence and ends with exit code 2; with `--json -` as a document, too."""
     words = sys.argv[1:]
     if words[:1] and words[0] in _RUNNING:
         # other commands need not wait for its imports
@@ -85,11 +85,11 @@ def _command_line(words: Sequence[str]) -> None:
         named = application({*words, *(word for key in _COMPLETED for word in os.environ.get(key, "").split())})
         if wants_stdout(words):
             with redirect_stdout(sys.stderr):
-                code = _told_as_document(named, words)
+                code = _run_as_document(named, words)
             sys.exit(code)
         named()
     except KernbenchError as error:
-        _tell(error)
+        _print_error(error)
         sys.exit(MISUSE)
     except OSError as error:
         # that of a file names it
@@ -99,7 +99,7 @@ def _command_line(words: Sequence[str]) -> None:
 
 
 def _not_written(error: OSError) -> int:
-    """The exit code where standard output takes nothing: whoever closed a pipe has read enough, others are told."""
+    """The exit code where standard output takes nothing: whoever closed a pipe has read enough, others get an error."""
     print_nothing_more()
     if isinstance(error, BrokenPipeError):
         return FOUND
@@ -107,14 +107,14 @@ def _not_written(error: OSError) -> int:
     return MISUSE
 
 
-def _told_as_document(named: typer.Typer, words: Sequence[str]) -> int:
+def _run_as_document(named: typer.Typer, words: Sequence[str]) -> int:
     """Run a command whose document has standard output for itself; the exit code."""
     # what the parser of the command line raises is not public under a name of its own
     usage: Any = typer.BadParameter.__base__
     try:
         return int(named(standalone_mode=False) or 0)
     except KernbenchError as error:
-        _tell(error)
+        _print_error(error)
         write_document(STDOUT, _command(words), error_data(error, str(error)))
         return MISUSE
     except usage as error:
@@ -123,7 +123,7 @@ def _told_as_document(named: typer.Typer, words: Sequence[str]) -> int:
         return int(error.exit_code)
 
 
-def _tell(error: KernbenchError) -> None:
+def _print_error(error: KernbenchError) -> None:
     errors().print(f"error: {error}", style="red", soft_wrap=True)
 
 

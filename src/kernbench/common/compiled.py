@@ -61,23 +61,23 @@ class _Stopwatch(event.Listener):
         self.seconds = 0.0
         self._depth = 0
         self._began = 0.0
-        self._told = False
+        self._noted = False
 
     def on_start(self, event: object) -> None:
         if not self._depth:
             self._began = time.monotonic()
         self._depth += 1
-        self._tell(self.seconds + time.monotonic() - self._began)
+        self._note(self.seconds + time.monotonic() - self._began)
 
     def on_end(self, event: object) -> None:
         self._depth -= 1
         if not self._depth:
             self.seconds += time.monotonic() - self._began
-            self._tell(self.seconds)
+            self._note(self.seconds)
 
-    def _tell(self, seconds: float) -> None:
-        if not self._told and seconds > _LONG:
-            self._told = True
+    def _note(self, seconds: float) -> None:
+        if not self._noted and seconds > _LONG:
+            self._noted = True
             place = folder()
             kept = f"they are kept in {place}" if place else "no folder can be written, so they are not kept"
             _LOG.info("compiling loops that run for the first time, for some seconds more; %s", kept)

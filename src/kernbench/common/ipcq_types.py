@@ -18,7 +18,7 @@ def check_direction(direction: object) -> str:
 
 @dataclass(frozen=True, eq=False)
 class IpcqSendCmd(PeCommand):
-    """`src` goes to the neighbour in `direction`; `blocking` tells a plain send from an asynchronous one."""
+    """`src` goes to the neighbour in `direction`; `blocking` distinguishes a plain send from an asynchronous one."""
 
     direction: str
     src: TensorHandle

@@ -1,4 +1,4 @@
-"""What a processing element (PE) works on and is told to do: tensor handles, the table of operations, the commands.
+"""What a processing element (PE) works on and does: tensor handles, the table of operations, the commands.
 
 A handle names a value in scratch or HBM; it is not an array. Operators on handles go to the context of the kernel that
 is running, found through `running_context`: the one context variable of the project, so that handles which a kernel
@@ -32,7 +32,7 @@ HBM = "hbm"
 
 
 def _checked_dtype(dtype: object) -> str:
-    """The element type's name; inside a kernel a wrong one is told at the kernel's line."""
+    """The element type's name; inside a kernel a wrong one is reported at the kernel's line."""
     context = running_context.get()
     return dtype_name(dtype) if context is None else str(context._dtype(dtype))
 

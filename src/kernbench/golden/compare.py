@@ -86,7 +86,7 @@ def _as_reference(name: str, reference: Any, reduction: int | None) -> Reference
 def _check_range(name: str, expected: Float64, output: DType) -> None:
     if output.kind == "int" and output.itemsize == 8 and np.abs(expected).max(initial=0.0) >= _EXACT:
         raise MisuseError(
-            f"the reference of {name} holds integers of 2**53 and more, which float64 does not tell apart"
+            f"the reference of {name} holds integers of 2**53 and more, which float64 does not distinguish"
         )
     beyond = expected[~_in_range(expected, output)]
     if beyond.size:

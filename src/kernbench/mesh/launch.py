@@ -107,7 +107,7 @@ class Launch:
         stop = self._setting.stop
         if stop is None:
             return nullcontext()
-        self.log.told = stop.found
+        self.log.on_finding = stop.found
         return stop.watching(self._running, _shown)
 
     def _running(self) -> str:
@@ -200,7 +200,7 @@ class Launch:
             # NumPy keeps its error state per coroutine; NaN and infinity are values here, not accidents
             with np.errstate(all="ignore"):
                 result = run_kernel(self._kernel, context, *self._args, **self._kwargs)
-            _tell_caught(port, context)
+            _report_caught(port, context)
             check_ran(result)
         except (StoppedError, UnlikeIterationError):
             self._scheduler.stop()
@@ -211,7 +211,7 @@ class Launch:
             return State.STOPPED
         except KernelError as error:
             context.core.refused.pop((error.kind, error.message, error.hint, error.where), None)
-            _tell_caught(port, context)
+            _report_caught(port, context)
             port.report(error.kind, error.message, error.hint, error.where or self._kernel_place())
             return State.FAILED
         except KernbenchError as error:
@@ -222,7 +222,7 @@ class Launch:
         except (KeyboardInterrupt, GreenletExit):
             raise
         except BaseException as error:
-            _tell_caught(port, context)
+            _report_caught(port, context)
             message = f"{type(error).__name__}: {error}"
             port.report("kernel-error", message, _remedy(error), self._raised_at(error))
             return State.FAILED
@@ -270,7 +270,7 @@ class Launch:
 
     def _settle(self) -> None:
         """Nobody can go on: conclude from what is there, before programs that never returned are ended."""
-        self.log.told = None
+        self.log.on_finding = None
         self._conclude()
 
     def _conclude(self) -> None:
@@ -357,7 +357,7 @@ def _shown(value: object) -> tuple[Any, str] | None:
     return (value.data, f"{value.dtype} in {value.space}") if isinstance(value, TensorHandle) else None
 
 
-def _tell_caught(port: MeshPort, context: TLContext) -> None:
+def _report_caught(port: MeshPort, context: TLContext) -> None:
     """What the language refused and the kernel caught is a finding all the same; what a person typed is none."""
     for kind, message, hint, place in context.core.refused:
         if place.file == _TYPED:

@@ -1,4 +1,4 @@
-"""Which mutants of a kernel the checks tell apart from it, and whether those that they do not are harmless.
+"""Which mutants of a kernel the checks distinguish from it, and whether those that they do not are harmless.
 
 A mutant is *found* (the checks speak), *hung* (a deadlock, explained), *wrong* (another result), *refused* (it cannot
 be run at all), or *harmless*: in no run does anything differ, and the happens-before relation of all its accesses is
@@ -29,7 +29,7 @@ Schedule = str | int
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one mutant, and what tells it.
+    """What became of one mutant, and what shows it.
 
     The outcome is "found", "hung", "wrong", "refused", "harmless", "equivalent" or "survivor".
     """
@@ -52,7 +52,7 @@ class Proof:
 
     @property
     def survivors(self) -> list[Verdict]:
-        """Mutants that nothing tells apart, and whose order differs."""
+        """Mutants that nothing distinguishes, and whose order differs."""
         return [verdict for verdict in self.verdicts if verdict.outcome == "survivor"]
 
     @property
@@ -70,8 +70,8 @@ class Proof:
         return {"kernel": self.kernel, "counts": self.counts, "verdicts": rows}
 
     def __str__(self) -> str:
-        told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.counts.items()))
-        return f"{len(self.verdicts)} mutants of '{self.kernel}': {told or 'none'}"
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.counts.items()))
+        return f"{len(self.verdicts)} mutants of '{self.kernel}': {counts or 'none'}"
 
 
 class _Baseline:
@@ -86,22 +86,22 @@ class _Baseline:
         runs = {schedule: launch(kernel, schedule=schedule, order=True) for schedule in schedules}
         for schedule, run in runs.items():
             if run.safe is not True or run.formal:
-                told = "; ".join(map(str, [*run.findings, *run.formal][:3])) or str(run.status)
-                raise MisuseError(f"'{title(kernel.name)}' itself is not safe under schedule {schedule!r}: {told}")
+                findings = "; ".join(map(str, [*run.findings, *run.formal][:3])) or str(run.status)
+                raise MisuseError(f"'{title(kernel.name)}' itself is not safe under schedule {schedule!r}: {findings}")
         self.outputs = {schedule: _bytes(run) for schedule, run in runs.items()}
         self.orders: dict[Schedule, AccessOrder] = {schedule: run.recording for schedule, run in runs.items()}
 
     def verdict(self, mutation: Mutation) -> Verdict:
-        """Run a mutant under each schedule until something tells it apart."""
+        """Run a mutant under each schedule until something distinguishes it."""
         changed: list[Change] = []
         for schedule in self.schedules:
             try:
                 run = self._launch(mutation.mutant, schedule=schedule, order=True)
             except KernbenchError as problem:
                 return Verdict(mutation, "refused", str(problem).split("\n")[0], schedule)
-            told = self._told(run, schedule)
-            if told is not None:
-                return Verdict(mutation, *told, schedule)
+            difference = self._difference(run, schedule)
+            if difference is not None:
+                return Verdict(mutation, *difference, schedule)
             if not self.orders[schedule].same(run.recording):
                 changed += self.orders[schedule].changes(run.recording, 2)
         if changed:
@@ -122,7 +122,7 @@ class _Baseline:
                 return Verdict(mutation, "survivor", changed, schedule)
         return Verdict(mutation, "equivalent", changed)
 
-    def _told(self, run: Run, schedule: Schedule) -> tuple[str, str] | None:
+    def _difference(self, run: Run, schedule: Schedule) -> tuple[str, str] | None:
         found = [*run.findings, *run.formal]
         kinds = ", ".join(sorted({finding.kind for finding in found}))
         if run.status is not Status.FINISHED:
@@ -144,17 +144,17 @@ def prove(
     *,
     schedules: Sequence[Schedule] = SCHEDULES,
     among: Iterable[Mutation] | None = None,
-    told: Callable[[Verdict], object] | None = None,
+    on_verdict: Callable[[Verdict], object] | None = None,
 ) -> Proof:
     """Run every mutant of a kernel (or those of `among`) and say what becomes of it.
 
-    `launch(kernel, schedule=..., order=...)` makes a device and arrays anew and launches; `told` is called with each
-    verdict as it comes. Loops must turn often enough to use every stage of a pipeline three times.
+    `launch(kernel, schedule=..., order=...)` makes a device and arrays anew and launches; `on_verdict` is called with
+    each verdict as it comes. Loops must turn often enough to use every stage of a pipeline three times.
     """
     baseline = _Baseline(kernel, launch, schedules)
     proof = Proof(title(kernel.name))
     for mutation in mutations(kernel) if among is None else among:
         proof.verdicts.append(baseline.verdict(mutation))
-        if told is not None:
-            told(proof.verdicts[-1])
+        if on_verdict is not None:
+            on_verdict(proof.verdicts[-1])
     return proof

@@ -1,7 +1,8 @@
 """Acknowledged findings: known, with a reason. They count no more, and come back when their cause changes.
 
-A finding is told by its fingerprint: its kind and the code of all its lines, without their numbers. It is acknowledged
-at its own line or the line above, `# kernbench: allow race 1f0c22d4 the flag is checked again`, or in a baseline file.
+A finding is recognised by its fingerprint: its kind and the code of all its lines, without their numbers. It is
+acknowledged at its own line or the line above, `# kernbench: allow race 1f0c22d4 the flag is checked again`, or in a
+baseline file.
 """
 
 import hashlib

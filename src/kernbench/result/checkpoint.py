@@ -10,9 +10,9 @@ from kernbench.result.reading import Data
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The values as they are at `where`, in the program that `who` names; `keys` tell which part of the whole it is.
+    """The values as they are at `where`, in the program that `who` names; `keys` say which part of the whole it is.
 
-    Where they lie scattered, `places` holds their indices in the whole, an array for each axis, and `owner` tells for
+    Where they lie scattered, `places` holds their indices in the whole, an array for each axis, and `owner` gives for
     the number of an element who has it.
     """
 

@@ -217,8 +217,8 @@ class FindingLog:
     """Collects findings, folding those of the same kind at the same place: the first speaks, the rest are counted."""
 
     _folded: dict[tuple[object, ...], Finding] = field(default_factory=dict)
-    # told of each finding as it is made, where somebody wants to look inside the run at that moment
-    told: Callable[[Finding], None] | None = None
+    # called with each finding as it is made, where somebody wants to look inside the run at that moment
+    on_finding: Callable[[Finding], None] | None = None
 
     def add(self, finding: Finding, subject: object = None, restated: bool = False) -> None:
         """Take `finding`; `subject` (a tensor's name, a direction) keeps two apart that share a place.
@@ -231,8 +231,8 @@ class FindingLog:
             ranks = tuple(sorted({*first.ranks, *finding.ranks}))
             finding = replace(finding if restated else first, count=first.count + finding.count, ranks=ranks)
         self._folded[key] = finding
-        if self.told is not None:
-            self.told(finding)
+        if self.on_finding is not None:
+            self.on_finding(finding)
 
     def findings(self) -> list[Finding]:
         """All findings in the order they were first met."""

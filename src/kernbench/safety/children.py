@@ -203,7 +203,7 @@ class Children:
         return child
 
     def _add(self, child: Child) -> None:
-        self._tell_guardian(f"+{child.pid}\n")
+        self._notify_guardian(f"+{child.pid}\n")
         self._alive.append(child)
         for descriptor in (child.results.descriptor, child.output.descriptor, child.trace.descriptor):
             child.open.add(descriptor)
@@ -213,7 +213,7 @@ class Children:
                 child.exit_descriptor = os.pidfd_open(child.pid)
                 self._selector.register(child.exit_descriptor, selectors.EVENT_READ, child)
 
-    def _tell_guardian(self, line: str) -> None:
+    def _notify_guardian(self, line: str) -> None:
         assert self._guardian.stdin is not None
         # without it, children still end with their parent where the system sees to that
         with suppress(OSError):
@@ -299,7 +299,7 @@ class Children:
         if child.status is None:
             child.status = child.popen.wait() if child.popen is not None else _waited(child.pid, 0)
         status = child.status or 0
-        self._tell_guardian(f"-{child.pid}\n")
+        self._notify_guardian(f"-{child.pid}\n")
         self._alive.remove(child)
         for descriptor in list(child.open):
             self._forget(child, descriptor)

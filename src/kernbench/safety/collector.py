@@ -1,4 +1,4 @@
-"""Python's collector of cyclic garbage, told to wait while a launch makes many small records that are no garbage."""
+"""Python's collector of cyclic garbage, made to wait while a launch makes many small records that are no garbage."""
 
 import gc
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Memory with bounds, poison and a shadow: named regions in one address space, each in a window of its own.
 
-A window is far larger than any region, so an address that strays off a region's end still tells which one was meant.
+A window is far larger than any region, so an address that strays off a region's end still shows which one was meant.
 Regions that hold data from the start are lent out without copying; the first store into one makes it copy from then on.
 """
 
@@ -36,7 +36,7 @@ class Region:
     """`shape` elements of `dtype` from address `base`. `array` is flat; None in a run without data.
 
     `written` marks the elements that hold something, None once all do. `fresh` marks those written since `begin`, where
-    somebody asked for it; `loaded` and `stored` tell whether anything was read or written since then.
+    somebody asked for it; `loaded` and `stored` say whether anything was read or written since then.
     """
 
     name: str

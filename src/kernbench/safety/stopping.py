@@ -108,7 +108,7 @@ class Stopper:
         return not self.wanted.line
 
     def matches(self, file: str) -> bool:
-        """Whether a file is the wanted one; those that are not are kept, to be told."""
+        """Whether a file is the wanted one; those that are not are kept, to be listed."""
         known = self._matches.get(file)
         if known is None:
             known = self._matches[file] = self.wanted.is_file(file)
@@ -210,8 +210,8 @@ class Stopper:
             files = ", ".join(sorted(Path(name).name for name in self.elsewhere)) or "none"
             return f"{self.wanted}: no line of that file ran in the launch; files of kernels that did: {files}"
         near = sorted(self.reached, key=lambda line: (abs(line - self.wanted.line), line))[:_NEAREST]
-        told = ", ".join(map(str, sorted(near)))
-        return f"{self.wanted} was never reached; the nearest lines that were: {told}"
+        lines = ", ".join(map(str, sorted(near)))
+        return f"{self.wanted} was never reached; the nearest lines that were: {lines}"
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,7 @@ def _is_library(frame: FrameType) -> bool:
 
 
 def _raised_in() -> tuple[FrameType, int] | None:
-    """The innermost kernel frame of the error that is being told, and its line."""
+    """The innermost kernel frame of the error that is being reported, and its line."""
     found, trace = None, sys.exc_info()[2]
     while trace is not None:
         if not is_ours(trace.tb_frame) and not _is_library(trace.tb_frame):

@@ -7,7 +7,7 @@ from kernbench.result.finding import Place
 
 
 def check_ran(result: object) -> None:
-    """Refuse what a kernel returned if that shows that none of its lines ran; told at the function's first line."""
+    """Refuse what a kernel returned if that shows that none of its lines ran; reported at the function's first line."""
     if not isinstance(result, (Generator, Coroutine, AsyncGenerator)):
         return
     code = getattr(result, "gi_code", None) or getattr(result, "cr_code", None) or getattr(result, "ag_code", None)

@@ -25,8 +25,8 @@ Inner = Mapping[int, tuple[int, str]]
 
 
 def deadlock(waiters: Sequence[Waiter], ended: Mapping[int, str], hint: str, inner: Inner | None = None) -> Finding:
-    """One finding that tells the whole deadlock, at the wait that the others hang on. `ended` says of programs that run
-    no more how they ended.
+    """One finding that describes the whole deadlock, at the wait that the others hang on. `ended` says of programs that
+    run no more how they ended.
     """
     inner = inner or {}
     lines = ["no program can go on:"]

@@ -13,7 +13,7 @@ import typer
 from kernbench.bench.checking.check import PANEL_SECONDS, Conditions, check_files
 from kernbench.bench.discovery.collection import Case, python_files
 from kernbench.cli.arguments.options import SCHEDULE, SEED, STRICT, schedule_of
-from kernbench.cli.output.acknowledge import BASELINE, REASON, WRITE_BASELINE, known_findings, tell_acknowledged
+from kernbench.cli.output.acknowledge import BASELINE, REASON, WRITE_BASELINE, known_findings, print_acknowledged
 from kernbench.cli.output.console import FOUND, INTERRUPTED, RIGHT_AND_SAFE, check_targets, errors, results
 from kernbench.cli.output.document import JSON, STDOUT, write_document
 from kernbench.common.errors import BenchError
@@ -81,7 +81,7 @@ def check(
         errors().print("stopped: what was not finished until here is in no count and in no file", soft_wrap=True)
     results().print(f"{good} of {len(cases)} right and safe; {found}", soft_wrap=True)
     ran = [(case.panel, case.run) for case in cases if case.run is not None]
-    tell_acknowledged(ran, known, write_baseline if whole else None, reason)
+    print_acknowledged(ran, known, write_baseline if whole else None, reason)
     if junit is not None:
         write_bytes(junit, junit_xml(cases))
     write_document(json, "check", {**_data(cases, len(looked), len(files)), "interrupted": not whole})
@@ -98,7 +98,7 @@ def _checked(files: list[Path], how: Conditions) -> tuple[list[Case], bool]:
     try:
         with _stopped_by_signals(), closing(check_files(files, how)) as coming:
             for case in coming:
-                _tell(case)
+                _print_case(case)
                 cases.append(case)
     except KeyboardInterrupt:
         return cases, False
@@ -140,7 +140,7 @@ def _data(cases: list[Case], looked: int, files: int) -> Data:
     return {"python_files": looked, "bench_files": files, "cases": rows, "runs": runs}
 
 
-def _tell(case: Case) -> None:
+def _print_case(case: Case) -> None:
     console = results()
     verdict = "ok" if case.passed else "FAILED"
     console.print(f"{verdict:6} {case.file}::{case.panel}  {case.seconds:.2f} s", soft_wrap=True)

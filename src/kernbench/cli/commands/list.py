@@ -16,8 +16,8 @@ def list_benches(json: JSON = None) -> None:
         table.add_column(name, overflow="fold")
     rows = [_row(name) for name in known()]
     for row in rows:
-        told = row["summary"] if row["unavailable"] is None else f"not available here: {row['unavailable']}"
-        table.add_row(row["name"], told, "\n".join(row["panels"]))
+        summary = row["summary"] if row["unavailable"] is None else f"not available here: {row['unavailable']}"
+        table.add_row(row["name"], summary, "\n".join(row["panels"]))
     results().print(table)
     write_document(json, "list", {"benches": rows})
 

@@ -12,10 +12,10 @@ from kernbench.cli.arguments.options import DTYPE, HTML, MACHINE, SCHEDULE, SEED
 from kernbench.cli.arguments.request import Request, chosen, parse_settings
 from kernbench.cli.commands.algorithms import rank
 from kernbench.cli.commands.report import write_page
-from kernbench.cli.output.acknowledge import BASELINE, REASON, WRITE_BASELINE, known_findings, tell_acknowledged
+from kernbench.cli.output.acknowledge import BASELINE, REASON, WRITE_BASELINE, known_findings, print_acknowledged
 from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, check_targets, errors, progress, results
 from kernbench.cli.output.document import JSON, write_document
-from kernbench.cli.output.inside import DUMP, FIRST_WRONG, STOP_AT, check_first_wrong, check_options, stop_and_tell
+from kernbench.cli.output.inside import DUMP, FIRST_WRONG, STOP_AT, check_first_wrong, check_options, stop_and_print
 from kernbench.common.errors import BenchError, OtherHardwareError
 from kernbench.report import (
     formal_text,
@@ -162,8 +162,8 @@ def run(
     if stop_at is not None:
         _stop(request, stop_at, dump, json)
     runs = _run_all(request)
-    good = _tell(request, runs)
-    tell_acknowledged(runs, known, write_baseline, reason)
+    good = _print_runs(request, runs)
+    print_acknowledged(runs, known, write_baseline, reason)
     if trace is not None:
         _write_trace(trace, runs)
     if html is not None:
@@ -179,7 +179,7 @@ def _stop(request: Request, stop_at: str, dump: Path | None, json: Path | None) 
         raise BenchError(f"--stop-at looks inside one run: choose a panel (or --case) of {request.bench.name}: {names}")
     panel = request.panels[0]
     title, strict = request.title(panel), request.options["strict"]
-    stop_and_tell(stop_at, dump, json, "run", title, lambda stopper: request.run(panel, stop=stopper), strict)
+    stop_and_print(stop_at, dump, json, "run", title, lambda stopper: request.run(panel, stop=stopper), strict)
 
 
 def _run_all(request: Request) -> list[tuple[str, Run]]:
@@ -202,7 +202,7 @@ def _run_all(request: Request) -> list[tuple[str, Run]]:
     return runs
 
 
-def _tell(request: Request, runs: list[tuple[str, Run]]) -> bool:
+def _print_runs(request: Request, runs: list[tuple[str, Run]]) -> bool:
     """Print the verdicts and what explains them; whether all is as it should be."""
     console = results()
     console.print(runs_table(f"{request.bench.name}: {request.bench.summary}", runs, console.width))
@@ -213,20 +213,20 @@ def _tell(request: Request, runs: list[tuple[str, Run]]) -> bool:
     if untimed := no_time_text(runs):
         console.print(untimed, soft_wrap=True)
     if len(runs) == 1:
-        _tell_time(console, runs[0][1])
+        _print_time(console, runs[0][1])
     for title, result in runs:
-        _tell_one(console, title, result)
+        _print_run(console, title, result)
     left = any(r.views["first_wrong"]["wrong"] is not None for _, r in runs if "first_wrong" in r.views)
     return len(good) == len(runs) and not left
 
 
-def _tell_time(console: Console, result: Run) -> None:
+def _print_time(console: Console, result: Run) -> None:
     console.print(time_text(result), soft_wrap=True)
     if (tasks := tasks_text(result)) is not None:
         console.print(tasks)
 
 
-def _tell_one(console: Console, title: str, result: Run) -> None:
+def _print_run(console: Console, title: str, result: Run) -> None:
     """The launches of a run, what it printed, and what is wrong with it."""
     if result.launches:
         console.print(launches_table(title, result))
@@ -241,8 +241,8 @@ def _tell_one(console: Console, title: str, result: Run) -> None:
     if "order_note" in result.views:
         errors().print(f"note: {title}: {result.views['order_note']}", soft_wrap=True)
     if "outside_seconds" in result.views:
-        told = f"note: launch of {title} took {result.views['outside_seconds']:g} s outside its kernels; "
-        errors().print(f"{told}--max-seconds ends kernels, and not what is around them", soft_wrap=True)
+        note = f"note: launch of {title} took {result.views['outside_seconds']:g} s outside its kernels; "
+        errors().print(f"{note}--max-seconds ends kernels, and not what is around them", soft_wrap=True)
 
 
 def _write_trace(file: Path, runs: list[tuple[str, Run]]) -> None:

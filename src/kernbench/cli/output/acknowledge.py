@@ -39,7 +39,7 @@ def known_findings(baseline: Path | None, write: Path | None, reason: str) -> li
     return read_baseline(baseline) if baseline is not None else []
 
 
-def tell_acknowledged(runs: list[tuple[str, Run]], known: list[Entry], write: Path | None, reason: str) -> None:
+def print_acknowledged(runs: list[tuple[str, Run]], known: list[Entry], write: Path | None, reason: str) -> None:
     """What did not count and why, what a baseline names in vain, and how to acknowledge what is left."""
     console = results()
     for title, run in runs:

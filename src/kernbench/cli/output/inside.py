@@ -52,7 +52,7 @@ def check_options(stop_at: str | None, dump: Path | None) -> None:
         raise BenchError(f"--dump {dump}: it takes what the kernel holds at a place, so name one with --stop-at")
 
 
-def stop_and_tell(
+def stop_and_print(
     stop_at: str,
     dump: Path | None,
     json: Path | None,

@@ -76,17 +76,17 @@ def make_problem(
 def check_heads(shapes: dict[str, tuple[int, ...]], gates: tuple[str, ...]) -> None:
     """Refuse shapes that do not fit: `q` and `k` [T, H, K], then the values [T, Hv, V], and `gates` [T, Hv]."""
     q, k, (name, v) = shapes["q"], shapes["k"], next((n, s) for n, s in shapes.items() if n.startswith("v"))
-    told = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+    given = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
     if not len(q) == len(k) == len(v) == 3:
-        raise MisuseError(f"q, k and {name} need three axes [row, head, head size]; got {told}")
+        raise MisuseError(f"q, k and {name} need three axes [row, head, head size]; got {given}")
     if q != k or q[2] == 0:
-        raise MisuseError(f"q and k must have the same shape [T, H, K], K at least 1; got {told}")
+        raise MisuseError(f"q and k must have the same shape [T, H, K], K at least 1; got {given}")
     if q[0] != v[0] or any(shapes[gate] != v[:2] for gate in gates):
         raise MisuseError(
-            f"{name} must have as many rows as q, {' and '.join(gates)} rows and heads of {name}; got {told}"
+            f"{name} must have as many rows as q, {' and '.join(gates)} rows and heads of {name}; got {given}"
         )
     if min(q[1], v[1]) == 0 or v[1] % q[1]:
-        raise MisuseError(f"the value heads must be a multiple of the query heads, got {v[1]} and {q[1]}: {told}")
+        raise MisuseError(f"the value heads must be a multiple of the query heads, got {v[1]} and {q[1]}: {given}")
 
 
 def check_gates(g: Float64) -> None:

@@ -18,7 +18,7 @@ def stopping(context: Context, executor: Executor, stop: Stopper | None) -> Abst
     """While a launch runs: whoever wants to stop it watches."""
     if stop is None:
         return nullcontext()
-    context.log.told = stop.found
+    context.log.on_finding = stop.found
     return stop.watching(lambda: running(context, executor.lane), shown)
 
 

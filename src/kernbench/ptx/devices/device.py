@@ -1,4 +1,4 @@
-"""The emulated GPU: arrays in its memory, and launches that tell what a kernel computed and what is wrong with it."""
+"""The emulated GPU: arrays in its memory, and launches that report what a kernel computed and what is wrong with it."""
 
 from collections.abc import Sequence
 from math import prod
@@ -71,7 +71,7 @@ class EmulatedArray(DeviceArray):
         return self._device.read(self.allocation).view(self.dtype).reshape(self.shape)
 
     def free(self) -> None:
-        """Give the memory back; a kernel that still uses it is told so."""
+        """Give the memory back; a kernel that still uses it gets a finding."""
         self.check_usable()
         self._device.release(self.allocation)
 
@@ -190,9 +190,9 @@ class EmulatedDevice(Device):
         `schedule` is "canonical", "eager" (asynchronous operations complete as soon as they begin, not as late as they
         may), "reversed" or a seed: one legal order of many. `budget.steps` counts instructions as they are run for all
         lanes together. With `order`, `recording` is the happens-before relation of all accesses (`AccessOrder`), to
-        be compared with that of another run; with `order="conflicts"` it also tells what meets at every word of memory.
-        `stop` ends the launch inside the kernel: `views["stopped"]` is what it had there. `taken` gets every value
-        that the kernel names, and those of `checkpoints`, which name them by line for a kernel that does not.
+        be compared with that of another run; with `order="conflicts"` it also records what meets at every word of
+        memory. `stop` ends the launch inside the kernel: `views["stopped"]` is what it had there. `taken` gets every
+        value that the kernel names, and those of `checkpoints`, which name them by line for a kernel that does not.
         """
         if order not in (False, True, "conflicts"):
             raise MisuseError(f"order={order!r}: True, or 'conflicts' to follow every word")
@@ -235,7 +235,7 @@ class EmulatedDevice(Device):
         checker = Checks(program, self._arena, names, order) if checks else None
         launch = Launch(program, self._arena, self.machine, setting, checker or LaunchObserver(), probe, naming)
         if probe is not None and checker is not None:
-            checker.reporter.log.told = probe.found
+            checker.reporter.log.on_finding = probe.found
         status = launch.run()
         launch.close()
         run = _run_of(launch, checker, status, self._outputs(names))

@@ -1,7 +1,7 @@
 """Where PTX may observe in which order threads run: such a kernel may give other results in another legal order.
 
 Atomics (sums of floats round differently, tickets differ), strong accesses (a flag is set, or not yet), tests of
-barriers, and registers that tell time or place.
+barriers, and registers that hold the time, or where a thread runs.
 """
 
 from kernbench.ptx.isa.resolve import resolve

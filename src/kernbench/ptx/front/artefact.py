@@ -21,7 +21,7 @@ _TYPES = {"f16": "f16", "bf16": "bf16", "f32": "f32", "f64": "f64", "i1": "u8", 
 _TYPES |= {"i64": "i64", "f8E4M3FN": "f8e4m3", "f8E5M2": "f8e5m2"}
 TENSOR_MAP_BYTES, POINTER_BYTES = 128, 8
 # so many files of a folder are named
-_TOLD = 8
+MAX_FILES_LISTED = 8
 # of CuTe DSL: kernels of the PTX, names of types, and a tensor with its element type and layout
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _ALIAS = re.compile(r"^(!\w+) = (.*)$", re.MULTILINE)
@@ -116,11 +116,11 @@ def _cute(text: Path) -> Artefact:
     """What the intermediate text of CuTe DSL beside a PTX file says of its kernel; nothing where there is none."""
     names = _ENTRY.findall(text.read_text(encoding="utf-8", errors="replace"))
     for file in sorted(text.parent.glob("*.mlir")):
-        told = file.read_text(encoding="utf-8", errors="replace")
+        lowered = file.read_text(encoding="utf-8", errors="replace")
         for name in names:
-            found = re.search(rf"cuda\.kernel @{re.escape(name)}\((.*?)\) attributes \{{(.*)", told)
+            found = re.search(rf"cuda\.kernel @{re.escape(name)}\((.*?)\) attributes \{{(.*)", lowered)
             if found and len(names) == 1:
-                return _of_cute(text, name, found.group(1), found.group(2), dict(_ALIAS.findall(told)))
+                return _of_cute(text, name, found.group(1), found.group(2), dict(_ALIAS.findall(lowered)))
     return Artefact(text)
 
 
@@ -182,7 +182,11 @@ def _folder(path: Path) -> Artefact:
     if len(texts) != 1:
         names = ", ".join(text.name for text in texts) or "none"
         below = sorted(str(text.relative_to(path)) for text in path.glob("*/*.ptx"))
-        where = f"; below it: {', '.join(below[:_TOLD])}{', ...' if len(below) > _TOLD else ''}" if below else ""
+        where = (
+            f"; below it: {', '.join(below[:MAX_FILES_LISTED])}{', ...' if len(below) > MAX_FILES_LISTED else ''}"
+            if below
+            else ""
+        )
         raise BenchError(f"{path} holds {len(texts)} PTX files ({names}){where}: name the one to launch")
     return read_artefact(texts[0])
 
@@ -208,7 +212,7 @@ def _triton(text: Path, metadata: Path) -> Artefact:
 
 
 def _arguments(file: Path) -> tuple[tuple[str, str], ...]:
-    """Names and types of the kernel's arguments, as far as Triton's intermediate text tells them."""
+    """Names and types of the kernel's arguments, as far as Triton's intermediate text gives them."""
     if not file.is_file():
         return ()
     found = _FUNCTION.search(file.read_text(encoding="utf-8", errors="replace"))

@@ -208,7 +208,7 @@ def choose_kernel(module: Module, name: str) -> Kernel:
 
 
 class Arguments:
-    """The arguments of one launch on `device`; `notes` tell what was not described and how it was made."""
+    """The arguments of one launch on `device`; `notes` say what was not described and how it was made."""
 
     def __init__(self, device: Any, kernel: Kernel, described: LaunchFile, elements: int = ELEMENTS):
         self._device = device
@@ -218,9 +218,9 @@ class Arguments:
         self._made: dict[str, DeviceArray] = {}
         self._making: list[str] = []
         self.notes: list[str] = []
-        # what a kernel takes the elements behind its pointers for; real hardware does not tell
-        told = getattr(device, "element_types", None)
-        self._taken_for: dict[str, np.dtype[np.generic]] = told(kernel) if told is not None else {}
+        # what a kernel takes the elements behind its pointers for; real hardware does not know
+        typed = getattr(device, "element_types", None)
+        self._taken_for: dict[str, np.dtype[np.generic]] = typed(kernel) if typed is not None else {}
         self._tables = self._by_parameter(kernel)
         self.values = [self._argument(parameter) for parameter in kernel.params]
 
@@ -394,8 +394,8 @@ def _constant(name: str, fill: int | float, shape: tuple[int, ...], dtype: np.dt
 
 def _undescribed(name: str, size: int) -> str:
     """A parameter too large to guess: what the launch file must say of it."""
-    told = f"parameter {name} has {size} bytes: describe it in the launch file (--launch), under [args.{name}]: "
+    message = f"parameter {name} has {size} bytes: describe it in the launch file (--launch), under [args.{name}]: "
     if size == TENSOR_MAP_BYTES:
-        told += 'a tensor map is tensor_map = { array = "x", dims = [64, 8], strides = [128], box = [64, 8] }; '
-    told += "anything else is bytes = hexadecimal digits; "
-    return told + "`kernbench ptx launch FILE.ptx --write-launch FILE.toml` writes a launch file to fill in"
+        message += 'a tensor map is tensor_map = { array = "x", dims = [64, 8], strides = [128], box = [64, 8] }; '
+    message += "anything else is bytes = hexadecimal digits; "
+    return message + "`kernbench ptx launch FILE.ptx --write-launch FILE.toml` writes a launch file to fill in"

@@ -43,7 +43,7 @@ app.command(
 )(launch_artefact)
 app.command(
     "mutate",
-    short_help="Drop or alter each synchronisation: is it told, or harmless?",
+    short_help="Drop or alter each synchronisation: is it noticed, or harmless?",
     epilog=examples("kernbench ptx mutate my_kernel.ptx --launch my.toml --every"),
 )(mutate)
 app.command(

@@ -85,8 +85,8 @@ def _show_kernel(console: Console, kernel: Kernel, resources: dict[str, KernelRe
     if kernel.name in resources:
         console.print(f"  ptxas: {_amounts(resources[kernel.name])}")
     counts = _counts(kernel)
-    told = ", ".join(f"{opcode} {count}" for opcode, count in counts.items())
-    console.print(f"  {sum(counts.values()):,} instructions: {told}", soft_wrap=True)
+    opcodes = ", ".join(f"{opcode} {count}" for opcode, count in counts.items())
+    console.print(f"  {sum(counts.values()):,} instructions: {opcodes}", soft_wrap=True)
 
 
 def _amounts(resources: KernelResources) -> str:

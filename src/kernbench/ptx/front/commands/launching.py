@@ -1,4 +1,4 @@
-"""What the PTX commands share: reading a module, describing a launch, launching, and telling what came of it."""
+"""What the PTX commands share: reading a module, describing a launch, launching, and reporting what came of it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from kernbench.bench.running.first_wrong import Intermediates
 from kernbench.cli.commands.report import write_page
 from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, errors, results
 from kernbench.cli.output.document import write_document
-from kernbench.cli.output.inside import check_first_wrong, stop_and_tell
+from kernbench.cli.output.inside import check_first_wrong, stop_and_print
 from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.ptx.front.commands.asked import LaunchAsked, ResultsAsked
 from kernbench.ptx.front.launch_file import Arguments, LaunchFile, choose_kernel, read_launch_file
@@ -69,8 +69,8 @@ def at_its_line(file: Path, error: KernbenchError) -> str:
     """What is wrong with a PTX file, in the form editors jump to."""
     if not isinstance(error, PtxError) or not error.line:
         return f"{file}: {error}"
-    told = str(error).partition(": ")[2]
-    return f"{file}:{error.line}:{error.column}: {told}" if error.column else f"{file}:{error.line}: {told}"
+    message = str(error).partition(": ")[2]
+    return f"{file}:{error.line}:{error.column}: {message}" if error.column else f"{file}:{error.line}: {message}"
 
 
 def described_launch(asked: LaunchAsked, usual: tuple[int, ...] = (1,)) -> LaunchFile:
@@ -97,7 +97,7 @@ def _extent(option: str, text: str) -> tuple[int, ...]:
 
 
 class LaunchOptions(TypedDict, total=False):
-    """What a launch is told beside kernel, shape and arguments."""
+    """What a launch is given beside kernel, shape and arguments."""
 
     budget: Budget
     schedule: str | int
@@ -176,13 +176,13 @@ def maybe_stop(
         return result.strict() if strict else result
 
     name = described.kernel or next(iter(module.kernels), "")
-    stop_and_tell(asked.stop_at, asked.dump, asked.json, command, name, launched, strict)
+    stop_and_print(asked.stop_at, asked.dump, asked.json, command, name, launched, strict)
 
 
 def comparing_intermediates(
     wanted: bool, stop_at: str | None, device: str, described: LaunchFile, options: LaunchOptions
 ) -> Intermediates | None:
-    """Who compares what the kernel holds on its way, if that is asked for; the launch's options are told."""
+    """Who compares what the kernel holds on its way, if that is asked for; the launch's options name it."""
     if not wanted:
         return None
     check_first_wrong(stop_at, False, False)
@@ -209,7 +209,7 @@ def finish(
     asked: ResultsAsked,
     strict: bool,
 ) -> None:
-    """Write what was asked for, tell what came of the launch, and end the command."""
+    """Write what was asked for, report what came of the launch, and end the command."""
     result = result.strict() if strict else result
     result.findings = [_in_file(finding, file.resolve()) for finding in result.findings]
     result.formal = [_in_file(finding, file.resolve()) for finding in result.formal]
@@ -219,7 +219,7 @@ def finish(
     _write_trace(asked.trace, result)
     if asked.html is not None:
         write_page(asked.html, str(result.origin["kernel"]), [(str(result.origin["kernel"]), result)])
-    _tell(result)
+    _print_run(result)
 
 
 def _in_file(finding: Finding, file: Path) -> Finding:
@@ -249,7 +249,7 @@ def _write_trace(trace: Path | None, result: Run) -> None:
     results().print(f"wrote {trace}: the warps' swimlane in logical order; open it at ui.perfetto.dev", soft_wrap=True)
 
 
-def _tell(result: Run) -> None:
+def _print_run(result: Run) -> None:
     console = results()
     console.print(run_text(str(result.origin.get("kernel", "")), result), highlight=False, soft_wrap=True)
     if "printf" in result.views:

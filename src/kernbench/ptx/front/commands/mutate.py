@@ -1,4 +1,4 @@
-"""`kernbench ptx mutate`: is each synchronisation instruction needed, and would the checks tell if it were gone?"""
+"""`kernbench ptx mutate`: is each synchronisation instruction needed, and would the checks notice if it were gone?"""
 
 from typing import Annotated, Unpack
 
@@ -22,7 +22,7 @@ from kernbench.ptx.text.module import Kernel
 from kernbench.result.run import Run
 from kernbench.safety.budget import Budget
 
-EVERY = Annotated[bool, typer.Option("--every", help="Show the mutants that were told apart, too.")]
+EVERY = Annotated[bool, typer.Option("--every", help="Show the mutants that were noticed, too.")]
 
 
 @grouped
@@ -36,10 +36,10 @@ def mutate(
     every: EVERY = False,
     json: JSON = None,
 ) -> None:
-    """Drop or alter each synchronisation instruction, one at a time: do the checks tell it, or is it harmless?
+    """Drop or alter each synchronisation instruction, one at a time: do the checks notice it, or is it harmless?
 
     Let loops turn often enough to use every stage of a pipeline three times. Exit code 1 if a mutant survives: nothing
-    tells it from the kernel, and yet its accesses are ordered otherwise.
+    distinguishes it from the kernel, and yet its accesses are ordered otherwise.
     """
     check_targets({"--json": json})
     module = read_module(file)
@@ -49,11 +49,11 @@ def mutate(
         options["budget"] = Budget(budget, max_seconds)
         return launch_kernel(mutant.module, described, "emulator", arch, asked.elements, options, quiet=True)
 
-    def told(verdict: Verdict) -> None:
+    def show(verdict: Verdict) -> None:
         if every or verdict.outcome in ("harmless", "equivalent", "survivor"):
             results().print(str(verdict), highlight=False, markup=False, soft_wrap=True)
 
-    proof = prove(choose_kernel(module, described.kernel), launched, told=told)
+    proof = prove(choose_kernel(module, described.kernel), launched, on_verdict=show)
     results().print(str(proof), highlight=False, soft_wrap=True)
     write_document(json, "ptx mutate", {"file": str(file), **proof.to_dict()})
     raise typer.Exit(FOUND if proof.survivors else RIGHT_AND_SAFE)
