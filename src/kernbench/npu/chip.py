@@ -241,7 +241,7 @@ class _Launch:
             with np.errstate(all="ignore"):
                 self.runtime.open(False, where)
                 check_ran(orchestrate(self.runtime, *given, **more))
-                self.context.tell_caught(None)
+                self.context.report_caught(None)
                 self.runtime.close_all()
                 self.runtime.finish()
         except StoppedError:
@@ -260,11 +260,11 @@ class _Launch:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            self._failed(*_told(error), kernel_place(error) or where)
+            self._failed(*_diagnosis(error), kernel_place(error) or where)
 
     def _failed(self, kind: str, message: str, hint: str, where: Place) -> None:
         self.status = Status.FAILED
-        self.context.tell_caught(None)
+        self.context.report_caught(None)
         self.context.log.add(Finding(kind, message, where, (), hint))
 
     def _conclude(self, where: Place) -> None:
@@ -387,7 +387,7 @@ _OF_THE_RUNTIME = (
 )  # fmt: skip
 
 
-def _told(error: BaseException) -> tuple[str, str, str]:
+def _diagnosis(error: BaseException) -> tuple[str, str, str]:
     """An error of the orchestration: kind, message and remedy; a name that the runtime lacks lists those it has."""
     if isinstance(error, AttributeError) and isinstance(error.obj, Runtime) and error.name:
         return "misuse", unknown("name of the runtime", error.name, _OF_THE_RUNTIME), ""

@@ -139,8 +139,8 @@ def test_a_flag_that_nobody_waits_for_and_one_that_overflows_are_found():
 @pytest.mark.parametrize(
     ("chip", "attempt", "told"),
     [
-        ("a5", lambda c: c.ffts_cross_core_sync("MTE3", 0), "its cores tell each other by set_intra_block"),
-        ("a2a3", lambda c: c.set_intra_block("MTE3", 0), "its cores tell each other by ffts_cross_core_sync"),
+        ("a5", lambda c: c.ffts_cross_core_sync("MTE3", 0), "its cores signal each other by set_intra_block"),
+        ("a2a3", lambda c: c.set_intra_block("MTE3", 0), "its cores signal each other by ffts_cross_core_sync"),
         ("a2a3", lambda c: c.ffts_cross_core_sync("MTE3", 16), "flags are 0 to 15"),
         ("a2a3", lambda c: c.ffts_cross_core_sync("MTE3", 0), "no core of"),
         ("a2a3", lambda c: c.ffts_cross_core_sync("MTE3", 0, 3), "it is 0, 1 or 2"),

@@ -152,22 +152,20 @@ class Core:
         space, offset, shape, dtype, _, _ = key
         self._known_space(space)
         check_shape(key)
-        told = describe(name, space, offset, shape, dtype)
+        tile = "tile " + describe(name, space, offset, shape, dtype)
         end, size = offset + shape[0] * shape[1] * ITEMSIZE[dtype], self._sizes[space]
         if offset < 0:
-            message = f"tile {told} begins {-offset} bytes before {space}, whose first byte is 0"
+            message = f"{tile} begins {-offset} bytes before {space}, whose first byte is 0"
             self.report("tile-bounds", message, "check how its offset is worked out; the lowest is 0", key)
         elif end > size:
             self.report(
                 "tile-bounds",
-                f"tile {told} ends at byte {end:#x} of {space}, which has {size:#x} ({size // 1024} KiB)",
+                f"{tile} ends at byte {end:#x} of {space}, which has {size:#x} ({size // 1024} KiB)",
                 "place it lower, make tiles smaller, or let tiles that are never live together share their place",
                 key,
             )
         if offset % ALIGNMENT:
-            self.report(
-                "misaligned", f"tile {told} does not begin at a multiple of {ALIGNMENT}", "round its offset up", key
-            )
+            self.report("misaligned", f"{tile} does not begin at a multiple of {ALIGNMENT}", "round its offset up", key)
         return self.tile_cache.setdefault((key, NONE, name), Tile(self, key, NONE, name))
 
     # Recording
@@ -280,5 +278,5 @@ _SET, _WAIT, _BARRIER = (OPERATIONS[name].code for name in ("set_flag", "wait_fl
 
 
 def _pair(sizes: "tuple[ReadValue | float, int]") -> Any:
-    """Rows and columns as a tuple; what is no sequence stays, and is told of where the tile is checked."""
+    """Rows and columns as a tuple; what is no sequence stays, and is refused where the tile is checked."""
     return sizes if type(sizes) is tuple else tuple(sizes) if isinstance(sizes, (list, np.ndarray)) else sizes

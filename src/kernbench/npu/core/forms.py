@@ -12,13 +12,13 @@ Check = Callable[..., None]
 _CUBE_TYPES = {("f16", "f16"), ("bf16", "bf16"), ("f32", "f32"), ("i8", "i8"), ("f8e4m3", "f8e4m3")}
 
 
-def _told(tiles: tuple[Tile, ...]) -> str:
+def _given(tiles: tuple[Tile, ...]) -> str:
     return ", ".join(t.describe() for t in tiles)
 
 
 def _need(holds: bool, name: str, rule: str, tiles: tuple[Tile, ...], kind: str = "shape") -> None:
     if not holds:
-        raise KernelError(kind, f"{name}: {rule}; got {_told(tiles)}", "operands are given as (destination, sources)")
+        raise KernelError(kind, f"{name}: {rule}; got {_given(tiles)}", "operands are given as (destination, sources)")
 
 
 def _one_type(name: str, *tiles: Tile) -> None:

@@ -99,20 +99,21 @@ class Scaled(Rearranging):
             if not isinstance(tile, Tile) or tile.core is not self:
                 context.fail("misuse", f"{name}: a tile of this core is wanted, got {tile!r}")
         dst, a, a_scale, b, b_scale, *more = tiles
-        told = ", ".join(t.describe() for t in tiles)
+        given = ", ".join(t.describe() for t in tiles)
         if [t.space for t in tiles[:5]] != [L0C, L0A, L0A_MX, L0B, L0B_MX]:
             where = "dst in L0C, a in L0A, its scales in L0A_MX, b in L0B, its scales in L0B_MX"
-            context.fail("misuse", f"{name}: {where}; got {told}")
+            context.fail("misuse", f"{name}: {where}; got {given}")
         widths = [_per_byte(name, tile, kind, context) for tile, kind in ((a, types[0]), (b, types[1]))]
         if widths[0] != widths[1] or dst.dtype != "f32" or {a_scale.dtype, b_scale.dtype} != {"i8"}:
-            context.fail("dtype", f"{name}: operands both of 8 or both of 4 bits, scales of i8, dst of f32; got {told}")
+            rule = "operands both of 8 or both of 4 bits, scales of i8, dst of f32"
+            context.fail("dtype", f"{name}: {rule}; got {given}")
         m, k, n = a.valid[0], a.valid[1] * widths[0], b.valid[1]
         scales = a_scale.valid == (m, k // GROUP) and b_scale.valid == (k // GROUP, n)
         if b.valid[0] * widths[1] != k or dst.valid != (m, n) or not scales or k % STEP or not k:
             rule = f"[m, k] @ [k, n] gives [m, n], scales [m, k / {GROUP}] and [k / {GROUP}, n], k a multiple of {STEP}"
-            context.fail("shape", f"{name}: {rule}; got {told}")
+            context.fail("shape", f"{name}: {rule}; got {given}")
         if more and more[0] is not dst and (more[0].valid, more[0].dtype, more[0].space) != ((1, n), "f32", L1):
-            context.fail("shape", f"{name}: bias is a row of f32 in L1; got {told}")
+            context.fail("shape", f"{name}: bias is a row of f32 in L1; got {given}")
 
 
 def _per_byte(name: str, tile: Tile, kind: str | None, context: Any) -> int:
@@ -121,10 +122,10 @@ def _per_byte(name: str, tile: Tile, kind: str | None, context: Any) -> int:
         return 2
     if tile.dtype in EIGHT and kind is None:
         return 1
-    told = f"{tile.describe()} as {kind or tile.dtype}"
+    operand = f"{tile.describe()} as {kind or tile.dtype}"
     context.fail(
         "dtype",
-        f"{name}: an operand is f8e4m3 or f8e5m2, or i8 with a_type= and b_type= of {' or '.join(FOUR)}; got {told}",
+        f"{name}: an operand is f8e4m3 or f8e5m2, or i8 with a_type= and b_type= of {' or '.join(FOUR)}; got {operand}",
     )
     return 0
 

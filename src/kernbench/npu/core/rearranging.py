@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array
-from kernbench.npu.core.telling import Telling
+from kernbench.npu.core.debugging import Debugging
 from kernbench.npu.core.tiles import ROW as BY_ROW
 from kernbench.npu.core.tiles import Tile
 from kernbench.npu.isa.mistakes import refusing
@@ -25,7 +25,7 @@ _CONCAT, _SORT32, _MERGE = (OPERATIONS[name] for name in ("tconcat", "tsort32", 
 _V = PIPE_NUMBER[V]
 
 
-class Rearranging(Telling):
+class Rearranging(Debugging):
     """Concatenation and sorting."""
 
     # the type of the values of the lists that are merged
@@ -66,18 +66,18 @@ class Rearranging(Telling):
     def _check_concat(self, dst: Tile, a: Tile, b: Tile, indices: tuple[Tile, ...]) -> None:
         tiles = (dst, a, b, *indices)
         self._check_tiles("tconcat", tiles)
-        told = ", ".join(t.describe() for t in tiles)
+        given = ", ".join(t.describe() for t in tiles)
         if len(indices) not in (0, 2, 3):
             self.context.fail("misuse", f"tconcat takes no index tiles, two or three; got {len(indices)}")
         if len({t.dtype for t in tiles[:3]}) > 1 or any(DTYPES[t.dtype].kind != "int" for t in indices):
-            self.context.fail("dtype", f"tconcat: dst, a and b of one type, indices of integers; got {told}")
+            self.context.fail("dtype", f"tconcat: dst, a and b of one type, indices of integers; got {given}")
         if any(t.valid[0] != dst.valid[0] for t in tiles):
-            self.context.fail("shape", f"tconcat: all tiles have as many valid rows as dst; got {told}")
+            self.context.fail("shape", f"tconcat: all tiles have as many valid rows as dst; got {given}")
         total, exact = a.valid[1] + b.valid[1], self.context.chip.isa.concat == "exact"
         fits = total == dst.valid[1] if exact else total <= dst.shape[1]
         if not indices and not fits:
             rule = "as many valid columns as a and b together" if exact else "room for the columns of a and b"
-            self.context.fail("shape", f"tconcat: dst has {rule} on chip {self.context.chip.name}; got {told}")
+            self.context.fail("shape", f"tconcat: dst has {rule} on chip {self.context.chip.name}; got {given}")
 
     # Sorting
 
@@ -103,20 +103,22 @@ class Rearranging(Telling):
         self._check_tiles("tsort32", tiles)
         self._check_pairs("tsort32", *tiles[:2], *tiles[3:])
         rows, columns = src.valid
-        told = ", ".join(t.describe() for t in tiles)
+        given = ", ".join(t.describe() for t in tiles)
         if idx.dtype != "i32" or idx.valid not in ((rows, columns), (1, columns)):
-            self.context.fail("dtype", f"tsort32: an i32 index for each element, or for each column; got {told}")
+            self.context.fail("dtype", f"tsort32: an i32 index for each element, or for each column; got {given}")
         if dst.valid != (rows, columns * _per_pair(src)):
             needed = f"{rows}x{columns * _per_pair(src)}"
-            self.context.fail("shape", f"tsort32: dst holds pairs of {PAIR_BYTES} bytes, {needed} elements; got {told}")
+            self.context.fail(
+                "shape", f"tsort32: dst holds pairs of {PAIR_BYTES} bytes, {needed} elements; got {given}"
+            )
         if columns % GROUP and tmp is None:
             self.context.fail(
                 "shape",
-                f"tsort32: {columns} columns are no multiple of {GROUP}; got {told}",
+                f"tsort32: {columns} columns are no multiple of {GROUP}; got {given}",
                 "narrow the valid part, or give tmp, as wide as src and rounded up to 32",
             )
         if tmp is not None and tmp.valid[0] * tmp.valid[1] < -(-columns // GROUP) * GROUP:
-            self.context.fail("shape", f"tsort32: tmp holds a row of src, rounded up to {GROUP} elements; got {told}")
+            self.context.fail("shape", f"tsort32: tmp holds a row of src, rounded up to {GROUP} elements; got {given}")
 
     def tmrgsort(self, dst: Tile, *operands: Any, exhausted: bool = False) -> tuple[int, ...] | None:
         """Sorted lists of pairs as one: `tmrgsort(dst, src, block_len)` merges each four blocks of src; `tmrgsort(dst,
@@ -183,8 +185,8 @@ class Rearranging(Telling):
         values = [pairs.view(kind)[:: PAIR_BYTES // kind.itemsize].astype(np.float64) for pairs in lists]
         for number, value in enumerate(values):
             if (np.diff(value) > 0).any():
-                told = f"tmrgsort merges lists in descending order, and list {number} is in no such order"
-                self.report("misuse", told, "sort it first: tsort32, or tmrgsort with smaller blocks", "tmrgsort")
+                message = f"tmrgsort merges lists in descending order, and list {number} is in no such order"
+                self.report("misuse", message, "sort it first: tsort32, or tmrgsort with smaller blocks", "tmrgsort")
         source = np.repeat(np.arange(len(lists)), [len(v) for v in values])
         order = np.lexsort((source, -np.concatenate(values)))
         if exhausted:
@@ -200,20 +202,20 @@ class Rearranging(Telling):
         self._check_pairs("tmrgsort", *tiles)
         self._value_type = DTYPES[tiles[0].dtype].numpy
         if any(t.shape[0] != 1 or t.layout != BY_ROW or t.valid[1] % _per_pair(t) for t in tiles):
-            told = ", ".join(t.describe() for t in tiles)
-            self.context.fail("shape", f"tmrgsort: tiles of one row of whole pairs; got {told}")
+            given = ", ".join(t.describe() for t in tiles)
+            self.context.fail("shape", f"tmrgsort: tiles of one row of whole pairs; got {given}")
 
     def _check_pairs(self, name: str, *tiles: Tile) -> None:
         if len({t.dtype for t in tiles}) > 1 or tiles[0].dtype not in ("f32", "f16"):
-            told = ", ".join(t.describe() for t in tiles)
-            self.context.fail("dtype", f"{name}: values of f32, or of f16, in all tiles; got {told}")
+            given = ", ".join(t.describe() for t in tiles)
+            self.context.fail("dtype", f"{name}: values of f32, or of f16, in all tiles; got {given}")
 
     def _check_tiles(self, name: str, tiles: tuple[Tile, ...]) -> None:
         """All are tiles of this core that lie in UB, by rows or in one line."""
         for tile in tiles:
             if not isinstance(tile, Tile) or tile.core is not self or tile.space != "UB":
-                told = tile.describe() if isinstance(tile, Tile) else repr(tile)
-                self.context.fail("misuse", f"{name}: a tile in UB of this core is wanted, got {told}")
+                given = tile.describe() if isinstance(tile, Tile) else repr(tile)
+                self.context.fail("misuse", f"{name}: a tile in UB of this core is wanted, got {given}")
 
     def _row(self, op: Any, frame: FrameType, written: Tile | None, read: tuple[Tile, ...]) -> None:
         """Record one row on the vector pipe, made once for each place and set of tiles."""

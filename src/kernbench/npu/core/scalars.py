@@ -151,7 +151,7 @@ class Scalars(Signalling):
                     "unflushed-write",
                     f"element {offset} of {line.buffer.describe()} is written by the scalar unit of {LANES[self.lane]} "
                     "and stays in its cache: nobody else sees it",
-                    "core.dcci(tensor) after the last write, before the kernel ends or anybody is told",
+                    "core.dcci(tensor) after the last write, before the kernel ends or anybody is signalled",
                     self.block,
                     line.buffer.name,
                     where=place,

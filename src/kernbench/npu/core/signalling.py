@@ -1,4 +1,4 @@
-"""The operations by which cores tell each other: flags between cores, tnotify and twait, and tput."""
+"""The operations by which cores signal each other: flags between cores, tnotify and twait, and tput."""
 
 from collections.abc import Callable
 from sys import _getframe
@@ -115,8 +115,8 @@ class Signalling(Scaled):
         chip = self.context.chip
         if chip.isa.cross_core != wanted:
             others = "set_intra_block and wait_intra_block", "ffts_cross_core_sync and wait_flag_dev"
-            told = others[chip.isa.cross_core == "broadcast"]
-            self.context.fail("misuse", f"{op.name}: chip {chip.name} has none; its cores tell each other by {told}")
+            names = others[chip.isa.cross_core == "broadcast"]
+            self.context.fail("misuse", f"{op.name}: chip {chip.name} has none; its cores signal each other by {names}")
         return frame
 
     @refusing
@@ -135,15 +135,15 @@ class Signalling(Scaled):
             who = ("all", self.block.index, self.lane) if key[0] == "all" else (self.block.number, self.lane)
             up = signals.flag(key).posts.setdefault(who, [])
             if up and up[-1].pipe != post.pipe:
-                told = (
+                message = (
                     f"flag {flag} is counted up by pipes {PIPES[up[-1].pipe]} and {PIPES[post.pipe]} of one core, and "
                     "nothing says which comes first"
                 )
-                self.report("flag-misuse", told, "use another flag for each pipe", flag)
+                self.report("flag-misuse", message, "use another flag for each pipe", flag)
             up.append(post)
             if len(up) > MOST_COUNT:
-                told = f"flag {flag} is counted up {len(up)} times and not waited for; a counter holds {MOST_COUNT}"
-                self.report("flag-misuse", told, "wait for it on the other side before counting on", flag)
+                message = f"flag {flag} is counted up {len(up)} times and not waited for; a counter holds {MOST_COUNT}"
+                self.report("flag-misuse", message, "wait for it on the other side before counting on", flag)
 
     def _lower(self, op: Operation, frame: FrameType, pipe: str, flag: int, ways: list[Any]) -> None:
         """Wait for the flags of other cores, in one of the ways they may come."""
@@ -158,8 +158,8 @@ class Signalling(Scaled):
             return None
 
         if way() is None:
-            is_local, told = ways[-1][0][0] != "all", lambda: self._missing(flag, ways)
-            self.wait(None, f"{op.name}({flag})", lambda: way() is not None, where, told, is_local)
+            is_local, explain = ways[-1][0][0] != "all", lambda: self._missing(flag, ways)
+            self.wait(None, f"{op.name}({flag})", lambda: way() is not None, where, explain, is_local)
         key, who = way()
         posts = tuple(signals.flag(key).posts[w].pop(0).number for w in who)
         made = signals.wait(self.block, self.lane, where, posts=posts)

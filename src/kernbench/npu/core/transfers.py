@@ -137,8 +137,8 @@ class KernelCore(Scalars):
         if not isinstance(staging, Tile) or staging.space != "UB":
             self.context.fail("misuse", f"tput: a tile in UB is wanted for staging, got {staging!r}")
         if dst.shape != src.shape or len({dst.dtype, src.dtype, staging.dtype}) > 1:
-            told = f"{dst!r}, {src!r}, {staging.describe()}"
-            self.context.fail("shape", f"tput: tensors of one shape, and all of one type; got {told}")
+            operands = f"{dst!r}, {src!r}, {staging.describe()}"
+            self.context.fail("shape", f"tput: tensors of one shape, and all of one type; got {operands}")
 
     @refusing
     def _new_transfer(

@@ -199,7 +199,7 @@ class Executor:
         try:
             check_ran(kernel(core, *arguments))
             core.leave()
-            context.tell_caught(context.running)
+            context.report_caught(context.running)
             return
         except BdbQuit:
             raise KeyboardInterrupt("the debugger was left") from None
@@ -207,10 +207,10 @@ class Executor:
             raise
         except BaseException as error:
             context.forgive(error)
-            kind, message, hint = _told(error, kernel)
+            kind, message, hint = _diagnosis(error, kernel)
             where = getattr(error, "where", None) or kernel_place(error) or task.where
             context.report(kind, message, hint, context.running, where=where, others=callers(error))
-        context.tell_caught(context.running)
+        context.report_caught(context.running)
         self.failed = True
 
     def _advance(self, started: Started) -> None:
@@ -268,12 +268,12 @@ class Executor:
             verb: str,
             can_go: Callable[[], bool],
             where: Place,
-            told: Callable[[], str] | None,
+            explain: Callable[[], str] | None,
             is_local: bool,
         ) -> None:
             callers = self._context.sites.callers_here()
             while not can_go():
-                started.waits[lane] = Waiting(fifo, verb, can_go, where, callers, told, is_local)
+                started.waits[lane] = Waiting(fifo, verb, can_go, where, callers, explain, is_local)
                 self._hub.switch()
 
         return wait
@@ -342,10 +342,10 @@ def _is_library(module: str) -> bool:
     return ours or module.split(".")[0] in ("numpy", "ml_dtypes")
 
 
-def _told(error: BaseException, kernel: Callable[..., object]) -> tuple[str, str, str]:
+def _diagnosis(error: BaseException, kernel: Callable[..., object]) -> tuple[str, str, str]:
     """What an operation refused, a name that no operation has, or a mistake of the kernel's own."""
-    if (told := explained(error)) is not None:
-        return told
+    if (refusal := explained(error)) is not None:
+        return refusal
     if isinstance(error, AttributeError) and isinstance(error.obj, KernelCore) and error.name:
         known = (*OPERATIONS, "tile", "alloc", "block_idx", "block_num", "sub_block_id", "tprint", "checkpoint")
         return "misuse", unknown("operation of a core", error.name, known), ""

@@ -19,7 +19,7 @@ _SHOWN = 8
 class Waiting:
     """A lane that cannot go on: on which FIFO, to do what, until when, where, and from where that was called.
 
-    Where it is no FIFO, `told` says why it cannot. One that only lanes of its block can end is local.
+    Where it is no FIFO, `explain` says why it cannot. One that only lanes of its block can end is local.
     """
 
     fifo: FifoState | None
@@ -27,13 +27,15 @@ class Waiting:
     can_go: Callable[[], bool]
     where: Place
     callers: tuple[Place, ...]
-    told: Callable[[], str] | None
+    explain: Callable[[], str] | None
     is_local: bool
 
     def line(self, lane: int) -> list[str]:
         """What the lane waits for."""
         if self.fifo is None:
-            return [f"  {LANES[lane]}: {self.verb} at {self.where}: {self.told() if self.told is not None else ''}"]
+            return [
+                f"  {LANES[lane]}: {self.verb} at {self.where}: {self.explain() if self.explain is not None else ''}"
+            ]
         state = self.fifo
         ours = state.pushed[lane] if self.verb == "push" else state.popped[lane]
         need = "all slots are full" if self.verb == "push" else "there is no message"
@@ -76,7 +78,7 @@ class Started:
 
 
 def deadlock(blocks: list[Started], unstarted: str = "") -> Finding:
-    """What is told of blocks that all wait."""
+    """The finding about blocks that all wait."""
     lines = [line for started in blocks[:_SHOWN] for line in started.lines()]
     if len(blocks) > _SHOWN:
         lines.append(f"and {len(blocks) - _SHOWN} more blocks")

@@ -83,9 +83,9 @@ def load_kernel_folder(path: Path) -> KernelFolder:
     strangers = [n for n in vars(config) if n.isupper() and not n.startswith("_") and n not in _CONFIG_NAMES]
     if strangers:
         raise BenchError(f"{path / CONFIG}: {unknown('name', strangers[0], _CONFIG_NAMES)}")
-    told = _table(path, "ORCHESTRATION", getattr(config, "ORCHESTRATION", {}), _ORCHESTRATION_KEYS)
-    file = _source(path, "ORCHESTRATION", told["source"]) if "source" in told else _find_orchestration(path)
-    orchestrate = _function(file, str(told.get("function_name", ORCHESTRATE)))
+    table = _table(path, "ORCHESTRATION", getattr(config, "ORCHESTRATION", {}), _ORCHESTRATION_KEYS)
+    file = _source(path, "ORCHESTRATION", table["source"]) if "source" in table else _find_orchestration(path)
+    orchestrate = _function(file, str(table.get("function_name", ORCHESTRATE)))
     return KernelFolder(path, orchestrate, _kernels(path, config), _changes(path, config))
 
 
@@ -181,21 +181,21 @@ def _kernel(path: Path, where: str, entry: dict[str, object]) -> tuple[int, Call
 
 def _changes(path: Path, config: ModuleType) -> dict[str, int]:
     """Keys of the chip that the runtime's configuration changes."""
-    told = _table(path, "RUNTIME_CONFIG", getattr(config, "RUNTIME_CONFIG", {}), _RUNTIME_KEYS)
-    if told.get("runtime", RUNTIME) != RUNTIME:
-        raise BenchError(f"{path / CONFIG}: RUNTIME_CONFIG: {unknown('runtime', told['runtime'], (RUNTIME,))}")
-    if told.get("orch_thread_num", 1) != 1:
-        raise BenchError(f"{path / CONFIG}: RUNTIME_CONFIG: orch_thread_num {told['orch_thread_num']!r}; there is one")
+    table = _table(path, "RUNTIME_CONFIG", getattr(config, "RUNTIME_CONFIG", {}), _RUNTIME_KEYS)
+    if table.get("runtime", RUNTIME) != RUNTIME:
+        raise BenchError(f"{path / CONFIG}: RUNTIME_CONFIG: {unknown('runtime', table['runtime'], (RUNTIME,))}")
+    if table.get("orch_thread_num", 1) != 1:
+        raise BenchError(f"{path / CONFIG}: RUNTIME_CONFIG: orch_thread_num {table['orch_thread_num']!r}; there is one")
     changes = {}
     for key, least, name, extra in (
         ("block_dim", 1, "clusters.count", 0),
         ("aicpu_thread_num", 2, "tasks.schedulers", 1),
     ):
-        number = told.get(key, least)
+        number = table.get(key, least)
         if isinstance(number, bool) or not isinstance(number, int) or number < least:
             raise BenchError(
                 f"{path / CONFIG}: RUNTIME_CONFIG: {key} {number!r}: a whole number from {least} on is wanted"
             )
-        if key in told:
+        if key in table:
             changes[name] = number - extra
     return changes

@@ -24,7 +24,7 @@ def explained(error: BaseException) -> tuple[str, str, str] | None:
     if isinstance(error, KernbenchError):
         return "misuse", str(error), ""
     if isinstance(error, AttributeError) and error.name in _LOOKED_FOR and _is_ours(error):
-        called = next((told for told in (_operation(f) for f, _ in walk_tb(error.__traceback__)) if told), "the core")
+        called = next((name for name in (_operation(f) for f, _ in walk_tb(error.__traceback__)) if name), "the core")
         message = f"{called} got {error.obj!r} where something else is wanted"
         hint = "dst, a, b are tiles; destinations come first: tload(tile, tensor), tstore(tensor, tile)"
         return "misuse", message, hint

@@ -45,7 +45,7 @@ _PAIRS: list[tuple[str, str, Callable[..., Array], str]] = [
     ("max", SIMPLE, np.maximum, "the larger"),
     ("min", SIMPLE, np.minimum, "the smaller"),
 ]
-_add(V, "same2", [(f"t{name}", cost, n.ufunc(f), told) for name, cost, f, told in _PAIRS])
+_add(V, "same2", [(f"t{name}", cost, n.ufunc(f), summary) for name, cost, f, summary in _PAIRS])
 _add(
     V,
     "integers2",
@@ -58,7 +58,7 @@ _add(
     ],
 )
 _add(V, "same2", [("trem", SPECIAL, n.ufunc(np.fmod), "the remainder of a / b, with the sign of a")])
-_add(V, "scalar", [(f"t{name}s", cost, n.scalar(f), f"{told}, b a number") for name, cost, f, told in _PAIRS])
+_add(V, "scalar", [(f"t{name}s", cost, n.scalar(f), f"{summary}, b a number") for name, cost, f, summary in _PAIRS])
 _add(V, "scalar", [("tsubrs", SIMPLE, n.scalar(np.subtract, True), "number - a")])
 _add(V, "update", [("taxpy", SIMPLE, n.axpy, "dst + a * number")])
 _add(
@@ -161,7 +161,7 @@ _add(S, "post", [("tnotify", NO_COST, None, "set a signal in device memory, or a
 _add(S, "await", [("wait_flag_dev", NO_COST, None, "the core waits for a flag that other cores count up")])
 _add("", "await", [("wait_intra_block", NO_COST, None, "the pipe waits for a flag that another core counts up")])
 _add(S, "await", [("twait", NO_COST, None, "the core waits until signals in device memory compare")])
-_add("", "set", [("set_flag", NO_COST, None, "what the source pipe was given so far is done: tell the target pipe")])
+_add("", "set", [("set_flag", NO_COST, None, "what the source pipe was given so far is done: signal the target pipe")])
 _add("", "wait", [("wait_flag", NO_COST, None, "the target pipe waits for the flag")])
 _add("", "barrier", [("pipe_barrier", NO_COST, None, "the pipe (or ALL) waits for what it was given so far")])
 

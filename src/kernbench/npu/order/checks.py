@@ -1,4 +1,4 @@
-"""From recorded rows to findings: runs the compiled check over pipes and tells what it found."""
+"""From recorded rows to findings: runs the compiled check over pipes and reports what it found."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -88,13 +88,13 @@ def _alike(recording: NpuRecording) -> list[int]:
 
 
 def _folded(sites: Array, found: Array, alike: list[int]) -> dict[tuple[int, ...], tuple[list[int], int]]:
-    """The first violation of each kind at a pair of lines and tile, and how many there are; few are told in full."""
+    """The first violation of each kind at a pair of lines and tile, and how many there are; few are in full."""
     folded: dict[tuple[int, ...], tuple[list[int], int]] = {}
     for violation in found.tolist():
         kind, row, other, tile = violation
         subject = (alike[tile] if kind in _OF_TILES else tile) * len(_TELL) + kind
         key: tuple[int, ...] = (int(sites[row]), int(sites[other]) if other >= 0 else -1, subject)
-        # accesses to device memory are told apart by the elements they touch, so none stands for another
+        # accesses to device memory are distinguished by the elements they touch, so none stands for another
         key = (*key, row, other) if kind == happens_before.GM_RACE else key
         first, count = folded.get(key, (violation, 0))
         folded[key] = (first, count + 1)
@@ -106,7 +106,7 @@ def _reach(pattern: "Pattern") -> int:
     return int((high - low) * pattern.itemsize)
 
 
-# Telling
+# Reporting
 
 
 def _who(context: Context, row: int) -> str:
@@ -215,7 +215,7 @@ def _flag(rows: Array, row: int) -> str:
 def _set_twice(context: Context, rows: Array, row: int, other: int, tile: int) -> Finding:
     waited = NAMES[rows["op"][other]] == "wait_flag"
     why = (
-        "the wait for the set before it may not have happened yet: nothing tells the setting pipe that it has"
+        "the wait for the set before it may not have happened yet: nothing signals to the setting pipe that it has"
         if waited
         else "it was set before and not waited for in between"
     )

@@ -2,10 +2,10 @@
 
 Each pipe of each lane is a thread of its own. An entry of a pipe starts after the entries before it; on all pipes but V
 they are also done then. `set_flag` carries what its pipe knows, and that all entries before it are done, to the pipe
-that waits for it; `pipe_barrier` tells a pipe that its own entries are done. A message in a FIFO carries knowledge from
-the pipe that pushed it to the one that pops it, and a free slot carries it back. A post to other cores carries it to
-waits of its block that rest on it (what it carries to other blocks is kept for `signal_order`). What the scalar pipe
-has read or waited for is known to everything issued later, because it issues it.
+that waits for it; after `pipe_barrier` a pipe knows that its own entries are done. A message in a FIFO carries
+knowledge from the pipe that pushed it to the one that pops it, and a free slot carries it back. A post to other cores
+carries it to waits of its block that rest on it (what it carries to other blocks is kept for `signal_order`). What the
+scalar pipe has read or waited for is known to everything issued later, because it issues it.
 
 Memory is looked at in cells: the pieces into which the edges of all tiles of a launch cut it (`cells`), so that every
 tile is made of whole ones. A block starts with nothing known and all memory unwritten.

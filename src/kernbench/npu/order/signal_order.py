@@ -102,14 +102,14 @@ def _check_element(context: Context, order: _Order, element: Element, posts: lis
         if SETS not in (one.op, two.op):
             continue
         if not order.is_before(one, two):
-            told = f"two notifications of a signal of {name} that nothing orders: which one stays is not fixed"
-            _tell(context, "race", told, two, one, "wait for the first before the second, add, or use two signals")
+            message = f"two notifications of a signal of {name} that nothing orders: which one stays is not fixed"
+            _report(context, "race", message, two, one, "wait for the first before the second, add, or use two signals")
         elif two.op == SETS and two.value == two.before:
-            told = f"the signal of {name} is {two.value} already: nobody can tell this notification from the one before"
-            _tell(context, "flag-misuse", told, two, one, "set another value each time, or add")
+            message = f"the signal of {name} is {two.value} already: this notification looks like the one before"
+            _report(context, "flag-misuse", message, two, one, "set another value each time, or add")
         elif two.op == SETS and _is_missed(order, waits, one, two):
-            told = f"the signal of {name} is set to {two.value} while nobody surely saw that it was {two.before}"
-            _tell(context, "flag-misuse", told, two, one, "wait for an answer before the next setting")
+            message = f"the signal of {name} is set to {two.value} while nobody surely saw that it was {two.before}"
+            _report(context, "flag-misuse", message, two, one, "wait for an answer before the next setting")
     _check_equal(context, order, element, waits)
 
 
@@ -133,7 +133,7 @@ def _check_equal(context: Context, order: _Order, element: Element, waits: list[
             context.log.add(Finding("flag-misuse", message, wait.where, place, hint), element)
 
 
-def _tell(context: Context, kind: str, message: str, post: Post, other: Post, hint: str) -> None:
+def _report(context: Context, kind: str, message: str, post: Post, other: Post, hint: str) -> None:
     where = f" [{post.block.task.describe()}, block {post.block.index}]"
     context.log.add(Finding(kind, message + where, post.where, (Other("the one before", other.where),), hint), message)
 
@@ -177,13 +177,13 @@ def _check_memory(context: Context) -> None:
     if not pairs:
         return
     known = _Known(context, sorted({row for pair in pairs for row in pair}), block)
-    told = set()
+    reported = set()
     for one, two in pairs:
         if known.orders(one, two) or known.orders(two, one):
             continue
         key = (int(rows["site"][one]), int(rows["site"][two]))
-        if key not in told:
-            told.add(key)
+        if key not in reported:
+            reported.add(key)
             context.log.add(_unordered(context, rows, block, one, two), key)
 
 

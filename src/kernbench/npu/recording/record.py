@@ -61,7 +61,7 @@ class TileShape:
     root: int
 
 
-# what tells tiles apart: space, offset, shape, element type, layout, valid part
+# what distinguishes tiles: space, offset, shape, element type, layout, valid part
 TileKey = tuple[str, int, tuple[int, int], str, str, tuple[int, int]]
 
 

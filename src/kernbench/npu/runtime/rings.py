@@ -25,7 +25,7 @@ class Slot:
 
 @dataclass
 class Ring:
-    """One ring. After a proved deadlock its sizes grow, so that the least that would do can be told."""
+    """One ring. After a proved deadlock its sizes grow, so that the least that would do can be reported."""
 
     number: int
     sizes: tuple[int, int, int]
@@ -70,7 +70,7 @@ class Ring:
         parts = zip(PARTS, self.sizes, self.needed, strict=True)
         return ", ".join(f"tasks.{name} = {need}" for name, size, need in parts if need > size)
 
-    def told(self, parts: list[str]) -> str:
+    def usage(self, parts: list[str]) -> str:
         """How much of some parts there is and is used."""
         both = {name: (size, used) for name, size, used in zip(PARTS, self.sizes, self.used, strict=True)}
         return " and ".join(f"{both[p][1]} of {both[p][0]} {_UNITS[p]}" for p in parts)

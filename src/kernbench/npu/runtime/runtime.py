@@ -69,8 +69,9 @@ class Runtime:
     def scope(self, manual: bool = False) -> AbstractContextManager[None]:
         """Tensors made and tasks submitted inside are given back when it closes and they are done.
 
-        In a manual scope dependences are only those given as deps=[...]; the tensor map is neither asked nor told, and
-        scopes inside it are manual too. Scopes nest 64 deep at most, the one around the orchestration included.
+        In a manual scope dependences are only those given as deps=[...]; the tensor map is neither consulted nor
+        updated, and scopes inside it are manual too. Scopes nest 64 deep at most, the one around the orchestration
+        included.
         """
         self._check_caller("scope")
         return self._scopes.ask(manual, self._here())
@@ -268,8 +269,8 @@ class Runtime:
         number = task.number if isinstance(task, Task) else task
         known = isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(self.context.tasks)
         if not known:
-            told = f"deps: {task!r} is no task; those that submit returned are wanted, or their task_id"
-            self.context.fail("misuse", told)
+            message = f"deps: {task!r} is no task; those that submit returned are wanted, or their task_id"
+            self.context.fail("misuse", message)
         return number
 
     def _retain(self, task: Task, args: list[Arg], dependences: dict[int, str]) -> None:
@@ -346,7 +347,7 @@ class Runtime:
         return whole(buffer)
 
     def _fresh(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
-        """Memory for a tensor of the runtime; what this computer has no room for is told, with its size."""
+        """Memory for a tensor of the runtime; what this computer has no room for is refused, with its size."""
         try:
             return fresh_array(shape, dtype, self.context.carries_data)
         except (MemoryError, ValueError):
@@ -359,7 +360,7 @@ class Runtime:
             )
 
     def _bind(self, task: Task, args: Sequence[object]) -> None:
-        """Arguments as kernels get them, and the tensor map told of them."""
+        """Arguments as kernels get them; the tensor map records them."""
         made = iter(task.outputs)
         manual = self._scopes.current.manual
         for position, value in enumerate(args):
@@ -389,30 +390,32 @@ class Runtime:
         if ring.number in self._reported:
             return
         if not ring.slots:
-            told = f"ring {ring.number}: one submit needs {amounts} (slots, heap bytes, entries); the ring is smaller"
-            self._reported[ring.number] = (self._here(5), told)
+            message = (
+                f"ring {ring.number}: one submit needs {amounts} (slots, heap bytes, entries); the ring is smaller"
+            )
+            self._reported[ring.number] = (self._here(5), message)
             return
         holder = ring.slots[0]
         scope = next(s for s in self._scopes if s.number == holder.scope)
-        told = (
-            f"the orchestrator waits for ring {ring.number}, which is full ({ring.told(lacking)}). Every task is "
+        message = (
+            f"the orchestrator waits for ring {ring.number}, which is full ({ring.usage(lacking)}). Every task is "
             f"done, but the oldest, {holder.task.describe()}, belongs to the scope opened at {scope.where} (depth "
             f"{scope.depth}), which only the waiting orchestrator can close"
         )
-        self._reported[ring.number] = (self._here(5), told)
+        self._reported[ring.number] = (self._here(5), message)
 
     @property
     def ring_deadlocks(self) -> list[Finding]:
         """What was proved, with the smallest sizes that would work."""
         found = []
-        for number, (where, told) in self._reported.items():
+        for number, (where, message) in self._reported.items():
             ring = self.rings[number]
             holder = Other("the orchestrator waits here", where)
             hint = (
                 f"close the scope earlier (an inner scope for each round of the loop), or make the ring larger: the "
                 f"smallest sizes that work are {ring.least()}"
             )
-            found.append(Finding("ring-deadlock", told, where, (holder,), hint))
+            found.append(Finding("ring-deadlock", message, where, (holder,), hint))
         return found
 
     def finish(self) -> None:

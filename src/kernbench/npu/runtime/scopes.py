@@ -14,7 +14,7 @@ MOST_SCOPES = 64
 
 @dataclass
 class Scope:
-    """One scope. In a manual one the tensor map is neither asked nor told."""
+    """One scope. In a manual one the tensor map is neither consulted nor updated."""
 
     number: int
     depth: int
@@ -31,8 +31,8 @@ class Opening:
 
     def __enter__(self) -> None:
         if self.scope is not None:
-            told = f"the scope of {self.where} is opened a second time"
-            self._scopes.context.fail("misuse", told, "call rt.scope() for each: with rt.scope(): ...")
+            message = f"the scope of {self.where} is opened a second time"
+            self._scopes.context.fail("misuse", message, "call rt.scope() for each: with rt.scope(): ...")
         self.scope = self._scopes.open(self._manual, self.where)
 
     def __exit__(self, kind: object, *exc: object) -> None:
@@ -96,9 +96,9 @@ class Scopes:
     def close(self, wanted: Scope | None = None) -> None:
         """Close the innermost scope, which must be the one that is meant, if one is."""
         if wanted is not None and wanted is not self.current:
-            told = f"the scope opened at {wanted.where} is closed "
-            told += "a second time" if wanted.number in self.closed else "before one that was opened inside it"
-            raise KernelError("misuse", told, "with rt.scope(): closes each once, innermost first")
+            message = f"the scope opened at {wanted.where} is closed "
+            message += "a second time" if wanted.number in self.closed else "before one that was opened inside it"
+            raise KernelError("misuse", message, "with rt.scope(): closes each once, innermost first")
         scope = self._open.pop()
         self.closed.add(scope.number)
         self._command("close", scope.number)
@@ -107,14 +107,14 @@ class Scopes:
                 buffer.closed = True
 
     def close_all(self) -> None:
-        """The orchestration has returned: what it left open is told, and closed; so is what it never opened."""
+        """The orchestration has returned: what it left open is reported, and closed; so is what it never opened."""
         for opening in self._asked:
             if opening.scope is None:
-                told = "rt.scope() makes a scope, and nothing opened it: what follows is outside it"
-                self.context.report("misuse", told, "with rt.scope(): ...", where=opening.where)
+                message = "rt.scope() makes a scope, and nothing opened it: what follows is outside it"
+                self.context.report("misuse", message, "with rt.scope(): ...", where=opening.where)
         while len(self._open) > 1:
             left = self.current
-            told = "the scope that is opened here was never closed: what was made in it is held until the end"
-            self.context.report("misuse", told, "with rt.scope(): ... closes it at its end", where=left.where)
+            message = "the scope that is opened here was never closed: what was made in it is held until the end"
+            self.context.report("misuse", message, "with rt.scope(): ... closes it at its end", where=left.where)
             self.close()
         self.close()

@@ -133,16 +133,16 @@ class Shadow:
         ((first, last),) = self._spans(element.offset, ELEMENT)
         for mark, _ in self._pieces[first:last]:
             if mark == NOBODY and not self._buffer.external:
-                self._tell_asked(task, None)
+                self._report_predicate(task, None)
             elif mark >= ORCHESTRATOR:
                 count, where = self._orchestrated[mark - ORCHESTRATOR]
                 if task.number < count:
-                    self._tell_orchestrator(task, "reads", where, task.where)
+                    self._report_orchestrator(task, "reads", where, task.where)
             elif mark != NOBODY and not task.after(self.context.task_of(abs(mark) - 1).number):
-                self._tell_asked(task, self.context.task_of(abs(mark) - 1))
+                self._report_predicate(task, self.context.task_of(abs(mark) - 1))
         for writer in self._notified.get(element.offset, {}).values():
             if writer is not task and not task.after(writer.number):
-                self._tell_asked(task, writer)
+                self._report_predicate(task, writer)
         self._asked.setdefault(element.offset, []).append(task)
 
     def notify(self, signal: Tensor, block: Block) -> None:
@@ -157,18 +157,18 @@ class Shadow:
         for element, tasks in self._asked.items():
             for task in tasks if any(o <= element - tensor.offset < o + length for o in offsets) else ():
                 if task is not block.task and not block.task.after(task.number):
-                    self._tell_asked(task, block.task)
+                    self._report_predicate(task, block.task)
 
-    def _tell_asked(self, task: Task, writer: Task | None) -> None:
-        told = f"the predicate of {task.describe()} looks at an element of {self._buffer.describe()} that "
+    def _report_predicate(self, task: Task, writer: Task | None) -> None:
+        message = f"the predicate of {task.describe()} looks at an element of {self._buffer.describe()} that "
         if writer is None:
             hint = "submit the task that writes it first, and name it in deps="
-            kind, told = "uninitialised-read", f"{told}nobody wrote"
+            kind, message = "uninitialised-read", f"{message}nobody wrote"
         else:
-            kind, told = "missing-dependence", f"{told}{writer.describe()} writes; nothing orders them"
+            kind, message = "missing-dependence", f"{message}{writer.describe()} writes; nothing orders them"
             hint = f"a predicate makes no dependence: add deps=[...] for {writer.describe()}, or IN of the tensor"
         others = () if writer is None else (Other(f"{writer.describe()} submitted", writer.where),)
-        self.context.report(kind, told, hint, None, (self._buffer.name, task.number), others, where=task.where)
+        self.context.report(kind, message, hint, None, (self._buffer.name, task.number), others, where=task.where)
 
     def fill(self) -> None:
         """The runtime gives all elements a value before anybody can see them."""
@@ -192,9 +192,9 @@ class Shadow:
         task = self.context.task_of(other)
         if not known >> task.number & 1:
             place = self.context.sites.places[sites[other]] if other in sites else None
-            self._tell_orchestrator(task, past, where, place)
+            self._report_orchestrator(task, past, where, place)
 
-    def _tell_orchestrator(self, task: Task, past: str, where: Place | None, place: Place | None) -> None:
+    def _report_orchestrator(self, task: Task, past: str, where: Place | None, place: Place | None) -> None:
         kind = "write-after-read" if past in ("read", "reads") else "missing-dependence"
         others = (Other(f"{task.describe()} {past} it", place), Other(f"{task.describe()} submitted", task.where))
         self.context.report(
@@ -306,7 +306,7 @@ class Shadow:
         if other >= ORCHESTRATOR - 1:
             count, where = self._orchestrated[other + 1 - ORCHESTRATOR]
             if task.number < count:
-                self._tell_orchestrator(task, verb, where, context.sites.places[context.sites.here()])
+                self._report_orchestrator(task, verb, where, context.sites.places[context.sites.here()])
             return
         number = context.recording.block_task[other]
         if task.after(number) or context.signals.may_order(other, block.number):

@@ -1,4 +1,4 @@
-"""What cores tell each other: flags between cores, and signals in device memory that are notified and waited for.
+"""How cores signal each other: flags between cores, and signals in device memory that are notified and waited for.
 
 A *post* (ffts_cross_core_sync, set_intra_block, tnotify) carries what its pipe knows to whoever waits for it. Flags are
 counters of one cluster, or of all cores of a kind; each wait takes one count of each core it waits for. Signals are i32
@@ -113,7 +113,7 @@ class Signals:
         ]
 
     def forget(self, task: "Task") -> None:
-        """The flags of a task that has ended are told of once."""
+        """The flags of a task that has ended are reported once."""
         for flag in self.flags.values():
             for who in [w for w, posts in flag.posts.items() if posts and posts[0].block.task is task]:
                 del flag.posts[who]

@@ -62,8 +62,8 @@ def INOUT(tensor: Tensor) -> Arg:  # noqa: N802
 
 
 def NO_DEP(tensor: Tensor) -> Arg:  # noqa: N802
-    """The task may read and write the tensor, and the tensor map is neither asked nor told: it waits only for the task
-    that made the tensor, and for `deps=`."""
+    """The task may read and write the tensor, and the tensor map is neither consulted nor updated: it waits only for
+    the task that made the tensor, and for `deps=`."""
     return Arg(tensor, UNTRACKED)
 
 
@@ -210,17 +210,17 @@ class Context:
 
     def refuse(self, error: BaseException) -> None:
         """Note what is refused: where its program catches the error, it is a finding all the same."""
-        told = explained(error)
-        if told is not None:
-            self.refused.setdefault((*told, self.sites.places[self.sites.here(2)]), self.running)
+        explanation = explained(error)
+        if explanation is not None:
+            self.refused.setdefault((*explanation, self.sites.places[self.sites.here(2)]), self.running)
 
     def forgive(self, error: BaseException) -> None:
-        """The error ended its program and is told as that."""
-        told = explained(error)
-        for refusal in [r for r in self.refused if r[:3] == told]:
+        """The error ended its program and is reported as that."""
+        explanation = explained(error)
+        for refusal in [r for r in self.refused if r[:3] == explanation]:
             del self.refused[refusal]
 
-    def tell_caught(self, block: Block | None) -> None:
+    def report_caught(self, block: Block | None) -> None:
         """What was refused to a program that went on; what a person typed while it stood still is none."""
         for refusal in [r for r, owner in self.refused.items() if owner is block]:
             kind, message, hint, place = refusal
@@ -268,5 +268,5 @@ class Context:
 
 
 def called_from(place: Place, callers: Iterable[Place], role: str = "called from") -> tuple[Other, ...]:
-    """Which call of a helper led to a place; what lies on the line itself tells nothing."""
+    """Which call of a helper led to a place; what lies on the line itself adds nothing."""
     return tuple(Other(role, c) for c in callers if (c.file, c.line) != (place.file, place.line))

@@ -169,10 +169,12 @@ class Tensor:
             return start, count, step, broken
         return start, count, step, self._outside(axis, part.start or part.stop, f"{start}:{stop}")
 
-    def _outside(self, axis: int, value: ReadValue | int, told: str) -> bool:
+    def _outside(self, axis: int, value: ReadValue | int, shown: str) -> bool:
         """An index outside the tensor: an error in the orchestrator, a finding in a kernel."""
         origin = f"; the index was read from {value.origin}" if isinstance(value, ReadValue) and value.origin else ""
-        message = f"index {told} of axis {axis} of {self.buffer.describe()}, which has {self.shape[axis]} there{origin}"
+        message = (
+            f"index {shown} of axis {axis} of {self.buffer.describe()}, which has {self.shape[axis]} there{origin}"
+        )
         hint = f"valid indices are 0 to {self.shape[axis] - 1}; check the index, or the table it comes from"
         if self.binding is None:
             self.buffer.shadow.context.fail("out-of-bounds", message, hint)

@@ -17,7 +17,7 @@ KIND_NAMES = (
     "scheduler busy", "dependence", "submit", "orchestrator order", "ring full", "value read", "end of block", "issue",
     "ready", "staged behind", "signal",
 )  # fmt: skip
-# these say little: what the node before waited for is told instead, where that took no time
+# these say little: what the node before waited for is given instead, where that took no time
 PLAIN = (PIPE, STARTED, READY)
 
 

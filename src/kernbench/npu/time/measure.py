@@ -45,7 +45,7 @@ def _cause(bound: str, cause: str) -> str:
 
 
 def summary(timing: Timing) -> dict[str, object]:
-    """What every point of a sweep is told: time, utilisation, work floors and the gap to the binding one by cause."""
+    """What every point of a sweep records: time, utilisation, work floors and the gap to the binding one by cause."""
     found = measure(timing)
     path = critical_path(timing, swimlane(timing))
     return {**found, "gap_ps": split_gap(timing, found["bound"], found["floors_ps"][found["bound"]], path)}

@@ -37,7 +37,7 @@ def causes(timing: Timing, node: int, most: int = 2**31) -> list[tuple[int, int]
 def critical_path(timing: Timing, lanes: Swimlane) -> Path:
     """Walk back from the last finish; durations along it add up to the total.
 
-    What a step waited for is told as for spans: behind a wait that takes no time it is the flag, not the pipe's order.
+    What a step waited for is given as for spans: behind a wait that takes no time it is the flag, not the pipe's order.
     """
     times, kinds = timing.times, timing.graph.kinds
     carried: int | None = None

@@ -17,7 +17,7 @@ def span_waits(timing: Timing, nodes: Ints, span_of: Ints) -> Waits:
     """Of spans that begin with `nodes`; `span_of` gives each node's span, or -1.
 
     A row behind a wait follows it in its pipe, and that says little: the flag does. So the first kind on the way back
-    that is not plain is told.
+    that is not plain is given.
     """
     edge, graph = timing.times.cause, timing.graph
     source = np.repeat(np.arange(len(edge), dtype=np.int32), np.diff(graph.offsets))[edge] if graph.edges else edge
@@ -26,8 +26,8 @@ def span_waits(timing: Timing, nodes: Ints, span_of: Ints) -> Waits:
     )
     own, first = kind[nodes], source[nodes]
     onto = _passed(source, kind, (span_of < 0) & (edge >= 0))
-    told = np.where(_PLAIN[own] & (onto[first] != first), kind[first], own)
-    return Waits(KINDS, told.astype(np.int64), np.where(edge[nodes] >= 0, span_of[onto[first]], -1))
+    shown = np.where(_PLAIN[own] & (onto[first] != first), kind[first], own)
+    return Waits(KINDS, shown.astype(np.int64), np.where(edge[nodes] >= 0, span_of[onto[first]], -1))
 
 
 def _passed(source: Array, kind: Array, passes: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What a core tells of its tiles while it runs: lines it prints, and intermediates it names. No rows, no time."""
+"""What a core shows of its tiles while it runs: lines it prints, and intermediates it names. No rows, no time."""
 
 from typing import Any
 
@@ -15,22 +15,22 @@ __kernbench_internal__ = True
 MOST_LINES = 10_000
 
 
-class Telling(Core):
+class Debugging(Core):
     """Printing and naming tiles."""
 
     def tprint(self, *values: object, hex: bool = False) -> None:
         """Show tiles, tensors and numbers as they are here, after a text if one is given first."""
         prefix, shown = (values[0], values[1:]) if values and isinstance(values[0], str) else ("", values)
         place = self.sites.places[self.sites.here()]
-        told = [(value, _data(value), _described(value)) for value in shown]
-        for line in lines_of(prefix, told, hex):
+        described = [(value, _data(value), _described(value)) for value in shown]
+        for line in lines_of(prefix, described, hex):
             if len(self.context.printed) < MOST_LINES:
                 self.context.printed.append(f"{self._name()} at {place}: {line.lstrip()}")
 
     def checkpoint(self, name: str, tile: Tile, **keys: object) -> None:
         """Call the valid part of a tile by a name of the golden's intermediates, to be compared with it as it is here.
 
-        `keys` tell which part of it this is: `at` an index into the golden's array, others are handed to its function.
+        `keys` say which part of it this is: `at` an index into the golden's array, others are handed to its function.
         """
         if not isinstance(tile, Tile):
             self.context.fail("misuse", f"checkpoint {name!r}: a tile is wanted, got {tile!r}")
