@@ -1,7 +1,7 @@
 """What the end of a launch shows about its outputs: elements nobody wrote, and copies that do not agree.
 
-Each is told at the kernel's first line that stores the output, with its other stores beside it; at the kernel itself
-(`where`) if no line does.
+Each is reported at the kernel's first line that stores the output, with its other stores beside it; at the kernel
+itself (`where`) if no line does.
 """
 
 from math import prod
@@ -30,8 +30,8 @@ def _stores(tensor: Tensor, recording: Recording) -> list[Place]:
     return [recording.tables.sites[n] for n in sites]
 
 
-def _told(tensor: Tensor, recording: Recording, where: Place) -> tuple[Place, tuple[Other, ...]]:
-    """Where a finding about an output is told, and the other lines that store it."""
+def _location_and_others(tensor: Tensor, recording: Recording, where: Place) -> tuple[Place, tuple[Other, ...]]:
+    """Where a finding about an output is reported, and the other lines that store it."""
     first, *more = _stores(tensor, recording) or [where]
     return first, tuple(Other("another store of it", place) for place in more[:_MOST_STORES])
 
@@ -49,7 +49,7 @@ def unwritten(tensor: Tensor, placements: list[Placement], log: FindingLog, reco
         return
     rank, (count, index) = next(iter(missing.items()))
     total = sum(n for n, _ in missing.values())
-    place, others = _told(tensor, recording, where)
+    place, others = _location_and_others(tensor, recording, where)
     log.add(
         Finding(
             "output-unwritten",
@@ -75,7 +75,7 @@ def lost(tensor: Tensor, placements: list[Placement], log: FindingLog, recording
         leader = leaders[placement.rank]
         kept, own = tensor.part(leader.number, leader.rank), tensor.part(placement.number, placement.rank)
         if disagreement(kept, own, tensor.dtype) is not None:
-            place, others = _told(tensor, recording, where)
+            place, others = _location_and_others(tensor, recording, where)
             log.add(
                 Finding(
                     "output-disagreement",
@@ -102,7 +102,7 @@ def disagreeing(
         return
     worst = max(off, key=lambda r: off[r][0])
     distance, index, count = off[worst]
-    place, others = _told(tensor, recording, where)
+    place, others = _location_and_others(tensor, recording, where)
     log.add(
         Finding(
             "output-disagreement",

@@ -68,8 +68,8 @@ _OF_NUMBERS = "addresses, program ids and sizes are whole numbers of Python, whi
 _ATTRIBUTES: dict[tuple[type, str], str] = {
     (int, "to"): _OF_NUMBERS + "leave .to(...) out",
     (int, "cast"): _OF_NUMBERS + "leave the cast out",
-    (int, "dtype"): "an address carries no type: tl.element_type(ptr) tells the tensor's, and a store rounds to it",
-    (int, "type"): "an address carries no type: tl.element_type(ptr) tells the tensor's",
+    (int, "dtype"): "an address carries no type: tl.element_type(ptr) gives the tensor's, and a store rounds to it",
+    (int, "type"): "an address carries no type: tl.element_type(ptr) gives the tensor's",
     (int, "shape"): "an address carries no shape: pass the sizes as arguments",
     (int, "load"): "make a descriptor with tl.make_tensor_descriptor, or use tl.load(ptr, shape)",
     (int, "value"): "constants are plain numbers here: leave .value out",
@@ -79,7 +79,7 @@ _ATTRIBUTES: dict[tuple[type, str], str] = {
         (str, f"is_{name}"): "compare the name: handle.dtype == 'f16'"
         for name in ("fp16", "bf16", "fp32", "fp8", "int", "floating")
     },
-    (str, "primitive_bitwidth"): "the name tells: f32 and i32 have 32 bits, f16 and bf16 have 16, f8 and i8 have 8",
+    (str, "primitive_bitwidth"): "the name says it: f32 and i32 have 32 bits, f16 and bf16 have 16, f8 and i8 have 8",
 }
 _CALL = re.compile(r"^[\w.<>]*?(\w+)\(\) ((?:missing|got|takes).*)$", re.DOTALL)
 _WORD = re.compile(r"keyword argument '(\w+)'")

@@ -18,13 +18,13 @@ from kernbench.triton_emu.engine.part import Part
 from kernbench.triton_emu.explaining import UnknownOperationError, explained
 from kernbench.triton_emu.operations.arithmetic import Arithmetic
 from kernbench.triton_emu.operations.computing import ELEMENTWISE, Computing, PropagateNan
+from kernbench.triton_emu.operations.debugging import Debugging
 from kernbench.triton_emu.operations.hints import Hints
 from kernbench.triton_emu.operations.memory import Memory
 from kernbench.triton_emu.operations.messages import Messages
 from kernbench.triton_emu.operations.pending import Pending
 from kernbench.triton_emu.operations.randomness import Randomness
 from kernbench.triton_emu.operations.rearranging import Rearranging
-from kernbench.triton_emu.operations.telling import Telling
 from kernbench.triton_emu.operations.views import Views
 from kernbench.triton_emu.pe.port import Port
 
@@ -100,13 +100,13 @@ class Parts:
 
     @cached_property
     def hints(self) -> Hints:
-        """What Triton's compiler is told."""
+        """Hints to Triton's compiler."""
         return Hints(self._core, self.computing)
 
     @cached_property
-    def telling(self) -> Telling:
+    def debugging(self) -> Debugging:
         """Printing, asserting and naming values."""
-        return Telling(self._core)
+        return Debugging(self._core)
 
     def with_name(self, name: str) -> Part:
         """The part that has an operation."""
@@ -122,7 +122,7 @@ _KINDS: dict[str, type[Part]] = {
     "rearranging": Rearranging,
     "randomness": Randomness,
     "hints": Hints,
-    "telling": Telling,
+    "debugging": Debugging,
 }
 
 
@@ -218,11 +218,11 @@ class TLContext:
     to_tensor = Lent(Hints.to_tensor)
     static_assert = Lent(Hints.static_assert)
     constexpr, static_range = staticmethod(Hints.constexpr), staticmethod(Hints.static_range)
-    device_print = Lent(Telling.device_print)
-    static_print = Lent(Telling.static_print)
-    device_assert = Lent(Telling.device_assert)
-    assume = Lent(Telling.assume)
-    checkpoint = Lent(Telling.checkpoint)  # type: ignore[arg-type]
+    device_print = Lent(Debugging.device_print)
+    static_print = Lent(Debugging.static_print)
+    device_assert = Lent(Debugging.device_assert)
+    assume = Lent(Debugging.assume)
+    checkpoint = Lent(Debugging.checkpoint)  # type: ignore[arg-type]
     adopt = Lent(Core.adopt)
 
     def __init__(
@@ -309,9 +309,9 @@ def run_kernel(kernel: Callable[..., Result], tl: TLContext, *args: object, **kw
         return kernel(*args, tl=tl, **kwargs)
     except (AttributeError, TypeError) as error:
         # not by __getattr__ on the context: with one, every use of an attribute costs several times as much
-        told = explained(error, tl)
-        if told is None:
+        explanation = explained(error, tl)
+        if explanation is None:
             raise
-        raise told from None
+        raise explanation from None
     finally:
         running_context.reset(token)

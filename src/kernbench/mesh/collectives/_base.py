@@ -81,18 +81,18 @@ def widen(handle: "TensorHandle") -> "TensorHandle":
 def scan(tl: "TLContext", op: str, own: Any, low: str, high: str, place: int, length: int) -> Any:
     """All of a chain's values combined, on each of its `length` ranks: what lies on either side comes as one value.
 
-    Sums travel both ways at once; a rank hears the nearer end first.
+    Sums travel both ways at once; a rank receives from the nearer end first.
     """
     total = own
     nearer_low = place <= length - 1 - place
     for side in (low, high) if nearer_low else (high, low):
-        hears = place > 0 if side == low else place < length - 1
-        tells = place < length - 1 if side == low else place > 0
+        receives = place > 0 if side == low else place < length - 1
+        sends = place < length - 1 if side == low else place > 0
         outgoing = own
-        if hears:
-            heard = tl.recv(dir=side, shape=own.shape, dtype=own.dtype)
-            outgoing = combine(tl, op, own, heard)
-            total = combine(tl, op, total, heard)
-        if tells:
+        if receives:
+            received = tl.recv(dir=side, shape=own.shape, dtype=own.dtype)
+            outgoing = combine(tl, op, own, received)
+            total = combine(tl, op, total, received)
+        if sends:
             tl.send(dir=high if side == low else low, src=outgoing)
     return total

@@ -23,7 +23,7 @@ def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: "TLC
 def _round(
     tl: "TLContext", op: str, piece: tuple[int, int, int, int, int], rank: int, ranks: int, itemsize: int
 ) -> None:
-    """One piece of every rank's share goes round: first summed, then told."""
+    """One piece of every rank's share goes round: first summed, then passed on."""
     ptr, count, share, first, size = piece
 
     def span(owner: int) -> tuple[int, int]:

@@ -148,7 +148,7 @@ def measure(timing: Timing, path: CriticalPath | None = None) -> dict[str, objec
 
 
 def summary(timing: Timing) -> Data:
-    """What every point of a sweep is told: time, utilisation by engine, work floors and the gap to the binding one."""
+    """What every point of a sweep records: time, utilisation by engine, work floors and the gap to the binding one."""
     return _summary(timing, count_work(timing.lowered, timing.machine), _busy(timing))
 
 

@@ -78,7 +78,7 @@ class Core:
         )  # fmt: skip
         self.lent_values = (self._handle, self._scalar, self._dtype, self._fit)
         self.lent_shapes = (self._shape, self._whole_numbers, self._axis)
-        # what was told of each line whose value did not fit
+        # what was reported of each line whose value did not fit
         self._overflows: dict[int, tuple[str, tuple[Other, ...]]] = {}
 
     # Places and errors
@@ -95,18 +95,18 @@ class Core:
         raise KernelError(kind, message, hint, place)
 
     def _overflow(self, size: int) -> None:
-        """Tell that a value does not fit, in full the first time at each line; give up on a kernel that only grows."""
+        """Report a value that does not fit, in full once for each line; give up on a kernel that only grows."""
         site = self._sites.here()
-        told = self._overflows.get(site)
-        if told is None:
-            told = self._overflows[site] = self._overflow_told(size)
-        message, others = told
+        known = self._overflows.get(site)
+        if known is None:
+            known = self._overflows[site] = self._overflow_text(size)
+        message, others = known
         hint = "use smaller blocks, drop handles that are no longer needed (del), or write in place (out=)"
         self._port.report("scratch-overflow", message, hint, self._tables.sites[site], others)
         if self._carries_data and self._scratch.used + size > _HOPELESS * max(self._scratch.size, 1 << 20):
             self._fail("scratch-overflow", f"{message}. The kernel is stopped here", hint)
 
-    def _overflow_told(self, size: int) -> tuple[str, tuple[Other, ...]]:
+    def _overflow_text(self, size: int) -> tuple[str, tuple[Other, ...]]:
         pool = self._scratch
         gap = pool.largest_gap()
         free = pool.size - pool.used

@@ -22,7 +22,7 @@ _Picked = TensorHandle | tuple[TensorHandle, TensorHandle]
 
 
 class PropagateNan:
-    """Whether `maximum`, `minimum` and `clamp` give NaN where an operand is NaN. Here they do unless told NONE."""
+    """Whether `maximum`, `minimum` and `clamp` give NaN where an operand is NaN. Here they do unless given NONE."""
 
     NONE = "none"
     ALL = "all"

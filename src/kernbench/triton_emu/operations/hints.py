@@ -1,4 +1,4 @@
-"""What Triton's compiler is told, where this machine has nothing to compile: checked where it claims something."""
+"""Hints to Triton's compiler, where this machine has nothing to compile: checked where it claims something."""
 
 import builtins
 import sys

@@ -64,7 +64,7 @@ class _Same:
 
 
 class _Value:
-    """A mark for a tuple of plain values, however deep: equal to one with values that nobody can tell apart."""
+    """A mark for a tuple of plain values, however deep: equal to one with values that nothing distinguishes."""
 
     __slots__ = ("_known", "_value", "number")
 
@@ -386,7 +386,7 @@ class State:
             self._walk(key)
 
 
-# by the identity of their types: plain values, those that are equal only if nobody can tell them apart, and values of
+# by the identity of their types: plain values, those that are equal only if nothing distinguishes them, and values of
 # types that last as long as Python runs
 _PLAIN = frozenset(map(id, PLAIN))
 _AS_THEY_ARE = frozenset(map(id, (int, bool, str, bytes, type(None))))

@@ -366,7 +366,7 @@ def is_unchanging(held: Held) -> bool:
 
 
 def plain_mark(value: Held) -> object:
-    """What is equal for two plain values of one type only if nobody can tell them apart."""
+    """What is equal for two plain values of one type only if nothing distinguishes them."""
     kind = type(value)
     if kind is float:
         return value.hex()

@@ -142,7 +142,7 @@ class Template:
         return True
 
     def predicted(self, context: Recorder, at: tuple[int, ...]) -> "Predicted":
-        """What a call would record now; without scratch addresses where only a call can tell them."""
+        """What a call would record now; without scratch addresses where only a call can give them."""
         further, views_further = context.steps - self._row, context._views_made - self._view
         rows, views = self._rows.copy(), self._views.copy()
         for name, (made, viewed) in self._moving.items():

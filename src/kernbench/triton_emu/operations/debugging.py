@@ -1,4 +1,4 @@
-"""What a kernel tells of its values while it runs: lines it prints, intermediates it names. No commands, no time."""
+"""What a kernel shows of its values while it runs: lines it prints, intermediates it names. No commands, no time."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from kernbench.triton_emu.engine.part import Part
 __kernbench_internal__ = True
 
 
-class Telling(Part):
+class Debugging(Part):
     """Printing and naming values."""
 
     def device_print(self, prefix: object, *args: object, hex: bool = False) -> None:
@@ -59,7 +59,7 @@ class Telling(Part):
     def checkpoint(self, name: str, value: TensorHandle, **keys: object) -> None:
         """Call a value by a name of the golden's intermediates, to be compared with it as it is here.
 
-        `keys` tell which part of it this is: `at` an index into the golden's array, others are handed to its function.
+        `keys` say which part of it this is: `at` an index into the golden's array, others are handed to its function.
         """
         place = self._sites.places[self._sites.here()]
         data = self._read("checkpoint", value)
