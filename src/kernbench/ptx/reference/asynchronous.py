@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from kernbench.ptx.reference.machine import Machine, Thread
-from kernbench.ptx.reference.order import Knowledge, Party, joined, told_by
+from kernbench.ptx.reference.order import Knowledge, Party, joined, known_together
 
 _PHASE = 24
 
@@ -29,9 +29,9 @@ class Mbarrier:
         machine.events += 1
         if self.pending == 0 and self.bytes == 0:
             self.phase, self.pending = self.phase + 1, self.expected
-            told = [told_by(self.arrivals)] if self.arrivals else []
-            told += self.held if self.done is None else [*self.held, self.done]
-            self.arrivals, self.held, self.done = [], [], joined(told) if told else None
+            learnt = [known_together(self.arrivals)] if self.arrivals else []
+            learnt += self.held if self.done is None else [*self.held, self.done]
+            self.arrivals, self.held, self.done = [], [], joined(learnt) if learnt else None
 
 
 def init(machine: Machine, thread: Thread, address: int, count: int) -> None:
@@ -125,7 +125,7 @@ class Operation:
     finished: bool = False
 
     def complete(self) -> None:
-        """Move the bytes, and tell the mbarrier."""
+        """Move the bytes, and signal the mbarrier."""
         if self.finished:
             return
         self.finished = True
@@ -138,7 +138,7 @@ class Operation:
         machine.note(self.party, to, self.places[0], self.nbytes, True, 0, False, self.line)
         if self.mbarrier is not None:
             barrier = _at(machine, self.party, self.mbarrier)
-            barrier.held.append(self.party.told().join(self.reader.told()))
+            barrier.held.append(self.party.known().join(self.reader.known()))
             barrier.bytes -= self.nbytes
             barrier.look(machine)
 
@@ -168,12 +168,12 @@ class Sent:
     line: int
 
     def complete(self) -> None:
-        """Store, and tell the mbarrier."""
+        """Store, and signal the mbarrier."""
         machine, nbytes = self.machine, len(self.data)
         machine.write("shared", self.party, self.address, self.data)
         machine.note(self.party, "shared", self.address, nbytes, True, 0, False, self.line)
         barrier = _at(machine, self.party, self.mbarrier)
-        barrier.held.append(self.party.told())
+        barrier.held.append(self.party.known())
         barrier.bytes -= nbytes
         barrier.look(machine)
 
@@ -200,7 +200,7 @@ class LaterArrival:
             operation.complete()
         if _counted(self.machine, self.barrier, 1):
             self.barrier.arrivals.append(self.released)
-            self.barrier.held += [one.party.told().join(one.reader.told()) for one in self.copies]
+            self.barrier.held += [one.party.known().join(one.reader.known()) for one in self.copies]
             self.barrier.look(self.machine)
 
 
@@ -226,7 +226,7 @@ def wait_group(thread: Thread, keep: int | None, bulk: bool, sources: bool) -> N
     for group in groups[: max(last, 0)]:
         for operation in group:
             operation.complete()
-            known = operation.reader.told()
-            thread.acquire(known if sources else known.join(operation.party.told()))
+            known = operation.reader.known()
+            thread.acquire(known if sources else known.join(operation.party.known()))
         if not sources:
             group.clear()

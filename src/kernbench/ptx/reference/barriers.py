@@ -1,17 +1,17 @@
 """Barriers of blocks: who has come, who waits, and what those who wait learn.
 
 One without a count is for all living threads of the block; one with a count for that many, a warp whose living lanes
-have all come counting as 32. Who only arrives tells what it knows and learns nothing. A thread that comes to a barrier,
-with a count or without, must know that the last round there is over, or it may be counted in that round: it waited
-there, somebody who did has told it since, or it knows of every arrival that made up the round. So must one that has
-come to the same round before. All who come to one round give the same count and the same operation.
+have all come counting as 32. Who only arrives publishes what it knows and learns nothing. A thread that comes to a
+barrier, with a count or without, must know that the last round there is over, or it may be counted in that round: it
+waited there, somebody who did has published it since, or it knows of every arrival that made up the round. So must one
+that has come to the same round before. All who come to one round give the same count and the same operation.
 """
 
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kernbench.ptx.reference.order import Knowledge, told_by
+from kernbench.ptx.reference.order import Knowledge, known_together
 
 if TYPE_CHECKING:
     from kernbench.ptx.reference.machine import Machine, Thread
@@ -102,8 +102,8 @@ class CtaBarriers:
         last, waited = self._last[key]
         for thread in threads:
             known = thread.knowledge.clocks
-            told = thread.number in waited or any(known[who] >= clock for who, clock in waited.items())
-            if not told and not all(one.known_to(thread) for one in last.arrivals):
+            informed = thread.number in waited or any(known[who] >= clock for who, clock in waited.items())
+            if not informed and not all(one.known_to(thread) for one in last.arrivals):
                 self._machine.shadow.races.append((0, 0, "barrier", key[1]))
                 return
 
@@ -132,7 +132,7 @@ class CtaBarriers:
             self._finish(key, here)
 
     def _finish(self, key: tuple[int, int], here: Round) -> None:
-        learnt = told_by((one.knowledge, one.thread.number, one.clock) for one in here.arrivals)
+        learnt = known_together((one.knowledge, one.thread.number, one.clock) for one in here.arrivals)
         holds = sum(one.holds for one in here.arrivals)
         results = {"popc": holds, "and": int(holds == len(here.arrivals)), "or": int(holds > 0), "": 0}
         waiting = [one for one in here.arrivals if one.waits]
@@ -153,7 +153,7 @@ class ClusterBarriers:
         self._machine = machine
         self._phases: dict[int, int] = {}
         self._arrivals: dict[int, list[tuple[Knowledge, int, int]]] = {}
-        self._told: dict[int, Knowledge] = {}
+        self._published: dict[int, Knowledge] = {}
 
     def arrive(self, thread: "Thread") -> None:
         """A thread arrives, and releases what it did."""
@@ -172,8 +172,8 @@ class ClusterBarriers:
         if thread.cluster_phase == self._phases.get(cluster, 0):
             thread.pc -= 1
             return True
-        if cluster in self._told:
-            thread.acquire(self._told[cluster])
+        if cluster in self._published:
+            thread.acquire(self._published[cluster])
         return False
 
     def look(self, cluster: int) -> None:
@@ -182,5 +182,5 @@ class ClusterBarriers:
         blocks = range(cluster * machine.cluster, (cluster + 1) * machine.cluster)
         if arrivals and len(arrivals) >= sum(machine.living[block] for block in blocks):
             self._phases[cluster] += 1
-            self._told[cluster], self._arrivals[cluster] = told_by(arrivals), []
+            self._published[cluster], self._arrivals[cluster] = known_together(arrivals), []
             machine.events += 1

@@ -204,7 +204,8 @@ def _access(
     machine: Machine, thread: Thread, space: str, place: int, nbytes: int,
     scope: int, order: str, reads: bool, writes: bool, same: bool, line: int, blind: bool = False,
 ) -> None:  # fmt: skip
-    """An access: what a strong one learns comes before it, what it tells comes after it; a `blind` one learns nothing.
+    """An access: what a strong one learns comes before it, what it publishes comes after it; a `blind` one learns
+    nothing.
 
     An update whose result nobody uses is blind: it might as well have come before those that it updated.
     """

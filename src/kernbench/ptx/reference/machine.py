@@ -121,7 +121,7 @@ class Machine:
     def new_party(self, begun_by: Party, proxied: bool) -> Party:
         """An asynchronous operation: it knows what the thread that begins it knows."""
         self._parties += 1
-        known, warp = begun_by.told(), begun_by.warp
+        known, warp = begun_by.known(), begun_by.warp
         return Party(self._parties, begun_by.cta, known, asynchronous=True, proxied=proxied, warp=warp)
 
     def home(self, party: Party, address: int) -> tuple[int, int]:

@@ -49,7 +49,7 @@ def joined(several: Iterable[Knowledge]) -> Knowledge:
     return result
 
 
-def told_by(several: Iterable[tuple[Knowledge, int, int]]) -> Knowledge:
+def known_together(several: Iterable[tuple[Knowledge, int, int]]) -> Knowledge:
     """What several threads know together: for each what it knows of others, its number and its clock."""
     several = list(several)
     known = joined(knowledge for knowledge, _, _ in several)
@@ -73,7 +73,7 @@ class Party:
     # the warp that it belongs to, or that of the thread which began it
     warp: int = 0
 
-    def told(self) -> Knowledge:
+    def known(self) -> Knowledge:
         """All that it knows, itself included."""
         known = self.knowledge
         if self.asynchronous:
@@ -82,10 +82,10 @@ class Party:
         return Knowledge(clocks, known.shared, known.global_, known.done)
 
     def release(self) -> Knowledge:
-        """Tell what it knows; what it does from now on is later."""
-        told = self.told()
+        """Publish what it knows; what it does from now on is later."""
+        known = self.known()
         self.clock += 1
-        return told
+        return known
 
     def acquire(self, knowledge: Knowledge) -> None:
         """Learn."""
@@ -93,16 +93,16 @@ class Party:
 
     def show(self, spaces: tuple[str, ...]) -> None:
         """A proxy fence: asynchronous operations may see what is known."""
-        told = self.release()
+        known = self.release()
         # what is shown is known, so that what is known is all of it
-        shared = told.clocks if "shared" in spaces else told.shared
-        global_ = told.clocks if "global" in spaces else told.global_
-        self.knowledge = Knowledge(told.clocks, shared, global_, told.done)
+        shared = known.clocks if "shared" in spaces else known.shared
+        global_ = known.clocks if "global" in spaces else known.global_
+        self.knowledge = Knowledge(known.clocks, shared, global_, known.done)
 
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """One access: `scope` is 0 where it is weak; `same` tells a write of what is there already."""
+    """One access: `scope` is 0 where it is weak; `same` marks a write of what is there already."""
 
     party: Party
     clock: int
@@ -165,7 +165,7 @@ class Shadow:
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """What a release pattern tells, with the scope and block of its first operation."""
+    """What a release pattern publishes, with the scope and block of its first operation."""
 
     knowledge: Knowledge
     scope: int
@@ -193,7 +193,7 @@ class Patterns:
         self._seen: dict[int, list[tuple[tuple[str, int, int], Release]]] = {}
 
     def fence(self, party: Party, scope: int, acquires: bool, releases: bool) -> None:
-        """A thread passes a fence: it learns of what it saw before, and its strong writes tell what it knows."""
+        """A thread passes a fence: it learns of what it saw before, and its strong writes publish what it knows."""
         if acquires:
             self._learn(party, scope, None)
         if releases:

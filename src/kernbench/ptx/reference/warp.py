@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from kernbench.ptx.reference.machine import Machine, Step, Thread
-from kernbench.ptx.reference.order import told_by
+from kernbench.ptx.reference.order import known_together
 from kernbench.ptx.reference.reader import Reader
 from kernbench.ptx.reference.values import UPDATES, number, type_of
 from kernbench.ptx.text.module import Name, Pair
@@ -11,7 +11,7 @@ from kernbench.ptx.text.module import Name, Pair
 
 def _warp_barrier(machine: Machine) -> Callable[[list[Thread]], None]:
     def perform(threads: list[Thread]) -> None:
-        learnt = told_by((thread.knowledge, thread.number, thread.clock) for thread in threads)
+        learnt = known_together((thread.knowledge, thread.number, thread.clock) for thread in threads)
         for thread in threads:
             thread.clock += 1
             thread.knowledge = learnt

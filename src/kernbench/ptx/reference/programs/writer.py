@@ -147,7 +147,7 @@ class Writer:
     def room_for_copy(self, role: int) -> int:
         """Where a role may write by a bulk copy: another room once a role has left that wrote there.
 
-        Who leaves tells nobody what it did: barriers do not wait for it.
+        Who leaves publishes nothing: barriers do not wait for it.
         """
         number, writer = self.room
         self.room = number + (writer is not None and writer not in self.living), role
