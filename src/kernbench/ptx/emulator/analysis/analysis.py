@@ -1,4 +1,4 @@
-"""What can be told of a program before it runs: loops that may wait, registers to watch, memory it may write."""
+"""What is known of a program before it runs: loops that may wait, registers to watch, memory it may write."""
 
 from collections.abc import Iterable
 
@@ -27,7 +27,7 @@ _HANDING_OVER = frozenset(("sc", "acq_rel", "acquire", "release"))
 
 
 def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
-    """What a program's functions tell; `aliased` says that several parameters point to one array. Changes nothing."""
+    """What a program's functions show; `aliased` says that several parameters point to one array. Changes nothing."""
     bodies = decoded.bodies
     every = [d for body in bodies for d in body]
     origins = [address_origins(body) for body in bodies]

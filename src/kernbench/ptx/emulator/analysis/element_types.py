@@ -1,7 +1,7 @@
-"""What lies in memory, as far as instructions tell: the types of elements behind parameters and shared variables.
+"""What lies in memory, as far as instructions show: the types of elements behind parameters and shared variables.
 
-A load or store says a type itself, or moves bits; then those tell who compute with what was loaded, or computed what is
-stored, as far as moves lead there. Where instructions differ, nothing is known.
+A load or store says a type itself, or moves bits; then those show it that compute with what was loaded, or computed
+what is stored, as far as moves lead there. Where instructions differ, nothing is known.
 """
 
 from collections.abc import Iterator

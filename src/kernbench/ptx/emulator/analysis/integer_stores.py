@@ -78,7 +78,7 @@ def _has_floats(types: tuple[str, ...]) -> bool:
 def _values(d: Decoding) -> list[tuple[str, int]]:
     """The numbers of an instruction's registers, each with the type that it is taken for."""
     if len(set(d.types)) == 1 and d.instruction.guard is None:
-        # most are of one type: what is read and written need not be told apart
+        # most are of one type: what is read and written need not be distinguished
         kind = d.types[0]
         return [(kind, r.number) for registers in (d.reads, d.writes) for r in registers]
     return [(d.types[i], r.number) for i in range(len(d.types)) for r in d.registers_of(i) if r is not None]

@@ -1,9 +1,9 @@
 """Agents: asynchronous operations on their way. What they do is seen when they complete, and no earlier.
 
 An instruction begins an agent for the lanes that run it: `perform(chosen)` moves the data of some of them, and then
-`signal(chosen)` tells whoever waits (an mbarrier). Agents complete as late as they may: when a wait of their own thread
-covers them (`Agents.complete`), or when no warp can go on (`Agents.drain`); with an eager schedule, at once. Races are
-looked for when the agent begins, as from then on its accesses may happen: see `shadow`.
+`signal(chosen)` notifies whoever waits (an mbarrier). Agents complete as late as they may: when a wait of their own
+thread covers them (`Agents.complete`), or when no warp can go on (`Agents.drain`); with an eager schedule, at once.
+Races are looked for when the agent begins, as from then on its accesses may happen: see `shadow`.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class Agent:
     """One instruction's asynchronous work for some lanes (batch lane numbers, one an operation).
 
     `group` numbers the group of the issuing thread each operation belongs to, None for those that complete on a
-    barrier. `kind` tells queues apart ("copy", "bulk", "tensor"): a wait completes agents of its own kind only.
+    barrier. `kind` distinguishes queues ("copy", "bulk", "tensor"): a wait completes agents of its own kind only.
     `reads` is called before `perform` where sources can be let go earlier than the whole is done.
     """
 

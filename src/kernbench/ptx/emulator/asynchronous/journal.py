@@ -151,7 +151,7 @@ class Journal:
         return noted
 
     def used(self, lanes: Array, site: Site) -> None:
-        """Lanes run an instruction that tells what their role is."""
+        """Lanes run an instruction that shows what their role is."""
         for actor, _ in self._actors(lanes):
             self._note("use", actor, site)
         self._position += 1

@@ -53,7 +53,7 @@ class ClusterBarrier:
         self._complete()
 
     def _release(self, lanes: Array, releases: bool) -> None:
-        """Arrivals tell what their lanes know; relaxed ones what they knew when they last passed a fence."""
+        """Arrivals carry what their lanes know; relaxed ones what they knew when they last passed a fence."""
         for warp, cluster, mask in group(lanes, self._cluster(lanes)):
             self._batch.checks.cluster_arrives(warp, mask, self._key(warp, int(self.phase[cluster])), releases)
 

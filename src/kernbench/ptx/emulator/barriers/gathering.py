@@ -1,7 +1,7 @@
 """Gathering: an instruction that a warp runs together waits until every living lane it needs has come to it.
 
 A `.sync` instruction needs the lanes its mask names, an aligned barrier all of the warp. Lanes that are parked or still
-on their way are waited for; only when nothing else can run are those that never come told, and left out.
+on their way are waited for; only when nothing else can run are those that never come reported, and left out.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ FULL = np.uint32(0xFFFFFFFF)
 class WarpOperation:
     """What a gathered warp does: `perform(window, lanes)`, the slot of its mask operand, and where lanes go on.
 
-    Without a slot every lane of the warp is needed. `full` tells that the operand is a constant that names them all.
+    Without a slot every lane of the warp is needed. `full` says that the operand is a constant that names them all.
     """
 
     perform: Callable[[AnyWindow, Lanes], None]

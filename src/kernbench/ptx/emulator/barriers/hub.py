@@ -27,7 +27,7 @@ class Journal(Protocol):
 
 
 class WaitedCopies(Protocol):
-    """Copies whose end an mbarrier tells."""
+    """Copies whose end an mbarrier signals."""
 
     def passed(self, slots: Array) -> None:
         """Lanes have waited for phases of mbarriers."""

@@ -40,7 +40,7 @@ CODES = 7
 
 
 class Barriers(NamedTuple):
-    """The mbarriers of a batch: their CTAs, their columns in vector clocks, their state, and what arrivals tell.
+    """The mbarriers of a batch: their CTAs, their columns in vector clocks, their state, and what arrivals publish.
 
     `arrivals` has for each warp of the barrier's CTA the phase of its last arrival plus one, and the instruction.
     """
@@ -215,7 +215,7 @@ def publish(slots: Int64s, lanes: Int64s, publishers: GivenPublishers, held: Int
 
 @part
 def _publishers_of(given: GivenPublishers) -> Publishers:
-    """The parts of tellers by their names; a plain tuple is handed over, whose type numba tells in half the time."""
+    """The parts of publishers by their names; a plain tuple is passed, whose type numba infers in half the time."""
     return Publishers(given[0], given[1], given[2], given[3], given[4], given[5])
 
 
@@ -261,7 +261,7 @@ def arrive(
         if local:
             barriers.arrivals[slot, warp // who.ctas, 0] = row[PHASE] + 1
             barriers.arrivals[slot, warp // who.ctas, 1] = what.site
-        # lanes of a whole warp tell the same, once
+        # lanes of a whole warp publish the same, once
         if orders and local and (not who.whole[warp] or warp != warp_before or slot != slot_before):
             _publish(slot, lane, who, barriers.held)
         warp_before, slot_before = warp, slot

@@ -212,7 +212,7 @@ class Mbarriers:
         self._report_trouble(lanes, site)
 
     def signal(self, slots: Array, lanes: Array, site: Site) -> None:
-        """Something asynchronous that `lanes` began arrives once on each barrier, knowing what `held` was told."""
+        """Something asynchronous that `lanes` began arrives once on each barrier, with the knowledge `held`."""
         zeros, ones = np.zeros(len(slots), np.int64), np.ones(len(slots), np.int64)
         self._note("commit", slots, lanes, ones, site)
         self._arrive(slots, lanes, ones, zeros, Arrival(release=False), site, zeros.copy())
@@ -249,12 +249,12 @@ class Mbarriers:
         return whole
 
     def _who(self, lanes: Array) -> kernels.GivenPublishers:
-        """What the warps of `lanes` know who arrive now: the parts of `kernels.Tellers`."""
+        """What the warps of `lanes` know who arrive now: the parts of `kernels.Publishers`."""
         clocks, met, lane_arrivals = self._batch.checks.arrival_clocks()
         return self._publishers(lanes), self._batch.ctas, clocks, met, lane_arrivals, self._first_lane
 
     def _publishers(self, lanes: Array) -> Array:
-        """For each warp of the batch, whether `lanes` tell all that it did."""
+        """For each warp of the batch, whether `lanes` publish all that it did."""
         return self.whole(lanes, self._batch.checks.apart(self._batch.alive_bits))
 
     def raise_pending(self, slots: Array) -> None:

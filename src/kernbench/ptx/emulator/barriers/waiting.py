@@ -15,7 +15,8 @@ from kernbench.ptx.emulator.program.program import Site
 class Wait:
     """A wait instruction: slots of its address (plus `offset`), of the phase it names and of its result.
 
-    `parity` tells a phase's parity from the state of an arrival; `blocks` that it is tried until it succeeds.
+    `parity` says that it names a phase by its parity, not by the state of an arrival; `blocks` that it is tried until
+    it succeeds.
     """
 
     address: int

@@ -321,7 +321,7 @@ class BatchChecks(BatchObserver):
             self.patterns.meet([(int(inside) * ctas + int(cta), EVERYBODY) for inside in members])
 
     def arrived(self, warps: Array, published: dict[int, Knowledge]) -> None:
-        """Warps arrive at a CTA barrier and do not wait: what they know beyond their clocks is told at its end."""
+        """Warps arrive at a CTA barrier and do not wait: what they know beyond their clocks is published at its end."""
         lanes = (warps[:, None] * WARP + np.arange(WARP)).reshape(-1)
         for warp in warps[self.clocks.aware(lanes).reshape(-1, WARP).any(axis=1)].tolist():
             knowledge, cta = self.clocks.snapshot(warp).released_by(EVERYBODY), warp % self._batch.ctas

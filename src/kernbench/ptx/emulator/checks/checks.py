@@ -88,7 +88,7 @@ class Checks(LaunchObserver):
         self.clusters = _clusters(launch)
 
     def _written_allocations(self, launch: Launch) -> list[Allocation]:
-        """Allocations that the kernel may write, as far as its pointers tell."""
+        """Allocations that the kernel may write, as far as its pointers show."""
         live = [a for a in self.arena.allocations() if a.space == "global"]
         written = self.program.written_params
         if written is None:
@@ -174,7 +174,7 @@ class Checks(LaunchObserver):
     def stray(self, batch: Batch, lanes: Lanes, site: Site, message: str, kind: str) -> None:
         """Lanes were stopped: control flow left the program, or a trap."""
         active = active_lanes_of(lanes)
-        hint = "the condition that leads here tells why" if kind == "trap" else "check the index or address"
+        hint = "the condition that leads here says why" if kind == "trap" else "check the index or address"
         self.reporter.add(kind, site, f"{message}; {some_threads(batch, active)} stopped here", hint, len(active))
 
     def over_budget(self, spent: str, meter: Meter) -> None:

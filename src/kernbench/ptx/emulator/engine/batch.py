@@ -221,7 +221,7 @@ class Batch:
         return int(self.launch.time.now(to_come))
 
     def barrier_clocks(self) -> None:
-        """A barrier of all living warps of all CTAs completed; those that ended told nobody what they did."""
+        """A barrier of all living warps of all CTAs completed; those that ended published nothing."""
         if self.alive_count == self.launch.threads * self.ctas or self.alive_bits.all():
             self.checks.barrier(None, None)
         else:

@@ -1,6 +1,6 @@
 """Spinning: a loop that came round without changing anything waits for memory, and is parked instead of run.
 
-One that comes back to an earlier state without looking at memory never ends, and is told so at once. States are
+One that comes back to an earlier state without looking at memory never ends, and is reported at once. States are
 compared each round where a loop reads what others write, and now and then everywhere else. A loop that looks at a
 clock repeats nothing but while time stands still, and then waits for a later one.
 """
@@ -28,7 +28,7 @@ _FIRST_LOOK = 256
 _LONGEST_CYCLE = 64
 # bytes of local or shared memory that are worth comparing
 _MOST_COMPARED = 1 << 22
-# the bits above these tell the space of a generic address
+# the bits above these give the space of a generic address
 _WINDOW = np.uint64(44)
 _ADDRESS = (1 << 64) - 1
 

@@ -1,4 +1,4 @@
-"""Arrays that hold another type than the kernel takes their elements for: told where a result is wrong.
+"""Arrays that hold another type than the kernel takes their elements for: reported where a result is wrong.
 
 It is no finding: bytes may be looked at as anything. Arrays of unsigned numbers are how people pass bits on purpose.
 """

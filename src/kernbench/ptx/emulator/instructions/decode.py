@@ -101,7 +101,7 @@ def decode(
 ) -> Decoded:
     """A kernel and its functions, decoded; raises `PtxError` for what cannot be run.
 
-    `clustered` tells that it is launched with clusters of several CTAs; `probed` that somebody looks inside; `named`
+    `clustered` says that it is launched with clusters of several CTAs; `probed` that somebody looks inside; `named`
     that its checkpoints are wanted.
     """
     return _Decoder(kernel, clustered, probed, named, waits).decode()

@@ -145,7 +145,7 @@ def elect(d: Decoding) -> ControlStep:
     def perform(window: Window, lanes: Lanes) -> None:
         mask = lanes.mask
         bits = window.rows[members] & np.repeat(_bits(window, mask), WARP)
-        # a mask that names nobody who is here elects lane 0, and is told elsewhere
+        # a mask that names nobody who is here elects lane 0, and is reported elsewhere
         lowest = np.maximum(bits & (~bits + np.uint32(1)), np.uint32(1))
         leader = np.log2(lowest.astype(np.float64)).astype(np.uint32)
         if predicate is not None:

@@ -28,7 +28,7 @@ Warps = NDArray[np.int64]
 class Lanes:
     """Warps `first` to `last` (exclusive), or those of `warps`; `mask` over positions, None for all; `count` active.
 
-    `live` warps have an active lane; `whole` tells that the lanes of each warp are all active or all inactive.
+    `live` warps have an active lane; `whole` says that the lanes of each warp are all active or all inactive.
     """
 
     first: int

@@ -1,7 +1,7 @@
 """Compiled loads and stores: one pass over the active lanes that moves data and checks bounds, alignment and state.
 
 What is wrong is counted in `report`: for each of `CODES` the number of lanes and the first position; kernels return how
-much that is in all. What belongs together is handed over as a plain tuple, of which numba tells the type in half the
+much that is in all. What belongs together is passed as a plain tuple, whose type numba infers in half the
 time that a named one takes; the kernels give its parts their names (`place_of`, `moved_of`).
 """
 

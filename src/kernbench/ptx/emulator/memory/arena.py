@@ -1,6 +1,6 @@
 """Global memory: allocations in one arena with guard gaps between them, and a state byte for each byte of it.
 
-The state tells what may be done with a byte, so that bounds, lifetime and definedness of an access are one comparison.
+The state says what may be done with a byte, so that bounds, lifetime and definedness of an access are one comparison.
 Freed memory keeps its addresses until much has been freed, so that a late access is recognised.
 """
 
@@ -42,7 +42,7 @@ class Allocation:
     name: str
     space: str = "global"
     live: bool = True
-    # poisoned when made, so that what a launch leaves unwritten can be told
+    # poisoned when made, so that what a launch leaves unwritten is found
     fresh: bool = False
     # memory that takes room page by page: all its bytes are tracked always, since setting that touches every page
     sparse: bool = False

@@ -1,7 +1,7 @@
 """Compiled atomics: lanes one after the other in order of position, each reading what the one before left.
 
 Conventions are those of `access`. `target` is the row the old value goes to, negative for a reduction. The result says
-how many lanes changed memory, so that a failed attempt can be told from progress.
+how many lanes changed memory, so that a failed attempt is distinguished from progress.
 """
 
 from collections.abc import Callable

@@ -9,12 +9,12 @@ one. That one comparison is exact, as knowledge of a clock always comes from a r
 that its warp did up to then.
 
 *Folding a warp to one clock.* 32 lanes share a clock, so knowledge of a warp's clock is knowledge of all its lanes.
-Where that would claim too much, a lane is told from its warp: a cell keeps *which* lanes made the access; lanes of one
-warp know of each other up to the clock at which they last met (`MET`), and of single lanes by `peers`; a lane that
-arrives on an mbarrier alone tells of itself only (`knows_lane`); a lane that ends before its warp releases is parted
-with (`part_from`). What a single lane has acquired for itself is not looked at here: what these kernels cannot settle
-is written to the report as a suspect, and `checks` decides with all that is known. So a kernel may call too much a
-suspect, never too little.
+Where that would claim too much, a lane is distinguished from its warp: a cell keeps *which* lanes made the access;
+lanes of one warp know of each other up to the clock at which they last met (`MET`), and of single lanes by `peers`; a
+lane that arrives on an mbarrier alone publishes its own clock only (`knows_lane`); a lane that ends before its warp
+releases is parted with (`part_from`). What a single lane has acquired for itself is not looked at here: what these
+kernels cannot settle is written to the report as a suspect, and `checks` decides with all that is known. So a kernel
+may call too much a suspect, never too little.
 
 *Strong accesses* (relaxed, acquire, release, volatile, atomics) of which each lies in the scope of the other do not
 race with each other, whatever their order: PTX calls such a pair morally strong. A strong write that changes what the
@@ -97,7 +97,7 @@ STORE, UPDATE, BLIND_UPDATE = 0, 1, 2
 class ShadowArrays(NamedTuple):
     """What the kernels know of accesses so far, and of who knows of which: see above.
 
-    Python hands it over as a plain tuple, of which numba tells the type in half the time, and kernels name its parts.
+    Python passes it as a plain tuple, whose type numba infers in half the time, and kernels name its parts.
     """
 
     cells: UInt64s
@@ -210,7 +210,7 @@ def who(cell: Int, lanes: Int, touched: Int) -> Int:
 def knows_lane(clock: Int, mask: Int, known: Int, arrivals: Int32s) -> Flag:
     """Whether `known` of single lanes (a clock times 32, plus a lane) covers what the lanes of `mask` did at `clock`.
 
-    One lane is remembered for a warp; of others that told of themselves as well, it is taken as known.
+    One lane is remembered for a warp; of others that published theirs as well, it is taken as known.
     """
     if clock > known >> 5:
         return False

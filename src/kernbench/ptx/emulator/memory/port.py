@@ -208,7 +208,7 @@ class Port:
         return aliases.translated(addresses, offset)
 
     def _lasting(self, addresses: Array, registers: Array, rows: Array | tuple[int, ...]) -> Array:
-        """Addresses that findings can still tell when results are in `rows`: a copy where the two are one register."""
+        """Addresses that findings can still name when results are in `rows`: a copy where the two are one register."""
         if self._checker is None or registers.dtype != addresses.dtype:
             return addresses
         same = any(row >= 0 and np.may_share_memory(addresses, registers[row]) for row in rows)

@@ -1,4 +1,4 @@
-"""Whether this computer has room for what a device or a launch asks for, told before it is taken."""
+"""Whether this computer has room for what a device or a launch asks for, checked before it is taken."""
 
 import mmap
 import os
@@ -24,7 +24,7 @@ _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 
 
 def free_bytes() -> int | None:
-    """Memory of this computer that can still be taken, or None where that cannot be told."""
+    """Memory of this computer that can still be taken, or None where that is unknown."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         found = next(line for line in lines if line.startswith("MemAvailable:"))

@@ -276,7 +276,7 @@ class Order(NamedTuple):
     """What is known beside the operations' own vector clocks, and where in these things lie.
 
     `known` and `known_rows` are what warps know of other CTAs, `arrivals` the clocks of lanes that arrived alone.
-    `warps` is how many a CTA has, `first_lane` where a vector clock tells of single lanes, `proxied` where of what the
+    `warps` is how many a CTA has, `first_lane` where a vector clock holds single lanes, `proxied` where of what the
     async proxy may see.
     """
 
@@ -322,7 +322,7 @@ def _missing(cell: Int, mask: Int, plain: bool, operation: Int, what: Operations
 
 @part
 def _operations_of(given: GivenOperations) -> Operations:
-    """The parts by their names; plain tuples are handed over, whose types numba tells in half the time."""
+    """The parts by their names; plain tuples are passed, whose types numba infers in half the time."""
     return Operations(given[0], given[1], given[2], given[3], given[4], given[5], given[6], given[7])
 
 

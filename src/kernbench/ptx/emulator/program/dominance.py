@@ -2,7 +2,7 @@
 
 All ways on from a block lead through those that post-dominate it. One from which there is no way back to the block is
 passed only behind it; a lane that came there, without having been at the block, has left it out. Blocks that do nothing
-but jump or end tell nothing, as every way out leads through them.
+but jump or end do not count, as every way out leads through them.
 """
 
 from collections.abc import Mapping, Sequence

@@ -79,7 +79,7 @@ class Facts:
     edges: Mapping[int, tuple[int, ...]]
     ends: frozenset[int]
     idle: frozenset[int]
-    # everything that writes memory, and the parameters through which that may be; None where it cannot be told
+    # everything that writes memory, and the parameters through which that may be; None where that is unknown
     writers: tuple[WritePlace, ...]
     written_params: frozenset[str] | None
     # what all loads and stores through a kernel parameter take its elements for, and where; those that agree

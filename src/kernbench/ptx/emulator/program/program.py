@@ -215,7 +215,7 @@ class Program:
     blind: frozenset[int]
     # everything in it that writes memory
     writers: tuple[WritePlace, ...]
-    # kernel parameters whose memory the program may write; None where that cannot be told
+    # kernel parameters whose memory the program may write; None where that is unknown
     written_params: frozenset[str] | None
     # what all loads and stores through a kernel parameter take its elements for, and where; those that agree
     parameter_types: Mapping[str, tuple[str, Site]]

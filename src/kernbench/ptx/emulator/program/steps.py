@@ -71,7 +71,7 @@ def relaxed(step: Step) -> Step:
 
 
 def guarded(step: Step, guard: int, negated: bool, own: bool) -> Step:
-    """`step` where the predicate of slot `guard` holds; `own` tells that the step writes that predicate."""
+    """`step` where the predicate of slot `guard` holds; `own` says that the step writes that predicate."""
     general = step.general
 
     def run(window: Window, mask: Mask | None) -> None:

@@ -127,7 +127,7 @@ def write_places(bodies: list[Body], origins: list[dict[int, set[str]]]) -> list
 
 
 def written_parameters(places: list[WritePlace], kernel: Kernel) -> frozenset[str] | None:
-    """The kernel parameters through whose pointers memory may be written; None where that cannot be told."""
+    """The kernel parameters through whose pointers memory may be written; None where that is unknown."""
     origins = frozenset[str]().union(*(p.origins for p in places if p.space in ("global", "generic")))
     return None if UNKNOWN in origins else origins & {p.name for p in kernel.params}
 

@@ -126,7 +126,7 @@ class _Ahead:
     held: int
 
     def condition(self, store: Decoding) -> Condition | None:
-        """What must hold for a store to run, None where nothing must that can be told before."""
+        """What must hold for a store to run, None where nothing must that is known before."""
         register, guard = guard_register(store), store.instruction.guard
         if register is None or guard is None:
             return None

@@ -126,7 +126,7 @@ def _is_plain_load(d: Decoding, validated: Collection[int]) -> bool:
 
 
 def _may_be_written(written: set[frozenset[str]], load: Decoding, origins: dict[int, set[str]]) -> bool:
-    """Whether the program may write where a load reads, as far as pointers tell."""
+    """Whether the program may write where a load reads, as far as pointers show."""
     mine: set[str] = set().union(*(origins.get(r.number, set()) for r in load.address_reads)) or {UNKNOWN}
     return any(UNKNOWN in mine or UNKNOWN in one or mine & one for one in written)
 

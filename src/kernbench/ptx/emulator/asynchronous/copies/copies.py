@@ -20,7 +20,7 @@ _WRITTEN = np.uint32(WRITTEN * 0x0101_0101)
 
 @dataclass(eq=False)
 class Landed:
-    """A copy that has written while nobody was seen to wait for it: the mbarrier that tells, and its phase."""
+    """A copy that has written while nobody was seen to wait for it: the mbarrier that signals it, and its phase."""
 
     copy: "Copy"
     slot: int
@@ -70,7 +70,7 @@ class Copies:
         # groups each lane has committed
         self._committed: Array = np.zeros(batch.lanes, np.int64)
         self._begun = 0
-        # the last copy of each lane whose end an mbarrier tells
+        # the last copy of each lane whose end an mbarrier signals
         self._last_on_mbarrier: Array = np.zeros(batch.lanes, np.int64)
         # what they bring may be touched by nobody before somebody has waited, however early it is there
         self._landed: list[Landed] = []
@@ -101,7 +101,7 @@ class Copies:
             self._seen(lambda one: bool((one.copy.groups < limit[one.copy.lanes]).all()))
 
     def passed(self, slots: Array) -> None:
-        """Lanes have waited for phases of mbarriers, which may tell of copies."""
+        """Lanes have waited for phases of mbarriers, which may signal the end of copies."""
         if self._landed:
             now = dict(zip(slots.tolist(), self._batch.mbarriers.phases(slots).tolist(), strict=True))
             self._seen(lambda one: now.get(one.slot, one.phase) > one.phase)
@@ -117,7 +117,9 @@ class Copies:
         self._landed = staying
 
     def _waited_for(self, copy: Copy) -> None:
-        """Copies that their threads have waited for, which write now; of others an mbarrier tells since they began."""
+        """Copies that their threads have waited for, which write now; of others an mbarrier signals the end since they
+        began.
+        """
         self._batch.checks.copies.end(copy.places, len(copy.rows))
         on_mbarrier = copy.number <= self._last_on_mbarrier[copy.lanes]
         if on_mbarrier.any():
@@ -165,7 +167,7 @@ class Copies:
             self._batch.agents.begin(Agent("copy", site, lanes, perform, signal))
 
     def _land_unwaited(self, copy: Copy, arrives_on: Array) -> None:
-        """Copies land, and the mbarriers that lanes named will tell of it; until somebody has waited they count as
+        """Copies land, and the mbarriers that lanes named will signal it; until somebody has waited they count as
         under way: another schedule may bring them as late as that.
         """
         self._land(copy)

@@ -247,7 +247,7 @@ class AsynchronousChecks(AsynchronousObserver):
         return ("mbarrier" if remote else "mbarrier of a CTA", int(self._batch.numbers[0]), slot)
 
     def inform(self, slot: int, knowledge: Knowledge, remote: bool) -> None:
-        """Whoever waits for a barrier, told by a thread of its own CTA or of another (`remote`), learns something."""
+        """Whoever waits for a barrier learns from a thread of its own CTA or of another (`remote`)."""
         self._clocks.publications.release(self._key(slot, remote), knowledge)
 
     def arrived(self, slots: Array, lanes: Array, release: bool, wide: bool = True) -> None:
@@ -290,7 +290,7 @@ class AsynchronousChecks(AsynchronousObserver):
                 self._checks.patterns.take(warp, mask, self._key(slot, remote=True))
 
     def passed_by_parity(self, slots: Array, lanes: Array, passed: Array, site: Site) -> None:
-        """Lanes pass a wait for a parity, and do not know yet what it tells them: they must know the phase before."""
+        """Lanes pass a wait for a parity, and do not know yet what it publishes: they must know the phase before."""
         barriers = self._batch.mbarriers
         unsure = passed & ~self._know_phase(slots, lanes)
         count, first = skipped(
@@ -305,7 +305,7 @@ class AsynchronousChecks(AsynchronousObserver):
                 f"parity, and nothing says that phase {phase - 1} is over by then: the wait would pass during it, too"
             )
             hint = (
-                "a parity tells two phases apart: let a warp wait for every phase of a barrier, or order the wait "
+                "a parity distinguishes two phases: let a warp wait for every phase of a barrier, or order the wait "
                 "after another warp's wait for the phase before"
             )
             self._reporter.add("mbarrier-phase", site, message, hint, count, about="parity")

@@ -67,9 +67,9 @@ class BlockEnds:
             number = int(clocks.first_numbers[warp % self._batch.ctas]) + warp // self._batch.ctas
             mask = clocks.unknown_to_cta(cta, number, clock, mask)
             if mask:
-                self._tell_arrival(cta, slot, warp * WARP + (mask & -mask).bit_length() - 1, site)
+                self._report_arrival(cta, slot, warp * WARP + (mask & -mask).bit_length() - 1, site)
 
-    def _tell_arrival(self, cta: int, slot: int, lane: int, site: Site) -> None:
+    def _report_arrival(self, cta: int, slot: int, lane: int, site: Site) -> None:
         block, name = block_name(self._batch, cta), self._checks.asynchronous.name(slot)
         who = thread_name(self._batch, lane)
         message = f"{who} arrives on {name} of {block}, and nothing keeps that block from ending before"

@@ -253,7 +253,7 @@ class TensorChecks(TensorObserver):
         for lane, site in self._order.uncommitted():
             message = (
                 f"{thread_name(self._batch, lane)} ends after operations that no tcgen05.commit follows: nothing can "
-                "tell when they are done"
+                "signal when they are done"
             )
             hint = "commit to an mbarrier after the last operation, and wait for it before the results are used"
             self._reporter.add("in-flight", site, message, hint, about="commit")

@@ -188,7 +188,7 @@ class TensorOrder:
             self._reporter.add("uninitialised-read", site, message, hint, about=what)
 
     def loaded(self, warps: Array, region: Region) -> None:
-        """What warps load may be empty: that is told where it decides something."""
+        """What warps load may be empty: that is reported where it decides something."""
         cells, ctas = self._cells, warps % self._batch.ctas
         if cells.never_written(ctas, region) >= 0:
             empty = [int(w) for w in warps if cells.never_written(np.array([w % self._batch.ctas]), region) >= 0]

@@ -170,7 +170,7 @@ class Clocks:
         self._left.ended(warps, active, self.clocks[ctas, inside, inside])
 
     def part(self, warps: Array) -> None:
-        """Warps are about to tell what all their lanes did; those that have ended do not count among these."""
+        """Warps are about to publish what all their lanes did; those that have ended do not count among these."""
         self._left.part(warps)
 
     def own(self, warp: int) -> int:

@@ -2,11 +2,11 @@
 
 A barrier orders what those threads did that come to it. A lane that has ended is not waited for and never comes, so
 nothing promises that others see what it did. A clock counts for a whole warp, though, and whoever learns of the warp's
-clock later would learn of that lane, too. So before a warp tells of itself as a whole, the shadow cells of what its
+clock later would learn of that lane, too. So before a warp publishes its own clock, the shadow cells of what its
 ended lanes did at their last clock get a clock that nobody ever knows.
 
 That is exact: every release advances the clock of its warp. What is known of the clock before a lane's last came from
-a release while the lane lived, which took it along or told of other lanes by name. The last clock is first told
+a release while the lane lived, which took it along or published other lanes by name. The last clock is first published
 when the lane has ended.
 """
 
@@ -31,7 +31,7 @@ class EndedLanes:
         # lanes that have accessed memory
         self._touched: Array = np.zeros(batch.lanes, bool)
         self._all_touched = False
-        # those that ended then and whose warp has told nobody of itself since, as a mask of each warp
+        # those that ended then and whose warp has not published its clock since, as a mask of each warp
         self.masks: Array = np.zeros(batch.warps, np.uint32)
         self._any = False
         # the clock of its warp when each lane ended, 0 while it lives or is parted with already
@@ -54,7 +54,7 @@ class EndedLanes:
             self._clocks[warps] = np.where(left, clocks[:, None], self._clocks[warps])
 
     def part(self, warps: Array) -> None:
-        """Warps are about to tell what all their living lanes did: that does not hold for those that have ended."""
+        """Warps are about to publish what all their living lanes did: that does not hold for those that have ended."""
         if not self._any:
             return
         gone = warps[self.masks[warps] != 0]

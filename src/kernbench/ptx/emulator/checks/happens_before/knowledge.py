@@ -39,7 +39,7 @@ class Knowledge:
     lanes: dict[int, int] = field(default_factory=dict)
 
     def join(self, other: "Knowledge", actors: int) -> "Knowledge":
-        """What two pieces of knowledge tell together; `actors` are those of the grid."""
+        """What two pieces of knowledge hold together; `actors` are those of the grid."""
         rows = dict(self.rows)
         for first, row in other.rows.items():
             mine = rows.get(first)

@@ -2,9 +2,9 @@
 
 Hardware counts threads, whoever they are. A warp that comes while an earlier round of the same barrier may still be
 open can be counted in that round instead: it must know that the round is over, because it waited there itself or
-because somebody who did has told it since; of a round of arrivals alone, it must know of each of them. That holds for a
-barrier without a number, too, which counts the whole block. One that comes to the same round twice knows nothing of
-the kind.
+because somebody who did has published it since; of a round of arrivals alone, it must know of each of them. That holds
+for a barrier without a number, too, which counts the whole block. One that comes to the same round twice knows nothing
+of the kind.
 """
 
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""The log of accesses from which a run's happens-before relation is told: opt-in, for comparing two runs.
+"""The log of accesses from which a run's happens-before relation is derived: opt-in, for comparing two runs.
 
 Beside each access the log keeps the clocks that the checker holds it to. A clock value means little by itself: it
 advances wherever something is released. Afterwards each value is turned into what it stands for, the accesses that its

@@ -57,9 +57,9 @@ class MemoryOrder:
         self._publications = clocks.publications
         self._fences: dict[int, list[_Fence]] = {}
         self._observed: dict[int, list[_Observed]] = {}
-        # proxy fences of a compiler that lets relaxed arrivals at a cluster's barrier tell of them
+        # proxy fences that a compiler relies on to publish its stores with relaxed arrivals at a cluster's barrier
         self._shown: dict[int, list[_Fence]] = {}
-        # what fence.sc of threads that lanes have met tells, by warp
+        # what fence.sc of threads that lanes have met publishes, by warp
         self._distant: dict[int, list[Release]] = {}
         # warps with fences or reads that those who meet them have not heard of
         self._fresh: set[int] = set()
@@ -90,7 +90,7 @@ class MemoryOrder:
             self._clocks.advance(warps)
 
     def show(self, warps: Array, masks: Array) -> None:
-        """Lanes of warps pass a proxy fence, and relaxed arrivals at the barrier of a cluster tell what they know."""
+        """Lanes of warps pass a proxy fence, and relaxed arrivals at a cluster's barrier publish what they know."""
         for warp, mask in zip(warps.tolist(), masks.tolist(), strict=True):
             older = [replace(one, mask=one.mask & ~mask) for one in self._shown.get(warp, ())]
             fresh = _Fence(mask, CLUSTER_SCOPE, self._clocks.snapshot(warp), False)

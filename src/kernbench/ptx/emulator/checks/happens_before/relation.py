@@ -1,7 +1,7 @@
 """Which accesses to memory come before which: the happens-before relation of one run, as the checker knew it.
 
 Two runs of a kernel, one of them with a synchronisation instruction changed, can be compared access by access: an
-access is told by its thread, its line and how often the thread came there, and with it goes a fingerprint of all
+access is identified by its thread, its line and how often the thread came there, and with it goes a fingerprint of all
 accesses of other agents that are ordered before it.
 """
 

@@ -61,7 +61,7 @@ def differ_by_rounding(one: Array, others: Array, kin: Array, reduced: Reduced |
     """Whether the bits `one[values]` and each column of `others[values, lanes]` are floats that are nearly the same.
 
     `kin` is all that the instruction stores: a sum of which little is left, among larger ones, is rounded as those are.
-    `reduced` tells what it stores if that comes from a butterfly.
+    `reduced` says what it stores if that comes from a butterfly.
     """
     if not others.size:
         return False

@@ -43,7 +43,7 @@ class Outcome:
 
 
 def call(name: str, batch: Batch, lanes: Array, arguments: list[Array], site: Site) -> Outcome:
-    """Run an external function; one that is not known gives zeros, and is told."""
+    """Run an external function; one that is not known gives zeros, and is reported."""
     known = _FUNCTIONS.get(name)
     if known is None:
         batch.external_call(lanes, site, name)
