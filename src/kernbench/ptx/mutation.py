@@ -1,6 +1,6 @@
 """Mutants of a kernel: each differs in one synchronisation instruction, dropped, weakened, or wrong by a little.
 
-`mutations(kernel)` lists them; `kernbench.ptx.proof` runs them and says which of them the checks tell apart. A mutant
+`mutations(kernel)` lists them; `kernbench.ptx.proof` runs them and says which of them the checks distinguish. A mutant
 keeps the line numbers of the kernel, so that its accesses can be compared with the kernel's own.
 """
 

@@ -56,8 +56,8 @@ class Context(
             if name.startswith("_"):
                 raise AttributeError(name)
             known = [n for n in dir(type(self)) if not n.startswith("_")]
-            told = unknown("method of the context", name, known)
-            raise UnknownMethodError(f'{told} Any instruction works by its full name: ctx.op("add.u32", a, b)')
+            message = unknown("method of the context", name, known)
+            raise UnknownMethodError(f'{message} Any instruction works by its full name: ctx.op("add.u32", a, b)')
 
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ class Naming(Issuer):
         `value` are registers of each thread (one, or lists of them), a pointer to shared or global memory with the
         `count` of elements there, or tensor memory of so many `lanes`. `at` is the index in the golden's array of
         element `i` of these, for each axis a number, a register, or a text over them: f"{row} + 8 * (i / 2 % 2)".
-        `when` tells which threads and elements count, `address` at which byte element `i` of memory lies, `type` what
+        `when` says which threads and elements count, `address` at which byte element `i` of memory lies, `type` what
         registers of bits hold; other keys are handed to the golden's function. It adds no instruction: machine code
         is the same with it and without.
         """

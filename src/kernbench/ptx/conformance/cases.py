@@ -26,7 +26,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Case:
-    """One instruction. `text` has placeholders for registers; `exact` tells whether results must agree bit for bit."""
+    """One instruction. `text` has placeholders for registers; `exact` says whether results must agree bit for bit."""
 
     text: str
     inputs: tuple[Value, ...]

@@ -1,4 +1,4 @@
-"""What a program is told about the GPU: the names and figures of a product of each architecture."""
+"""What a program can ask about the GPU: the names and figures of a product of each architecture."""
 
 import re
 from dataclasses import dataclass

@@ -64,7 +64,7 @@ class DeviceMemory:
             return self.arena.allocate(nbytes, name or "memory", "global", bytes_at(source, nbytes)).address
 
     def free(self, address: int) -> None:
-        """Give an allocation back; a kernel that still uses it is told so."""
+        """Give an allocation back; a kernel that still uses it gets a finding."""
         with self.lock:
             found = self.array_at(address)
             if found is None or found.address != address:

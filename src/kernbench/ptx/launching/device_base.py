@@ -151,7 +151,7 @@ def torch_dtype(tensor: Tensor) -> np.dtype[np.generic]:
 
 
 def is_torch(value: object) -> TypeGuard[Tensor]:
-    """Whether `value` is a torch tensor, told without importing torch."""
+    """Whether `value` is a torch tensor, found without importing torch."""
     return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "data_ptr")
 
 

@@ -1,4 +1,4 @@
-"""Tensor maps: what a bulk tensor copy is told about a tensor, held to the rules of the real encoder."""
+"""Tensor maps: what a bulk tensor copy knows of a tensor, held to the rules of the real encoder."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -316,7 +316,7 @@ def describe_tensor_map(
 ) -> TensorMapDescription:
     """A checked description of a tensor in `array`, `offset` bytes from its start; the element type is the array's.
 
-    `element` overrides it, for "tf32" and the flushing types, which NumPy does not tell apart from f32, and for narrow
+    `element` overrides it, for "tf32" and the flushing types, which NumPy does not distinguish from f32, and for narrow
     elements ("b4x16", "b4x16_p64", "b6x16_p32"), which an array of bytes holds packed. `lower` and `upper` are corners
     of a pixel box, W first, and make it a map for im2col copies: `box` is then channels and pixels.
     """

@@ -109,15 +109,15 @@ _KEYS = ("name", "registers", *SPACES, *_TEXTS, *_NUMBERS, "at", "keys", "line")
 
 def read_checkpoint(table: object, where: str = "") -> PtxCheckpoint:
     """A checkpoint from its table; `where` says in errors whose it is."""
-    told = f"{where}: " if where else ""
+    prefix = f"{where}: " if where else ""
     if not isinstance(table, Mapping):
-        raise MisuseError(f"{told}a table with name, registers or shared, at, ... is wanted; got {table!r}")
+        raise MisuseError(f"{prefix}a table with name, registers or shared, at, ... is wanted; got {table!r}")
     for key in table:
         if key not in _KEYS:
-            raise MisuseError(f"{told}{unknown('key of a checkpoint', key, _KEYS)}")
+            raise MisuseError(f"{prefix}{unknown('key of a checkpoint', key, _KEYS)}")
     spaces = [space for space in SPACES if space in table]
     if len(spaces) > 1:
-        raise MisuseError(f"{told}a checkpoint is in one place; got {' and '.join(spaces)}")
+        raise MisuseError(f"{prefix}a checkpoint is in one place; got {' and '.join(spaces)}")
     try:
         more: dict[str, Any] = {key: _text(key, table[key]) for key in _TEXTS if key in table}
         more |= {key: _number(key, table[key]) for key in _NUMBERS if key in table}
@@ -132,7 +132,7 @@ def read_checkpoint(table: object, where: str = "") -> PtxCheckpoint:
             **more,
         )
     except (MisuseError, TypeError, ValueError) as error:
-        raise MisuseError(f"{told}{error}") from None
+        raise MisuseError(f"{prefix}{error}") from None
 
 
 def _text(key: str, value: object) -> str:

@@ -104,8 +104,8 @@ class Expression:
             if isinstance(node, ast.Call):
                 name = self._named(node.func.id) if isinstance(node.func, ast.Name) else ""
                 if name not in _FUNCTIONS or node.keywords or len(node.args) != _FUNCTIONS[name][0]:
-                    told = unknown("function", name, _FUNCTIONS)
-                    raise MisuseError(f"{self.text!r}: {told} Each takes two numbers.")
+                    message = unknown("function", name, _FUNCTIONS)
+                    raise MisuseError(f"{self.text!r}: {message} Each takes two numbers.")
             elif isinstance(node, ast.Constant) and type(node.value) is not int:
                 raise MisuseError(f"{self.text!r}: {node.value!r} is no whole number")
             elif type(node) not in _ALLOWED:

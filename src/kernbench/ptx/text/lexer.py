@@ -1,6 +1,6 @@
 """PTX text to tokens: one regular expression, linear in the text, with the position of every token.
 
-A token is a plain string; its first character tells its kind. An opcode with its modifiers (`ld.global.v2.f32`) and a
+A token is a plain string; its first character gives its kind. An opcode with its modifiers (`ld.global.v2.f32`) and a
 register with its component (`%tid.x`) are one token each.
 """
 

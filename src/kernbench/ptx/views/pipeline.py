@@ -93,11 +93,11 @@ class Pipeline:
             "block": self._block,
             "unit": "order",
             "complete": not self._journal.full,
-            "roles": [{"name": self._told(r), "warps": [list(a) for a in r.actors]} for r in self._roles],
+            "roles": [{"name": self._name_of(r), "warps": [list(a) for a in r.actors]} for r in self._roles],
             "rings": [self._ring(slots) for slots in self._rings()],
         }
 
-    def _told(self, role: Role) -> str:
+    def _name_of(self, role: Role) -> str:
         return role.name(self._clustered)
 
     def _rings(self) -> list[list[int]]:
@@ -130,7 +130,7 @@ class Pipeline:
             role = self._role[entry.actor]
             how = "wait" if "pass" in kinds else entry.kind
             key = (role, entry.site.number, how)
-            rows.setdefault(key, {"role": self._told(role), "how": how, **self._line(entry.site)})
+            rows.setdefault(key, {"role": self._name_of(role), "how": how, **self._line(entry.site)})
             times[key] += entry.kind != "park"
         return [{**row, "times": times[key]} for key, row in rows.items()]
 
@@ -145,7 +145,7 @@ class Pipeline:
                 moved[entry.phase] += entry.amount
         waits = {}
         for role in dict.fromkeys(self._role[e.actor] for e in entries if e.kind in ("pass", "park")):
-            waits[self._told(role)] = self._waits([e for e in entries if self._role[e.actor] is role])
+            waits[self._name_of(role)] = self._waits([e for e in entries if self._role[e.actor] is role])
         return {
             "barrier": self._name(self._journal.barriers[slot].place),
             "completed": self._journal.completed(slot),

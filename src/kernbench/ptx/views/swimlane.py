@@ -79,8 +79,8 @@ class Swimlane:
             return
         self._run_until(entry, rank)
         name = bare(entry.site.text).split(" ")[0]
-        told = f"arrives at {self._phase(entry)}" if entry.kind == "arrive" else name
-        span = self._add(self._lane(entry.actor), told, entry.site, rank, rank + 1)
+        label = f"arrives at {self._phase(entry)}" if entry.kind == "arrive" else name
+        span = self._add(self._lane(entry.actor), label, entry.site, rank, rank + 1)
         if entry.kind == "arrive":
             self._completing[entry.slot, entry.phase] = span
         elif entry.kind == "begin":
@@ -95,8 +95,8 @@ class Swimlane:
         if parked is None:
             self._run_until(entry, rank)
         self._free[entry.actor] = rank + 1
-        told = f"{'waits for' if parked else 'passes'} {self._phase(entry)}"
-        span = self._add(self._lane(entry.actor), told, entry.site, start, rank + 1)
+        label = f"{'waits for' if parked else 'passes'} {self._phase(entry)}"
+        span = self._add(self._lane(entry.actor), label, entry.site, start, rank + 1)
         source = self._completing.get((entry.slot, entry.phase))
         if source is not None:
             self._flows.append((source, span))
@@ -120,7 +120,7 @@ class Swimlane:
         return Lane(self._block, unit if not number else f"{unit} {number + 1}")
 
     def _signal(self, entry: Entry, rank: int) -> None:
-        """An operation tells a barrier that it is done."""
+        """An operation signals a barrier that it is done."""
         span = self._finished.get((entry.actor, entry.site.number))
         if span is not None:
             self._completing[entry.slot, entry.phase] = span

@@ -263,7 +263,7 @@ class Memory(Issuer):
 
 
 def _type_of(where: Where, value: Values) -> str | None:
-    """The type of a stored value, where its place does not tell."""
+    """The type of a stored value, where its destination does not give it."""
     first = value[0] if isinstance(value, (tuple, list)) and value else value
     place = location_of(where)
     known = isinstance(where, Pointer) or (place is not None and place.type)

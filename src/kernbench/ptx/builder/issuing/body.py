@@ -180,7 +180,7 @@ class Body:
                 raise PtxBuildError(f"nobody placed label {name}: ctx.place(label) says where it is", where)
 
     def block(self, files: dict[str, int] | None) -> Block:
-        """The finished body; with `files`, `.loc` lines tell the Python line of every instruction."""
+        """The finished body; with `files`, `.loc` lines give the Python line of every instruction."""
         registers = [
             Registers(bank, ((prefix, self._counts[bank] + 1),))
             for bank, prefix in PREFIXES.items()

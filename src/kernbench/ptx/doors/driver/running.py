@@ -85,7 +85,7 @@ class _Server:
             command = [*self._command, str(number), *self._arguments]
             # a group of its own, so that workers that are still there can be ended with it
             self._process = subprocess.Popen(command, pass_fds=[number], start_new_session=True, env=self._environment)
-            # if that process ends, nobody listens any more, and programs are told
+            # if that process ends, nobody listens any more, and programs get an error
             self._listener.close()
 
     def stop(self) -> None:

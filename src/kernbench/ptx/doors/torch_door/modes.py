@@ -70,7 +70,7 @@ class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Torch would load its compiler, which takes seconds, to tell it to stay away."""
+        """Torch would load its compiler, which takes seconds, to make it stay away."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:

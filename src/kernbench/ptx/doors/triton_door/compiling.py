@@ -21,7 +21,7 @@ def without_assembler(backend: type) -> type:
             stages.pop("cubin", None)
 
         def hash(self) -> str:
-            """What tells this backend's files apart; the real one's asks ptxas for its version."""
+            """What distinguishes this backend's files; the real one's asks ptxas for its version."""
             return f"kernbench-ptx-{super().hash()}"
 
     PtxBackend.__name__, PtxBackend.__qualname__ = backend.__name__, backend.__qualname__
@@ -29,7 +29,7 @@ def without_assembler(backend: type) -> type:
 
 
 def with_file(key: Callable[[Any], str]) -> Callable[[Any], str]:
-    """A key of a kernel's source that tells the same text in two files apart: PTX holds their names."""
+    """A key of a kernel's source that distinguishes the same text in two files: PTX holds their names."""
 
     def whole(source: Any) -> str:
         code = getattr(getattr(source.fn, "fn", None), "__code__", None)

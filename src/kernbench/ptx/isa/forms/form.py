@@ -25,7 +25,7 @@ class OperandRule:
     in braces), "imm", "reg|imm", "sym" (also a variable, function or special register), "pred" (a predicate, perhaps
     negated), "vec1" to "vec128", "vec{slot}", "vec{any}", "addr", "tensor" (an address with coordinates), "pair",
     "label", "callee", "args". `second` is the rule of a pair's second half. `wider` allows registers wider than the
-    type; `when` names the slot that brings the operand; `parts` tells that a register may be followed by a part of it
+    type; `when` names the slot that brings the operand; `parts` says that a register may be followed by a part of it
     (`%r1.b0`).
     """
 
@@ -46,7 +46,7 @@ class Form:
 
     `meaning` is the key under which the emulator keeps the semantics ("add.int", "ld", "mma"); `effects` says what all
     forms of that meaning do; `cost` is the class the timing model charges. `version` is the least `.version` as (major,
-    minor), `sm` the least target number. `family` tells architecture-specific instructions apart: "90a" only that
+    minor), `sm` the least target number. `family` distinguishes architecture-specific instructions: "90a" only that
     target, "100f" that target's family (see `ptx.targets`), several with "|" between them; "a" any target with an "a"
     or "f", "" all from `sm` on.
     """

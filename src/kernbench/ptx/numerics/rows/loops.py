@@ -48,8 +48,8 @@ def _source(name: str, inputs: int, outputs: int) -> str:
 def row_kernel(name: str, scalar: Operation, inputs: int, outputs: int = 1) -> Operation:
     """`scalar`, a compiled function of `inputs` values giving `outputs`, as `kernel(*inputs, *outputs)` over rows.
 
-    `name` must tell this kernel from every other one, modifiers included: it is what the kept machine code is found by.
-    Outputs may be the same rows as inputs.
+    `name` must distinguish this kernel from every other one, modifiers included: it is what the kept machine code is
+    found by. Outputs may be the same rows as inputs.
     """
     space = {"scalar": scalar, "at": _at, "__name__": __name__}
     made: dict[str, Operation] = {}
