@@ -325,7 +325,7 @@ def _found(bench: Any, folder: Path) -> Any:
     if isinstance(bench, Bench):
         return bench
     beside = folder / str(bench)
-    # a path that leads nowhere is told of where it was looked for first
+    # a path that leads nowhere is reported where it was looked for first
     missing = beside.suffix == ".py" and not Path(bench).is_file()
     return find(str(beside) if beside.is_file() or missing else str(bench))
 

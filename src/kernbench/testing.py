@@ -11,20 +11,20 @@ def assert_right(run: Run) -> None:
     """The golden was asked, and every output agrees with it."""
     __tracebackhide__ = True
     if run.right is None:
-        raise AssertionError(f"the golden was not asked: the run {run.status}" + _told(run))
+        raise AssertionError(f"the golden was not asked: the run {run.status}" + _report(run))
     if not run.right:
-        raise AssertionError("the result is wrong" + _told(run))
+        raise AssertionError("the result is wrong" + _report(run))
 
 
 def assert_safe(run: Run, *, allow: tuple[str, ...] = (), strict: bool = False) -> None:
     """The run was checked and has no finding, but for kinds in `allow`; where `strict`, no formal one either."""
     __tracebackhide__ = True
     if run.safe is None:
-        raise AssertionError("the run was not checked: run it with checks" + _told(run))
+        raise AssertionError("the run was not checked: run it with checks" + _report(run))
     found = [*run.findings, *(run.formal if strict else ())]
     kinds = [finding.kind for finding in found if finding.kind not in allow]
     if kinds or (not run.safe and not run.findings):
-        raise AssertionError(f"not safe: {', '.join(dict.fromkeys(kinds)) or run.status}" + _told(run))
+        raise AssertionError(f"not safe: {', '.join(dict.fromkeys(kinds)) or run.status}" + _report(run))
 
 
 def assert_faster(run: Run, than: Run | int) -> None:
@@ -33,7 +33,9 @@ def assert_faster(run: Run, than: Run | int) -> None:
     limit = than.metrics.get("time_ps") if isinstance(than, Run) else than
     took = run.metrics.get("time_ps")
     if took is None or limit is None:
-        raise AssertionError("a run has no time: run it with timed=True; only right and safe runs get one" + _told(run))
+        raise AssertionError(
+            "a run has no time: run it with timed=True; only right and safe runs get one" + _report(run)
+        )
     if not took < limit:
         raise AssertionError(f"{took:,} ps is not below {limit:,} ps")
 
@@ -54,7 +56,7 @@ def assert_ptx(kernel: Any, file: Path, update: bool = False) -> None:
         raise AssertionError("the PTX changed; pytest --update-ptx accepts it\n" + "\n".join(list(lines)[:80]))
 
 
-def _told(run: Run) -> str:
+def _report(run: Run) -> str:
     # the report draws tables: imported only by a test that fails
     from kernbench.report import run_text
     from kernbench.report.text.plain import plain_text

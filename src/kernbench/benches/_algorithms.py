@@ -26,7 +26,7 @@ class Algorithm:
     - `traffic(problem, install, columns)`: what it must send at least
     - `zigzag`: whether shards are two mirrored runs instead of one
     - `options`: what else the kernel is given
-    - `sizes_itself`: whether the kernel chooses blocks that suit the machine when it is not told any
+    - `sizes_itself`: whether the kernel chooses blocks that suit the machine when it is not given any
     - `every_pe`: whether all PEs of a cube work where ranks are cubes, not PE 0 alone
     """
 

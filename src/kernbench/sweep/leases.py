@@ -38,7 +38,7 @@ def is_gone(host: str, process: str, age: float) -> bool:
 
 def _is_alive(number: int) -> bool:
     if os.name == "nt":
-        # there a signal of 0 is not a question; its lease tells
+        # there a signal of 0 is not a question; its lease decides
         return True
     try:
         os.kill(number, 0)

@@ -93,7 +93,7 @@ class Store:
             if key.lower() in own:
                 raise BenchError(f"{key} cannot be swept: results have a column of that name; rename the parameter")
             if key.lower() in map(str.lower, self.plan.keys[:number]):
-                raise BenchError(f"{key} is swept twice but for its case, which no database tells apart; rename one")
+                raise BenchError(f"{key} is swept twice but for its case, which no database distinguishes; rename one")
 
     def _connect(self, create: bool = False) -> sqlite3.Connection:
         """Open the database, and check that it holds this sweep."""

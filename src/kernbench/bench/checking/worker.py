@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kernbench.bench.definition.bench import Bench
-from kernbench.bench.discovery.modules import told_at
+from kernbench.bench.discovery.modules import error_at
 from kernbench.bench.discovery.registry import load_file
 from kernbench.bench.running.orders import ALWAYS
 from kernbench.bench.running.runner import run_bench
@@ -60,5 +60,5 @@ def _text(file: Path, error: BaseException) -> str:
     """What an error says; those that are not kernbench's, with the file's line."""
     if isinstance(error, KernbenchError):
         return str(error)
-    line, text = told_at(error, file.resolve())
+    line, text = error_at(error, file.resolve())
     return f"{file.resolve()}{f':{line}' if line else ''}: it raised {text}"

@@ -20,7 +20,7 @@ from types import ModuleType
 
 import numpy as np
 
-from kernbench.bench.discovery.modules import load_module, told
+from kernbench.bench.discovery.modules import error_text, load_module
 from kernbench.common.dtypes import as_array, dtype_name
 from kernbench.common.errors import BenchError, MisuseError, unknown
 from kernbench.result.reading import Data
@@ -102,7 +102,7 @@ class GoldenFile:
         try:
             return function(*arguments)
         except Exception as error:
-            raise BenchError(f"{self.path}: {function.__name__} failed: {told(error, self.path)}") from error
+            raise BenchError(f"{self.path}: {function.__name__} failed: {error_text(error, self.path)}") from error
 
 
 def load_golden_file(path: Path) -> GoldenFile:

@@ -65,7 +65,7 @@ def _name_of(file: Path) -> str:
 
 
 def load_module(file: Path) -> ModuleType:
-    """The module in a file; what goes wrong in it is told with its line."""
+    """The module in a file; what goes wrong in it is reported with its line."""
     spec = importlib.util.spec_from_file_location(_name_of(file), file)
     if spec is None or spec.loader is None:
         raise BenchError(f"{file} is no Python file")
@@ -79,8 +79,8 @@ def load_module(file: Path) -> ModuleType:
     except BaseException as error:
         if passes_through(error):
             raise
-        line, told = told_at(error, file)
-        raise BenchError(f"{file}{f':{line}:' if line else ''} could not be loaded: {told}") from error
+        line, text = error_at(error, file)
+        raise BenchError(f"{file}{f':{line}:' if line else ''} could not be loaded: {text}") from error
     return module
 
 
@@ -93,13 +93,13 @@ def passes_through(error: BaseException) -> bool:
     return isinstance(error, (KeyboardInterrupt, GeneratorExit)) or type(error).__module__.split(".")[0] in _STEERING
 
 
-def told(error: BaseException, file: Path) -> str:
+def error_text(error: BaseException, file: Path) -> str:
     """What an error says, and at which line of a file."""
-    line, text = told_at(error, file)
+    line, text = error_at(error, file)
     return f"line {line}: {text}" if line else text
 
 
-def told_at(error: BaseException, file: Path) -> tuple[int, str]:
+def error_at(error: BaseException, file: Path) -> tuple[int, str]:
     """At which line of a file an error was raised, 0 if in none, and what it says."""
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)]
     if isinstance(error, SyntaxError) and error.filename == str(file) and error.lineno:

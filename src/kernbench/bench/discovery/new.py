@@ -29,7 +29,9 @@ def template(target: str, name: str) -> str:
     if _is_module(name):
         raise BenchError(f"{name} is the name of a Python module, which a file of this name would hide: choose another")
     if name in known():
-        raise BenchError(f"{name} is a bundled bench, which a file of this name could not be told from: choose another")
+        raise BenchError(
+            f"{name} is a bundled bench, which a file of this name could not be distinguished from: choose another"
+        )
     return filled_in(target, name)
 
 

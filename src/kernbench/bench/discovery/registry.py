@@ -13,7 +13,7 @@ from kernbench.bench.discovery.modules import OURS, folders_of, importable, load
 from kernbench.common.errors import BenchError, unknown
 
 # so many files of a folder are named
-_TOLD = 8
+MAX_FILES_LISTED = 8
 PACKAGE = "kernbench.benches"
 
 
@@ -85,8 +85,8 @@ def _beside(file: Path) -> str:
     for other in near:
         if other.is_file():
             return f"; did you mean {other}?"
-    more = ", ..." if len(names) > _TOLD else ""
-    return f"; Python files in {file.parent}: {', '.join(names[:_TOLD]) or 'none'}{more}"
+    more = ", ..." if len(names) > MAX_FILES_LISTED else ""
+    return f"; Python files in {file.parent}: {', '.join(names[:MAX_FILES_LISTED]) or 'none'}{more}"
 
 
 def _bench_of(module: ModuleType, file: str) -> Bench:

@@ -123,8 +123,8 @@ class Intermediates:
                 np.asarray(reference)[at], None, None, expected.compute_dtype, expected.allowed, expected.reduction
             )
         except (TypeError, IndexError, KeyError, ValueError) as error:
-            told = f"checkpoint {point.name!r}: the golden's intermediate could not be had: {error}"
-            raise KernelError("misuse", told, "", point.where) from None
+            message = f"checkpoint {point.name!r}: the golden's intermediate could not be had: {error}"
+            raise KernelError("misuse", message, "", point.where) from None
 
 
 def _holding(reference: Reference, values: Array) -> Reference:

@@ -105,9 +105,9 @@ def compare_orders(
     if second.run.origin.get("schedule", "canonical") == before:
         return
     if second.run.findings or second.run.status is not Status.FINISHED:
-        told = second.run.findings[0] if second.run.findings else None
-        text = f"{told.kind}: {told.message}" if told else str(second.run.status)
-        _failed_again(first, again, text, told, (before, other))
+        finding = second.run.findings[0] if second.run.findings else None
+        text = f"{finding.kind}: {finding.message}" if finding else str(second.run.status)
+        _failed_again(first, again, text, finding, (before, other))
         return
     difference = _first_difference(first, second)
     if difference is None:
@@ -120,7 +120,7 @@ def _failed_again(
     first: Launched,
     again: Callable[[str | int], Launched],
     text: str,
-    told: Finding | None,
+    finding: Finding | None,
     orders: tuple[str | int, str],
 ) -> None:
     """The second run failed: a finding, unless one in the first order fails as well, as a launch that closes or removes
@@ -134,7 +134,7 @@ def _failed_again(
     if fails:
         first.run.views["order_note"] = _not_compared(text)
         return
-    _found(first.run, _failed(first, orders[1], text, told), *orders)
+    _found(first.run, _failed(first, orders[1], text, finding), *orders)
 
 
 def _not_compared(text: str) -> str:

@@ -69,7 +69,7 @@ def run_bench(
     of the bench's sizes, over the panel's values. Findings that the source or `baseline` acknowledges do not count, nor
     those that are formal, unless `strict`.
     `stop` ends the run inside a kernel. With `first_wrong` each value that the kernel names is compared with the
-    bench's intermediates, and `views["first_wrong"]` tells which was the first to leave them. With `second_order`
+    bench's intermediates, and `views["first_wrong"]` says which was the first to leave them. With `second_order`
     ("always", or "cheap": where its counted work is small) a run that is safe and not wrong is repeated in another
     order; a difference is a finding.
     """
@@ -281,7 +281,7 @@ def _folders(bench: Bench) -> tuple[Path, ...]:
 
 
 def _call(bench: Bench, name: str, function: Callable[..., object], *args: object, **kwargs: object) -> Any:
-    """Call a function of the bench; what it raises is told as the bench's own mistake, at its line."""
+    """Call a function of the bench; what it raises is reported as the bench's own mistake, at its line."""
     try:
         with importable(*_folders(bench)):
             return function(*args, **kwargs)

@@ -31,7 +31,7 @@ def copies(roles: Roles) -> None:
         ctx.mbarrier_wait(barriers.free[ring.stage], ring.parity)
         for names, barrier in (("qk", barriers.arrived_qk), ("hv", barriers.arrived_hv)):
             done = barrier[ring.stage]
-            # the bytes tell all: this thread has written nothing that others read
+            # the bytes say all: this thread has written nothing that others read
             nbytes = sum(roles.matrices[name].nbytes for name in names)
             ctx.mbarrier_arrive_expect_tx(done, nbytes, sem="relaxed")
             for name in names:

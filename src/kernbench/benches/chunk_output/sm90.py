@@ -23,7 +23,7 @@ SHARED_BYTES = 227 << 10
 class HopperChunkOutput(ChunkOutputKernel):
     """TMA and wgmma; `groups` of four warps compute: by default two, or one if the stages are odd in number.
 
-    A parity tells two phases apart, so a group must have seen the phase before the one it waits for: all tiles of a
+    A parity distinguishes two phases, so a group must have seen the phase before the one it waits for: all tiles of a
     stage are one group's, which they are if `groups` divides `stages`.
     """
 

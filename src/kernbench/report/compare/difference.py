@@ -103,8 +103,8 @@ def _summary(a: Run, b: Run, names: tuple[str, str], times: tuple[int | None, in
         return f"both take {duration(before)}"
     faster, slower = (names[1], names[0]) if after < before else (names[0], names[1])
     ratio = max(before, after) / min(before, after)
-    told = f"{faster} is {ratio:.2f} times as fast as {slower}: {duration(before)} in {names[0]}, "
-    return told + f"{duration(after)} in {names[1]}{_reasons(a, b, max(before, after))}"
+    verdict = f"{faster} is {ratio:.2f} times as fast as {slower}: {duration(before)} in {names[0]}, "
+    return verdict + f"{duration(after)} in {names[1]}{_reasons(a, b, max(before, after))}"
 
 
 def _reasons(a: Run, b: Run, longer: int) -> str:
@@ -114,8 +114,8 @@ def _reasons(a: Run, b: Run, longer: int) -> str:
     ours, theirs = time_by_cause(b.metrics), time_by_cause(a.metrics)
     changes = {name: ours.get(name, 0) - theirs.get(name, 0) for name in theirs | ours}
     worth = sorted(changes.items(), key=lambda item: -abs(item[1]))[:4]
-    told = [f"{name} {_signed(by)}" for name, by in worth if abs(by) >= _WORTH_SAYING * longer]
-    return f" ({', '.join(told)})" if told else ""
+    reasons = [f"{name} {_signed(by)}" for name, by in worth if abs(by) >= _WORTH_SAYING * longer]
+    return f" ({', '.join(reasons)})" if reasons else ""
 
 
 def _signed(picoseconds: int) -> str:
@@ -318,8 +318,8 @@ def _share_table(title: str, a: str, b: str, rows: list[Share]) -> RenderableTyp
     for name in ("", a, b, "change"):
         table.add_column(name, justify="right" if name else "left", overflow="fold")
     for row in rows[: len(rows) - equal]:
-        told = f"{row.name}  {row.text}" if row.text else row.name
-        table.add_row(told, duration(row.a_ps), duration(row.b_ps), _styled(row.change, True))
+        label = f"{row.name}  {row.text}" if row.text else row.name
+        table.add_row(label, duration(row.a_ps), duration(row.b_ps), _styled(row.change, True))
     return table
 
 

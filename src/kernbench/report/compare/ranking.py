@@ -108,7 +108,7 @@ def _against(best: Contender, rival: Contender) -> str:
     ordered = sorted(worth.items(), key=lambda item: -item[1])
     gains = ", ".join(f"{name} {duration(time)}" for name, time in ordered if time > 0)
     costs = ", ".join(f"{name} {duration(-time)}" for name, time in reversed(ordered) if time < 0)
-    told = f"{(rival.time or 0) / max(1, best.time or 0):.2f} times as fast as {rival.name}"
+    text = f"{(rival.time or 0) / max(1, best.time or 0):.2f} times as fast as {rival.name}"
     if gains:
-        told += f", which spends more on {gains}"
-    return told + (f" and less on {costs}" if costs else "")
+        text += f", which spends more on {gains}"
+    return text + (f" and less on {costs}" if costs else "")

@@ -11,7 +11,7 @@ from kernbench.report.time.explanation import duration
 from kernbench.result.timeline import Timeline
 
 Floats = NDArray[np.float64]
-# colours that people tell apart whatever their eyes (Okabe and Ito); the last is for all others
+# colours that people distinguish whatever their eyes (Okabe and Ito); the last is for all others
 PALETTE = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#c9bd1b", "#7aa6ff", "#8f969e")
 MOST_LANES, BINS = 24, 300
 _LEFT, _WIDE, _ROW, _AXIS, _BAR = 190, 660, 15, 20, 11
@@ -158,13 +158,13 @@ def _legend(timeline: Timeline, classes: NDArray[np.int64], hidden: int) -> str:
         names.setdefault(int(classes[used]), set()).add(timeline.names[used].split(" '")[0])
     items = []
     for number, held in sorted(names.items()):
-        told = next(iter(held)) if len(held) == 1 else f"{len(held)} others"
+        label = next(iter(held)) if len(held) == 1 else f"{len(held)} others"
         swatch = f'<i style="display:inline-block;width:10px;height:10px;background:{PALETTE[number]}"></i>'
-        items.append(f'<span style="margin-right:12px;white-space:nowrap">{swatch} {escape(told)}</span>')
+        items.append(f'<span style="margin-right:12px;white-space:nowrap">{swatch} {escape(label)}</span>')
     notes = ["the line below a lane is the critical path"] if timeline.critical_path else []
     if hidden:
         notes.append(f"{hidden} lanes with less to do are left out")
     if timeline.unit != "ps":
         notes.append("positions are the order of events: lengths are no time")
-    told = f"<div>{escape('; '.join(notes))}</div>" if notes else ""
-    return f'<div style="font-size:11px">{"".join(items)}{told}</div>'
+    footer = f"<div>{escape('; '.join(notes))}</div>" if notes else ""
+    return f'<div style="font-size:11px">{"".join(items)}{footer}</div>'

@@ -147,14 +147,14 @@ def _text(value: object) -> str:
 def _subtitle(runs: Sequence[tuple[str, Run]]) -> str:
     """What all runs share of where they come from."""
     origins = [run.origin for _, run in runs]
-    told = []
+    shared = []
     for key in ("target", "kernel", "machine", "schedule", "seed"):
         values = {str(origin[key]) for origin in origins if key in origin}
         if len(values) == 1 and all(key in origin for origin in origins):
-            told.append(f"{key} {values.pop()}")
+            shared.append(f"{key} {values.pop()}")
     versions = [origin.get("versions") for origin in origins]
     own = {str(held["kernbench"]) for held in versions if isinstance(held, Mapping) and "kernbench" in held}
-    return ", ".join([*told, *(f"kernbench {version}" for version in sorted(own))])
+    return ", ".join([*shared, *(f"kernbench {version}" for version in sorted(own))])
 
 
 def _index(runs: Sequence[tuple[str, Run]], first: int) -> str:

@@ -20,7 +20,7 @@ def small_enough(timeline: Timeline) -> dict[str, object]:
     """The timeline as data for a page; `folded` in it says what was left out, if anything."""
     most = MOST_SPANS
     while True:
-        thin, told = folded(timeline, most)
+        thin, note = folded(timeline, most)
         data = timeline_dict(thin)
         packed = sum(len(data[key]["data"]) for key in ("name", "site", "start", "length"))
         if packed <= MOST_BYTES or most < FEWEST:
@@ -28,7 +28,7 @@ def small_enough(timeline: Timeline) -> dict[str, object]:
             small = (
                 waits is not None and packed + sum(len(waits[key]["data"]) for key in ("kind", "after")) <= MOST_BYTES
             )
-            return {**data, "folded": told, **({"waits": waits} if small else {})}
+            return {**data, "folded": note, **({"waits": waits} if small else {})}
         most //= 2
 
 

@@ -34,7 +34,7 @@ def scaled(value: float, unit: str, of: float | None = None) -> str:
 
 
 def distance(runs: Iterable[Run]) -> tuple[str, str, str]:
-    """What tells how far these runs are from the best there could be: its heading, and the metrics that hold it and
+    """What shows how far these runs are from the best there could be: its heading, and the metrics that hold it and
     what it is named after. Physical limits where a bench states them, else the floors of the work that was done.
     """
     if any("limit_ratio" in run.metrics for run in runs):
@@ -51,12 +51,12 @@ def time_text(run: Run) -> Text:
     total = metrics["time_ps"]
     text.append(f"time {duration(total)}{_whole(metrics)}\n", style="bold")
     if run.launches:
-        told = ", ".join(f"{name} {duration(launch.metrics['time_ps'])}" for name, launch in launch_names(run))
-        text.append(f"  {len(run.launches)} launches one after the other: {told}\n")
+        shown = ", ".join(f"{name} {duration(launch.metrics['time_ps'])}" for name, launch in launch_names(run))
+        text.append(f"  {len(run.launches)} launches one after the other: {shown}\n")
     if "limits_ps" in metrics:
-        told = ", ".join(f"{name} {duration(t)}" for name, t in metrics["limits_ps"].items())
+        shown = ", ".join(f"{name} {duration(t)}" for name, t in metrics["limits_ps"].items())
         ratio = metrics["limit_ratio"]
-        text.append(f"  physical limits: {told}" + ("\n" if ratio is None else f"; {ratio:.2f} x the largest\n"))
+        text.append(f"  physical limits: {shown}" + ("\n" if ratio is None else f"; {ratio:.2f} x the largest\n"))
     floors = ", ".join(f"{name} {duration(t)}" for name, t in metrics["floors_ps"].items())
     text.append(f"  work floors: {floors}; bound by {metrics['bound']}\n")
     _gap(text, metrics, total)
@@ -67,8 +67,8 @@ def time_text(run: Run) -> Text:
     gains = {k: v for k, v in metrics.get("sensitivity", {}).items() if v >= _WORTH_SAYING}
     if gains:
         best = sorted(gains.items(), key=lambda item: -item[1])
-        told = ", ".join(f"{name} {100 * gain:.1f} %" for name, gain in best)
-        text.append(f"  10 % better would save (dispatch: if free): {told}\n")
+        shown = ", ".join(f"{name} {100 * gain:.1f} %" for name, gain in best)
+        text.append(f"  10 % better would save (dispatch: if free): {shown}\n")
     return text
 
 
@@ -121,13 +121,13 @@ def _gap(text: Text, metrics: Fields, total: int) -> None:
 def _work(text: Text, metrics: Fields) -> None:
     """Achieved rates against the machine's peak, and the bytes that moved."""
     rates = metrics.get("rates", {})
-    told = ", ".join(
+    shown = ", ".join(
         f"{name} {scaled(r['achieved'], _UNITS.get(name, ''), r['peak'])} ({100 * r['achieved'] / r['peak']:.1f} %)"
         for name, r in rates.items()
         if r["peak"]
     )
-    if told:
-        text.append(f"  achieved: {told}\n")
+    if shown:
+        text.append(f"  achieved: {shown}\n")
     moved = ", ".join(f"{scaled(metrics[key], 'B')} {word}" for key, word in _MOVED.items() if metrics.get(key))
     if moved:
         text.append(f"  moved: {moved}\n")

@@ -26,8 +26,8 @@ def _ring(number: int, ring: Data) -> RenderableType:
     stages = "1 mbarrier" if count == 1 else f"{count} stages"
     text = Text(f"  ring {number}: {stages}, {ring['arrivals']} arrival{'s' * (ring['arrivals'] != 1)} a phase")
     for title, users in (("completed by", ring["completed_by"]), ("waited on by", ring["waited_on_by"])):
-        told = "; ".join(_user(user) for user in users) or "nobody"
-        text.append(f"\n    {title} {told}", style="" if users else "yellow")
+        names = "; ".join(_user(user) for user in users) or "nobody"
+        text.append(f"\n    {title} {names}", style="" if users else "yellow")
     return Group(text, _stages(ring["stages"]))
 
 
@@ -49,14 +49,14 @@ def _stages(stages: list[Data]) -> Table:
 
 
 def _wait(wait: Data) -> str:
-    told = []
+    parts = []
     phases = [max(phase, 0) for phase in wait["phases"] if wait["phases"][1] >= 0]
     if wait["fresh"]:
-        told.append("passes the fresh barrier")
+        parts.append("passes the fresh barrier")
     if phases:
         first, last = phases
-        told.append(f"phase {first}" if first == last else f"phases {first} to {last}")
-    told.append(f"parked {wait['parked']} of {wait['passed'] + wait['stuck']} times")
+        parts.append(f"phase {first}" if first == last else f"phases {first} to {last}")
+    parts.append(f"parked {wait['parked']} of {wait['passed'] + wait['stuck']} times")
     if wait["stuck_in"]:
-        told.append(f"STUCK in phase {', '.join(map(str, wait['stuck_in']))}")
-    return ", ".join(told)
+        parts.append(f"STUCK in phase {', '.join(map(str, wait['stuck_in']))}")
+    return ", ".join(parts)

@@ -49,8 +49,8 @@ def _title(rows: list[Mapping[str, object]], on_path: list[Mapping[str, object]]
 
 
 def _why(row: Fields, names: Mapping[int, str]) -> str:
-    told = _REASONS.get(row["reason"], "{}").format(names.get(row["waited_for"], "an earlier task"))
-    return f"{row['reason']}: {told}"
+    reason = _REASONS.get(row["reason"], "{}").format(names.get(row["waited_for"], "an earlier task"))
+    return f"{row['reason']}: {reason}"
 
 
 def _counted(rows: list[Mapping[str, object]]) -> str:

@@ -170,7 +170,7 @@ def make_plan(
     return replace(plan, machines=tuple(checked.hashes(plan).items()))
 
 
-def told(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """What an error says, on one line of a file."""
     return "; ".join(str(error).splitlines()).encode(errors="replace").decode()
 

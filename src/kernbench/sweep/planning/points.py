@@ -17,7 +17,7 @@ from kernbench.common.errors import KernbenchError, MachineError
 from kernbench.result.launches import joined_metrics
 from kernbench.result.reading import Data
 from kernbench.result.run import Run
-from kernbench.sweep.planning.plan import Group, Plan, Point, told
+from kernbench.sweep.planning.plan import Group, Plan, Point, one_line
 from kernbench.targets.registry import of_run
 
 Row = Data
@@ -46,8 +46,8 @@ class Failure:
 
 
 def failure(error: BaseException) -> Failure:
-    """An error as a row tells it, with the line of the kernel or bench it comes from."""
-    text = told(error)
+    """An error as a row holds it, with the line of the kernel or bench it comes from."""
+    text = one_line(error)
     # what a function of the bench raises comes wrapped, with its line in front
     found = _PLACE.match(text)
     text = text[found.end() :] if found else text
@@ -87,7 +87,7 @@ def functional_pass(plan: Plan, group: Group) -> Pass:
         # what goes wrong once there is a host is no refusal
         if hosts:
             return failure(error)
-        return Refusal(told(error).removeprefix(f"panel {plan.panel}: "))
+        return Refusal(one_line(error).removeprefix(f"panel {plan.panel}: "))
     except (Exception, SystemExit) as error:
         return failure(error)
 
@@ -122,7 +122,7 @@ class Judged:
             self._timer = self._timer or _Timer(self._shapes, run)
             return verdict | self._timer.results(rates)
         except MachineError as error:
-            return verdict | {"refused": told(error)}
+            return verdict | {"refused": one_line(error)}
         except Exception as error:
             return failure(error).row()
 

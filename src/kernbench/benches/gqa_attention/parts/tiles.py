@@ -58,7 +58,7 @@ class Tiling:
     """The geometry one rank works with. Totals are over all ranks: `total_kv` per user, `total_q` the same for all.
 
     Rank r holds rows r * per_rank and on of every sequence, or with `zigzag` two runs of it; the last shards may be
-    shorter or empty. `q_split` tells a sharded Q (prefill) from a replicated one (decode).
+    shorter or empty. `q_split` distinguishes a sharded Q (prefill) from a replicated one (decode).
     """
 
     rank: int
