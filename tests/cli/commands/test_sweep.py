@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-import kernbench.cli.commands.sweep as command
 import kernbench.cli.processes.sweeping as sweeping
 import kernbench.sweep as sweep_package
 from kernbench.bench import find, run_bench
