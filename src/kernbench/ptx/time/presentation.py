@@ -1,0 +1,191 @@
+"""A PTX run with its time: what the tables, the page, sweeps and traces of all targets show of a `LaunchTime`."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from kernbench.ptx.recording.recording import LaunchRecording
+from kernbench.ptx.sass.streams import Streams
+from kernbench.ptx.time.causes import ENGINES, LAUNCH, REASONS, REST, TAIL, UNITS
+from kernbench.ptx.time.result import LaunchTime, Reason, Unit
+from kernbench.result.finding import Place
+from kernbench.result.reading import Data
+from kernbench.result.run import Run
+from kernbench.result.timeline import Ints, Lane, Step, Timeline
+
+_PS = 1e12
+# source lines with the most waiting that a table or a page shows
+MOST_LINES = 40
+
+
+def timed(run: Run, time: LaunchTime, recording: LaunchRecording, streams: Streams, drawn: bool = True) -> Run:
+    """The run with its time; unless `drawn`, without timeline and lines."""
+    metrics = {**run.metrics, **measure(time)}
+    if not drawn:
+        return replace(run, metrics=metrics)
+    views = {**run.views, "stalls": lines_with_stalls(time, recording, streams)}
+    return replace(run, metrics=metrics, views=views, timeline=timeline(time, recording.entry))
+
+
+def measure(time: LaunchTime) -> Data:
+    """The numbers of a timed launch, under the names that all targets share, and those of a GPU beside them."""
+    total = round(time.seconds * _PS)
+    floors = {UNITS[unit]: int(seconds * _PS) for unit, seconds in time.floors.items() if seconds > 0}
+    floors = floors or {UNITS[Unit.ISSUE]: 0}
+    bound = max(floors, key=lambda name: floors[name])
+    return {
+        "time_ps": total,
+        "cycles": time.cycles,
+        "clock_mhz": time.clock_mhz,
+        "predictions": time.predictions,
+        "instructions_from": time.source,
+        "joined": time.joined,
+        "simulated_instructions": time.simulated,
+        "occupancy": {
+            "ctas": time.occupancy.ctas,
+            "warps": time.occupancy.warps,
+            "share": time.occupancy.share,
+            "limit": time.occupancy.limit,
+        },
+        "utilisation": {UNITS[unit]: share for unit, share in time.busy.items()},
+        "engines": ENGINES,
+        "floors_ps": floors,
+        "bound": bound,
+        "floor_ratio": total / floors[bound] if floors[bound] else None,
+        "gap_ps": gap(time, total, floors[bound]),
+        "critical_path_ps": _by_reason(time, total),
+        "sensitivity": {},
+        "rates": _rates(time),
+        "load_bytes": time.traffic.hbm_read,
+        "store_bytes": time.traffic.hbm_written,
+        "traffic_bytes": {
+            "l1": time.traffic.l1,
+            "l2": time.traffic.l2,
+            "hbm": time.traffic.hbm_read + time.traffic.hbm_written,
+            "shared": time.traffic.shared,
+        },
+        "model_notes": list(time.notes),
+    }
+
+
+def gap(time: LaunchTime, total: int, floor: int) -> dict[str, int]:
+    """The time above the floor by cause; floor and causes add up to the time exactly.
+
+    The launch and the tail are what they are; the rest is shared out as the cycles that warps waited are.
+    """
+    left = total - floor
+    causes = {}
+    for name, wanted in ((LAUNCH, round(time.overhead_ns * 1000)), (TAIL, _ps(time, tail_cycles(time)))):
+        causes[name] = max(0, min(left, wanted))
+        left -= causes[name]
+    waited = {REASONS[reason]: cycles for reason, cycles in time.stalls.by_reason().items() if reason != Reason.ISSUED}
+    causes |= shared_out(left, waited)
+    return {name: value for name, value in causes.items() if value}
+
+
+def shared_out(amount: int, weights: Mapping[str, float]) -> dict[str, int]:
+    """A whole number in proportion to weights, with no remainder left over; without weights nothing explains it."""
+    whole = sum(weights.values())
+    if amount <= 0 or whole <= 0:
+        return {REST: amount} if amount else {}
+    exact = {name: amount * weight / whole for name, weight in weights.items()}
+    parts = {name: int(value) for name, value in exact.items()}
+    for name in sorted(exact, key=lambda one: parts[one] - exact[one])[: amount - sum(parts.values())]:
+        parts[name] += 1
+    return parts
+
+
+def tail_cycles(time: LaunchTime) -> float:
+    """Cycles that SMs had nothing left to do, on average over all that had work."""
+    spans = time.spans
+    if not len(spans.cta):
+        return 0.0
+    groups, inverse = np.unique(spans.group, return_inverse=True)
+    ends = np.zeros(len(groups))
+    np.maximum.at(ends, inverse, spans.end)
+    weights = np.zeros(len(groups))
+    weights[inverse] = spans.stands_for
+    return float(((time.cycles - ends) * weights).sum() / weights.sum())
+
+
+def _by_reason(time: LaunchTime, total: int) -> dict[str, int]:
+    """The whole time as warps spent it, waiting or issuing, behind the launch."""
+    launch = min(total, round(time.overhead_ns * 1000))
+    spent = {REASONS[reason]: cycles for reason, cycles in time.stalls.by_reason().items() if cycles > 0}
+    parts = {LAUNCH: launch, **shared_out(total - launch, spent)}
+    return {name: value for name, value in parts.items() if value}
+
+
+def _rates(time: LaunchTime) -> dict[str, dict[str, float]]:
+    moved = time.traffic.hbm_read + time.traffic.hbm_written
+    floor, seconds = time.floors.get(Unit.HBM, 0.0), time.seconds
+    if not moved or not floor or not seconds:
+        return {}
+    return {"hbm": {"amount": moved, "achieved": moved / seconds, "peak": time.traffic.hbm_read / floor}}
+
+
+def _ps(time: LaunchTime, cycles: float) -> int:
+    return round(cycles / (time.clock_mhz * 1e6) * _PS)
+
+
+def timeline(time: LaunchTime, kernel: str) -> Timeline:
+    """CTAs on the slots of the SMs that were simulated, behind the launch; the path is the slot that ended last."""
+    spans, factor = time.spans, _PS / (time.clock_mhz * 1e6)
+    before = round(time.overhead_ns * 1000)
+    stands = dict(zip(spans.group.tolist(), spans.stands_for.tolist(), strict=True))
+    keys = sorted(set(zip(spans.group.tolist(), spans.slot.tolist(), strict=True)))
+    lanes = [Lane("GPU", "launch")] + [Lane(_group(group, stands[group]), f"slot {slot}") for group, slot in keys]
+    lane_of = {key: number for number, key in enumerate(keys, 1)}
+    lane = np.array(
+        [0, *(lane_of[key] for key in zip(spans.group.tolist(), spans.slot.tolist(), strict=True))], np.int64
+    )
+    start = np.concatenate([[0], before + np.rint(spans.start * factor)]).astype(np.int64)
+    finish = np.concatenate([[before], before + np.rint(spans.end * factor)]).astype(np.int64)
+    names = ["launch", *(f"CTA {cta}" for cta in spans.cta.tolist())]
+    name = np.arange(len(names), dtype=np.int64)
+    columns = (lane, name, np.zeros_like(name), start, finish, np.zeros((0, 2), np.int64))
+    # a CTA is no line of the kernel
+    sites = [Place(kernel, 0, said="")]
+    return Timeline("ps", lanes, names, sites, *columns, _path(lanes, names, lane, start, finish))
+
+
+def _group(group: int, stands_for: int) -> str:
+    return f"SM {group}" if stands_for == 1 else f"SM {group}, like {stands_for - 1} others"
+
+
+def _path(lanes: list[Lane], names: list[str], lane: Ints, start: Ints, finish: Ints) -> list[Step]:
+    """The CTAs one after the other on the slot whose last CTA ended last."""
+    last = int(lane[int(finish.argmax())])
+    chosen = [0, *(n for n in np.flatnonzero(lane == last).tolist() if n)]
+    steps: list[Step] = []
+    reached = 0
+    for number in sorted(chosen, key=lambda n: (int(start[n]), n)):
+        begin, end = int(start[number]), int(finish[number])
+        waited = ("", "launch", "a free slot")[min(len(steps), 2)]
+        steps.append(Step(lanes[int(lane[number])], names[number], None, waited, max(0, begin - reached), begin, end))
+        reached = end
+    return steps
+
+
+def lines_with_stalls(time: LaunchTime, recording: LaunchRecording, streams: Streams) -> list[dict[str, object]]:
+    """Lines of the PTX where warps spent most cycles: how often they issued, and what they waited for."""
+    lines = np.asarray(streams.ops.line, np.int64)
+    count = int(lines.max(initial=0)) + 1
+    cycles = np.zeros((count, len(Reason)))
+    np.add.at(cycles, lines, time.stalls.cycles)
+    issued = np.bincount(lines, time.stalls.issued, count)
+    total = float(cycles.sum()) or 1.0
+    texts = dict(zip(recording.instructions.line.tolist(), recording.instructions.text, strict=True))
+    chosen = np.argsort(-cycles.sum(axis=1), kind="stable")[:MOST_LINES].tolist()
+    return [
+        {
+            "line": line,
+            "text": texts.get(line, ""),
+            "issued": int(issued[line]),
+            "share": float(cycles[line].sum() / total),
+            "waits": {REASONS[r]: float(cycles[line, r] / total) for r in Reason if cycles[line, r] > 0},
+        }
+        for line in chosen
+        if cycles[line].any()
+    ]

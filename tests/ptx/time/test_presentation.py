@@ -1,0 +1,106 @@
+"""What is shown of a timed launch: causes that add up, CTAs on slots, lines with what warps waited for there."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernbench.ptx.time import presentation
+from kernbench.ptx.time.causes import ENGINES, GAPS, LAUNCH, REASONS, REST, TAIL, UNITS, explain
+from kernbench.ptx.time.result import CtaSpans, LaunchTime, Occupancy, Reason, Stalls, Traffic, Unit
+from kernbench.result.run import Run, Status
+
+
+def launch_time(stalls, cycles=1000.0, overhead_ns=500.0, floors=None, spans=None):
+    issued = np.ones(len(stalls), np.int64)
+    # two SM groups, of 100 and 32 SMs; the second has nothing more to do after half of the time
+    spans = spans or CtaSpans(
+        np.array([0, 1, 2]), np.array([0, 1, 0]), np.array([0, 0, 0]), np.array([0.0, 0.0, cycles / 2]),
+        np.array([cycles / 2, cycles / 2, cycles]), np.array([100, 32, 100]),
+    )  # fmt: skip
+    return LaunchTime(
+        "h200", cycles, 2000.0, overhead_ns, Occupancy(2, 16, 64, "shared memory"), {Unit.HBM: 0.5, Unit.ISSUE: 0.1},
+        floors if floors is not None else {Unit.HBM: 2e-7, Unit.ISSUE: 1e-7}, Traffic(1, 2, 2000, 3),
+        Stalls(stalls, issued), spans, "expansion of PTX", 0.0, 10, 10, "validated",
+    )  # fmt: skip
+
+
+def test_causes_and_floor_are_the_time():
+    stalls = np.zeros((2, len(Reason)))
+    stalls[0, Reason.GLOBAL], stalls[1, Reason.BARRIER], stalls[1, Reason.ISSUED] = 300.0, 100.0, 900.0
+    found = presentation.measure(launch_time(stalls))
+    # 500 ns of launch and 1000 cycles at 2 GHz
+    assert found["time_ps"] == 1_000_000
+    assert (found["bound"], found["floors_ps"]["hbm"]) == ("hbm", 200_000)
+    assert found["floor_ratio"] == pytest.approx(5)
+    # 32 of 132 SMs are idle for half of 500 ns
+    tail = round(32 / 132 * 250_000)
+    rest = 1_000_000 - 200_000 - 500_000 - tail
+    assert found["gap_ps"] == {
+        LAUNCH: 500_000, TAIL: tail,
+        REASONS[Reason.GLOBAL]: round(rest * 0.75), REASONS[Reason.BARRIER]: round(rest / 4),
+    }  # fmt: skip
+    assert found["rates"]["hbm"]["peak"] == pytest.approx(2000 / 2e-7)
+    assert sum(found["critical_path_ps"].values()) == found["time_ps"]
+
+
+@given(st.lists(st.floats(0, 1e12), min_size=len(Reason), max_size=len(Reason)), st.floats(1, 1e9), st.floats(0, 1e6))
+def test_they_always_add_up(waited, cycles, overhead):
+    time = launch_time(np.array([waited]), cycles, overhead)
+    found = presentation.measure(time)
+    floor = found["floors_ps"][found["bound"]]
+    assert floor + sum(found["gap_ps"].values()) == found["time_ps"]
+    assert set(found["gap_ps"]) <= set(GAPS)
+    if found["time_ps"] >= floor:
+        assert all(cause > 0 for cause in found["gap_ps"].values())
+
+
+def test_without_any_wait_nothing_explains_it():
+    found = presentation.measure(launch_time(np.zeros((1, len(Reason))), floors={}))
+    assert (found["bound"], found["floor_ratio"]) == ("issue", None)
+    assert set(found["gap_ps"]) == {LAUNCH, TAIL, REST}
+
+
+def test_every_cause_has_a_sentence():
+    assert all(explain(cause) for cause in GAPS)
+    assert explain("no cause") == ""
+    assert set(UNITS) == set(Unit)
+    assert set(REASONS) == set(Reason)
+    assert set(ENGINES) <= set(UNITS.values())
+
+
+def test_ctas_lie_on_their_slots_behind_the_launch():
+    drawn = presentation.timeline(launch_time(np.zeros((1, len(Reason)))), "kernel")
+    assert [(lane.group, lane.name) for lane in drawn.lanes] == [
+        ("GPU", "launch"), ("SM 0, like 99 others", "slot 0"), ("SM 1, like 31 others", "slot 0"),
+    ]  # fmt: skip
+    assert drawn.total == 1_000_000
+    assert drawn.start.tolist() == [0, 500_000, 500_000, 750_000]
+    assert [(step.name, step.waited_for) for step in drawn.critical_path] == [
+        ("launch", ""), ("CTA 0", "launch"), ("CTA 2", "a free slot"),
+    ]  # fmt: skip
+
+
+def test_lines_where_warps_wait_come_first():
+    stalls = np.zeros((3, len(Reason)))
+    stalls[0, Reason.GLOBAL], stalls[1, Reason.FIXED], stalls[2, Reason.GLOBAL] = 10.0, 50.0, 20.0
+    recording = SimpleNamespace(instructions=SimpleNamespace(line=np.array([5, 7]), text=("ld", "add")))
+    streams = SimpleNamespace(ops=SimpleNamespace(line=np.array([5, 7, 5])))
+    found = presentation.lines_with_stalls(launch_time(stalls), recording, streams)
+    assert [(row["line"], row["text"], row["issued"]) for row in found] == [(7, "add", 1), (5, "ld", 2)]
+    assert found[1]["share"] == pytest.approx(30 / 80)
+    assert found[1]["waits"] == {REASONS[Reason.GLOBAL]: pytest.approx(30 / 80)}
+
+
+def test_a_run_keeps_what_it_had():
+    run = Run({}, [], ("races",), Status.FINISHED, metrics={"warp_instructions": 7}, views={"mine": 1})
+    recording = SimpleNamespace(entry="kernel", instructions=SimpleNamespace(line=np.array([1]), text=("ret",)))
+    streams = SimpleNamespace(ops=SimpleNamespace(line=np.array([1])))
+    time = launch_time(np.ones((1, len(Reason))))
+    drawn = presentation.timed(run, time, recording, streams)
+    assert drawn.metrics["warp_instructions"] == 7
+    assert set(drawn.views) == {"mine", "stalls"}
+    assert drawn.timeline is not None
+    assert presentation.timed(run, time, recording, streams, drawn=False).timeline is None
