@@ -37,6 +37,7 @@ from kernbench.ptx.launching.device_base import (
 )
 from kernbench.ptx.launching.tensor_map import MapOptions, TensorMap, TensorMapDescription, describe_tensor_map
 from kernbench.ptx.names.demangling import named, title
+from kernbench.ptx.recording.launch import RecordedLaunch
 from kernbench.ptx.text.checkpoints import PtxCheckpoint, with_checkpoints
 from kernbench.ptx.text.module import Kernel
 from kernbench.ptx.views.pipeline import pipeline_of
@@ -184,6 +185,7 @@ class EmulatedDevice(Device):
         stop: Stopper | None = None,
         checkpoints: Sequence[PtxCheckpoint] = (),
         taken: Taken | None = None,
+        record: bool = False,
     ) -> Run:
         """Run `kernel` on every block of `grid` and wait for it.
 
@@ -191,13 +193,16 @@ class EmulatedDevice(Device):
         may), "reversed" or a seed: one legal order of many. `budget.steps` counts instructions as they are run for all
         lanes together. With `order`, `recording` is the happens-before relation of all accesses (`AccessOrder`), to
         be compared with that of another run; with `order="conflicts"` it also records what meets at every word of
-        memory. `stop` ends the launch inside the kernel: `views["stopped"]` is what it had there. `taken` gets every
-        value that the kernel names, and those of `checkpoints`, which name them by line for a kernel that does not.
+        memory. `stop` ends the launch inside the kernel: `views["stopped"]` is what it had there. `taken` gets every value
+        that the kernel names, and those of `checkpoints`, which name them by line for a kernel that does not. With
+        `record`, `recording` is what every warp executed (`LaunchRecording`), if the launch finished: for its time.
         """
         if order not in (False, True, "conflicts"):
             raise MisuseError(f"order={order!r}: True, or 'conflicts' to follow every word")
         if order and not checks:
             raise MisuseError("order=True asks the checks what they know: leave checks=False out")
+        if record and (order or stop is not None or taken is not None):
+            raise MisuseError("record=True has a launch of its own: leave order, stop and taken out")
         kernel = kernel_of(kernel)
         blocks, threads, clusters = launch_shape(grid, block, cluster, kernel)
         stop = stop if stop is not None and stop.met is None else None
@@ -214,7 +219,8 @@ class EmulatedDevice(Device):
         names = {**self._mapped_names(kernel, given), **_names(kernel, given)}
         setting = self._setting(kernel, (blocks, threads, clusters), parameters, shared_bytes, schedule, budget)
         self._arena.clear_written()
-        run = self._perform(program, setting, names, checks, order, probe, naming)
+        recorder = RecordedLaunch(program) if record else None
+        run = self._perform(program, setting, names, checks, order, probe, naming, recorder)
         run.origin.update(self._origin(kernel, blocks, threads, shared_bytes, schedule))
         if hints := type_hints(program, given):
             run.views["hints"] = hints
@@ -229,16 +235,22 @@ class EmulatedDevice(Device):
         order: bool | str = False,
         probe: Probe | None = None,
         naming: Naming | None = None,
+        recorder: RecordedLaunch | None = None,
     ) -> Run:
         """Run a program that fits the device; `names` are those of arrays, by address."""
         self._pass(setting.parameters)
         checker = Checks(program, self._arena, names, order) if checks else None
-        launch = Launch(program, self._arena, self.machine, setting, checker or LaunchObserver(), probe, naming)
+        observer = checker or LaunchObserver()
+        launch = Launch(program, self._arena, self.machine, setting, observer, probe, naming, recorder)
         if probe is not None and checker is not None:
             checker.reporter.log.on_finding = probe.found
-        status = launch.run()
-        launch.close()
+        try:
+            status = launch.run()
+        finally:
+            launch.close()
         run = _run_of(launch, checker, status, self._outputs(names))
+        if recorder is not None and status is Status.FINISHED:
+            run.recording = recorder.recording(setting.grid, setting.block, setting.cluster, setting.dynamic_shared)
         # values that were taken from inside name their threads when they are asked
         if probe is None and naming is None:
             launch.forget()

@@ -26,6 +26,8 @@ class Kind(IntEnum):
     # ldmatrix, stmatrix, and loads and stores of wmma fragments
     MATRIX_LOAD = 13
     MATRIX_STORE = 14
+    # constant memory
+    CONSTANT_LOAD = 16
     # hints: prefetch, applypriority, discard, and bulk prefetches to L2
     PREFETCH = 15
     # copies of single lanes, global to shared
@@ -43,6 +45,8 @@ class Kind(IntEnum):
     # between CTAs of a cluster: cp.async.bulk shared to shared, st.async, red.async
     BULK_CLUSTER = 29
     REMOTE_STORE = 30
+    # what a multicast bulk load brings to further CTAs: its sectors are counted in the first
+    BULK_MULTICAST = 31
     # the matrix units of a warp, a warpgroup, and of Blackwell
     MMA = 40
     WGMMA = 41
@@ -60,7 +64,6 @@ class Kind(IntEnum):
     TENSOR_FREE = 53
     TENSOR_SHIFT = 54
     # threads that meet
-    WARP_SYNC = 60
     BARRIER_ARRIVE = 61
     BARRIER_SYNC = 62
     CLUSTER_ARRIVE = 63
@@ -69,13 +72,10 @@ class Kind(IntEnum):
     MBARRIER_ARRIVE = 66
     MBARRIER_EXPECT = 67
     MBARRIER_WAIT = 68
-    MBARRIER_TEST = 69
     MBARRIER_INVAL = 70
     # order
     FENCE = 80
     PROXY_FENCE = 81
-    # values between lanes: shfl, vote, match, redux, elect
-    SHUFFLE = 90
     # other units
     SET_REGISTERS = 91
     GRID_DEPENDENCY = 92

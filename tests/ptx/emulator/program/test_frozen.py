@@ -1,6 +1,7 @@
 """A decoded program does not change: analyses return facts, steps are made last, and launches leave it as it is."""
 
 import dataclasses
+from collections.abc import Iterator
 from functools import cached_property
 from types import FunctionType
 
@@ -94,6 +95,13 @@ def fingerprint(value: object, seen: dict[int, int]) -> object:
     return type(value).__name__, [(n, fingerprint(v, seen)) for n, v in sorted(inside.items()) if n not in known]
 
 
+def held_by(step: object) -> Iterator[object]:
+    """What a step holds, itself and in the steps that it holds."""
+    for cell in getattr(step, "__closure__", None) or ():
+        yield cell.cell_contents
+        yield from held_by(cell.cell_contents)
+
+
 def launch(device: ptx.EmulatedDevice, checks: bool) -> Run:
     out, count = device.array(np.zeros(32, "u4")), device.array(np.zeros(1, "u4"))
     return device.launch(kernel(), 1, 32, [out, count], checks=checks)
@@ -112,14 +120,8 @@ def test_launches_do_not_change_a_program():
 def test_the_fingerprint_sees_a_change_inside_a_step():
     program, _ = build(kernel())
     before = fingerprint(program, {})
-    decoded = next(
-        cell.cell_contents
-        for block in program.blocks
-        for step in block.general
-        if isinstance(step, FunctionType)
-        for cell in step.__closure__ or ()
-        if isinstance(cell.cell_contents, np.ndarray) and cell.cell_contents.size
-    )
+    steps = [step for block in program.blocks for step in block.general]
+    decoded = next(value for step in steps for value in held_by(step) if isinstance(value, np.ndarray) and value.size)
     decoded[0] += 1
     assert fingerprint(program, {}) != before
 

@@ -8,6 +8,7 @@ so that the places of steps stay as they are.
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 from kernbench.ptx.emulator.analysis.flow.dataflow import bits, local_to_blocks
 from kernbench.ptx.emulator.analysis.undefined.definedness import Following, Inserted
@@ -18,6 +19,7 @@ from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.program.facts import Beside, Check, Facts, FromFacts, UnusedLoads
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Block, Program
+from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.steps import (
     AnyFragment,
     Control,
@@ -149,6 +151,8 @@ class _Steps:
     def add(self, decoding: Decoding, facts: Facts) -> None:
         """The steps of one instruction, and the checks beside it."""
         made = decoding.made.make(facts) if isinstance(decoding.made, FromFacts) else decoding.made
+        if decoding.report is not None and made is not None:
+            made = reported(made, decoding.report)
         begin = len(self.direct)
         only_active = self._only_active(decoding)
         for step in (*decoding.looking, *decoding.before):
@@ -240,6 +244,37 @@ def _where_looked(check: Check) -> Check:
             check(window, mask)
 
     return looked
+
+
+def reported(made: Step | ControlStep, report: Report) -> Step | ControlStep:
+    """A step that is reported to whoever records the launch, with the lanes that are about to run it."""
+    if isinstance(made, ControlStep):
+        return replace(made, run=_reported_control(made.run, report))
+    direct, general = made.direct, made.general
+
+    def run_direct(window: Window) -> None:
+        recorder = window.batch.recorder
+        if recorder.recording:
+            recorder.executed(report, window, None)
+        direct(window)
+
+    def run_general(window: Window, mask: Mask | None) -> None:
+        recorder = window.batch.recorder
+        if recorder.recording:
+            recorder.executed(report, window, mask)
+        general(window, mask)
+
+    return Step(run_direct, run_general, made.only_computes)
+
+
+def _reported_control(control: Control, report: Report) -> Control:
+    def run(scheduler: Scheduler, fragment: Fragment) -> AnyFragment | None:
+        recorder = scheduler.batch.recorder
+        if recorder.recording:
+            recorder.executed(report, fragment.window, fragment.lanes.mask)
+        return control(scheduler, fragment)
+
+    return run
 
 
 def _before_control(control: Control, check: Check) -> Control:

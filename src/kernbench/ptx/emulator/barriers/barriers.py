@@ -50,6 +50,7 @@ class Barriers:
         self._batch = scheduler.batch
         self._barriers: dict[int, Barrier] = {}
         self._checks = self._batch.checks.barriers
+        self._recorder = self._batch.recorder
 
     def _barrier(self, number: int) -> Barrier:
         found = self._barriers.get(number)
@@ -80,6 +81,9 @@ class Barriers:
         nobody_ended = batch.alive_count == batch.launch.threads * batch.ctas
         if whole and waits and (count is None or (count == batch.warps_per_cta * WARP and nobody_ended)):
             self._checks.comes_whole(number, lanes, site)
+            if self._recorder.recording:
+                self._recorder.arrives(number, lanes, True, site)
+                self._recorder.completes(number, None)
             batch.barrier_clocks()
             if not nobody_ended:
                 batch.checks.endings.gone_round(fragment, site)
@@ -89,6 +93,7 @@ class Barriers:
         self._checks.same_operation(barrier, ctas, operation, site)
         self._enter(barrier, lanes, predicate, waits)
         self._checks.arrives(number, lanes, waits, site)
+        self._recorder.arrives(number, lanes, waits, site)
         if count is not None:
             barrier.expected[np.unique(ctas)] = count
         if waits:
@@ -162,6 +167,7 @@ class Barriers:
         if not done.any():
             return
         self._checks.completes(barrier.number, done, barrier.present)
+        self._recorder.completes(barrier.number, done)
         waiting, barrier.waiting = barrier.waiting, []
         if (everybody & done).any() and batch.alive_count < batch.launch.threads * batch.ctas:
             for arrival in waiting:

@@ -48,6 +48,8 @@ class ClusterBarrier:
         self._unwaited[lanes] = True
         first = ~again
         self._lane_phase[lanes[first]] = self.phase[clusters[first]]
+        if self._batch.recorder.recording:
+            self._batch.recorder.cluster_barrier(lanes, self._lane_phase[lanes], False, site)
         np.add.at(self.arrived, clusters[first], 1)
         self._batch.mbarriers.events += 1
         self._complete()
@@ -73,8 +75,11 @@ class ClusterBarrier:
         self.phase[done] += 1
         self.arrived[done] = 0
 
-    def wait(self, fragment: Fragment, waiter: Waiter) -> Fragment | None:
+    def wait(self, fragment: Fragment, waiter: Waiter, again: bool = False) -> Fragment | None:
         """Lanes wait for the phase in which they arrived."""
+        if self._batch.recorder.recording and not again:
+            lanes = _lanes(fragment)
+            self._batch.recorder.cluster_barrier(lanes, self._lane_phase[lanes], True, waiter.site)
         passed = self._passed(fragment)
         going, staying = self._scheduler.split(fragment, passed)
         if staying is not None:
@@ -110,7 +115,7 @@ class ClusterBarrier:
         self._complete()
         waiting, self.waiting = self.waiting, []
         for one in waiting:
-            going = self.wait(one.fragment, one)
+            going = self.wait(one.fragment, one, again=True)
             if going is not None:
                 self._scheduler.push(going)
         return bool(self._scheduler.ready)

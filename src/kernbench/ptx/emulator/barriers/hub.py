@@ -8,6 +8,7 @@ from kernbench.ptx.emulator.lanes.lanes import Lanes, Mask
 from kernbench.ptx.emulator.memory.port import Port
 from kernbench.ptx.emulator.observer.meetings import Operation
 from kernbench.ptx.emulator.observer.observer import Observer
+from kernbench.ptx.emulator.observer.recorder import Recorder
 from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
 
@@ -42,6 +43,10 @@ class BarrierBatch(BatchHub, Protocol):
     @property
     def checks(self) -> Observer:
         """Who looks at what happens."""
+
+    @property
+    def recorder(self) -> Recorder:
+        """Who records what warps execute."""
 
     @property
     def copies(self) -> WaitedCopies:

@@ -34,6 +34,8 @@ from kernbench.ptx.emulator.lanes.lanes import WARP
 COLUMNS = 12
 NEVER, ALIVE, INVALID = range(3)
 LIMIT = (1 << 20) - 1
+# the state that an arrival gives has the phase above this bit
+TOKEN_SHIFT = 24
 
 (OUTSIDE, UNUSED, DEAD, TOO_MANY, UNWAITED, RANGE, COMPLETES) = range(7)
 CODES = 7
@@ -244,7 +246,7 @@ def arrive(
         if row[PHASE] > row[WAITED] and count:
             _count(report, UNWAITED, i, slot)
             row[WAITED] = row[PHASE]
-        tokens[i] = (row[PHASE] << 24) | row[PENDING]
+        tokens[i] = (row[PHASE] << TOKEN_SHIFT) | row[PENDING]
         row[TX] += what.transactions[i]
         row[BYTES_EXPECTED] += what.transactions[i]
         if count > row[PENDING]:
@@ -302,7 +304,7 @@ def test(slots: Int64s, wanted: Int64s, parity: bool, state: Int64s, passed: Boo
         if not _usable(slot, state, report, i):
             continue
         phase = state[slot, PHASE]
-        passed[i] = (phase & 1) != (wanted[i] & 1) if parity else phase > (wanted[i] >> 24)
+        passed[i] = (phase & 1) != (wanted[i] & 1) if parity else phase > (wanted[i] >> TOKEN_SHIFT)
         if passed[i]:
             state[slot, WAITED] = phase
 

@@ -21,6 +21,7 @@ from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
     PENDING,
     PHASE,
     START,
+    TOKEN_SHIFT,
     TX,
     WAITED,
 )
@@ -134,6 +135,9 @@ class Mbarriers:
                 self._complain("twice", lanes[i : i + 1], site, slot, addresses[i])
             self._open(slot, int(lanes[i]), int(counts[i]), site, addresses[i])
         self._batch.port.changes += 1
+        if self._batch.recorder.recording:
+            slots = self.locate(addresses, lanes)
+            self._batch.recorder.mbarrier(site, slots, lanes, self.phases(slots))
 
     def _open(self, slot: int, lane: int, count: int, site: Site, address: Address) -> None:
         if not 1 <= count <= kernels.LIMIT:
@@ -160,6 +164,8 @@ class Mbarriers:
     def invalidate(self, addresses: Array, lanes: Array, site: Site) -> None:
         """mbarrier.inval: the memory may be used for something else."""
         slots = self._known(addresses, lanes, site)
+        if self._batch.recorder.recording:
+            self._batch.recorder.mbarrier(site, slots, lanes, self.phases(slots))
         self.state[slots[slots >= 0], LIVE] = INVALID
 
     def _known(self, addresses: Array, lanes: Array, site: Site) -> Array:
@@ -195,6 +201,8 @@ class Mbarriers:
         self._note("arrive", slots, lanes, counts, site)
         tokens = np.zeros(len(lanes), np.int64)
         self._arrive(slots, lanes, counts, transactions, how, site, tokens)
+        if self._batch.recorder.recording:
+            self._batch.recorder.mbarrier(site, slots, lanes, tokens >> TOKEN_SHIFT, transactions)
         return tokens
 
     def _arrive(
@@ -270,6 +278,8 @@ class Mbarriers:
         """expect_tx of lanes, or complete_tx where amounts are negative."""
         slots = self._known(addresses, lanes, site)
         self.reach(slots, lanes, site)
+        if self._batch.recorder.recording:
+            self._batch.recorder.mbarrier(site, slots, lanes, self.phases(slots), amounts)
         self._transact(slots, lanes, amounts, site)
 
     def _transact(self, slots: Array, lanes: Array, amounts: Array, site: Site) -> None:

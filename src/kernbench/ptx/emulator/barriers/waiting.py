@@ -6,6 +6,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.barriers.hub import BarrierScheduler
+from kernbench.ptx.emulator.barriers.mbarrier_kernels import TOKEN_SHIFT
 from kernbench.ptx.emulator.lanes.fragment import Fragment
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.program.program import Site
@@ -50,7 +51,7 @@ class Waiting:
 
     def arrive(self, fragment: Fragment, wait: Wait) -> Fragment | None:
         """Lanes come to a wait: those whose phase has completed go on; the others park, or go on with false."""
-        passed = self._test(fragment, wait)
+        passed = self._test(fragment, wait, True)
         active = fragment.lanes.mask
         if (passed if active is None else passed | ~active).all():
             fragment.window.put(wait.target, np.array(True), active)
@@ -69,12 +70,16 @@ class Waiting:
         fragment.window.put(wait.target, np.array(result), fragment.lanes.mask)
         self._scheduler.push(fragment.at(wait.following))
 
-    def _test(self, fragment: Fragment, wait: Wait) -> Mask:
+    def _test(self, fragment: Fragment, wait: Wait, comes: bool = False) -> Mask:
         """Whether each position's phase has completed; lanes that pass learn what the arrivals knew."""
         batch, window, mask = self._batch, fragment.window, fragment.lanes.mask
         addresses, wanted = self.operands(fragment, wait)
         lanes = window.lane_numbers if mask is None else window.lane_numbers[mask]
         slots, passed = batch.mbarriers.test(addresses, lanes, wanted, wait.parity, wait.site)
+        if comes and batch.recorder.recording:
+            phases = batch.mbarriers.phases(slots) - passed if wait.parity else wanted >> TOKEN_SHIFT
+            waited = passed | wait.blocks
+            batch.recorder.mbarrier(wait.site, slots, lanes, np.where(waited, phases, -1))
         if batch.journal is not None:
             batch.journal.waited(slots, lanes, passed, wait.blocks, wait.site)
         if wait.acquires and passed.any():

@@ -35,6 +35,7 @@ from kernbench.ptx.emulator.memory.frames import Frames
 from kernbench.ptx.emulator.memory.port import Port, Space
 from kernbench.ptx.emulator.memory.room import large_zeros
 from kernbench.ptx.emulator.observer.meetings import Operation
+from kernbench.ptx.emulator.observer.recorder import Recorder
 from kernbench.ptx.emulator.program.layout import RESERVED, RESERVED_BYTES
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.special import special_row
@@ -69,6 +70,7 @@ class Batch:
         self.frames = Frames(self, launch.local_bytes)
         shared = self._make_shared()
         self.checks = launch.checks.batch(self)
+        self.recorder: Recorder = launch.recorder.batch(self)
         self.port = Port(self, launch.arena, shared, self.frames.space(), self.checks.checker)
         self.copies = Copies(self)
         self.agents = Agents(self, launch.schedule.eager)

@@ -30,6 +30,7 @@ from kernbench.ptx.emulator.program.meter import Meter
 from kernbench.ptx.emulator.program.program import Program
 from kernbench.ptx.emulator.program.steps import AnyFragment
 from kernbench.ptx.emulator.units.observer import LaunchObserver
+from kernbench.ptx.emulator.units.recorder import LaunchRecorder
 from kernbench.ptx.names.demangling import title
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget, OverBudgetError
@@ -99,8 +100,10 @@ class Launch:
         checks: LaunchObserver,
         probe: Probe | None = None,
         naming: Naming | None = None,
+        recorder: LaunchRecorder | None = None,
     ):
         self.program, self.arena, self.machine = program, arena, machine
+        self.recorder = recorder or LaunchRecorder()
         self.checks, self.probe, self.naming = checks, probe, naming
         self.grid, self.block, self.cluster = setting.grid, setting.block, setting.cluster
         self.schedule, self.number = setting.schedule, setting.number
@@ -207,6 +210,7 @@ class Launch:
             for batch in [b for b in self._live if not b.alive_count]:
                 batch.agents.drain()
                 batch.ended()
+                batch.recorder.ended()
                 self._ended_changes += batch.port.changes
                 self._ended_stores += batch.port.shared_stores
                 self._live.remove(batch)

@@ -35,6 +35,7 @@ class Scheduler:
         self.batch = batch
         self.program = program
         self.meter = meter
+        self.recorder = batch.recorder
         self.ready: dict[Key, AnyFragment] = {}
         self.barriers = Barriers(self)
         self.gathering = Gathering(self)
@@ -110,6 +111,7 @@ class Scheduler:
         """Run one block; the fragment if it goes on."""
         lanes, window = fragment.lanes, fragment.window
         self.meter.count(block, lanes)
+        self.recorder.step(block, lanes)
         self.meter.calls = fragment.stack
         if fragment.stack:
             frame = fragment.stack[-1]

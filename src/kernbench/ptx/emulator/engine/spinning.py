@@ -81,6 +81,8 @@ class Spinning:
         """Called at a loop's head: whether the fragment is to wait."""
         loop = block.wait_loop
         assert loop is not None
+        if loop.waits and self._batch.recorder.recording:
+            self._batch.recorder.turn(fragment, loop)
         last = self._rounds.get(fragment.place)
         if loop.head in self._later and not any(_within(fragment, other) for other in self._later.values()):
             self.left = True

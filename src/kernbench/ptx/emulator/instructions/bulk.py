@@ -15,6 +15,7 @@ from kernbench.ptx.emulator.asynchronous.copies.reductions import reduction_of
 from kernbench.ptx.emulator.instructions.mbarrier import active_lanes, addresses_of, values_of
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
+from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.steps import Step, action
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.launching.tensor_map import ELEMENT_BYTES, PACKED_ELEMENTS
@@ -94,6 +95,8 @@ def bulk_copy(d: Decoding) -> Step:
             kept = None if kept_slot is None else values_of(window, kept_slot, mask)
             ends = shared_ends(batch, *batch.places.find(sources, lanes))
             completion: Completion = in_group(batch, lanes, site)
+            if batch.recorder.recording:
+                batch.recorder.copied(site, lanes, sizes, global_ends(batch, targets).places, None, False)
             begin_copy(batch, ends, global_ends(batch, targets), sizes, completion, site, kept, reduction)
             return
         assert barrier is not None
@@ -104,6 +107,9 @@ def bulk_copy(d: Decoding) -> Step:
         ends = global_ends(batch, sources) if inward else shared_ends(batch, *batch.places.find(sources, lanes))
         completion = on_barrier(batch, lanes[at], to.slots[which], sizes[at], site)
         into = shared_ends(batch, to.ctas[which], to.offsets[which])
+        if batch.recorder.recording:
+            from_global = ends.places[at] if inward else None
+            batch.recorder.copied(site, lanes[at], sizes[at], from_global, to.slots[which], inward)
         begin_copy(batch, ends.chosen(at), into, sizes[at], completion, site, None, reduction)
 
     return action(general)
@@ -223,6 +229,8 @@ def tensor_load(d: Decoding) -> Step:
                 at, ctas, barriers = (np.repeat(one, count) for one in (at, to.ctas[chosen], to.slots[chosen]))
                 _legal_points(window, lanes[at], here, box, site, False)
                 completion = on_barrier(batch, lanes[at], barriers, np.full(len(at), box.nbytes), site)
+                if batch.recorder.recording:
+                    batch.recorder.boxes_copied(site, lanes[at], box.parts, box.nbytes, box.grains(here), barriers)
                 tensors.begin_load(batch, box, shared_ends(batch, ctas, offsets), here, completion, site)
 
     return action(general)
@@ -274,6 +282,8 @@ def tensor_store(d: Decoding) -> Step:
             completion = in_group(batch, who, site)
             ends: Ends = shared_ends(batch, home, place)
             reduction = reductions.get(box.description.element)
+            if batch.recorder.recording:
+                batch.recorder.boxes_copied(site, who, box.parts, box.nbytes, box.grains(here), None)
             tensors.begin_store(batch, box, ends, here, completion, site, reduction)
 
     return action(general)
@@ -287,6 +297,7 @@ def commit(d: Decoding) -> Step:
 def wait(d: Decoding) -> Step:
     """cp.async.bulk.wait_group: all but the last n groups of the thread are done, or have been read."""
     keep, reading = d.constant_of(0) or 0, d.has("read")
+    d.report = Report(d.site, d.effects.event, keep=keep)
     return action(lambda window, mask: window.batch.groups.wait(active_lanes(window, mask), keep, reading))
 
 

@@ -10,6 +10,7 @@ from kernbench.ptx.emulator.asynchronous.copies.thread_kernels import clear_word
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.steps import Step, action
 from kernbench.ptx.emulator.units.batch import Batch, Window
 
@@ -27,6 +28,17 @@ def begin(d: Decoding) -> Step:
     limit = None if present is None else d.row_slot(d.source(present))
     rows = np.array(d.bank_rows([d.temporary("uint32") for _ in range(size // 4)])[1], np.int64)
     d.traffic = ("global", "read", size)
+    d.report = Report(
+        d.site,
+        d.effects.event,
+        source.slot,
+        source.offset,
+        "global",
+        size,
+        target.slot,
+        target.offset,
+        cached=d.mod("cop") == "ca",
+    )
     site, to, by = d.site, np.uint64(target.offset), np.uint64(source.offset)
 
     def general(window: Window, mask: Mask | None) -> None:
@@ -98,6 +110,7 @@ def commit(d: Decoding) -> Step:
 def wait(d: Decoding) -> Step:
     """cp.async.wait_group and wait_all."""
     keep = None if d.mod("op") == "wait_all" else d.constant_of(0)
+    d.report = Report(d.site, d.effects.event, keep=-1 if keep is None else keep)
     return action(lambda window, mask: window.batch.copies.wait(_lanes(window, mask), keep))
 
 

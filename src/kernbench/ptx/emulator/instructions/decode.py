@@ -21,6 +21,7 @@ from kernbench.ptx.emulator.program.layout import (
 from kernbench.ptx.emulator.program.locations import Origin
 from kernbench.ptx.emulator.program.operands import Decoding, Linker
 from kernbench.ptx.emulator.program.program import Code, SharedVariable, Site, brief
+from kernbench.ptx.emulator.program.reports import ACCESSES, BY_UNITS, Report
 from kernbench.ptx.emulator.program.scopes import Line, Register, Scope, flatten
 from kernbench.ptx.emulator.program.steps import ControlStep, Step
 from kernbench.ptx.isa import Resolved, resolve
@@ -202,7 +203,15 @@ class _Decoder:
         text = brief(self.module.line_text(instruction.line).strip() or instruction_text(instruction))
         source = self._source(line.loc)
         site = Site(
-            len(self.sites), body.code.name, instruction.opcode, instruction.line, text, *source, resolved.effects
+            len(self.sites),
+            body.code.name,
+            instruction.opcode,
+            instruction.line,
+            text,
+            *source,
+            resolved.effects,
+            instruction.name,
+            instruction.guard is not None,
         )
         self.sites.append(site)
         decoding = Decoding(line, resolved, site, body.code, self.linker, body.entry, following, body.block_at)
@@ -210,6 +219,7 @@ class _Decoder:
         controls = made.controls if isinstance(made, FromFacts) else isinstance(made, ControlStep)
         assert controls == decoding.effects.ends_block, resolved.meaning
         decoding.looking = self._looking(decoding)
+        decoding.report = decoding.report or _plain_report(decoding)
         # a guard is among what is read
         decoding.guard()
         return decoding.close()
@@ -220,6 +230,14 @@ class _Decoder:
             return "", 0, ()
         frames = tuple((self.files.get(one.file, ""), one.source_line) for one in origin.frames)
         return *frames[origin.shown], frames
+
+
+def _plain_report(d: Decoding) -> Report | None:
+    """What is recorded of an instruction that says nothing of it by itself: that warps execute it."""
+    event = d.effects.event
+    if not event or event in BY_UNITS or event in ACCESSES or d.line.checkpoint is not None:
+        return None
+    return Report(d.site, event)
 
 
 def _with_waits(lines: list[Line], scopes: list[Scope], before: Collection[int]) -> list[Line]:

@@ -11,6 +11,7 @@ from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.program.access_order import SCOPES, WEAK, Order
 from kernbench.ptx.emulator.program.facts import FromFacts
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
+from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.steps import Step, action, compute, nothing
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Address, Name
@@ -38,6 +39,7 @@ def load(d: Decoding) -> "Step | FromFacts":
         return _parameter(d, address, targets, _outside(d, index))
     if d.entry and not address.space and d.mod("space") in ("param", "param::entry"):
         address = _of_parameters(d, address)
+    d.report = access_report(d, address)
     bank, rows = d.bank_rows(targets)
     d.order, number = _order(d, True), d.site.number
     return FromFacts(lambda facts: _access("load", d, address, bank, rows, facts.validated.get(number, d.order)))
@@ -61,9 +63,19 @@ def store(d: Decoding) -> Step:
     if d.mod("type") == "b128":
         sources = d.halves(sources[0])
     d.store_space = space_name(d, address)
+    d.report = access_report(d, address)
     bank, rows = d.bank_rows([d.register_slot(source) for source in sources])
     d.order = _order(d, False)
     return _access("store", d, address, bank, rows, d.order)
+
+
+def access_report(d: Decoding, address: AddressSlot, takes: bool = False) -> Report | None:
+    """What is recorded of an access; values of calls and parameters of kernels travel in registers and constants."""
+    if d.mod("space").startswith("param"):
+        return None
+    nbytes = d.traffic[2] if d.traffic else 0
+    space = "const" if space_label(d, address) == "const" else space_name(d, address)
+    return Report(d.site, d.effects.event, address.slot, address.offset, space, nbytes, takes=takes)
 
 
 def _access(what: str, d: Decoding, address: AddressSlot, bank: str, rows: list[int], order: Order) -> Step:

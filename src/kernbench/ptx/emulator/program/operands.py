@@ -11,6 +11,7 @@ from kernbench.ptx.emulator.program.access_order import WEAK, Order
 from kernbench.ptx.emulator.program.closing import Closing
 from kernbench.ptx.emulator.program.facts import FromFacts
 from kernbench.ptx.emulator.program.program import Code, Site
+from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.scopes import Line, Register
 from kernbench.ptx.emulator.program.steps import Compute, ControlStep, Step, compute, copy
 from kernbench.ptx.isa import Resolved, special_register
@@ -102,6 +103,8 @@ class Decoding(Closing):
     # what it runs, and steps of those who look inside, before it
     made: "Step | ControlStep | FromFacts | None" = None
     looking: tuple[Step, ...] = ()
+    # what is said of it to whoever records a launch, beside the instruction
+    report: Report | None = None
     # bytes moved by each lane, and floating-point operations, for the metrics
     traffic: tuple[str, str, int] | None = None
     flops: int = 0

@@ -50,6 +50,9 @@ class Site:
     source_line: int = 0
     frames: tuple[tuple[str, int], ...] = ()
     effects: Effects = UNKNOWN_EFFECTS
+    # opcode and modifiers, and whether it has a guard
+    name: str = ""
+    guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,53 @@ Law = Literal[
     "address",
 ]
 InFlight = Literal["", "multiply", "fence", "commit", "wait", "load", "loaded"]
+Event = Literal[
+    "",
+    "load",
+    "store",
+    "atomic",
+    "reduction",
+    "matrix load",
+    "matrix store",
+    "prefetch",
+    "async copy",
+    "async copy commit",
+    "async copy wait",
+    "async copy arrive",
+    "bulk copy",
+    "bulk reduce",
+    "bulk commit",
+    "bulk wait",
+    "remote store",
+    "mma",
+    "warpgroup mma",
+    "warpgroup fence",
+    "warpgroup commit",
+    "warpgroup wait",
+    "tensor mma",
+    "tensor copy",
+    "tensor load",
+    "tensor store",
+    "tensor wait",
+    "tensor commit",
+    "tensor fence",
+    "tensor allocate",
+    "tensor free",
+    "tensor shift",
+    "barrier",
+    "cluster barrier",
+    "mbarrier init",
+    "mbarrier arrive",
+    "mbarrier expect",
+    "mbarrier wait",
+    "mbarrier inval",
+    "fence",
+    "proxy fence",
+    "registers",
+    "grid dependency",
+    "sleep",
+    "other",
+]
 # flows by which lanes go to where the text says, or end; the others are "indexed branch", "call" and "trap"
 _JUMPS = frozenset(("branch", "return", "exit"))
 _ENDS = frozenset(("return", "exit"))
@@ -110,6 +157,8 @@ class Effects:
     of_variables: bool = False
     discardable: bool = False
 
+    # what a recording of a launch holds of it: an event of this kind for each warp that executes it, or nothing
+    event: Event = ""
     # floating-point operations of a lane, for each element of a packed type
     flops: int = 0
     # what a warp that runs it does, in the words of a picture, and the unit that works for it

@@ -19,8 +19,8 @@ _UPDATE = Effects(
     follows_from="lane",
     whole_address=True,
 )
-does("red", _UPDATE)
-does("atom", replace(_UPDATE, access="atomic", forwards=False, discardable=True))
+does("red", replace(_UPDATE, event="reduction"))
+does("atom", replace(_UPDATE, access="atomic", forwards=False, discardable=True, event="atomic"))
 
 _ATOM = f"sem?:relaxed|acquire|release|acq_rel scope?:{SCOPE}"
 _RED = f"sem?:relaxed|release scope?:{SCOPE}"

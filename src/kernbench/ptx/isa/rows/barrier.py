@@ -1,5 +1,7 @@
 """Barriers and fences."""
 
+from dataclasses import replace
+
 from kernbench.ptx.isa.forms.effects import Effects
 from kernbench.ptx.isa.forms.syntax import Group
 from kernbench.ptx.isa.forms.type_lists import SCOPE
@@ -9,12 +11,13 @@ row = group.row
 does = group.does
 
 _OTHER_BARRIER = ("dropped", "other barrier number", "other thread count")
-does("bar", Effects(barrier=True, ends_block=True, follows_from="block", mutants=_OTHER_BARRIER))
-does("bar.red", Effects(barrier=True, ends_block=True, follows_from="block", forwards=False, mutants=_OTHER_BARRIER))
+_MEETING = Effects(barrier=True, ends_block=True, follows_from="block", mutants=_OTHER_BARRIER, event="barrier")
+does("bar", _MEETING)
+does("bar.red", replace(_MEETING, forwards=False))
 does("bar.warp", Effects(barrier=True, ends_block=True, follows_from="lane", mutants=("dropped",)))
-does("bar.cluster", Effects(barrier=True, ends_block=True, mutants=("dropped", "relaxed")))
-does("fence", Effects(fences=True, follows_from="lane", mutants=("dropped", "narrower fence")))
-does("fence.proxy", Effects(asynchronous=True, mutants=("dropped", "other space", "narrower")))
+does("bar.cluster", Effects(barrier=True, ends_block=True, mutants=("dropped", "relaxed"), event="cluster barrier"))
+does("fence", Effects(fences=True, follows_from="lane", mutants=("dropped", "narrower fence"), event="fence"))
+does("fence.proxy", Effects(asynchronous=True, mutants=("dropped", "other space", "narrower"), event="proxy fence"))
 
 row("bar", "cta? mode:sync", "id:u32, count:u32?", "bar")
 row("bar", "cta? mode:arrive", "id:u32, count:u32", "bar")

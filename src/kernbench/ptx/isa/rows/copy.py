@@ -10,19 +10,25 @@ group = Group("Asynchronous copies", "copy")
 row = group.row
 does = group.does
 
-_COPY = Effects(reads=True, writes=True, asynchronous=True, activity="copies", unit="copies")
+_COPY = Effects(reads=True, writes=True, asynchronous=True, activity="copies", unit="copies", event="bulk copy")
 _GROUP_OF_COPIES = Effects(asynchronous=True, activity="copies", mutants=("dropped",))
 # copies of lanes complete in the order of their own groups: they need no actors beside the warps
-does("cp.async", replace(_COPY, asynchronous=False, carries_undefined=True))
-does("cp.async.commit", replace(_GROUP_OF_COPIES, asynchronous=False))
-does("cp.async.wait", replace(_GROUP_OF_COPIES, asynchronous=False, mutants=("dropped", "one more group")))
-does("cp.async.arrive", replace(_GROUP_OF_COPIES, mutants=("dropped", "another barrier")))
+does("cp.async", replace(_COPY, asynchronous=False, carries_undefined=True, event="async copy"))
+does("cp.async.commit", replace(_GROUP_OF_COPIES, asynchronous=False, event="async copy commit"))
+does(
+    "cp.async.wait",
+    replace(_GROUP_OF_COPIES, asynchronous=False, mutants=("dropped", "one more group"), event="async copy wait"),
+)
+does("cp.async.arrive", replace(_GROUP_OF_COPIES, mutants=("dropped", "another barrier"), event="async copy arrive"))
 does("cp.bulk cp.tensor.load", replace(_COPY, mutants=("another barrier",)))
 does("cp.tensor.im2col cp.tensor.store", _COPY)
-does("cp.bulk.reduce cp.tensor.reduce", replace(_COPY, observes_order=True, activity="copies out"))
-does("cp.bulk.commit", _GROUP_OF_COPIES)
-does("cp.bulk.wait", replace(_GROUP_OF_COPIES, mutants=("dropped", "one more group", "sources only")))
-does("prefetch.bulk", Effects(orders=False, follows_from="lane"))
+does("cp.bulk.reduce cp.tensor.reduce", replace(_COPY, observes_order=True, activity="copies out", event="bulk reduce"))
+does("cp.bulk.commit", replace(_GROUP_OF_COPIES, event="bulk commit"))
+does(
+    "cp.bulk.wait",
+    replace(_GROUP_OF_COPIES, mutants=("dropped", "one more group", "sources only"), event="bulk wait"),
+)
+does("prefetch.bulk", Effects(orders=False, follows_from="lane", event="prefetch"))
 _TO_CLUSTER = Effects(
     value="b",
     writes=True,
@@ -30,14 +36,15 @@ _TO_CLUSTER = Effects(
     activity="stores to its cluster",
     unit="copies",
     mutants=("another barrier",),
+    event="remote store",
 )
 does("st.async", _TO_CLUSTER)
 does("red.async", replace(_TO_CLUSTER, reads=True, observes_order=True))
-does("st.bulk", Effects(writes=True, asynchronous=True, unit="copies"))
-does("tensormap.replace", Effects(reads=True, writes=True))
+does("st.bulk", Effects(writes=True, asynchronous=True, unit="copies", event="other"))
+does("tensormap.replace", Effects(reads=True, writes=True, event="other"))
 does(
     "tensormap.cp_fenceproxy",
-    Effects(reads=True, writes=True, asynchronous=True, unit="copies", mutants=("dropped",)),
+    Effects(reads=True, writes=True, asynchronous=True, unit="copies", mutants=("dropped",), event="other"),
 )
 
 _HINT = "hint?:L2::cache_hint"

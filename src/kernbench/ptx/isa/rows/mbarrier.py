@@ -10,22 +10,33 @@ row = group.row
 does = group.does
 
 _BARRIER = Effects(reads=True, writes=True, acts_on="mbarrier", asynchronous=True)
-does("mbarrier.init", replace(_BARRIER, mutants=("dropped", "count wrong by one", "another barrier")))
-does("mbarrier.inval", replace(_BARRIER, mutants=("dropped",)))
-does("mbarrier.tx", replace(_BARRIER, mutants=("dropped", "bytes wrong", "another barrier")))
+does(
+    "mbarrier.init",
+    replace(_BARRIER, mutants=("dropped", "count wrong by one", "another barrier"), event="mbarrier init"),
+)
+does("mbarrier.inval", replace(_BARRIER, mutants=("dropped",), event="mbarrier inval"))
+does("mbarrier.tx", replace(_BARRIER, mutants=("dropped", "bytes wrong", "another barrier"), event="mbarrier expect"))
 _ARRIVES_WRONG = ("dropped", "relaxed", "narrower", "counts twice", "bytes wrong", "expects nothing", "another barrier")
-does("mbarrier.arrive", replace(_BARRIER, discardable=True, mutants=_ARRIVES_WRONG))
+does("mbarrier.arrive", replace(_BARRIER, discardable=True, mutants=_ARRIVES_WRONG, event="mbarrier arrive"))
 _WAITS_WRONG = ("not waited for", "other parity", "relaxed", "narrower", "another barrier")
 does(
     "mbarrier.wait",
-    replace(_BARRIER, polls=True, writes=False, ends_block=True, observes_order=True, mutants=_WAITS_WRONG),
+    replace(
+        _BARRIER,
+        polls=True,
+        writes=False,
+        ends_block=True,
+        observes_order=True,
+        mutants=_WAITS_WRONG,
+        event="mbarrier wait",
+    ),
 )
 does("mbarrier.pending", Effects(asynchronous=True))
-does("cluster.cancel", Effects(writes=True, asynchronous=True, unit="copies"))
+does("cluster.cancel", Effects(writes=True, asynchronous=True, unit="copies", event="other"))
 does("cluster.query", Effects())
-does("multimem.ld_reduce", Effects(reads=True, observes_order=True, whole_address=True))
-does("multimem.st", Effects(writes=True, observes_order=True, whole_address=True))
-does("multimem.red", Effects(reads=True, writes=True, observes_order=True, whole_address=True))
+does("multimem.ld_reduce", Effects(reads=True, observes_order=True, whole_address=True, event="other"))
+does("multimem.st", Effects(writes=True, observes_order=True, whole_address=True, event="other"))
+does("multimem.red", Effects(reads=True, writes=True, observes_order=True, whole_address=True, event="other"))
 
 _CTA = "space?:shared|shared::cta"
 _ANY = "space?:shared|shared::cta|shared::cluster"

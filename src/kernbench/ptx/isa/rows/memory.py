@@ -20,11 +20,12 @@ does(
         forwards=False,
         undefined_from="memory",
         whole_address=True,
+        event="load",
     ),
 )
-does("st", Effects(access="store", value="b", writes=True, follows_from="lane", whole_address=True))
-does("hint", Effects(orders=False, follows_from="lane", whole_address=True))
-does("discard", Effects(whole_address=True))
+does("st", Effects(access="store", value="b", writes=True, follows_from="lane", whole_address=True, event="store"))
+does("hint", Effects(orders=False, follows_from="lane", whole_address=True, event="prefetch"))
+does("discard", Effects(whole_address=True, event="prefetch"))
 does("mapa getctarank", Effects(of_variables=True))
 does("createpolicy alloca stacksave stackrestore", Effects())
 

@@ -145,6 +145,8 @@ class Copies:
         slots = barriers.known(addresses, lanes, site)
         which = np.flatnonzero(slots >= 0)
         slots, lanes = slots[which], lanes[which]
+        if self._batch.recorder.recording:
+            self._batch.recorder.mbarrier(site, slots, lanes, barriers.phases(slots))
         self._last_on_mbarrier[lanes] = last
         if counted:
             barriers.raise_pending(slots)

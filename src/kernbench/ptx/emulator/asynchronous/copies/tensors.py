@@ -48,6 +48,11 @@ class Box:
         """What the compiled moves take: the parts of `kernels.Box`."""
         return self.base, self.shape, self.element, self.swizzle, self.fill
 
+    def grains(self, coordinates: Array) -> Array:
+        """Coordinates in elements that are moved together."""
+        found: Array = coordinates // np.array([self.description.grain] + [1] * (coordinates.shape[1] - 1))
+        return found
+
     @property
     def nbytes(self) -> int:
         """Bytes of a box, without gaps; of a pixel where pixels are counted."""
@@ -180,8 +185,7 @@ class _Move:
         reduction: Reduction | None,
     ):
         self._batch, self._box, self._ends = batch, box, ends
-        # in elements that are moved together
-        self._coordinates = coordinates // np.array([box.description.grain] + [1] * (coordinates.shape[1] - 1))
+        self._coordinates = box.grains(coordinates)
         self._completion, self._site, self._reduction = completion, site, reduction
         stride = batch.shared_stride
         self._origins = ends.places // stride * stride

@@ -8,11 +8,14 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.port import space_of
-from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
+from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.steps import Step, action
 from kernbench.ptx.emulator.units.batch import Window
 
 _LANE = np.arange(WARP)
+# rows of a matrix that fills one register of each lane, and the bytes of a row
+_ROWS, _ROW_BYTES = 8, 16
 
 
 def _from_lanes(row: Array, lanes: Array) -> Array:
@@ -42,6 +45,11 @@ def _moves(d: Decoding, count: int) -> list[tuple[int, Array, Array]]:
     return moves
 
 
+def _rows_report(d: Decoding, address: AddressSlot, space: str, registers: int) -> Report:
+    """What is recorded of matrices in memory: rows of 16 bytes, whose addresses the first lanes give."""
+    return Report(d.site, d.effects.event, address.slot, address.offset, space, _ROW_BYTES, rows=_ROWS * registers)
+
+
 def _plain_shape(d: Decoding) -> bool:
     return d.mod("shape") == "m8n8" and d.mod("type") == "b16"
 
@@ -59,6 +67,7 @@ def load_narrow(d: Decoding) -> Step:
     address, targets = d.address(1), d.targets(0)
     space = space_of(address.space or d.mod("space") or "shared")
     d.traffic = ("shared", "read", 4 * len(targets))
+    d.report = _rows_report(d, address, space, len(targets))
     bits, transposed, site = _NARROW[d.mod("stype")], d.has("trans"), d.site
     scratch = d.temporary("uint8")
     bank, rows = d.bank_rows([scratch])
@@ -106,6 +115,7 @@ def load_matrix(d: Decoding) -> Step:
     address, targets = d.address(index), d.targets(0)
     space = space_of(address.space or d.mod("space") or "shared")
     d.traffic = ("shared", "read", 4 * len(targets))
+    d.report = _rows_report(d, address, space, len(targets))
     moves = _moves(d, len(targets))
     transposed, site = d.has("trans"), d.site
     scratch = d.temporary("uint16" if transposed else "uint32")
@@ -135,6 +145,7 @@ def store_matrix(d: Decoding) -> Step:
     address, sources = d.address(0), [d.register_slot(slot) for slot in d.sources(1)]
     space = space_of(address.space or d.mod("space") or "shared")
     d.traffic = ("shared", "written", 4 * len(sources))
+    d.report = _rows_report(d, address, space, len(sources))
     moves = _moves(d, len(sources))
     transposed, site = d.has("trans"), d.site
     scratch = d.temporary("uint16" if transposed else "uint32")

@@ -288,6 +288,8 @@ def commit(d: Decoding) -> Step:
             slots, owners = batch.mbarriers.known(places, lanes, site), np.arange(len(lanes))
         else:
             slots, owners = _everywhere(batch, places, lanes, pick(window.rows[mask_slot], chosen), site)
+        if batch.recorder.recording:
+            batch.recorder.mbarrier(site, slots, lanes[owners], batch.mbarriers.phases(slots))
         batch.tensor.commit(lanes, slots, owners, site)
 
     return action(general)

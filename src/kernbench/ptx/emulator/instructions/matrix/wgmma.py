@@ -10,6 +10,7 @@ from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import Form
 from kernbench.ptx.emulator.instructions.matrix.matrix import whole_warps
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.steps import AnyFragment, ControlStep, Step, action, nothing
 from kernbench.ptx.emulator.units.batch import Fragment, Scheduler, Window
 from kernbench.ptx.numerics.matrix.layout import dimensions
@@ -96,6 +97,7 @@ def commit(d: Decoding) -> Step:
 def wait(d: Decoding) -> ControlStep:
     """wgmma.wait_group."""
     keep, following, site = d.constant_of(0) or 0, d.following, d.site
+    d.report = Report(site, d.effects.event, keep=keep)
 
     def run(scheduler: Scheduler, fragment: Fragment) -> AnyFragment | None:
         return scheduler.batch.warpgroups.wait(fragment, keep, following, site)

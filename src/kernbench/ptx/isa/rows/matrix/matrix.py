@@ -7,11 +7,12 @@ group = Group("Warp matrix instructions", "matrix")
 row = group.row
 does = group.does
 
-does("mma", Effects(forwards=False))
-does("mma.sp wmma.mma movmatrix", Effects())
-does("ldmatrix", Effects(reads=True, forwards=False))
-does("wmma.load", Effects(reads=True))
-does("stmatrix wmma.store", Effects(writes=True))
+does("mma", Effects(forwards=False, event="mma"))
+does("mma.sp wmma.mma", Effects(event="mma"))
+does("movmatrix", Effects())
+does("ldmatrix", Effects(reads=True, forwards=False, event="matrix load"))
+does("wmma.load", Effects(reads=True, event="matrix load"))
+does("stmatrix wmma.store", Effects(writes=True, event="matrix store"))
 
 _INT8 = "u8|s8"
 _INT4 = "u4|s4"

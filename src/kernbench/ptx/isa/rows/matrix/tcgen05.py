@@ -15,9 +15,9 @@ does = group.does
 
 _TENSOR = Effects(acts_on="tensor memory", asynchronous=True, unit="tensor core")
 _DROPPED = replace(_TENSOR, mutants=("dropped",))
-_MULTIPLY = replace(_TENSOR, reads=True, activity="tcgen05.mma")
-does("tcgen05.alloc", replace(_DROPPED, ends_block=True, writes=True, allocates=True))
-does("tcgen05.dealloc tcgen05.relinquish", _DROPPED)
+_MULTIPLY = replace(_TENSOR, reads=True, activity="tcgen05.mma", event="tensor mma")
+does("tcgen05.alloc", replace(_DROPPED, ends_block=True, writes=True, allocates=True, event="tensor allocate"))
+does("tcgen05.dealloc tcgen05.relinquish", replace(_DROPPED, event="tensor free"))
 does(
     "tcgen05.ld",
     replace(
@@ -28,18 +28,25 @@ does(
         undefined_from="tensor memory",
         in_flight="load",
         activity="reads tensor memory",
+        event="tensor load",
     ),
 )
 does(
     "tcgen05.st",
-    replace(_TENSOR, access="tensor store", activity="writes tensor memory", unit="tensor memory stores"),
+    replace(
+        _TENSOR,
+        access="tensor store",
+        activity="writes tensor memory",
+        unit="tensor memory stores",
+        event="tensor store",
+    ),
 )
-does("tcgen05.wait", replace(_TENSOR, in_flight="loaded", mutants=("dropped", "other wait")))
-does("tcgen05.fence", replace(_DROPPED, fences_tensor=True))
+does("tcgen05.wait", replace(_TENSOR, in_flight="loaded", mutants=("dropped", "other wait"), event="tensor wait"))
+does("tcgen05.fence", replace(_DROPPED, fences_tensor=True, event="tensor fence"))
 does("tcgen05.mma tcgen05.mma.ws tcgen05.mma.sp tcgen05.mma.ws.sp", _MULTIPLY)
-does("tcgen05.cp", replace(_TENSOR, reads=True, activity="tcgen05.cp"))
-does("tcgen05.shift", _TENSOR)
-does("tcgen05.commit", replace(_TENSOR, mutants=("dropped", "another barrier")))
+does("tcgen05.cp", replace(_TENSOR, reads=True, activity="tcgen05.cp", event="tensor copy"))
+does("tcgen05.shift", replace(_TENSOR, event="tensor shift"))
+does("tcgen05.commit", replace(_TENSOR, mutants=("dropped", "another barrier"), event="tensor commit"))
 
 _GROUP = "group:cta_group::1|cta_group::2"
 

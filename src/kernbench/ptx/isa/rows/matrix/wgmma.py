@@ -9,10 +9,19 @@ group = Group("Warpgroup matrix instructions", "matrix")
 does = group.does
 
 _ASYNCHRONOUS = Effects(asynchronous=True, activity="wgmma", unit="tensor core")
-does("wgmma", replace(_ASYNCHRONOUS, reads=True, forwards=False, in_flight="multiply"))
-does("wgmma.fence", replace(_ASYNCHRONOUS, in_flight="fence", mutants=("dropped",)))
-does("wgmma.commit", replace(_ASYNCHRONOUS, in_flight="commit", mutants=("dropped",)))
-does("wgmma.wait", replace(_ASYNCHRONOUS, ends_block=True, in_flight="wait", mutants=("dropped", "one more group")))
+does("wgmma", replace(_ASYNCHRONOUS, reads=True, forwards=False, in_flight="multiply", event="warpgroup mma"))
+does("wgmma.fence", replace(_ASYNCHRONOUS, in_flight="fence", mutants=("dropped",), event="warpgroup fence"))
+does("wgmma.commit", replace(_ASYNCHRONOUS, in_flight="commit", mutants=("dropped",), event="warpgroup commit"))
+does(
+    "wgmma.wait",
+    replace(
+        _ASYNCHRONOUS,
+        ends_block=True,
+        in_flight="wait",
+        mutants=("dropped", "one more group"),
+        event="warpgroup wait",
+    ),
+)
 
 _ALL = tuple(range(8, 257, 8))
 _COARSE = (8, 16, 24, *range(32, 257, 16))

@@ -1,0 +1,256 @@
+"""Compiled loops over the log of a batch: which warps did the same, and what one of each did.
+
+Warps that did the same have the same hash of 128 bits of all their rows. What one of them did is written out, turns of
+loops that only waited are dropped, and events get the step that they belong to.
+"""
+
+import numpy as np
+
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int64s, UInt64s
+from kernbench.ptx.emulator.lanes.compiled import kernel, part
+from kernbench.ptx.recording.kinds import Kind
+from kernbench.ptx.recording.log import EVENT, STEP, GivenLog, LogParts, log_of
+from kernbench.ptx.recording.recording import Int32s
+from kernbench.ptx.recording.survey import COLUMNS, PHASE, REUSE
+
+_FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+_SHIFT, _ONE = np.uint64(29), np.uint64(1)
+# steps that are looked through for the block of an event
+_LOOK_BACK = 4096
+# loops that are told apart: as many as a word has bits
+MOST_LOOPS = 64
+# columns of written-out events before their data, and where their phase is
+BEFORE_DATA = 4
+_PHASE = BEFORE_DATA + PHASE
+
+_COPY, _COPY_COMMIT, _COPY_WAIT = int(Kind.ASYNC_COPY), int(Kind.ASYNC_COPY_COMMIT), int(Kind.ASYNC_COPY_WAIT)
+_STORE, _REDUCE = int(Kind.BULK_STORE), int(Kind.BULK_REDUCE)
+_BULK_COMMIT, _BULK_WAIT = int(Kind.BULK_COMMIT), int(Kind.BULK_WAIT)
+_MULTIPLY, _MULTIPLY_COMMIT, _MULTIPLY_WAIT = int(Kind.WGMMA), int(Kind.WGMMA_COMMIT), int(Kind.WGMMA_WAIT)
+# for each kind the sort of groups that it belongs to, plus one, and whether it commits (1) or waits (2)
+_SORTS = (
+    (_COPY, _COPY_COMMIT, _COPY_WAIT),
+    (_STORE, _BULK_COMMIT, _BULK_WAIT),
+    (_MULTIPLY, _MULTIPLY_COMMIT, _MULTIPLY_WAIT),
+)
+
+
+def group_table() -> Int64s:
+    """For each kind the sort of groups that it belongs to, plus one, and whether it commits (1) or waits (2)."""
+    table: Int64s = np.zeros((max(Kind) + 1, 2), np.int64)
+    for sort, kinds in enumerate(_SORTS, 1):
+        for role, kind in enumerate(kinds):
+            table[kind] = sort, role
+    table[_REDUCE] = table[_STORE]
+    return table
+
+
+@part
+def _warp(log: LogParts, of: Int, k: Int) -> Int:
+    return log.set_first[of] + k if log.set_warps[of] < 0 else np.int64(log.warps[log.set_warps[of] + k])
+
+
+@part
+def _lanes(log: LogParts, of: Int, k: Int) -> Int:
+    return np.int64(32) if log.set_lanes[of] < 0 else np.int64(log.lanes[log.set_lanes[of] + k])
+
+
+@part
+def _mix(hashes: UInt64s, value: Int) -> None:
+    bits = np.uint64(value)
+    hashes[0] = (hashes[0] ^ bits) * _FIRST
+    hashes[0] ^= hashes[0] >> _SHIFT
+    hashes[1] = (hashes[1] + bits) * _SECOND
+    hashes[1] ^= hashes[1] >> _SHIFT
+
+
+@kernel
+def hash_warps(given: GivenLog, hashes: UInt64s, counts: Int64s) -> None:
+    """A hash for each warp of all that it did, and how many rows and events it has."""
+    log = log_of(given)
+    for i in range(len(log.rows)):
+        what, number, of, kind = log.rows[i, 0], log.rows[i, 1], log.rows[i, 2], log.rows[i, 3]
+        first, spread = log.rows[i, 4], log.rows[i, 5]
+        for k in range(log.set_count[of]):
+            active = _lanes(log, of, k)
+            if active == 0:
+                continue
+            warp = _warp(log, of, k)
+            counts[warp, 0] += 1
+            counts[warp, 1] += what == EVENT
+            _mix(hashes[warp], (number << 18) | (kind << 10) | (active << 2) | what)
+            if first >= 0:
+                row = log.data[first + k * spread]
+                for column in range(0, COLUMNS, 2):
+                    low = np.int64(row[column + 1]) & 0xFFFFFFFF
+                    _mix(hashes[warp], (np.int64(row[column]) << 32) | low)
+
+
+@kernel
+def write_out(given: GivenLog, chosen: Int64s, places: Int64s, heads: Int32s, columns: Int32s) -> None:
+    """What chosen warps did: `chosen` has the number of each, or -1; `places` where the rows of each begin.
+
+    `heads` get what, number, lanes and kind; `columns` the data of events.
+    """
+    log = log_of(given)
+    for i in range(len(log.rows)):
+        of, first, spread = log.rows[i, 2], log.rows[i, 4], log.rows[i, 5]
+        for k in range(log.set_count[of]):
+            which = chosen[_warp(log, of, k)]
+            active = _lanes(log, of, k)
+            if which < 0 or active == 0:
+                continue
+            at = places[which]
+            places[which] += 1
+            heads[at, 0], heads[at, 1], heads[at, 2], heads[at, 3] = (
+                log.rows[i, 0],
+                log.rows[i, 1],
+                active,
+                log.rows[i, 3],
+            )
+            for column in range(COLUMNS):
+                nothing = 0 if column < 4 else -1
+                columns[at, column] = log.data[first + k * spread, column] if first >= 0 else nothing
+
+
+# what folding needs to know of a program: blocks of instructions, waiting loops of blocks as bits, the loop that a
+# block is the head of (or -1), and the kinds that a turn which only waited may have
+GivenProgram = tuple[Int32s, UInt64s, Int64s, Bools]
+
+
+@kernel
+def fold(
+    heads: Int32s, columns: Int32s, program: GivenProgram, steps: Int32s, events: Int32s, kept: Int32s, scratch: Int64s
+) -> tuple[int, int]:
+    """One warp's rows as steps and events; gives how many there are of each.
+
+    `steps` get block, lanes and the turns dropped before; `events` their step, instruction, kind, lanes and data;
+    `kept` for each event of the rows which one it has become, or -1. `scratch` has a row for the events, and two of
+    `MOST_LOOPS`.
+    """
+    block_of, loops_of, head_of, harmless = program
+    origins, begun, first_event = scratch[0], scratch[1], scratch[2]
+    step_count, event_count, seen, dropped = 0, 0, 0, 0
+    # the loops, as bits, in which the warp has been since it was at their heads
+    within = np.uint64(0)
+    for i in range(len(heads)):
+        what, number = heads[i, 0], heads[i, 1]
+        if what == STEP:
+            within &= loops_of[number]
+            loop = head_of[number]
+            if loop >= 0:
+                begun[loop], first_event[loop] = step_count, event_count
+                within |= _ONE << np.uint64(loop)
+            steps[step_count, 0], steps[step_count, 1], steps[step_count, 2] = number, heads[i, 2], dropped
+            step_count, dropped = step_count + 1, 0
+        elif what == EVENT:
+            at = _step_of(steps, step_count, block_of[number])
+            _insert(events, event_count, at, heads[i], columns[i], origins, kept, seen)
+            event_count, seen = event_count + 1, seen + 1
+        elif (within >> np.uint64(number)) & _ONE != 0 and _only_waited(
+            events, first_event[number], event_count, harmless
+        ):
+            for step in range(begun[number], step_count):
+                dropped += steps[step, 2]
+            dropped += 1
+            step_count = begun[number]
+            within &= _still_open(begun, step_count)
+            for event in range(first_event[number], event_count):
+                kept[origins[event]] = -1
+            event_count = first_event[number]
+    return step_count, event_count
+
+
+@part
+def _still_open(begun: Int64s, steps: Int) -> np.uint64:
+    """The loops, as bits, whose heads are among the first steps."""
+    found = np.uint64(0)
+    for loop in range(MOST_LOOPS):
+        if begun[loop] < steps:
+            found |= _ONE << np.uint64(loop)
+    return found
+
+
+@part
+def _step_of(steps: Int32s, count: Int, block: Int) -> Int:
+    """The last step of a block; where it is not to be found the last of all."""
+    for at in range(count - 1, max(-1, count - _LOOK_BACK), -1):
+        if steps[at, 0] == block:
+            return at
+    return max(count - 1, 0)
+
+
+@part
+def _insert(
+    events: Int32s, count: Int, at: Int, head: Int32s, data: Int32s, origins: Int64s, kept: Int32s, seen: Int
+) -> None:
+    """Put an event of step `at` behind those of its step and of earlier ones, nearly always behind all."""
+    place = count
+    while place > 0 and events[place - 1, 0] > at:
+        for column in range(BEFORE_DATA + COLUMNS):
+            events[place, column] = events[place - 1, column]
+        origins[place] = origins[place - 1]
+        kept[origins[place]] = place
+        place -= 1
+    events[place, 0], events[place, 1], events[place, 2], events[place, 3] = at, head[1], head[3], head[2]
+    for column in range(COLUMNS):
+        events[place, BEFORE_DATA + column] = data[column]
+    origins[place] = seen
+    kept[seen] = place
+
+
+@part
+def _only_waited(events: Int32s, since: Int, until: Int, harmless: Bools) -> bool:
+    for event in range(since, until):  # noqa: SIM110 - compiled
+        if not harmless[events[event, 2]]:
+            return False
+    return True
+
+
+@kernel
+def number_groups(events: Int32s, table: Int64s, committed: Int64s) -> None:
+    """Give events of groups their phases, in the order of one warp; `committed` has two zeros for each sort of group.
+
+    What joins a group, and its commit, gets the group's number; a wait how many groups must have completed, from the
+    number that it leaves under way, which stands in its place (-1: everything, committed or not).
+    """
+    for i in range(len(events)):
+        sort, role = table[events[i, 2], 0] - 1, table[events[i, 2], 1]
+        if sort < 0:
+            continue
+        if role == 2:
+            keep = events[i, _PHASE]
+            if keep < 0:
+                committed[sort, 0] += committed[sort, 1]
+                committed[sort, 1] = 0
+            events[i, _PHASE] = max(0, committed[sort, 0] - max(0, keep))
+        else:
+            events[i, _PHASE] = committed[sort, 0]
+            committed[sort, 0] += role
+            committed[sort, 1] = 1 - role
+
+
+@kernel
+def add_reuse(
+    given: GivenLog, which: Int64s, starts: Int64s, kept: Int32s, totals_at: Int64s, totals: Int64s, seen: Int64s
+) -> None:
+    """Add what each warp's events know of reuse to the totals of the trace of the warp.
+
+    `which` is the written-out warp that each warp is like; its events are `kept` from `starts` on; its trace has totals
+    from `totals_at` on. `seen` counts the events of each warp.
+    """
+    log = log_of(given)
+    for i in range(len(log.rows)):
+        if log.rows[i, 0] != EVENT:
+            continue
+        of, first, spread = log.rows[i, 2], log.rows[i, 6], log.rows[i, 7]
+        for k in range(log.set_count[of]):
+            if _lanes(log, of, k) == 0:
+                continue
+            warp = _warp(log, of, k)
+            number = seen[warp]
+            seen[warp] += 1
+            event = kept[starts[which[warp]] + number] if first >= 0 else -1
+            if event >= 0:
+                for column in range(REUSE):
+                    totals[totals_at[which[warp]] + event, column] += log.reuse[first + k * spread, column]

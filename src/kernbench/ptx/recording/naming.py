@@ -1,0 +1,107 @@
+"""From what instructions do to the kinds of their events."""
+
+from collections.abc import Mapping
+
+from kernbench.ptx.emulator.program.reports import Report
+from kernbench.ptx.isa.forms.effects import Event
+from kernbench.ptx.recording.kinds import Kind
+
+# kinds that do not depend on where an access goes
+OF_EVENT: Mapping[Event, Kind] = {
+    "load": Kind.GLOBAL_LOAD,
+    "store": Kind.GLOBAL_STORE,
+    "atomic": Kind.GLOBAL_ATOMIC,
+    "reduction": Kind.GLOBAL_REDUCTION,
+    "matrix load": Kind.MATRIX_LOAD,
+    "matrix store": Kind.MATRIX_STORE,
+    "prefetch": Kind.PREFETCH,
+    "async copy": Kind.ASYNC_COPY,
+    "async copy commit": Kind.ASYNC_COPY_COMMIT,
+    "async copy wait": Kind.ASYNC_COPY_WAIT,
+    "async copy arrive": Kind.ASYNC_COPY_ARRIVE,
+    "bulk copy": Kind.BULK_LOAD,
+    "bulk reduce": Kind.BULK_REDUCE,
+    "bulk commit": Kind.BULK_COMMIT,
+    "bulk wait": Kind.BULK_WAIT,
+    "remote store": Kind.REMOTE_STORE,
+    "mma": Kind.MMA,
+    "warpgroup mma": Kind.WGMMA,
+    "warpgroup fence": Kind.WGMMA_FENCE,
+    "warpgroup commit": Kind.WGMMA_COMMIT,
+    "warpgroup wait": Kind.WGMMA_WAIT,
+    "tensor mma": Kind.TENSOR_MMA,
+    "tensor copy": Kind.TENSOR_COPY,
+    "tensor load": Kind.TENSOR_LOAD,
+    "tensor store": Kind.TENSOR_STORE,
+    "tensor wait": Kind.TENSOR_WAIT,
+    "tensor commit": Kind.TENSOR_COMMIT,
+    "tensor fence": Kind.TENSOR_FENCE,
+    "tensor allocate": Kind.TENSOR_ALLOCATE,
+    "tensor free": Kind.TENSOR_FREE,
+    "tensor shift": Kind.TENSOR_SHIFT,
+    "barrier": Kind.BARRIER_SYNC,
+    "cluster barrier": Kind.CLUSTER_ARRIVE,
+    "mbarrier init": Kind.MBARRIER_INIT,
+    "mbarrier arrive": Kind.MBARRIER_ARRIVE,
+    "mbarrier expect": Kind.MBARRIER_EXPECT,
+    "mbarrier wait": Kind.MBARRIER_WAIT,
+    "mbarrier inval": Kind.MBARRIER_INVAL,
+    "fence": Kind.FENCE,
+    "proxy fence": Kind.PROXY_FENCE,
+    "registers": Kind.SET_REGISTERS,
+    "grid dependency": Kind.GRID_DEPENDENCY,
+    "sleep": Kind.SLEEP,
+    "other": Kind.OTHER,
+}
+# and those that do, by the space
+_IN_SPACE: Mapping[tuple[Event, str], Kind] = {
+    ("load", "shared"): Kind.SHARED_LOAD,
+    ("store", "shared"): Kind.SHARED_STORE,
+    ("atomic", "shared"): Kind.SHARED_ATOMIC,
+    ("reduction", "shared"): Kind.SHARED_ATOMIC,
+    ("load", "cluster"): Kind.CLUSTER_LOAD,
+    ("store", "cluster"): Kind.CLUSTER_STORE,
+    ("atomic", "cluster"): Kind.CLUSTER_ATOMIC,
+    ("reduction", "cluster"): Kind.CLUSTER_ATOMIC,
+    ("load", "local"): Kind.LOCAL_LOAD,
+    ("store", "local"): Kind.LOCAL_STORE,
+}
+# what a turn of a loop may have that only waits; of atomics those that take something where nobody has it
+HARMLESS = frozenset(
+    (
+        Kind.GLOBAL_LOAD,
+        Kind.SHARED_LOAD,
+        Kind.LOCAL_LOAD,
+        Kind.CLUSTER_LOAD,
+        Kind.CONSTANT_LOAD,
+        Kind.PREFETCH,
+        Kind.MBARRIER_WAIT,
+        Kind.FENCE,
+        Kind.PROXY_FENCE,
+        Kind.SLEEP,
+    )
+)
+
+
+def access_kind(report: Report, space: str) -> int:
+    """The kind of an access to a space: "global", "shared", "local", or "cluster" for that of another CTA."""
+    if report.space == "const":
+        return int(Kind.CONSTANT_LOAD)
+    return int(_IN_SPACE.get((report.event, space), OF_EVENT[report.event]))
+
+
+def static_kind(event: Event, name: str) -> int:
+    """The kind that an instruction's text shows: spaces as far as it names them."""
+    if not event:
+        return int(Kind.NONE)
+    words = [word.partition("::")[0] for word in name.split(".")]
+    found = next((_IN_SPACE[event, word] for word in words if (event, word) in _IN_SPACE), OF_EVENT[event])
+    if event == "load" and "const" in words:
+        found = Kind.CONSTANT_LOAD
+    if "param" in words and event in ("load", "store"):
+        found = Kind.NONE
+    if event == "barrier" and "arrive" in words:
+        found = Kind.BARRIER_ARRIVE
+    if event == "cluster barrier" and "wait" in words:
+        found = Kind.CLUSTER_WAIT
+    return int(found)

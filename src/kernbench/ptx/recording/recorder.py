@@ -1,0 +1,395 @@
+"""Recorders: what the emulator reports of the warps of a batch goes to the batch's log, with what accesses are like."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt32s
+from kernbench.ptx.emulator.lanes.fragment import Fragment
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
+from kernbench.ptx.emulator.observer.recorder import BoxParts, Recorder
+from kernbench.ptx.emulator.program.program import Block, Site, WaitLoop
+from kernbench.ptx.emulator.program.reports import Report
+from kernbench.ptx.recording import survey
+from kernbench.ptx.recording.grouping import grouped
+from kernbench.ptx.recording.kinds import Kind
+from kernbench.ptx.recording.log import EVENT, STEP, TURN, Log, WarpSet
+from kernbench.ptx.recording.naming import OF_EVENT, access_kind
+from kernbench.ptx.recording.recording import RANK_SHIFT, Int32s
+from kernbench.ptx.recording.reuse import BatchReuse
+from kernbench.ptx.recording.store import Store
+
+if TYPE_CHECKING:
+    from kernbench.ptx.emulator.units.batch import Batch
+
+_NO_MASK = np.zeros(0, bool)
+_ZERO = np.uint64(0)
+_GLOBAL = np.uint64(GLOBAL_BASE)
+_SHARED_WINDOW = np.uint64((1 << 32) - 1)
+_BARRIERS = 16
+_SERIAL = frozenset(("atomic", "reduction"))
+
+
+class BatchRecorder(Recorder):
+    """Records one batch."""
+
+    recording: ClassVar[bool] = True
+
+    def __init__(self, batch: "Batch", store: Store):
+        self._batch, self._store = batch, store
+        self._log = Log()
+        self._scratch = survey.new_scratch()
+        self._reuse = BatchReuse(store.reuse, batch.ctas)
+        # the lanes that run now, and their set
+        self._lanes: Lanes | None = None
+        self._set = -1
+        # how often each barrier of each CTA has completed
+        self._rounds: Int64s = np.zeros((batch.ctas, _BARRIERS), np.int64)
+        # what went round each waiting loop when lanes were at its head, and which lanes of each warp these were
+        self._heads: dict[int, tuple[list[Array], UInt32s]] = {}
+
+    def _look(self) -> None:
+        """Complain where the log takes too much memory."""
+        self._store.require(self._log.nbytes)
+
+    def step(self, block: Block, lanes: Lanes) -> None:
+        """Lanes are about to run a block."""
+        if lanes is not self._lanes:
+            self._lanes, self._set = lanes, self._log.of_lanes(lanes)
+        if self._log.add(STEP, block.number, self._set):
+            self._look()
+
+    def _event(
+        self, site: Site, kind: int, of: int, data: tuple[int, int] = (-1, 0), reuse: tuple[int, int] = (-1, 0)
+    ) -> None:
+        if self._log.add(EVENT, site.number, of, kind, *data, *reuse):
+            self._look()
+
+    def _of(self, window: Window, mask: Mask | None) -> int:
+        """The set of the lanes of a window that execute something."""
+        running = self._lanes
+        if running is not None and mask is running.mask and len(window.warps) == running.warp_count:
+            first = running.first if running.warps is None else running.warps[0]
+            if not len(window.warps) or window.warps[0] == first:
+                return self._set
+        return self._log.of_mask(window.warps, mask, window.in_place)
+
+    def executed(self, report: Report, window: Window, mask: Mask | None) -> None:
+        """Lanes are about to execute an instruction."""
+        if report.slot < 0:
+            self._plain(report, window, mask)
+        elif report.event == "async copy":
+            self._lane_copies(report, window, mask)
+        else:
+            self._access(report, window, mask)
+
+    def _plain(self, report: Report, window: Window, mask: Mask | None) -> None:
+        """An instruction of which nothing but its lanes is recorded, and of waits what they leave."""
+        kind = OF_EVENT[report.event]
+        data = (-1, 0)
+        if kind in _WAITS:
+            room = self._log.data.room(1)
+            room[0] = (0, 0, 0, 0, -1, report.keep)
+            data = self._kept(True, 1)
+        self._event(report.site, kind, self._of(window, mask), data)
+
+    def _kept(self, uniform: bool, count: int) -> tuple[int, int]:
+        """Keep what was written to the room of the data pool: its place, and whether each warp has its own row."""
+        pool = self._log.data
+        place = pool.used
+        pool.used += 1 if uniform else count
+        return place, 0 if uniform else 1
+
+    def _kept_reuse(self, uniform: bool, count: int) -> tuple[int, int]:
+        pool = self._log.reuse
+        place = pool.used
+        pool.used += 1 if uniform else count
+        return place, 0 if uniform else 1
+
+    def _access(self, report: Report, window: Window, mask: Mask | None) -> None:
+        """Each lane's own access, by the spaces that it touches."""
+        batch = self._batch
+        addresses, offset = batch.port.addresses(window, report.slot), np.uint64(report.offset)
+        if report.space in ("global", "const"):
+            self._global(report, window, mask, addresses, offset, self._of(window, mask))
+        elif report.space == "shared":
+            self._shared(report, window, mask, addresses, offset)
+        else:
+            for part, base, active in batch.port.parts(report.space, addresses, offset, mask):
+                if part.name == "global":
+                    self._global(report, window, active, addresses, offset, self._of(window, active))
+                elif part.name == "shared":
+                    self._shared(report, window, active, addresses & _SHARED_WINDOW, offset)
+                else:
+                    self._local(report, window, active, addresses, offset, np.uint64(base))
+
+    def _global(
+        self, report: Report, window: Window, mask: Mask | None, addresses: Array, offset: np.uint64, of: int
+    ) -> None:
+        kind = access_kind(report, "global")
+        data, reuse = self._survey_global(report, window, mask, addresses, offset)
+        self._event(report.site, kind, of, data, reuse)
+
+    def _survey_global(
+        self, report: Report, window: Window, mask: Mask | None, addresses: Array, offset: np.uint64
+    ) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Rows of an access to global memory in the pools."""
+        batch, log, count = self._batch, self._log, len(window.warps)
+        arena = batch.launch.arena
+        if arena.aliases is not None:
+            addresses = arena.aliases.translated(addresses, offset)
+        rows, known = log.data.room(count), log.reuse.room(count)
+        known[...] = 0
+        cached = report.cached and report.event not in _SERIAL
+        most = batch.warps_per_cta * WARP * (1 + -(-report.nbytes // 32))
+        touching = self._reuse.touching(arena.used, most if cached else 0)
+        same, known_same = survey.survey_global(
+            (addresses, offset, _GLOBAL),
+            _NO_MASK if mask is None else mask,
+            report.nbytes,
+            cached,
+            window.warps % batch.ctas,
+            touching,
+            rows,
+            known,
+            self._scratch,
+        )
+        return self._kept(same, count), self._kept_reuse(known_same, count)
+
+    def _shared(self, report: Report, window: Window, mask: Mask | None, addresses: Array, offset: np.uint64) -> None:
+        """Shared memory, of the lanes' own CTA or of others of the cluster."""
+        places = self._batch.places
+        if places.size == 1:
+            self._banks(report, window, mask, addresses, offset, access_kind(report, "shared"))
+            return
+        lanes = window.lane_numbers
+        ctas, offsets = places.find(addresses + offset, lanes)
+        active = np.ones(len(lanes), bool) if mask is None else mask
+        remote = active & (ctas != places.own(lanes))
+        near = offsets.astype(np.uint64)
+        if (active & ~remote).any():
+            here = None if mask is None and not remote.any() else active & ~remote
+            self._banks(report, window, here, near, _ZERO, access_kind(report, "shared"))
+        if remote.any():
+            self._banks(report, window, remote, near, _ZERO, access_kind(report, "cluster"))
+
+    def _banks(
+        self, report: Report, window: Window, mask: Mask | None, addresses: Array, offset: np.uint64, kind: int
+    ) -> None:
+        count = len(window.warps)
+        rows = self._log.data.room(count)
+        given = _NO_MASK if mask is None else mask
+        serial, lanes = report.event in _SERIAL, report.rows or WARP
+        places = (addresses, offset, _ZERO)
+        same = survey.survey_shared(places, given, report.nbytes, lanes, serial, rows, self._scratch)
+        self._event(report.site, kind, self._of(window, mask), self._kept(same, count))
+
+    def _local(
+        self, report: Report, window: Window, mask: Mask | None, addresses: Array, offset: np.uint64, base: np.uint64
+    ) -> None:
+        count = len(window.warps)
+        rows = self._log.data.room(count)
+        given = _NO_MASK if mask is None else mask
+        same = survey.survey_local((addresses, offset, base), given, report.nbytes, rows, self._scratch)
+        self._event(report.site, access_kind(report, "local"), self._of(window, mask), self._kept(same, count))
+
+    def _lane_copies(self, report: Report, window: Window, mask: Mask | None) -> None:
+        """cp.async: sectors of what is read, and passes over the banks of what is written."""
+        port, count = self._batch.port, len(window.warps)
+        given = _NO_MASK if mask is None else mask
+        passes: Int32s = np.empty((count, survey.COLUMNS), np.int32)
+        target = np.array(port.addresses(window, report.target_slot)) & _SHARED_WINDOW
+        places = (target, np.uint64(report.target_offset), _ZERO)
+        survey.survey_shared(places, given, report.nbytes, WARP, False, passes, self._scratch)
+        of = self._of(window, mask)
+        rows = self._log.data.room(count)
+        addresses = port.addresses(window, report.slot)
+        (place, spread), reuse = self._survey_global(report, window, mask, addresses, np.uint64(report.offset))
+        wavefronts = passes[:, survey.WAVEFRONTS]
+        if spread == 0:
+            live = np.ones(count, bool) if mask is None else mask.reshape(-1, WARP).any(axis=1)
+            found = wavefronts[live]
+            if len(found) and (found == found[0]).all():
+                rows[0, survey.WAVEFRONTS] = found[0]
+            else:
+                # the pool has the first row of all: write the others again behind it
+                self._log.data.used = place
+                rows = self._log.data.room(count)
+                rows[1:] = rows[0]
+                rows[:, survey.WAVEFRONTS] = wavefronts
+                place, spread = self._kept(False, count)
+        else:
+            rows[:, survey.WAVEFRONTS] = wavefronts
+        self._event(report.site, int(Kind.ASYNC_COPY), of, (place, spread), reuse)
+
+    def turn(self, fragment: Fragment, loop: WaitLoop) -> None:
+        """Lanes are at the head of a loop that may wait: say of which warps the last turn has changed nothing."""
+        number = self._store.loops.get(loop.head, -1)
+        if number < 0:
+            return
+        batch, lanes = self._batch, fragment.lanes
+        warps, active = lanes.warp_numbers(), lanes.active()
+        bits = np.packbits(active.reshape(-1, WARP), axis=1, bitorder="little").view(np.uint32).reshape(-1)
+        values = [np.broadcast_to(fragment.window.rows[slot], len(active)) for slot in loop.carried]
+        known = self._heads.get(loop.head)
+        if known is None:
+            rows = [np.zeros(batch.lanes, value.dtype) for value in values]
+            known = self._heads[loop.head] = rows, np.zeros(batch.warps, np.uint32)
+        rows, held = known
+        where = fragment.window.index
+        differs = np.zeros(len(active), bool)
+        for row, value in zip(rows, values, strict=True):
+            differs |= (row[where] != value) & active
+        same = (held[warps] == bits) & (bits != 0) & ~differs.reshape(-1, WARP).any(axis=1)
+        for row, value in zip(rows, values, strict=True):
+            row[where] = np.where(active, value, row[where])
+        held[warps] = np.where(bits != 0, bits, held[warps])
+        if same.any():
+            counts = np.bitwise_count(bits[same]).astype(np.uint8)
+            chosen = WarpSet(0, int(same.sum()), warps[same].astype(np.int32), counts)
+            self._log.add(TURN, number, self._log.add_set(chosen))
+
+    def arrives(self, number: int, lanes: Lanes, waits: bool, site: Site) -> None:
+        """Lanes come to a barrier of their CTA."""
+        kind = Kind.BARRIER_SYNC if waits else Kind.BARRIER_ARRIVE
+        warps = lanes.warp_numbers()
+        rows = self._log.data.room(len(warps))
+        rows[:, :4] = 0
+        rows[:, survey.OBJECT] = number
+        rows[:, survey.PHASE] = self._rounds[warps % self._batch.ctas, number]
+        same = bool((rows[:, survey.PHASE] == rows[0, survey.PHASE]).all())
+        self._event(site, int(kind), self._log.of_lanes(lanes), self._kept(same, len(warps)))
+
+    def completes(self, number: int, ctas: Bools | None) -> None:
+        """A barrier is complete in some CTAs."""
+        if ctas is None:
+            self._rounds[self._batch.alive_by_cta > 0, number] += 1
+        else:
+            self._rounds[ctas, number] += 1
+
+    def cluster_barrier(self, lanes: Array, phases: Array, waits: bool, site: Site) -> None:
+        """Lanes arrive at phases of their cluster's barrier, or wait for them."""
+        kind = Kind.CLUSTER_WAIT if waits else Kind.CLUSTER_ARRIVE
+        self._by_warp(site, int(kind), lanes, np.zeros(len(lanes), np.int64), phases)
+
+    def _objects(self, slots: Array, lanes: Array) -> Array:
+        """How events name mbarriers: by their byte in shared memory, and how many ranks further their CTA is."""
+        barriers, places = self._batch.mbarriers, self._batch.places
+        further = (barriers.homes[slots] - places.own(lanes)) % places.size
+        found: Array = np.where(slots >= 0, barriers.places[slots] + (further << RANK_SHIFT), -1)
+        return found
+
+    def mbarrier(self, site: Site, slots: Array, lanes: Array, phases: Array, nbytes: Array | None = None) -> None:
+        """Lanes use mbarriers."""
+        objects = self._objects(slots, lanes)
+        self._by_warp(site, int(OF_EVENT[site.effects.event]), lanes, objects, phases, nbytes)
+
+    def copied(
+        self, site: Site, lanes: Array, sizes: Array, places: Array | None, slots: Array | None, inward: bool
+    ) -> None:
+        """Lanes begin bulk copies."""
+        rows, reuse = self._zeros(len(lanes))
+        if places is not None:
+            once = _once(lanes, places[:, None], slots)
+            ctas = self._batch.places.own(lanes)
+            touching = self._reuse.touching(self._batch.launch.arena.used, 0)
+            survey.survey_ranges(places, np.where(once, sizes, 0), ctas, touching, rows, reuse, self._scratch)
+        kind = Kind.BULK_LOAD if inward else Kind.BULK_CLUSTER if slots is not None else Kind.BULK_STORE
+        self._copies(site, kind, lanes, slots, sizes, rows, reuse)
+
+    def boxes_copied(
+        self, site: Site, lanes: Array, box: BoxParts, nbytes: int, corners: Array, slots: Array | None
+    ) -> None:
+        """Lanes begin copies of boxes of a tensor."""
+        rows, reuse = self._zeros(len(lanes))
+        once = np.flatnonzero(_once(lanes, corners, slots))
+        base, shape, element = box[:3]
+        ctas = self._batch.places.own(lanes)[once]
+        touching = self._reuse.touching(self._batch.launch.arena.used, 0)
+        some, known = self._zeros(len(once))
+        survey.survey_boxes(base, shape, element, corners[once], ctas, touching, some, known, self._scratch)
+        rows[once], reuse[once] = some, known
+        kind = Kind.BULK_LOAD if slots is not None else Kind.BULK_STORE
+        self._copies(site, kind, lanes, slots, np.full(len(lanes), nbytes), rows, reuse)
+
+    def _zeros(self, count: int) -> tuple[Int32s, Int32s]:
+        return np.zeros((count, survey.COLUMNS), np.int32), np.zeros((count, survey.REUSE), np.int32)
+
+    def _copies(
+        self, site: Site, kind: Kind, lanes: Array, slots: Array | None, sizes: Array, rows: Int32s, reuse: Int32s
+    ) -> None:
+        if kind == Kind.BULK_STORE and site.effects.event == "bulk reduce":
+            kind = Kind.BULK_REDUCE
+        if slots is None:
+            none = np.full(len(lanes), -1, np.int64)
+            self._by_warp(site, int(kind), lanes, none, none, sizes, rows, reuse)
+            return
+        objects, phases = self._objects(slots, lanes), self._batch.mbarriers.phases(slots)
+        more = int(Kind.BULK_MULTICAST) if kind == Kind.BULK_LOAD else int(kind)
+        self._by_warp(site, int(kind), lanes, objects, phases, sizes, rows, reuse, more)
+
+    def _by_warp(
+        self,
+        site: Site,
+        kind: int,
+        lanes: Array,
+        objects: Array,
+        phases: Array,
+        nbytes: Array | None = None,
+        rows: Int32s | None = None,
+        reuse: Int32s | None = None,
+        more: int | None = None,
+    ) -> None:
+        """Operations of single lanes as events of their warps: one for each object and phase that a warp names.
+
+        Rows and bytes of operations that become one event are added up. With `more`, events behind the first of a warp
+        are of that kind where they touch no sector.
+        """
+        if not len(lanes):
+            return
+        warps = lanes // WARP
+        for level, events in enumerate(grouped(warps, objects, phases)):
+            data = np.zeros((len(events.first), survey.COLUMNS), np.int32)
+            if rows is not None:
+                data[...] = events.total(rows)
+            if nbytes is not None:
+                data[:, survey.BYTES] = events.total(nbytes)
+            data[:, survey.OBJECT], data[:, survey.PHASE] = objects[events.first], phases[events.first]
+            counts = np.minimum(events.counts, WARP).astype(np.uint8)
+            of = self._log.add_set(WarpSet(0, len(counts), warps[events.first].astype(np.int32), counts))
+            here = kind if not level or more is None or data[:, survey.SECTORS].any() else more
+            self._add_rows(site, here, of, data, None if reuse is None else events.total(reuse))
+
+    def _add_rows(self, site: Site, kind: int, of: int, data: Int32s, reuse: Array | None) -> None:
+        same = bool((data == data[0]).all())
+        self._log.data.room(len(data))[...] = data
+        place = self._kept(same, len(data))
+        known = (-1, 0)
+        if reuse is not None:
+            alike = bool((reuse == reuse[0]).all())
+            self._log.reuse.room(len(reuse))[...] = reuse
+            known = self._kept_reuse(alike, len(reuse))
+        self._event(site, kind, of, place, known)
+
+    def ended(self) -> None:
+        """All threads have ended: what they did goes to the recording."""
+        batch = self._batch
+        self._store.add(self._log.closed(), batch.warps, batch.ctas, batch.numbers)
+        self._log = Log()
+
+
+_WAITS = frozenset((Kind.ASYNC_COPY_WAIT, Kind.BULK_WAIT, Kind.WGMMA_WAIT))
+
+
+def _once(lanes: Array, sources: Array, slots: Array | None) -> Bools:
+    """Which operations are the first of their lane with their source: a multicast has one for each CTA."""
+    if slots is None or len(lanes) < 2 or (lanes[1:] != lanes[:-1]).all():
+        return np.ones(len(lanes), bool)
+    table = np.column_stack([lanes, sources])
+    first = np.unique(table, axis=0, return_index=True)[1]
+    found = np.zeros(len(lanes), bool)
+    found[first] = True
+    return found

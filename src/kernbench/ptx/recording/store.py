@@ -1,0 +1,191 @@
+"""The store of a launch: traces that differ, what is known of their reuse, and which traces each CTA has.
+
+Batches are added as they end. What they did is written out once for each warp that differs from all others, so that
+memory grows with what differs and not with the grid.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt64s
+from kernbench.ptx.emulator.program.program import Program
+from kernbench.ptx.names.demangling import title
+from kernbench.ptx.recording import folding
+from kernbench.ptx.recording.kinds import Kind
+from kernbench.ptx.recording.log import LogParts
+from kernbench.ptx.recording.naming import HARMLESS
+from kernbench.ptx.recording.recording import Int32s
+from kernbench.ptx.recording.reuse import GlobalReuse
+from kernbench.ptx.recording.survey import COLUMNS, REUSE
+
+# bytes that a recording may take while it is made
+MOST_BYTES = 1 << 30
+# rows of warps that are written out together
+_TOGETHER = 1 << 21
+
+
+@dataclass(slots=True, eq=False)
+class Trace:
+    """What warps did: steps are block and lanes, events step, instruction, kind, lanes and data.
+
+    `spun` are the turns dropped before each step, at most over all warps; `totals` of reuse are over all `warps`.
+    """
+
+    steps: Int32s
+    events: Int32s
+    spun: Int32s
+    totals: Int64s
+    warps: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        return sum(int(a.nbytes) for a in (self.steps, self.events, self.spun, self.totals))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Written:
+    """Warps written out: the trace of each, where its events begin in `kept`, and which event each has become."""
+
+    traces: list[int]
+    starts: Int64s
+    kept: Int32s
+
+
+class Store:
+    """What is recorded of one launch."""
+
+    def __init__(self, program: Program, most_bytes: int = MOST_BYTES):
+        self.program = program
+        self.reuse = GlobalReuse()
+        self.traces: list[Trace] = []
+        # traces of the warps of each CTA, by the CTA's number
+        self.ctas: list[tuple[Array, Int32s]] = []
+        self._known: dict[bytes, int] = {}
+        self._nbytes = 0
+        self._most = most_bytes
+        harmless: Bools = np.zeros(max(Kind) + 1, bool)
+        harmless[[int(kind) for kind in HARMLESS]] = True
+        self.loops, loops_of, head_of = _loops(program)
+        self._folded: folding.GivenProgram = _block_of(program), loops_of, head_of, harmless
+        self._groups = folding.group_table()
+
+    def require(self, more: int) -> None:
+        """Raise where the recording needs more memory than it may take."""
+        if self._nbytes + more > self._most:
+            kernel, done = title(self.program.kernel.name), sum(len(numbers) for numbers, _ in self.ctas)
+            raise MisuseError(
+                f"the recording of '{kernel}' takes more than {self._most >> 20:,} MB after {done:,} blocks, with "
+                f"{len(self.traces):,} warps that differ: record a launch of fewer blocks, or of less work each"
+            )
+
+    def add(self, log: LogParts, warps: int, ctas: int, numbers: Array) -> None:
+        """What a batch did."""
+        hashes: UInt64s = np.zeros((warps, 2), np.uint64)
+        counts: Int64s = np.zeros((warps, 2), np.int64)
+        folding.hash_warps(log.given(), hashes, counts)
+        _, first, which = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
+        which = which.reshape(-1)
+        written = self._write_all(log, warps, first, counts[first])
+        traces = np.array(written.traces, np.int32)
+        for trace, many in zip(*np.unique(traces[which], return_counts=True), strict=True):
+            self.traces[trace].warps += int(many)
+        if len(log.reuse):
+            self._add_reuse(log, warps, which, written)
+        self.ctas.append((numbers, np.ascontiguousarray(traces[which].reshape(-1, ctas).T)))
+
+    def _add_reuse(self, log: LogParts, warps: int, which: Int64s, written: _Written) -> None:
+        used = sorted(set(written.traces))
+        lengths = np.array([len(self.traces[trace].events) for trace in used], np.int64)
+        places = dict(zip(used, (np.cumsum(lengths) - lengths).tolist(), strict=True))
+        totals = np.zeros((int(lengths.sum()), REUSE), np.int64)
+        totals_at = np.array([places[trace] for trace in written.traces], np.int64)
+        seen = np.zeros(warps, np.int64)
+        folding.add_reuse(log.given(), which, written.starts, written.kept, totals_at, totals, seen)
+        for trace in used:
+            found = self.traces[trace]
+            found.totals += totals[places[trace] : places[trace] + len(found.events)]
+
+    def _write_all(self, log: LogParts, warps: int, first: Int64s, counts: Int64s) -> _Written:
+        """Write out the warps `first`, which have `counts` rows and events each, some at a time."""
+        traces: list[int] = []
+        starts = np.cumsum(counts[:, 1]) - counts[:, 1]
+        kept: Int32s = np.full(int(counts[:, 1].sum()), -1, np.int32)
+        begin = 0
+        while begin < len(first):
+            ends = np.cumsum(counts[begin:, 0])
+            end = begin + max(1, int(np.searchsorted(ends, _TOGETHER)))
+            part = slice(begin, end)
+            traces += self._write(log, warps, first[part], counts[part], kept, starts[part])
+            begin = end
+        return _Written(traces, starts, kept)
+
+    def _write(
+        self, log: LogParts, warps: int, first: Int64s, counts: Int64s, kept: Int32s, starts: Int64s
+    ) -> list[int]:
+        total = int(counts[:, 0].sum())
+        self.require(64 * total)
+        chosen = np.full(warps, -1, np.int64)
+        chosen[first] = np.arange(len(first))
+        ends = np.cumsum(counts[:, 0])
+        places = ends - counts[:, 0]
+        heads, columns = np.empty((total, 4), np.int32), np.empty((total, COLUMNS), np.int32)
+        folding.write_out(log.given(), chosen, places.copy(), heads, columns)
+        return [
+            self._fold(heads[begin:end], columns[begin:end], kept[at : at + many])
+            for begin, end, at, many in zip(places, ends, starts, counts[:, 1], strict=True)
+        ]
+
+    def _fold(self, heads: Int32s, columns: Int32s, kept: Int32s) -> int:
+        """The trace of a warp's rows."""
+        steps, events = np.empty((len(heads), 3), np.int32), np.empty((len(kept), 4 + COLUMNS), np.int32)
+        scratch = np.zeros((3, max(len(kept), folding.MOST_LOOPS)), np.int64)
+        step_count, event_count = folding.fold(heads, columns, self._folded, steps, events, kept, scratch)
+        events = events[:event_count].copy()
+        folding.number_groups(events, self._groups, np.zeros((3, 2), np.int64))
+        return self._trace(steps[:step_count], events)
+
+    def _trace(self, steps: Int32s, events: Int32s) -> int:
+        plain = np.ascontiguousarray(steps[:, :2])
+        digest = hashlib.blake2b(plain.tobytes(), digest_size=16)
+        digest.update(events.tobytes())
+        number = self._known.get(digest.digest())
+        if number is None:
+            number = self._known[digest.digest()] = len(self.traces)
+            trace = Trace(plain, events, steps[:, 2].copy(), np.zeros((len(events), REUSE), np.int64))
+            self.traces.append(trace)
+            self._nbytes += trace.nbytes
+            self.require(0)
+        else:
+            np.maximum(self.traces[number].spun, steps[:, 2], out=self.traces[number].spun)
+        return number
+
+
+def _block_of(program: Program) -> Int32s:
+    """The block of each instruction."""
+    found: Int32s = np.zeros(len(program.sites), np.int32)
+    for block in program.blocks:
+        for site in block.sites:
+            found[site.number] = block.number
+    return found
+
+
+def _loops(program: Program) -> tuple[dict[int, int], UInt64s, Int64s]:
+    """The loops that may only wait, by their heads; for each block those that it lies in, and that it is the head of.
+
+    What a loop calls lies in it.
+    """
+    loops = [block.wait_loop for block in program.blocks if block.wait_loop is not None and block.wait_loop.waits]
+    inside: UInt64s = np.zeros(len(program.blocks), np.uint64)
+    heads: Int64s = np.full(len(program.blocks), -1, np.int64)
+    for number, loop in enumerate(loops[: folding.MOST_LOOPS]):
+        function = program.blocks[loop.head].function
+        for block in program.blocks:
+            if block.number in loop.blocks or block.function != function:
+                inside[block.number] |= np.uint64(1 << number)
+        heads[loop.head] = number
+    return {loop.head: number for number, loop in enumerate(loops[: folding.MOST_LOOPS])}, inside, heads

@@ -1,0 +1,290 @@
+"""Compiled surveys of accesses: how many sectors, lines and passes over the banks each warp's access takes.
+
+A survey writes a row for each warp of a window, in the columns below, and says whether all rows are the same; then the
+first row is theirs. Warps without an active lane do not count.
+"""
+
+import numpy as np
+
+from kernbench.ptx.emulator.lanes.arrays import Bools, Flag, Int, Int64s, UInt64s
+from kernbench.ptx.emulator.lanes.compiled import kernel, part
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.recording.recording import BANKS, Int32s
+from kernbench.ptx.recording.reuse import GivenTouching, Touching, touch, touching_of
+
+SECTORS, LINES, WAVEFRONTS, BYTES, OBJECT, PHASE = range(6)
+COLUMNS = 6
+# columns of reuse: sectors touched by this CTA and by others before, and the sums of log2 of their distances
+OWN, OTHER, OWN_SUM, OTHER_SUM = range(4)
+REUSE = 4
+# addresses of the positions of a window, a constant that is added, and where the space begins
+Places = tuple[UInt64s, np.uint64, np.uint64]
+# things that are told apart in one access: the words of 32 lanes with 32 bytes each, none aligned
+_MOST = 512
+
+
+def new_scratch() -> Int64s:
+    """What surveys work with: two lists, and counts of banks."""
+    return np.zeros((3, _MOST), np.int64)
+
+
+@part
+def _found(values: Int64s, count: Int, value: Int) -> bool:
+    for i in range(count - 1, -1, -1):  # noqa: SIM110 - compiled
+        if values[i] == value:
+            return True
+    return False
+
+
+@part
+def _fill(row: Int32s, sectors: Int, lines: Int, wavefronts: Int, nbytes: Int) -> None:
+    row[SECTORS], row[LINES], row[WAVEFRONTS], row[BYTES], row[OBJECT], row[PHASE] = (
+        sectors,
+        lines,
+        wavefronts,
+        nbytes,
+        -1,
+        -1,
+    )
+
+
+@part
+def _agrees(rows: Int32s, first: Int, row: Int) -> bool:
+    """Whether a row is the same as the first one."""
+    for column in range(rows.shape[1]):  # noqa: SIM110 - compiled
+        if rows[row, column] != rows[first, column]:
+            return False
+    return True
+
+
+@part
+def _to_front(rows: Int32s, first: Int) -> None:
+    if first > 0:
+        for column in range(rows.shape[1]):
+            rows[0, column] = rows[first, column]
+
+
+@part
+def _sectors(places: Places, mask: Bools, warp: Int, nbytes: Int, scratch: Int64s) -> tuple[int, int, int]:
+    """The distinct sectors of a warp's access, which are listed, its distinct lines, and its active lanes."""
+    addresses, offset, base = places
+    lanes, found, highest, lines, highest_line = 0, 0, -1, 0, -1
+    for lane in range(warp * WARP, (warp + 1) * WARP):
+        if mask.size and not mask[lane]:
+            continue
+        lanes += 1
+        place = np.int64(addresses[lane] + offset - base)
+        for sector in range(place >> 5, ((place + nbytes - 1) >> 5) + 1):
+            if sector <= highest and _found(scratch[0], found, sector):
+                continue
+            highest = max(highest, sector)
+            scratch[0, found] = sector
+            found += 1
+            line = sector >> 2
+            if line <= highest_line and _found(scratch[1], lines, line):
+                continue
+            highest_line = max(highest_line, line)
+            scratch[1, lines] = line
+            lines += 1
+    return found, lines, lanes
+
+
+@kernel
+def survey_global(
+    places: Places,
+    mask: Bools,
+    nbytes: int,
+    cached: bool,
+    ctas: Int64s,
+    given: GivenTouching,
+    rows: Int32s,
+    reuse: Int32s,
+    scratch: Int64s,
+) -> tuple[bool, bool]:
+    """Accesses to global memory, by warps of `ctas`; whether all rows are the same, and all rows of reuse."""
+    touching = touching_of(given)
+    first, same, alike = -1, True, True
+    for warp in range(len(ctas)):
+        sectors, lines, lanes = _sectors(places, mask, warp, nbytes, scratch)
+        if not lanes:
+            continue
+        _fill(rows[warp], sectors, lines, 0, lanes * nbytes)
+        touch(touching, scratch[0], sectors, ctas[warp], cached, reuse[warp])
+        if first < 0:
+            first = warp
+        else:
+            same = same and _agrees(rows, first, warp)
+            alike = alike and _agrees(reuse, first, warp)
+    if same:
+        _to_front(rows, first)
+    if alike:
+        _to_front(reuse, first)
+    return same, alike
+
+
+@part
+def _passes(
+    places: Places, mask: Bools, lane: Int, count: Int, nbytes: Int, serial: Flag, scratch: Int64s
+) -> tuple[int, int]:
+    """The passes over the banks that `count` lanes from a lane on need, and how many of them are active."""
+    addresses, offset, base = places
+    lanes, found, highest, most = 0, 0, -1, 0
+    for bank in range(BANKS):
+        scratch[2, bank] = 0
+    for position in range(lane, lane + count):
+        if mask.size and not mask[position]:
+            continue
+        lanes += 1
+        place = np.int64(addresses[position] + offset - base)
+        for word in range(place >> 2, ((place + nbytes - 1) >> 2) + 1):
+            if not serial:
+                if word <= highest and _found(scratch[0], found, word):
+                    continue
+                highest = max(highest, word)
+                scratch[0, found] = word
+                found += 1
+            scratch[2, word % BANKS] += 1
+            most = max(most, scratch[2, word % BANKS])
+    return most, lanes
+
+
+@kernel
+def survey_shared(
+    places: Places, mask: Bools, nbytes: int, most_lanes: int, serial: bool, rows: Int32s, scratch: Int64s
+) -> bool:
+    """Accesses to shared memory: passes over the banks, each for as many lanes as 128 bytes serve.
+
+    Lanes that want the same word share it, but for atomics, which are `serial`. Of each warp the first `most_lanes`
+    lanes give addresses.
+    """
+    together = min(WARP, max(1, 4 * WARP // nbytes))
+    first, same = -1, True
+    for warp in range(len(rows)):
+        lanes, passes = 0, 0
+        for lane in range(0, most_lanes, together):
+            more, active = _passes(places, mask, warp * WARP + lane, together, nbytes, serial, scratch)
+            passes += more
+            lanes += active
+        if not lanes:
+            continue
+        _fill(rows[warp], 0, 0, passes, lanes * nbytes)
+        if first < 0:
+            first = warp
+        else:
+            same = same and _agrees(rows, first, warp)
+    if same:
+        _to_front(rows, first)
+    return same
+
+
+@kernel
+def survey_local(places: Places, mask: Bools, nbytes: int, rows: Int32s, scratch: Int64s) -> bool:
+    """Accesses to local memory, which interleaves the lanes of a warp word by word: a line holds a word of each."""
+    addresses, offset, base = places
+    first, same = -1, True
+    for warp in range(len(rows)):
+        lanes, found, lines = 0, 0, 0
+        for inside in range(WARP):
+            lane = warp * WARP + inside
+            if mask.size and not mask[lane]:
+                continue
+            lanes += 1
+            place = np.int64(addresses[lane] + offset - base)
+            for word in range(place >> 2, ((place + nbytes - 1) >> 2) + 1):
+                piece = word * 4 + inside // 8
+                if not _found(scratch[0], found, piece):
+                    scratch[0, found] = piece
+                    found += 1
+                if not _found(scratch[1], lines, word):
+                    scratch[1, lines] = word
+                    lines += 1
+        if not lanes:
+            continue
+        _fill(rows[warp], found, lines, 0, lanes * nbytes)
+        if first < 0:
+            first = warp
+        else:
+            same = same and _agrees(rows, first, warp)
+    if same:
+        _to_front(rows, first)
+    return same
+
+
+@part
+def _add_range(
+    start: Int, length: Int, before: Int, cta: Int, touching: Touching, row: Int32s, reuse: Int32s, scratch: Int64s
+) -> Int:
+    """Add the sectors of a range behind the sector `before` to a row; gives the last sector."""
+    first, last = start >> 5, (start + length - 1) >> 5
+    first += first == before
+    if length <= 0 or last < first:
+        return before
+    row[SECTORS] += last - first + 1
+    row[LINES] += (last >> 2) - (first >> 2) + (before < 0 or first >> 2 != before >> 2)
+    count = 0
+    for sector in range(first, last + 1):
+        scratch[0, count] = sector
+        count += 1
+        if count == _MOST:
+            touch(touching, scratch[0], count, cta, False, reuse)
+            count = 0
+    touch(touching, scratch[0], count, cta, False, reuse)
+    return last
+
+
+@kernel
+def survey_ranges(
+    starts: Int64s, lengths: Int64s, ctas: Int64s, given: GivenTouching, rows: Int32s, reuse: Int32s, scratch: Int64s
+) -> None:
+    """Bulk copies: the sectors and lines of a range of bytes each, added to the row of each."""
+    touching = touching_of(given)
+    for op in range(len(starts)):
+        _add_range(starts[op], lengths[op], -1, ctas[op], touching, rows[op], reuse[op], scratch)
+
+
+@kernel
+def survey_boxes(
+    base: int,
+    shape: Int64s,
+    element: int,
+    corners: Int64s,
+    ctas: Int64s,
+    given: GivenTouching,
+    rows: Int32s,
+    reuse: Int32s,
+    scratch: Int64s,
+) -> None:
+    """Copies of boxes of a tensor: the rows of each box that lie inside the tensor, one after the other.
+
+    `shape` has sizes, byte strides, elements copied and element strides of each dimension, the innermost first.
+    """
+    touching, rank = touching_of(given), shape.shape[1]
+    outer, index = 1, scratch[1]
+    for dimension in range(1, rank):
+        outer *= shape[2, dimension]
+    for op in range(len(corners)):
+        low = max(0, corners[op, 0])
+        high = min(shape[0, 0], corners[op, 0] + (shape[2, 0] - 1) * shape[3, 0] + 1)
+        before: Int = -1
+        for dimension in range(rank):
+            index[dimension] = 0
+        for _ in range(outer):
+            start, inside = base + low * element, high > low
+            for dimension in range(1, rank):
+                at = corners[op, dimension] + index[dimension] * shape[3, dimension]
+                inside = inside and 0 <= at < shape[0, dimension]
+                start += at * shape[1, dimension]
+            if inside:
+                length = (high - low) * element
+                before = _add_range(start, length, before, ctas[op], touching, rows[op], reuse[op], scratch)
+            _advance(index, shape)
+
+
+@part
+def _advance(index: Int64s, shape: Int64s) -> None:
+    """The next row of a box."""
+    for dimension in range(1, shape.shape[1]):
+        index[dimension] += 1
+        if index[dimension] < shape[2, dimension]:
+            return
+        index[dimension] = 0
