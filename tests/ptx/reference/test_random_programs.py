@@ -73,6 +73,17 @@ def test_copies_to_several_blocks_of_a_cluster(seed):
     assert dict(tally.verdicts) == {"ordered, ends": 1, "race, ends": 1}
 
 
+@pytest.mark.parametrize("seed", [492, 528])
+def test_updates_of_several_blocks_of_a_cluster(seed):
+    """red.async to the words of one block; its mbarrier counts the bytes of all."""
+    tally = Tally()
+    for program in (safe_program(seed), changed_program(seed)):
+        assert "collect" in program.kinds
+        check(program, tally)
+    assert tally.failures == []
+    assert dict(tally.verdicts) == {"ordered, ends": 1, "race, ends": 1}
+
+
 def test_lanes_that_come_late_to_a_shuffle_change_nothing_of_those_that_wait():
     """One lane polls a flag; the index of the others' shuffle is set in the block that it runs after them."""
     tally = Tally()
@@ -94,4 +105,4 @@ def test_programs_are_ptx_and_use_every_segment():
         seen.update(program.kinds)
         if seed < 30:
             assert ptx.parse(program.text).kernels["kernel"].params
-    assert seen == {*SEGMENTS, *MORE, "lanes_leave", "ring", "multicast"}
+    assert seen == {*SEGMENTS, *MORE, "lanes_leave", "ring", "multicast", "collect"}

@@ -193,9 +193,10 @@ class EmulatedDevice(Device):
         may), "reversed" or a seed: one legal order of many. `budget.steps` counts instructions as they are run for all
         lanes together. With `order`, `recording` is the happens-before relation of all accesses (`AccessOrder`), to
         be compared with that of another run; with `order="conflicts"` it also records what meets at every word of
-        memory. `stop` ends the launch inside the kernel: `views["stopped"]` is what it had there. `taken` gets every value
-        that the kernel names, and those of `checkpoints`, which name them by line for a kernel that does not. With
-        `record`, `recording` is what every warp executed (`LaunchRecording`), if the launch finished: for its time.
+        memory. `stop` ends the launch inside the kernel: `views["stopped"]` is what it had there. `taken` gets every
+        value that the kernel names, and those of `checkpoints`, which name them by line for a kernel that does not.
+        With `record`, `recording` is what every warp executed (`LaunchRecording`), if the launch finished: for its
+        time.
         """
         if order not in (False, True, "conflicts"):
             raise MisuseError(f"order={order!r}: True, or 'conflicts' to follow every word")

@@ -1,5 +1,6 @@
 """mbarriers, and copies that are done later: each is a party of its own, known to be done by whoever waits for it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kernbench.ptx.reference.machine import Machine, Thread
@@ -158,30 +159,41 @@ def copy(
 
 @dataclass(eq=False)
 class Sent:
-    """A store under way to the shared memory of a block of the cluster, whose mbarrier counts its bytes."""
+    """A store or an update under way to the shared memory of a block of the cluster, whose mbarrier counts its bytes.
+
+    `new` gives the bytes to store, of those that are there; `scope` is 0 for a store, which is weak.
+    """
 
     machine: Machine
     party: Party
     address: int
-    data: bytes
+    nbytes: int
+    new: Callable[[bytes], bytes]
+    scope: int
     mbarrier: int
     line: int
 
     def complete(self) -> None:
         """Store, and signal the mbarrier."""
-        machine, nbytes = self.machine, len(self.data)
-        machine.write("shared", self.party, self.address, self.data)
-        machine.note(self.party, "shared", self.address, nbytes, True, 0, False, self.line)
+        machine, nbytes = self.machine, self.nbytes
+        machine.write(
+            "shared", self.party, self.address, self.new(machine.read("shared", self.party, self.address, nbytes))
+        )
+        machine.note(self.party, "shared", self.address, nbytes, True, self.scope, False, self.line)
         barrier = _at(machine, self.party, self.mbarrier)
         barrier.held.append(self.party.known())
         barrier.bytes -= nbytes
         barrier.look(machine)
 
 
-def send(machine: Machine, thread: Thread, address: int, data: bytes, mbarrier: int, line: int) -> None:
-    """st.async."""
+def send(
+    machine: Machine, thread: Thread, address: int, nbytes: int, new: Callable[[bytes], bytes], scope: int,
+    mbarrier: int, line: int,
+) -> None:  # fmt: skip
+    """st.async and red.async."""
     _at(machine, thread, mbarrier)
-    machine.in_flight.append(Sent(machine, machine.new_party(thread, False), address, data, mbarrier, line))
+    party = machine.new_party(thread, False)
+    machine.in_flight.append(Sent(machine, party, address, nbytes, new, scope, mbarrier, line))
     thread.clock += 1
 
 

@@ -177,14 +177,21 @@ def _store(read: Reader) -> Step:
 
 
 def _send(read: Reader) -> Step:
-    """st.async of one value."""
+    """st.async of one value, and red.async, whose updates are strong in the cluster's scope."""
     kind, address, (value,), mbarrier = type_of(read.modifiers), read.address(0), read.values(1), read.address(2)
+    reduces = read.instruction.opcode == "red"
+    update, scope = (UPDATES[read.has(*UPDATES)], read.scope) if reduces else (None, 0)
 
     def step(thread: Thread) -> object:
         if asynchronous.awaited(read.machine, thread, mbarrier(thread)):
             return True
-        data = (value(thread) & (1 << kind.bits) - 1).to_bytes(kind.nbytes, "little")
-        asynchronous.send(read.machine, thread, address(thread), data, mbarrier(thread), read.line)
+        given = number(value(thread), kind)
+
+        def new(held: bytes) -> bytes:
+            found = given if update is None else update(number(int.from_bytes(held, "little"), kind), given)
+            return (found & (1 << kind.bits) - 1).to_bytes(kind.nbytes, "little")
+
+        asynchronous.send(read.machine, thread, address(thread), kind.nbytes, new, scope, mbarrier(thread), read.line)
         return None
 
     return step
@@ -219,6 +226,8 @@ def _access(
 
 def _update(read: Reader) -> Step:
     """atom and red: relaxed without an order, in the scope of the GPU without a scope."""
+    if "async" in read.modifiers:
+        return _send(read)
     kind, space, machine = type_of(read.modifiers), read.space, read.machine
     order, scope, name = read.has(*_ORDERS) or "relaxed", read.scope, read.has(*UPDATES, "cas")
     first = 1 if read.instruction.opcode == "atom" else 0

@@ -91,7 +91,15 @@ class Machine:
         start = Knowledge(nothing, nothing, nothing)
         local = self.program.sizes["local"]
         self.threads = [
-            Thread(n, n // block, start, tid=n % block, warp=n % block // WARP, local=bytearray(local))
+            Thread(
+                n,
+                n // block,
+                start,
+                tid=n % block,
+                warp=n % block // WARP,
+                cluster=n // block // cluster,
+                local=bytearray(local),
+            )
             for n in range(grid * block)
         ]
         self.shared = [bytearray(b"\xcd" * self.program.sizes["shared"]) for _ in range(grid)]
@@ -122,7 +130,9 @@ class Machine:
         """An asynchronous operation: it knows what the thread that begins it knows."""
         self._parties += 1
         known, warp = begun_by.known(), begun_by.warp
-        return Party(self._parties, begun_by.cta, known, asynchronous=True, proxied=proxied, warp=warp)
+        return Party(
+            self._parties, begun_by.cta, known, asynchronous=True, proxied=proxied, warp=warp, cluster=begun_by.cluster
+        )
 
     def home(self, party: Party, address: int) -> tuple[int, int]:
         """The block whose shared memory an address names, and the address there: its own, or one of its cluster."""

@@ -72,6 +72,8 @@ class Party:
     proxied: bool = False
     # the warp that it belongs to, or that of the thread which began it
     warp: int = 0
+    # the cluster of its block
+    cluster: int = -1
 
     def known(self) -> Knowledge:
         """All that it knows, itself included."""
@@ -132,15 +134,16 @@ class Access:
         """Whether a later access races with it."""
         if self.party is later.party or not (self.writes or later.writes) or self.known_to(later.party):
             return False
-        if self.scope and later.scope and within(self.scope, self.party.cta, later.scope, later.party.cta):
+        if self.scope and later.scope and within(self.scope, self.party, later.scope, later.party):
             return False
         by_threads = not (self.party.asynchronous or later.party.asynchronous)
         return not (self.writes and later.writes and later.same and by_threads)
 
 
-def within(scope: int, cta: int, other_scope: int, other_cta: int) -> bool:
-    """Whether each of two strong operations lies in the scope of the other; every block is a cluster of its own."""
-    return cta == other_cta or min(scope, other_scope) >= SCOPES["gpu"]
+def within(scope: int, party: Party, other_scope: int, other: Party) -> bool:
+    """Whether each of two strong operations lies in the scope of the other."""
+    needed = "cta" if party.cta == other.cta else "cluster" if party.cluster == other.cluster else "gpu"
+    return min(scope, other_scope) >= SCOPES[needed]
 
 
 class Shadow:
@@ -179,9 +182,9 @@ class Location:
     writes: list[Access] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
 
-    def seen_by(self, scope: int, cta: int) -> bool:
+    def seen_by(self, scope: int, party: Party) -> bool:
         """Whether a strong read sees the last write, as each lies in the scope of the other."""
-        return bool(self.writes) and within(self.writes[-1].scope, self.writes[-1].party.cta, scope, cta)
+        return bool(self.writes) and within(self.writes[-1].scope, self.writes[-1].party, scope, party)
 
 
 class Patterns:
@@ -201,7 +204,7 @@ class Patterns:
 
     def _learn(self, party: Party, scope: int, key: tuple[str, int, int] | None) -> None:
         for where, release in self._seen.get(party.number, ()):
-            if key in (None, where) and within(release.scope, release.party.cta, scope, party.cta):
+            if key in (None, where) and within(release.scope, release.party, scope, party):
                 party.acquire(release.knowledge)
 
     def read(self, party: Party, key: tuple[str, int, int], scope: int, acquires: bool) -> None:
@@ -209,7 +212,7 @@ class Patterns:
         location = self._locations.get(key)
         if location is None:
             return
-        if location.seen_by(scope, party.cta):
+        if location.seen_by(scope, party):
             self._seen.setdefault(party.number, []).extend((key, one) for one in location.releases)
             for write in location.writes:
                 write.seen.setdefault(party.number, party.clock)
@@ -219,7 +222,7 @@ class Patterns:
     def write(self, access: Access, key: tuple[str, int, int], releases: bool, update: bool) -> None:
         """A strong write: an update hands on what it read, others only what their own thread released before."""
         location, party, scope = self._locations.setdefault(key, Location()), access.party, access.scope
-        hands_on = update and location.seen_by(scope, party.cta)
+        hands_on = update and location.seen_by(scope, party)
         kept = location.releases if hands_on else [one for one in location.releases if one.party is party]
         own = list(self._fences.get(party.number, ()))
         if releases:

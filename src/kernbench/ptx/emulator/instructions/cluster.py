@@ -78,7 +78,7 @@ def store(d: Decoding) -> Step:
         which = np.flatnonzero(slots >= 0)
         ctas, offsets = batch.places.find(addresses_of(window, address, mask)[which], lanes[which])
         sizes = np.full(len(which), data.itemsize * data.shape[1])
-        completion = on_barrier(batch, lanes[which], slots[which], sizes, site)
+        completion = on_barrier(batch, lanes[which], slots[which], sizes, site, generic=True)
         if batch.recorder.recording:
             batch.recorder.mbarrier(site, slots[which], lanes[which], completion.phases, sizes)
         begin_write(batch, data[which], shared_ends(batch, ctas, offsets), completion, site, reduction)

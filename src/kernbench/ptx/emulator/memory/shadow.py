@@ -159,9 +159,9 @@ class Shadow:
     ) -> None:
         """Operations begun by `lanes` access ranges, as the actors of `columns` at `clocks`.
 
-        Actors belong to the CTAs `homes` of the batch, without them to those of the lanes. `ahead` are columns of which
-        an operation knows everything so far, for units that work in order. `atomic` accesses do not race with each
-        other.
+        Actors belong to the CTAs `homes` of the batch, without them to those of the lanes. `ahead` are columns (or
+        rows of them) of which an operation knows everything so far, for units that work in order. `atomic` accesses do
+        not race with each other.
         """
         batch, first_lane = self._batch, self._batch.launch.actors.lane(0)
         knowledge = self._clocks.own_rows(lanes)

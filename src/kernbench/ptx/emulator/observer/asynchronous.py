@@ -26,8 +26,12 @@ class AsynchronousObserver:
         site: Site,
         homes: Array | None = None,
         atomic: bool = False,
+        generic: bool = False,
     ) -> None:
-        """Operations that lanes began access ranges of bytes from now on, as the actors of `columns` at `clocks`."""
+        """Operations that lanes began access ranges of bytes from now on, as the actors of `columns` at `clocks`.
+
+        Those of the generic proxy see what is ordered before them without a proxy fence.
+        """
 
     def moment(self, lane: int) -> tuple[int, int]:
         """The warp of a lane in its CTA, and its clock."""

@@ -57,6 +57,12 @@ def safe_program(seed: int) -> Program:
         together.append(clusters.multicast)
     for segment in together:
         segment(writer, cluster)
+    if cluster > 1 and chance.random() < 0.3:
+        # by numbers of its own, as it was added later
+        together.append(clusters.collect)
+        writer.rng = chance
+        clusters.collect(writer, cluster)
+        writer.rng = rng
     kinds = [segment.__name__ for segment in together] + _row(writer, rng.choice((0, 0, 1, 1, 2)), more)
     if kinds and rng.random() < 0.5:
         writer.add("barrier.sync 0;")

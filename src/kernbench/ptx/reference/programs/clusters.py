@@ -1,7 +1,7 @@
 """Segments of random programs: blocks of a cluster that hand values to each other."""
 
 from kernbench.ptx.reference.programs.asynchronous import make_mbarriers
-from kernbench.ptx.reference.programs.writer import BULK, TABLE, WARP, Writer, take
+from kernbench.ptx.reference.programs.writer import BULK, TABLE, WARP, Writer, put, some_lanes_of, take
 
 
 def meet(w: Writer) -> None:
@@ -60,6 +60,43 @@ def ring(w: Writer, blocks: int) -> None:
     w.only([role], exchange)
     meet(w)
     w.only([role], lambda: take(w, turned))
+
+
+def collect(w: Writer, blocks: int) -> None:
+    """A warp of each block updates the words of one block of its cluster, whose mbarrier counts the bytes.
+
+    The words are set before, by ordinary stores: such updates see them without a proxy fence.
+    """
+    role, leader = w.rng.choice(w.living), w.rng.randrange(blocks)
+    threads, words = w.threads(role), w.rng.choice((1, 4, WARP))
+    (full,) = make_mbarriers(w, [1])
+    base, state, listens = w.shared(WARP * 4), w.new("%rd"), w.new("%p")
+    address, there, value, full_there, rank = (w.new("%r") for _ in range(5))
+    w.add(f"mov.u32 {address}, {base};", f"and.b32 {rank}, %r2, {words - 1};")
+    w.add(f"mad.lo.u32 {address}, {rank}, 4, {address};", f"mov.u32 {rank}, {leader};")
+    for target, source in ((there, address), (full_there, full)):
+        w.add(f"mapa.shared::cluster.u32 {target}, {source}, {rank};")
+    w.add(f"mov.u32 {rank}, %cluster_ctarank;", f"setp.eq.u32 {listens}, {rank}, {leader};")
+    w.only([role], lambda: some_lanes_of(w, words, lambda: put(w, address)))
+    meet(w)
+    operation = w.rng.choice(("add.u32", "add.s32", "min.u32", "max.s32", "xor.b32", "and.b32", "or.b32"))
+
+    def update() -> None:
+        def expect() -> None:
+            w.add(f"@{listens} mbarrier.arrive.expect_tx.shared.b64 {state}, [{full}], {4 * threads * blocks};")
+
+        w.one_lane(w.rng.randrange(w.least), expect)
+        w.add(f"xor.b32 {value}, %r5, {w.rng.randrange(1 << 16)};")
+        form = "red.async.relaxed.cluster.mbarrier::complete_tx::bytes.shared::cluster"
+        w.add(f"{form}.{operation} [{there}], {value}, [{full_there}];")
+        over = w.new("L")
+        w.add(f"@!{listens} bra {over};")
+        _wait(w, full)
+        take(w, address)
+        w.add(f"{over}:")
+
+    w.only([role], update)
+    meet(w)
 
 
 def multicast(w: Writer, blocks: int) -> None:

@@ -14,7 +14,11 @@ from kernbench.ptx.emulator.program.program import Site
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OnBarrier:
-    """Each operation of `lanes` moves `amounts` bytes and completes them on the barrier of its slot."""
+    """Each operation of `lanes` moves `amounts` bytes and completes them on the barrier of its slot.
+
+    `generic` ones are done by a thread of their own in the generic proxy, as st.async and red.async are; others belong
+    to the async proxy, which must have been shown what was written before, and the barrier.
+    """
 
     batch: AsynchronousBatch
     lanes: Array
@@ -22,6 +26,7 @@ class OnBarrier:
     slots: Array
     phases: Array
     site: Site
+    generic: bool = False
 
     kind = "copy"
 
@@ -43,7 +48,7 @@ class OnBarrier:
             columns, homes = barriers.columns[self.slots], barriers.homes[self.slots]
             clocks = self.phases + 1
             self.batch.checks.asynchronous.access(
-                space, writes, ranges, self.lanes, columns, clocks, self.site, homes, atomic
+                space, writes, ranges, self.lanes, columns, clocks, self.site, homes, atomic, self.generic
             )
 
 
@@ -74,10 +79,13 @@ class InGroup:
 Completion = OnBarrier | InGroup
 
 
-def on_barrier(batch: AsynchronousBatch, lanes: Array, slots: Array, amounts: Array, site: Site) -> OnBarrier:
+def on_barrier(
+    batch: AsynchronousBatch, lanes: Array, slots: Array, amounts: Array, site: Site, generic: bool = False
+) -> OnBarrier:
     """Completion on barriers, found by `Mbarriers.known`."""
-    batch.checks.asynchronous.completes_on(slots, lanes, site)
-    return OnBarrier(batch, lanes, amounts.astype(np.int64), slots, batch.mbarriers.phases(slots), site)
+    if not generic:
+        batch.checks.asynchronous.completes_on(slots, lanes, site)
+    return OnBarrier(batch, lanes, amounts.astype(np.int64), slots, batch.mbarriers.phases(slots), site, generic)
 
 
 def in_group(batch: AsynchronousBatch, lanes: Array, site: Site) -> InGroup:

@@ -78,9 +78,13 @@ class AsynchronousChecks(AsynchronousObserver):
         site: Site,
         homes: Array | None = None,
         atomic: bool = False,
+        generic: bool = False,
     ) -> None:
         """Operations that lanes began access ranges of bytes from now on, as the actors of `columns` at `clocks`."""
-        self.shadow.enter(space, writes, ranges, lanes, columns, clocks, site, None, homes, atomic)
+        first, warps = self._actors.proxied(0, space), self._batch.warps_per_cta
+        # what the warps know they have shown
+        shown = np.arange(first, first + warps)[:, None] if generic else None
+        self.shadow.enter(space, writes, ranges, lanes, columns, clocks, site, shown, homes, atomic)
 
     def laid_out(self, ranges: Ranges, swizzle: str, site: Site) -> None:
         """Copies will fill ranges of shared memory, with boxes laid out by a swizzle."""
