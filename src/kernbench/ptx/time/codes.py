@@ -1,0 +1,118 @@
+"""Numbers that the compiled model and what prepares its tables agree on."""
+
+# ticks of a cycle: rates of the whole GPU are far more than a byte a cycle, and time is a whole number
+TICK = 1 << 16
+# later than anything
+NEVER = 1 << 60
+SUB_CORES = 4
+# scoreboard counters of a warp
+COUNTERS = 6
+# groups of asynchronous work of a warp: cp.async, bulk stores, wgmma; and how many of each are remembered
+CP_GROUP, BULK_GROUP, WGMMA_GROUP = 0, 1, 2
+GROUP_KINDS, GROUPS = 3, 64
+
+# what an instruction does
+(
+    PLAIN,
+    VARIABLE,
+    SHARED,
+    LOAD,
+    STORE,
+    ATOMIC,
+    REDUCTION,
+    CP_ASYNC,
+    BULK_LOAD,
+    BULK_STORE,
+    MMA,
+    WGMMA,
+    BARRIER_SYNC,
+    BARRIER_ARRIVE,
+    ARRIVE,
+    WAIT,
+    COMMIT,
+    WAIT_GROUP,
+    FENCE,
+    BRANCH,
+    COPY_ARRIVE,
+    NOTHING,
+) = range(22)
+
+# pipes of a sub-core
+HEAVY, LITE, ALU, XU, FP64, TENSOR, NO_PIPE = range(7)
+PIPES = 7
+# an instruction that either half of the FMA pipe takes
+EITHER = 7
+
+# servers of an SM: the stage that shared memory, L1 and shuffles go through; what comes from L2; what goes there; the
+# unit of bulk copies; that of barriers; that of mbarriers
+MIO, PORT, STORES, TMA, BARRIERS, MBARRIERS = range(6)
+SM_SERVERS = 6
+# and of the GPU
+L2, HBM, ATOMICS, DISPATCH = range(4)
+GPU_SERVERS = 4
+
+# constants, in ticks
+(
+    ISSUE,
+    BRANCH_LOST,
+    ADDRESS,
+    QUEUE_DEPTH,
+    LATENCY_L1,
+    LATENCY_L2,
+    LATENCY_HBM,
+    LATENCY_ATOMIC,
+    LATENCY_STORE,
+    BARRIER,
+    BARRIER_WARP,
+    TRY_WAIT,
+    WAKE,
+    MBARRIER,
+    BULK_ISSUE,
+    BULK_EXTRA,
+    TENSOR_TAIL,
+    TENSOR_QUEUE,
+    FENCE_COST,
+    MEMBAR,
+    CTA_INTERVAL,
+    SLOT_REUSE,
+    WARP_START,
+    PER_SM,
+) = range(24)
+CONSTANTS = 24
+
+# columns of the table of instructions
+WHAT, PIPE, COST, LATENCY, STALL, WRITE, READ, WAITS, WIDTH, REASON, QUEUED = range(11)
+# columns of the events; `EXTRA` is the kind of a group, or what an atomic takes of L2
+E_WHAT, STAGE, E_PORT, E_L2, E_HBM, BYTES, LANES, SYNC, PHASE, EXTRA = range(10)
+# columns of a warp: whether it runs; where it is in its path, and the path's end; its first event; when it may issue,
+# when it issued last, until when the stall of that instruction lasts, why it waits; the completion it is blocked on;
+# its age; when its last store is done; its CTA; what held it back when it was ready; then its counters and their
+# reasons, groups that were committed and when the open one is done, of each kind
+(
+    W_STATE,
+    W_AT,
+    W_END,
+    W_EVENTS,
+    W_READY,
+    W_ISSUED,
+    W_FIXED,
+    W_WHY,
+    W_BLOCKED_ON,
+    W_AGE,
+    W_STORED,
+    W_CTA,
+    W_HELD,
+) = range(13)
+W_COUNTER = 13
+W_COUNTER_WHY = W_COUNTER + COUNTERS
+W_GROUPS = W_COUNTER_WHY + COUNTERS
+W_OPEN = W_GROUPS + GROUP_KINDS
+WARP_COLUMNS = W_OPEN + GROUP_KINDS
+EMPTY, RUNS, BLOCKED = 0, 1, 2
+# columns of a CTA's slot
+C_FIRST, C_WARPS, C_WEIGHT, C_LEFT, C_STARTED, C_NUMBER, C_CLASS, C_ENDS = range(8)
+CTA_COLUMNS = 8
+# rows of counts that the model keeps: the next CTA of the grid, the age of the next warp, spans written, when the last
+# store is done
+NEXT_CTA, NEXT_AGE, SPANS, LAST_STORE = range(4)
+COUNTS = 4

@@ -1,0 +1,499 @@
+"""The compiled model: warps of some SMs issue their streams against pipes, memory and each other, event by event.
+
+Nothing is stepped cycle by cycle: a sub-core is looked at when one of its warps may issue. All times are whole ticks,
+and ties go to the lower number, so that the same input gives the same output to the last digit. Tables are arrays with
+a row for each instruction, event, warp and slot of a CTA; `codes` names their columns.
+"""
+
+from kernbench.common.compiled import loop, part
+from kernbench.ptx.time import codes as c
+from kernbench.ptx.time.result import Reason
+
+_ISSUED, _FIXED, _PIPE, _QUEUE = int(Reason.ISSUED), int(Reason.FIXED), int(Reason.PIPE), int(Reason.QUEUE)
+_NOT_SELECTED, _BRANCH = int(Reason.NOT_SELECTED), int(Reason.BRANCH)
+
+
+@part
+def _served(free, which, arrival, cost):  # type: ignore[no-untyped-def]
+    """A server takes what arrives after all it took before; gives when it begins, and is busy for `cost`."""
+    begin = max(arrival, free[which])
+    free[which] = begin + cost
+    return begin
+
+
+@part
+def _levels(sm, weight, begin, needs, servers, constants, server, base):  # type: ignore[no-untyped-def]
+    """What misses L1 goes through the SM's port, L2 and memory; gives when all of it is there.
+
+    SMs of a group do the same at the same time: L2 and memory serve what all of them ask for.
+    """
+    _, sm_free, gpu_free, _, sm_busy, gpu_busy = servers
+    port, l2, hbm = needs
+    out = _served(sm_free[sm], server, begin, port)
+    sm_busy[sm, server] += port
+    at_l2 = _served(gpu_free, c.L2, out, l2 * weight)
+    gpu_busy[c.L2] += l2 * weight
+    done = max(out + port, at_l2 + l2 * weight) + base
+    if hbm > 0:
+        at_hbm = _served(gpu_free, c.HBM, at_l2, hbm * weight)
+        gpu_busy[c.HBM] += hbm * weight
+        done = max(done, at_hbm + hbm * weight + base + constants[c.LATENCY_HBM] - constants[c.LATENCY_L2])
+    return done
+
+
+@part
+def _next_ready(w, op, following, ops, warps, constants):  # type: ignore[no-untyped-def]
+    """When the next instruction of a warp may issue as far as it depends on its own: stalls and counters."""
+    fixed = warps[w, c.W_ISSUED] + ops[op, c.STALL]
+    why = _FIXED
+    if ops[op, c.WHAT] == c.BRANCH and following != op + 1:
+        fixed += constants[c.BRANCH_LOST]
+        why = _BRANCH
+    warps[w, c.W_FIXED] = fixed
+    when = fixed
+    mask = ops[following, c.WAITS]
+    if mask:
+        for counter in range(c.COUNTERS):
+            if mask >> counter & 1 and warps[w, c.W_COUNTER + counter] > when:
+                when = warps[w, c.W_COUNTER + counter]
+                why = warps[w, c.W_COUNTER_WHY + counter]
+    warps[w, c.W_READY] = when
+    warps[w, c.W_WHY] = why
+
+
+@part
+def _taken_until(sub, op, now, ops, pipe_free, queue, constants):  # type: ignore[no-untyped-def]
+    """Until when a unit is taken that an instruction needs to issue."""
+    what, pipe = ops[op, c.WHAT], ops[op, c.PIPE]
+    if what == c.WGMMA:
+        return pipe_free[sub, c.TENSOR] - constants[c.TENSOR_QUEUE] * ops[op, c.COST]
+    if ops[op, c.QUEUED]:
+        # the oldest of those that are queued has not been taken yet
+        return queue[sub, queue[sub, queue.shape[1] - 1]]
+    if pipe == c.NO_PIPE:
+        return 0
+    if pipe == c.EITHER:
+        return min(pipe_free[sub, c.HEAVY], pipe_free[sub, c.LITE])
+    return pipe_free[sub, pipe]
+
+
+@part
+def _take_pipe(sub, pipe, now, cost, free, busy):  # type: ignore[no-untyped-def]
+    if pipe == c.NO_PIPE:
+        return
+    if pipe == c.EITHER:
+        pipe = c.LITE if free[sub, c.LITE] <= free[sub, c.HEAVY] else c.HEAVY
+    free[sub, pipe] = max(now, free[sub, pipe]) + cost
+    busy[sub, pipe] += cost
+
+
+@part
+def _contribute(cta, sync, when, lag, state, constants):  # type: ignore[no-untyped-def]
+    """One of those that a completion waits for is there at `when`; the last one lets all waiters go `lag` later."""
+    warps, ctas, remaining, done, _, next_issue = state
+    remaining[cta, sync] -= 1
+    if when > done[cta, sync]:
+        done[cta, sync] = when
+    if remaining[cta, sync] > 0:
+        return
+    first, per_sm = ctas[cta, c.C_FIRST], constants[c.PER_SM]
+    for w in range(first, first + ctas[cta, c.C_WARPS]):
+        if warps[w, c.W_STATE] == c.BLOCKED and warps[w, c.W_BLOCKED_ON] == sync:
+            wake = max(warps[w, c.W_READY], done[cta, sync] + lag)
+            warps[w, c.W_STATE] = c.RUNS
+            warps[w, c.W_READY] = wake
+            for counter in range(c.W_COUNTER, c.W_COUNTER + c.COUNTERS):
+                if warps[w, counter] == c.NEVER:
+                    warps[w, counter] = wake
+            sub = w // per_sm * c.SUB_CORES + w % per_sm % c.SUB_CORES
+            next_issue[sub] = min(next_issue[sub], wake)
+
+
+@part
+def _start_cta(cta, sm, now, grid, state, servers, constants, counts):  # type: ignore[no-untyped-def]
+    """The next CTAs of the grid go into a free slot of an SM group."""
+    sm_weight, order, class_paths, class_events, class_syncs, path_start = grid
+    warps, ctas, remaining, done, _, next_issue = state
+    at = counts[c.NEXT_CTA]
+    if at >= len(order):
+        return
+    count = min(sm_weight[sm], len(order) - at)
+    counts[c.NEXT_CTA] = at + count
+    kind = order[at + count // 2]
+    begin = _served(servers[2], c.DISPATCH, now, constants[c.CTA_INTERVAL] * count)
+    ctas[cta, c.C_WEIGHT] = count
+    ctas[cta, c.C_LEFT] = ctas[cta, c.C_WARPS]
+    ctas[cta, c.C_STARTED] = begin
+    ctas[cta, c.C_NUMBER] = at
+    ctas[cta, c.C_CLASS] = kind
+    ctas[cta, c.C_ENDS] = begin
+    for sync in range(class_syncs.shape[1]):
+        remaining[cta, sync] = class_syncs[kind, sync]
+        done[cta, sync] = 0
+    for n in range(ctas[cta, c.C_WARPS]):
+        w = ctas[cta, c.C_FIRST] + n
+        for column in range(c.W_COUNTER, c.WARP_COLUMNS):
+            warps[w, column] = 0
+        warps[w, c.W_STATE] = c.RUNS
+        warps[w, c.W_AT] = path_start[class_paths[kind, n]]
+        warps[w, c.W_END] = path_start[class_paths[kind, n] + 1]
+        warps[w, c.W_EVENTS] = class_events[kind, n]
+        ready = begin + constants[c.WARP_START]
+        warps[w, c.W_READY] = ready
+        warps[w, c.W_ISSUED] = ready
+        warps[w, c.W_FIXED] = ready
+        warps[w, c.W_WHY] = _FIXED
+        warps[w, c.W_STORED] = 0
+        warps[w, c.W_AGE] = counts[c.NEXT_AGE]
+        counts[c.NEXT_AGE] += 1
+        sub = sm * c.SUB_CORES + w % constants[c.PER_SM] % c.SUB_CORES
+        next_issue[sub] = min(next_issue[sub], ready)
+
+
+@part
+def _needs(op, event, ops, events):  # type: ignore[no-untyped-def]
+    """Ticks of the SM's stage, and of the port, L2 and memory: of an access that is split, this instruction's share."""
+    stage, port, l2, hbm = (
+        events[event, c.STAGE],
+        events[event, c.E_PORT],
+        events[event, c.E_L2],
+        events[event, c.E_HBM],
+    )
+    nbytes, share = events[event, c.BYTES], ops[op, c.WIDTH] * events[event, c.LANES]
+    if 0 < share < nbytes:
+        stage, port, l2, hbm = (
+            stage * share // nbytes, port * share // nbytes, l2 * share // nbytes, hbm * share // nbytes,
+        )  # fmt: skip
+    return stage, (port, l2, hbm)
+
+
+@part
+def _atomic(w, sm, weight, begin, event, needs, events, warps, servers, constants):  # type: ignore[no-untyped-def]
+    """An atomic or a reduction is done in L2; gives when."""
+    _, sm_free, gpu_free, _, _, gpu_busy = servers
+    port, _, hbm = needs
+    out = _served(sm_free[sm], c.STORES, begin, port)
+    cost = events[event, c.EXTRA] * weight
+    at = _served(gpu_free, c.ATOMICS, out, cost)
+    gpu_busy[c.ATOMICS] += cost
+    done = at + cost + constants[c.LATENCY_ATOMIC]
+    if hbm > 0:
+        _served(gpu_free, c.HBM, at, hbm * weight)
+        gpu_busy[c.HBM] += hbm * weight
+        done += constants[c.LATENCY_HBM] - constants[c.LATENCY_L2]
+    warps[w, c.W_STORED] = max(warps[w, c.W_STORED], done)
+    return done
+
+
+@part
+def _memory(what, w, sub, sm, op, event, now, weight, tables, warps, servers, constants):  # type: ignore[no-untyped-def]
+    """An instruction of the memory pipeline: the sub-core's address unit, the SM's stage, then what lies behind.
+
+    Gives when its operands were read and when its result is there.
+    """
+    ops, events, address_free, queue = tables
+    _, sm_free, _, _, sm_busy, _ = servers
+    stage, needs = ops[op, c.COST], (0, 0, 0)
+    if event >= 0:
+        stage, needs = _needs(op, event, ops, events)
+    accepted = _served(address_free, sub, now, constants[c.ADDRESS])
+    begin = _served(sm_free[sm], c.MIO, accepted, stage)
+    sm_busy[sm, c.MIO] += stage
+    depth = queue.shape[1] - 1
+    slot = queue[sub, depth]
+    queue[sub, slot] = begin
+    queue[sub, depth] = (slot + 1) % depth
+    passed = begin + stage
+    if what == c.SHARED:
+        return passed, passed + ops[op, c.LATENCY]
+    if what in (c.ATOMIC, c.REDUCTION):
+        return passed, _atomic(w, sm, weight, begin, event, needs, events, warps, servers, constants)
+    done = passed + constants[c.LATENCY_L1]
+    if what == c.STORE:
+        if needs[0]:
+            done = _levels(sm, weight, begin, needs, servers, constants, c.STORES, constants[c.LATENCY_STORE])
+        warps[w, c.W_STORED] = max(warps[w, c.W_STORED], done)
+    elif needs[0]:
+        done = max(done, _levels(sm, weight, begin, needs, servers, constants, c.PORT, constants[c.LATENCY_L2]))
+    return passed, done
+
+
+@part
+def _copy(what, sm, event, now, weight, events, servers, constants):  # type: ignore[no-untyped-def]
+    """A bulk copy: issued in turn by the SM's unit; gives when its bytes are there."""
+    begin = _served(servers[1][sm], c.TMA, now, constants[c.BULK_ISSUE])
+    servers[4][sm, c.TMA] += constants[c.BULK_ISSUE]
+    needs = events[event, c.E_PORT], events[event, c.E_L2], events[event, c.E_HBM]
+    server = c.PORT if what == c.BULK_LOAD else c.STORES
+    return _levels(
+        sm, weight, begin, needs, servers, constants, server, constants[c.LATENCY_L2] + constants[c.BULK_EXTRA]
+    )
+
+
+@part
+def _join_group(w, kind, when, warps):  # type: ignore[no-untyped-def]
+    """Work joins the group that a warp has not committed yet."""
+    warps[w, c.W_OPEN + kind] = max(warps[w, c.W_OPEN + kind], when)
+
+
+@part
+def _commit(w, kind, warps, rings):  # type: ignore[no-untyped-def]
+    """The group is closed: it is done when all before it and its own work are."""
+    count = warps[w, c.W_GROUPS + kind]
+    before = rings[w, kind, (count - 1) % c.GROUPS] if count > 0 else 0
+    rings[w, kind, count % c.GROUPS] = max(before, warps[w, c.W_OPEN + kind])
+    warps[w, c.W_GROUPS + kind] = count + 1
+
+
+@part
+def _wait_group(w, needed, kind, now, warps, rings):  # type: ignore[no-untyped-def]
+    """When as many groups are done as are needed."""
+    committed = warps[w, c.W_GROUPS + kind]
+    if needed <= 0 or committed == 0:
+        return now
+    return max(now, rings[w, kind, (min(needed, committed) - 1) % c.GROUPS])
+
+
+@part
+def _barrier(what, w, sm, sync, now, state, servers, constants):  # type: ignore[no-untyped-def]
+    """bar.sync and bar.arrive; gives the completion that the warp waits for, or -1."""
+    warps, _, remaining, done, _, _ = state
+    cta = warps[w, c.W_CTA]
+    begin = _served(servers[1][sm], c.BARRIERS, now, constants[c.BARRIER_WARP])
+    servers[4][sm, c.BARRIERS] += constants[c.BARRIER_WARP]
+    if sync < 0:
+        return -1
+    _contribute(cta, sync, begin, constants[c.BARRIER], state, constants)
+    if what == c.BARRIER_ARRIVE:
+        return -1
+    if remaining[cta, sync] > 0:
+        return sync
+    warps[w, c.W_READY] = done[cta, sync] + constants[c.BARRIER]
+    return -1
+
+
+@part
+def _wait(w, sm, sync, now, state, servers, constants):  # type: ignore[no-untyped-def]
+    """An mbarrier's try_wait; gives when it succeeds, or NEVER where that is not known yet."""
+    warps, _, remaining, done, _, _ = state
+    cta = warps[w, c.W_CTA]
+    begin = _served(servers[1][sm], c.MBARRIERS, now, constants[c.MBARRIER])
+    servers[4][sm, c.MBARRIERS] += constants[c.MBARRIER]
+    if sync >= 0 and remaining[cta, sync] > 0:
+        return c.NEVER
+    lasts = begin + constants[c.TRY_WAIT]
+    return max(lasts, done[cta, sync] + constants[c.WAKE]) if sync >= 0 else lasts
+
+
+@part
+def _arrive(what, w, sm, sync, now, state, servers, constants):  # type: ignore[no-untyped-def]
+    """An arrival at an mbarrier, of the warp or of its copies."""
+    warps = state[0]
+    begin = _served(servers[1][sm], c.MBARRIERS, now, constants[c.MBARRIER])
+    servers[4][sm, c.MBARRIERS] += constants[c.MBARRIER]
+    if what == c.COPY_ARRIVE:
+        begin = max(begin, warps[w, c.W_OPEN + c.CP_GROUP])
+    if sync >= 0:
+        _contribute(warps[w, c.W_CTA], sync, begin, constants[c.WAKE], state, constants)
+
+
+@part
+def _execute(w, sub, sm, op, event, now, tables, state, servers, constants):  # type: ignore[no-untyped-def]
+    """What an instruction does when it issues. Gives the completion that its warp then waits for, or -1."""
+    ops, events, _, _ = tables
+    warps, ctas, _, _, rings, _ = state
+    what = ops[op, c.WHAT]
+    if event >= 0 and events[event, c.E_WHAT] != c.NOTHING:
+        what = events[event, c.E_WHAT]
+    weight = ctas[warps[w, c.W_CTA], c.C_WEIGHT]
+    done, taken, waits = now + ops[op, c.LATENCY], now, -1
+    _take_pipe(sub, ops[op, c.PIPE], now, ops[op, c.COST], servers[0], servers[3])
+    if what in (c.PLAIN, c.VARIABLE, c.BRANCH, c.MMA):
+        pass
+    elif what <= c.CP_ASYNC:
+        taken, done = _memory(what, w, sub, sm, op, event, now, weight, tables, warps, servers, constants)
+        if what == c.CP_ASYNC:
+            _join_group(w, c.CP_GROUP, done, warps)
+    elif what in (c.BARRIER_SYNC, c.BARRIER_ARRIVE):
+        waits = _barrier(what, w, sm, events[event, c.SYNC], now, state, servers, constants)
+    elif what == c.WAIT:
+        done = _wait(w, sm, events[event, c.SYNC], now, state, servers, constants)
+        waits = events[event, c.SYNC] if done == c.NEVER else -1
+    elif what in (c.ARRIVE, c.COPY_ARRIVE):
+        _arrive(what, w, sm, events[event, c.SYNC], now, state, servers, constants)
+    elif what == c.WGMMA:
+        # done when the sub-core's tensor core has done all before it
+        _join_group(w, c.WGMMA_GROUP, servers[0][sub, c.TENSOR] + constants[c.TENSOR_TAIL], warps)
+    elif what == c.COMMIT:
+        _commit(w, events[event, c.EXTRA], warps, rings)
+    elif what == c.WAIT_GROUP:
+        done = _wait_group(w, events[event, c.PHASE], events[event, c.EXTRA], now, warps, rings)
+        warps[w, c.W_READY] = done
+    elif what == c.BULK_LOAD:
+        there = _copy(what, sm, event, now, weight, events, servers, constants)
+        if events[event, c.SYNC] >= 0:
+            _contribute(warps[w, c.W_CTA], events[event, c.SYNC], there, constants[c.WAKE], state, constants)
+    elif what == c.BULK_STORE:
+        there = _copy(what, sm, event, now, weight, events, servers, constants)
+        _join_group(w, c.BULK_GROUP, there, warps)
+        warps[w, c.W_STORED] = max(warps[w, c.W_STORED], there)
+    elif what == c.FENCE:
+        if ops[op, c.COST]:
+            # for the whole GPU: what was stored has arrived
+            done = max(done, warps[w, c.W_STORED])
+        if ops[op, c.WRITE] >= c.COUNTERS:
+            warps[w, c.W_READY] = done
+    _count(w, op, done, taken, ops, warps)
+    return waits
+
+
+@part
+def _count(w, op, done, taken, ops, warps):  # type: ignore[no-untyped-def]
+    """Counters of the warp: when the result is there, and when the operands were read."""
+    write, read = ops[op, c.WRITE], ops[op, c.READ]
+    if write < c.COUNTERS:
+        warps[w, c.W_COUNTER + write] = max(warps[w, c.W_COUNTER + write], done)
+        warps[w, c.W_COUNTER_WHY + write] = ops[op, c.REASON]
+    if read < c.COUNTERS:
+        warps[w, c.W_COUNTER + read] = max(warps[w, c.W_COUNTER + read], taken)
+        warps[w, c.W_COUNTER_WHY + read] = _QUEUE
+
+
+@part
+def _finish_warp(w, sm, now, grid, state, servers, constants, counts, spans):  # type: ignore[no-untyped-def]
+    """A warp is at its end, which is when nothing writes its registers any more; gives that. The last one of its CTA
+    makes room for the next CTA.
+    """
+    warps, ctas = state[0], state[1]
+    cta = warps[w, c.W_CTA]
+    ends = now + constants[c.ISSUE]
+    for counter in range(c.W_COUNTER, c.W_COUNTER + c.COUNTERS):
+        ends = max(ends, warps[w, counter])
+    warps[w, c.W_STATE] = c.EMPTY
+    ctas[cta, c.C_LEFT] -= 1
+    ctas[cta, c.C_ENDS] = max(ctas[cta, c.C_ENDS], ends)
+    counts[c.LAST_STORE] = max(counts[c.LAST_STORE], warps[w, c.W_STORED])
+    if ctas[cta, c.C_LEFT]:
+        return ends
+    over = ctas[cta, c.C_ENDS]
+    row = counts[c.SPANS]
+    if row < len(spans):
+        spans[row, 0] = ctas[cta, c.C_NUMBER]
+        spans[row, 1] = cta
+        spans[row, 2] = ctas[cta, c.C_STARTED]
+        spans[row, 3] = over
+        spans[row, 4] = ctas[cta, c.C_WEIGHT]
+    counts[c.SPANS] = row + 1
+    _start_cta(cta, sm, over + constants[c.SLOT_REUSE], grid, state, servers, constants, counts)
+    return ends
+
+
+@part
+def _account(w, op, now, weight, warps, stalls, issued, interval):  # type: ignore[no-untyped-def]
+    """Where the time since the warp's last instruction went."""
+    since, why = warps[w, c.W_ISSUED], warps[w, c.W_WHY]
+    issued[op] += weight
+    if now <= since:
+        return
+    slot = min(interval, now - since)
+    stalls[op, _ISSUED] += slot * weight
+    stable = max(min(warps[w, c.W_FIXED], now) - since - slot, 0)
+    stalls[op, _BRANCH if why == _BRANCH else _FIXED] += stable * weight
+    depended = max(min(warps[w, c.W_READY], now) - max(warps[w, c.W_FIXED], since + slot), 0)
+    stalls[op, why] += depended * weight
+    rest = now - since - slot - stable - depended
+    if rest > 0:
+        stalls[op, warps[w, c.W_HELD]] += rest * weight
+
+
+@part
+def _choose(sub, now, last, path_op, tables, warps, pipe_free, constants):  # type: ignore[no-untyped-def]
+    """The warp that issues: the one that did last if it can, or the youngest that can; -1, and when to look again."""
+    ops, _, _, queue = tables
+    per_sm = constants[c.PER_SM]
+    sm = sub // c.SUB_CORES
+    chosen, soonest = -1, c.NEVER
+    for w in range(sm * per_sm + sub % c.SUB_CORES, (sm + 1) * per_sm, c.SUB_CORES):
+        if warps[w, c.W_STATE] != c.RUNS:
+            continue
+        when = warps[w, c.W_READY]
+        if when <= now:
+            when = _taken_until(sub, path_op[warps[w, c.W_AT]], now, ops, pipe_free, queue, constants)
+            if when <= now:
+                better = chosen < 0 or w == last or (chosen != last and warps[w, c.W_AGE] > warps[chosen, c.W_AGE])
+                if better and chosen >= 0:
+                    warps[chosen, c.W_HELD] = _NOT_SELECTED
+                if better:
+                    chosen = w
+                else:
+                    warps[w, c.W_HELD] = _NOT_SELECTED
+                continue
+            warps[w, c.W_HELD] = _PIPE
+        soonest = min(soonest, when)
+    return chosen, soonest
+
+
+@part
+def _first(next_issue):  # type: ignore[no-untyped-def]
+    """The sub-core that is to be looked at next."""
+    sub, now = -1, c.NEVER
+    for candidate in range(len(next_issue)):
+        if next_issue[candidate] < now:
+            now, sub = next_issue[candidate], candidate
+    return sub, now
+
+
+@loop
+def simulate(tables, path, grid, state, servers, constants, counts, last, stalls, issued, spans):  # type: ignore[no-untyped-def]
+    """All CTAs of the grid, from the first to the last; gives when the last warp ends, in ticks, how many instructions
+    were issued, and how many warps wait for what nobody does.
+    """
+    path_op, path_event = path
+    warps, ctas, next_issue = state[0], state[1], state[5]
+    sms = len(next_issue) // c.SUB_CORES
+    slots = len(ctas) // sms
+    for slot in range(slots):
+        for sm in range(sms):
+            _start_cta(sm * slots + slot, sm, 0, grid, state, servers, constants, counts)
+    count = 0
+    end = 0
+    while True:
+        sub, now = _first(next_issue)
+        if sub < 0:
+            break
+        w, soonest = _choose(sub, now, last[sub], path_op, tables, warps, servers[0], constants)
+        if w < 0:
+            next_issue[sub] = soonest
+            continue
+        at = warps[w, c.W_AT]
+        op = path_op[at]
+        event = path_event[at] + warps[w, c.W_EVENTS] if path_event[at] >= 0 else -1
+        _account(w, op, now, ctas[warps[w, c.W_CTA], c.C_WEIGHT], warps, stalls, issued, constants[c.ISSUE])
+        warps[w, c.W_ISSUED] = now
+        warps[w, c.W_AT] = at + 1
+        last[sub] = w
+        count += 1
+        next_issue[sub] = now + constants[c.ISSUE]
+        sm = sub // c.SUB_CORES
+        waits = _execute(w, sub, sm, op, event, now, tables, state, servers, constants)
+        if at + 1 >= warps[w, c.W_END]:
+            end = max(end, _finish_warp(w, sm, now, grid, state, servers, constants, counts, spans))
+            continue
+        resumes = warps[w, c.W_READY]
+        _next_ready(w, op, path_op[at + 1], tables[0], warps, constants)
+        if resumes > now:
+            # a barrier, a group or a fence: nothing goes on before
+            warps[w, c.W_READY] = max(warps[w, c.W_READY], resumes)
+            warps[w, c.W_WHY] = tables[0][op, c.REASON]
+        if waits >= 0:
+            warps[w, c.W_STATE] = c.BLOCKED
+            warps[w, c.W_BLOCKED_ON] = waits
+            warps[w, c.W_WHY] = tables[0][op, c.REASON]
+            if warps[w, c.W_READY] >= c.NEVER:
+                # a counter that is known when the warp wakes
+                warps[w, c.W_READY] = now
+    blocked = 0
+    for w in range(len(warps)):
+        if warps[w, c.W_STATE] == c.BLOCKED:
+            blocked += 1
+    return end, count, blocked

@@ -1,0 +1,259 @@
+"""One recorded launch timed for a GPU: its streams, its CTAs dealt to SMs, the compiled model, and what it says."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.compiled import loop
+from kernbench.ptx.machine import NOT_VALIDATED, Gpu
+from kernbench.ptx.recording.recording import LaunchRecording
+from kernbench.ptx.sass.streams import Streams
+from kernbench.ptx.time import codes
+from kernbench.ptx.time.costs import EventCosts, OpCosts, constants, event_costs, op_costs, ticks
+from kernbench.ptx.time.engine import simulate
+from kernbench.ptx.time.occupancy import occupancy
+from kernbench.ptx.time.result import CtaSpans, LaunchTime, Occupancy, Reason, Stalls, Traffic, Unit
+
+Ints = NDArray[np.int64]
+# warp instructions that are simulated rather than stood for, roughly: a few seconds
+BUDGET = 12_000_000
+# CTAs whose start and end are kept
+MOST_SPANS = 200_000
+
+
+@dataclass(frozen=True)
+class Deal:
+    """How SMs are simulated: each SM group stands for `weight` SMs that do the same at the same time."""
+
+    weight: Ints
+    order: Ints
+
+    @property
+    def groups(self) -> int:
+        """SM groups."""
+        return len(self.weight)
+
+
+def deal(recording: LaunchRecording, instructions: Ints, sms: int, budget: int = BUDGET) -> Deal:
+    """SM groups for a launch, and the classes of its CTAs in the order in which they begin.
+
+    `instructions` of a CTA by class. Equal CTAs need two groups: SMs that get one CTA more, and the others. Where CTAs
+    differ there are as many groups as the budget allows, up to one for each SM.
+    """
+    order = recording.cta_class.astype(np.int64)
+    count = len(order)
+    used = min(sms, count)
+    if recording.classes == 1:
+        more = count % used
+        sizes = [more, used - more] if more else [used]
+        return Deal(np.array(sizes, np.int64), order)
+    total = int(instructions[order].sum())
+    groups = int(np.clip(budget * used // max(total, 1), 2, used))
+    sizes = [used // groups + (number < used % groups) for number in range(groups)]
+    return Deal(np.array(sizes, np.int64), order)
+
+
+@loop
+def _count_syncs(counts, kind, paths, bases, start, event_at, what, sync):  # type: ignore[no-untyped-def]
+    """How many arrivals complete each completion in a class of CTAs."""
+    for n in range(len(paths)):
+        for at in range(start[paths[n]], start[paths[n] + 1]):
+            if event_at[at] < 0:
+                continue
+            event = event_at[at] + bases[n]
+            code = what[event]
+            contributes = (
+                code == codes.BARRIER_SYNC or code == codes.BARRIER_ARRIVE or code == codes.ARRIVE
+                or code == codes.COPY_ARRIVE or code == codes.BULK_LOAD
+            )  # fmt: skip
+            if contributes and sync[event] >= 0:
+                counts[kind, sync[event]] += 1
+
+
+def time_launch(recording: LaunchRecording, streams: Streams, gpu: Gpu, budget: int = BUDGET) -> LaunchTime:
+    """How long the launch takes on `gpu`, between events around it, and why."""
+    clock = float(gpu.clock.most)
+    held = _occupancy(recording, streams, gpu)
+    carved = held.ctas * (streams.shared_bytes + recording.dynamic_shared + float(gpu.sm.shared_reserved))
+    events = event_costs(recording, gpu, max(float(gpu.sm.l1) - carved, 0.0), clock)
+    ops = op_costs(streams.ops, gpu)
+    lengths = np.diff(streams.path_start)
+    class_paths = streams.trace_path[recording.class_trace].astype(np.int64)
+    dealt = deal(recording, lengths[class_paths].sum(axis=1), int(gpu.chip.sms), budget)
+    machine = _Machine(recording, streams, gpu, ops, events, held, dealt, class_paths)
+    return machine.run(clock)
+
+
+def _occupancy(recording: LaunchRecording, streams: Streams, gpu: Gpu) -> Occupancy:
+    shared = max(streams.shared_bytes, recording.static_shared) + recording.dynamic_shared
+    return occupancy(gpu, recording.warps, streams.registers, shared, recording.ctas)
+
+
+class _Machine:
+    """The state of the model for one launch, and what it says afterwards."""
+
+    def __init__(
+        self, recording: LaunchRecording, streams: Streams, gpu: Gpu, ops: OpCosts, events: EventCosts,
+        held: Occupancy, dealt: Deal, class_paths: Ints,
+    ):  # fmt: skip
+        self.recording, self.streams, self.gpu = recording, streams, gpu
+        self.ops, self.events, self.held, self.dealt = ops, events, held, dealt
+        self.class_paths = class_paths
+        self.class_events = streams.first_event[recording.class_trace].astype(np.int64)
+        self.constants = constants(gpu)
+        groups, slots, warps = dealt.groups, held.ctas, recording.warps
+        self.subs = groups * codes.SUB_CORES
+        self.per_sm = slots * warps
+        self.constants[codes.PER_SM] = self.per_sm
+        self.class_syncs = self._class_syncs()
+        self.state = _state(groups * slots, warps, self.class_syncs.shape[1], self.subs)
+        self.servers = _servers(groups, self.subs)
+        self.stalls = np.zeros((len(streams.ops), len(Reason)), np.int64)
+        self.issued = np.zeros(len(streams.ops), np.int64)
+
+    def _class_syncs(self) -> Ints:
+        """For each class of CTAs how many arrivals make each completion."""
+        counts = np.zeros((self.recording.classes, max(self.events.syncs, 1)), np.int64)
+        start, at = self.streams.path_start.astype(np.int64), self.streams.event.astype(np.int64)
+        for kind in range(self.recording.classes):
+            _count_syncs(
+                counts, kind, self.class_paths[kind], self.class_events[kind], start, at, self.events.what,
+                self.events.sync,
+            )  # fmt: skip
+        return counts
+
+    def run(self, clock: float) -> LaunchTime:
+        """Simulate, and say what came out."""
+        spans = np.zeros((min(len(self.dealt.order), MOST_SPANS), 5), np.int64)
+        queue = np.zeros((self.subs, int(self.gpu.shared.queue) + 1), np.int64)
+        tables = (self.ops.table(), self.events.table(), np.zeros(self.subs, np.int64), queue)
+        path = self.streams.op.astype(np.int64), self.streams.event.astype(np.int64)
+        start = self.streams.path_start.astype(np.int64)
+        grid = (self.dealt.weight, self.dealt.order, self.class_paths, self.class_events, self.class_syncs, start)
+        counts = np.zeros(codes.COUNTS, np.int64)
+        end, count, blocked = simulate(
+            tables, path, grid, self.state, self.servers, self.constants, counts,
+            np.full(self.subs, -1, np.int64), self.stalls, self.issued, spans,
+        )  # fmt: skip
+        finished = max(int(end), int(counts[codes.LAST_STORE]))
+        return self._result(finished / codes.TICK, clock, int(count), int(blocked), spans[: int(counts[codes.SPANS])])
+
+    def _result(self, cycles: float, clock: float, count: int, blocked: int, spans: Ints) -> LaunchTime:
+        floors = self._floors(clock)
+        least = max(floors.values()) * clock * 1e6
+        cycles = max(cycles, least)
+        notes = [f"{blocked} warps waited for what other CTAs do"] if blocked else []
+        if self.streams.unknown:
+            notes.append(f"opcodes timed as plain integer ones: {', '.join(self.streams.unknown)}")
+        if self.gpu.predictions == NOT_VALIDATED:
+            notes.append(f"predictions for {self.gpu.name} are not validated")
+        slots = self.held.ctas
+        made = CtaSpans(
+            spans[:, 0], spans[:, 1] // slots, spans[:, 1] % slots, spans[:, 2] / codes.TICK,
+            spans[:, 3] / codes.TICK, spans[:, 4],
+        )  # fmt: skip
+        return LaunchTime(
+            self.gpu.name, cycles, clock, float(self.gpu.launch.empty), self.held, self._busy(cycles), floors,
+            self._traffic(), Stalls(self.stalls / codes.TICK, self.issued), made, self.streams.source,
+            self.streams.joined, int(self.issued.sum()), count, self.gpu.predictions, tuple(notes),
+        )  # fmt: skip
+
+    def _busy(self, cycles: float) -> dict[Unit, float]:
+        """Shares of the time that units worked; of SMs the mean over them."""
+        pipes, per_sm, gpu = self.servers[3], self.servers[4], self.servers[5]
+        weight = self.dealt.weight.astype(np.float64)
+        whole = cycles * codes.TICK
+        by_sm = pipes.reshape(self.dealt.groups, codes.SUB_CORES, -1).sum(axis=1)
+
+        def mean(values: NDArray[np.float64]) -> float:
+            return float((values * weight).sum() / weight.sum() / whole) if whole else 0.0
+
+        lanes = codes.SUB_CORES
+        issued = float(self.issued.sum()) * float(self.gpu.issue.interval) * codes.TICK / lanes / weight.sum()
+        return {
+            Unit.ISSUE: issued / whole if whole else 0.0,
+            Unit.FMA: mean((by_sm[:, codes.HEAVY] + by_sm[:, codes.LITE]) / 2 / lanes),
+            Unit.ALU: mean(by_sm[:, codes.ALU] / lanes),
+            Unit.MUFU: mean(by_sm[:, codes.XU] / lanes),
+            Unit.DOUBLE: mean(by_sm[:, codes.FP64] / lanes),
+            Unit.TENSOR: mean(by_sm[:, codes.TENSOR] / lanes),
+            Unit.SHARED: mean(per_sm[:, codes.MIO].astype(np.float64)),
+            Unit.PORT: mean(per_sm[:, codes.PORT].astype(np.float64)),
+            Unit.TMA: mean(per_sm[:, codes.TMA].astype(np.float64)),
+            Unit.L2: float(gpu[codes.L2] / whole) if whole else 0.0,
+            Unit.HBM: float(gpu[codes.HBM] / whole) if whole else 0.0,
+        }
+
+    def _warp_counts(self) -> Ints:
+        """How many warps of the launch have each trace."""
+        of_class = np.bincount(self.recording.cta_class, minlength=self.recording.classes)
+        counts = np.zeros(len(self.recording.traces), np.int64)
+        np.add.at(counts, self.recording.class_trace, of_class[:, None])
+        return counts
+
+    def _event_counts(self) -> NDArray[np.float64]:
+        """How often each event happens in the launch."""
+        traces = self.recording.traces
+        lengths = np.diff(traces.first_event[traces.start])
+        return np.repeat(self._warp_counts(), lengths).astype(np.float64)
+
+    def _traffic(self) -> Traffic:
+        events, times = self.recording.events, self._event_counts()
+        shared = events.wavefronts > 0
+        least = np.ceil(events.bytes / float(self.gpu.shared.bytes_per_cycle))
+        stores = np.isin(self.events.what, [codes.STORE, codes.BULK_STORE, codes.REDUCTION, codes.ATOMIC])
+        hbm = self.events.hbm_bytes * times
+        return Traffic(
+            int((events.sectors * 32.0 * times).sum()), int((self.events.l2_bytes * times).sum()),
+            int(hbm[~stores].sum()), int(hbm[stores].sum()), int((events.bytes * times)[shared].sum()),
+            int((events.wavefronts * times)[shared].sum()), int((least * times)[shared].sum()),
+        )  # fmt: skip
+
+    def _floors(self, clock: float) -> dict[Unit, float]:
+        """Seconds that no time may be below: bytes by the data sheet's bandwidth, work by the peak of each unit."""
+        traffic, gpu = self._traffic(), self.gpu
+        sms, hertz = float(gpu.chip.sms), clock * 1e6
+        counts = self._warp_counts()
+        issued = float((np.diff(self.streams.path_start)[self.streams.trace_path] * counts).sum())
+        return {
+            Unit.HBM: traffic.hbm_read / (float(gpu.hbm.bandwidth) * 1e9),
+            Unit.ISSUE: issued * float(gpu.issue.interval) / codes.SUB_CORES / sms / hertz,
+            Unit.SHARED: traffic.least_wavefronts / sms / hertz,
+            Unit.TENSOR: self._product_cycles(counts) / sms / hertz,
+        }
+
+    def _product_cycles(self, counts: Ints) -> float:
+        """Cycles of all tensor cores together, by the rate of wgmma."""
+        ops = self.streams.ops
+        flops = 2.0 * ops.m * ops.n * ops.k * np.maximum(ops.bits, 4) / 16 * (ops.act == 9)
+        # a wgmma stands in the streams of four warps
+        flops = np.where(self.ops.what == codes.WGMMA, flops / 4, flops)
+        rate = float(self.gpu.tensor.wgmma) or float(self.gpu.tensor.mma)
+        if not rate or not flops.any():
+            return 0.0
+        by_path = np.add.reduceat(np.append(flops[self.streams.op], 0.0), self.streams.path_start[:-1])
+        by_path = np.where(np.diff(self.streams.path_start) > 0, by_path, 0.0)
+        return float((by_path[self.streams.trace_path] * counts).sum() / rate)
+
+
+def _state(ctas: int, warps: int, syncs: int, subs: int) -> tuple[Ints, ...]:
+    """Warps, CTAs, what completions wait for and when they are done, groups, and when sub-cores are looked at."""
+    of_warps = np.zeros((ctas * warps, codes.WARP_COLUMNS), np.int64)
+    of_warps[:, codes.W_CTA] = np.arange(ctas * warps) // warps
+    of_ctas = np.zeros((ctas, codes.CTA_COLUMNS), np.int64)
+    of_ctas[:, codes.C_FIRST] = np.arange(ctas) * warps
+    of_ctas[:, codes.C_WARPS] = warps
+    return (
+        of_warps, of_ctas, np.zeros((ctas, syncs), np.int64), np.zeros((ctas, syncs), np.int64),
+        np.zeros((ctas * warps, codes.GROUP_KINDS, codes.GROUPS), np.int64), np.full(subs, codes.NEVER, np.int64),
+    )  # fmt: skip
+
+
+def _servers(groups: int, subs: int) -> tuple[Ints, ...]:
+    """When pipes, units of SMs and those of the GPU are free, and for how long they worked."""
+    shapes = ((subs, codes.PIPES), (groups, codes.SM_SERVERS), (codes.GPU_SERVERS,))
+    return (*(np.zeros(shape, np.int64) for shape in shapes), *(np.zeros(shape, np.int64) for shape in shapes))
+
+
+__all__ = ["Deal", "deal", "ticks", "time_launch"]

@@ -1,0 +1,30 @@
+"""How many CTAs of a launch an SM holds at once."""
+
+from kernbench.common.errors import KernbenchError
+from kernbench.ptx.machine import Gpu
+from kernbench.ptx.time.result import Occupancy
+
+
+def _up(value: float, unit: float) -> int:
+    return int(-(-value // unit) * unit)
+
+
+def occupancy(gpu: Gpu, warps: int, registers: int, shared_bytes: int, ctas: int) -> Occupancy:
+    """Of CTAs with so many warps, registers a thread and bytes of shared memory; a grid has `ctas` of them."""
+    sm = gpu.sm
+    limits = {"CTAs": int(sm.ctas), "warps": int(sm.warps) // warps}
+    if registers:
+        of_warp = _up(32 * registers, sm.register_unit)
+        # a sub-core has its own registers, and a warp's lie in one of them
+        in_sub_core = int(sm.registers / sm.sub_cores) // of_warp
+        limits["registers"] = in_sub_core * int(sm.sub_cores) // warps
+    taken = _up(shared_bytes, sm.shared_unit) + int(sm.shared_reserved)
+    limits["shared memory"] = int(sm.shared) // taken
+    name = min(limits, key=lambda one: limits[one])
+    held = limits[name]
+    if held < 1:
+        raise KernbenchError(f"a CTA of this launch does not fit into an SM of {gpu.name}: too many {name}")
+    most = -(-ctas // int(gpu.chip.sms))
+    if most < held:
+        name, held = "grid", most
+    return Occupancy(held, held * warps, int(sm.warps), name)

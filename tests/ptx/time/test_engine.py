@@ -1,0 +1,207 @@
+"""The engine on streams written down by hand: exact cycles for one cause at a time, and rules no model may break."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.ptx.time.made import Act, Kind, Op, Pipe, launch, load
+
+from kernbench.ptx.machine import load as gpu_file
+from kernbench.ptx.time import Reason, Unit
+from kernbench.ptx.time.launch import deal, time_launch
+
+H200 = gpu_file("h200")
+END = Op(Pipe.CONTROL)
+
+
+def cycles(programs, gpu=H200, **given) -> float:
+    return time_launch(*launch(programs, **given), gpu).cycles
+
+
+def turns(body: list[Op], count: int) -> list[Op]:
+    return [*body, Op(Pipe.BRANCH, stall=5, back=len(body), turns=count), END]
+
+
+def shared_load(wavefronts=1, **given) -> Op:
+    event = {"wavefronts": wavefronts, "lanes": 32, "bytes": 128}
+    return Op(Pipe.SHARED, write=0, stall=2, kind=Kind.SHARED_LOAD, event=event, **given)
+
+
+def stream(loads=4, first=16, count=16) -> list[Op]:
+    """Loads of 16 bytes a lane that are used a turn later."""
+    body = [load(sectors=16, lines=4, first=first, other=16 - first, stall=2, width=16) for _ in range(loads)]
+    for op in body:
+        op.event["bytes"] = 512
+    return turns([replace(body[0], wait=1), *body[1:]], count)
+
+
+@pytest.mark.parametrize(
+    ("pipe", "warps", "expected"),
+    [
+        # a sub-core issues one a cycle; ALU and multiplications take two; MUFU eight
+        (Pipe.FMA, 4, 101), (Pipe.FMA, 8, 202), (Pipe.INTEGER, 4, 200), (Pipe.INTEGER, 8, 400),
+        (Pipe.MULTIPLY, 8, 400), (Pipe.MUFU, 4, 794),
+    ],
+)  # fmt: skip
+def test_pipes_take_their_interval(pipe, warps, expected):
+    assert cycles([[Op(pipe)] * 100 + [END]] * warps) == pytest.approx(expected, abs=2)
+
+
+def test_stalls_of_the_code_hold_a_warp_back():
+    assert cycles([[Op(Pipe.FMA, stall=4)] * 100 + [END]]) == 401
+
+
+def test_a_counter_holds_back_what_waits_for_it():
+    work = [Op(Pipe.FMA)] * 40
+    beside = cycles([[shared_load(), *work, END]])
+    after = cycles([[shared_load(), Op(Pipe.FMA, wait=1), *work, END]])
+    assert after - beside == pytest.approx(float(H200.shared.latency) - 1, abs=1.1)
+
+
+def test_branches_that_are_taken_cost_more_than_their_stall():
+    loop = cycles([turns([Op(Pipe.FMA)], 11)]) - cycles([turns([Op(Pipe.FMA)], 1)])
+    assert loop / 10 == pytest.approx(1 + 5 + float(H200.issue.branch_back))
+
+
+@pytest.mark.parametrize("warps", [1, 2, 8, 32])
+def test_a_barrier_costs_by_its_warps(warps):
+    meet = [Op(Pipe.BARRIER, kind=Kind.BARRIER_SYNC, event={"object": 0, "phase": n}) for n in range(16)]
+    expected = float(H200.barriers.sync) + float(H200.barriers.sync_warp) * (warps - 1)
+    assert cycles([[*meet, END]] * warps) / 16 == pytest.approx(expected, rel=0.05)
+
+
+def test_bank_conflicts_take_a_cycle_each():
+    programs = [[shared_load(ways) for _ in range(32)] + [END] for ways in (1, 8)]
+    once, eight = (cycles([program] * 16) for program in programs)
+    assert once == pytest.approx(512, rel=0.1)
+    assert eight / once == pytest.approx(8, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("hit", "figure"), [({"own": 4}, "l1"), ({"other": 4}, "l2"), ({"first": 4}, "hbm")], ids=["l1", "l2", "hbm"]
+)
+def test_a_chase_takes_the_latency_of_the_level_that_holds_its_data(hit, figure):
+    chase = [load(wait=1, stall=2, **hit) for _ in range(33)]
+    latency = float(getattr(H200, figure).latency)
+    assert (cycles([[*chase, END]]) - cycles([[chase[0], END]])) / 32 == pytest.approx(latency, rel=0.02)
+
+
+def test_what_was_touched_too_long_ago_is_not_held():
+    near, far = (
+        [replace(one, event={**one.event, "other_distance": log}) for one in [load(other=4, wait=1, stall=2)] * 8]
+        for log in (20, 30)
+    )
+    assert cycles([[*far, END]]) > 2 * cycles([[*near, END]])
+
+
+def test_streams_reach_the_bandwidth_of_memory_and_no_more():
+    made = time_launch(*launch([stream()] * 16, ctas=264), H200)
+    moved = 264 * 16 * 16 * 4 * 512
+    reached = moved / (made.cycles / (made.clock_mhz * 1e6)) / 1e9
+    assert 0.8 * 4800 < reached < float(H200.hbm.read_share) * 4800
+    assert made.bound is Unit.HBM
+    assert made.traffic.hbm_read == moved
+    assert max(made.stalls.by_reason(), key=made.stalls.by_reason().get) is Reason.GLOBAL
+
+
+def test_mbarriers_wake_when_the_last_arrival_is_there():
+    slow = [Op(Pipe.FMA, stall=4)] * 100
+    arrive = Op(Pipe.MBARRIER, kind=Kind.MBARRIER_ARRIVE, event={"object": 8, "phase": 0}, act=Act.ARRIVE)
+    wait = Op(Pipe.MBARRIER, write=0, kind=Kind.MBARRIER_WAIT, event={"object": 8, "phase": 0}, act=Act.WAIT)
+    first = [*slow, arrive, END]
+    second = [wait, Op(Pipe.BRANCH, wait=1), END]
+    took = cycles([first, second])
+    assert took == pytest.approx(400 + float(H200.barriers.try_wait), abs=8)
+
+
+def test_a_wait_for_a_phase_that_nobody_else_ends_does_not_hang():
+    wait = Op(Pipe.MBARRIER, write=0, kind=Kind.MBARRIER_WAIT, event={"object": 8, "phase": 3}, act=Act.WAIT)
+    assert cycles([[wait, Op(Pipe.BRANCH, wait=1), END]]) < 100
+
+
+def test_groups_of_copies_are_waited_for_in_order():
+    event = {"sectors": 16, "lines": 4, "first": 16, "lanes": 32, "bytes": 512}
+    copy = Op(Pipe.CP_ASYNC, kind=Kind.ASYNC_COPY, event=event, width=16)
+
+    def program(needed: int) -> list[Op]:
+        commits = [Op(Pipe.CP_ASYNC, kind=Kind.ASYNC_COPY_COMMIT, event={"phase": n}) for n in range(2)]
+        wait = Op(Pipe.CONTROL, kind=Kind.ASYNC_COPY_WAIT, event={"phase": needed})
+        return [copy, commits[0], *[Op(Pipe.FMA, stall=15)] * 40, copy, commits[1], wait, Op(Pipe.FMA), END]
+
+    one, both = cycles([program(1)]), cycles([program(2)])
+    assert both - one > 500
+
+
+def test_products_take_the_rate_of_the_tensor_core():
+    product = Op(Pipe.WGMMA, kind=Kind.WGMMA, mnk=(64, 128, 16), act=Act.MULTIPLY)
+    commit = Op(Pipe.WGMMA, kind=Kind.WGMMA_COMMIT, event={"phase": 0})
+    wait = Op(Pipe.CONTROL, kind=Kind.WGMMA_WAIT, event={"phase": 1})
+    made = time_launch(*launch([[*[product] * 32, commit, wait, Op(Pipe.FMA), END]] * 4), H200)
+    assert made.cycles == pytest.approx(32 * 64 + float(H200.tensor.wgmma_tail), abs=6)
+    assert made.floors[Unit.TENSOR] * made.clock_mhz * 1e6 == pytest.approx(32 * 64 / 132)
+
+
+def test_waves_follow_each_other_and_a_tail_costs_a_whole_one():
+    one, two, just_more = (cycles([stream(first=0)] * 8, ctas=132 * n, registers=255) for n in (1, 2, 3))
+    assert time_launch(*launch([stream()] * 8, registers=255), H200).occupancy.ctas == 1
+    assert two > 1.9 * one
+    tail = cycles([stream(first=0)] * 8, ctas=132 * 2 + 1, registers=255)
+    assert two < tail <= just_more * 1.01
+
+
+@pytest.mark.parametrize(
+    ("warps", "registers", "shared", "limit", "held"),
+    [
+        (8, 32, 0, "warps", 8), (8, 128, 0, "registers", 2), (4, 32, 100 << 10, "shared memory", 2),
+        (1, 16, 0, "CTAs", 32),
+    ],
+)  # fmt: skip
+def test_occupancy_says_what_limits_it(warps, registers, shared, limit, held):
+    made = time_launch(*launch([[END]] * warps, ctas=132 * 64, registers=registers, shared=shared), H200).occupancy
+    assert (made.ctas, made.limit) == (held, limit)
+
+
+def test_the_same_launch_takes_the_same_time_to_the_last_digit():
+    made = [time_launch(*launch([stream()] * 4, ctas=200), H200) for _ in range(2)]
+    assert made[0].cycles == made[1].cycles
+    assert np.array_equal(made[0].stalls.cycles, made[1].stalls.cycles)
+
+
+def test_ctas_that_differ_get_sm_groups_by_the_budget():
+    recording, streams = launch([], ctas=400, classes=[[stream()], [stream(count=32)]])
+    lengths = np.diff(streams.path_start)
+    whole = deal(recording, lengths, 132)
+    few = deal(recording, lengths, 132, budget=1000)
+    assert (whole.groups, int(whole.weight.sum())) == (132, 132)
+    assert (few.groups, int(few.weight.sum())) == (2, 132)
+    exact = time_launch(recording, streams, H200).cycles
+    assert time_launch(recording, streams, H200, budget=30_000).cycles == pytest.approx(exact, rel=0.25)
+
+
+SMALL = st.builds(stream, loads=st.integers(1, 4), first=st.sampled_from([0, 8, 16]), count=st.integers(1, 6))
+LAUNCHES = st.tuples(SMALL, st.integers(1, 8), st.integers(1, 300))
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(LAUNCHES)
+def test_no_time_is_below_its_floors(made):
+    program, warps, ctas = made
+    time = time_launch(*launch([program] * warps, ctas=ctas), H200)
+    assert time.seconds >= time.floor_seconds
+    assert all(0 <= share <= 1 + 1e-9 for share in time.busy.values())
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(LAUNCHES, st.sampled_from(["hbm.bandwidth", "l2.bytes_per_cycle", "l2.sm_bytes_per_cycle"]))
+def test_more_bandwidth_is_never_slower(made, key):
+    program, warps, ctas = made
+    wide = H200.override({key: float(H200.figures()[key]) * 2})
+    given = launch([program] * warps, ctas=ctas)
+    assert time_launch(*given, wide).cycles <= time_launch(*given, H200).cycles * 1.0001
+
+
+def test_twice_the_work_takes_twice_as_long():
+    short, long = (cycles([stream(count=n)] * 16, ctas=264) for n in (64, 128))
+    assert long / short == pytest.approx(2, rel=0.03)
