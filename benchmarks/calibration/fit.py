@@ -30,6 +30,8 @@ LOOP_ON_PIPE = {"fma": 3, "integer": 1, "minmax": 1, "convert": 1}
 # cycles that warps wait by the control fields of the machine code: a turn of `branch.back`, all of it; from the last
 # instruction before a loop's branch to the first after it; a turn of `barrier.own` without what is waited for
 BRANCH_TURN, BRANCH_STALL, OWN_TURN = 25.0, 6.0, 20.0
+# cycles of a CTA of `launch.waves` by the model of time: its prologue, a barrier, and its results
+EMPTY_CTA = 400.0
 # launches that lay further apart than this were not all alike
 STEADY = 0.01
 WARP_BYTES = 128
@@ -281,10 +283,17 @@ def cache_bandwidth(results: Results, known: Known) -> Iterator[Fitted]:
     yield _from("l2.bytes_per_cycle", [max(rates)], rows, "bandwidth.l2", 1 - min(rates) / max(rates))
 
 
+def _cold_rate(results: Results) -> float:
+    """Bytes a nanosecond by which a kernel that reads more takes longer."""
+    last = sorted((row["parameters"]["bytes"], row["ns"]) for row in results.of("cold.read", flushed_by="reads"))[-2:]
+    (few, sooner), (many, later) = last
+    return float((many - few) / (later - sooner))
+
+
 def memory_bandwidth(results: Results, known: Known) -> Iterator[Fitted]:
     """Shares of the data sheet's bandwidth, and how much must be under way for most of it."""
     peak = known["hbm.bandwidth"]
-    reached: list[float] = []
+    reached = [_cold_rate(results) / peak]
     flying: list[float] = []
     rows: list[Row] = []
     for way in ("ld", "cp.async", "bulk"):
@@ -292,15 +301,38 @@ def memory_bandwidth(results: Results, known: Known) -> Iterator[Fitted]:
         if not curve:
             continue
         best = max(rate for _, rate, _ in curve)
-        reached.append(best / peak)
+        # launches lie apart, and the best of many is too good
+        reached.append(median(rate for _, rate, _ in curve if rate >= REACHED * best) / peak)
         flying.append(float(next(size for size, rate, _ in curve if rate >= REACHED * best)))
         rows += [row for _, _, row in curve]
-    share = max(reached)
-    yield Fitted("hbm.read_share", share, min(reached), share, "bandwidth.hbm", 1 - min(reached) / share, len(rows))
+    if not flying:
+        raise LookupError("no rows of bandwidth.hbm")
+    share = median(reached)
+    off = max(abs(one / share - 1) for one in reached)
+    yield Fitted("hbm.read_share", share, min(reached), max(reached), "bandwidth.hbm, cold.read", off, len(rows) + 2)
     yield _from("hbm.in_flight", flying, rows, "bandwidth.hbm, nine tenths of its most")
     for way in ("write", "copy"):
         row = results.one("bandwidth.hbm", by=way)
         yield _from(f"hbm.{way}_share", [bytes_per_ns(row) / peak], [row], "bandwidth.hbm")
+
+
+def writes(results: Results, known: Known) -> Iterator[Fitted]:
+    """Stores to lines that L2 holds; and how much longer a kernel reads when L2 was flushed by writing."""
+    row = results.one("strided.store", stride=4)
+    value = bytes_per_ns(row) * WARP_BYTES / clock(row) * 1e3
+    yield _from("l2.write_bytes_per_cycle", [value], [row], "strided.store of words side by side")
+    size = max(row["parameters"]["bytes"] for row in results.of("cold.read"))
+    after = {flush: results.one("cold.read", bytes=size, flushed_by=flush)["ns"] for flush in ("writes", "reads")}
+    written = max(after["writes"] - after["reads"], 0.0) / write_between_reads(known)
+    share = written / known["l2.capacity"]
+    yield Fitted("l2.dirty", share, share, share, "cold.read, flushed by writes less by reads", 0.0, 2)
+
+
+def write_between_reads(known: Known) -> float:
+    """Nanoseconds of a byte that is written while all others are read: half of what a copy moves is."""
+    peak = known["hbm.bandwidth"]
+    read, write, copy = (1 / (peak * known[f"hbm.{way}_share"]) for way in ("read", "write", "copy"))
+    return write + 2 * max(2 * copy - read - write, 0.0)
 
 
 def launches(results: Results, known: Known) -> Iterator[Fitted]:
@@ -311,13 +343,24 @@ def launches(results: Results, known: Known) -> Iterator[Fitted]:
 
     for name, value in (("gap", gap("stream", 1)), ("graph_gap", gap("graph", 1))):
         yield Fitted(f"launch.{name}", value, value, value, "launch.gap", 0.0, 1)
-    empty = float(results.one("launch.empty", cluster=1)["ns"])
-    yield Fitted("launch.empty", empty, empty, empty, "launch.empty", 0.0, 1)
+    empty = float(results.one("launch.cold", grid=1)["ns"])
+    yield Fitted("launch.empty", empty, empty, empty, "launch.cold: an empty kernel right after another one", 0.0, 1)
     each = max((gap("stream", 10_000) - gap("stream", 132)) / (10_000 - 132), 0.0)
     yield Fitted("launch.cta", each, each, each, "launch.gap by grid", 0.0, 2)
-    rows = [row for row in results.of("launch.starts") if row["starts"]["reuse_ns"] is not None]
-    reuse = [max(row["starts"]["reuse_ns"], 0) * row["clock_after_mhz"] / 1e3 for row in rows]
-    yield _from("launch.slot_reuse", reuse, rows, "launch.starts")
+
+
+def starts(results: Results, known: Known) -> Iterator[Fitted]:
+    """What the first CTAs take beyond a load, and from a CTA's end to the start of the next in its place."""
+    least = min(row["parameters"]["bytes"] for row in results.of("cold.read"))
+    read = results.one("cold.read", bytes=least, flushed_by="reads")["ns"] - known["launch.empty"]
+    turn = per_turn(results.one("bandwidth.hbm", by="ld", flying=8192))
+    value = max(read * known["clock.most"] / 1e3 - turn, 0.0)
+    yield Fitted("launch.first", value, value, value, "cold.read of the least bytes, less a load's turn", 0.0, 2)
+    # two CTAs of 1024 threads are resident
+    rows = [results.one("launch.waves", block=1024, ctas=ctas) for ctas in (16, 128)]
+    between = (rows[1]["samples"][0]["event_ns"] - rows[0]["samples"][0]["event_ns"]) / (128 - 16) * 2
+    value = max(between * known["clock.most"] / 1e3 - EMPTY_CTA, 0.0)
+    yield Fitted("launch.slot_reuse", value, value, value, "launch.waves of 1024 threads, less their code", 0.0, 2)
 
 
 def clocks(results: Results, known: Known) -> Iterator[Fitted]:
@@ -350,8 +393,10 @@ STEPS: tuple[Callable[[Results, Known], Iterator[Fitted]], ...] = (
     beside_products,
     cache_bandwidth,
     memory_bandwidth,
-    launches,
+    writes,
     clocks,
+    launches,
+    starts,
 )
 
 

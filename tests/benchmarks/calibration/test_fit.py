@@ -7,12 +7,14 @@ import pytest
 from benchmarks.calibration.fit import (
     BRANCH_STALL,
     BRANCH_TURN,
+    EMPTY_CTA,
     LOOP_ON_PIPE,
     OWN_TURN,
     PIPES,
     STEPS,
     fit,
     two_groups,
+    write_between_reads,
 )
 from benchmarks.calibration.registry import cases
 from benchmarks.calibration.results import Results, ResultsError, line, read
@@ -71,14 +73,17 @@ TRUTH = {
     "launch.graph_gap": 1200.0,
     "launch.empty": 5100.0,
     "launch.cta": 1.5,
+    "launch.first": 900.0,
     "launch.slot_reuse": 800.0,
+    "l2.write_bytes_per_cycle": 2500.0,
+    "l2.dirty": 0.5,
     "clock.most": CLOCK,
     "clock.streaming": 1900.0,
     "clock.tensor": 1500.0,
     **{f"pipes.{pipe}.latency": 4.5 + number for number, pipe in enumerate(PIPES)},
     **{f"pipes.{pipe}.interval": float(number or 1) for number, pipe in enumerate(PIPES)},
 }
-FLYING = {2048: 0.1, 4096: 0.2, 8192: 0.4, 16384: 0.7, 32768: 0.95, 65536: 1.0, 131072: 1.0}
+FLYING = {2048: 0.1, 4096: 0.2, 8192: 0.4, 16384: 0.7, 32768: 1.0, 65536: 1.0, 131072: 1.0}
 
 
 def turn(case) -> float:
@@ -143,6 +148,8 @@ def nanoseconds(case) -> float:
         return moved / (share * float(H200.hbm.bandwidth))
     if case.benchmark == "bandwidth.l2":
         return moved / (t["l2.bytes_per_cycle"] * CLOCK / 1e3)
+    if case.benchmark == "strided.store":
+        return moved * 128 / (t["l2.write_bytes_per_cycle"] * CLOCK / 1e3)
     if case.benchmark == "atomic.rate":
         return case.work * case.ctas(132) * 8 * t["l2.atomic_interval"] / CLOCK * 1e3
     return turn(case) / CLOCK * 1e3
@@ -175,8 +182,9 @@ def row(case):
     }
     if case.benchmark == "latency.l2_map":
         made["map"] = {"cycles": [[250 + (line + sm) % 2 * TRUTH["l2.far"] for line in range(64)] for sm in range(132)]}
-    if case.benchmark == "launch.starts":
-        made["starts"] = {"reuse_ns": TRUTH["launch.slot_reuse"] / CLOCK * 1e3}
+    if case.benchmark == "launch.waves":
+        slot = (TRUTH["launch.slot_reuse"] + EMPTY_CTA) / CLOCK * 1e3
+        made["samples"][0]["event_ns"] = 9000 + case.parameters["ctas"] * slot / 2
     return made
 
 
@@ -193,10 +201,23 @@ def gaps():
         for grid in (1, 132, 10_000):
             ns = TRUTH[f"launch.{name}"] + (grid - 132) * TRUTH["launch.cta"] * (grid == 10_000)
             yield {"benchmark": "launch.gap", "parameters": {"in": where, "grid": grid, "block": 32}, "ns": ns}
-    yield {"benchmark": "launch.empty", "parameters": {"cluster": 1}, "ns": TRUTH["launch.empty"]}
+    yield {"benchmark": "launch.cold", "parameters": {"grid": 1}, "ns": TRUTH["launch.empty"]}
 
 
-ROWS = [*map(row, ALL), *gaps()]
+def cold():
+    """Reads of two sizes after both ways to flush; the least begins late and takes a turn of its loads."""
+    rate = TRUTH["hbm.read_share"] * float(H200.hbm.bandwidth)
+    known = {**{name: float(one) for name, one in H200.figures().items()}, **TRUTH}
+    late = known["l2.dirty"] * known["l2.capacity"] * write_between_reads(known)
+    by_loads = next(c for c in ALL if c.parameters.get("by") == "ld" and c.parameters["flying"] == 8192)
+    begin = TRUTH["launch.empty"] + (TRUTH["launch.first"] + turn(by_loads)) / CLOCK * 1e3
+    for size in (1 << 20, 1 << 27, 1 << 28):
+        read = begin + (size - (1 << 20)) / rate
+        for flush, ns in (("reads", read), ("writes", read + late)):
+            yield {"benchmark": "cold.read", "parameters": {"bytes": size, "flushed_by": flush}, "ns": ns}
+
+
+ROWS = [*map(row, ALL), *gaps(), *cold()]
 
 
 def test_every_figure_that_is_fitted_is_found():

@@ -138,6 +138,8 @@ class L2(Table):
     far: Annotated[Figure, cycles("between a hit in the far half and one in the near half")]
     bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of all SMs together, from a footprint that fits")]
     sm_bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of one SM")]
+    write_bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of all SMs together, stored to lines it holds")]
+    dirty: Annotated[Figure, share("of it that must be written back before a kernel's data can come")]
     atomic_interval: Annotated[Figure, cycles("between two atomics on one address, of all SMs")]
     atomic_latency: Annotated[Figure, cycles("of an atomic whose result is used")]
 
@@ -199,4 +201,7 @@ class Launch(Table):
     graph_gap: Annotated[Figure, time_ns("from one empty kernel of a graph to the next")]
     empty: Annotated[Figure, time_ns("an empty kernel between two events")]
     cta: Annotated[Figure, time_ns("between the starts of two CTAs of a grid, all SMs together")]
+    first: Annotated[
+        Figure, cycles("until the first CTAs run at full speed, code and tables of pages not in any cache")
+    ]
     slot_reuse: Annotated[Figure, cycles("from the end of a CTA to the first instruction of the next in its place")]

@@ -48,8 +48,14 @@ EITHER = 7
 MIO, PORT, STORES, TMA, BARRIERS, MBARRIERS = range(6)
 SM_SERVERS = 6
 # and of the GPU
-L2, HBM, ATOMICS, DISPATCH = range(4)
-GPU_SERVERS = 4
+L2, L2_WRITES, HBM, ATOMICS, DISPATCH = range(5)
+GPU_SERVERS = 5
+# what is known of L2 and memory, in 16ths of a byte: dirty in L2, read and written so far
+DIRTY, HAS_READ, HAS_WRITTEN = range(3)
+MEMORY = 3
+PART = 16
+# ticks of memory for such a part are kept with so many further bits
+COST_SHIFT = 12
 
 # constants, in ticks
 (
@@ -77,8 +83,12 @@ GPU_SERVERS = 4
     SLOT_REUSE,
     WARP_START,
     PER_SM,
-) = range(24)
-CONSTANTS = 24
+    L2_CAPACITY,
+    READ_COST,
+    WRITE_COST,
+    WRITE_MIXED,
+) = range(28)
+CONSTANTS = 28
 
 # columns of the table of instructions
 WHAT, PIPE, COST, LATENCY, STALL, WRITE, READ, WAITS, WIDTH, REASON, QUEUED = range(11)

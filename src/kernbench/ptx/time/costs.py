@@ -97,6 +97,7 @@ _GLOBAL = (Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE, Kind.GLOBAL_ATOMIC, Kind.GLOBAL_
            Kind.LOCAL_STORE, Kind.ASYNC_COPY, Kind.BULK_LOAD, Kind.BULK_STORE, Kind.BULK_REDUCE)  # fmt: skip
 _STORES = (Kind.GLOBAL_STORE, Kind.LOCAL_STORE, Kind.BULK_STORE, Kind.BULK_REDUCE, Kind.GLOBAL_REDUCTION,
            Kind.GLOBAL_ATOMIC)  # fmt: skip
+_MAKE_DIRTY = (Kind.GLOBAL_STORE, Kind.BULK_STORE)
 # loads that ask L2 at once
 _PAST_L1 = (".cg", ".volatile", ".relaxed", ".acquire", ".cv", ".mmio")
 
@@ -131,10 +132,23 @@ def constants(gpu: Gpu) -> Ints:
         codes.MEMBAR: gpu.l2.latency,
         codes.CTA_INTERVAL: gpu.launch.cta * clock,
         codes.SLOT_REUSE: gpu.launch.slot_reuse,
+        codes.WARP_START: gpu.launch.first,
     }.items():
         made[name] = ticks(value)
     made[codes.TENSOR_QUEUE] = int(gpu.tensor.wgmma_queue)
+    made[codes.L2_CAPACITY] = int(gpu.l2.capacity) * codes.PART
+    made[[codes.READ_COST, codes.WRITE_COST, codes.WRITE_MIXED]] = _memory_costs(gpu)
     return made
+
+
+def _memory_costs(gpu: Gpu) -> list[int]:
+    """Of a part of a byte that is read, that is written alone, and how much more if all other bytes are read."""
+    cycle = float(gpu.hbm.bandwidth) * 1e3 / float(gpu.clock.most)
+    scale = codes.TICK * (1 << codes.COST_SHIFT) / codes.PART
+    read, write = 1 / (cycle * float(gpu.hbm.read_share)), 1 / (cycle * float(gpu.hbm.write_share))
+    # half of what a copy moves is read
+    mixed = 2 * max(2 / (cycle * float(gpu.hbm.copy_share)) - read - write, 0.0)
+    return [round(cost * scale) for cost in (read, write, mixed)]
 
 
 @dataclass(frozen=True)
@@ -248,7 +262,7 @@ class EventCosts:
         return np.ascontiguousarray(np.stack(columns, axis=1))
 
 
-def event_costs(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, clock_mhz: float) -> EventCosts:
+def event_costs(recording: LaunchRecording, gpu: Gpu, l1_bytes: float) -> EventCosts:
     """One row for each event: what it takes of every server it passes."""
     events = recording.events
     kind = events.kind
@@ -266,8 +280,7 @@ def event_costs(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, clock_mhz
     stores = np.isin(kind, [int(one) for one in _STORES])
     bulk = np.isin(kind, [int(Kind.BULK_LOAD), int(Kind.BULK_STORE), int(Kind.BULK_REDUCE)])
     port_rate = np.where(bulk, float(gpu.copies.bulk_bytes_per_cycle), float(gpu.l2.sm_bytes_per_cycle))
-    per_cycle = float(gpu.hbm.bandwidth) * 1e3 / clock_mhz
-    hbm_rate = per_cycle * np.where(stores, float(gpu.hbm.write_share), float(gpu.hbm.read_share))
+    l2_rate = np.where(stores, float(gpu.l2.write_bytes_per_cycle), float(gpu.l2.bytes_per_cycle))
     sync, syncs = _sync_numbers(recording)
     extra = np.zeros(len(kind), np.int64)
     for one, group in _GROUP_OF.items():
@@ -275,9 +288,9 @@ def event_costs(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, clock_mhz
     atomics = np.isin(kind, [int(Kind.GLOBAL_ATOMIC), int(Kind.GLOBAL_REDUCTION)])
     extra[atomics] = (events.sectors[atomics] * ticks(gpu.l2.atomic_interval)).astype(np.int64)
     return EventCosts(
-        what[kind], _whole(stage), _whole(l2_bytes / port_rate), _whole(l2_bytes / float(gpu.l2.bytes_per_cycle)),
-        _whole(hbm_bytes / hbm_rate), events.bytes.astype(np.int64), events.lanes.astype(np.int64), sync,
-        events.phase.astype(np.int64), extra, syncs, l2_bytes, hbm_bytes,
+        what[kind], _whole(stage), _whole(l2_bytes / port_rate), _whole(l2_bytes / l2_rate),
+        np.rint(hbm_bytes * codes.PART).astype(np.int64), events.bytes.astype(np.int64),
+        events.lanes.astype(np.int64), sync, events.phase.astype(np.int64), extra, syncs, l2_bytes, hbm_bytes,
     )  # fmt: skip
 
 
@@ -297,7 +310,9 @@ def _levels(recording: LaunchRecording, gpu: Gpu, l1_bytes: float) -> tuple[NDAr
     share = held(np.exp2(events.other_distance.astype(np.float64)), gpu)
     from_memory = events.first + events.other * (1.0 - share)
     asked = np.maximum(sectors - l1_hits, 0.0)
-    return asked * SECTOR, np.minimum(from_memory, asked) * SECTOR
+    # what is stored makes lines dirty, whoever brought them
+    stores = np.isin(events.kind, [int(one) for one in _MAKE_DIRTY])
+    return asked * SECTOR, np.where(stores, asked, np.minimum(from_memory, asked)) * SECTOR
 
 
 def held(distance: NDArray[np.float64], gpu: Gpu) -> NDArray[np.float64]:

@@ -27,18 +27,43 @@ def _levels(sm, weight, begin, needs, servers, constants, server, base):  # type
 
     SMs of a group do the same at the same time: L2 and memory serve what all of them ask for.
     """
-    _, sm_free, gpu_free, _, sm_busy, gpu_busy = servers
+    _, sm_free, gpu_free, _, sm_busy, gpu_busy, memory = servers
     port, l2, hbm = needs
     out = _served(sm_free[sm], server, begin, port)
     sm_busy[sm, server] += port
-    at_l2 = _served(gpu_free, c.L2, out, l2 * weight)
-    gpu_busy[c.L2] += l2 * weight
+    stores = server == c.STORES
+    unit = c.L2_WRITES if stores else c.L2
+    at_l2 = _served(gpu_free, unit, out, l2 * weight)
+    gpu_busy[unit] += l2 * weight
     done = max(out + port, at_l2 + l2 * weight) + base
     if hbm > 0:
-        at_hbm = _served(gpu_free, c.HBM, at_l2, hbm * weight)
-        gpu_busy[c.HBM] += hbm * weight
-        done = max(done, at_hbm + hbm * weight + base + constants[c.LATENCY_HBM] - constants[c.LATENCY_L2])
+        cost = _traffic(hbm * weight, stores, memory, constants)
+        at_hbm = _served(gpu_free, c.HBM, at_l2, cost)
+        gpu_busy[c.HBM] += cost
+        if not stores:
+            done = max(done, at_hbm + cost + base + constants[c.LATENCY_HBM] - constants[c.LATENCY_L2])
     return done
+
+
+@part
+def _traffic(amount, stores, memory, constants):  # type: ignore[no-untyped-def]
+    """Ticks of the memory for an amount that L2 does not hold, and for what must leave L2 to make room for it.
+
+    What leaves is any line, dirty in proportion to all that is. Stores make lines dirty; they fetch nothing. Writing
+    between reads takes longer than writing alone.
+    """
+    leaves = amount * (memory[c.DIRTY] >> 8) // (constants[c.L2_CAPACITY] >> 8)
+    memory[c.DIRTY] -= leaves
+    if stores:
+        memory[c.DIRTY] = min(memory[c.DIRTY] + amount, constants[c.L2_CAPACITY])
+        amount = 0
+    memory[c.HAS_READ] += amount
+    memory[c.HAS_WRITTEN] += leaves
+    cost = amount * constants[c.READ_COST] >> c.COST_SHIFT
+    if leaves > 0:
+        mixed = constants[c.WRITE_MIXED] * memory[c.HAS_READ] // (memory[c.HAS_READ] + memory[c.HAS_WRITTEN])
+        cost += leaves * (constants[c.WRITE_COST] + mixed) >> c.COST_SHIFT
+    return cost
 
 
 @part
@@ -138,16 +163,15 @@ def _start_cta(cta, sm, now, grid, state, servers, constants, counts):  # type: 
         warps[w, c.W_AT] = path_start[class_paths[kind, n]]
         warps[w, c.W_END] = path_start[class_paths[kind, n] + 1]
         warps[w, c.W_EVENTS] = class_events[kind, n]
-        ready = begin + constants[c.WARP_START]
-        warps[w, c.W_READY] = ready
-        warps[w, c.W_ISSUED] = ready
-        warps[w, c.W_FIXED] = ready
+        warps[w, c.W_READY] = begin
+        warps[w, c.W_ISSUED] = begin
+        warps[w, c.W_FIXED] = begin
         warps[w, c.W_WHY] = _FIXED
         warps[w, c.W_STORED] = 0
         warps[w, c.W_AGE] = counts[c.NEXT_AGE]
         counts[c.NEXT_AGE] += 1
         sub = sm * c.SUB_CORES + w % constants[c.PER_SM] % c.SUB_CORES
-        next_issue[sub] = min(next_issue[sub], ready)
+        next_issue[sub] = min(next_issue[sub], begin)
 
 
 @part
@@ -170,7 +194,7 @@ def _needs(op, event, ops, events):  # type: ignore[no-untyped-def]
 @part
 def _atomic(w, sm, weight, begin, event, needs, events, warps, servers, constants):  # type: ignore[no-untyped-def]
     """An atomic or a reduction is done in L2; gives when."""
-    _, sm_free, gpu_free, _, _, gpu_busy = servers
+    _, sm_free, gpu_free, _, _, gpu_busy, memory = servers
     port, _, hbm = needs
     out = _served(sm_free[sm], c.STORES, begin, port)
     cost = events[event, c.EXTRA] * weight
@@ -178,8 +202,9 @@ def _atomic(w, sm, weight, begin, event, needs, events, warps, servers, constant
     gpu_busy[c.ATOMICS] += cost
     done = at + cost + constants[c.LATENCY_ATOMIC]
     if hbm > 0:
-        _served(gpu_free, c.HBM, at, hbm * weight)
-        gpu_busy[c.HBM] += hbm * weight
+        cost = _traffic(hbm * weight, False, memory, constants)
+        _served(gpu_free, c.HBM, at, cost)
+        gpu_busy[c.HBM] += cost
         done += constants[c.LATENCY_HBM] - constants[c.LATENCY_L2]
     warps[w, c.W_STORED] = max(warps[w, c.W_STORED], done)
     return done
@@ -192,7 +217,7 @@ def _memory(what, w, sub, sm, op, event, now, weight, tables, warps, servers, co
     Gives when its operands were read and when its result is there.
     """
     ops, events, address_free, queue = tables
-    _, sm_free, _, _, sm_busy, _ = servers
+    sm_free, sm_busy = servers[1], servers[4]
     stage, needs = ops[op, c.COST], (0, 0, 0)
     if event >= 0:
         stage, needs = _needs(op, event, ops, events)
@@ -454,7 +479,7 @@ def simulate(tables, path, grid, state, servers, constants, counts, last, stalls
     slots = len(ctas) // sms
     for slot in range(slots):
         for sm in range(sms):
-            _start_cta(sm * slots + slot, sm, 0, grid, state, servers, constants, counts)
+            _start_cta(sm * slots + slot, sm, constants[c.WARP_START], grid, state, servers, constants, counts)
     count = 0
     end = 0
     while True:

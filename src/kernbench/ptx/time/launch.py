@@ -76,7 +76,7 @@ def time_launch(recording: LaunchRecording, streams: Streams, gpu: Gpu, budget: 
     clock = float(gpu.clock.most)
     held = _occupancy(recording, streams, gpu)
     carved = held.ctas * (streams.shared_bytes + recording.dynamic_shared + float(gpu.sm.shared_reserved))
-    events = event_costs(recording, gpu, max(float(gpu.sm.l1) - carved, 0.0), clock)
+    events = event_costs(recording, gpu, max(float(gpu.sm.l1) - carved, 0.0))
     ops = op_costs(streams.ops, gpu)
     lengths = np.diff(streams.path_start)
     class_paths = streams.trace_path[recording.class_trace].astype(np.int64)
@@ -108,7 +108,9 @@ class _Machine:
         self.constants[codes.PER_SM] = self.per_sm
         self.class_syncs = self._class_syncs()
         self.state = _state(groups * slots, warps, self.class_syncs.shape[1], self.subs)
-        self.servers = _servers(groups, self.subs)
+        memory = np.zeros(codes.MEMORY, np.int64)
+        memory[codes.DIRTY] = round(float(gpu.l2.dirty) * int(self.constants[codes.L2_CAPACITY]))
+        self.servers = (*_servers(groups, self.subs), memory)
         self.stalls = np.zeros((len(streams.ops), len(Reason)), np.int64)
         self.issued = np.zeros(len(streams.ops), np.int64)
 
@@ -181,7 +183,7 @@ class _Machine:
             Unit.SHARED: mean(per_sm[:, codes.MIO].astype(np.float64)),
             Unit.PORT: mean(per_sm[:, codes.PORT].astype(np.float64)),
             Unit.TMA: mean(per_sm[:, codes.TMA].astype(np.float64)),
-            Unit.L2: float(gpu[codes.L2] / whole) if whole else 0.0,
+            Unit.L2: float(max(gpu[codes.L2], gpu[codes.L2_WRITES]) / whole) if whole else 0.0,
             Unit.HBM: float(gpu[codes.HBM] / whole) if whole else 0.0,
         }
 
