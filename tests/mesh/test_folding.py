@@ -88,6 +88,24 @@ def test_the_loop_of_an_attention_kernel_is_folded_and_timed_alike(folds):
     assert np.array_equal(timed.timeline.start, reference.timeline.start)
 
 
+def exchanging(x, y, n, *, tl):
+    a, b, c = (tl.load(x + i * BYTES, shape=(16, 16)) for i in range(3))
+    for j in tl.range(n):
+        fresh = tl.load(x + j * BYTES, shape=(16, 16))
+        total = a + c
+        # two or three values end before the next command, each at another address than in the iteration before
+        a, b, c = b, total, fresh
+        del fresh, total
+        tl.store(y + j * BYTES, a - b)
+    tl.store(y, a + b + c)
+
+
+def test_values_that_end_together_at_changing_addresses(folds):
+    same(exchanging, 300)
+    assert folds
+    same(exchanging, 40, scratch="5 KiB")
+
+
 def test_commands_of_a_folded_loop_are_made_on_demand(folds):
     folded, full = (launched(softmax, 40, folds=on).recording.streams[0] for on in (True, False))
     assert folds

@@ -2,7 +2,8 @@
 
 import gc
 import inspect
-from itertools import pairwise
+import random
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from kernbench import mesh
 from kernbench.common.errors import KernelError, MisuseError
 from kernbench.common.pe_commands import TensorHandle
+from kernbench.machine import load
 from kernbench.result.run import Status
 from kernbench.triton_emu import TLContext, run_kernel
 from kernbench.triton_emu.pe.scratch import ALIGNMENT, ScratchPool
@@ -154,6 +156,105 @@ def test_the_same_kernel_gets_the_same_addresses():
     runs = [record(kernel)[1] for _ in range(2)]
     first, second = ([c.out.addr for c in tl.commands] for tl in runs)
     assert first == second
+
+
+def addresses_after(give_back, n=4):
+    """Where `n` values lie that are made after `n` others of their size were given back between two commands."""
+
+    def kernel(*, tl):
+        give_back([tl.full((16,), float(i)) for i in range(n)])
+        return [handle.addr for handle in [tl.zeros((16,)) for _ in range(n)]]
+
+    return record(kernel)[0]
+
+
+def one_by_one(order):
+    def give_back(handles):
+        for i in order:
+            handles[i] = None
+
+    return give_back
+
+
+def as_locals(handles):
+    a, b, c, d = handles
+    handles.clear()
+    assert (a, b, c, d)[3] is d
+
+
+def in_a_closure(handles):
+    a, b, c, d = handles
+    handles.clear()
+
+    def inner():
+        return d, b, a, c
+
+    assert len(inner()) == 4
+
+
+def as_keys(handles):
+    known = dict.fromkeys(reversed(handles))
+    handles.clear()
+    known.clear()
+
+
+def test_the_order_in_which_handles_end_between_two_commands_does_not_matter():
+    """Frames, tuples and dictionaries drop what they hold in an order that differs between versions of Python."""
+    ways = [one_by_one(order) for order in permutations(range(4))]
+    ways += [as_locals, in_a_closure, as_keys, list.clear, list.reverse, lambda handles: handles.sort(key=id)]
+    found = {tuple(addresses_after(way)) for way in ways}
+    assert found == {(0, 64, 128, 192)}
+
+
+def random_program(seed, ordered):
+    """Makes values of three sizes, and before each gives back some: in the order that `ordered` puts their numbers."""
+
+    def kernel(*, tl):
+        draw, live, found = random.Random(seed), [], []
+        for _ in range(40):
+            size, dead = draw.randrange(3), draw.sample(range(len(live)), draw.randint(0, min(5, len(live))))
+            for i in ordered(dead):
+                live[i] = None
+            live = [handle for handle in live if handle is not None]
+            live.append(tl.full((16 << size,), 1.0))
+            if size == 1:
+                tl.exp(live[0], out=live[0])
+            found.append(live[-1].addr)
+        return found
+
+    return record(kernel)[0]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_programs_that_give_back_in_any_order_get_the_same_addresses(seed):
+    first = random_program(seed, list)
+    assert random_program(seed, sorted) == first
+    assert random_program(seed, lambda dead: dead[::-1]) == first
+
+
+@pytest.mark.parametrize("folds", [True, False])
+def test_when_cycles_are_collected_does_not_matter(folds, monkeypatch):
+    def kernel(x, *, tl):
+        for j in tl.range(40):
+            tied = [tl.load(x + 64 * j, shape=(16,)) + 1.0]
+            tied.append(tied)
+            tl.store(x + 64 * j, tied[0] * 2.0)
+
+    def rows(new_objects):
+        monkeypatch.setattr("kernbench.safety.collector._NEW_OBJECTS", new_objects)
+        machine = load("small").override({"pe.scratch": "1 KiB"})
+        host = mesh.Host(machine, ranks=1, shapes_only=True)
+        host.folds = folds
+        run = host.launch(kernel, host.empty((64, 16)))
+        return run.recording.streams[0].rows.columns().tobytes(), [str(finding) for finding in run.findings]
+
+    usual = gc.get_threshold()
+    try:
+        gc.set_threshold(1)
+        found = [rows(new_objects) for new_objects in (1, 3, 50, 1 << 30)]
+    finally:
+        gc.set_threshold(*usual)
+    assert all(other == found[0] for other in found)
 
 
 def test_live_values_never_share_memory():

@@ -1,8 +1,11 @@
 """Scratch memory of one PE: values get space when made and give it back when no handle refers to them any more.
 
 Freed space is reused by exact size first, the longest free block before others (its last reader is the likeliest to be
-done, so that engines wait less for each other), then from the gaps between live blocks, lowest address first. The same
-kernel gets the same addresses on every run.
+done, so that engines wait less for each other), then from the gaps between live blocks, lowest address first.
+
+The same kernel gets the same addresses with every Python (docs/adr/0040). Which handles end between two allocations is
+up to the kernel, in which order is up to the interpreter: their blocks are reused oldest value first. Handles that only
+Python's collector of cycles finds dead give their space back when the memory is full.
 """
 
 import gc
@@ -12,6 +15,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from kernbench.common.errors import MisuseError
+from kernbench.safety.collector import collecting
 
 __kernbench_internal__ = True
 
@@ -30,7 +34,7 @@ class Counts(Protocol):
 
 class Block:
     """One allocation. `users` counts the handles on it, 0 while it is free; `data` is the array of the value that owns
-    it, `number` its handle number, `used` its bytes, `shelf` where it waits for its next use.
+    it, `number` its handle number, `used` its bytes, `shelf` where it waits for its next use since the moment `freed`.
 
     `live_in` is the pool while the value is there, None once another value took over its space in place (`replaced`).
     `sends` are asynchronous sends still reading it, `arriving` the receive that will fill it; a `pinned` block is never
@@ -41,6 +45,7 @@ class Block:
         "addr",
         "arriving",
         "data",
+        "freed",
         "live_in",
         "nbytes",
         "number",
@@ -57,6 +62,7 @@ class Block:
     arriving: Any
     nbytes: int
     data: Any
+    freed: int
     number: int
     pool: "ScratchPool"
     live_in: "ScratchPool | None"
@@ -89,6 +95,10 @@ class ScratchPool:
         self.used = 0
         self.peak = 0
         self._on_overflow = on_overflow
+        # moves on with each allocation
+        self._moment = 0
+        # blocks whose handles Python's collector found dead, which runs when it likes
+        self._found: list[Block] = []
         # free blocks by their size; the same shelves by the bytes that were asked for
         self._shelves: dict[int, deque[Block]] = {}
         self._shelf_for: dict[int, deque[Block]] = {}
@@ -102,11 +112,14 @@ class ScratchPool:
         self.searches = 0
         # while loops are watched: (commands and views so far, address, bytes; -1 where it is given back)
         self.log: list[tuple[int, int, int, int]] = []
+        # of that, what was given back since the last allocation: handle numbers and addresses
+        self._given_back: list[tuple[int, int]] = []
         # blocks past the end live here, out of the way of every real address
         self._beyond = base + size + (1 << 36)
 
     def allocate(self, nbytes: int) -> Block:
         """A block of `nbytes`, rounded up to the alignment."""
+        self._moment += 1
         shelf = self._shelf_for.get(nbytes)
         if shelf:
             block = shelf.popleft()
@@ -143,14 +156,43 @@ class ScratchPool:
         block.pinned = False
         block.sends = ()
         block.arriving = None
-        block.number = -1
+        block.number = block.freed = -1
         return block
 
     def release(self, block: Block) -> None:
         """Take back a block nobody refers to; the object itself serves again with its space."""
-        if block.pinned:
+        if block.pinned or collecting:
             block.users = 1
+            if not block.pinned:
+                self._found.append(block)
             return
+        self.used -= block.nbytes
+        block.users = 0
+        block.data = None
+        block.sends = ()
+        block.arriving = None
+        block.freed = now = self._moment
+        shelf = block.shelf
+        if shelf and (last := shelf[-1]).freed == now and last.number > block.number:
+            self._shelve_in_order(block)
+        else:
+            shelf.append(block)
+        self._too_large = 1 << 62
+
+    @staticmethod
+    def _shelve_in_order(block: Block) -> None:
+        """Put a block among those that were given back since the last allocation, oldest value first.
+
+        Not lowest address first: alike iterations have alike values, but may have them elsewhere.
+        """
+        shelf, moment, number = block.shelf, block.freed, block.number
+        at, before = -1, len(shelf) - 1
+        while before and (other := shelf[at - 1]).freed == moment and other.number > number:
+            at, before = at - 1, before - 1
+        shelf.insert(at, block)
+
+    def shelve(self, block: Block) -> None:
+        """Take back a block, after all others: for somebody who knows the order."""
         self.used -= block.nbytes
         block.users = 0
         block.data = None
@@ -158,6 +200,10 @@ class ScratchPool:
         block.arriving = None
         block.shelf.append(block)
         self._too_large = 1 << 62
+
+    def settle(self) -> None:
+        """What was given back so far comes before what is given back from now on, as after an allocation."""
+        self._moment += 1
 
     def block_at(self, addr: int, nbytes: int) -> Block | None:
         """The live block that holds [addr, addr + nbytes)."""
@@ -185,23 +231,35 @@ class ScratchPool:
     def start_log(self) -> None:
         """Note each allocation and release from now on, until `stop_log`."""
         # on the object, so that those who are not watched pay nothing
-        self.allocate, self.release = self._allocate_noted, self._release_noted  # type: ignore[method-assign]
+        self.allocate = self._allocate_noted  # type: ignore[method-assign]
+        self.release = self._release_noted  # type: ignore[method-assign]
+        self.settle = self._settle_noted  # type: ignore[method-assign]
 
     def stop_log(self) -> None:
         """Note nothing any more."""
         self.log.clear()
-        del self.allocate, self.release
+        self._given_back.clear()
+        del self.allocate, self.release, self.settle
 
     def _allocate_noted(self, nbytes: int) -> Block:
         assert self.context is not None
+        self._settle_noted()
         block = ScratchPool.allocate(self, nbytes)
         self.log.append((self.context.steps, self.context._views_made, block.addr, nbytes))
         return block
 
     def _release_noted(self, block: Block) -> None:
-        if not block.pinned and self.context is not None:
-            self.log.append((self.context.steps, self.context._views_made, block.addr, -1))
+        if not block.pinned and not collecting:
+            self._given_back.append((block.number, block.addr))
         ScratchPool.release(self, block)
+
+    def _settle_noted(self) -> None:
+        assert self.context is not None
+        if self._given_back:
+            given_back, self._given_back = sorted(self._given_back), []
+            now = self.context.steps, self.context._views_made
+            self.log += [(*now, addr, -1) for _, addr in given_back]
+        ScratchPool.settle(self)
 
     def _from_gaps(self, size: int) -> int:
         self.searches += 1
@@ -222,9 +280,18 @@ class ScratchPool:
             # handles in reference cycles may be dead already; looking for them is slow, so not for ever
             self._collections_left -= 1
             gc.collect()
+            self._release_found()
             self._collect_gaps()
             addr = self._first_fit(size)
         return addr
+
+    def _release_found(self) -> None:
+        """Take back what the collector has found, now or earlier."""
+        found, self._found = self._found, []
+        for block in found:
+            block.users -= 1
+            if not block.users:
+                self.release(block)
 
     def _first_fit(self, size: int) -> int | None:
         for i, (start, end) in enumerate(self._gaps):

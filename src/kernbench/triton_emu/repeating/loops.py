@@ -12,13 +12,14 @@ reads values, or where a state cannot be compared.
 
 import dis
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_OPTIMIZED
 from types import CodeType, FrameType
 from typing import Any
 
 from kernbench.common.dtypes import Array
 from kernbench.triton_emu.pe.port import Port, Shape
+from kernbench.triton_emu.pe.scratch import ScratchPool
 from kernbench.triton_emu.repeating.affine import Affine, Terms, Watched
 from kernbench.triton_emu.repeating.folding import Boundary, Fold
 from kernbench.triton_emu.repeating.loop_state import UnknownStateError
@@ -158,6 +159,7 @@ class Loop:
             self._watched = self._before = None
 
     def __next__(self) -> Any:
+        self._context._scratch.settle()
         if self._fold is not None:
             self._check_last()
         elif self._watched is not None and (self._is_watching or self._begin()):
@@ -236,12 +238,21 @@ class Loop:
 
 
 def loop(context: Recorder, indices: range, frame: FrameType) -> Iterable[int]:
-    """What `tl.range` gives to the line of `frame` that calls it: a watched loop where that is a plain `for` statement
-    with some iterations, in a context that folds; else a range.
+    """What `tl.range` gives to the line of `frame` that calls it: where that is a plain `for` statement with some
+    iterations a watched loop in a context that folds, or one that leaves scratch memory as that would; else a range.
     """
-    worthwhile = context.folds and len(indices) >= min(FEWEST, FEWEST_LONG)
     where = frame.f_code, frame.f_lasti
-    return Loop(context, indices, where) if worthwhile and _is_for(*where) else indices
+    if len(indices) < min(FEWEST, FEWEST_LONG) or not _is_for(*where):
+        return indices
+    return Loop(context, indices, where) if context.folds else _unwatched(context._scratch, indices)
+
+
+def _unwatched(pool: ScratchPool, indices: range) -> Iterator[int]:
+    """Indices; between iterations, memory that was given back is free, so that each begins with it like the others."""
+    for index in indices:
+        pool.settle()
+        yield index
+    pool.settle()
 
 
 _FOR: dict[tuple[CodeType, int], bool] = {}

@@ -180,12 +180,12 @@ class Events:
         return addresses[self._made], addresses[self._views] + self._offset, [blocks[i] for i in self._results]
 
     def _done(self, pool: ScratchPool) -> tuple[Ints, list[Block]]:
-        allocate, release = type(pool).allocate, type(pool).release
+        allocate, shelve = type(pool).allocate, type(pool).shelve
         blocks: list[Any] = [None] * len(self._events)
         addresses = [0] * len(self._events)
         for column, nbytes in self._events:
             if nbytes < 0:
-                release(pool, blocks[column])
+                shelve(pool, blocks[column])
             else:
                 blocks[column] = block = allocate(pool, nbytes)
                 addresses[column] = block.addr

@@ -165,7 +165,7 @@ class Replaying:
 
     def next(self, count: int) -> Ints:
         """Do it `count` times; the addresses of the columns, a row for each time."""
-        allocate, release = type(self._pool).allocate, type(self._pool).release
+        allocate, shelve = type(self._pool).allocate, type(self._pool).shelve
         pool, events, end, blocks = self._pool, self._events, self._end, self._blocks
         first = self._first_held
         found: list[int] = []
@@ -173,7 +173,7 @@ class Replaying:
             made: list[Any] = [None] * first + blocks
             for column, nbytes in events:
                 if nbytes < 0:
-                    release(pool, made[column])
+                    shelve(pool, made[column])
                 else:
                     made[column] = allocate(pool, nbytes)
             found += [block.addr for block in made]

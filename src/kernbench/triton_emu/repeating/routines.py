@@ -7,7 +7,7 @@ numbers moved on, addresses in HBM moved by the difference of the given ones, an
 shelves in the same order. Before a function is trusted, one such call runs and must give the predicted rows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType
 from typing import TypeVar
 
@@ -58,18 +58,21 @@ class Routines:
 
     def call(self, function: Callable[..., Result], args: tuple[object, ...], at: tuple[int, ...]) -> Result:
         """What the function gives for these arguments."""
+        # what was given back so far is free before it begins, and what it gives back itself before anything follows: so
+        # calls that are alike find and leave the memory alike
+        self._context._scratch.settle()
         context, code = self._context, getattr(function, "__code__", None)
         known = type(code) is CodeType and code not in self.known.irregular and all(type(one) is int for one in at)
         if not known or not context.folds or context.watch.loops:
-            return function(*args, *at)
+            return self._run(function, args, at)
         assert code is not None
         state = self._state((function, *args))
         if state is None:
             self.known.irregular.add(code)
-            return function(*args, *at)
+            return self._run(function, args, at)
         key = (code, len(at), *state.numbers)
         if key in self.known.short:
-            return function(*args, *at)
+            return self._run(function, args, at)
         template = self.known.templates.get(key) or self.known.templates.get((id(context), *key))
         if template is None or template.marks != state.marks or not template.fits(context, at):
             return self._recorded(key, state, function, args, at)
@@ -77,6 +80,11 @@ class Routines:
             result: Result = template.repeat(context, at)
             return result
         return self._checked(template, code, function, args, at)
+
+    def _run(self, function: Callable[..., Result], args: tuple[object, ...], at: Iterable[int | Affine]) -> Result:
+        result = function(*args, *at)
+        self._context._scratch.settle()
+        return result
 
     def _state(self, values: tuple[object, ...]) -> State | None:
         """What the function can depend on, None where that is not known or holds what only a run can follow."""
@@ -104,7 +112,7 @@ class Routines:
         start.effects, watch.logs_all = context._port.effects, True
         try:
             numbers = [Affine(number, ((one, 1),)) for number, one in zip(at, watched, strict=False)]
-            result = function(*args, *numbers)
+            result = self._run(function, args, numbers)
             start.note(context)
         finally:
             start.restore(context)
@@ -149,7 +157,7 @@ class Routines:
         """Run it once more, and see whether it was as predicted."""
         context = self._context
         predicted, start = template.predicted(context, at), (context.steps, context._views_made)
-        result = function(*args, *at)
+        result = self._run(function, args, at)
         good = predicted.came_true(context, start)
         (self.known.trusted if good else self.known.irregular).add(code)
         return result
