@@ -1,5 +1,7 @@
 """Calls through `tl.routine` in launches without data are recorded row for row as if each had run."""
 
+from types import CellType
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -71,11 +73,36 @@ def scaled(tl, factor, x, y):
     tl.store(y + 64 * factor, tl.exp(tile * factor) + tile[:8, :].sum())
 
 
+class Annotated:
+    """With all that any Python from 3.11 to 3.14 keeps for the annotations of a class."""
+
+    factor: float = 2.0
+
+
+for _name, _held in {"__annotate_func__": lambda form: {}, "__classdictcell__": CellType({"factor": 2.0})}.items():
+    if _name not in vars(Annotated):
+        setattr(Annotated, _name, _held)
+
+
+def annotated(tl, kind, x, y):
+    tl.store(y, tl.load(x, shape=(16, 16)) * kind.factor)
+
+
 def summed(tl, count, x):
     total = tl.zeros((16, 16))
     for j in tl.range(count):
         total = total + tl.load(x + j * 1024, shape=(16, 16))
     return total, tl.max(total, axis=1)
+
+
+def test_what_python_keeps_for_annotations_is_no_state(repeats):
+    def kernel(x, y, tl):
+        for i in range(12):
+            tl.routine(annotated, tl, Annotated, at=(x + i * ROW, y + i * ROW))
+            tl.routine(annotated, tl, Annotated(), at=(x + i * ROW, y + i * ROW))
+
+    same(kernel)
+    assert len(repeats) > 24
 
 
 def test_calls_that_differ_in_addresses_are_recorded_without_running(repeats):

@@ -8,7 +8,17 @@ __kernbench_internal__ = True
 
 # what looks at, or changes, that which is not an attribute of an object: what a cache did, what is registered, ...
 _LOOKS_BEHIND = frozenset(
-    ("__annotations__", "__subclasses__", "cache_info", "register", "setflags", "writeable", "f_locals", "gi_frame")
+    (
+        "__annotations__",
+        "__annotate__",
+        "__subclasses__",
+        "cache_info",
+        "register",
+        "setflags",
+        "writeable",
+        "f_locals",
+        "gi_frame",
+    )
 )
 _STORES = frozenset(("STORE_ATTR", "DELETE_ATTR"))
 _LOADS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"))

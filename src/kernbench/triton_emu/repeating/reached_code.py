@@ -58,13 +58,20 @@ _OF_CLASSES = (
     WrapperDescriptorType,
     type(vars(_Fields)["field"]),
 )
-# what only annotations, decorators of classes and abstract classes look at
-_UNUSED = frozenset(
+# what only annotations, decorators of classes and abstract classes look at; from Python 3.14 on annotations are worked
+# out by a function, which finds the names of the class in a cell
+_OF_ANNOTATIONS = frozenset(
     (
         "__annotations__",
         "__annotations_cache__",
         "__annotate__",
         "__annotate_func__",
+        "__classdictcell__",
+        "__conditional_annotations__",
+    )
+)
+_UNUSED = _OF_ANNOTATIONS | frozenset(
+    (
         "__dataclass_fields__",
         "__dataclass_params__",
         "__orig_bases__",
@@ -93,8 +100,8 @@ _BY_TEXT = frozenset(
 _OF_HANDLES = frozenset(("addr", "block", "id", "number"))
 _OF_PROGRAMS = frozenset(("commands", "pending", "refused", "scratch_peak", "steps", "stream"))
 # what Python keeps in a module
-OF_MODULES = frozenset(
-    ("__annotations__", "__builtins__", "__loader__", "__spec__", "__path__", "__cached__", "__file__")
+OF_MODULES = _OF_ANNOTATIONS | frozenset(
+    ("__builtins__", "__loader__", "__spec__", "__path__", "__cached__", "__file__")
 )
 _IMMUTABLE_TYPE = 1 << 8
 _MISSING = object()
