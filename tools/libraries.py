@@ -5,23 +5,28 @@
 
 The reader fetches the sources; nothing of them is part of this repository. The Python that runs this file needs
 kernbench, torch (a CPU build), Triton and what the library asks for. Each test file runs under `kernbench exec` in a
-process of its own, with a limit on its time; of each parametrised test some small cases run (`--cases`, `--size`;
-`--all` for all).
+process of its own, `--jobs` at a time, with a limit on its time; of each parametrised test some small cases run
+(`--cases`, `--size`; `--all` for all).
 Tests whose subject is another front end are left out by name.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
+from threading import Lock
 from typing import TypedDict, cast
 from xml.etree import ElementTree
 
@@ -38,6 +43,7 @@ class Library:
     # patterns of files -> why they are left out
     left_out: dict[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 LIBRARIES = {
@@ -55,7 +61,8 @@ LIBRARIES = {
         },
     ),
     "flash-linear-attention": Library(("tests/ops", "tests/modules"), (".",), {"*tilelang*": "TileLang"}),
-    "FlagGems": Library(("tests",), ("src", "."), options=("--mode", "quick")),
+    # it would ask nvidia-smi which GPU there is
+    "FlagGems": Library(("tests",), ("src", "."), options=("--mode", "quick"), environment={"GEMS_VENDOR": "nvidia"}),
 }
 
 
@@ -76,6 +83,7 @@ class FileResult:
     file: str
     passed: int = 0
     failed: int = 0
+    seconds: float = 0.0
     skipped: int = 0
     late: int = 0
     not_chosen: int = 0
@@ -91,19 +99,24 @@ class FileResult:
 def run_file(library: Library, root: Path, file: Path, given: argparse.Namespace) -> FileResult:
     """Run a test file under `kernbench exec`."""
     result = FileResult(str(file.relative_to(root)))
+    if time.monotonic() > given.end:
+        result.problem = "not begun: the time was over"
+        return result
     with tempfile.TemporaryDirectory(prefix="kernbench-library-") as made:
         document, verdicts = Path(made) / "exec.json", Path(made) / "junit.xml"
         # fmt: off
         words = [
             sys.executable, "-m", "kernbench", "exec", "--arch", given.arch, "--json", str(document),
             "--max-seconds", f"{given.launch_seconds:g}", *(["--first", str(given.first)] if given.first else []),
-            "--", sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider",
+            "--", sys.executable, "-m", "pytest", "-v", "-p", "no:xdist", "-p", "no:cacheprovider",
             "--junitxml", str(verdicts), "--kernbench-seconds", f"{given.case_seconds:g}",
             *([] if given.all else ["--kernbench-cases", str(given.cases), "--kernbench-size", f"{given.size:g}"]),
             *(["-k", given.k] if given.k else []), *library.options, str(file),
         ]
         # fmt: on
-        said = _run(words, root, library, given.file_seconds)
+        began = time.monotonic()
+        said = _run(words, root, library, min(given.file_seconds, given.end - began))
+        result.seconds = round(time.monotonic() - began, 1)
         _read_cases(result, verdicts, said)
         _read_launches(result, document)
         if given.log:
@@ -117,22 +130,33 @@ def _run(words: Sequence[str], root: Path, library: Library, seconds: float) -> 
     """What a program said; one that takes longer is interrupted, and says what it has until then."""
     paths = [str((root / entry).absolute()) for entry in library.path]
     before = os.environ.get("PYTHONPATH")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, *([before] if before else [])])}
+    environment = {
+        **os.environ,
+        **library.environment,
+        "PYTHONPATH": os.pathsep.join([*paths, *([before] if before else [])]),
+    }
     with tempfile.TemporaryFile("w+", errors="replace") as output:
-        running = subprocess.Popen(words, cwd=root, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        running = subprocess.Popen(
+            words, cwd=root, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
         late = ""
         try:
             running.wait(seconds)
         except subprocess.TimeoutExpired:
             late = "\nthe file took too long\n"
-            running.terminate()
-            try:
-                running.wait(60)
-            except subprocess.TimeoutExpired:
-                running.kill()
-                running.wait()
+            _stop(running)
         output.seek(0)
         return output.read() + late
+
+
+def _stop(running: subprocess.Popen[bytes]) -> None:
+    """End a program with its children: as by Ctrl-C, after which pytest says what it has, then less politely."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running.wait(15)
+            return
 
 
 def _read_cases(result: FileResult, verdicts: Path, said: str) -> None:
@@ -141,7 +165,10 @@ def _read_cases(result: FileResult, verdicts: Path, said: str) -> None:
     result.not_chosen = int(chosen[1]) if chosen else 0
     if not verdicts.exists():
         result.problem = "took too long" if "the file took too long" in said else _last_error(said)
+        _read_lines(result, said)
         return
+    if "the file took too long" in said:
+        result.problem = "took too long"
     for case in ElementTree.parse(verdicts).getroot().iter("testcase"):
         name = f"{result.file}::{case.get('name')}"
         skipped, failed = case.find("skipped"), case.find("failure")
@@ -159,6 +186,27 @@ def _read_cases(result: FileResult, verdicts: Path, said: str) -> None:
                 result.failures.append(f"{name}: {message[:300]}")
         else:
             result.passed += 1
+    _count_late(result, said)
+
+
+def _read_lines(result: FileResult, said: str) -> None:
+    """Count the cases that ended before their file was stopped."""
+    for name, verdict in re.findall(r"^\S+::(.+?) (PASSED|FAILED|SKIPPED|ERROR)", said, re.MULTILINE):
+        if verdict == "PASSED":
+            result.passed += 1
+        elif verdict == "SKIPPED":
+            result.skipped += 1
+        else:
+            result.failed += 1
+            result.failures.append(f"{result.file}::{name}: the file was stopped before the reason was printed")
+    _count_late(result, said)
+
+
+def _count_late(result: FileResult, said: str) -> None:
+    """Cases that did not end before their file was stopped are too slow."""
+    chosen = re.search(r"(\d+) selected", said) or re.search(r"collected (\d+) item", said)
+    if chosen:
+        result.late = max(result.late, int(chosen[1]) - result.passed - result.skipped - result.failed)
 
 
 def _last_error(said: str) -> str:
@@ -191,7 +239,7 @@ class LibraryResult:
         """A row of the table."""
         files = self.files
         kernels = {kernel for one in files for kernel in one.kernels}
-        late = sum(one.late for one in files) + sum(one.problem == "took too long" for one in files)
+        late = sum(one.late for one in files)
         skipped = sum(one.skipped for one in files)
         not_run = f"{skipped} skipped by the tests, {late} too slow, {sum(one.not_chosen for one in files)} not chosen"
         return [
@@ -225,24 +273,53 @@ def files_of(library: Library, root: Path, only: Sequence[str]) -> Iterator[tupl
             yield file, next((why for pattern, why in library.left_out.items() if fnmatch(file.name, pattern)), "")
 
 
-def run_library(name: str, root: Path, given: argparse.Namespace) -> LibraryResult:
-    """Run the tests of a library, and say how each file went."""
-    library, result = LIBRARIES[name], LibraryResult(name)
-    for file, why in files_of(library, root, given.only):
-        if why:
-            result.left_out[file.name] = why
-            continue
-        one = run_file(library, root, file, given)
-        result.files.append(one)
-        print(
-            f"{one.file}: {one.passed} right, {one.failed} wrong, {one.late} too slow, {one.skipped} skipped; "
-            f"{len(one.kernels)} kernels, {one.launches} launches, {len(one.findings)} findings {one.problem}",
-            file=sys.stderr,
-            flush=True,
-        )
-        for line in [*one.failures, *one.findings]:
-            print(f"    {line}", file=sys.stderr, flush=True)
-    return result
+def run_libraries(folders: dict[str, Path], given: argparse.Namespace) -> list[LibraryResult]:
+    """Run the tests of libraries, and say how each file went."""
+    results = {name: LibraryResult(name) for name in folders}
+    files: list[tuple[str, Path]] = []
+    for name, root in folders.items():
+        for file, why in files_of(LIBRARIES[name], root, given.only):
+            if why:
+                results[name].left_out[file.name] = why
+            else:
+                files.append((name, file))
+    # the longest files first, so that none begins when all others have ended
+    files.sort(key=lambda one: -one[1].stat().st_size)
+
+    def run(one: tuple[str, Path]) -> None:
+        name, file = one
+        result = run_file(LIBRARIES[name], folders[name], file, given)
+        results[name].files.append(result)
+        _print_file(result)
+        if given.json:
+            write_whole(Path(given.json), json.dumps([asdict(result) for result in results.values()], indent=1))
+
+    with ThreadPoolExecutor(given.jobs) as workers:
+        list(workers.map(run, files))
+    return list(results.values())
+
+
+_WRITING = Lock()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file at once, so that a reader sees the one or the other."""
+    with _WRITING:
+        fresh = path.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.replace(path)
+
+
+def _print_file(one: FileResult) -> None:
+    print(
+        f"{one.file}: {one.passed} right, {one.failed} wrong, {one.late} too slow, {one.skipped} skipped; "
+        f"{len(one.kernels)} kernels, {one.launches} launches, {len(one.findings)} findings, {one.seconds:g} s "
+        f"{one.problem}",
+        file=sys.stderr,
+        flush=True,
+    )
+    for line in [*one.failures, *one.findings]:
+        print(f"    {line}", file=sys.stderr, flush=True)
 
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
@@ -258,9 +335,12 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--case-seconds", type=float, default=120.0)
     parser.add_argument("--launch-seconds", type=float, default=60.0)
     parser.add_argument("--file-seconds", type=float, default=900.0)
+    parser.add_argument("--jobs", type=int, default=1, help="test files that run at a time")
+    parser.add_argument("--seconds", type=float, default=86400.0, help="all files together; the rest is not run")
     parser.add_argument("--json", metavar="FILE", help="write all that is known")
     parser.add_argument("--log", metavar="FOLDER", help="keep what the programs printed")
     given = parser.parse_args(words)
+    given.end = time.monotonic() + given.seconds
     for one in given.library:
         name, equals, folder = one.partition("=")
         if name not in LIBRARIES or not equals or not Path(folder).is_dir():
@@ -271,12 +351,8 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
 def main(words: Sequence[str] | None = None) -> int:
     """Run the libraries, print the table; 1 where there are findings."""
     given = _arguments(words)
-    results = []
-    for one in given.library:
-        name, _, folder = one.partition("=")
-        results.append(run_library(name, Path(folder).absolute(), given))
-        if given.json:
-            Path(given.json).write_text(json.dumps([asdict(result) for result in results], indent=1))
+    parts = [one.partition("=") for one in given.library]
+    results = run_libraries({name: Path(folder).absolute() for name, _, folder in parts}, given)
     print(table(results))
     for result in results:
         reasons = Counter[str]()

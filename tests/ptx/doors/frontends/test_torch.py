@@ -280,3 +280,74 @@ def test_nothing_is_left_behind():
     assert (kept + 1).tolist() == [2, 2, 2]
     assert kept.device.type == "cpu"
     assert not torch.cuda.is_available() or torch.version.cuda
+
+
+def test_a_tensor_made_with_gradients_is_a_leaf(session):
+    for make in (lambda **k: torch.tensor([1.0, 2.0], **k), lambda **k: torch.zeros(2, **k)):
+        x = make(device="cuda", requires_grad=True)
+        assert (on(x), x.is_leaf) == ("device", True)
+        (2 * x).sum().backward()
+        assert (x.grad.tolist(), on(x.grad)) == ([2.0, 2.0], "device")
+
+
+def test_gradients_of_outputs_that_nobody_used_lie_where_the_outputs_did(session):
+    seen = []
+
+    class Two(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x + 1, x + 2, (x + 3).cpu()
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            seen.extend(map(on, gradients))
+            return gradients[0] + gradients[1]
+
+    x = torch.ones(4, device="cuda", requires_grad=True)
+    Two.apply(x)[0].sum().backward()
+    assert seen == ["device", "device", "host"]
+    # the loss on the host, as a test that compares there has it
+    Two.apply(x)[1].cpu().sum().backward()
+    assert seen[3:] == ["device", "device", "host"]
+    assert x.grad.tolist() == [2.0] * 4
+
+
+def test_operators_that_a_program_implements_for_cuda(session):
+    """A library's own operator, one of torch's, one that torch takes apart, and one that makes a tensor."""
+    called = []
+
+    def noted(name, function):
+        def run(*args, **kwargs):
+            called.append(name)
+            return function(*args, **kwargs)
+
+        return run
+
+    library = torch.library.Library("kernbench_test", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", noted("twice", lambda x: torch.add(x, x)), "CUDA")
+    aten = torch.library.Library("aten", "IMPL")
+    aten.impl("relu", noted("relu", lambda x: x.clone().clamp_(min=0)), "CUDA")
+    aten.impl("outer", noted("outer", lambda x, y: x[:, None] * y), "CUDA")
+    aten.impl("zeros", noted("zeros", lambda size, *, device=None, **k: torch.full(size, 0.0, device=device)), "CUDA")
+    x = torch.tensor([-1.0, 2.0], device="cuda", requires_grad=True)
+    results = [
+        torch.ops.kernbench_test.twice(x.detach()),
+        torch.relu(x),
+        torch.outer(x, x),
+        torch.zeros(2, device="cuda"),
+    ]
+    assert [one.tolist() for one in results] == [[-2.0, 4.0], [0.0, 2.0], [[1.0, -2.0], [-2.0, 4.0]], [0.0, 0.0]]
+    assert set(map(on, results)) == {"device"}
+    assert called == ["twice", "relu", "outer", "zeros"]
+    results[1].sum().backward()
+    assert x.grad.tolist() == [0.0, 1.0]
+    # tensors of the host are torch's own
+    host = torch.tensor([-1.0, 2.0], requires_grad=True)
+    (torch.relu(host) + torch.outer(host, host)[0] + torch.zeros(2)).sum().backward()
+    assert on(host.grad) == "host"
+    assert len(called) == 4
+    aten._destroy()
+    assert torch.relu(x).tolist() == [0.0, 2.0]
+    assert len(called) == 4
+    library._destroy()

@@ -12,6 +12,7 @@ from kernbench.ptx.doors.gpus import gpu_of
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.session import Session
 from kernbench.ptx.doors.sites import launch_site
+from kernbench.ptx.doors.torch_door import gradients
 from kernbench.ptx.doors.torch_door.autocast import Autocast
 from kernbench.ptx.doors.torch_door.cuda_names import (
     Event,
@@ -21,7 +22,14 @@ from kernbench.ptx.doors.torch_door.cuda_names import (
     nvtx_names,
     own_functions,
 )
-from kernbench.ptx.doors.torch_door.modes import DeviceDispatch, DeviceFunction, is_cuda_device, moved_to, transfer
+from kernbench.ptx.doors.torch_door.modes import (
+    DeviceDispatch,
+    DeviceFunction,
+    is_cuda_device,
+    moved_to,
+    registrations_for,
+    transfer,
+)
 from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, raw_device
 from kernbench.result.finding import place_dict
 
@@ -35,6 +43,7 @@ class TorchDoor:
     def __init__(self, session: Session):
         self._session = session
         self._storages = Storages(session.memory)
+        self._registrations = registrations_for(self._storages)
         self._patches = Patches()
         self._modes: list[Any] = []
 
@@ -52,7 +61,7 @@ class TorchDoor:
         self._patches.set(torch.version, "cuda", "12.8")
         self._tensors()
         self._others()
-        self._modes = [DeviceDispatch(self._storages), DeviceFunction(self._storages)]
+        self._modes = [DeviceDispatch(self._storages, self._registrations), DeviceFunction(self._storages)]
         for mode in self._modes:
             mode.__enter__()
         torch_in_use()
@@ -104,15 +113,17 @@ class TorchDoor:
                 self._patches.set(torch, name, _either(getattr(torch, name), ours))
         self._patches.set(torch, "compile", _uncompiled)
         Autocast().install(self._patches)
+        gradients.install(self._patches, self._storages)
+        self._registrations.install(self._patches)
         self._patches.set(torch.testing, "assert_close", self._comparing(torch.testing.assert_close))
-        storages, run = self._storages, threading.Thread.run
+        storages, registrations, run = self._storages, self._registrations, threading.Thread.run
         for module in (torch.autograd, torch.autograd.graph):
             if hasattr(module, _ENGINE):
                 self._patches.set(module, _ENGINE, self._reading(getattr(module, _ENGINE)))
 
         def run_with_modes(thread: Any) -> None:
             # modes belong to a thread
-            with DeviceDispatch(storages), DeviceFunction(storages):
+            with DeviceDispatch(storages, registrations), DeviceFunction(storages):
                 run(thread)
 
         self._patches.set(threading.Thread, "run", run_with_modes)

@@ -6,16 +6,17 @@ does: what belongs on the device is moved there. Above it, `DeviceFunction` sees
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernbench.ptx.doors.torch_door.precision import widened
+from kernbench.ptx.doors.torch_door.registrations import Registrations
 from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, storage_address
 
 _ATEN = torch.ops.aten
@@ -25,6 +26,7 @@ _EMPTY = {
     if hasattr(_ATEN, name)
 }
 _HOST = torch.device("cpu")
+_DEVICE = torch.device("cuda", 0)
 _RAW_TO: Any = torch.Tensor.to
 _RAW_DEEPCOPY: Any = torch.Tensor.__deepcopy__
 
@@ -64,9 +66,9 @@ def _tensors(values: Any) -> Iterator[Any]:
 class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
     """Moves results of operators to the device."""
 
-    def __init__(self, storages: Storages):
+    def __init__(self, storages: Storages, registrations: Registrations):
         super().__init__()
-        self._storages = storages
+        self._storages, self._registrations = storages, registrations
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -80,6 +82,9 @@ class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
         if kwargs and is_cuda_device(kwargs.get("device")):
             kwargs, wish = {**kwargs, "device": _HOST}, True
             kwargs.pop("pin_memory", None)
+        own = self._registrations.of(func)
+        if own is not None:
+            return self._registered(own, func, args, kwargs or {}, wish)
         with _NO_FUNCTION_MODE():
             result = widened(func, args, kwargs or {}, self._storages.holds)
         if result is None:
@@ -88,6 +93,29 @@ class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
             return result
         with _NO_FUNCTION_MODE():
             self._place(func, result, args, kwargs, wish)
+        return result
+
+    def _registered(
+        self,
+        own: Callable[..., object],
+        func: Callable[..., object],
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        wish: bool | None,
+    ) -> object:
+        """Run an operator for which the program has a function of its own: that one, for tensors of the device."""
+        with _NO_FUNCTION_MODE():
+            given = [*_tensors(args), *_tensors(kwargs.values())]
+            inside = wish is not False and any(self._storages.holds(tensor) for tensor in given)
+        if wish and not given and "device" in kwargs:
+            inside, kwargs = True, {**kwargs, "device": _DEVICE}
+        if inside:
+            with wished(None), self, DeviceFunction(self._storages):
+                return own(*args, **kwargs)
+        result = func(*args, **kwargs)
+        if wish:
+            with _NO_FUNCTION_MODE():
+                self._place(func, result, args, kwargs, wish)
         return result
 
     def _place(self, func: Any, result: Any, args: Any, kwargs: Any, wish: bool | None) -> None:
@@ -107,6 +135,20 @@ class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
             # a view of a tensor of the host, or the tensor itself
             if not address or address not in known:
                 self._storages.move(tensor, empty=empty, poisoned=poisoned)
+
+
+def registrations_for(storages: Storages) -> Registrations:
+    """Functions that programs register for CUDA, and how they are called where no mode sees it."""
+
+    def inside(values: Iterable[object]) -> bool:
+        with _NO_FUNCTION_MODE():
+            return any(storages.holds(tensor) for tensor in _tensors(values))
+
+    def called(function: Callable[..., object], args: Iterable[object], kwargs: Mapping[str, object]) -> object:
+        with DeviceFunction(storages):
+            return function(*args, **kwargs)
+
+    return Registrations(inside, called)
 
 
 def is_cuda_device(device: object) -> bool:
@@ -168,15 +210,20 @@ class DeviceFunction(TorchFunctionMode):  # type: ignore[misc]
         if is_cuda_device(device):
             kwargs["device"] = _HOST
             with wished(True):
-                return self._there(func, func(*args, **kwargs))
+                return self._there(func(*args, **kwargs), args)
         with wished(False if str(device) == "cpu" else None):
             return func(*args, **kwargs)
 
-    def _there(self, func: Any, result: Any) -> object:
-        """A result that is no new tensor (`torch.as_tensor` of one, say) on the device."""
-        if isinstance(result, torch.Tensor) and not self._storages.holds(result) and is_plain(result):
-            return transfer(self._storages, result, True)
-        return result
+    def _there(self, result: object, args: Iterable[object]) -> object:
+        """A result that no operator has moved (of `torch.as_tensor`, say) on the device."""
+        if not isinstance(result, torch.Tensor) or self._storages.holds(result) or not is_plain(result):
+            return result
+        with _NO_FUNCTION_MODE():
+            made_here = result.requires_grad and result.is_leaf and not any(result is value for value in args)
+        if made_here:
+            # what gradients are asked for is what the program gets, not what it was copied from
+            return cast(torch.Tensor, transfer(self._storages, result.detach(), True)).requires_grad_()
+        return transfer(self._storages, result, True)
 
 
 def moved_to(storages: Storages, tensor: torch.Tensor, *args: object, **kwargs: object) -> object:

@@ -1,6 +1,6 @@
 """Autotuning where no time can be measured: the first configuration that fits is taken, or all of them are run."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 from typing import Any
@@ -24,7 +24,13 @@ class Dry:
             self.on = before
 
 
-def once(function: Any, *args: Any, quantiles: Any = None, return_mode: str = "mean", **kwargs: Any) -> Any:
+def once(
+    function: Callable[[], object],
+    *args: object,
+    quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean",
+    **kwargs: object,
+) -> list[float] | float:
     """`triton.testing.do_bench`: run a function once. There is no GPU to time; the figure is a placeholder of 1 ms."""
     function()
     if quantiles is not None:
@@ -47,7 +53,7 @@ class Tuning:
 
         run, bench, tuning = Autotuner.run, Autotuner._bench, self
 
-        def chosen_run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        def chosen_run(tuner: Any, *args: object, **kwargs: object) -> object:
             tuning._fitting.pop(id(tuner), None)
             known = len(tuner.cache)
             try:
@@ -56,7 +62,7 @@ class Tuning:
                 tuning._report(tuner, known)
                 tuning._fitting.pop(id(tuner), None)
 
-        def chosen_bench(tuner: Any, *args: Any, config: Any, **meta: Any) -> Any:
+        def chosen_bench(tuner: Any, *args: object, config: object, **meta: object) -> object:
             return tuning._look(tuner, bench, args, config, meta)
 
         patches.set(Autotuner, "run", chosen_run)

@@ -1,0 +1,73 @@
+"""Operators that a program implements for CUDA by itself, with `torch.library`: they run for tensors of the device.
+
+Torch finds them by the device that it knows, which is the host. So functions that are registered for the key "CUDA" are
+kept, and the mode that sees all operators calls them.
+"""
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from kernbench.ptx.doors.patching import Patches
+
+_KEY = "CUDA"
+_COMPOSITE = "CompositeImplicitAutograd"
+_C: Any = torch._C
+Function = Callable[..., object]
+
+
+class Registrations:
+    """Functions by operator, as long as their library lives."""
+
+    def __init__(self, inside: Callable[[Iterable[object]], bool], called: Function) -> None:
+        """`inside`: whether a tensor of the device is among values; `called(function, args, kwargs)` calls a function
+        of the program.
+        """
+        self._inside, self._called = inside, called
+        # name/overload/key, as torch writes it -> the function
+        self._functions: dict[str, Function] = {}
+
+    def install(self, patches: Patches) -> None:
+        """See what programs register from now on."""
+        original = torch.library.Library.impl
+
+        @functools.wraps(original)
+        def impl(library: Any, name: object, function: Function, *rest: object, **options: object) -> object:
+            before = set(library._op_impls)
+            result = original(library, name, function, *rest, **options)
+            for key in library._op_impls - before:
+                if key.endswith(f"/{_KEY}"):
+                    self._keep(library, key, function, bool(options.get("with_keyset")))
+            return result
+
+        patches.set(torch.library.Library, "impl", impl)
+        patches.later(self._functions.clear)
+
+    def of(self, operator: Any) -> Function | None:
+        """The function that is registered for an operator now."""
+        if not self._functions:
+            return None
+        key = f"{operator.name().replace('::', '/')}/{_KEY}"
+        return self._functions.get(key) if key in torch.library._impls else None
+
+    def _keep(self, library: Any, key: str, function: Function, with_keyset: bool) -> None:
+        keys = _C.DispatchKeySet(_C.DispatchKey.CUDA)
+        self._functions[key] = functools.partial(function, keys) if with_keyset else function
+        namespace, name, _ = key.split("/")
+        if _C._dispatch_has_kernel_for_dispatch_key(f"{namespace}::{name}", _COMPOSITE):
+            # torch would take it apart before any mode sees it
+            packet, _, overload = name.partition(".")
+            operator = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
+            library.impl(name, self._whole(operator, self._functions[key]), "AutogradCPU", allow_override=True)
+
+    def _whole(self, operator: Any, function: Function) -> Function:
+        """An operator that consists of others: the program's function for tensors of the device."""
+
+        def run(*args: object, **kwargs: object) -> object:
+            if self._inside(args) or self._inside(kwargs.values()):
+                return self._called(function, args, kwargs)
+            return operator.decompose(*args, **kwargs)
+
+        return run
