@@ -40,7 +40,17 @@ Result = TypeVar("Result")
 
 _PACKAGE = Path(__file__).parent.parent
 # where compiled loops and what they are made of lie
-_ROOMS = ("common", "timing", "mesh/time", "npu", "ptx/emulator", "ptx/numerics", "ptx/recording", "ptx/time")
+_ROOMS = (
+    "common",
+    "timing",
+    "mesh/time",
+    "npu",
+    "ptx/emulator",
+    "ptx/numerics",
+    "ptx/recording",
+    "ptx/sass",
+    "ptx/time",
+)
 # nothing calls loops through pointers of C
 _OPTIONS: dict[str, object] = {"no_cfunc_wrapper": True}
 # versions that are kept in any case: of two checkouts in turn, say

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sysconfig
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -84,14 +85,14 @@ def assemble(
 
 
 def find_ptxas() -> str:
-    """Path of ptxas: from the environment variable KERNBENCH_PTXAS, on PATH, or in a usual CUDA folder."""
+    """Path of ptxas: by the variable KERNBENCH_PTXAS, on PATH, in a Python package, or in a usual CUDA folder."""
     named = os.environ.get(SETTING)
     if named:
         found = shutil.which(named)
         if found is None:
             raise MisuseError(f"{SETTING}={named}: no such program; name ptxas itself, or unset the variable")
         return found
-    for candidate in ("ptxas", *_usual_places()):
+    for candidate in ("ptxas", *packaged("ptxas"), *usual_places("ptxas")):
         found = shutil.which(candidate)
         if found is not None:
             return found
@@ -101,10 +102,17 @@ def find_ptxas() -> str:
     )
 
 
-def _usual_places() -> Iterable[str]:
+def packaged(program: str) -> Iterable[str]:
+    """Where Python packages of the CUDA toolkit put a program, for the Python that runs."""
+    for folder in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
+        yield from sorted(map(str, Path(folder, "nvidia").glob(f"*/bin/{program}")), reverse=True)
+
+
+def usual_places(program: str) -> Iterable[str]:
+    """Where a program of the CUDA toolkit lies in its usual folders."""
     homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     homes += ["/usr/local/cuda", *sorted(map(str, Path("/usr/local").glob("cuda-*")), reverse=True), "/opt/cuda"]
-    return (f"{home}/bin/ptxas" for home in homes)
+    return (f"{home}/bin/{program}" for home in homes)
 
 
 def _run(command: list[str], folder: str, timeout: float) -> "subprocess.CompletedProcess[str]":

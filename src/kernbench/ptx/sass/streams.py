@@ -106,8 +106,10 @@ class Ops:
     write_barrier: Bytes
     read_barrier: Bytes
     wait_mask: Bytes
-    # cycles its operands wait for a port of a register bank (three reads of one bank without reuse: 2)
-    bank_wait: Bytes
+    # registers it reads from the even and the odd bank of its sub-core, those kept for reuse left out: a bank gives one
+    # a cycle
+    even_reads: Bytes
+    odd_reads: Bytes
     # the instruction may issue and do nothing for any lane
     predicated: Flags
     # it accesses memory though no event was recorded for it: spills, whose lanes all take part

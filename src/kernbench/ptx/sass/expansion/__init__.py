@@ -1,0 +1,1 @@
+"""Machine instructions that PTX usually becomes, where no assembler is at hand."""

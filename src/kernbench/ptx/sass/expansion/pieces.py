@@ -1,0 +1,142 @@
+"""The machine instructions of each PTX instruction of a recording, with the registers they read and write."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from kernbench.ptx.isa.resolve import resolve
+from kernbench.ptx.isa.special import special_register
+from kernbench.ptx.recording.kinds import Kind
+from kernbench.ptx.recording.recording import Instructions
+from kernbench.ptx.sass.expansion.table import sequence
+from kernbench.ptx.sass.pipes import family
+from kernbench.ptx.sass.ptx_names import bytes_of, product_name
+from kernbench.ptx.text.errors import PtxError
+from kernbench.ptx.text.module import Address, Function, Instruction, Name, Operand, Vector
+from kernbench.ptx.text.parser import parse
+from kernbench.ptx.text.walking import instructions_of, names_in
+
+_SIZES = {1: ".U8", 2: ".U16", 4: "", 8: ".64"}
+# bytes of the widest access
+_WIDEST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One machine instruction: what it reads and writes, the row it comes from, whether it takes the row's event."""
+
+    name: str
+    row: int
+    reads: frozenset[str]
+    writes: frozenset[str]
+    predicated: bool = False
+    takes_event: bool = False
+    # the predicate that guards it
+    guard: str = field(default="")
+
+
+def parsed_rows(text: str, instructions: Instructions) -> list[Instruction | None]:
+    """The parsed instruction of each row, None where the text has none (or cannot be read)."""
+    by_line: dict[int, list[Instruction]] = defaultdict(list)
+    try:
+        items = parse(text).items
+    except PtxError:
+        return [None] * len(instructions)
+    for function in (item for item in items if isinstance(item, Function)):
+        for one in instructions_of(function.body):
+            by_line[one.line].append(one)
+    found: list[Instruction | None] = []
+    for line, opcode in zip(instructions.line.tolist(), instructions.opcode, strict=True):
+        here = by_line[line]
+        mine = next((one for one in here if one.name == opcode), None)
+        if mine is not None:
+            here.remove(mine)
+        found.append(mine)
+    return found
+
+
+def pieces_of_block(rows: range, instructions: Instructions, parsed: list[Instruction | None]) -> list[Piece]:
+    """The machine instructions of a block; who reads what a move without one wrote reads what was moved."""
+    found: list[Piece] = []
+    moved: dict[str, frozenset[str]] = {}
+    for row in rows:
+        one = parsed[row]
+        reads, writes = operands(one) if one is not None else (frozenset[str](), frozenset[str]())
+        reads = frozenset(source for name in reads for source in moved.get(name, (name,)))
+        made = _pieces(row, instructions.opcode[row], Kind(int(instructions.kind[row])), one, reads, writes)
+        for name in writes:
+            moved.pop(name, None)
+        if not made and (one is None or one.guard is None):
+            moved.update(dict.fromkeys(writes, reads))
+        found += made
+    return found
+
+
+def _pieces(
+    row: int, opcode: str, kind: Kind, parsed: Instruction | None, reads: frozenset[str], writes: frozenset[str]
+) -> list[Piece]:
+    """The machine instructions of a row, each needing the one before it."""
+    names = _names(opcode, parsed)
+    guard = parsed.guard.register if parsed is not None and parsed.guard is not None else ""
+    found: list[Piece] = []
+    # machine instructions of one access stand side by side, those of a sequence need each other
+    side_by_side = len(set(names)) == 1 and len(names) > 1
+    before: frozenset[str] = frozenset()
+    for number, name in enumerate(names):
+        plain = name.removeprefix("@")
+        last = number == len(names) - 1 or side_by_side
+        temporary = frozenset((f"{row}:{number}",))
+        takes = kind != Kind.NONE and kind in family(plain.partition(".")[0]).kinds
+        into = writes | temporary if last else temporary
+        predicated = bool(guard) or name != plain
+        found.append(Piece(plain, row, reads | before, into, predicated, takes, guard))
+        before = frozenset() if side_by_side else temporary
+    return found
+
+
+def _names(opcode: str, parsed: Instruction | None) -> list[str]:
+    key = opcode
+    if parsed is not None and parsed.opcode == "mov":
+        key = opcode + _kind_of_move(parsed)
+    names: list[str] = []
+    for name in sequence(key):
+        if "{mma}" in name:
+            names.append(product_name(opcode))
+        elif "{size}" in name:
+            size = bytes_of(opcode) or 4
+            names += [name.replace("{size}", _SIZES.get(size, ".128"))] * max(1, size // _WIDEST)
+        else:
+            names.append(name)
+    return names
+
+
+def _kind_of_move(parsed: Instruction) -> str:
+    """Moves of special registers and of halves of a register take an instruction, others are operands elsewhere."""
+    source = parsed.operands[-1]
+    if isinstance(source, Name) and source.text.startswith("%") and special_register(source.text) is not None:
+        return ".special"
+    narrow = parsed.modifiers[-1:] == ("b32",)
+    return ".pack16" if narrow and isinstance(source, Vector) else ""
+
+
+def operands(parsed: Instruction) -> tuple[frozenset[str], frozenset[str]]:
+    """Names that an instruction reads and writes."""
+    reads, writes = set(), set()
+    try:
+        roles = [rule.role for rule in resolve(parsed).rules]
+    except PtxError:
+        roles = ["d" if number == 0 else "a" for number in range(len(parsed.operands))]
+    for operand, role in zip(parsed.operands, roles, strict=False):
+        names = set(names_in(operand))
+        if role in ("d", "da") and not isinstance(operand, Address):
+            writes |= names
+        if role != "d" or isinstance(operand, Address):
+            reads |= names
+    if parsed.guard is not None:
+        reads.add(parsed.guard.register)
+    return frozenset(reads), frozenset(writes)
+
+
+def label_of(parsed: Instruction) -> str:
+    """Where a plain branch goes; empty for other instructions."""
+    target: Operand | None = parsed.operands[0] if parsed.opcode == "bra" and parsed.operands else None
+    return target.text if isinstance(target, Name) else ""

@@ -1,0 +1,109 @@
+"""Registers a thread needs, counted from PTX: what is alive at once, with what an assembler adds."""
+
+from collections import defaultdict
+
+from kernbench.ptx.sass.expansion.pieces import label_of, operands
+from kernbench.ptx.text.errors import PtxError
+from kernbench.ptx.text.module import Function, Instruction, Label, Registers
+from kernbench.ptx.text.parser import parse
+from kernbench.ptx.text.types import TYPES
+from kernbench.ptx.text.walking import statements_of
+
+# what the assembler needs beside the values of the program: the stack pointer, addresses, temporaries
+_MORE = 8
+_MOST = 255
+_LEAST = 16
+# registers are given out by this many
+_UNIT = 8
+
+
+def registers_of(text: str, entry: str) -> int:
+    """Registers per thread of a kernel: those alive at once and some more, within what a thread can have.
+
+    `.maxnreg` bounds them, as it does for the assembler.
+    """
+    try:
+        function = parse(text).kernels[entry].function
+    except (PtxError, KeyError):
+        return _LEAST
+    alive = most_alive(function) + _MORE
+    bound = dict(function.performance).get("maxnreg", (_MOST,))
+    return min(max(_LEAST, -(-alive // _UNIT) * _UNIT), int(bound[0]), _MOST)
+
+
+def most_alive(function: Function) -> int:
+    """The most 32-bit registers whose values are needed at one instruction of a function."""
+    code, targets, widths = _flat(function)
+    facts = [operands(one) for one in code]
+    following = _following(code, targets)
+    names = {name: number for number, name in enumerate(widths)}
+    reads = [_bits(names, read) for read, _ in facts]
+    # a guarded write leaves what was there
+    writes = [0 if one.guard is not None else _bits(names, wrote) for one, (_, wrote) in zip(code, facts, strict=True)]
+    alive = _alive(reads, writes, following)
+    by_width: dict[int, int] = defaultdict(int)
+    for name, number in names.items():
+        by_width[widths[name]] |= 1 << number
+    return max(
+        (sum(width * (live & mask).bit_count() for width, mask in by_width.items()) for live in alive), default=0
+    )
+
+
+def _flat(function: Function) -> tuple[list[Instruction], dict[str, int], dict[str, int]]:
+    """Instructions in order, where labels stand, and the 32-bit registers of each declared name."""
+    code: list[Instruction] = []
+    targets: dict[str, int] = {}
+    widths: dict[str, int] = {}
+    for statement in statements_of(function.body):
+        if isinstance(statement, Instruction):
+            code.append(statement)
+        elif isinstance(statement, Label) and not statement.directive:
+            targets[statement.name] = len(code)
+        elif isinstance(statement, Registers):
+            for name, count in statement.names:
+                width = _width(statement.type) * statement.vector
+                widths.update({f"{name}{number}": width for number in range(count)} if count else {name: width})
+    return code, targets, widths
+
+
+def _width(kind: str) -> int:
+    """32-bit registers of a type; predicates have registers of their own."""
+    return 0 if kind == "pred" else max(1, TYPES[kind].nbytes // 4) if kind in TYPES else 1
+
+
+def _following(code: list[Instruction], targets: dict[str, int]) -> list[list[int]]:
+    found = []
+    for number, one in enumerate(code):
+        ends = one.opcode in ("ret", "exit", "trap") or (one.opcode == "bra")
+        ways = [number + 1] if (not ends or one.guard is not None) and number + 1 < len(code) else []
+        target = targets.get(label_of(one), len(code))
+        if target < len(code):
+            ways.append(target)
+        if one.opcode == "brx":
+            ways += [place for place in targets.values() if place < len(code)]
+        found.append(ways)
+    return found
+
+
+def _bits(names: dict[str, int], chosen: frozenset[str]) -> int:
+    found = 0
+    for name in chosen:
+        if name in names:
+            found |= 1 << names[name]
+    return found
+
+
+def _alive(reads: list[int], writes: list[int], following: list[list[int]]) -> list[int]:
+    """What is needed before each instruction, until nothing changes."""
+    before = list(reads)
+    changed = True
+    while changed:
+        changed = False
+        for number in range(len(reads) - 1, -1, -1):
+            later = 0
+            for there in following[number]:
+                later |= before[there]
+            now = reads[number] | (later & ~writes[number])
+            if now != before[number]:
+                before[number], changed = now, True
+    return before

@@ -1,0 +1,202 @@
+"""Where a recording and machine code can be held against each other: anchors in the code, tokens in the traces.
+
+A recorded event whose PTX instruction has a counterpart in the code is a token; the counterparts are its anchors. A
+step is a token as well, where one of the other instructions of its PTX block can stand for it. The line that the
+assembler wrote beside each machine instruction says which PTX instruction it comes from.
+"""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.ptx.recording.kinds import Kind
+from kernbench.ptx.recording.recording import Instructions, Traces
+from kernbench.ptx.sass.depth import loop_depths
+from kernbench.ptx.sass.facts import facts
+from kernbench.ptx.sass.flow import Flow
+from kernbench.ptx.sass.lines import Statements
+from kernbench.ptx.sass.pipes import family
+from kernbench.ptx.sass.ptx_names import bytes_of, shape_of
+from kernbench.ptx.sass.reading import Listing
+from kernbench.ptx.sass.streams import Pipe
+
+Ints = NDArray[np.int32]
+
+_ACCESSES = {Pipe.GLOBAL, Pipe.LOCAL, Pipe.SHARED}
+# units whose instructions a compiler neither merges nor hoists as readily as address arithmetic
+_STEADY = {Pipe.FMA, Pipe.HALF2, Pipe.DOUBLE, Pipe.MUFU, Pipe.CONVERT, Pipe.MINMAX}
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Anchors of each node, and what tells tokens of a step.
+
+    `start[n]` to `start[n + 1]` are those of node n: `row` is the row of the PTX instruction in the recording, `must`
+    false where a predicate may keep it from doing anything. The machine instructions of anchor a are `op[k]` for k from
+    `op_start[a]` to `op_start[a + 1]`: more than one where an access was split.
+    """
+
+    start: Ints
+    op_start: Ints
+    op: Ints
+    row: Ints
+    must: NDArray[np.bool_]
+    # PTX instruction of each machine instruction, -1 where it is not known
+    row_of_op: Ints
+    # rows of events that have anchors
+    anchored: NDArray[np.bool_]
+    # of these, those whose code was moved out of the loop that they stand in
+    hoisted: NDArray[np.bool_]
+    # by PTX block: the row that stands for its steps, -1 where its events do, or nothing does
+    stands_for: Ints
+
+
+def rows_of_lines(statements: Statements, instructions: Instructions) -> dict[int, int]:
+    """Line of the text with one statement a line -> row of the recording's instructions."""
+    by_line: dict[int, list[int]] = defaultdict(list)
+    for row, line in enumerate(instructions.line.tolist()):
+        by_line[line].append(row)
+    found: dict[int, int] = {}
+    for number, (origin, opcode) in enumerate(zip(statements.origin, statements.opcodes(), strict=True), 1):
+        for row in by_line.get(origin, ()) if opcode else ():
+            if instructions.opcode[row] == opcode:
+                found[number] = row
+                by_line[origin].remove(row)
+                break
+    return found
+
+
+def anchors(listing: Listing, flow: Flow, instructions: Instructions, lines: dict[int, int], traces: Traces) -> Anchors:
+    """The anchors of a kernel's code for a recording of it."""
+    row_of_op = np.array([lines.get(one.line, -1) for one in listing.instructions], np.int32)
+    finder = _Finder(listing, flow, instructions, row_of_op)
+    stands_for = finder.representatives(traces)
+    return finder.table(stands_for)
+
+
+class _Finder:
+    def __init__(self, listing: Listing, flow: Flow, instructions: Instructions, row_of_op: Ints):
+        self._code = listing.instructions
+        self._flow = flow
+        self._rows = instructions
+        self._row_of_op = row_of_op
+        used = np.zeros(len(self._code), bool)
+        for node in flow.nodes:
+            used[node.first : node.last] = True
+        self._used = used
+        self._parts = np.ones(max(len(instructions), 1), np.int32)
+        self._takes = self._event_ops()
+        self._anchored = np.zeros(max(len(instructions), 1), bool)
+        self._anchored[row_of_op[self._takes]] = True
+        self._depths = loop_depths([node.following for node in flow.nodes])
+        self._scores = self._scored()
+
+    def _event_ops(self) -> NDArray[np.bool_]:
+        takes = np.zeros(len(self._code), bool)
+        for op in np.flatnonzero(self._used & (self._row_of_op >= 0)).tolist():
+            row = int(self._row_of_op[op])
+            kind = Kind(int(self._rows.kind[row]))
+            if kind != Kind.NONE and kind in family(self._code[op].opcode).kinds:
+                takes[op] = True
+                self._parts[row] = max(self._parts[row], _parts(self._rows.opcode[row], self._code[op].name))
+        return takes
+
+    def representatives(self, traces: Traces) -> Ints:
+        """By PTX block: an instruction that stands for its steps, -1 where none can.
+
+        Where the block has events, only an instruction that a compiler neither merges nor hoists readily can; where it
+        is run again and again, only one inside a loop.
+        """
+        blocks = max(int(self._rows.block.max(initial=-1)) + 1, 1)
+        stands = np.full(blocks, -1, np.int32)
+        repeats = np.bincount(traces.block, minlength=blocks) > len(traces)
+        with_events = np.zeros(blocks, bool)
+        with_events[self._rows.block[self._anchored[: len(self._rows)]]] = True
+        for block in range(blocks):
+            rows = self._rows.of_block(block)
+            known = [(self._scores[row], -row) for row in rows if row in self._scores]
+            if not known:
+                continue
+            (depth, steady, _), row = max(known)
+            if (depth > 0 or not repeats[block]) and (steady or not with_events[block]):
+                stands[block] = -row
+        return stands
+
+    def hoisted(self, stands_for: Ints) -> NDArray[np.bool_]:
+        """Rows of events whose code lies in fewer loops than what stands for their block: it was moved out of one."""
+        found = np.zeros(len(self._anchored), bool)
+        deepest: dict[int, int] = defaultdict(int)
+        for number, node in enumerate(self._flow.nodes):
+            for op in np.flatnonzero(self._takes[node.first : node.last]).tolist():
+                row = int(self._row_of_op[node.first + op])
+                deepest[row] = max(deepest[row], self._depths[number])
+        for row, depth in deepest.items():
+            standing = int(stands_for[self._rows.block[row]])
+            found[row] = standing >= 0 and depth < self._scores[standing][0]
+        return found
+
+    def _scored(self) -> dict[int, tuple[int, bool, bool]]:
+        """By row: how deep in loops its code lies, whether it is one steady instruction, whether it is unpredicated."""
+        found: dict[int, tuple[int, bool, bool]] = {}
+        for number, node in enumerate(self._flow.nodes):
+            here = self._row_of_op[node.first : node.last].tolist()
+            count = Counter(here)
+            for op, row in enumerate(here, node.first):
+                if row < 0 or self._takes[op]:
+                    continue
+                steady = count[row] == 1 and family(self._code[op].opcode).pipe in _STEADY
+                score = (self._depths[number], steady, not self._code[op].predicated)
+                found[row] = max(found.get(row, score), score)
+        return found
+
+    def table(self, stands_for: Ints) -> Anchors:
+        standing = set(stands_for.tolist()) - {-1}
+        counted = self._counted(standing)
+        start, found = [0], []
+        for node in self._flow.nodes:
+            seen: dict[int, list[list[int]]] = defaultdict(list)
+            for op in range(node.first, node.last):
+                row = int(self._row_of_op[op])
+                if not self._takes[op] and (row not in standing or self._code[op].name != counted[row]):
+                    continue
+                if seen[row] and len(seen[row][-1]) < self._parts[row]:
+                    seen[row][-1].append(op)
+                else:
+                    seen[row].append([op])
+                    found.append(seen[row][-1])
+            start.append(len(found))
+        return self._packed(start, found, stands_for)
+
+    def _packed(self, start: list[int], found: list[list[int]], stands_for: Ints) -> Anchors:
+        return Anchors(
+            np.array(start, np.int32),
+            np.cumsum([0, *map(len, found)], dtype=np.int32),
+            np.array([op for ops in found for op in ops], np.int32),
+            np.array([self._row_of_op[ops[0]] for ops in found], np.int32),
+            np.array([not self._code[ops[0]].predicated for ops in found], bool),
+            self._row_of_op,
+            self._anchored,
+            self.hoisted(stands_for),
+            stands_for,
+        )
+
+    def _counted(self, standing: set[int]) -> dict[int, str]:
+        """By row that stands for a block: of the machine instructions it became, the name that each copy has once."""
+        names: dict[int, Counter[str]] = defaultdict(Counter)
+        for op in np.flatnonzero(self._used & np.isin(self._row_of_op, list(standing))).tolist():
+            names[int(self._row_of_op[op])][self._code[op].name] += 1
+        return {row: min(count, key=lambda name: (count[name], name)) for row, count in names.items()}
+
+
+def _parts(opcode: str, name: str) -> int:
+    """Machine instructions that one PTX instruction became, by the bytes or the products of each."""
+    known = facts(name)
+    asked = prod(shape_of(opcode))
+    if known.shape[0] and asked:
+        return max(1, asked // prod(known.shape))
+    if family(name.partition(".")[0]).pipe not in _ACCESSES or not known.width:
+        return 1
+    return max(1, -(-bytes_of(opcode) // known.width))

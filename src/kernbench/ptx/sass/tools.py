@@ -1,0 +1,148 @@
+"""NVIDIA's ptxas and nvdisasm: where they are, and machine code from PTX through both.
+
+Both come with the CUDA toolkit and as Python packages (`pip install kernbench[time]`). They are looked for by the
+settings KERNBENCH_PTXAS and KERNBENCH_NVDISASM, on PATH, in the packages of the running Python, in a usual CUDA folder.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from kernbench.common.errors import KernbenchError, MisuseError
+from kernbench.ptx.devices.assembler import KernelResources, assemble, find_ptxas, packaged, usual_places
+from kernbench.ptx.sass.flow import Flow, flow
+from kernbench.ptx.sass.lines import Statements, one_a_line
+from kernbench.ptx.sass.reading import Listing, UnreadableError, read
+from kernbench.ptx.text.keeping import Kept
+
+SETTING = "KERNBENCH_NVDISASM"
+_RELEASE = re.compile(r"V(\d+\.\d+\.\d+)")
+# seconds that either program may take
+TIMEOUT = 120.0
+# what is kept of the code of kernels, in instructions
+_MOST_KEPT = 200_000
+
+
+class NoMachineCodeError(KernbenchError):
+    """There is no machine code for a kernel; the message gives the reason in a few words."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """The machine code of a kernel: its listing and control flow, what it takes, and which ptxas made it."""
+
+    listing: Listing = field(repr=False)
+    flow: Flow = field(repr=False)
+    # the text that was assembled: one statement a line
+    statements: Statements = field(repr=False)
+    resources: KernelResources
+    ptxas: str
+
+
+_CODE: Kept[tuple[str, ...], Code | str] = Kept(_MOST_KEPT)
+
+
+def machine_code(text: str, entry: str, arch: str, timeout: float = TIMEOUT) -> Code:
+    """The machine code that ptxas makes of kernel `entry` of a PTX text for `arch`; kept by content.
+
+    A missing program, a refusal, an output that cannot be read or a timeout is a NoMachineCodeError.
+    """
+    try:
+        ptxas, nvdisasm = find_ptxas(), find_nvdisasm()
+    except MisuseError as error:
+        raise NoMachineCodeError(str(error)) from None
+    key = (sha256(text.encode()).hexdigest(), entry, arch, *_state(ptxas), *_state(nvdisasm))
+    found = _CODE.get(key)
+    if found is None:
+        found = _made(text, entry, arch, ptxas, nvdisasm, timeout)
+        _CODE.put(key, found, 1 if isinstance(found, str) else len(found.listing.instructions))
+    if isinstance(found, str):
+        raise NoMachineCodeError(found)
+    return found
+
+
+def _made(text: str, entry: str, arch: str, ptxas: str, nvdisasm: str, timeout: float) -> "Code | str":
+    """The code, or why there is none."""
+    statements = one_a_line(text)
+    try:
+        # lines are written beside the code, which stays the same
+        assembly = assemble(statements.text, arch, ("-lineinfo",), timeout, ptxas)
+        listing = read(disassemble(assembly.cubin, nvdisasm, timeout))
+        if entry not in listing.sections:
+            return f"nvdisasm shows no code of the kernel {entry}"
+        resources = assembly.kernels.get(entry, KernelResources())
+        return Code(listing, flow(listing, entry), statements, resources, release(ptxas))
+    except UnreadableError as error:
+        return f"the output of nvdisasm {release(nvdisasm)} cannot be read: {error}"
+    except KernbenchError as error:
+        return str(error)
+
+
+def disassemble(cubin: bytes, nvdisasm: str, timeout: float = TIMEOUT) -> str:
+    """What nvdisasm prints of a cubin: code with its words and the PTX line of each instruction."""
+    with TemporaryDirectory(prefix="kernbench-") as folder:
+        path = Path(folder) / "module.cubin"
+        path.write_bytes(cubin)
+        done = _run([nvdisasm, "-gp", "-c", "-hex", str(path)], timeout)
+    if done.returncode:
+        raise NoMachineCodeError(f"nvdisasm ended with code {done.returncode}: {done.stderr.strip()[-300:]}")
+    return done.stdout
+
+
+def _run(command: list[str], timeout: float) -> "subprocess.CompletedProcess[str]":
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise NoMachineCodeError(f"{Path(command[0]).name} did not finish within {timeout:g} seconds") from None
+    except OSError as error:
+        raise NoMachineCodeError(f"{command[0]} could not be started: {error.strerror}") from None
+
+
+def find_nvdisasm() -> str:
+    """Path of nvdisasm; a MisuseError where it is not found."""
+    named = os.environ.get(SETTING)
+    if named:
+        found = shutil.which(named)
+        if found is None:
+            raise MisuseError(f"{SETTING}={named}: no such program; name nvdisasm itself, or unset the variable")
+        return found
+    for candidate in ("nvdisasm", *packaged("nvdisasm"), *usual_places("nvdisasm")):
+        found = shutil.which(candidate)
+        if found is not None:
+            return found
+    raise MisuseError("nvdisasm was not found: pip install nvidia-cuda-nvdisasm, or kernbench[time]")
+
+
+def release(program: str) -> str:
+    """The release of ptxas or nvdisasm by its own words, "13.0.88"; "of an unknown release" where it says none."""
+    return _release(*_state(program))
+
+
+@lru_cache(maxsize=64)
+def _release(program: str, _size: str, _changed: str) -> str:
+    try:
+        match = _RELEASE.search(_run([program, "--version"], 30.0).stdout)
+    except NoMachineCodeError:
+        match = None
+    return match[1] if match else "of an unknown release"
+
+
+def _state(program: str) -> tuple[str, str, str]:
+    """A program's path, size and time of change: another one gives another key."""
+    state = os.stat(program)
+    return program, str(state.st_size), str(state.st_mtime_ns)
