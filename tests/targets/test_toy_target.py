@@ -124,6 +124,47 @@ def test_its_finding_is_reported_at_the_line_of_the_kernel(site, tmp_path):
     assert shown.endswith("<1>")
 
 
+def altered(tmp_path, old, new):
+    """A folder of installed packages with a toy in which `old` is `new`."""
+    text = (HERE / "toy_target.py").read_text()
+    assert old in text
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "toy_target.py").write_text(text.replace(old, new))
+    _metadata(folder, "toy = toy_target:LISTED")
+    return folder
+
+
+def test_time_needs_no_more_than_a_summary_lists(tmp_path):
+    """What `Target.summary` lists is enough for tables, explanations, pages, comparisons and saved runs."""
+    spare = """        timed = {name: found[name] for name in ("time_ps", *TIMED_METRICS)}
+        return replace(run, metrics={**run.metrics, **timed})
+        rates = """
+    folder = altered(tmp_path, "        rates = ", spare)
+    file = folder / "toy_target.py"
+    file.write_text(file.read_text().replace("import Measured, Target", "import TIMED_METRICS, Measured, Target"))
+    printed = kernbench(
+        folder,
+        tmp_path,
+        "new toy my_toy",
+        "run my_toy.py --html page.html --json runs.json",
+        "run my_toy.py --json later.json",
+        "report runs.json --html again.html",
+        "compare runs.json later.json",
+    )
+    assert [text.strip()[-3:] for text in printed] == ["<0>"] * 5, "\n".join(printed)
+    assert "bus/unit" in printed[1]
+    assert "critical path" not in printed[1]
+
+
+def test_time_without_what_reports_ask_for_is_refused(tmp_path):
+    lacking = """        del found["gap_ps"], found["bound"]
+        rates = """
+    shown = kernbench(altered(tmp_path, "        rates = ", lacking), tmp_path, "new toy my_toy", "run my_toy.py")[1]
+    assert "target toy gave a run a time without bound, gap_ps in its metrics" in " ".join(shown.split())
+    assert shown.endswith("<2>")
+
+
 BAD = {
     "no_such_module:LISTED": "of package toy-board cannot be imported (ModuleNotFoundError",
     "other:TEXT": "is a str; kernbench.targets.registry.Listed is wanted",

@@ -187,7 +187,7 @@ def _read_metrics(data: Reader) -> dict[str, object]:
         bound = data["bound"].of(str)
         data["time_ps"].finite()
         data["floors_ps"][bound].finite()
-        for key in ("floor_ratio", "utilisation", "critical_path_ps"):
+        for key in ("floor_ratio", "utilisation"):
             _METRICS[key](data[key])
     if "limits_ps" in metrics:
         data["limits_ps"][data["limit"].of(str)].finite()

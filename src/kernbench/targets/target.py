@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from kernbench.result.run import Run
 
 TEMPLATE = "template.py.txt"
+# what every run with `metrics["time_ps"]` has in its metrics beside it: reports and sweeps ask for all of it
+TIMED_METRICS = ("bound", "floor_ratio", "floors_ps", "gap_ps", "utilisation")
 
 
 class Machines(Protocol):
@@ -34,6 +36,22 @@ class Machines(Protocol):
 
     def size(self, machine: Any) -> str:
         """How large a machine is, in words for a list."""
+
+
+def check_timed(run: "Run") -> "Run":
+    """`run` as a target timed it; one whose time lacks what reports ask of it is refused."""
+    metrics = run.metrics
+    if "time_ps" not in metrics:
+        return run
+    missing = [name for name in TIMED_METRICS if name not in metrics]
+    if not missing and metrics["bound"] not in metrics["floors_ps"]:
+        missing = [f"floors_ps[{metrics['bound']!r}], the floor of what bounds it"]
+    if missing:
+        raise BenchError(
+            f"target {run.origin.get('target', '(unknown)')} gave a run a time without {', '.join(missing)} in its "
+            f"metrics: its retime has to give {', '.join(TIMED_METRICS)} (docs/adding-a-target.md)"
+        )
+    return run
 
 
 class Timing(Protocol):
@@ -82,8 +100,9 @@ class Target:
         return (files(package) / TEMPLATE).read_text(encoding="utf-8")
 
     def retime(self, run: "Run", machine: "Description", drawn: bool = True) -> "Run":
-        """The run with its time on `machine`: `metrics["time_ps"]` with floors and gap and, if `drawn`, a timeline and
-        views of it. A run that gets no time says why, in `metrics["no_time"]`.
+        """The run with its time on `machine`: `metrics["time_ps"]` and `TIMED_METRICS`, which is what `summary` gives,
+        and, if `drawn`, a timeline and views of it. docs/adding-a-target.md lists the metrics that may be there, too.
+        A run that gets no time says why, in `metrics["no_time"]`.
         """
         return replace(run, metrics={**run.metrics, "no_time": no_time(run, self.no_clock) or self.no_clock})
 
@@ -92,7 +111,7 @@ class Target:
         raise BenchError(f"target {self.name or '(unknown)'} records nothing that can be timed on a machine")
 
     def summary(self, timing: object) -> dict[str, object]:
-        """What a sweep keeps of a timing: time_ps, bound, floor_ratio, utilisation, floors_ps and gap_ps."""
+        """What a sweep keeps of a timing: `time_ps` and `TIMED_METRICS`."""
         raise NotImplementedError
 
     def explain(self, cause: str) -> str:

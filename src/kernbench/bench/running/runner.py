@@ -36,6 +36,7 @@ from kernbench.result.run import Run, Status
 from kernbench.safety.budget import FOLLOWS_WORK, GIVEN, Budget
 from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.targets import registry
+from kernbench.targets.target import check_timed
 
 if TYPE_CHECKING:
     from kernbench.bench.definition.host import Host
@@ -297,7 +298,7 @@ def _call(bench: Bench, name: str, function: Callable[..., object], *args: objec
 
 
 def _timed(bench: Bench, p: object, run: Run, host: Any, drawn: bool) -> Run:
-    timed = _retimed(run, lambda one: registry.of_run(one).retime(one, host.machine, drawn))
+    timed = _retimed(run, lambda one: check_timed(registry.of_run(one).retime(one, host.machine, drawn)))
     if bench.repeats is not None and "time_ps" in timed.metrics:
         timed.metrics["repeats"] = {"count": bench.repeats.count, "of": bench.repeats.of}
     if bench.limits is not None and "time_ps" in timed.metrics:

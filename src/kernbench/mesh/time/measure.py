@@ -22,6 +22,8 @@ from kernbench.timing import graph as g
 from kernbench.timing.graph import Ints
 
 MOST_FOR_SENSITIVITY = 200_000
+# the engines of a PE, whose use stands in tables
+SHOWN = ("gemm", "math", "dma")
 # one more of each rate, to see what it would gain; latencies count as rates of their own
 SENSITIVE = {
     "clock": ("pe.clock", 1.1),
@@ -161,6 +163,7 @@ def _summary(timing: Timing, work: Work, busy: dict[str, int]) -> dict[str, obje
         "time_ps": total,
         "busy_ps": busy,
         "utilisation": {k: v / (programs * total) if total else 0.0 for k, v in busy.items()},
+        "engines": SHOWN,
         "floors_ps": floors,
         "bound": binding,
         "floor_ratio": total / floors[binding] if floors[binding] else None,

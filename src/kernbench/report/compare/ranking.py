@@ -79,7 +79,7 @@ def time_by_cause(metrics: Fields) -> dict[str, int]:
     if "time_ps" not in metrics:
         return {}
     bound = metrics["bound"]
-    return {f"{bound} floor": metrics["floors_ps"][bound], **metrics["gap_ps"]}
+    return {f"{bound} floor": metrics["floors_ps"][bound], **metrics.get("gap_ps", {})}
 
 
 def ranking_text(contenders: Sequence[Contender], reference: str) -> Text:

@@ -20,8 +20,6 @@ _SPARED = ("commands", "rel. L2", "busy", "distance", "bound", "time")
 _WIDTH = 120
 # launches of a run that are shown
 _LAUNCHES = 24
-# engines whose use is shown where a run does not name those of its target
-_ENGINES = ("gemm", "math", "dma")
 
 
 def runs_table(title: str, runs: Iterable[tuple[str, Run]], width: int = _WIDTH) -> Table:
@@ -30,7 +28,7 @@ def runs_table(title: str, runs: Iterable[tuple[str, Run]], width: int = _WIDTH)
     held = list(runs)
     far = distance(run for _, run in held)
     rows = [(name, run, _cells(run, *far[1:])) for name, run in held]
-    engines = next((run.metrics["engines"] for _, run, _ in rows if "engines" in run.metrics), _ENGINES)
+    engines = next((_engines(run.metrics) for _, run, _ in rows if "utilisation" in run.metrics), ())
     headings = {name: name for name in _COLUMNS} | {"busy": "/".join(engines), "distance": far[0]}
     names, cells = [name for name, *_ in rows], [cells for *_, cells in rows]
     # a column that nothing is known for is left out
@@ -97,8 +95,14 @@ def _time(metrics: Fields, ratio_key: str, bound_key: str) -> tuple[str, str, st
     if "time_ps" not in metrics:
         return "", "", "", ""
     used, ratio = metrics["utilisation"], metrics.get(ratio_key)
-    busy = "/".join(f"{100 * used.get(engine, 0):.0f}" for engine in metrics.get("engines", _ENGINES)) + " %"
-    return duration(metrics["time_ps"]), metrics.get(bound_key, ""), "" if ratio is None else f"{ratio:.2f}", busy
+    busy = "/".join(f"{100 * used.get(engine, 0):.0f}" for engine in _engines(metrics))
+    shown = duration(metrics["time_ps"]), metrics.get(bound_key, ""), "" if ratio is None else f"{ratio:.2f}"
+    return *shown, f"{busy} %" if busy else ""
+
+
+def _engines(metrics: Fields) -> Sequence[str]:
+    """The engines whose use is shown: those that the target chose, else all."""
+    return metrics.get("engines") or tuple(metrics["utilisation"])
 
 
 def commands_table(title: str, commands: Sequence[PeCommand], first: int) -> Table:

@@ -61,7 +61,8 @@ def time_text(run: Run) -> Text:
     text.append(f"  work floors: {floors}; bound by {metrics['bound']}\n")
     _gap(text, metrics, total)
     _work(text, metrics)
-    text.append(f"  critical path: {_shares(metrics['critical_path_ps'], total)}\n")
+    if metrics.get("critical_path_ps"):
+        text.append(f"  critical path: {_shares(metrics['critical_path_ps'], total)}\n")
     if run.timeline is not None:
         _lines(text, run.timeline, total)
     gains = {k: v for k, v in metrics.get("sensitivity", {}).items() if v >= _WORTH_SAYING}
