@@ -24,12 +24,12 @@ CEILINGS = {
     "result": 7,
     "safety": 3,
     "sweep": 9,
-    "targets": 3,
+    "targets": 4,
     "testing.py": 1,
     "triton_emu": 44,
 }
 # the rooms' ceilings may be moved against each other, their sum only falls
-ALL_ROOMS = 515
+ALL_ROOMS = 509
 
 
 def uses(text: str) -> int:

@@ -46,6 +46,7 @@ class Parameters:
     splits: int = param(4, "slices of the keys (of split_kv)", low=1, high=1024)
     device: str = param("emulator", "where it runs", choices=DEVICES)
     arch: str = param("sm_90a", "the architecture the emulator is")
+    gpu: str = param("h200", "the GPU whose time is predicted")
 
     def __post_init__(self) -> None:
         if self.h_q % self.h_kv:
@@ -99,7 +100,7 @@ def intermediates(p: Parameters, x: Mapping[str, Array]) -> dict[str, Expected]:
 
 def host(p: Parameters, machine: Machine) -> ptx.Host:
     """The device."""
-    return ptx.Host(p.device, p.arch)
+    return ptx.Host(p.device, p.arch, machine=machine)
 
 
 def launch(p: Parameters, x: Mapping[str, Array], *, torch: ptx.Host) -> Run:

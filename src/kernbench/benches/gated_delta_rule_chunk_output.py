@@ -39,6 +39,7 @@ class Parameters:
     stages: int = param(2, "tiles that are loaded ahead", low=1, high=8)
     sms: int = param(0, "blocks of the persistent grid; 0: one for each SM", low=0)
     device: str = param("emulator", "where it runs", choices=DEVICES)
+    gpu: str = param("h200", "the GPU whose time is predicted")
 
     def __post_init__(self) -> None:
         _ = self.layout
@@ -138,7 +139,7 @@ def intermediates(p: Parameters, x: Mapping[str, Array]) -> dict[str, Expected]:
 
 def host(p: Parameters, machine: Machine) -> ptx.Host:
     """The device."""
-    return ptx.Host(p.device, p.kernel)
+    return ptx.Host(p.device, p.kernel, machine=machine)
 
 
 def launch(p: Parameters, x: Mapping[str, Array], *, torch: ptx.Host) -> Run:
@@ -162,7 +163,13 @@ _JOBS: dict[str, Data] = {
     "keys_64": {"lengths": _LENGTHS, "key_size": 64},
     "values_64": {"lengths": _LENGTHS, "value_size": 64},
 }
-_PANELS = {f"{kernel}_{job}": {"kernel": kernel, **settings} for kernel in KERNELS for job, settings in _JOBS.items()}
+# a GPU of each architecture
+_GPUS = {"sm_90a": "h200", "sm_100a": "b200"}
+_PANELS = {
+    f"{kernel}_{job}": {"kernel": kernel, "gpu": _GPUS[kernel], **settings}
+    for kernel in KERNELS
+    for job, settings in _JOBS.items()
+}
 
 
 def _long(lengths: tuple[int, ...]) -> dict[str, object]:

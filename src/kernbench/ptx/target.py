@@ -1,13 +1,21 @@
 """PTX as the other rooms see it."""
 
+from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kernbench.machine.description import Description
 from kernbench.ptx.machine import model
-from kernbench.ptx.machine.model import NOT_VALIDATED, Gpu
+from kernbench.ptx.machine.model import NOT_VALIDATED, Gpu, unfit
+from kernbench.ptx.time.causes import FLOORS, GAPS, explain
 from kernbench.result.run import Run
-from kernbench.targets.target import Target
+from kernbench.result.untimed import no_time
+from kernbench.targets.target import Measured, Target, Timing
+
+if TYPE_CHECKING:
+    from kernbench.ptx.devices.host import Host
+    from kernbench.ptx.recording.recording import LaunchRecording
+    from kernbench.ptx.time.retiming import LaunchTiming
 
 
 class Gpus:
@@ -35,16 +43,51 @@ class Gpus:
 
 
 class PtxTarget(Target):
-    """PTX on the emulator, which has an order and no clock, or on a GPU, whose time is measured."""
+    """PTX on the emulator, timed by a model of a GPU where it was recorded, or on a GPU, whose time is measured."""
 
     name = "ptx"
-    no_clock = "PTX on the emulator has an order, but no clock"
+    no_clock = "nothing was recorded: its bench has no parameter gpu, or the launch no record=True"
     outputs_are = "what the kernel wrote, or outputs=[...]"
     machines = Gpus()
 
+    def measured(self) -> Measured:
+        """Names in the metrics of a timed run."""
+        return Measured(FLOORS, FLOORS, GAPS)
+
+    def record_for_time(self, host: "Host") -> None:
+        """What every warp executes is recorded only where its time is wanted."""
+        host.records = True
+
     def retime(self, run: Run, machine: Description, drawn: bool = True) -> Run:
-        """The run as it is where a GPU measured it; otherwise with the reason why it has no time."""
-        return run if "gpu_time_ns" in run.metrics else super().retime(run, machine, drawn)
+        """The run as it is where a GPU measured it; otherwise with its time by the model of `machine`."""
+        if "gpu_time_ns" in run.metrics:
+            return run
+        why = no_time(run, self.no_clock)
+        if not why and not isinstance(machine, Gpu):
+            why = "its bench names no GPU: give it a parameter gpu, and its host the machine"
+        if isinstance(machine, Gpu) and not why:
+            why = unfit(run.recording.arch, machine)
+        if why:
+            return replace(run, metrics={**run.metrics, "no_time": why})
+        from kernbench.ptx.time.retiming import retime
+
+        return retime(run, cast(Gpu, machine), drawn)
+
+    def time_recording(self, recording: object, machine: object) -> Timing:
+        """A recording timed for the first time."""
+        from kernbench.ptx.time.retiming import time_recording
+
+        return time_recording(cast("LaunchRecording", recording), cast(Gpu, machine))
+
+    def summary(self, timing: object) -> dict[str, object]:
+        """What a sweep keeps of a timing."""
+        from kernbench.ptx.time.presentation import measure
+
+        return measure(cast("LaunchTiming", timing).time)
+
+    def explain(self, cause: str) -> str:
+        """The sentence for a cause of lost time."""
+        return explain(cause)
 
     def check_device(self, device: str) -> None:
         """Raise the reason where there is no GPU to run on."""

@@ -99,6 +99,9 @@ class Target:
         package = type(self).__module__.rpartition(".")[0]
         return (files(package) / TEMPLATE).read_text(encoding="utf-8")
 
+    def record_for_time(self, host: Any) -> None:
+        """Called before a launch whose time is wanted, for a target that records only then what time is made of."""
+
     def retime(self, run: "Run", machine: "Description", drawn: bool = True) -> "Run":
         """The run with its time on `machine`: `metrics["time_ps"]` and `TIMED_METRICS`, which is what `summary` gives,
         and, if `drawn`, a timeline and views of it. docs/adding-a-target.md lists the metrics that may be there, too.

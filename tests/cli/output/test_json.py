@@ -24,7 +24,7 @@ NAMED = {
     "outputs", "sources", "panels", "counts", "instructions", "parameters", "arrays", "about", "about_arrays",
     "floors_ps", "limits_ps", "gap_ps", "critical_path_ps", "busy_ps", "utilisation", "sensitivity", "rates",
     "machine_overrides", "versions", "arguments", "placement", "commands_by_engine", "operations",
-    "instructions_by_kind", "bytes", "rows",
+    "instructions_by_kind", "bytes", "rows", "traffic_bytes", "waits",
 }  # fmt: skip
 QUEUE = "    tl.store(o_ptr"
 

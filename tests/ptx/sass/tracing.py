@@ -25,7 +25,6 @@ KINDS = {
     "red.global": Kind.GLOBAL_REDUCTION,
     "bar.sync": Kind.BARRIER_SYNC,
     "membar": Kind.FENCE,
-    "shfl": Kind.SHUFFLE,
 }
 COMPARE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,

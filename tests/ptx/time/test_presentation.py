@@ -77,7 +77,7 @@ def test_ctas_lie_on_their_slots_behind_the_launch():
         ("GPU", "launch"), ("SM 0, like 99 others", "slot 0"), ("SM 1, like 31 others", "slot 0"),
     ]  # fmt: skip
     assert drawn.total == 1_000_000
-    assert drawn.start.tolist() == [0, 500_000, 500_000, 750_000]
+    assert drawn.start.tolist() == [0, 500_000, 500_000, 750_000, 1_000_000]
     assert [(step.name, step.waited_for) for step in drawn.critical_path] == [
         ("launch", ""), ("CTA 0", "launch"), ("CTA 2", "a free slot"),
     ]  # fmt: skip

@@ -64,9 +64,14 @@ def machine_name(p: object) -> str:
     return str(getattr(p, own)) if own else machine_target(()).machines.default
 
 
+def target_of(p: object) -> Target:
+    """The target on whose machines these parameters run."""
+    return machine_target(_names(p))
+
+
 def load_machine(p: object, name: str | None = None) -> Any:
     """The machine of the parameters, or another one of its kind."""
-    return machine_target(_names(p)).machines.load(machine_name(p) if name is None else name)
+    return target_of(p).machines.load(machine_name(p) if name is None else name)
 
 
 def _names(p: object) -> list[str]:

@@ -14,7 +14,7 @@ from kernbench import golden
 from kernbench.bench.definition import parameters
 from kernbench.bench.definition.bench import Bench, Expected
 from kernbench.bench.definition.inputs import ShapesOnly
-from kernbench.bench.definition.machines import load_machine, machine_changes, split_settings
+from kernbench.bench.definition.machines import load_machine, machine_changes, split_settings, target_of
 from kernbench.bench.discovery.modules import folders_of, importable, passes_through
 from kernbench.bench.discovery.registry import loaded_anew
 from kernbench.bench.running.first_wrong import Intermediates
@@ -86,6 +86,8 @@ def run_bench(
         host.schedule = schedule
     _set_budget(bench, p, host, budget)
     host.stop = stop
+    if timed:
+        target_of(p).record_for_time(host)
     kept = None if stop is not None or first_wrong or host.shapes_only else kept_inputs(inputs, second_order)
     comparing = _intermediates(bench, host, p, inputs) if first_wrong else None
     watch = _Watch(host)

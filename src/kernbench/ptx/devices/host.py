@@ -23,17 +23,22 @@ class Host:
     """Launches kernels on `device`, "emulator" or "cuda".
 
     `schedule` and `budget` hold for every launch. `launches` has the Run of each launch, in order; what
-    they counted together is in `totals()`.
+    they counted together is in `totals()`. `machine` is the GPU that launches on the emulator are timed for, if
+    `records`.
     """
 
-    def __init__(self, device: str = "emulator", arch: str = "sm_90a", budget: Budget | None = None):
+    def __init__(
+        self, device: str = "emulator", arch: str = "sm_90a", budget: Budget | None = None, machine: object = None
+    ):
         if device not in DEVICES:
             raise MisuseError(unknown("device", device, DEVICES))
         self.device = _open(device, arch)
         self.kind = device
         self.schedule: str | int = "canonical"
         self.budget = budget or Budget(steps=50_000_000, seconds=600.0)
-        self.machine = None
+        self.machine = machine
+        # whether launches on the emulator are recorded, for their time
+        self.records = False
         # set to stop a launch inside a kernel
         self.stop: Stopper | None = None
         # who takes the values that kernels name
@@ -101,6 +106,8 @@ class Host:
             settings["taken"] = self.checkpoints
         if self.kind == "cuda":
             settings.pop("checkpoints", None)
+        if self.records and self.kind == "emulator" and self.stop is None and self.checkpoints is None:
+            settings.setdefault("record", True)
         run: Run = self.device.launch(kernel, grid, block, args, shared_bytes, **settings)
         if outputs is not None and run.status is Status.FINISHED:
             run.outputs = {array.name: array.numpy() for array in outputs}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -108,3 +109,17 @@ def is_gpu(gpu: str | os.PathLike[str]) -> bool:
         return _LIBRARY.kind_of(gpu) == KIND
     except MachineError:
         return False
+
+
+def unfit(arch: str, gpu: Gpu) -> str:
+    """Why code for an architecture does not run on a GPU; empty where it does. `sm_90a` runs there alone, `sm_100f` on
+    later ones of its family, `sm_80` on all later ones.
+    """
+    wanted, there = (re.fullmatch(r"sm_(\d+)([af]?)", one) for one in (arch, gpu.arch))
+    if wanted is None or there is None:
+        return f"the kernel is for {arch}, and {gpu.name} is {gpu.arch}"
+    number, own = int(wanted[1]), int(there[1])
+    fits = own == number if wanted[2] == "a" else own >= number
+    if wanted[2] == "f":
+        fits = fits and own // 10 == number // 10
+    return "" if fits else f"the kernel is for {arch}, and {gpu.name} is {gpu.arch}: choose another GPU"

@@ -27,7 +27,6 @@ _MBARRIER = (
     Kind.MBARRIER_ARRIVE,
     Kind.MBARRIER_EXPECT,
     Kind.MBARRIER_WAIT,
-    Kind.MBARRIER_TEST,
     Kind.MBARRIER_INVAL,
 )
 _TENSOR = (
@@ -57,8 +56,8 @@ FAMILIES = (
     Family("DADD DMUL DFMA DSETP DMNMX", Pipe.DOUBLE),
     Family("F2FP I2FP F2F F2I I2F I2I F2IP FRND I2IP", Pipe.CONVERT),
     Family("MUFU POPC FLO BREV", Pipe.MUFU),
-    Family("SHFL", Pipe.SHUFFLE, Act.NONE, (Kind.SHUFFLE,)),
-    Family("VOTE VOTEU MATCH REDUX CREDUX ELECT", Pipe.VOTE, Act.NONE, (Kind.SHUFFLE,)),
+    Family("SHFL", Pipe.SHUFFLE),
+    Family("VOTE VOTEU MATCH REDUX CREDUX ELECT", Pipe.VOTE),
     Family("LDG LD LDGMC", Pipe.GLOBAL, Act.LOAD, (*_LOADS, Kind.OTHER)),
     Family("STG ST", Pipe.GLOBAL, Act.STORE, (*_STORES, Kind.OTHER)),
     Family("ATOMG ATOM", Pipe.GLOBAL, Act.ATOMIC, (*_ATOMICS, Kind.OTHER)),
@@ -73,7 +72,7 @@ FAMILIES = (
     Family("ATOMS", Pipe.SHARED, Act.ATOMIC, _ATOMICS),
     Family("LDSM", Pipe.LDMATRIX, Act.LOAD, (Kind.MATRIX_LOAD,)),
     Family("STSM", Pipe.STMATRIX, Act.STORE, (Kind.MATRIX_STORE,)),
-    Family("MOVM", Pipe.SHUFFLE, Act.NONE, (Kind.SHUFFLE, Kind.OTHER)),
+    Family("MOVM", Pipe.SHUFFLE, Act.NONE, (Kind.OTHER,)),
     Family("LDC LDCU ULDC", Pipe.CONSTANT, Act.LOAD),
     Family("LDGSTS", Pipe.CP_ASYNC, Act.LOAD, (Kind.ASYNC_COPY,)),
     Family("LDGDEPBAR", Pipe.CP_ASYNC, Act.COMMIT, (Kind.ASYNC_COPY_COMMIT,)),
@@ -103,7 +102,7 @@ FAMILIES = (
     Family("ERRBAR CGAERRBAR UCGABAR_SET", Pipe.CONTROL),
     Family("R2UR UR2UP UP2UR", Pipe.UNIFORM),
     Family("BRA BRX BRXU JMP JMX JMXU UBRA CALL UCALL JCAL RET EXIT", Pipe.BRANCH),
-    Family("BSSY BSYNC BREAK BMOV WARPSYNC YIELD KILL RPCMOV BPT RTT", Pipe.BRANCH, Act.NONE, (Kind.WARP_SYNC,)),
+    Family("BSSY BSYNC BREAK BMOV WARPSYNC YIELD KILL RPCMOV BPT RTT", Pipe.BRANCH),
     Family("S2R S2UR CS2UR B2R", Pipe.SPECIAL),
     # it moves zeros or a clock, at the rate of a plain move
     Family("CS2R", Pipe.INTEGER),

@@ -15,8 +15,9 @@ from kernbench.result.run import Run
 from kernbench.result.timeline import Ints, Lane, Step, Timeline
 
 _PS = 1e12
-# source lines with the most waiting that a table or a page shows
+# lines with the most waiting that a document has, and that are named in words
 MOST_LINES = 40
+_LINES_NAMED = 3
 
 
 def timed(run: Run, time: LaunchTime, recording: LaunchRecording, streams: Streams, drawn: bool = True) -> Run:
@@ -24,7 +25,9 @@ def timed(run: Run, time: LaunchTime, recording: LaunchRecording, streams: Strea
     metrics = {**run.metrics, **measure(time)}
     if not drawn:
         return replace(run, metrics=metrics)
-    views = {**run.views, "stalls": lines_with_stalls(time, recording, streams)}
+    lines = lines_with_stalls(time, recording, streams)
+    metrics["time_facts"] = [*metrics["time_facts"], *most_waited(lines)]
+    views = {**run.views, "stalls": lines}
     return replace(run, metrics=metrics, views=views, timeline=timeline(time, recording.entry))
 
 
@@ -65,8 +68,30 @@ def measure(time: LaunchTime) -> Data:
             "hbm": time.traffic.hbm_read + time.traffic.hbm_written,
             "shared": time.traffic.shared,
         },
-        "model_notes": list(time.notes),
+        "time_note": _note(time),
+        "time_facts": [_resident(time), *time.notes],
     }
+
+
+def _note(time: LaunchTime) -> str:
+    """Whose time it is, and how it was found."""
+    joined = f" ({100 * time.joined:.0f} % joined)" if time.joined else ""
+    doubt = "" if time.predictions == "validated" else f"; {time.predictions}"
+    return f"predicted for {time.machine} at {time.clock_mhz:.0f} MHz from {time.source}{joined}{doubt}"
+
+
+def _resident(time: LaunchTime) -> str:
+    held = time.occupancy
+    return f"an SM holds {held.ctas} CTAs, {held.warps} of {held.most_warps} warps, limited by {held.limit}"
+
+
+def most_waited(lines: list[Data]) -> list[str]:
+    """The lines where warps spent most of their cycles, in words."""
+    shown = []
+    for row in lines[:_LINES_NAMED]:
+        waits = sorted(row["waits"].items(), key=lambda item: -item[1])
+        shown.append(f"{100 * row['share']:.0f} % of warp cycles at line {row['line']} `{row['text']}`: {waits[0][0]}")
+    return shown
 
 
 def gap(time: LaunchTime, total: int, floor: int) -> dict[str, int]:
@@ -137,12 +162,13 @@ def timeline(time: LaunchTime, kernel: str) -> Timeline:
     keys = sorted(set(zip(spans.group.tolist(), spans.slot.tolist(), strict=True)))
     lanes = [Lane("GPU", "launch")] + [Lane(_group(group, stands[group]), f"slot {slot}") for group, slot in keys]
     lane_of = {key: number for number, key in enumerate(keys, 1)}
-    lane = np.array(
-        [0, *(lane_of[key] for key in zip(spans.group.tolist(), spans.slot.tolist(), strict=True))], np.int64
-    )
-    start = np.concatenate([[0], before + np.rint(spans.start * factor)]).astype(np.int64)
-    finish = np.concatenate([[before], before + np.rint(spans.end * factor)]).astype(np.int64)
-    names = ["launch", *(f"CTA {cta}" for cta in spans.cta.tolist())]
+    on_slots = [lane_of[key] for key in zip(spans.group.tolist(), spans.slot.tolist(), strict=True)]
+    lane = np.array([0, *on_slots, 0], np.int64)
+    # what the last CTA left to the memory is waited for as well
+    last, total = before + round(float(spans.end.max(initial=0.0)) * factor), round(time.seconds * _PS)
+    start = np.concatenate([[0], before + np.rint(spans.start * factor), [min(last, total)]]).astype(np.int64)
+    finish = np.concatenate([[before], before + np.rint(spans.end * factor), [total]]).astype(np.int64)
+    names = ["launch", *(f"CTA {cta}" for cta in spans.cta.tolist()), "memory"]
     name = np.arange(len(names), dtype=np.int64)
     columns = (lane, name, np.zeros_like(name), start, finish, np.zeros((0, 2), np.int64))
     # a CTA is no line of the kernel
@@ -155,20 +181,23 @@ def _group(group: int, stands_for: int) -> str:
 
 
 def _path(lanes: list[Lane], names: list[str], lane: Ints, start: Ints, finish: Ints) -> list[Step]:
-    """The CTAs one after the other on the slot whose last CTA ended last."""
-    last = int(lane[int(finish.argmax())])
-    chosen = [0, *(n for n in np.flatnonzero(lane == last).tolist() if n)]
+    """The launch, the CTAs one after the other on the slot whose last CTA ended last, and the memory behind them."""
+    ends = len(names) - 1
+    chosen = [0, ends] if finish[ends] > start[ends] else [0]
+    if ends > 1:
+        last = int(lane[1 + int(finish[1:ends].argmax())])
+        chosen += np.flatnonzero(lane[:ends] == last).tolist()
     steps: list[Step] = []
     reached = 0
     for number in sorted(chosen, key=lambda n: (int(start[n]), n)):
         begin, end = int(start[number]), int(finish[number])
-        waited = ("", "launch", "a free slot")[min(len(steps), 2)]
+        waited = "stores" if number == ends else ("", "launch", "a free slot")[min(len(steps), 2)]
         steps.append(Step(lanes[int(lane[number])], names[number], None, waited, max(0, begin - reached), begin, end))
         reached = end
     return steps
 
 
-def lines_with_stalls(time: LaunchTime, recording: LaunchRecording, streams: Streams) -> list[dict[str, object]]:
+def lines_with_stalls(time: LaunchTime, recording: LaunchRecording, streams: Streams) -> list[Data]:
     """Lines of the PTX where warps spent most cycles: how often they issued, and what they waited for."""
     lines = np.asarray(streams.ops.line, np.int64)
     count = int(lines.max(initial=0)) + 1

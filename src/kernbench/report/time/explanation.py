@@ -49,7 +49,8 @@ def time_text(run: Run) -> Text:
     if "time_ps" not in metrics:
         return text
     total = metrics["time_ps"]
-    text.append(f"time {duration(total)}{_whole(metrics)}\n", style="bold")
+    text.append(f"time {duration(total)}{_whole(metrics)}", style="bold")
+    text.append(f", {metrics['time_note']}\n" if "time_note" in metrics else "\n")
     if run.launches:
         shown = ", ".join(f"{name} {duration(launch.metrics['time_ps'])}" for name, launch in launch_names(run))
         text.append(f"  {len(run.launches)} launches one after the other: {shown}\n")
@@ -63,6 +64,8 @@ def time_text(run: Run) -> Text:
     _work(text, metrics)
     if metrics.get("critical_path_ps"):
         text.append(f"  critical path: {_shares(metrics['critical_path_ps'], total)}\n")
+    for fact in metrics.get("time_facts", ()):
+        text.append(f"  {fact}\n")
     if run.timeline is not None:
         _lines(text, run.timeline, total)
     gains = {k: v for k, v in metrics.get("sensitivity", {}).items() if v >= _WORTH_SAYING}

@@ -1,0 +1,38 @@
+"""Recorded launches timed for GPUs: what was issued is found once, and timed for each."""
+
+from dataclasses import dataclass
+
+from kernbench.ptx.machine import Gpu
+from kernbench.ptx.recording.recording import LaunchRecording
+from kernbench.ptx.sass.join.making import streams_of
+from kernbench.ptx.sass.streams import Streams
+from kernbench.ptx.time.launch import time_launch
+from kernbench.ptx.time.presentation import timed
+from kernbench.ptx.time.result import LaunchTime
+from kernbench.result.run import Run
+
+
+@dataclass(frozen=True)
+class LaunchTiming:
+    """A recording timed for a GPU."""
+
+    recording: LaunchRecording
+    streams: Streams
+    time: LaunchTime
+
+    def again(self, machine: object) -> "LaunchTiming":
+        """The same recording on another GPU."""
+        assert isinstance(machine, Gpu)
+        return LaunchTiming(self.recording, self.streams, time_launch(self.recording, self.streams, machine))
+
+
+def time_recording(recording: LaunchRecording, gpu: Gpu) -> LaunchTiming:
+    """A recording timed for the first time."""
+    streams = streams_of(recording)
+    return LaunchTiming(recording, streams, time_launch(recording, streams, gpu))
+
+
+def retime(run: Run, gpu: Gpu, drawn: bool = True) -> Run:
+    """A run that was recorded, is safe and not known to be wrong, with its time on `gpu`."""
+    timing = time_recording(run.recording, gpu)
+    return timed(run, timing.time, timing.recording, timing.streams, drawn)
