@@ -29,6 +29,8 @@ int cuStreamEndCapture(void *, void **);
 int cuGraphInstantiateWithFlags(void **, void *, unsigned long long);
 int cuGraphLaunch(void *, void *);
 int cuTexObjectCreate(void *, void *, void *, void *);
+int cuMemCreate(void *, unsigned long, void *, unsigned long);
+int cuGraphAddMemAllocNode(void *, void *, void *, unsigned long, void *);
 int cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
 
 #define CHECK(call)                                                    \
@@ -111,6 +113,7 @@ static void bad_calls(void) {
   printf("kernel %d ", cuModuleGetFunction(&kernel, module, "nothing"));
   printf("handle %d ", cuModuleGetFunction(&kernel, context, "scale"));
   printf("texture %d %d ", cuTexObjectCreate(NULL, NULL, NULL, NULL), cuTexObjectCreate(NULL, NULL, NULL, NULL));
+  printf("mapped %d node %d ", cuMemCreate(NULL, 0, NULL, 0), cuGraphAddMemAllocNode(NULL, NULL, NULL, 0, NULL));
   printf("unknown %d ", cuGetProcAddress_v2("cuNothing", &function, 13000, 0, &found));
   printf("%d\n", found);
 }

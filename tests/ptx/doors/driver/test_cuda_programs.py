@@ -85,8 +85,10 @@ def test_a_program_of_two_files_has_what_programs_use_of_cuda(run_program, built
     assert result.out.replace(version[0] if version else "", "functions 4 1 1 0 13") == FEATURES.lstrip(), result.err
     assert (result.code, result.findings) == (0, [])
     assert result.err.splitlines() == [
-        "kernbench: cudaMallocArray is not emulated; it returns cudaErrorNotSupported",
-        "kernbench: cudaIpcGetMemHandle is not emulated; it returns cudaErrorNotSupported",
+        "kernbench: cudaMallocArray is not emulated; it returns cudaErrorNotSupported: "
+        "CUDA arrays, textures and surfaces are not there; use linear memory and pointers",
+        "kernbench: cudaIpcGetMemHandle is not emulated; it returns cudaErrorNotSupported: "
+        "memory is not shared between processes; use one process, or copy through the host",
     ]
 
 

@@ -83,12 +83,21 @@ def test_calls_that_make_no_sense_get_the_drivers_codes(run_program, client, ptx
             "texture",
             "801",
             "801",
+            "mapped",
+            "801",
+            "node",
+            "801",
             "unknown",
             "500",
             "1",
         ]
     ), result.err
     assert result.err.count("cuTexObjectCreate is not emulated") == 1
+    # by name, with what next
+    assert "textures are not there; read through a pointer" in result.err
+    assert "cuMemCreate is not emulated; it returns CUDA_ERROR_NOT_SUPPORTED: virtual memory cannot be" in result.err
+    assert "cuGraphAddMemAllocNode is not emulated" in result.err
+    assert "allocate before, or capture cuMemAllocAsync" in result.err
     assert "neither PTX nor a fat binary" in result.err
     assert "lie outside the memory that is allocated" in result.err
     assert "it lies 8 bytes into the memory at 0x" in result.err

@@ -205,6 +205,12 @@ def front_end(request) -> FrontEnd:
         found = None
     if found is None:
         pytest.skip(f"{chosen.module} is not installed")
+    if "nvrtc" in chosen.program:
+        pathfinder = pytest.importorskip("cuda.pathfinder")
+        try:
+            pathfinder.load_nvidia_dynamic_lib("nvrtc")
+        except RuntimeError:
+            pytest.skip("NVRTC is not installed: pip install nvidia-cuda-nvrtc")
     try:
         library_folder()
     except LibraryError as problem:

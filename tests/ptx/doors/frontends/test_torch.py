@@ -351,3 +351,11 @@ def test_operators_that_a_program_implements_for_cuda(session):
     assert torch.relu(x).tolist() == [0.0, 2.0]
     assert len(called) == 4
     library._destroy()
+
+
+@pytest.mark.parametrize("built", [None, "13.0"])
+def test_a_build_with_cuda_keeps_its_version(emulated, monkeypatch, built):
+    """Packages built for the same CUDA compare theirs with it; a CPU build has none."""
+    monkeypatch.setattr(torch.version, "cuda", built)
+    emulated()
+    assert torch.version.cuda == (built or "12.8")

@@ -58,7 +58,9 @@ class TorchDoor:
         for name, value in nvtx_names().items():
             self._patches.set_if_there(torch.cuda.nvtx, name, value)
         self._patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device=0: 0)
-        self._patches.set(torch.version, "cuda", "12.8")
+        if torch.version.cuda is None:
+            # a build with CUDA has its own, which other packages compare with theirs
+            self._patches.set(torch.version, "cuda", "12.8")
         self._tensors()
         self._others()
         self._modes = [DeviceDispatch(self._storages, self._registrations), DeviceFunction(self._storages)]

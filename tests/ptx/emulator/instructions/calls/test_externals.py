@@ -140,6 +140,23 @@ def test_a_function_that_nobody_defines(lab):
     assert "mystery is declared and has no body" in found.message
 
 
+def test_kernels_that_launch_kernels_are_refused_by_name(lab):
+    """Dynamic parallelism, which only its function's name tells apart from any that nobody defines."""
+    launch = ".extern .func (.param .b32 out) cudaLaunchDeviceV2 (.param .b64 given, .param .b64 stream);\n"
+    call = """{
+  .param .b64 a;
+  .param .b64 b;
+  .param .b32 c;
+  st.param.b64 [a], 0;
+  st.param.b64 [b], 0;
+  call (c), cudaLaunchDeviceV2, (a, b);
+  }
+"""
+    (found,) = lab.findings(call, outside=launch)
+    assert "cudaLaunchDeviceV2" in found.message
+    assert "dynamic parallelism) are not emulated: launch the inner one from the host" in found.hint
+
+
 def test_printf_gives_the_number_of_values_it_took(lab):
     body = """
   .local .align 8 .b8 values[24];

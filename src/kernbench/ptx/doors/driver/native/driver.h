@@ -222,6 +222,8 @@ typedef struct {
 extern Reply hello;
 extern int runtime_in_use;
 int initialised(void);
+/* What a program can do without a function that is not emulated, to be put behind its name; "" where nothing is known. */
+const char *instead_of(const char *name);
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void *fresh(uint32_t magic, size_t bytes);
 uint64_t next_id(void);

@@ -196,6 +196,12 @@ typedef struct {
   char of[29 * 8];
 } NodeParameters;
 
+/* Node types that are not emulated, by the words in the names of their functions. */
+static const char *kind_of(int type) {
+  static const char *const kinds[] = {"ExternalSemaphores", "ExternalSemaphores", "MemAllocNode", "MemFreeNode", "BatchMemOp", "Conditional"};
+  return type >= 8 && type < 14 ? kinds[type - 8] : "unknown";
+}
+
 static int set_node(Node *node, const NodeParameters *from) {
   switch (from->type) {
     case NODE_KERNEL: return set_kernel(node, (const KernelParameters *)from->of);
@@ -205,7 +211,7 @@ static int set_node(Node *node, const NodeParameters *from) {
     case NODE_GRAPH: return (node->of.child = copy_of(*(Graph *const *)from->of)) ? SUCCESS : OUT_OF_MEMORY;
     case NODE_EMPTY: return SUCCESS;
     case NODE_WAIT: case NODE_RECORD: node->of.event = *(Event *const *)from->of; return SUCCESS;
-    default: complain("nodes of type %d are not emulated in graphs", from->type); return NOT_SUPPORTED;
+    default: complain("nodes of type %d (%s) are not emulated in graphs%s", from->type, kind_of(from->type), instead_of(kind_of(from->type))); return NOT_SUPPORTED;
   }
 }
 

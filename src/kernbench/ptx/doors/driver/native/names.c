@@ -3,8 +3,53 @@
 
 typedef int (*Function)(void);
 
+typedef struct {
+  const char *part, *advice;
+} Advice;
+
+#define NO_MAPPING ": virtual memory cannot be mapped by the program; allocate with cuMemAlloc (in torch, expandable_segments:False)"
+#define NO_ARRAYS ": CUDA arrays, textures and surfaces are not there; use linear memory and pointers"
+#define NO_SHARING ": memory is not shared between processes; use one process, or copy through the host"
+#define NO_GRAPHICS ": graphics need a GPU; keep the data in linear memory"
+
+/* What to do without a function, by a part of its name; the first that fits. */
+static const Advice advices[] = {
+    {"Graphics", NO_GRAPHICS},
+    {"GL", NO_GRAPHICS},
+    {"External", ": memory and semaphores of other APIs are not there; allocate with cuMemAlloc"},
+    {"Ipc", NO_SHARING},
+    {"Shareable", NO_SHARING},
+    {"PoolExport", NO_SHARING},
+    {"PoolImport", NO_SHARING},
+    {"MemAllocNode", ": graphs have no nodes that allocate by themselves; allocate before, or capture cuMemAllocAsync"},
+    {"MemFreeNode", ": graphs have no nodes that free by themselves; free afterwards, or capture cuMemFreeAsync"},
+    {"GraphMemAttribute", ": graphs have no memory of their own; what they allocate is counted with the rest"},
+    {"Conditional", ": graphs have no conditional nodes; decide on the host and launch one of two graphs"},
+    {"MemOp", ": waits and writes in batches are not there; use cuStreamWaitValue32 and cuStreamWriteValue32"},
+    {"Multicast", ": there is one GPU, and nothing to multicast to"},
+    {"Tex", ": textures are not there; read through a pointer in the kernel, as with __ldg"},
+    {"Surf", ": surfaces are not there; write through a pointer in the kernel"},
+    {"Array", NO_ARRAYS},
+    {"cuMemcpyAto", NO_ARRAYS},
+    {"toA_v2", NO_ARRAYS},
+    {"HtoAAsync", NO_ARRAYS},
+    {"cuMemAddress", NO_MAPPING},
+    {"cuMemCreate", NO_MAPPING},
+    {"cuMemMap", NO_MAPPING},
+    {"cuMemUnmap", NO_MAPPING},
+    {"cuMemSetAccess", NO_MAPPING},
+    {"AllocationGranularity", NO_MAPPING},
+    {"Green", ": SMs are not divided among contexts; use an ordinary context"},
+};
+
+const char *instead_of(const char *name) {
+  for (size_t i = 0; i < sizeof advices / sizeof *advices; i++)
+    if (strstr(name, advices[i].part)) return advices[i].advice;
+  return "";
+}
+
 static int missing(const char *name) {
-  complain("%s is not emulated; it returns CUDA_ERROR_NOT_SUPPORTED", name);
+  complain("%s is not emulated; it returns CUDA_ERROR_NOT_SUPPORTED%s", name, instead_of(name));
   return NOT_SUPPORTED;
 }
 

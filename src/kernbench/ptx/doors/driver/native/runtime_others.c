@@ -27,7 +27,7 @@ EXPORT int cudaThreadGetLimit(size_t *value, int limit) { return cudaDeviceGetLi
 EXPORT int cudaThreadSetLimit(int limit, size_t value) { return cudaDeviceSetLimit(limit, value); }
 
 static int absent(const char *name, int *said) {
-  if (!(*said)++) complain("%s is not emulated; it returns cudaErrorNotSupported", name);
+  if (!(*said)++) complain("%s is not emulated; it returns cudaErrorNotSupported%s", name, instead_of(name));
   return keep(NOT_SUPPORTED);
 }
 

@@ -1,0 +1,107 @@
+"""Parts of Triton's language that reach the GPU by more than plain loads and stores: each runs, and is checked."""
+
+import pytest
+
+triton = pytest.importorskip("triton", reason="Triton is not installed: make test-doors installs it")
+torch = pytest.importorskip("torch", reason="torch is not installed: make test-doors installs it")
+tl = pytest.importorskip("triton.language")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
+try:
+    from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+except ImportError:
+    gdc_wait = gdc_launch_dependents = None
+
+
+@triton.heuristics({"EVEN": lambda given: given["n"] % given["B"] == 0})
+@triton.jit
+def doubled(x, y, n, B: tl.constexpr, EVEN: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    if EVEN:
+        tl.store(y + i, 2 * tl.load(x + i))
+    else:
+        tl.store(y + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+
+
+@triton.jit
+def dependent(x, y, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    gdc_wait()
+    value = tl.load(x + i)
+    gdc_launch_dependents()
+    tl.store(y + i, value + 1)
+
+
+@triton.jit
+def specialised(a, b, c, K, M: tl.constexpr, N: tl.constexpr, B: tl.constexpr):
+    total = tl.zeros((M, N), tl.float32)
+    for k in tl.range(0, K, B, warp_specialize=True):
+        total = tl.dot(a.load([0, k]), b.load([0, k]).T, total)
+    tl.store(c + tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :], total)
+
+
+@triton.jit
+def summed(x, total, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.atomic_add(total, tl.sum(tl.load(x + i, mask=i < n, other=0.0)))
+
+
+@triton.jit
+def added(pair, y, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(y + i, tl.load(pair[0] + i) + tl.load(pair[1] + i))
+
+
+def test_heuristics_choose_before_the_launch(emulated):
+    session = emulated()
+    for n in (256, 200):
+        x, y = torch.randn(n, device="cuda"), torch.empty(n, device="cuda")
+        doubled[(2,)](x, y, n, B=128)
+        torch.testing.assert_close(y, 2 * x)
+    assert [launch.details["constants"]["EVEN"] for launch in session.launches] == [True, False]
+    session.assert_safe()
+
+
+@pytest.mark.skipif(gdc_wait is None, reason="this Triton has no programmatic dependent launch")
+def test_programmatic_dependent_launch(emulated):
+    session = emulated()
+    x = torch.randn(256, device="cuda")
+    y, z = torch.empty_like(x), torch.empty_like(x)
+    dependent[(2,)](x, y, B=128, launch_pdl=True)
+    dependent[(2,)](y, z, B=128, launch_pdl=True)
+    torch.testing.assert_close(z, x + 2)
+    session.assert_safe()
+
+
+@pytest.mark.skipif(VERSION < (3, 5), reason="this Triton specialises warps of Blackwell kernels in another way")
+def test_warp_specialisation(emulated):
+    descriptors = pytest.importorskip("triton.tools.tensor_descriptor", reason="this Triton has no host descriptors")
+    session = emulated("sm_100a")
+    a, b = (torch.randn(128, 128, device="cuda", dtype=torch.float16) for _ in range(2))
+    c = torch.empty(128, 128, device="cuda")
+    maps = [descriptors.TensorDescriptor.from_tensor(one, [128, 64]) for one in (a, b)]
+    specialised[(1,)](*maps, c, 128, M=128, N=128, B=64, num_warps=4)
+    torch.testing.assert_close(c, a.float() @ b.float().T, atol=2e-2, rtol=2e-2)
+    (launch,) = session.launches
+    # warps of their own for copies and products come on top of num_warps
+    assert launch.block[0] > 128
+    session.assert_safe()
+
+
+def test_atomics_of_many_programs(emulated):
+    session = emulated()
+    x, total = torch.ones(1000, device="cuda"), torch.zeros(1, device="cuda")
+    summed[(8,)](x, total, 1000, B=128)
+    assert total.item() == 1000
+    session.assert_safe()
+
+
+@pytest.mark.skipif(VERSION < (3, 3), reason="this Triton passes no tuples")
+def test_tuples_of_pointers(emulated):
+    session = emulated()
+    x, z = torch.randn(64, device="cuda"), torch.randn(64, device="cuda")
+    y = torch.empty_like(x)
+    added[(1,)]((x, z), y, B=64)
+    torch.testing.assert_close(y, x + z)
+    session.assert_safe()
