@@ -200,6 +200,11 @@ def read_finding(data: Reader) -> Finding:
     )
 
 
+def read_fault(data: Reader) -> Finding:
+    """A finding that counts, whatever its severity was: strict runs of older versions kept what is formal as such."""
+    return replace(read_finding(data), severity=FAULT)
+
+
 def rank_ranges(ranks: Iterable[int]) -> str:
     """Ranks as people write them: 'rank 3', 'ranks 0-2, 5'."""
     ordered = sorted(set(ranks))
@@ -225,7 +230,8 @@ class FindingLog:
 
         A finding that is `restated` says itself all that the ones before it said.
         """
-        key = (finding.kind, finding.where, subject)
+        # a fault is never folded into what is formal, which does not count
+        key = (finding.kind, finding.where, finding.severity, subject)
         first = self._folded.get(key)
         if first is not None:
             ranks = tuple(sorted({*first.ranks, *finding.ranks}))

@@ -42,9 +42,9 @@ def joined(run: Run, launches: Sequence[Run], timed_views: Views | None = None) 
         views |= timed_views(launches, _begins(launch.metrics["time_ps"] for launch in launches))
     found = [finding for launch in launches for finding in launch.findings]
     # a bench may put its Run together by itself
-    found += [finding for finding in run.findings if not any(finding is known for known in found)]
+    found += [finding for finding in run.findings if finding not in found]
     formal = [finding for launch in launches for finding in launch.formal]
-    formal += [finding for finding in run.formal if not any(finding is known for known in formal)]
+    formal += [finding for finding in run.formal if finding not in formal]
     return replace(
         run,
         findings=found,

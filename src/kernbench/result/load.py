@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernbench.common.errors import MisuseError
 from kernbench.result.comparison import read_comparison
-from kernbench.result.finding import Finding, Place, read_finding
+from kernbench.result.finding import Finding, Place, read_fault, read_finding
 from kernbench.result.reading import Data, Reader
 from kernbench.result.run import SCHEMA, Run, Status
 from kernbench.result.spans import read_timeline
@@ -64,7 +64,7 @@ def read_run(data: Reader) -> Run:
     lines = _lines(views["sources"])
     return Run(
         {},
-        [_with_lines(read_finding(one), lines) for one in data["findings"]],
+        [_with_lines(read_fault(one), lines) for one in data["findings"]],
         data["checked"].texts(),
         status,
         comparison=comparison,
@@ -86,7 +86,7 @@ def _read_launch(data: Reader) -> Run:
     """One launch of several, without what only the whole has."""
     return Run(
         {},
-        [read_finding(one) for one in data["findings"]],
+        [read_fault(one) for one in data["findings"]],
         data["checked"].texts(),
         _read_status(data["status"]),
         metrics=_read_metrics(data["metrics"]),

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.result.columns import pack
 from kernbench.result.comparison import Comparison
-from kernbench.result.finding import Finding, Place
+from kernbench.result.finding import FAULT, FORMAL, Finding, Place
 from kernbench.result.reading import Data
 from kernbench.result.sources import sources_of
 from kernbench.result.spans import timeline_dict
@@ -43,8 +43,10 @@ class Run:
 
     `checked` names the checks that ran; no findings means safe for those. `comparison` is None until asked for.
     `findings` are faults; `formal` are those that break the rules and change no result on hardware that exists, and do
-    not make a run unsafe. `recording` is what the functional pass recorded, in the target's own form, for timing;
-    `views` holds further data that reports draw. `launches` are the launches one by one where it is of several.
+    not make a run unsafe. A run that is made with both among its findings keeps them apart.
+
+    `recording` is what the functional pass recorded, in the target's own form, for timing; `views` holds further data
+    that reports draw. `launches` are the launches one by one where it is of several.
     """
 
     outputs: dict[str, Array]
@@ -60,10 +62,17 @@ class Run:
     launches: list["Run"] = field(default_factory=list)
     formal: list[Finding] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        formal = [finding for finding in self.findings if finding.severity == FORMAL]
+        if formal:
+            self.findings = [finding for finding in self.findings if finding.severity == FAULT]
+            self.formal = [*self.formal, *formal]
+
     def strict(self) -> "Run":
-        """The same run, with what is formal counted as faults."""
+        """The same run, with what is formal counted as faults: their severity is FAULT then."""
         for run in (self, *self.launches):
-            run.findings, run.formal = [*run.findings, *run.formal], []
+            run.findings = [*run.findings, *(replace(finding, severity=FAULT) for finding in run.formal)]
+            run.formal = []
         return self
 
     @property

@@ -21,7 +21,7 @@ from typing import Any
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
-from kernbench.result.finding import Finding, Place, place_dict
+from kernbench.result.finding import FAULT, Finding, Place, place_dict
 from kernbench.safety.budget import OverBudgetError
 from kernbench.safety.held import Show, held_in
 
@@ -107,6 +107,10 @@ class Stopper:
         """Whether the first finding is what it waits for."""
         return not self.wanted.line
 
+    def minds(self, finding: Finding) -> bool:
+        """Whether it stops at a finding of this severity."""
+        return self.strict or finding.severity == FAULT
+
     def matches(self, file: str) -> bool:
         """Whether a file is the wanted one; those that are not are kept, to be listed."""
         known = self._matches.get(file)
@@ -183,7 +187,7 @@ class Stopper:
 
     def found(self, finding: Finding) -> None:
         """A finding was made while a program ran: stop there, in the program's own frame."""
-        if not self.at_finding or not self._watching or self.met is not None:
+        if not self.at_finding or not self._watching or self.met is not None or not self.minds(finding):
             return
         why = f"{finding.kind}: {finding.message}"
         frame = _kernel_frame(sys._getframe(1))

@@ -42,7 +42,7 @@ from kernbench.ptx.text.checkpoints import PtxCheckpoint, with_checkpoints
 from kernbench.ptx.text.module import Kernel
 from kernbench.ptx.views.pipeline import pipeline_of
 from kernbench.result.checkpoint import Taken
-from kernbench.result.finding import FAULT, FORMAL, Finding
+from kernbench.result.finding import Finding
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
 from kernbench.safety.stopping import Stopper
@@ -391,12 +391,11 @@ def _run_of(launch: Launch, checker: Checks | None, status: Status, outputs: dic
     if launch.probe is not None and launch.probe.stopped is not None:
         views["stopped"] = launch.probe.stopped.view()
     found: list[Finding] = checker.end() if checker is not None else []
-    findings, formal = ([f for f in found if f.severity == one] for one in (FAULT, FORMAL))
     metrics = launch.meter.metrics(launch.program.blocks)
     if heap is not None and heap.live():
         views["heap"] = heap.live_names()
     checked = checker.checked if checker is not None else ()
-    run = Run(outputs, findings, checked, status, metrics=metrics, views=views, formal=formal)
+    run = Run(outputs, found, checked, status, metrics=metrics, views=views)
     if launch.journal is not None and launch.journal.barriers and checker is not None:
         pipeline = pipeline_of(launch.journal, checker, launch.grid)
         views["pipeline"], run.timeline = pipeline.view(), pipeline.timeline()

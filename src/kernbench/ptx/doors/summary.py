@@ -7,7 +7,7 @@ from typing import Any
 
 from kernbench.ptx.doors.options import CHECKED
 from kernbench.ptx.doors.records import read_records
-from kernbench.result.finding import Finding, FindingLog, Place, read_finding, read_place
+from kernbench.result.finding import Finding, FindingLog, Place, read_fault, read_finding, read_place
 from kernbench.result.reading import Reader
 from kernbench.result.run import Run, Status
 
@@ -136,7 +136,8 @@ def launch_site_of(launch: dict[str, Any]) -> Place | None:
 
 def _run_of(launch: dict[str, Any], arch: str) -> Run:
     """One launch as a run."""
-    found = [[read_finding(Reader(data, name)) for data in launch[name]] for name in ("findings", "formal")]
+    found = [read_fault(Reader(data, "findings")) for data in launch["findings"]]
+    formal = [read_finding(Reader(data, "formal")) for data in launch["formal"]]
     known = [status for status in Status if str(status) == launch["status"]]
     status = known[0] if known else (Status.FAILED if launch["error"] else Status.FINISHED)
     site = launch_site_of(launch)
@@ -151,4 +152,4 @@ def _run_of(launch: dict[str, Any], arch: str) -> Run:
         **launch["details"],
     }
     metrics = {"thread_instructions": launch["thread_instructions"], "seconds_here": launch["seconds"]}
-    return Run({}, found[0], tuple(launch["checked"]), status, metrics=metrics, origin=origin, formal=found[1])
+    return Run({}, found, tuple(launch["checked"]), status, metrics=metrics, origin=origin, formal=formal)

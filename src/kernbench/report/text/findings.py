@@ -46,9 +46,7 @@ def formal_text(run: Run) -> RenderableType:
 
 def _formal_note(kernel: str, findings: Sequence[Finding]) -> Text:
     text = Text(f"  formal{f', in {kernel}' if kernel else ''}: ", style="bold yellow")
-    text.append(
-        "breaks the rules of the ISA, and changes no result on hardware that exists (--strict makes it count)\n"
-    )
+    text.append("breaks the rules, and changes no result on hardware that exists (--strict makes it count)\n")
     for finding in findings:
         where = f"{finding.where}: " if finding.where is not None else ""
         text.append(f"    {where}{finding.kind}: {finding.message}{_times(finding)}\n")

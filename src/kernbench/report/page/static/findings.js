@@ -101,7 +101,7 @@ function foldedFinding(run, one) {
 function formalPart(run) {
   return run.formal_notes.map(({ kernel, findings }) => [
     run.formal_notes.length > 1 ? el("h3", null, kernel) : null,
-    el("p", { class: "note" }, "breaks the rules of the ISA, and changes no result on hardware that exists"),
+    el("p", { class: "note" }, "breaks the rules, and changes no result on hardware that exists"),
     findings.map((one) => findingCard(run, one, "", false, "formal")),
   ]);
 }
