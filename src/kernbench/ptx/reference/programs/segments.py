@@ -94,7 +94,7 @@ def lanes(w: Writer) -> None:
     w.add(f"{join}:")
 
 
-_ARITHMETIC = (
+ARITHMETIC = (
     "add.u32 {d}, {a}, {b};", "sub.s32 {d}, {a}, {b};", "mul.lo.s32 {d}, {a}, {b};", "mul.hi.u32 {d}, {a}, {b};",
     "mul.hi.s32 {d}, {a}, {b};", "and.b32 {d}, {a}, {b};", "or.b32 {d}, {a}, {b};", "xor.b32 {d}, {a}, {b};",
     "not.b32 {d}, {a};", "neg.s32 {d}, {a};", "abs.s32 {d}, {a};", "min.s32 {d}, {a}, {b};", "max.u32 {d}, {a}, {b};",
@@ -108,7 +108,7 @@ _ARITHMETIC = (
 def arithmetic(w: Writer) -> None:
     """One operation on what the thread has gathered."""
     rng, target = w.rng, w.new("%r")
-    text = rng.choice(_ARITHMETIC)
+    text = rng.choice(ARITHMETIC)
     other = rng.choice(("%r4", "%r2", "%r1", str(rng.randrange(1 << 31)), "-7"))
     w.add(text.format(d=target, a="%r5", b=other, n=rng.randrange(40), t=rng.randrange(256), m=rng.randint(1, 99)))
     compared, chosen = w.new("%p"), w.new("%r")
