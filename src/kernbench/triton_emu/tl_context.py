@@ -8,6 +8,7 @@ say), which from then on stands for the result.
 
 from collections.abc import Callable
 from functools import cached_property
+from inspect import get_annotations
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from kernbench.common.pe_commands import TensorHandle, running_context
@@ -25,6 +26,7 @@ from kernbench.triton_emu.operations.messages import Messages
 from kernbench.triton_emu.operations.pending import Pending
 from kernbench.triton_emu.operations.randomness import Randomness
 from kernbench.triton_emu.operations.rearranging import Rearranging
+from kernbench.triton_emu.operations.signatures import Binary, Clamped, Larger, Largest, Product, Unary
 from kernbench.triton_emu.operations.views import Views
 from kernbench.triton_emu.pe.port import Port
 
@@ -176,12 +178,6 @@ class TLContext:
     cast = Lent(Computing.cast)
     fma = Lent(Computing.fma)
     value_of = Lent(Computing.value_of)
-    clamp = Lent(Computing.clamp)
-    maximum = Lent(Computing.maximum)
-    minimum = Lent(Computing.minimum)
-    umulhi = Lent(Computing.umulhi)
-    max = Lent(Computing.max)
-    min = Lent(Computing.min)
     sum = Lent(Computing.sum)
     argmax = Lent(Computing.argmax)
     argmin = Lent(Computing.argmin)
@@ -224,6 +220,36 @@ class TLContext:
     assume = Lent(Debugging.assume)
     checkpoint = Lent(Debugging.checkpoint)  # type: ignore[arg-type]
     adopt = Lent(Core.adopt)
+
+    # What these give back depends on what they are given; they are lent below, by these names.
+    exp: Unary
+    exp2: Unary
+    log: Unary
+    log2: Unary
+    sqrt: Unary
+    sqrt_rn: Unary
+    rsqrt: Unary
+    sigmoid: Unary
+    sin: Unary
+    cos: Unary
+    erf: Unary
+    tanh: Unary
+    abs: Unary
+    floor: Unary
+    ceil: Unary
+    neg: Unary
+    add: Binary
+    sub: Binary
+    mul: Binary
+    div: Binary
+    fdiv: Binary
+    div_rn: Binary
+    umulhi: Product
+    maximum: Larger
+    minimum: Larger
+    clamp: Clamped
+    max: Largest
+    min: Largest
 
     def __init__(
         self,
@@ -298,7 +324,7 @@ class TLContext:
         return axis
 
 
-for _name in ELEMENTWISE:
+for _name in get_annotations(TLContext):
     setattr(TLContext, _name, Lent(getattr(Computing, _name)))
 
 

@@ -104,7 +104,7 @@ def _attend(
 
 
 def _fold_tiles(
-    tl: Any,
+    tl: "TLContext",
     tiling: Tiling,
     tiles: tuple[Queries, ...],
     heads: int,

@@ -5,7 +5,7 @@ rescaling both to the larger m; dividing o by l happens once, at the very end. m
 number while hidden scores are -inf, so exp(score - m) is 0 for them and never exp(-inf + inf).
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernbench.common.pe_commands import TensorHandle
 
@@ -24,7 +24,7 @@ class State(NamedTuple):
     o: TensorHandle
 
 
-def start(tl: Any, rows: int, d_head: int) -> State:
+def start(tl: "TLContext", rows: int, d_head: int) -> State:
     """The state before any key."""
     return State(tl.full((rows, 1), LOWEST), tl.zeros((rows, 1)), tl.zeros((rows, d_head)))
 
@@ -53,7 +53,7 @@ def absorb(
 
 
 def absorb_keeping(
-    tl: Any, state: State, s: TensorHandle, v: TensorHandle, scale: float, mask: Any
+    tl: "TLContext", state: State, s: TensorHandle, v: TensorHandle, scale: float, mask: TensorHandle | None
 ) -> tuple[State, TensorHandle]:
     """Like `absorb`; also a handle on the memory of the scores, so that others can take it over."""
     if scale <= 0:
@@ -72,7 +72,7 @@ def absorb_keeping(
     return State(m, l, tl.dot(weights, v, acc=o, out=o)), weights
 
 
-def merge(tl: Any, left: State, right: State) -> State:
+def merge(tl: "TLContext", left: State, right: State) -> State:
     """The state of both key sets together; neither is touched."""
     m = tl.maximum(left.m, right.m)
     left_share, right_share = tl.exp(left.m - m), tl.exp(right.m - m)
@@ -80,8 +80,7 @@ def merge(tl: Any, left: State, right: State) -> State:
     return State(m, l, left.o * left_share + right.o * right_share)
 
 
-def finish(tl: Any, state: State) -> TensorHandle:
+def finish(tl: "TLContext", state: State) -> TensorHandle:
     """The softmax-weighted values; rows that saw no key give zeros."""
     share = 1.0 / tl.where(state.l > 0, state.l, 1.0)
-    rows: TensorHandle = tl.mul(state.o, share, out=state.o)
-    return rows
+    return tl.mul(state.o, share, out=state.o)
