@@ -109,7 +109,7 @@ class _Program:
         if one.opcode in ("bra", "brx", "ret", "exit"):
             self._jump(one, lanes, on, where)
         elif self.kind(one) != Kind.NONE:
-            if one.opcode in ("ld", "atom", "shfl") and on.any():
+            if one.opcode in ("ld", "atom") and on.any():
                 lanes.write(one.operands[0], np.zeros(WARP, np.int64), on)
             return [row] if on.any() else []
         else:

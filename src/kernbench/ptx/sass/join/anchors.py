@@ -27,7 +27,7 @@ Ints = NDArray[np.int32]
 
 _ACCESSES = {Pipe.GLOBAL, Pipe.LOCAL, Pipe.SHARED}
 # units whose instructions a compiler neither merges nor hoists as readily as address arithmetic
-_STEADY = {Pipe.FMA, Pipe.HALF2, Pipe.DOUBLE, Pipe.MUFU, Pipe.CONVERT, Pipe.MINMAX}
+_STEADY = {Pipe.FMA, Pipe.HALF2, Pipe.DOUBLE, Pipe.MUFU, Pipe.CONVERT, Pipe.MINMAX, Pipe.SHUFFLE, Pipe.VOTE}
 
 
 @dataclass(frozen=True)
