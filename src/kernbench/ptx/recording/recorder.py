@@ -161,14 +161,14 @@ class BatchRecorder(Recorder):
 
     def _shared(self, report: Report, window: Window, mask: Mask | None, addresses: Array, offset: np.uint64) -> None:
         """Shared memory, of the lanes' own CTA or of others of the cluster."""
-        places = self._batch.places
-        if places.size == 1:
+        cluster = self._batch.cluster
+        if cluster.size == 1:
             self._banks(report, window, mask, addresses, offset, access_kind(report, "shared"))
             return
         lanes = window.lane_numbers
-        ctas, offsets = places.find(addresses + offset, lanes)
+        ctas, offsets = cluster.find(addresses + offset, lanes)
         active = np.ones(len(lanes), bool) if mask is None else mask
-        remote = active & (ctas != places.own(lanes))
+        remote = active & (ctas != cluster.own(lanes))
         near = offsets.astype(np.uint64)
         if (active & ~remote).any():
             here = None if mask is None and not remote.any() else active & ~remote
@@ -277,9 +277,9 @@ class BatchRecorder(Recorder):
 
     def _objects(self, slots: Array, lanes: Array) -> Array:
         """How events name mbarriers: by their byte in shared memory, and how many ranks further their CTA is."""
-        barriers, places = self._batch.mbarriers, self._batch.places
-        further = (barriers.homes[slots] - places.own(lanes)) % places.size
-        found: Array = np.where(slots >= 0, barriers.places[slots] + (further << RANK_SHIFT), -1)
+        barriers, cluster = self._batch.mbarriers, self._batch.cluster
+        further = (barriers.homes[slots] - cluster.own(lanes)) % cluster.size
+        found: Array = np.where(slots >= 0, barriers.offsets[slots] + (further << RANK_SHIFT), -1)
         return found
 
     def mbarrier(self, site: Site, slots: Array, lanes: Array, phases: Array, nbytes: Array | None = None) -> None:
@@ -294,7 +294,7 @@ class BatchRecorder(Recorder):
         rows, reuse = self._zeros(len(lanes))
         if places is not None:
             once = _once(lanes, places[:, None], slots)
-            ctas = self._batch.places.own(lanes)
+            ctas = self._batch.cluster.own(lanes)
             touching = self._reuse.touching(self._batch.launch.arena.used, 0)
             survey.survey_ranges(places, np.where(once, sizes, 0), ctas, touching, rows, reuse, self._scratch)
         kind = Kind.BULK_LOAD if inward else Kind.BULK_CLUSTER if slots is not None else Kind.BULK_STORE
@@ -307,7 +307,7 @@ class BatchRecorder(Recorder):
         rows, reuse = self._zeros(len(lanes))
         once = np.flatnonzero(_once(lanes, corners, slots))
         base, shape, element = box[:3]
-        ctas = self._batch.places.own(lanes)[once]
+        ctas = self._batch.cluster.own(lanes)[once]
         touching = self._reuse.touching(self._batch.launch.arena.used, 0)
         some, known = self._zeros(len(once))
         survey.survey_boxes(base, shape, element, corners[once], ctas, touching, some, known, self._scratch)

@@ -48,7 +48,7 @@ class Instructions:
     # the PTX basic block, and the function that it belongs to
     block: Int32s
     function: tuple[str, ...]
-    # what its events are; those of generic addresses are told apart when they are recorded
+    # what its events are; those of generic addresses are distinguished when they are recorded
     kind: UInt8s
     # whether it has a guard
     guarded: NDArray[np.bool_]
@@ -94,7 +94,7 @@ class Events:
     | sectors, lines | distinct sectors of 32 bytes and lines of 128 bytes of global or local memory; of a bulk copy |
     |   | those of all that it touches in global memory |
     | wavefronts | passes over the banks of shared memory (ld, st, atom, ldmatrix, stmatrix, cp.async) |
-    | bytes | of all lanes: moved by an access, by a bulk copy (what the barrier is told, for each CTA that gets it), |
+    | bytes | of all lanes: moved by an access, by a bulk copy (what the barrier counts, for each CTA that gets it), |
     |   | announced by an expect |
     | object | number of the barrier; of an mbarrier its byte in shared memory, with how many ranks further its CTA is |
     |   | in the cluster << `RANK_SHIFT`; of a bulk load the mbarrier it completes on; -1: none |

@@ -71,14 +71,14 @@ def roles_of(journal: Journal) -> list[Role]:
 def pipeline_of(journal: Journal, checks: Any, grid: tuple[int, int, int]) -> "Pipeline":
     """The pipeline of a launch's journal, with the names that its findings use."""
     block = f"block {by_axis(journal.numbers[0], grid)}"
-    return Pipeline(journal, checks.memory.shared_name, block, checks.reporter.place)
+    return Pipeline(journal, checks.memory.shared_name, block, checks.reporter.location)
 
 
 class Pipeline:
-    """The pipeline of one journal; `name` gives a place in shared memory its variable."""
+    """The pipeline of one journal; `name` gives an offset in shared memory its variable."""
 
-    def __init__(self, journal: Journal, name: Callable[[int], str], block: str, place: Callable[[Site], Place]):
-        self._journal, self._name, self._block, self._place = journal, name, block, place
+    def __init__(self, journal: Journal, name: Callable[[int], str], block: str, location: Callable[[Site], Place]):
+        self._journal, self._name, self._block, self._location = journal, name, block, location
         self._clustered = journal.ctas > 1
         self._roles = roles_of(journal)
         self._role = {actor: role for role in self._roles for actor in role.actors}
@@ -101,10 +101,10 @@ class Pipeline:
         return role.name(self._clustered)
 
     def _rings(self) -> list[list[int]]:
-        """mbarriers with the same count that the same instructions complete and wait for, by their places."""
+        """mbarriers with the same count that the same instructions complete and wait for, by their offsets."""
         groups: dict[object, list[int]] = {}
         barriers = self._journal.barriers
-        for slot in sorted(barriers, key=lambda s: (barriers[s].cta, barriers[s].place)):
+        for slot in sorted(barriers, key=lambda s: (barriers[s].cta, barriers[s].offset)):
             uses = frozenset((e.kind in ("park", "pass"), e.site.number) for e in self._by_barrier.get(slot, []))
             groups.setdefault((barriers[slot].cta, barriers[slot].count, uses), []).append(slot)
         return list(groups.values())
@@ -147,7 +147,7 @@ class Pipeline:
         for role in dict.fromkeys(self._role[e.actor] for e in entries if e.kind in ("pass", "park")):
             waits[self._name_of(role)] = self._waits([e for e in entries if self._role[e.actor] is role])
         return {
-            "barrier": self._name(self._journal.barriers[slot].place),
+            "barrier": self._name(self._journal.barriers[slot].offset),
             "completed": self._journal.completed(slot),
             "bytes": sorted(set(moved.values())),
             "waits": waits,
@@ -171,7 +171,7 @@ class Pipeline:
 
     def timeline(self) -> Timeline:
         """A swimlane: a lane for each warp and for what works beside them; positions are order, not time."""
-        return Swimlane(self._journal, self._lane_name, self._barrier_name, self._block, self._place).timeline()
+        return Swimlane(self._journal, self._lane_name, self._barrier_name, self._block, self._location).timeline()
 
     def _lane_name(self, actor: Actor) -> str:
         does = ", ".join(self._role[actor].does)
@@ -180,4 +180,4 @@ class Pipeline:
 
     def _barrier_name(self, slot: int) -> str:
         barrier = self._journal.barriers[slot]
-        return (f"CTA {barrier.cta} " if self._clustered else "") + self._name(barrier.place)
+        return (f"CTA {barrier.cta} " if self._clustered else "") + self._name(barrier.offset)

@@ -28,9 +28,9 @@ class Swimlane:
         lane_name: Callable[[Actor], str],
         barrier_name: Callable[[int], str],
         block: str,
-        place: Callable[[Site], Place],
+        location: Callable[[Site], Place],
     ):
-        self._lane_name, self._barrier_name, self._block, self._place = lane_name, barrier_name, block, place
+        self._lane_name, self._barrier_name, self._block, self._location = lane_name, barrier_name, block, location
         self._entries = journal.entries
         positions = np.array([entry.position for entry in self._entries], np.int64)
         self._ranks = np.unique(positions, return_inverse=True)[1].reshape(-1)
@@ -137,8 +137,8 @@ class Swimlane:
         ]
         lane, name, site, start, finish = np.array(rows, np.int64).reshape(-1, 5).T
         flows = np.array(self._flows, np.int64).reshape(-1, 2)
-        places = [self._place(site) for site in sites.values()]
-        return Timeline("order", lanes, names, places, lane, name, site, start, finish, flows)
+        locations = [self._location(site) for site in sites.values()]
+        return Timeline("order", lanes, names, locations, lane, name, site, start, finish, flows)
 
 
 def _lane_order(lane: Lane) -> tuple[bool, str, list[int]]:

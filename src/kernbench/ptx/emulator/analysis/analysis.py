@@ -7,7 +7,7 @@ from kernbench.ptx.emulator.analysis.flow.dataflow import (
     address_origins,
     bits,
     live_at_blocks,
-    write_places,
+    write_sites,
     written_parameters,
 )
 from kernbench.ptx.emulator.analysis.in_flight import watch_in_flight
@@ -32,7 +32,7 @@ def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
     every = [d for body in bodies for d in body]
     origins = [address_origins(body) for body in bodies]
     kernel, sources = next((body, origin) for body, origin in zip(bodies, origins, strict=True) if body.entry)
-    writers = write_places(bodies, origins)
+    writers = write_sites(bodies, origins)
     validated = validated_loads(bodies)
     parking, ignored = _waits(bodies)
     in_flight = [watch_in_flight(decoded, body) for body in bodies]

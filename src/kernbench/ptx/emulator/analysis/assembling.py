@@ -3,7 +3,7 @@
 The order in which steps of one block run: those that follow undefined values before an instruction, the checks beside
 it, those who look inside, what fits its operands, the instruction, what fits its results, checks behind it, and the
 steps that follow undefined values behind it. A check beside an instruction becomes one with the step that it stands by,
-so that the places of steps stay as they are.
+so that the numbers of steps stay as they are.
 """
 
 from collections import Counter
@@ -193,8 +193,8 @@ class _Steps:
         else:
             self._run_before(check, begin)
 
-    def _run_before(self, check: Check, place: int) -> None:
-        direct, general = self.direct[place], self.general[place]
+    def _run_before(self, check: Check, index: int) -> None:
+        direct, general = self.direct[index], self.general[index]
 
         def run_direct(window: Window) -> None:
             check(window, None)
@@ -204,7 +204,7 @@ class _Steps:
             check(window, mask)
             general(window, mask)
 
-        self.direct[place], self.general[place] = run_direct, run_general
+        self.direct[index], self.general[index] = run_direct, run_general
 
     def _run_after(self, check: Check) -> None:
         direct, general = self.direct[-1], self.general[-1]
@@ -226,17 +226,17 @@ class _Steps:
 
     def insert(self, inserted: Inserted) -> None:
         """Put steps before the instructions they belong to, or behind them."""
-        # from the end, so that places stay right and steps of the same place keep their order
-        for place, step in sorted(inserted, key=lambda item: item[0])[::-1]:
-            self.general.insert(place, step.general)
-            self.direct.insert(place, step.direct)
+        # from the end, so that indices stay right and steps of the same index keep their order
+        for index, step in sorted(inserted, key=lambda item: item[0])[::-1]:
+            self.general.insert(index, step.general)
+            self.direct.insert(index, step.direct)
 
 
 def _where_looked(check: Check) -> Check:
     """A check that runs where somebody looks.
 
     Programs are made once for launches with checks and without. A check beside an instruction only prepares reports,
-    and takes longer than many an instruction: this is the one place that asks, so that no check needs to.
+    and takes longer than many an instruction: this is the only code that asks, so that no check needs to.
     """
 
     def looked(window: Window, mask: Mask | None) -> None:

@@ -106,8 +106,8 @@ def _element(decoding: Decoding, bits: _Bits, sure: bool = False) -> str:
         return ""
     if TYPES[kind].kind == "f":
         return _number(kind)
-    place = decoding.position(decoding.effects.value)
-    registers = _registers(decoding, place) if place is not None else []
+    position = decoding.position(decoding.effects.value)
+    registers = _registers(decoding, position) if position is not None else []
     used = bits.later(registers) if decoding.effects.access == "load" else bits.before(registers)
     narrow = {other for other in used if TYPES[other].bits <= TYPES[kind].bits}
     if narrow:
@@ -123,11 +123,11 @@ def shared_types(bodies: list[Body]) -> dict[int, str]:
         bits, origins = _Bits(body), _shared_origins(body)
         for decoding in (d for decodings in body.decodings for d in decodings):
             known = set(_named(decoding, address=True))
-            places = known.union(*(origins.get(register.number, set()) for register in decoding.address_reads))
-            kind = _element(decoding, bits) if len(places) == 1 else ""
+            starts = known.union(*(origins.get(register.number, set()) for register in decoding.address_reads))
+            kind = _element(decoding, bits) if len(starts) == 1 else ""
             if kind:
-                found.setdefault(min(places), set()).add(kind)
-    return {place: kind for place, kinds in found.items() if (kind := _agreed(kinds))}
+                found.setdefault(min(starts), set()).add(kind)
+    return {start: kind for start, kinds in found.items() if (kind := _agreed(kinds))}
 
 
 def _shared_origins(body: Body) -> dict[int, set[int]]:
@@ -152,9 +152,9 @@ def _named(decoding: Decoding, address: bool = False) -> Iterator[int]:
     names = [decoding.address_symbol] if address else [value.text for value in values if isinstance(value, Name)]
     for name in filter(None, names):
         scope = decoding.scope.variable(name)
-        place = decoding.linker.shared.get((id(scope[1]) if scope is not None else 0, name))
-        if place is not None:
-            yield place
+        start = decoding.linker.shared.get((id(scope[1]) if scope is not None else 0, name))
+        if start is not None:
+            yield start
 
 
 def parameter_types(body: Body, origins: dict[int, set[str]]) -> dict[str, tuple[str, Site]]:

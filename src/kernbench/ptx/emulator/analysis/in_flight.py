@@ -26,7 +26,7 @@ _MOST_GROUPS = 16
 
 @dataclass
 class State:
-    """What may be so at a place: registers by number.
+    """What may be so at a program point: registers by number.
 
     `written` and `read` are those that operations in flight write, or read as A, with the groups committed since;
     `unfenced` those touched since the last wgmma.fence, `used` those that operations used since then; `loads` the loads

@@ -44,7 +44,7 @@ class NotedBarrier:
     """An mbarrier of the cluster: its CTA, its offset in shared memory, and the arrivals it expects."""
 
     cta: int
-    place: int
+    offset: int
     count: int
 
 
@@ -53,7 +53,7 @@ class Journal:
 
     def __init__(self, batch: AsynchronousBatch):
         self._batch = batch
-        self.ctas: int = batch.places.size
+        self.ctas: int = batch.cluster.size
         self.numbers: list[int] = batch.numbers[: self.ctas].tolist()
         self.warps: int = batch.warps_per_cta
         self.entries: list[Entry] = []
@@ -92,7 +92,7 @@ class Journal:
         barriers = self._batch.mbarriers
         if slot not in self.barriers:
             self.barriers[slot] = NotedBarrier(
-                int(barriers.homes[slot]), int(barriers.places[slot]), int(barriers.state[slot, EXPECTED])
+                int(barriers.homes[slot]), int(barriers.offsets[slot]), int(barriers.state[slot, EXPECTED])
             )
 
     def arrived(self, kind: str, slots: Array, lanes: Array, amounts: Array, site: Site) -> None:

@@ -113,16 +113,16 @@ class Barriers:
         total, sorted_ctas = np.cumsum(units[order]), ctas[order]
         first = np.searchsorted(sorted_ctas, sorted_ctas)
         until = total - (total - units[order])[first] + self._barrier(number).units[sorted_ctas]
-        place = np.zeros(self._batch.warps, np.int64)
-        place[warps[order]] = (until - 1) // count
-        if (place <= 0).all():
+        rounds = np.zeros(self._batch.warps, np.int64)
+        rounds[warps[order]] = (until - 1) // count
+        if (rounds <= 0).all():
             return [fragment]
-        return self._by_round(fragment, np.repeat(place[fragment.window.warps], WARP))
+        return self._by_round(fragment, np.repeat(rounds[fragment.window.warps], WARP))
 
-    def _by_round(self, fragment: Fragment, place: Array) -> list[Fragment]:
+    def _by_round(self, fragment: Fragment, rounds: Array) -> list[Fragment]:
         parts = []
-        for number in np.unique(place).tolist():
-            lanes = fragment.lanes.select(place == number)
+        for number in np.unique(rounds).tolist():
+            lanes = fragment.lanes.select(rounds == number)
             if lanes is not None:
                 parts.append(self._scheduler.fragment(fragment, lanes, fragment.block))
         return parts

@@ -27,7 +27,7 @@ class ClusterBarrier:
     def __init__(self, scheduler: BarrierScheduler):
         self._scheduler = scheduler
         self._batch = scheduler.batch
-        clusters = self._batch.ctas // self._batch.places.size
+        clusters = self._batch.ctas // self._batch.cluster.size
         self.phase: Array = np.zeros(clusters, np.int64)
         self.arrived: Array = np.zeros(clusters, np.int64)
         # the phase in which each lane arrived last, -1 before
@@ -60,17 +60,17 @@ class ClusterBarrier:
             self._batch.checks.cluster_arrives(warp, mask, self._key(warp, int(self.phase[cluster])), releases)
 
     def _key(self, warp: int, phase: int) -> tuple[str, int, int]:
-        size = self._batch.places.size
+        size = self._batch.cluster.size
         leader = warp % self._batch.ctas // size * size
         return ("cluster", int(self._batch.numbers[leader]), phase)
 
     def _cluster(self, lanes: Array) -> Array:
-        clusters: Array = (lanes // WARP) % self._batch.ctas // self._batch.places.size
+        clusters: Array = (lanes // WARP) % self._batch.ctas // self._batch.cluster.size
         return clusters
 
     def _complete(self) -> None:
         """Clusters whose living threads have all arrived enter the next phase."""
-        alive = self._batch.alive_by_cta.reshape(-1, self._batch.places.size).sum(axis=1)
+        alive = self._batch.alive_by_cta.reshape(-1, self._batch.cluster.size).sum(axis=1)
         done = (self.arrived > 0) & (self.arrived >= alive)
         self.phase[done] += 1
         self.arrived[done] = 0

@@ -98,7 +98,7 @@ class Gathering:
         """Lanes come to a warp operation; those whose warps are complete perform it and go on."""
         if fragment.lanes.whole and (operation.full or self._names_all(fragment, operation)):
             return operation.run(self._scheduler, fragment)
-        earlier = self._parked.pop(fragment.place, None)
+        earlier = self._parked.pop(fragment.point, None)
         if earlier is not None:
             fragment = self._scheduler.merged(earlier.fragment, fragment)
         return self._sort(fragment, operation)
@@ -111,7 +111,7 @@ class Gathering:
     def _sort(self, fragment: Fragment, operation: WarpOperation) -> Fragment | None:
         going, staying = self._scheduler.split(fragment, self._missing(fragment, operation) == 0)
         if staying is not None:
-            self._parked[staying.place] = Parked(staying, operation)
+            self._parked[staying.point] = Parked(staying, operation)
         if going is None:
             return None
         self._batch.ended_lanes(going, operation)
@@ -131,8 +131,8 @@ class Gathering:
 
     def recheck(self) -> None:
         """Lanes have ended: a warp that waited for them only may be complete."""
-        for place in list(self._parked):
-            parked = self._parked.pop(place, None)
+        for point in list(self._parked):
+            parked = self._parked.pop(point, None)
             going = None if parked is None else self._sort(parked.fragment, parked.operation)
             if going is not None:
                 self._scheduler.push(going)
@@ -148,9 +148,9 @@ class Gathering:
         for one in self._parked.values():
             here[one.fragment.window.warps] |= active_bits(one.fragment.lanes)
         stuck = here | self._scheduler.barriers.waiting_bits()
-        ready = {place: one.operation.order for place, one in self._parked.items() if self._settles(one, stuck)}
-        chosen = [place for place, order in ready.items() if order == min(ready.values())]
-        for one in [self._parked.pop(place) for place in chosen]:
+        ready = {point: one.operation.order for point, one in self._parked.items() if self._settles(one, stuck)}
+        chosen = [point for point, order in ready.items() if order == min(ready.values())]
+        for one in [self._parked.pop(point) for point in chosen]:
             self._force(one, here)
         return bool(chosen)
 

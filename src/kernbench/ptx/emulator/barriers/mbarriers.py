@@ -71,7 +71,7 @@ class Mbarriers:
             "done": (self._columns,),
             "arrivals": (warps, 2),
             "homes": (),
-            "places": (),
+            "offsets": (),
             "columns": (),
             "opened": (6,),
         }
@@ -91,7 +91,7 @@ class Mbarriers:
     arrivals: Array
     # CTA of the batch, offset in its shared memory, and the actor's column
     homes: Array
-    places: Array
+    offsets: Array
     columns: Array
     # the warp that initialised it and its clock then; the warp that fenced that, and its clock; the lane of either
     opened: Array
@@ -101,7 +101,7 @@ class Mbarriers:
         batch = self._batch
         slots: Array = np.empty(len(lanes), np.int64)
         kernels.locate(
-            addresses, lanes, batch.ctas, batch.places.size, RANK_SHIFT, batch.launch.shared_bytes, self._lookup, slots
+            addresses, lanes, batch.ctas, batch.cluster.size, RANK_SHIFT, batch.launch.shared_bytes, self._lookup, slots
         )
         return slots
 
@@ -117,14 +117,14 @@ class Mbarriers:
         self.count += 1
         self._used[cta] += 1
         self._lookup[cta, offset // _ALIGNMENT] = slot
-        self.homes[slot], self.places[slot] = cta, offset
+        self.homes[slot], self.offsets[slot] = cta, offset
         self.columns[slot] = self._batch.launch.actors.barrier(number) if self._columns else 0
         return slot
 
     def init(self, addresses: Array, lanes: Array, counts: Array, site: Site) -> None:
         """mbarrier.init: phase 0, `counts` arrivals expected."""
         slots = self.locate(addresses, lanes)
-        ctas, offsets = self._batch.places.find(addresses, lanes)
+        ctas, offsets = self._batch.cluster.find(addresses, lanes)
         for i, slot in enumerate(slots.tolist()):
             if slot == -2:
                 self._complain("outside", lanes[i : i + 1], site, -1, addresses[i])
@@ -158,7 +158,7 @@ class Mbarriers:
 
     def _words(self, slots: Array) -> Array:
         """Where barriers lie, in units of eight bytes."""
-        words: Array = (self.homes[slots] * self._batch.shared_stride + self.places[slots]) // _ALIGNMENT
+        words: Array = (self.homes[slots] * self._batch.shared_stride + self.offsets[slots]) // _ALIGNMENT
         return words
 
     def invalidate(self, addresses: Array, lanes: Array, site: Site) -> None:
@@ -181,7 +181,7 @@ class Mbarriers:
             home = None if ctas is None else int(ctas[bad])
             self._complain(what, lanes[~usable], site, slot, addresses[bad], home=home)
         slots = np.where(usable, slots, -1)
-        if self._batch.places.size > 1:
+        if self._batch.cluster.size > 1:
             self._batch.checks.asynchronous.reaches(np.where(slots >= 0, self.homes[slots], -1), lanes, site)
         if len(slots):
             self._batch.checks.asynchronous.used(slots, lanes, site)
@@ -240,7 +240,7 @@ class Mbarriers:
 
     def reach(self, slots: Array, lanes: Array, site: Site) -> None:
         """Lanes change barriers now, or by what they begin now; some of them are those of other CTAs."""
-        if self._batch.places.size > 1:
+        if self._batch.cluster.size > 1:
             self._batch.checks.asynchronous.signals(slots, lanes, site)
 
     def known(self, addresses: Array, lanes: Array, site: Site) -> Array:

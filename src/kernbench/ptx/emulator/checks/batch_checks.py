@@ -30,7 +30,7 @@ from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.access import RACE, UNINITIALISED, UNSEEN
 from kernbench.ptx.emulator.memory.cells import SUSPECTS, decode, new_cells
-from kernbench.ptx.emulator.memory.port import UNCHECKED, Checker, Entering, Place, Space, Spot, offsets_of
+from kernbench.ptx.emulator.memory.port import UNCHECKED, Accessed, Checker, Entering, Space, Spot, offsets_of
 from kernbench.ptx.emulator.memory.shadow import Trouble
 from kernbench.ptx.emulator.observer.definedness import COMPUTED, Definedness
 from kernbench.ptx.emulator.observer.meetings import Operation
@@ -109,16 +109,16 @@ class BatchChecks(BatchObserver):
         self.idle.leave(key, lanes)
 
     def note(
-        self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, place: Place, nbytes: int
+        self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, accessed: Accessed, nbytes: int
     ) -> None:
         """Lanes are about to access `nbytes` bytes of a space."""
         if space.name != "local":
             self.clocks.touched(lanes, active)
-        self.copies.touched(space, writes, site, lanes, active, place, nbytes)
+        self.copies.touched(space, writes, site, lanes, active, accessed, nbytes)
         if site.number in self._volatile:
-            self.warp_synchronous.access(space, place, lanes, active, nbytes, writes, site)
+            self.warp_synchronous.access(space, accessed, lanes, active, nbytes, writes, site)
         if self.log is not None:
-            starts = offsets_of(place)
+            starts = offsets_of(accessed)
             if space.origins.size:
                 starts = starts + space.origins[lanes].astype(np.int64)
             self.log.threads(space.name, writes, site, lanes, active, starts, nbytes)
@@ -146,7 +146,7 @@ class BatchChecks(BatchObserver):
         self.asynchronous.ends.accessed(ctas[which], lanes[which], site)
 
     def outside_parameter(self, site: Site, problem: str) -> None:
-        """A load at a fixed place reaches past its kernel parameter."""
+        """A load at a fixed offset reaches past its kernel parameter."""
         hint = "compare the type of the load with the parameter's; each is a variable of its own"
         self._reporter.add("out-of-bounds", site, problem, hint)
 
@@ -195,12 +195,12 @@ class BatchChecks(BatchObserver):
         hint = "pass device.tensor_map(...) for a 128-byte .param aligned to 64, and use that parameter's address"
         self._reporter.add("misuse", site, f"{who}: tensor map at {address:#x}: {problem}", hint, len(lanes))
 
-    def shared_name(self, place: int) -> str:
-        """A place in shared memory by its variable and address."""
-        return self._checks.memory.shared_name(place)
+    def shared_name(self, offset: int) -> str:
+        """An offset in shared memory by its variable and address."""
+        return self._checks.memory.shared_name(offset)
 
     def global_name(self, address: int) -> str:
-        """A place in global memory by its array and address."""
+        """An address of global memory by its array."""
         return self._checks.memory.global_name(address)
 
     def trouble(self, space: Space, site: Site, what: str, spot: Spot, report: Int64s) -> None:
@@ -333,8 +333,8 @@ class BatchChecks(BatchObserver):
         masks = np.broadcast_to(window.rows[members], window.size).reshape(-1, WARP).astype(np.int64)
         warps, groups = window.warps, masks[:, 0]
         if lanes.mask is not None or (masks != masks[:, :1]).any():
-            rows, places = np.nonzero(lanes.active().reshape(-1, WARP))
-            warps, groups = np.unique(np.stack([warps[rows], masks[rows, places]]), axis=1)
+            rows, threads = np.nonzero(lanes.active().reshape(-1, WARP))
+            warps, groups = np.unique(np.stack([warps[rows], masks[rows, threads]]), axis=1)
         self.clocks.meet(warps, groups)
         for warp, mask in zip(warps.tolist(), groups.tolist(), strict=True) if self.patterns.unheard else ():
             self.patterns.meet([(warp, mask if self.clocks.alive(warp) & ~mask else EVERYBODY)])

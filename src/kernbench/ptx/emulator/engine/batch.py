@@ -19,7 +19,7 @@ from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import Warpgroups
 from kernbench.ptx.emulator.barriers.mbarriers import Mbarriers
 from kernbench.ptx.emulator.engine.schedule import Key
 from kernbench.ptx.emulator.engine.scheduler import Scheduler
-from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT, places_of
+from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT, cluster_map
 from kernbench.ptx.emulator.lanes.fragment import FragmentOf
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, from_mask
 from kernbench.ptx.emulator.lanes.slots import (
@@ -65,7 +65,7 @@ class Batch:
         self.lanes = self.warps * WARP
         self._make_registers()
         self._make_lanes()
-        self.places = places_of(self.ctas, launch.cluster)
+        self.cluster = cluster_map(self.ctas, launch.cluster)
         self.journal: Journal | None = launch.follow(self)
         self.frames = Frames(self, launch.local_bytes)
         shared = self._make_shared()
@@ -143,7 +143,7 @@ class Batch:
 
     def _symbol(self, spec: SymbolSlot) -> Array:
         if spec.space == "shared":
-            ranks = self.places.ranks(np.arange(self.lanes)).astype(np.uint64)
+            ranks = self.cluster.ranks(np.arange(self.lanes)).astype(np.uint64)
             return np.uint64(spec.offset) + (ranks << np.uint64(RANK_SHIFT))
         if spec.space != "frame":
             return np.array(self.launch.symbol(spec.space, spec.name) + spec.offset, spec.dtype)
@@ -154,7 +154,7 @@ class Batch:
         self.frames.set_base(function, base)
 
     def parameter(self, slot: int, dtype: str, count: int) -> Array:
-        """`count` values of the kernel's parameters from a symbol's place on."""
+        """`count` values of the kernel's parameters from a symbol's offset on."""
         spec = self.table.slots[slot]
         assert isinstance(spec, SymbolSlot)
         return self.launch.parameter(spec.name, spec.offset, dtype, count)
@@ -176,7 +176,7 @@ class Batch:
         self.alive_bits[warps] = _bits(np.ascontiguousarray(alive[warps]).reshape(-1))
         self.alive_count -= lanes.count
         self.checks.lanes_ended(warps, active)
-        if self.launch.actors.asynchronous or self.places.size > 1:
+        if self.launch.actors.asynchronous or self.cluster.size > 1:
             self._blocks_ended(np.unique(warps % self.ctas))
 
     def _blocks_ended(self, ctas: Array) -> None:

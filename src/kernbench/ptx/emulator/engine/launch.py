@@ -293,7 +293,7 @@ class Launch:
         return self._symbols[name]
 
     def parameter(self, name: str, offset: int, dtype: str, count: int) -> Array:
-        """`count` values from a place in the kernel's parameters."""
+        """`count` values from an offset in the kernel's parameters."""
         start = self._offsets[name] + offset
         width = np.dtype(dtype).itemsize
         data = self._parameters[start : start + width * count]

@@ -21,7 +21,7 @@ class Schedule:
     eager = False
 
     def wave(self, total: int, first: int, last: int) -> Array:
-        """Which of `total` clusters of CTAs become resident from the `first` place to before the `last` one."""
+        """Which of `total` clusters of CTAs become resident from the `first` position to before the `last` one."""
         return np.arange(first, min(last, total), dtype=np.int64)
 
     def pick(self, ready: Mapping[Key, AnyFragment]) -> Key:

@@ -1,7 +1,7 @@
 """The scheduler of a batch: always runs the fragment that stands first, so that lanes meet again as early as they can.
 
-Fragments at the same place become one. A fragment that waits (at a barrier, for lanes of its warp, for memory to
-change) is parked with what it waits for, and everything else runs first.
+Fragments at the same program point become one. A fragment that waits (at a barrier, for lanes of its warp, for memory
+to change) is parked with what it waits for, and everything else runs first.
 """
 
 from typing import TYPE_CHECKING
@@ -59,16 +59,16 @@ class Scheduler:
         """The window of a set of lanes; those of runs are kept."""
         if lanes.warps is not None:
             return window_of(self.batch, lanes)
-        place = (lanes.first, lanes.last)
-        found = self._windows.get(place)
+        run = (lanes.first, lanes.last)
+        found = self._windows.get(run)
         if found is None:
             if len(self._windows) >= _CACHED_WINDOWS:
                 self._windows.clear()
-            found = self._windows[place] = window_of(self.batch, lanes)
+            found = self._windows[run] = window_of(self.batch, lanes)
         return found
 
     def push(self, fragment: AnyFragment) -> None:
-        """Let a fragment run in its turn; it joins one that stands at the same place."""
+        """Let a fragment run in its turn; it joins one at the same program point."""
         key = self.key(fragment)
         other = self.ready.get(key)
         if other is not None:
@@ -78,7 +78,7 @@ class Scheduler:
             self._limit = key
 
     def merged(self, one: AnyFragment, two: AnyFragment) -> AnyFragment:
-        """Two fragments of the same place as one."""
+        """Two fragments at the same program point as one."""
         lanes = union(one.lanes, two.lanes, self.batch.lanes)
         behind = one.behind if one.behind == two.behind else -1
         return FragmentOf(lanes, self.window(lanes), one.block, one.stack, one.prefix, behind)

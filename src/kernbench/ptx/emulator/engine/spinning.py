@@ -83,11 +83,11 @@ class Spinning:
         assert loop is not None
         if loop.waits and self._batch.recorder.recording:
             self._batch.recorder.turn(fragment, loop)
-        last = self._rounds.get(fragment.place)
+        last = self._rounds.get(fragment.point)
         if loop.head in self._later and not any(_within(fragment, other) for other in self._later.values()):
             self.left = True
         if last is None or fragment.behind not in loop.blocks or not _same_lanes(last.lanes, fragment.lanes):
-            last = self._rounds[fragment.place] = _Round(fragment.lanes)
+            last = self._rounds[fragment.point] = _Round(fragment.lanes)
         if last.yielded:
             last.yielded = False
             return False
@@ -110,7 +110,7 @@ class Spinning:
         if loop.timed and not self._batch.launch.time.stands:
             return False
         if loop.closed == "block":
-            return self._batch.places.size == 1 and self._whole_blocks(fragment)
+            return self._batch.cluster.size == 1 and self._whole_blocks(fragment)
         return loop.closed == "lane" or (loop.closed == "warp" and fragment.lanes.whole)
 
     def _whole_blocks(self, fragment: AnyFragment) -> bool:
@@ -177,7 +177,7 @@ class Spinning:
 
     def _park(self, fragment: AnyFragment, loop: WaitLoop, changes: int | None) -> None:
         if changes is not None:
-            self._rounds.pop(fragment.place, None)
+            self._rounds.pop(fragment.point, None)
         self.parked.append(Spinner(fragment, loop, changes))
 
     def wake_changed(self) -> bool:
@@ -203,9 +203,9 @@ class Spinning:
             lanes = spinner.fragment.lanes
             chosen = np.repeat(first[lanes.warp_numbers() % self._batch.ctas], WARP)
             now, later = self._scheduler.split(spinner.fragment, chosen)
-            place = self.parked.index(spinner)
+            index = self.parked.index(spinner)
             parts = [Spinner(part, spinner.loop, spinner.changes) for part in (now, later) if part is not None]
-            self.parked[place : place + 1] = parts
+            self.parked[index : index + 1] = parts
             waking += parts[:1] if now is not None else []
         return self._wake(waking)
 

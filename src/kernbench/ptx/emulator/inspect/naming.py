@@ -68,7 +68,7 @@ class Naming:
         times[warp] += 1
         return times[warp] > most
 
-    def place(self, site: Site) -> Place:
+    def location(self, site: Site) -> Place:
         """The line to show for a site."""
         if site.source_line and site.source_file:
             return Place(site.source_file, site.source_line, title(site.function))
@@ -156,8 +156,8 @@ class _Taker:
         shared: dict[tuple[int, str], int] = self._decoding.linker.shared
         if key in shared:
             return shared[key]
-        places = {place for (_, held), place in shared.items() if name in (source_name(held), qualified_name(held))}
-        return places.pop() if len(places) == 1 else None
+        offsets = {offset for (_, held), offset in shared.items() if name in (source_name(held), qualified_name(held))}
+        return offsets.pop() if len(offsets) == 1 else None
 
     def visit(self, window: Window, mask: Mask | None) -> None:
         """Lanes stand where the checkpoint is."""
@@ -170,7 +170,7 @@ class _Taker:
             self._take(window.batch, lanes, naming)
         except MisuseError as error:
             problem = str(error) if "checkpoint" in str(error) else f"checkpoint {self._point.name!r}: {error}"
-            raise KernelError("misuse", problem, "", naming.place(self._site)) from None
+            raise KernelError("misuse", problem, "", naming.location(self._site)) from None
 
     def _take(self, batch: Batch, lanes: Array, naming: Naming) -> None:
         if self._point.space:
@@ -182,13 +182,13 @@ class _Taker:
             values = self._held(batch, lanes)
         count = values.shape[1]
         chosen = self._value("when", batch, lanes, count) != 0
-        places = [np.broadcast_to(text.value(self._names(batch, lanes, count)), values.shape) for text in self._at]
+        indices = [np.broadcast_to(text.value(self._names(batch, lanes, count)), values.shape) for text in self._at]
         keys = {k: np.ravel(text.value(self._names(batch, lanes, 1))) for k, text in self._keys.items()}
         for rows, group in _groups(keys, len(lanes)):
             inside = np.zeros(values.shape, bool)
             inside[rows] = np.broadcast_to(chosen, values.shape)[rows]
             if inside.any():
-                self._hand(naming, batch, lanes, values, places, inside, group)
+                self._hand(naming, batch, lanes, values, indices, inside, group)
 
     def _hand(
         self,
@@ -196,13 +196,13 @@ class _Taker:
         batch: Batch,
         lanes: Array,
         values: Array,
-        places: list[Array],
+        indices: list[Array],
         inside: Array,
         keys: dict[str, int],
     ) -> None:
         """Give one group of elements to whoever compares them."""
         owners = lanes[np.nonzero(inside)[0]]
-        array, where, name = values[inside], naming.place(self._site), self._point.name
+        array, where, name = values[inside], naming.location(self._site), self._point.name
         if array.dtype.name not in _COMPARED:
             array = array.astype(np.float64)
         if self._point.space and not self._at:
@@ -215,7 +215,7 @@ class _Taker:
             return self._who(batch, int(owners[element]))
 
         who = owner(0) if len(np.unique(owners)) == 1 else _summary(batch, owners, bool(self._point.space))
-        naming.taken(Checkpoint(name, array, where, who, keys, tuple(place[inside] for place in places), owner))
+        naming.taken(Checkpoint(name, array, where, who, keys, tuple(index[inside] for index in indices), owner))
 
     def _who(self, batch: Batch, lane: int) -> str:
         block = by_axis(int(batch.numbers[lane // WARP % batch.ctas]), batch.launch.grid)

@@ -57,8 +57,8 @@ class Probe:
         self._here: tuple[Window, Mask | None, Site] | None = None
         # by number, the line of each site in the file that is meant (0: in another), and whether a line begins there
         self._lines = [self._line(site) for site in sites]
-        places = [(site.function, line) for site, line in zip(sites, self._lines, strict=True)]
-        self._begins = [place != before for before, place in zip([None, *places], places, strict=False)]
+        lines = [(site.function, line) for site, line in zip(sites, self._lines, strict=True)]
+        self._begins = [here != before for before, here in zip([None, *lines], lines, strict=False)]
 
     @property
     def stopped(self) -> Stopped | None:
@@ -88,8 +88,8 @@ class Probe:
         if finding.severity == FORMAL and not self._stopper.strict:
             return
         window, mask, site = self._here
-        places = [finding.where, *(other.where for other in finding.others)]
-        if Place(self._file, site.line, title(site.function)) in places:
+        named = [finding.where, *(other.where for other in finding.others)]
+        if Place(self._file, site.line, title(site.function)) in named:
             why = f"{finding.kind}: {finding.message}"
             self._keep(window, mask, site, _warps(window, mask)[0], why)
             raise StoppedError
@@ -99,8 +99,8 @@ class Probe:
         wanted = self._stopper.wanted
         if not wanted.file or wanted.file.endswith(".ptx") or wanted.file == self._file:
             return site.line
-        places = ((site.source_file, site.source_line), *site.frames)
-        return next((line for file, line in places if file and self._stopper.matches(file)), 0)
+        lines = ((site.source_file, site.source_line), *site.frames)
+        return next((line for file, line in lines if file and self._stopper.matches(file)), 0)
 
     def _name(self, batch: Batch, warp: int) -> str:
         block = by_axis(int(batch.numbers[warp % batch.ctas]), batch.launch.grid)

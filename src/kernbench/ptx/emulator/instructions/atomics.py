@@ -95,33 +95,33 @@ def _rounds(d: Decoding, address: AddressSlot, targets: list[int], sources: list
     def general(window: Window, mask: Mask | None) -> None:
         batch = window.batch
         batch.checks.synchronise(space, window, slot, offset, mask, order)
-        places = batch.port.addresses(window, slot).copy()
+        addresses = batch.port.addresses(window, slot).copy()
         registers, lanes = batch.banks[bank], window.lane_numbers
         kind, seen = (BLIND_UPDATE, UNSEEN) if site.number in batch.program.blind else (UPDATE, order.scope)
-        for turn in _turns(places, mask):
+        for turn in _turns(addresses, mask):
             here = lanes[turn]
             given = [registers[row, here] for row in (*source_rows, *other_rows)]
-            batch.port.load(space, places, lanes, offset, bank, old_rows, turn, site, seen)
+            batch.port.load(space, addresses, lanes, offset, bank, old_rows, turn, site, seen)
             results = [np.empty(len(here), registers.dtype) for _ in new_rows]
             update([registers[row, here] for row in old_rows], given, results)
             for row, result in zip(new_rows, results, strict=True):
                 registers[row, here] = result
-            batch.port.store(space, places, lanes, offset, bank, new_rows, turn, site, order.scope, kind)
+            batch.port.store(space, addresses, lanes, offset, bank, new_rows, turn, site, order.scope, kind)
         batch.checks.synchronised()
 
     return action(general)
 
 
-def _turns(places: Array, mask: Mask | None) -> list[Mask]:
+def _turns(addresses: Array, mask: Mask | None) -> list[Mask]:
     """Masks of lanes in order: the first lane of each address, then the second of each, and so on."""
-    active = np.arange(len(places)) if mask is None else np.flatnonzero(mask)
-    order = np.argsort(places[active], kind="stable")
-    ordered = places[active][order]
+    active = np.arange(len(addresses)) if mask is None else np.flatnonzero(mask)
+    order = np.argsort(addresses[active], kind="stable")
+    ordered = addresses[active][order]
     begins = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(ordered) else np.zeros(0, np.int64)
     turn = np.arange(len(ordered)) - np.repeat(begins, np.diff(np.r_[begins, len(ordered)]))
     found = []
     for number in range(int(turn.max(initial=-1)) + 1):
-        chosen = np.zeros(len(places), bool)
+        chosen = np.zeros(len(addresses), bool)
         chosen[active[order[turn == number]]] = True
         found.append(chosen)
     return found

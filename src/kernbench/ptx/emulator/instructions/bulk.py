@@ -53,17 +53,17 @@ def _destinations(
     one: whoever issues the copy.
     """
     batch = window.batch
-    ctas, offsets = batch.places.find(targets, lanes)
+    ctas, offsets = batch.cluster.find(targets, lanes)
     if masks is None:
         return _Destinations(np.arange(len(lanes)), ctas, offsets, batch.mbarriers.known(barriers, lanes, site))
     batch.checks.asynchronous.multicast(masks, lanes, site)
-    positions, ranks = np.nonzero(batch.places.named(masks))
-    peers = batch.places.peers(batch.places.own(lanes)[positions], ranks)
-    homes, places = batch.places.find(barriers, lanes)
+    positions, ranks = np.nonzero(batch.cluster.named(masks))
+    peers = batch.cluster.peers(batch.cluster.own(lanes)[positions], ranks)
+    homes, barrier_offsets = batch.cluster.find(barriers, lanes)
     # a cluster's CTAs lie side by side in the batch from a multiple of its size on: parities of ranks are theirs
-    paired = pair and batch.places.size > 1
+    paired = pair and batch.cluster.size > 1
     at = (peers & ~1) | (homes[positions] & 1) if paired else peers
-    slots = batch.mbarriers.known_at(at, places[positions], lanes[positions], site)
+    slots = batch.mbarriers.known_at(at, barrier_offsets[positions], lanes[positions], site)
     return _Destinations(positions, peers, offsets[positions], slots)
 
 
@@ -93,10 +93,10 @@ def bulk_copy(d: Decoding) -> Step:
             _aligned(window, lanes, site, what, values.astype(np.int64), ALIGNMENT)
         if outward:
             kept = None if kept_slot is None else values_of(window, kept_slot, mask)
-            ends = shared_ends(batch, *batch.places.find(sources, lanes))
+            ends = shared_ends(batch, *batch.cluster.find(sources, lanes))
             completion: Completion = in_group(batch, lanes, site)
             if batch.recorder.recording:
-                batch.recorder.copied(site, lanes, sizes, global_ends(batch, targets).places, None, False)
+                batch.recorder.copied(site, lanes, sizes, global_ends(batch, targets).starts, None, False)
             begin_copy(batch, ends, global_ends(batch, targets), sizes, completion, site, kept, reduction)
             return
         assert barrier is not None
@@ -104,11 +104,11 @@ def bulk_copy(d: Decoding) -> Step:
         to = _destinations(window, lanes, targets, addresses_of(window, barrier, mask), masks, False, site)
         which = np.flatnonzero(to.slots >= 0)
         at = to.positions[which]
-        ends = global_ends(batch, sources) if inward else shared_ends(batch, *batch.places.find(sources, lanes))
+        ends = global_ends(batch, sources) if inward else shared_ends(batch, *batch.cluster.find(sources, lanes))
         completion = on_barrier(batch, lanes[at], to.slots[which], sizes[at], site)
         into = shared_ends(batch, to.ctas[which], to.offsets[which])
         if batch.recorder.recording:
-            from_global = ends.places[at] if inward else None
+            from_global = ends.starts[at] if inward else None
             batch.recorder.copied(site, lanes[at], sizes[at], from_global, to.slots[which], inward)
         begin_copy(batch, ends.chosen(at), into, sizes[at], completion, site, None, reduction)
 
@@ -200,8 +200,8 @@ def tensor_load(d: Decoding) -> Step:
     source, slots = _coordinates(d, "src")
     mask_slot, rank, parts = _optional(d, "mask"), int(d.mod("dim")[0]), _parts(d)
     pair = d.mod("group") == "cta_group::2"
-    place = d.position("offsets")
-    counted, moved = place is not None, [] if place is None else d.sources(place)
+    position = d.position("offsets")
+    counted, moved = position is not None, [] if position is None else d.sources(position)
 
     def general(window: Window, mask: Mask | None) -> None:
         batch, lanes = window.batch, active_lanes(window, mask)
@@ -265,7 +265,7 @@ def tensor_store(d: Decoding) -> Step:
             return
         sources, points = addresses_of(window, source, mask), _points(window, slots, mask)
         _aligned(window, lanes, site, "source", sources.astype(np.int64), tensors.ALIGNMENT)
-        ctas, offsets = batch.places.find(sources, lanes)
+        ctas, offsets = batch.cluster.find(sources, lanes)
         maps = addresses_of(window, target, mask)
         for box, which in _boxes(window, lanes, maps, rank, counted, site):
             who = lanes[which]
@@ -276,11 +276,11 @@ def tensor_store(d: Decoding) -> Step:
                 _inside(window, who, points[which], box, site)
             found, step = parts(box, points[which])
             count, here = found.shape[1], found.reshape(-1, rank)
-            place = np.repeat(offsets[which], count) + np.tile(np.arange(count) * step, len(who))
+            starts = np.repeat(offsets[which], count) + np.tile(np.arange(count) * step, len(who))
             home, who = np.repeat(ctas[which], count), np.repeat(who, count)
             _legal_points(window, who, here, box, site, not counted)
             completion = in_group(batch, who, site)
-            ends: Ends = shared_ends(batch, home, place)
+            ends: Ends = shared_ends(batch, home, starts)
             reduction = reductions.get(box.description.element)
             if batch.recorder.recording:
                 batch.recorder.boxes_copied(site, who, box.parts, box.nbytes, box.grains(here), None)

@@ -76,7 +76,7 @@ def store(d: Decoding) -> Step:
         data = np.stack([values_of(window, slot, mask, dtype) for slot in values], axis=1)
         slots = batch.mbarriers.known(addresses_of(window, barrier_address, mask), lanes, site)
         which = np.flatnonzero(slots >= 0)
-        ctas, offsets = batch.places.find(addresses_of(window, address, mask)[which], lanes[which])
+        ctas, offsets = batch.cluster.find(addresses_of(window, address, mask)[which], lanes[which])
         sizes = np.full(len(which), data.itemsize * data.shape[1])
         completion = on_barrier(batch, lanes[which], slots[which], sizes, site, generic=True)
         if batch.recorder.recording:
@@ -92,10 +92,10 @@ def store_bulk(d: Decoding) -> Step:
 
     def general(window: Window, mask: Mask | None) -> None:
         batch, lanes = window.batch, active_lanes(window, mask)
-        ends = shared_ends(batch, *batch.places.find(addresses_of(window, address, mask), lanes))
+        ends = shared_ends(batch, *batch.cluster.find(addresses_of(window, address, mask), lanes))
         shared = batch.port.space("shared")
-        for place, limit, nbytes in zip(ends.places, ends.limits, values_of(window, size, mask), strict=True):
-            part = slice(int(place), int(min(place + nbytes, limit)))
+        for start, limit, nbytes in zip(ends.starts, ends.limits, values_of(window, size, mask), strict=True):
+            part = slice(int(start), int(min(start + nbytes, limit)))
             shared.words[1][part] = 0
             shared.state[1][part] |= WRITTEN
         batch.port.changes += 1
@@ -127,16 +127,16 @@ def replace(d: Decoding) -> Step:
 
 def _objects(batch: Batch, addresses: Array, lanes: Array) -> list[Array | None]:
     """The 128 bytes at each address of shared or global memory, in place; None outside memory."""
-    ctas, offsets = batch.places.find(addresses, lanes)
+    ctas, offsets = batch.cluster.find(addresses, lanes)
     found: list[Array | None] = []
     for address, cta, offset in zip(addresses.tolist(), ctas.tolist(), offsets.tolist(), strict=True):
         address = batch.launch.arena.real(address)
         inside = GLOBAL_BASE <= address < SHARED_BASE
         space = batch.port.space("global" if inside else "shared")
-        place = address - GLOBAL_BASE if inside else cta * batch.shared_stride + offset
+        start = address - GLOBAL_BASE if inside else cta * batch.shared_stride + offset
         limit = space.size if inside else cta * batch.shared_stride + space.size
-        fits = place >= 0 and place + TENSOR_MAP_BYTES <= limit
-        found.append(space.words[1][place : place + TENSOR_MAP_BYTES] if fits else None)
+        fits = start >= 0 and start + TENSOR_MAP_BYTES <= limit
+        found.append(space.words[1][start : start + TENSOR_MAP_BYTES] if fits else None)
     return found
 
 
@@ -152,10 +152,10 @@ def copy_map(d: Decoding) -> Step:
         for data, address in zip(
             _objects(batch, addresses_of(window, source, mask), lanes), addresses.tolist(), strict=True
         ):
-            place = arena.real(address) - GLOBAL_BASE
-            if data is not None and 0 <= place <= arena.used - size:
-                arena.words[1][place : place + size] = data[:size]
-                arena.state[1][place : place + size] |= WRITTEN
+            start = arena.real(address) - GLOBAL_BASE
+            if data is not None and 0 <= start <= arena.used - size:
+                arena.words[1][start : start + size] = data[:size]
+                arena.state[1][start : start + size] |= WRITTEN
                 batch.checks.asynchronous.map_written(address)
         batch.port.changes += 1
 
@@ -169,12 +169,12 @@ def cancel(d: Decoding) -> Step:
 
     def general(window: Window, mask: Mask | None) -> None:
         batch, lanes = window.batch, active_lanes(window, mask)
-        size = batch.places.size if everywhere else 1
+        size = batch.cluster.size if everywhere else 1
         positions = np.repeat(np.arange(len(lanes)), size)
-        ctas, offsets = batch.places.find(addresses_of(window, address, mask), lanes)
-        _, barriers = batch.places.find(addresses_of(window, barrier_address, mask), lanes)
+        ctas, offsets = batch.cluster.find(addresses_of(window, address, mask), lanes)
+        _, barriers = batch.cluster.find(addresses_of(window, barrier_address, mask), lanes)
         ranks = np.tile(np.arange(size), len(lanes))
-        homes = batch.places.peers(ctas[positions], ranks) if everywhere else ctas
+        homes = batch.cluster.peers(ctas[positions], ranks) if everywhere else ctas
         slots = batch.mbarriers.at(homes, barriers[positions])
         which = np.flatnonzero(slots >= 0)
         at = positions[which]

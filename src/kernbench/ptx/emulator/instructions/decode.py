@@ -125,7 +125,7 @@ class _Decoder:
 
     def decode(self) -> Decoded:
         bodies = [self._body(function) for function in reachable(self.kernel, self.module).values()]
-        self._place_shared(bodies)
+        self._lay_out_shared(bodies)
         static = self.shared.close()
         self.linker.shared = self.shared.offsets
         for body in bodies:
@@ -133,7 +133,7 @@ class _Decoder:
             self.linker.codes[body.code.name] = body.code
         for body in bodies:
             self._decode(body)
-        local = place_frames(self.linker.codes, self.kernel.name)
+        local = lay_out_frames(self.linker.codes, self.kernel.name)
         if self.linker.takes_stack:
             local += STACK_BYTES
         shared = self.shared
@@ -153,19 +153,19 @@ class _Decoder:
         lay_out_frame(code, all_scopes(lines, scope), function.kind == "entry")
         return Body(function, lines, scope, code, [resolve(line.instruction) for line in lines])
 
-    def _place_shared(self, bodies: list[Body]) -> None:
+    def _lay_out_shared(self, bodies: list[Body]) -> None:
         for body in bodies:
             for scope in all_scopes(body.lines, body.scope):
                 for variable in scope.variables.values():
                     if variable.space == "shared":
-                        self.shared.place(id(scope), variable)
+                        self.shared.add(id(scope), variable)
             assert body.function.body is not None
             for name in mentioned(body.function.body):
                 if name.startswith(RESERVED):
                     self.shared.reserve()
                 outside = self.module.variables.get(name)
                 if outside is not None and outside.space == "shared":
-                    self.shared.place(0, outside)
+                    self.shared.add(0, outside)
 
     def _partition(self, body: Body) -> None:
         starts = {0, len(body.lines)}
@@ -273,7 +273,7 @@ def _edges(decodings: list[Decoding], following: int, ends: bool) -> list[int]:
     return [*dict.fromkeys((*last.made.targets, *((following,) if falls else ())))]
 
 
-def place_frames(codes: dict[str, Code], entry: str) -> int:
+def lay_out_frames(codes: dict[str, Code], entry: str) -> int:
     """Where each function's frame begins in a thread's local memory; returns the bytes a thread needs."""
     for code in codes.values():
         if "" in code.callees:

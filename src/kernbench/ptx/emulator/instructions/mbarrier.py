@@ -55,8 +55,8 @@ def init(d: Decoding) -> Step:
     address, count, site = d.address(0), d.source(1), d.site
 
     def general(window: Window, mask: Mask | None) -> None:
-        lanes, places = active_lanes(window, mask), addresses_of(window, address, mask)
-        window.batch.mbarriers.init(places, lanes, values_of(window, count, mask), site)
+        lanes, addresses = active_lanes(window, mask), addresses_of(window, address, mask)
+        window.batch.mbarriers.init(addresses, lanes, values_of(window, count, mask), site)
 
     return action(general)
 

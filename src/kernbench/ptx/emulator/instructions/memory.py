@@ -113,7 +113,7 @@ def space_label(d: Decoding, address: AddressSlot) -> str:
 
 
 def _outside(d: Decoding, index: int) -> str:
-    """What a load at a fixed place of a kernel parameter misses of it; nothing if it lies inside."""
+    """What a load at a fixed offset of a kernel parameter misses of it; nothing if it lies inside."""
     operand, nbytes = d.instruction.operands[index], d.traffic[2] if d.traffic else 0
     if not isinstance(operand, Address) or not isinstance(operand.base, Name):
         return ""
@@ -124,7 +124,7 @@ def _outside(d: Decoding, index: int) -> str:
 
 
 def _parameter(d: Decoding, address: AddressSlot, targets: list[int], outside: str) -> Step:
-    """A kernel parameter at a fixed place: one value for all lanes."""
+    """A kernel parameter at a fixed offset: one value for all lanes."""
     dtype = d.table.slots[targets[0]].dtype
     slot, site = address.slot, d.site
 

@@ -33,15 +33,15 @@ def name_of(text: str, *more: object) -> str:
 
 def read(name: str) -> bytes | None:
     """What is kept by a name; None where nothing is, or nothing that can be trusted."""
-    place = _folder()
-    if place is None:
+    folder = _folder()
+    if folder is None:
         return None
     try:
-        with open(place / name, "rb") as file:
+        with open(folder / name, "rb") as file:
             if not _private(os.fstat(file.fileno())):
                 return None
             data = file.read()
-        os.utime(place / name)
+        os.utime(folder / name)
     except OSError:
         return None
     return data[_SUM:] if sha256(data[_SUM:]).digest() == data[:_SUM] else None
@@ -49,24 +49,24 @@ def read(name: str) -> bytes | None:
 
 def write(name: str, data: bytes) -> None:
     """Keep something; where that cannot be done it is not kept."""
-    place = _folder()
-    if place is None:
+    folder = _folder()
+    if folder is None:
         return
     with suppress(OSError):
-        handle, temporary = tempfile.mkstemp(dir=place)
+        handle, temporary = tempfile.mkstemp(dir=folder)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(sha256(data).digest() + data)
-            os.replace(temporary, place / name)
+            os.replace(temporary, folder / name)
         except OSError:
             os.unlink(temporary)
             raise
-        _forget(place)
+        _forget(folder)
 
 
-def _forget(place: Path) -> None:
+def _forget(folder: Path) -> None:
     """Remove what was not used for longest where all of it is too much."""
-    found = [(one, one.stat()) for one in place.iterdir()]
+    found = [(one, one.stat()) for one in folder.iterdir()]
     room = _MOST
     for one, state in sorted(found, key=lambda each: each[1].st_mtime, reverse=True):
         room -= state.st_size
@@ -79,10 +79,10 @@ def _folder() -> Path | None:
     base = compiled.folder()
     if not base:
         return None
-    place = Path(base) / "programs"
+    folder = Path(base) / "programs"
     with suppress(OSError):
-        place.mkdir(mode=0o700, exist_ok=True)
-        return place if _private(place.lstat()) and place.is_dir() else None
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder if _private(folder.lstat()) and folder.is_dir() else None
     return None
 
 

@@ -33,8 +33,8 @@ def named(module: str, path: str) -> object:
 def origin(module: str, path: str, way: tuple[int, ...]) -> Origin:
     """The code at the end of a way."""
     code = _outer_code(module, path)
-    for place in way:
-        code = code.co_consts[place]
+    for index in way:
+        code = code.co_consts[index]
     return code, sys.modules[module].__dict__
 
 
@@ -128,11 +128,11 @@ def _outer_code(module: str, path: str) -> CodeType:
 
 
 def _way(outer: CodeType, wanted: CodeType) -> tuple[int, ...] | None:
-    for place, constant in enumerate(outer.co_consts):
+    for index, constant in enumerate(outer.co_consts):
         if constant is wanted:
-            return (place,)
+            return (index,)
         if isinstance(constant, CodeType):
             way = _way(constant, wanted)
             if way is not None:
-                return place, *way
+                return index, *way
     return None

@@ -1,7 +1,7 @@
 """A program as bytes and back.
 
 Functions go by reference (`functions`), compiled loops by the operation they are, what the module's text gives by its
-place in the module, and what stands at the top of one of our modules by its name. All else is written as it is.
+number in the module, and what stands at the top of one of our modules by its name. All else is written as it is.
 """
 
 import io
@@ -149,7 +149,7 @@ _RULES: dict[type, Callable[[object], object]] = {
 
 
 def _given_values(kernel: Kernel) -> Iterable[tuple[object, tuple[str, str | int]]]:
-    """What a module's text gives, with its place there."""
+    """What a module's text gives, with its number there."""
     module = kernel.module
     yield kernel, ("kernel", "")
     yield module, ("module", "")

@@ -8,7 +8,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.lanes import WARP
 
 RANK_SHIFT = 24
-PLACE = np.uint64((1 << RANK_SHIFT) - 1)
+OFFSET_BITS = np.uint64((1 << RANK_SHIFT) - 1)
 WINDOW = np.uint64((1 << 44) - 1)
 
 Extent = tuple[int, int, int]
@@ -18,8 +18,8 @@ def cluster_members(grid: Extent, cluster: Extent, numbers: Array) -> Array:
     """CTA numbers of the clusters with these numbers, as [clusters, ranks]; x counts fastest in both."""
     across = [g // c for g, c in zip(grid, cluster, strict=True)]
     rank = np.arange(int(np.prod(cluster)))
-    place, inside = _coordinates(numbers, across), _coordinates(rank, cluster)
-    x, y, z = (p[:, None] * c + i[None, :] for p, c, i in zip(place, cluster, inside, strict=True))
+    outer, inside = _coordinates(numbers, across), _coordinates(rank, cluster)
+    x, y, z = (p[:, None] * c + i[None, :] for p, c, i in zip(outer, cluster, inside, strict=True))
     members: Array = x + grid[0] * (y + grid[1] * z)
     return members
 
@@ -28,7 +28,7 @@ def _coordinates(numbers: Array, extent: Sequence[int]) -> tuple[Array, Array, A
     return numbers % extent[0], numbers // extent[0] % extent[1], numbers // (extent[0] * extent[1])
 
 
-class Places:
+class ClusterMap:
     """Where shared addresses of a batch's lanes point to: CTA of the batch and offset in its shared memory."""
 
     def __init__(self, ctas: int, size: int):
@@ -52,7 +52,7 @@ class Places:
             return ctas, inside.astype(np.int64)
         rank = (inside >> np.uint64(RANK_SHIFT)).astype(np.int64)
         target = np.where(rank < self.size, ctas - ctas % self.size + rank, -1)
-        return target, (inside & PLACE).astype(np.int64)
+        return target, (inside & OFFSET_BITS).astype(np.int64)
 
     def named(self, masks: Array) -> Array:
         """For each multicast mask and rank of a cluster, whether the mask names it."""
@@ -65,6 +65,6 @@ class Places:
         return found
 
 
-def places_of(ctas: int, cluster: Extent) -> Places:
-    """The places of a batch of so many CTAs."""
-    return Places(ctas, int(np.prod(cluster)))
+def cluster_map(ctas: int, cluster: Extent) -> ClusterMap:
+    """The map of a batch of so many CTAs."""
+    return ClusterMap(ctas, int(np.prod(cluster)))

@@ -53,8 +53,8 @@ class FragmentOf(Generic[BatchT]):
         return self.stack[0].following - 1 if self.stack else self.block
 
     @property
-    def place(self) -> tuple[int, tuple[int, ...]]:
-        """Fragments of the same place may be one."""
+    def point(self) -> tuple[int, tuple[int, ...]]:
+        """The program point: fragments at the same one may be joined."""
         return self.block, self.prefix
 
 

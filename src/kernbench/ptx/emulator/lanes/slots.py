@@ -112,13 +112,13 @@ class SlotTable:
         begins = dict(zip(BANKS, accumulate((max(self.rows[bank], 1) for bank in BANKS), initial=0), strict=False))
         others = tuple(number for number, slot in enumerate(self.slots) if not isinstance(slot, RegisterSlot))
         behind = sum(max(self.rows[bank], 1) for bank in BANKS)
-        places = {number: behind + place for place, number in enumerate(others)}
+        indices = {number: behind + index for index, number in enumerate(others)}
         at = [
-            begins[slot.bank] + slot.row if isinstance(slot, RegisterSlot) else places[number]
+            begins[slot.bank] + slot.row if isinstance(slot, RegisterSlot) else indices[number]
             for number, slot in enumerate(self.slots)
         ]
         # a getter of one item gives the item itself
-        return SlotOrder(others, itemgetter(*at) if len(at) > 1 else lambda rows: [rows[place] for place in at])
+        return SlotOrder(others, itemgetter(*at) if len(at) > 1 else lambda rows: [rows[index] for index in at])
 
     def constant(self, bits: int, dtype: str) -> int:
         """The slot of a constant given by its bits."""

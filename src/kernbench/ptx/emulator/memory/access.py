@@ -2,7 +2,7 @@
 
 What is wrong is counted in `report`: for each of `CODES` the number of lanes and the first position; kernels return how
 much that is in all. What belongs together is passed as a plain tuple, whose type numba infers in half the
-time that a named one takes; the kernels give its parts their names (`place_of`, `moved_of`).
+time that a named one takes; the kernels give its parts their names (`addressing_of`, `moved_of`).
 """
 
 from typing import NamedTuple
@@ -31,11 +31,11 @@ _PAGE = np.uint64(8)
 _ONE, _TWO, _THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 
 
-class Place(NamedTuple):
+class Addressing(NamedTuple):
     """Where positions access one space: at `addresses + offset - window`, which must lie below `size`.
 
-    `origins` gives each lane's own place in the space's array (a CTA's shared memory, a thread's local memory), and is
-    empty for global memory.
+    `origins` gives the offset of each lane's own part of the space's array (a CTA's shared memory, a thread's local
+    memory), and is empty for global memory.
     """
 
     addresses: UInt64s
@@ -57,15 +57,15 @@ class Moved(NamedTuple):
     mask: Bools
 
 
-# the same two as they are handed over
-Placed = tuple[UInt64s, np.uint64, np.uint64, np.uint64, UInt64s]
+# the same two as they are passed
+GivenAddressing = tuple[UInt64s, np.uint64, np.uint64, np.uint64, UInt64s]
 Moving = tuple[Words, Int64s, Int64s, Bools]
 
 
 @part
-def place_of(given: Placed) -> Place:
-    """The parts of a place by their names."""
-    return Place(given[0], given[1], given[2], given[3], given[4])
+def addressing_of(given: GivenAddressing) -> Addressing:
+    """The parts of an addressing by their names."""
+    return Addressing(given[0], given[1], given[2], given[3], given[4])
 
 
 @part
@@ -140,9 +140,9 @@ def _flaw(state: Words, word: np.uint64, count: int, written: Word, tracked: Wor
 
 
 @kernel
-def load(memory: Words, place: Placed, moved: Moving, report: Int64s) -> Int:
+def load(memory: Words, where: GivenAddressing, moved: Moving, report: Int64s) -> Int:
     """Unchecked: what lies outside the space, or is misaligned, reads as poison."""
-    at, to = place_of(place), moved_of(moved)
+    at, to = addressing_of(where), moved_of(moved)
     bank, rows = to.bank, to.rows
     shift = _shift_of(memory.itemsize)
     span = np.uint64(rows.size) << shift
@@ -171,9 +171,9 @@ def load(memory: Words, place: Placed, moved: Moving, report: Int64s) -> Int:
 
 
 @kernel
-def store(memory: Words, dirty: Bools, place: Placed, moved: Moving, report: Int64s) -> Int:
+def store(memory: Words, dirty: Bools, where: GivenAddressing, moved: Moving, report: Int64s) -> Int:
     """Unchecked: what lies outside the space, or is misaligned, is dropped."""
-    at, what = place_of(place), moved_of(moved)
+    at, what = addressing_of(where), moved_of(moved)
     bank, rows = what.bank, what.rows
     shift = _shift_of(memory.itemsize)
     span = np.uint64(rows.size) << shift
@@ -200,15 +200,15 @@ def store(memory: Words, dirty: Bools, place: Placed, moved: Moving, report: Int
 
 @kernel
 def checked_load(
-    memory: Words, state: Words, place: Placed, moved: Moving, report: Int64s, noted: Int64s, places: UInt64s
+    memory: Words, state: Words, where: GivenAddressing, moved: Moving, report: Int64s, noted: Int64s, starts: UInt64s
 ) -> Int:
     """Checked: outside or misaligned reads as poison; unwritten memory reads as it is, and is reported.
 
-    Positions whose reads are to be entered, and where they read, are put into `noted` and `places`; how many there are
+    Positions whose reads are to be entered, and where they read, are put into `noted` and `starts`; how many there are
     comes last in `noted`.
     """
     many = 0
-    at, to = place_of(place), moved_of(moved)
+    at, to = addressing_of(where), moved_of(moved)
     bank, rows = to.bank, to.rows
     shift = _shift_of(memory.itemsize)
     span = np.uint64(rows.size) << shift
@@ -251,7 +251,7 @@ def checked_load(
                 continue
         _fill(memory, start >> shift, bank, lane, rows, first, second, third, fourth)
         if racing:
-            noted[many], places[many] = i, start
+            noted[many], starts[many] = i, start
             many += 1
     noted[noted.size - 1] = many
     return _total(report)
@@ -262,18 +262,18 @@ def checked_store(
     memory: Words,
     state: Words,
     dirty: Bools,
-    place: Placed,
+    where: GivenAddressing,
     moved: Moving,
     report: Int64s,
     noted: Int64s,
-    places: UInt64s,
+    starts: UInt64s,
 ) -> Int:
     """Checked: what lies outside or is misaligned is dropped; bytes become written.
 
-    What is to be entered is put into `noted` and `places` as by `checked_load`, with `SAME` where it changes nothing.
+    What is to be entered is put into `noted` and `starts` as by `checked_load`, with `SAME` where it changes nothing.
     """
     many = 0
-    at, what = place_of(place), moved_of(moved)
+    at, what = addressing_of(where), moved_of(moved)
     bank, rows = what.bank, what.rows
     shift = _shift_of(memory.itemsize)
     span = np.uint64(rows.size) << shift
@@ -314,54 +314,54 @@ def checked_store(
             memory[word + np.uint64(k)] = bank[rows[k], lane]
             state[word + np.uint64(k)] |= written
         if racing:
-            noted[many], places[many] = i | (SAME if same else 0), start
+            noted[many], starts[many] = i | (SAME if same else 0), start
             many += 1
     noted[noted.size - 1] = many
     return _total(report)
 
 
 @kernel
-def deliver(memory: UInt32s, places: Int64s, words: UInt32s) -> Flag:
-    """Unchecked: words that copies bring go to memory, if all lanes have a place there; whether they do."""
-    for i in range(places.size):
-        if places[i] < 0:
+def deliver(memory: UInt32s, targets: Int64s, words: UInt32s) -> Flag:
+    """Unchecked: words that copies bring go to memory, if all lanes have a target there; whether they do."""
+    for i in range(targets.size):
+        if targets[i] < 0:
             return False
-    for i in range(places.size):
+    for i in range(targets.size):
         for k in range(words.shape[0]):
-            memory[places[i] + k] = words[k, i]
+            memory[targets[i] + k] = words[k, i]
     return True
 
 
 @kernel
-def may_deliver(state: UInt32s, places: Int64s, addresses: UInt64s, last: np.uint64, count: Int) -> Flag:
+def may_deliver(state: UInt32s, targets: Int64s, addresses: UInt64s, last: np.uint64, count: Int) -> Flag:
     """Whether all lanes copy `count` words to memory that there is, at addresses no further than `last`."""
     unwritten = np.uint32(_UNWRITTEN)
-    for i in range(places.size):
-        if places[i] < 0 or addresses[i] > last:
+    for i in range(targets.size):
+        if targets[i] < 0 or addresses[i] > last:
             return False
         for k in range(count):
-            if (state[places[i] + k] & unwritten) != unwritten:
+            if (state[targets[i] + k] & unwritten) != unwritten:
                 return False
     return True
 
 
 @kernel
 def checked_deliver(
-    memory: UInt32s, state: UInt32s, places: Int64s, words: UInt32s, noted: Int64s, starts: UInt64s
+    memory: UInt32s, state: UInt32s, targets: Int64s, words: UInt32s, noted: Int64s, starts: UInt64s
 ) -> None:
     """Checked: as `deliver`, where all lanes may; what is to be entered is noted as by `checked_store`."""
     many = 0
     written, tracked = np.uint32(_WRITTEN), np.uint32(_TRACKED)
-    for i in range(places.size):
+    for i in range(targets.size):
         same, racing = True, False
         for k in range(words.shape[0]):
-            word, value = places[i] + k, words[k, i]
+            word, value = targets[i] + k, words[k, i]
             racing |= (state[word] & tracked) != 0
             same &= memory[word] == value
             memory[word] = value
             state[word] |= written
         if racing:
-            noted[many], starts[many] = i | (SAME if same else 0), 4 * places[i]
+            noted[many], starts[many] = i | (SAME if same else 0), 4 * targets[i]
             many += 1
     noted[noted.size - 1] = many
 
@@ -369,7 +369,7 @@ def checked_deliver(
 @kernel
 def note_reads(
     noted: Int64s,
-    places: UInt64s,
+    starts: UInt64s,
     span: np.uint64,
     lanes: Int64s,
     report: Int64s,
@@ -381,14 +381,14 @@ def note_reads(
     arrays = named(shadow)
     for k in range(noted[noted.size - 1]):
         i = noted[k]
-        note_read(places[k], span, lanes[i], i, arrays, site, scope, report)
+        note_read(starts[k], span, lanes[i], i, arrays, site, scope, report)
     return _total(report)
 
 
 @kernel
 def note_writes(
     noted: Int64s,
-    places: UInt64s,
+    starts: UInt64s,
     span: np.uint64,
     lanes: Int64s,
     report: Int64s,
@@ -401,7 +401,7 @@ def note_writes(
     arrays = named(shadow)
     for k in range(noted[noted.size - 1]):
         i = noted[k] & ~SAME
-        note_write(places[k], span, lanes[i], i, noted[k] & SAME != 0, arrays, site, scope, kind, report)
+        note_write(starts[k], span, lanes[i], i, noted[k] & SAME != 0, arrays, site, scope, kind, report)
     return _total(report)
 
 
@@ -425,12 +425,12 @@ def announce_store(
     for i in range(lanes.size):
         if masked and not mask[i]:
             continue
-        place = addresses[i]
-        if size < span or (place & (span - np.uint64(1))) or place > size - span:
+        start = addresses[i]
+        if size < span or (start & (span - np.uint64(1))) or start > size - span:
             continue
-        place += origins[lanes[i]]
-        if state[place]:
-            note_write(place, span, lanes[i], i, False, arrays, site, scope, STORE, report)
+        start += origins[lanes[i]]
+        if state[start]:
+            note_write(start, span, lanes[i], i, False, arrays, site, scope, STORE, report)
     return _total(report)
 
 
@@ -452,13 +452,13 @@ def enter_loads(
     arrays = named(shadow)
     own = origins.size > 0
     for i in range(lanes.size):
-        place = addresses[i] - window
-        if not mask[i] or size < span or (addresses[i] & (span - np.uint64(1))) or place > size - span:
+        start = addresses[i] - window
+        if not mask[i] or size < span or (addresses[i] & (span - np.uint64(1))) or start > size - span:
             continue
         if own:
-            place += origins[lanes[i]]
-        if state[place] & _TRACKED:
-            note_read(place, span, lanes[i], i, arrays, site, 0, report)
+            start += origins[lanes[i]]
+        if state[start] & _TRACKED:
+            note_read(start, span, lanes[i], i, arrays, site, 0, report)
     return _total(report)
 
 

@@ -150,10 +150,10 @@ class Arena:
         for number, old in enumerate(self._reusable):
             if old.nbytes >= nbytes > 0:
                 del self._reusable[number]
-                place = self._position(old.offset)
+                index = self._position(old.offset)
                 self.state[1][old.offset : old.offset + old.nbytes] = NOTHING
-                self._allocations[place] = Allocation(old.offset, nbytes, "")
-                return self._allocations[place]
+                self._allocations[index] = Allocation(old.offset, nbytes, "")
+                return self._allocations[index]
         return None
 
     def free(self, allocation: Allocation) -> None:
@@ -194,11 +194,11 @@ class Arena:
 
     def nearest(self, address: int) -> Allocation | None:
         """The allocation that holds `address`, or else the one before it, or else the first."""
-        place = self._position(address - GLOBAL_BASE)
+        index = self._position(address - GLOBAL_BASE)
         if not self._allocations:
             return None
-        before = self._allocations[max(place, 0)]
-        following = self._allocations[min(place + 1, len(self._allocations) - 1)]
+        before = self._allocations[max(index, 0)]
+        following = self._allocations[min(index + 1, len(self._allocations) - 1)]
         gap_before = address - GLOBAL_BASE - (before.offset + before.nbytes)
         gap_after = following.offset - (address - GLOBAL_BASE)
         found = following if 0 <= gap_after < gap_before else before
@@ -206,8 +206,8 @@ class Arena:
 
     def holding(self, address: int) -> Allocation | None:
         """The allocation that holds `address`, if it lives."""
-        place = self._position(address - GLOBAL_BASE)
-        found = self._allocations[place] if place >= 0 else None
+        index = self._position(address - GLOBAL_BASE)
+        found = self._allocations[index] if index >= 0 else None
         inside = found is not None and found.live and address - GLOBAL_BASE < found.offset + found.nbytes
         return found if inside else None
 

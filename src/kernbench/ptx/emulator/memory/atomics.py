@@ -21,10 +21,10 @@ from kernbench.ptx.emulator.memory.access import (
     MISALIGNED,
     OUTSIDE,
     UNINITIALISED,
-    Placed,
+    GivenAddressing,
     _count,
     _shift_of,
-    place_of,
+    addressing_of,
 )
 from kernbench.ptx.emulator.memory.cell_entries import note_write
 from kernbench.ptx.emulator.memory.cells import Shadow, ShadowArrays, named
@@ -124,7 +124,7 @@ def atomic(
     memory: Words,
     state: Words,
     dirty: Bools,
-    place: Placed,
+    where: GivenAddressing,
     moved: tuple[Words, tuple[int, int, int], Int64s, Bools],
     operation: Int,
     report: Int64s,
@@ -135,7 +135,7 @@ def atomic(
 
     `moved` holds the parts of `Updating`, `noted` those of `Noted`.
     """
-    at, what = place_of(place), Updating(moved[0], moved[1], moved[2], moved[3])
+    at, what = addressing_of(where), Updating(moved[0], moved[1], moved[2], moved[3])
     entered = Noted(named(noted[0]), noted[1], noted[2], noted[3])
     bank, (target, source, other) = what.bank, what.rows
     width = np.uint64(memory.itemsize)

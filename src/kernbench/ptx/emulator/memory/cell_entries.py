@@ -12,7 +12,7 @@ Nearly all accesses take the short way in `note_read` and `note_write`, which ar
 each cell, one comparison with the warp's floor. The rest is compiled once (`_look`, `_read_slowly`, `_write_slowly`).
 
 Words used below: `mine` is the new access as a cell without its bytes, `touched` the bytes of the word that it touches,
-`position` its place among the positions of the instruction, `lane` and `warp` who makes it.
+`position` its number among the positions of the instruction, `lane` and `warp` who makes it.
 """
 
 import numpy as np
@@ -171,12 +171,12 @@ def _room(word: Int, column: Int, mine: Int, touched: Int, lane: Int, warp: Int,
     """Make room in `column`, keeping what is there in the next one, if possible of what nothing covers."""
     cells, lanes = shadow.cells, shadow.lanes
     # an access of the same epoch and strength is joined with: it is brought to the front
-    for place in range(column, column + 2):
-        cell = np.int64(cells[word, place])
+    for other in range(column, column + 2):
+        cell = np.int64(cells[word, other])
         if cell and not (cell ^ mine) & (STAMP | STRONG):
-            if place > column:
-                held, beside = cells[word, place], lanes[word, LANES + place]
-                _move(word, column, place, cells, lanes)
+            if other > column:
+                held, beside = cells[word, other], lanes[word, LANES + other]
+                _move(word, column, other, cells, lanes)
                 cells[word, column], lanes[word, LANES + column] = held, beside
             return
     # what happens before the new access and is covered by it need not be kept
@@ -201,14 +201,14 @@ def note_read(
 ) -> None:
     """Enter a read and note writes that may race with it."""
     cells, lanes, table = shadow.cells, shadow.lanes, shadow.table
-    place, span = np.int64(start) - np.int64(cells[cells.shape[0] - 1, 0]), np.int64(length)
+    offset, span = np.int64(start) - np.int64(cells[cells.shape[0] - 1, 0]), np.int64(length)
     warp, lane = lane_number // WARP, lane_number % WARP
     bit = np.int64(1) << lane
     floor, warps, number = table[warp, FLOOR], table[table.shape[0] - 1, 0], table[warp, NUMBER]
     first, known = number - table[warp, INSIDE], shadow.clocks[table[warp, CTA], table[warp, INSIDE]]
-    touched = 15 if span >= 4 else ((1 << span) - 1) << (place & 3)
+    touched = 15 if span >= 4 else ((1 << span) - 1) << (offset & 3)
     mine = table[warp, OWN] | (scope << SCOPE) | (site << SITE_SHIFT)
-    word, last_word = place >> 2, (place + span + 3) >> 2
+    word, last_word = offset >> 2, (offset + span + 3) >> 2
     while word < last_word:
         head = word & ~(GROUP - 1)
         folded = lanes[head, APART] == 0
@@ -303,14 +303,14 @@ def note_write(
     Writing what is there already races with no write of a thread; what a copy has brought by now is luck.
     """
     cells, lanes, table = shadow.cells, shadow.lanes, shadow.table
-    place, span = np.int64(start) - np.int64(cells[cells.shape[0] - 1, 0]), np.int64(length)
+    offset, span = np.int64(start) - np.int64(cells[cells.shape[0] - 1, 0]), np.int64(length)
     warp, lane = lane_number // WARP, lane_number % WARP
     bit = np.int64(1) << lane
     floor, warps, number = table[warp, FLOOR], table[table.shape[0] - 1, 0], table[warp, NUMBER]
     first, known = number - table[warp, INSIDE], shadow.clocks[table[warp, CTA], table[warp, INSIDE]]
-    touched = 15 if span >= 4 else ((1 << span) - 1) << (place & 3)
+    touched = 15 if span >= 4 else ((1 << span) - 1) << (offset & 3)
     mine = table[warp, OWN] | (scope << SCOPE) | (site << SITE_SHIFT)
-    word, last_word = place >> 2, (place + span + 3) >> 2
+    word, last_word = offset >> 2, (offset + span + 3) >> 2
     alike: Int = np.int64(0)
     while word < last_word:
         head = word & ~(GROUP - 1)

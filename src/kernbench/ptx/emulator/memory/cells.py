@@ -166,7 +166,7 @@ def part_from(cells: UInt64s, lanes: UInt32s, rows: Int64s, clocks: Int64s) -> N
 
 
 def new_cells(words: int, first_byte: int = 0) -> tuple[UInt64s, UInt32s]:
-    """The cells of memory from a byte on, each word on a line of its own, and the lanes beside them, in the same place.
+    """The cells of memory from a byte on, each word on a line of its own, and the lanes beside them, in the same order.
 
     The first byte is a multiple of 16. A line more at the end holds it.
     """
@@ -277,11 +277,11 @@ def ordered(cell: Int, mask: Int, lane: Int, warp: Int, shadow: ShadowArrays) ->
 
 
 @part
-def knows_far_lane(clock: Int, mask: Int, known: Int32s, place: Int, lanes: Int) -> Flag:
-    """As `knows_lane`, of a warp of another CTA: what is known of one of its lanes is at a place of `known`."""
-    if lanes < 0 or place >= known.size:
+def knows_far_lane(clock: Int, mask: Int, known: Int32s, column: Int, lanes: Int) -> Flag:
+    """As `knows_lane`, of a warp of another CTA: what is known of one of its lanes is in a `column` of `known`."""
+    if lanes < 0 or column >= known.size:
         return False
-    covered: Flag = clock <= known[place] >> 5 and mask == np.int64(1) << (known[place] & 31)
+    covered: Flag = clock <= known[column] >> 5 and mask == np.int64(1) << (known[column] & 31)
     return covered
 
 

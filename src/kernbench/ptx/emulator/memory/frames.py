@@ -193,7 +193,7 @@ class Frames:
         self._state.reshape(-1, self._stride)[lanes, part] = WRITTEN if state is None else state[chosen]
 
     def _keep(self, fragment: Fragment, code: Code, base: int) -> None:
-        """Save a function's registers for the lanes of a fragment, one place for each depth of the stack."""
+        """Save a function's registers for the lanes of a fragment, one set for each depth of the stack."""
         kept, lanes = self._kept.setdefault((code.name, base), {}), _lanes(fragment)
         for bank, rows in code.rows.items():
             if bank not in kept:

@@ -44,19 +44,19 @@ class Heap:
         """Fresh memory; None where the heap is full, or nothing is asked for."""
         if nbytes <= 0 or self._live_bytes + nbytes > LIMIT:
             return None
-        offset = self._place(-(-nbytes // _ALIGNMENT) * _ALIGNMENT)
+        offset = self._fit(-(-nbytes // _ALIGNMENT) * _ALIGNMENT)
         if offset is None:
             return None
         made = Allocation(offset, nbytes, name)
-        place = bisect_right(self._offsets, offset)
-        self._made.insert(place, made)
+        index = bisect_right(self._offsets, offset)
+        self._made.insert(index, made)
         insort(self._offsets, offset)
         self._live_bytes += nbytes
         self._arena.contents(made)[...] = POISON
         self._arena.states(made)[...] = UNWRITTEN | (TRACKED if tracked else 0)
         return made
 
-    def _place(self, nbytes: int) -> int | None:
+    def _fit(self, nbytes: int) -> int | None:
         """Where `nbytes` fit: behind everything, or where something was freed."""
         if self._next + nbytes + _GAP <= self.region.offset + self.region.nbytes:
             offset, self._next = self._next, self._next + nbytes + _GAP
@@ -70,8 +70,8 @@ class Heap:
 
     def free(self, address: int) -> str:
         """Take memory back; what is wrong with that, or nothing."""
-        place = bisect_right(self._offsets, address - GLOBAL_BASE) - 1
-        found = self._made[place] if place >= 0 else None
+        index = bisect_right(self._offsets, address - GLOBAL_BASE) - 1
+        found = self._made[index] if index >= 0 else None
         if found is None or not found.address <= address < found.address + found.nbytes:
             return "which malloc never gave"
         if not found.live:
@@ -86,8 +86,8 @@ class Heap:
 
     def nearest(self, address: int) -> Allocation:
         """The allocation that holds an address, or else the one before it, or else the whole heap."""
-        place = bisect_right(self._offsets, address - GLOBAL_BASE) - 1
-        return self._made[place] if place >= 0 else self.region
+        index = bisect_right(self._offsets, address - GLOBAL_BASE) - 1
+        return self._made[index] if index >= 0 else self.region
 
     def live(self) -> list[Allocation]:
         """What has not been freed, by address."""

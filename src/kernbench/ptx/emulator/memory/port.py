@@ -38,7 +38,7 @@ _SPACE_NAMES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Space:
-    """One state space of a batch: words and states by width, and how addresses become places in them."""
+    """One state space of a batch: words and states by width, and how addresses become offsets in them."""
 
     name: str
     words: dict[int, Array]
@@ -51,14 +51,14 @@ class Space:
 # a constant that is added to addresses
 Offset = int | np.uint64
 # each position's address, a constant added to it, and the address at which the space begins
-Place = tuple[Array, Offset, int]
+Accessed = tuple[Array, Offset, int]
 # how compiled loops enter accesses: the shadow of their space, the number of their instruction, and their scope
 Entering = tuple[Shadow, int, int]
 
 
-def offsets_of(place: Place) -> Array:
+def offsets_of(accessed: Accessed) -> Array:
     """How far from the beginning of its space each position's access lies; constants wrap as addresses do."""
-    addresses, offset, base = place
+    addresses, offset, base = accessed
     offsets: Array = (addresses + np.uint64(offset) - np.uint64(base)).view(np.int64)
     return offsets
 
@@ -67,7 +67,7 @@ class Checker(Protocol):
     """What the port asks of the checks."""
 
     def note(
-        self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, place: Place, nbytes: int
+        self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, accessed: Accessed, nbytes: int
     ) -> None:
         """Lanes are about to access `nbytes` bytes of a space."""
 
@@ -139,7 +139,7 @@ class Port:
         self._noted: tuple[Array, Array] = (np.empty(1, np.int64), np.empty(0, np.uint64))
 
     def _room(self, positions: int) -> tuple[Array, Array]:
-        """Where a checked access notes positions and places that have to be entered; one more says how many."""
+        """Where a checked access notes positions and offsets that have to be entered; one more says how many."""
         if self._noted[0].size <= positions:
             self._noted = np.empty(positions + 1, np.int64), np.empty(positions, np.uint64)
         return self._noted
@@ -166,15 +166,15 @@ class Port:
             return [(self.space(space), base, mask)]
         return [(self.space(order[n][0]), order[n][1], codes == n) for n in touched]
 
-    def _placed(
+    def _in_cluster(
         self, part: Space, addresses: Array, offset: np.uint64, lanes: Array, active: Mask | None, site: Site
     ) -> tuple[Space, Array, np.uint64]:
         """Shared memory of a cluster: each lane's address may lie in a peer, whose rank it carries."""
-        places = self._batch.places
-        if part.name != "shared" or places.size == 1:
+        cluster = self._batch.cluster
+        if part.name != "shared" or cluster.size == 1:
             return part, addresses, offset
         full = addresses + offset
-        ctas, _ = places.find(full, lanes)
+        ctas, _ = cluster.find(full, lanes)
         if self._checker is not None:
             self._checker.reached(ctas, lanes, active, site)
         origins = part.origins.copy()
@@ -182,8 +182,8 @@ class Port:
         origins[chosen] = (
             np.maximum(ctas, 0) if active is None else np.maximum(ctas[active], 0)
         ) * self._batch.shared_stride
-        place = np.where(ctas < 0, full, full & ~np.uint64(0xFF << RANK_SHIFT))
-        return replace(part, origins=origins), place, np.uint64(0)
+        own = np.where(ctas < 0, full, full & ~np.uint64(0xFF << RANK_SHIFT))
+        return replace(part, origins=origins), own, np.uint64(0)
 
     def addresses(self, window: Window, slot: int) -> Array:
         """An address operand as one 64-bit address a position.
@@ -231,17 +231,17 @@ class Port:
         addresses = self._real(space, self._lasting(addresses, registers, rows), offset)
         wrong = False
         for part, base, active in self.parts(space, addresses, offset, mask):
-            part, at, by = self._placed(part, addresses, offset, lanes, active, site)
+            part, at, by = self._in_cluster(part, addresses, offset, lanes, active, site)
             memory = part.words[registers.itemsize]
-            place = (at, by, np.uint64(base), np.uint64(part.size), part.origins)
+            where = (at, by, np.uint64(base), np.uint64(part.size), part.origins)
             moved = (registers, rows, lanes, _NO_MASK if active is None else active)
             if self._checker is None:
-                trouble = access.load(memory, place, moved, self._report)
+                trouble = access.load(memory, where, moved, self._report)
             else:
                 self._checker.note(part, False, site, lanes, active, (at, by, base), registers.itemsize * rows.size)
                 noted = self._room(lanes.size)
                 state = part.state[registers.itemsize]
-                trouble = access.checked_load(memory, state, place, moved, self._report, *noted)
+                trouble = access.checked_load(memory, state, where, moved, self._report, *noted)
                 shadow, number, seen = self._checker.arguments(part, site, scope)
                 if noted[0][-1] and seen != access.UNSEEN:
                     span = np.uint64(registers.itemsize * rows.size)
@@ -272,17 +272,17 @@ class Port:
             # what a thread writes to its own memory changes nothing for others
             self.changes += part.name != "local"
             self.shared_stores += part.name == "shared"
-            part, at, by = self._placed(part, addresses, offset, lanes, active, site)
+            part, at, by = self._in_cluster(part, addresses, offset, lanes, active, site)
             memory = part.words[registers.itemsize]
-            place = (at, by, np.uint64(base), np.uint64(part.size), part.origins)
+            where = (at, by, np.uint64(base), np.uint64(part.size), part.origins)
             moved = (registers, rows, lanes, _NO_MASK if active is None else active)
             if self._checker is None:
-                trouble = access.store(memory, part.dirty, place, moved, self._report)
+                trouble = access.store(memory, part.dirty, where, moved, self._report)
             else:
                 self._checker.note(part, True, site, lanes, active, (at, by, base), registers.itemsize * rows.size)
                 noted = self._room(lanes.size)
                 state = part.state[registers.itemsize]
-                trouble = access.checked_store(memory, state, part.dirty, place, moved, self._report, *noted)
+                trouble = access.checked_store(memory, state, part.dirty, where, moved, self._report, *noted)
                 if noted[0][-1]:
                     shadow, number, reach = self._checker.arguments(part, site, scope)
                     wide = np.uint64(registers.itemsize * rows.size)
@@ -291,27 +291,27 @@ class Port:
                 span = registers.itemsize * rows.size
                 self._report_trouble(part, site, "store", Spot(lanes, at, int(by), span, scope, registers[rows]))
 
-    def deliver(self, addresses: Array, places: Array, lanes: Array, words: Array, site: Site) -> bool:
-        """Write what copies of lanes bring, [words, lanes], to shared memory: from the 4-byte words `places` on.
+    def deliver(self, addresses: Array, targets: Array, lanes: Array, words: Array, site: Site) -> bool:
+        """Write what copies of lanes bring, [words, lanes], to shared memory: from the 4-byte words `targets` on.
 
         Where that is not all plain, nothing is done, and the answer is False.
         """
         part, count = self.space("shared"), len(words)
         memory, state = part.words[4], part.state[4]
-        if self._batch.places.size != 1 or part.size < 4 * count:
+        if self._batch.cluster.size != 1 or part.size < 4 * count:
             return False
         if self._checker is None:
-            done = bool(access.deliver(memory, places, words))
+            done = bool(access.deliver(memory, targets, words))
             self.changes += done
             self.shared_stores += done
             return done
-        if not access.may_deliver(state, places, addresses, np.uint64(part.size - 4 * count), count):
+        if not access.may_deliver(state, targets, addresses, np.uint64(part.size - 4 * count), count):
             return False
         self.changes += 1
         self.shared_stores += 1
         self._checker.note(part, True, site, lanes, None, (addresses, np.uint64(0), 0), 4 * count)
         noted = self._room(lanes.size)
-        access.checked_deliver(memory, state, places, words, *noted)
+        access.checked_deliver(memory, state, targets, words, *noted)
         shadow, number, scope = self._checker.arguments(part, site, 0)
         wide = np.uint64(4 * count)
         if noted[0][-1] and access.note_writes(*noted, wide, lanes, self._report, shadow, number, scope, STORE):
@@ -330,7 +330,7 @@ class Port:
             full = addresses + offset
             inside = np.ones(lanes.size, bool) if active is None else active.copy()
             if part.name == "shared":
-                ctas, starts = self._batch.places.find(full, lanes)
+                ctas, starts = self._batch.cluster.find(full, lanes)
                 inside &= ctas >= 0
                 origins: Array | np.int64 = ctas.astype(np.int64) * self._batch.shared_stride
             else:
@@ -346,11 +346,11 @@ class Port:
             return
         addresses = self._real(space, addresses, np.uint64(0))
         for part, base, active in self.parts(space, addresses, np.uint64(0), mask):
-            part, at, by = self._placed(part, addresses, np.uint64(0), lanes, active, site)
+            part, at, by = self._in_cluster(part, addresses, np.uint64(0), lanes, active, site)
             shadow, number, _ = self._checker.arguments(part, site, 0)
-            place = (at + by, np.uint64(base), np.uint64(part.size), part.origins, np.uint64(nbytes))
+            where = (at + by, np.uint64(base), np.uint64(part.size), part.origins, np.uint64(nbytes))
             if access.enter_loads(
-                part.state[1], *place, lanes, mask if active is None else active, self._report, shadow, number
+                part.state[1], *where, lanes, mask if active is None else active, self._report, shadow, number
             ):
                 self._report_trouble(part, site, "load", Spot(lanes, at, int(by), nbytes))
 
@@ -358,7 +358,7 @@ class Port:
         """An asynchronous write to shared memory may happen from now on: check what it may run into."""
         if self._checker is None:
             return
-        part, addresses, _ = self._placed(self.space("shared"), addresses, np.uint64(0), lanes, mask, site)
+        part, addresses, _ = self._in_cluster(self.space("shared"), addresses, np.uint64(0), lanes, mask, site)
         self._checker.note(part, True, site, lanes, mask, (addresses, 0, 0), nbytes)
         more = self._checker.arguments(part, site, 0)
         active = _NO_MASK if mask is None else mask
@@ -394,16 +394,16 @@ class Port:
         registers = self._batch.banks[bank]
         addresses = self._real(space, self._lasting(addresses, registers, rows[:1]), offset)
         for part, base, active in self.parts(space, addresses, offset, mask):
-            part, at, by = self._placed(part, addresses, offset, lanes, active, site)
+            part, at, by = self._in_cluster(part, addresses, offset, lanes, active, site)
             memory, state = part.words[registers.itemsize], part.state[registers.itemsize]
-            place = (at, by, np.uint64(base), np.uint64(part.size), part.origins)
+            where = (at, by, np.uint64(base), np.uint64(part.size), part.origins)
             moved = (registers, rows, lanes, _NO_MASK if active is None else active)
             checked = self._checker is not None
             if self._checker is not None:
                 self._checker.note(part, True, site, lanes, active, (at, by, base), registers.itemsize)
             shadow, number, reach = self._arguments(part, site, scope)
             noted = (shadow, number, reach, kind)
-            self.changes += atomic(memory, state, part.dirty, place, moved, operation, self._report, checked, noted)
+            self.changes += atomic(memory, state, part.dirty, where, moved, operation, self._report, checked, noted)
             if self._report[: len(access.CODES), 0].any():
                 self._report_trouble(
                     part, site, "atomic", Spot(lanes, at, int(by), registers.itemsize, scope, None, base, active)

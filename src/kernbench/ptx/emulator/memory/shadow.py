@@ -45,9 +45,9 @@ _RACE, _FENCE = 0, 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranges:
-    """Bytes that operations touch: first place and length of each range, and the operation it belongs to.
+    """Bytes that operations touch: first byte and length of each range, and the operation it belongs to.
 
-    Places count from the start of the space's array: for shared memory CTA after CTA of the batch, for global memory
+    Bytes count from the start of the space's array: for shared memory CTA after CTA of the batch, for global memory
     from the arena's start.
     """
 
@@ -64,7 +64,7 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trouble:
-    """What was found: "race" or "missing-fence", how often, the operation and place of the first, the other's cell.
+    """What was found: "race" or "missing-fence", how often, the operation and byte of the first, the other's cell.
 
     `mask` are the other's lanes, if it is a warp.
     """
@@ -72,7 +72,7 @@ class Trouble:
     kind: str
     count: int
     operation: int
-    place: int
+    offset: int
     cell: int
     mask: int
 
@@ -141,7 +141,7 @@ class Shadow:
         self._batch = batch
         self._checks = checks
         self._clocks = checks.clocks
-        # rows of operation, place, cell and lanes of the other access, and what is missing
+        # rows of operation, byte, cell and lanes of the other access, and what is missing
         self._suspects = np.zeros((1 << 15, 5), np.int64)
 
     def enter(
@@ -187,8 +187,8 @@ class Shadow:
             these = found[found[:, 4] == code]
             these = these[~(self._known(lanes, these) if code == _RACE else self._allocators(these, writes))]
             if len(these):
-                operation, place, cell, mask, _ = these[0].tolist()
-                trouble = Trouble(kind, len(these), operation, place, cell, mask)
+                operation, offset, cell, mask, _ = these[0].tolist()
+                trouble = Trouble(kind, len(these), operation, offset, cell, mask)
                 self._checks.agent_trouble(space, writes, int(lanes[operation]), site, trouble)
 
     def _allocators(self, found: Array, writes: bool) -> Array:
@@ -203,11 +203,11 @@ class Shadow:
         known = np.zeros(len(found), bool)
         if not len(found) or not self._clocks.helps(lanes).any():
             return known
-        different, places = np.unique(found[:, [0, 2, 3]], axis=0, return_inverse=True)
+        different, which = np.unique(found[:, [0, 2, 3]], axis=0, return_inverse=True)
         each = [
             not self._checks.unknown(int(lanes[operation]), cell, mask) for operation, cell, mask in different.tolist()
         ]
-        ordered: Array = np.array(each)[places.reshape(-1)]
+        ordered: Array = np.array(each)[which.reshape(-1)]
         return ordered
 
 
@@ -341,19 +341,19 @@ def note_ranges(
     for i in range(what.starts.size):
         operation = what.owners[i]
         mine = what.stamps[operation]
-        place, length = what.starts[i] - first_byte, what.lengths[i]
-        word, last_word = place >> 2, (place + length + 3) >> 2
+        offset, length = what.starts[i] - first_byte, what.lengths[i]
+        word, last_word = offset >> 2, (offset + length + 3) >> 2
         while word < last_word:
-            byte = max(4 * word, place)
+            byte = max(4 * word, offset)
             if not memory.state[byte + first_byte] & TRACKED:
                 word += 1
                 continue
             head = word & ~(GROUP - 1)
             folded = lanes[head, APART] == 0
-            whole = folded and word == head and _covers_group(place, length, word, first_byte, memory.state)
+            whole = folded and word == head and _covers_group(offset, length, word, first_byte, memory.state)
             if folded and not whole:
                 unfold(head, cells, lanes)
-            touched = _touched(place, length, word)
+            touched = _touched(offset, length, word)
             for column in range(EARLIER_READ + 1 if writes else READ):
                 cell = np.int64(cells[word, column])
                 if not cell & touched or (mine & STRONG and cell & STRONG):

@@ -67,8 +67,8 @@ def tiles_of(descriptors: Array, operand: Operand, decode: Decoder) -> list[Tile
 def _tile(bits: int, operand: Operand, decode: Decoder) -> tuple[MatrixDescriptor, int, TileMap]:
     """What the bits of a descriptor say, where its tile is anchored, and how it lies from there on."""
     descriptor = _checked(decode(bits), operand)
-    placed = tile_map(descriptor, operand.rows, operand.depth, operand.bits, operand.transposed)
-    return descriptor, anchor(descriptor), placed
+    tile = tile_map(descriptor, operand.rows, operand.depth, operand.bits, operand.transposed)
+    return descriptor, anchor(descriptor), tile
 
 
 def _checked(descriptor: MatrixDescriptor, operand: Operand) -> MatrixDescriptor:
@@ -118,10 +118,10 @@ def _gather_halves(
         operation, start = positions[i], starts[i]
         for row in range(pieces.shape[0]):
             for column in range(pieces.shape[1]):
-                place = pieces[row, column]
-                first = (start + place) >> 1
+                offset = pieces[row, column]
+                first = (start + offset) >> 1
                 for k in range(PIECE // 2):
-                    value = table[memory[first + k]] if place <= size - PIECE else np.float32(0)
+                    value = table[memory[first + k]] if offset <= size - PIECE else np.float32(0)
                     found[operation, row, column * (PIECE // 2) + k] = value
 
 
@@ -131,13 +131,13 @@ def gather_pieces(batch: TileBatch, ctas: Array, tiles: list[Tiles]) -> Array:
     pieces = batch.port.space("shared").words[1].view(np.complex128)
     out: list[Array] = []
     for one in tiles:
-        places = one.map.pieces + one.base
+        offsets = one.map.pieces + one.base
         outside = one.base + one.map.last > size
-        safe = np.minimum(places, size - PIECE) if outside else places
+        safe = np.minimum(offsets, size - PIECE) if outside else offsets
         starts = ctas[one.positions].astype(np.int64) * (size // PIECE)
         data = np.take(pieces, starts[:, None, None] + (safe // PIECE)[None])
         if outside:
-            data[:, places > size - PIECE] = 0
+            data[:, offsets > size - PIECE] = 0
         out.append(data)
     if len(out) == 1:
         return out[0]
@@ -172,13 +172,13 @@ def _narrow(data: Array, bits: int) -> Array:
 def unpacked(data: Array, bits: int) -> Array:
     """Sixteen elements of 4 or 6 bits from the low end of each 16 bytes, one a byte."""
     words = data.view(np.uint64).reshape(*data.shape, 2)
-    places = np.arange(16) * bits
+    shifts = np.arange(16) * bits
     low, high = words[..., 0, None], words[..., 1, None]
-    right = (places % 64).astype(np.uint64)
-    first = np.where(places < 64, low, high) >> right
+    right = (shifts % 64).astype(np.uint64)
+    first = np.where(shifts < 64, low, high) >> right
     # an element of 6 bits may begin in the first word and end in the second
-    spill = (places < 64) & (places + bits > 64)
-    rest = np.where(spill, high << ((64 - places) % 64).astype(np.uint64), np.uint64(0))
+    spill = (shifts < 64) & (shifts + bits > 64)
+    rest = np.where(spill, high << ((64 - shifts) % 64).astype(np.uint64), np.uint64(0))
     apart: Array = ((first | rest) & np.uint64((1 << bits) - 1)).astype(np.uint8)
     return apart.reshape(*data.shape[:-1], -1)
 
@@ -201,8 +201,8 @@ def _spread(
     """Put the ranges of a tile in some CTAs behind `count` others; how many there are now."""
     for i in range(starts.size):
         for k in range(firsts.size):
-            place = base + firsts[k]
-            if place + spans[k] <= size:
-                found[0, count], found[1, count], found[2, count] = starts[i] + place, spans[k], positions[i]
+            offset = base + firsts[k]
+            if offset + spans[k] <= size:
+                found[0, count], found[1, count], found[2, count] = starts[i] + offset, spans[k], positions[i]
                 count += 1
     return count

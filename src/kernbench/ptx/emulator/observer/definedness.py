@@ -96,17 +96,17 @@ class _StoredOrigins:
         self._cells: Array = np.zeros(0, np.int32)
         self._origins: list[Origin] = []
 
-    def put(self, places: Array, origin: Origin, size: int) -> None:
+    def put(self, offsets: Array, origin: Origin, size: int) -> None:
         if origin not in self._origins:
             self._origins.append(origin)
         if len(self._cells) < size // 4 + 1:
             grown = np.zeros(size // 4 + 1, np.int32)
             grown[: len(self._cells)] = self._cells
             self._cells = grown
-        self._cells[places // 4] = self._origins.index(origin) + 1
+        self._cells[offsets // 4] = self._origins.index(origin) + 1
 
-    def at(self, place: int) -> Origin | None:
-        number = int(self._cells[place // 4]) if place // 4 < len(self._cells) else 0
+    def at(self, offset: int) -> Origin | None:
+        number = int(self._cells[offset // 4]) if offset // 4 < len(self._cells) else 0
         return self._origins[number - 1] if number else None
 
 
@@ -185,11 +185,11 @@ class Definedness:
         bits = self.flags.get(window, key)
         return bits is not None and bool(bits.any())
 
-    def stored(self, space: str, places: Array, origin: Origin, size: int) -> None:
-        """An undefined value was stored in some places of a space of `size` bytes."""
-        self._stored.setdefault(space, _StoredOrigins()).put(places, origin, size)
+    def stored(self, space: str, offsets: Array, origin: Origin, size: int) -> None:
+        """An undefined value was stored at some offsets of a space of `size` bytes."""
+        self._stored.setdefault(space, _StoredOrigins()).put(offsets, origin, size)
 
-    def stored_at(self, space: str, place: int) -> Origin | None:
-        """The origin of the undefined value that was stored at a place; None where nobody wrote."""
+    def stored_at(self, space: str, offset: int) -> Origin | None:
+        """The origin of the undefined value that was stored at an offset; None where nobody wrote."""
         found = self._stored.get(space)
-        return None if found is None else found.at(place)
+        return None if found is None else found.at(offset)

@@ -2,7 +2,7 @@
 
 Each class here is the interface and its null form in one: its methods take a report and do nothing. A launch without
 checks has these; a launch with checks has the classes of `checks` that derive from them and override every method.
-`checking` is for the few places where looking changes what is executed: compiled loops that check while they move data
+`checking` is for the few cases where looking changes what is executed: compiled loops that check while they move data
 (`memory.port`), and records that are kept for findings alone.
 """
 
@@ -128,7 +128,7 @@ class Observer:
     def bad_tensor_map(self, site: Site, problem: str, address: int, lanes: Array) -> None:
         """An instruction names a tensor map that is none."""
 
-    def shared_name(self, place: int) -> str:
+    def shared_name(self, offset: int) -> str:
         """How findings name an offset in shared memory: by its variable and address."""
         return ""
 

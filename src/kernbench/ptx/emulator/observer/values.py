@@ -13,10 +13,10 @@ from kernbench.ptx.emulator.program.scopes import Register
 class CopiesObserver:
     """Asynchronous copies to words of shared memory, between their beginning and the wait for them."""
 
-    def begin(self, places: Array, words: int, site: Site) -> None:
-        """Copies begin that may fill some words from each place on."""
+    def begin(self, targets: Array, words: int, site: Site) -> None:
+        """Copies begin that may fill some words from each target on."""
 
-    def end(self, places: Array, words: int) -> None:
+    def end(self, targets: Array, words: int) -> None:
         """Somebody has waited for them."""
 
 
@@ -32,13 +32,13 @@ class UndefinedObserver:
         decoding: Decoding,
         register: Register,
         space: Space,
-        places: Array,
+        offsets: Array,
         bits: Array,
         index: int,
     ) -> None:
         """A store wrote bytes of a register that are undefined."""
 
-    def copied(self, places: Array, origin: Origin, site: Site) -> None:
+    def copied(self, offsets: Array, origin: Origin, site: Site) -> None:
         """An asynchronous copy wrote undefined bytes to shared memory."""
 
     def used(self, window: Window, site: Site, register: str, role: str, bad: Mask, key: Key) -> None:
@@ -47,6 +47,6 @@ class UndefinedObserver:
     def handed_on(self, window: Window, site: Site, bad: Mask, key: Key) -> None:
         """An undefined value is passed to other lanes."""
 
-    def explains(self, space: str, place: int, site: Site, lane: int) -> bool:
+    def explains(self, space: str, offset: int, site: Site, lane: int) -> bool:
         """Whether what lies at an offset of a space came there as an undefined value, which is reported as such."""
         return False

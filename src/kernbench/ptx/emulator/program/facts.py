@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kernbench.ptx.emulator.program.access_order import Order
-from kernbench.ptx.emulator.program.program import Reduced, Site, WaitLoop, WritePlace
+from kernbench.ptx.emulator.program.program import Reduced, Site, WaitLoop, WriteSite
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import ControlStep, General, Step
 
@@ -80,7 +80,7 @@ class Facts:
     ends: frozenset[int]
     idle: frozenset[int]
     # everything that writes memory, and the parameters through which that may be; None where that is unknown
-    writers: tuple[WritePlace, ...]
+    writers: tuple[WriteSite, ...]
     written_params: frozenset[str] | None
     # what all loads and stores through a kernel parameter take its elements for, and where; those that agree
     parameter_types: Mapping[str, tuple[str, Site]]

@@ -27,14 +27,14 @@ class Order:
 
 def order_blocks(successors: Sequence[Sequence[int]], entry: int = 0) -> Order:
     """Rank the blocks of a flow graph."""
-    placed: list[int] = []
+    ordered: list[int] = []
     loops: list[Loop] = []
-    # work items: a set of blocks to be ordered from an entry, or a single block to be placed
+    # work items: a set of blocks to be ordered from an entry, or a single block to be appended
     work: list[tuple[frozenset[int], int | None]] = [(frozenset(range(len(successors))), entry)]
     while work:
         members, start = work.pop()
         if start is None:
-            placed.extend(members)
+            ordered.extend(members)
             continue
         following: list[tuple[frozenset[int], int | None]] = []
         for component in _components(successors, members, start):
@@ -50,12 +50,12 @@ def order_blocks(successors: Sequence[Sequence[int]], entry: int = 0) -> Order:
             if inner is not None:
                 following.append((rest, inner))
         work.extend(reversed(following))
-    return Order(_ranks(placed, len(successors)), tuple(loops))
+    return Order(_ranks(ordered, len(successors)), tuple(loops))
 
 
-def _ranks(placed: list[int], count: int) -> tuple[int, ...]:
+def _ranks(ordered: list[int], count: int) -> tuple[int, ...]:
     ranks = [count] * count
-    for rank, block in enumerate(dict.fromkeys(placed)):
+    for rank, block in enumerate(dict.fromkeys(ordered)):
         ranks[block] = rank
     return tuple(ranks)
 

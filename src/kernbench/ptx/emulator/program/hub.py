@@ -10,7 +10,7 @@ from typing import Protocol
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.actors import Actors
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt32s
-from kernbench.ptx.emulator.lanes.clusters import Extent, Places
+from kernbench.ptx.emulator.lanes.clusters import ClusterMap, Extent
 from kernbench.ptx.emulator.lanes.window import Storage
 from kernbench.ptx.emulator.program.program import Program
 
@@ -70,7 +70,7 @@ class BatchHub(Storage, Protocol):
     numbers: Array
     thread: Int64s
     cta_of_warp: Int64s
-    places: Places
+    cluster: ClusterMap
     # bytes from the shared memory of one CTA to that of the next
     shared_stride: int
     alive: Bools

@@ -32,7 +32,7 @@ class SharedLayout:
         self._dynamic: list[tuple[int, Variable]] = []
         self.alignment = 16
 
-    def place(self, scope: int, variable: Variable) -> None:
+    def add(self, scope: int, variable: Variable) -> None:
         """Find room for a variable; unsized ones all begin where the static ones end."""
         if (scope, variable.name) in self.offsets:
             return
@@ -56,7 +56,7 @@ class SharedLayout:
             self._end = start + RESERVED_BYTES
 
     def close(self) -> int:
-        """Bytes of static variables, the gaps included; places the dynamic ones."""
+        """Bytes of static variables, the gaps included; lays out the dynamic ones."""
         end = -(-(self._end + _GAP if self._end else 0) // self.alignment) * self.alignment
         for scope, variable in self._dynamic:
             self.offsets[scope, variable.name] = end
@@ -87,7 +87,7 @@ def all_scopes(lines: Iterable[Line], outer: Scope) -> list[Scope]:
 
 
 def lay_out_frame(code: Code, scopes: Iterable[Scope], entry: bool) -> None:
-    """Give each local variable and call parameter a place in the function's frame."""
+    """Give each local variable and call parameter an offset in the function's frame."""
     end = 0
     for scope in scopes:
         for variable in scope.variables.values():

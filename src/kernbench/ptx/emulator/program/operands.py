@@ -67,7 +67,7 @@ class Linker:
 
 
 def function_address(functions: Mapping[str, Function], name: str) -> int:
-    """The number that stands for a function's address: its place in the module."""
+    """The number that stands for a function's address: its number in the module."""
     return FUNCTION_BASE * (1 + list(functions).index(name))
 
 
@@ -271,13 +271,13 @@ class Decoding(Closing):
         name = variable.name
         self.names_variable = variable.space != "param"
         if variable.space == "shared":
-            place = self.linker.shared[scope, name] + offset
+            start = self.linker.shared[scope, name] + offset
             if self.linker.clustered:
-                return AddressSlot(self.table.number(SymbolSlot("shared", name, place)), 0, "shared", name)
-            return AddressSlot(self.table.constant(place, "uint64"), 0, "shared", name)
+                return AddressSlot(self.table.number(SymbolSlot("shared", name, start)), 0, "shared", name)
+            return AddressSlot(self.table.constant(start, "uint64"), 0, "shared", name)
         if (scope, name) in self.code.frame:
-            place = self.code.frame[scope, name] + offset
-            slot = self.table.number(SymbolSlot("frame", self.code.name, place))
+            start = self.code.frame[scope, name] + offset
+            slot = self.table.number(SymbolSlot("frame", self.code.name, start))
             return AddressSlot(slot, 0, "local", name)
         if variable.space == "param":
             self.parameter = name

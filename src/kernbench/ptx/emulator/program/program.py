@@ -95,7 +95,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class LoopRead:
-    """A read inside a loop: the slot of its address and the offset, its space and bytes, and its place."""
+    """A read inside a loop: the slot of its address and the offset, its space and bytes, and its site."""
 
     slot: int
     offset: int
@@ -118,7 +118,7 @@ class Reduced:
 
 
 @dataclass(frozen=True, slots=True)
-class WritePlace:
+class WriteSite:
     """An instruction that writes memory: its space, and the parameters and variables its address may come from."""
 
     site: Site
@@ -155,7 +155,7 @@ class Code(Closing):
     returns: tuple[Variable, ...] = ()
     # offsets of parameters and local variables in the frame, by (scope identity, name)
     frame: dict[tuple[int, str], int] = field(default_factory=dict)
-    # the same by place: name, offset, bytes; what lies between them is no memory
+    # the same by offset: name, offset, bytes; what lies between them is no memory
     variables: list[tuple[str, int, int]] = field(default_factory=list)
     frame_bytes: int = 0
     # slots of parameters and results that are registers
@@ -217,7 +217,7 @@ class Program:
     # sites of reductions, and of atomics whose result nothing reads
     blind: frozenset[int]
     # everything in it that writes memory
-    writers: tuple[WritePlace, ...]
+    writers: tuple[WriteSite, ...]
     # kernel parameters whose memory the program may write; None where that is unknown
     written_params: frozenset[str] | None
     # what all loads and stores through a kernel parameter take its elements for, and where; those that agree

@@ -49,7 +49,7 @@ def _lane_mask(relation: Callable[[Array, Array], Array]) -> Callable[[BatchHub]
 
 def _ranks(batch: BatchHub) -> Array:
     """The rank of each lane's CTA in its cluster."""
-    return batch.places.ranks(np.arange(batch.lanes))
+    return batch.cluster.ranks(np.arange(batch.lanes))
 
 
 def _clusters(batch: BatchHub) -> tuple[int, int, int]:
@@ -58,10 +58,10 @@ def _clusters(batch: BatchHub) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _cluster_places(batch: BatchHub) -> tuple[Array, Array, Array]:
+def _cluster_coordinates(batch: BatchHub) -> tuple[Array, Array, Array]:
     """Where each lane's cluster stands in the grid of clusters."""
     axes = zip(_by_axis(_cta_numbers(batch), batch.launch.grid), batch.launch.cluster, strict=True)
-    x, y, z = (place // size for place, size in axes)
+    x, y, z = (coordinate // size for coordinate, size in axes)
     return x, y, z
 
 
@@ -80,7 +80,7 @@ _VECTORS: dict[str, Callable[[BatchHub], tuple[Value, Value, Value]]] = {
     "%ntid": lambda batch: batch.launch.block,
     "%ctaid": lambda batch: _by_axis(_cta_numbers(batch), batch.launch.grid),
     "%nctaid": lambda batch: batch.launch.grid,
-    "%clusterid": _cluster_places,
+    "%clusterid": _cluster_coordinates,
     "%nclusterid": _clusters,
     "%cluster_ctaid": lambda batch: _by_axis(_ranks(batch), batch.launch.cluster),
     "%cluster_nctaid": lambda batch: batch.launch.cluster,
@@ -94,7 +94,7 @@ _SCALARS: dict[str, Callable[[BatchHub], Value]] = {
     "%gridid": lambda batch: batch.launch.number,
     "%is_explicit_cluster": lambda batch: batch.launch.explicit_cluster,
     "%cluster_ctarank": _ranks,
-    "%cluster_nctarank": lambda batch: batch.places.size,
+    "%cluster_nctarank": lambda batch: batch.cluster.size,
     "%lanemask_eq": _lane_mask(lambda other, lane: other == lane),
     "%lanemask_le": _lane_mask(lambda other, lane: other <= lane),
     "%lanemask_lt": _lane_mask(lambda other, lane: other < lane),

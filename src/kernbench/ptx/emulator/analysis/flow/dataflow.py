@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.program import UNKNOWN, VARIABLE, WritePlace
+from kernbench.ptx.emulator.program.program import UNKNOWN, VARIABLE, WriteSite
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.text.module import Kernel
 
@@ -108,7 +108,7 @@ def _after(decoding: Decoding, undefined: int) -> int:
     return undefined if decoding.instruction.guard is not None else undefined & ~written
 
 
-def write_places(bodies: list[Body], origins: list[dict[int, set[str]]]) -> list[WritePlace]:
+def write_sites(bodies: list[Body], origins: list[dict[int, set[str]]]) -> list[WriteSite]:
     """Every instruction that writes memory, with the parameters and variables its address may come from.
 
     Values of less than 64 bits are no pointers; a pointer that was loaded from memory could be any. `origins` are the
@@ -122,13 +122,13 @@ def write_places(bodies: list[Body], origins: list[dict[int, set[str]]]) -> list
             origin: set[str] = set().union(*(sources.get(r.number, set()) for r in decoding.address_reads))
             if not origin:
                 origin = {decoding.address_symbol or UNKNOWN}
-            found.append(WritePlace(decoding.site, decoding.store_space, frozenset(origin)))
+            found.append(WriteSite(decoding.site, decoding.store_space, frozenset(origin)))
     return found
 
 
-def written_parameters(places: list[WritePlace], kernel: Kernel) -> frozenset[str] | None:
+def written_parameters(sites: list[WriteSite], kernel: Kernel) -> frozenset[str] | None:
     """The kernel parameters through whose pointers memory may be written; None where that is unknown."""
-    origins = frozenset[str]().union(*(p.origins for p in places if p.space in ("global", "generic")))
+    origins = frozenset[str]().union(*(p.origins for p in sites if p.space in ("global", "generic")))
     return None if UNKNOWN in origins else origins & {p.name for p in kernel.params}
 
 

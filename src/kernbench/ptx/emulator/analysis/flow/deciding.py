@@ -63,15 +63,15 @@ def _slot(d: Decoding, register: Register) -> int:
 
 def _conjuncts(register: Register, before: list[Decoding]) -> Iterator[Register]:
     """Registers whose `and` a predicate is, as they stand behind the instructions `before`."""
-    for place in reversed(range(len(before))):
-        d = before[place]
+    for index in reversed(range(len(before))):
+        d = before[index]
         if register not in d.writes:
             continue
         sources = list(d.reads)
-        later = [w for other in before[place:] for w in other.writes]
+        later = [w for other in before[index:] for w in other.writes]
         if _joins(d) and not any(source in later for source in sources):
             for source in sources:
-                yield from _conjuncts(source, before[:place])
+                yield from _conjuncts(source, before[:index])
             return
         break
     yield register

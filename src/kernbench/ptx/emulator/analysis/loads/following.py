@@ -7,8 +7,8 @@ from kernbench.ptx.emulator.analysis.loads.provenance import (
     NOTHING,
     UNKNOWN,
     Node,
-    Place,
     State,
+    Storage,
     Symbol,
     Value,
     overlapping,
@@ -45,7 +45,7 @@ def space_of(d: Decoding) -> str:
     return d.address_space or d.mod("space").partition("::")[0]
 
 
-def place_of(d: Decoding, operand: Operand) -> int | None:
+def frame_offset(d: Decoding, operand: Operand) -> int | None:
     """Where a variable that an operand names lies in the frame."""
     found = d.scope.variable(operand.text) if isinstance(operand, Name) else None
     return None if found is None else d.code.frame.get((id(found[1]), found[0].name))
@@ -78,9 +78,9 @@ class Following:
         register = d.scope.register(base.text) if isinstance(base, Name) else None
         if register is not None:
             return self._held(register)
-        place = place_of(d, base)
-        if place is not None:
-            return self._symbols.fixed("frame", self._context, place + getattr(operand, "offset", 0)), 0
+        offset = frame_offset(d, base)
+        if offset is not None:
+            return self._symbols.fixed("frame", self._context, offset + getattr(operand, "offset", 0)), 0
         if not isinstance(base, Name) or (base.text.startswith("%") and not base.text.startswith(_FIXED)):
             return NOTHING
         return self._symbols.fixed("name", operand), 0
@@ -104,12 +104,12 @@ class Following:
 
     def _put(self, d: Decoding, register: Register, value: Value) -> None:
         """Write a register; under a guard it may keep what it holds."""
-        place: Place = ("register", self._context, register.number)
+        storage: Storage = ("register", self._context, register.number)
         if d.instruction.guard is not None:
             symbol, marks = self._held(register)
             self._ways.let_out(symbol, value[0])
             value = UNKNOWN, marks | value[1] | self._guard(d)
-        self._state.values[place] = value
+        self._state.values[storage] = value
 
     def _fresh(self, d: Decoding, index: int = 0) -> Symbol:
         """What nobody can know of before."""
@@ -218,10 +218,10 @@ class Following:
         number = self._ways.mark_of(self._context, d)
         marks = 0
         if frame is None and space_of(d) in _GENERIC:
-            for place, (_, there) in self._state.values.items():
-                marks |= there if self._ways.open(place) else 0
+            for storage, (_, there) in self._state.values.items():
+                marks |= there if self._ways.open(storage) else 0
         if number >= 0 and frame is None:
-            # a value that it loaded before may be of another place
+            # a value that it loaded before may be of another address
             self._state.remark(1 << 2 * number, 2 << 2 * number)
             self._state.values["note", "address", number] = address, 0
             marks |= 1 << 2 * number
@@ -263,10 +263,10 @@ class Following:
             self._lose_open()
 
     def _lose_open(self) -> None:
-        for place, (symbol, marks) in self._state.values.items():
-            if self._ways.open(place):
+        for storage, (symbol, marks) in self._state.values.items():
+            if self._ways.open(storage):
                 self._ways.let_out(symbol)
-                self._state.values[place] = UNKNOWN, marks
+                self._state.values[storage] = UNKNOWN, marks
 
     def _swap(self, d: Decoding) -> None:
         address = self._address(d)
@@ -274,9 +274,9 @@ class Following:
         assert index is not None
         expected, stored = (self.value(d, operand) for operand in d.operands[index + 1 : index + 3])
         good = 0
-        for place, (symbol, _) in self._state.values.items():
-            if place[:2] == ("note", "address") and symbol == address != UNKNOWN:
-                good |= 1 << 2 * place[2] if self._ways.width_of(place[2]) == nbytes_of(d) else 0
+        for storage, (symbol, _) in self._state.values.items():
+            if storage[:2] == ("note", "address") and symbol == address != UNKNOWN:
+                good |= 1 << 2 * storage[2] if self._ways.width_of(storage[2]) == nbytes_of(d) else 0
         good &= expected[1]
         self._ways.astray((expected[1] | stored[1]) & ~good | self._guard(d))
         self._ways.swapped(good, self._node, d.order.scope)
@@ -309,23 +309,23 @@ class Following:
     def unknown_call(self, d: Decoding, arguments: tuple[Operand, ...], results: tuple[Operand, ...]) -> None:
         """A function without a body may look at what it is given, and at what is pointed to."""
         given = [value for operand in arguments for value in self._given(d, operand)]
-        given += [value for place, value in self._state.values.items() if self._ways.open(place)]
+        given += [value for storage, value in self._state.values.items() if self._ways.open(storage)]
         for symbol, marks in given:
             self._ways.let_out(symbol)
             self._ways.astray(marks)
         self._lose_open()
         for operand in results:
-            place, size = place_of(d, operand), _size(d, operand)
-            if place is not None and size:
-                self._state.store(self._context, place, size, NOTHING)
+            storage, size = frame_offset(d, operand), _size(d, operand)
+            if storage is not None and size:
+                self._state.store(self._context, storage, size, NOTHING)
         for index, register in enumerate(d.writes):
             self._put(d, register, (self._fresh(d, index), 0))
 
     def _given(self, d: Decoding, operand: Operand) -> list[Value]:
-        place = place_of(d, operand)
-        if place is None:
+        offset = frame_offset(d, operand)
+        if offset is None:
             return [self.value(d, operand)]
-        parts = overlapping(self._state.values, self._context, place, _size(d, operand))
+        parts = overlapping(self._state.values, self._context, offset, _size(d, operand))
         return [self._state.values[part] for part in parts]
 
 

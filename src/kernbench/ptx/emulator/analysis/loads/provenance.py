@@ -1,8 +1,8 @@
 """Where values come from: registers and frames by what they hold, over the blocks of a kernel and all it calls.
 
-A value is a *symbol* and *marks*. Two places that hold the same symbol hold the same value, whenever that is asked;
-the symbol 0 is a value that nothing is known of. Marks are bits of whatever is followed, and go with what is computed.
-A call is a context of its own, so that each frame and register is one place.
+A value is a *symbol* and *marks*. Two pieces of storage that hold the same symbol hold the same value, whenever that is
+asked; the symbol 0 is a value that nothing is known of. Marks are bits of whatever is followed, and go with what is
+computed. A call is a context of its own, so that each frame and register has its own storage.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import Any
 
 Symbol = int
 Value = tuple[Symbol, int]
-Place = tuple[Any, ...]
+Storage = tuple[Any, ...]
 Node = tuple[int, int]
 
 UNKNOWN: Symbol = 0
@@ -38,7 +38,7 @@ class Symbols:
         return self._changing[symbol]
 
     def fixed(self, *key: Any) -> Symbol:
-        """A value that never changes: a constant, a parameter, a place in a frame."""
+        """A value that never changes: a constant, a parameter, an address in a frame."""
         return self._make(key, frozenset())
 
     def changing(self, *key: Any) -> Symbol:
@@ -82,19 +82,19 @@ class Symbols:
         return found
 
 
-def overlapping(values: dict[Place, Value], context: int, offset: int, nbytes: int) -> Iterator[Place]:
+def overlapping(values: dict[Storage, Value], context: int, offset: int, nbytes: int) -> Iterator[Storage]:
     """Parts of a frame that are known and touch some bytes."""
     for width in _WIDTHS:
         for start in range(offset - width + 1, offset + nbytes):
-            place = ("frame", context, start, width)
-            if place in values:
-                yield place
+            storage = ("frame", context, start, width)
+            if storage in values:
+                yield storage
 
 
 class State:
-    """What every place holds at one point; a place that is absent was never written."""
+    """What all storage holds at one point; what is absent was never written."""
 
-    def __init__(self, symbols: Symbols, values: dict[Place, Value]):
+    def __init__(self, symbols: Symbols, values: dict[Storage, Value]):
         self._symbols = symbols
         self.values = values
 
@@ -108,55 +108,55 @@ class State:
         if found == [("frame", context, offset, nbytes)]:
             return self.values[found[0]]
         marks = 0
-        for place in found:
-            marks |= self.values[place][1]
+        for storage in found:
+            marks |= self.values[storage][1]
         return UNKNOWN, marks
 
     def store(self, context: int, offset: int, nbytes: int, value: Value) -> None:
         """Write bytes of a frame."""
-        for place in list(overlapping(self.values, context, offset, nbytes)):
-            _, _, start, width = place
+        for storage in list(overlapping(self.values, context, offset, nbytes)):
+            _, _, start, width = storage
             if offset <= start and start + width <= offset + nbytes:
-                del self.values[place]
+                del self.values[storage]
             else:
-                self.values[place] = UNKNOWN, self.values[place][1]
+                self.values[storage] = UNKNOWN, self.values[storage][1]
         self.values["frame", context, offset, nbytes] = value
 
     def move(self, source: tuple[int, int], target: tuple[int, int], nbytes: int) -> None:
         """Copy bytes of one frame to another, part by part."""
         parts = [
-            (place[2] - source[1], place[3], self.values[place])
-            for place in overlapping(self.values, *source, nbytes)
-            if place[2] >= source[1] and place[2] + place[3] <= source[1] + nbytes
+            (storage[2] - source[1], storage[3], self.values[storage])
+            for storage in overlapping(self.values, *source, nbytes)
+            if storage[2] >= source[1] and storage[2] + storage[3] <= source[1] + nbytes
         ]
-        for place in list(overlapping(self.values, *target, nbytes)):
-            del self.values[place]
+        for storage in list(overlapping(self.values, *target, nbytes)):
+            del self.values[storage]
         for offset, width, value in parts:
             self.values["frame", target[0], target[1] + offset, width] = value
 
     def forget(self, context: int) -> None:
         """A call has returned: its registers and frame are gone."""
         self.values = {
-            place: value for place, value in self.values.items() if place[0] == "note" or place[1] != context
+            storage: value for storage, value in self.values.items() if storage[0] == "note" or storage[1] != context
         }
 
     def renew(self, symbol: Symbol) -> None:
         """A changing symbol is made again: what holds the last one is not known any more."""
-        for place, (held, marks) in self.values.items():
+        for storage, (held, marks) in self.values.items():
             if symbol in self._symbols.depends(held):
-                self.values[place] = UNKNOWN, marks
+                self.values[storage] = UNKNOWN, marks
 
     def unmark(self, marks: int) -> None:
         """Nobody needs to follow these any more."""
-        for place, (held, there) in self.values.items():
+        for storage, (held, there) in self.values.items():
             if there & marks:
-                self.values[place] = held, there & ~marks
+                self.values[storage] = held, there & ~marks
 
     def remark(self, old: int, new: int) -> None:
         """What was marked so is marked otherwise."""
-        for place, (held, there) in self.values.items():
+        for storage, (held, there) in self.values.items():
             if there & old:
-                self.values[place] = held, there & ~old | new
+                self.values[storage] = held, there & ~old | new
 
 
 class Joined:
@@ -166,23 +166,23 @@ class Joined:
         self._symbols, self._node = symbols, node
         self.values = dict(state.values)
         self._own: set[Symbol] = set()
-        # symbols whose place in memory was lost where ways met
+        # symbols whose storage in memory was lost where ways met
         self.lost: set[Symbol] = set()
 
     def join(self, other: State) -> bool:
         """One more way; whether that changes anything."""
         before = dict(self.values)
         names = self._names(other.values)
-        for place in {*before, *other.values}:
-            self.values[place] = self._one(place, before, other.values, names)
+        for storage in {*before, *other.values}:
+            self.values[storage] = self._one(storage, before, other.values, names)
         return self.values != before
 
-    def _names(self, coming: dict[Place, Value]) -> dict[tuple[Symbol, Symbol], Symbol]:
-        """The symbol of places that agree before, and in what comes."""
+    def _names(self, coming: dict[Storage, Value]) -> dict[tuple[Symbol, Symbol], Symbol]:
+        """The symbol of storage that agrees before, and in what comes."""
         groups: dict[Symbol, dict[Symbol, None]] = {}
-        for place, (held, _) in self.values.items():
-            if place in coming:
-                groups.setdefault(held, {})[coming[place][0]] = None
+        for storage, (held, _) in self.values.items():
+            if storage in coming:
+                groups.setdefault(held, {})[coming[storage][0]] = None
         names = {}
         for held, others in groups.items():
             for other in others:
@@ -205,18 +205,18 @@ class Joined:
 
     def _one(
         self,
-        place: Place,
-        before: dict[Place, Value],
-        coming: dict[Place, Value],
+        storage: Storage,
+        before: dict[Storage, Value],
+        coming: dict[Storage, Value],
         names: dict[tuple[Symbol, Symbol], Symbol],
     ) -> Value:
-        if place in before and place in coming:
-            (held, marks), (other, more) = before[place], coming[place]
+        if storage in before and storage in coming:
+            (held, marks), (other, more) = before[storage], coming[storage]
             return names[held, other], marks | more
-        symbol, marks = before[place] if place in before else coming[place]
-        absent = coming if place in before else before
-        if place in coming and self._symbols.depends(symbol) & self._own:
+        symbol, marks = before[storage] if storage in before else coming[storage]
+        absent = coming if storage in before else before
+        if storage in coming and self._symbols.depends(symbol) & self._own:
             return UNKNOWN, marks
-        if place[0] == "frame" and any(overlapping(absent, *place[1:])):
+        if storage[0] == "frame" and any(overlapping(absent, *storage[1:])):
             return self._lose(symbol), marks
         return symbol, marks

@@ -1,6 +1,6 @@
 """Loads that only begin a compare-and-swap: a stale value makes the swap fail, so that they need no order of their own.
 
-Such a load's value may be computed with, be what a compare-and-swap of the same place expects (and make what it
+Such a load's value may be computed with, be what a compare-and-swap of the same address expects (and make what it
 stores), and decide whether its loop goes round again; nothing else. Once the swap has found what was expected, the
 value is as good as the swap's. Value and address are followed through registers, frames and calls.
 """
@@ -8,8 +8,17 @@ value is as good as the swap's. Value and address are followed through registers
 from collections import deque
 
 from kernbench.ptx.emulator.analysis.flow.dataflow import live_at_blocks
-from kernbench.ptx.emulator.analysis.loads.following import Following, is_swap, nbytes_of, place_of, space_of
-from kernbench.ptx.emulator.analysis.loads.provenance import NOTHING, Joined, Node, Place, State, Symbol, Symbols, Value
+from kernbench.ptx.emulator.analysis.loads.following import Following, frame_offset, is_swap, nbytes_of, space_of
+from kernbench.ptx.emulator.analysis.loads.provenance import (
+    NOTHING,
+    Joined,
+    Node,
+    State,
+    Storage,
+    Symbol,
+    Symbols,
+    Value,
+)
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.program.access_order import Order
 from kernbench.ptx.emulator.program.operands import Decoding
@@ -19,7 +28,7 @@ from kernbench.ptx.text.walking import parts_of_call
 
 # spaces that no other thread writes
 _OWN = frozenset(("param", "local", "const"))
-# places that are looked at before a kernel is given up
+# program points that are looked at before a kernel is given up
 _PATIENCE = 2_000_000
 
 
@@ -169,8 +178,8 @@ class _Walk:
         """On to a block; registers that nobody wants there are left behind."""
         live, number = context.live[block], context.number
         dead = [p for p in state.values if p[0] == "register" and p[1] == number and not live >> p[2] & 1]
-        for place in dead:
-            del state.values[place]
+        for storage in dead:
+            del state.values[storage]
         self._arrive((number, block), state)
 
     def _call(self, context: _Context, block: int, d: Decoding, state: State) -> None:
@@ -184,11 +193,11 @@ class _Walk:
         inner = self._context(context, block, body)
         state.forget(inner.number)
         for formal, actual in zip(body.code.params, arguments, strict=True):
-            nbytes, place = formal.size or 0, place_of(d, actual)
-            if place is None:
+            nbytes, offset = formal.size or 0, frame_offset(d, actual)
+            if offset is None:
                 self._give(state, inner, formal, step.value(d, actual))
             else:
-                self._transfer(state, (context.number, place), inner, formal, nbytes)
+                self._transfer(state, (context.number, offset), inner, formal, nbytes)
         self._arrive((inner.number, 0), state)
 
     def _transfer(self, state: State, source: tuple[int, int], inner: _Context, formal: Variable, nbytes: int) -> None:
@@ -228,7 +237,7 @@ class _Walk:
         self, state: State, inner: _Context, formal: Variable, outer: _Context, d: Decoding, actual: Operand
     ) -> None:
         """One result."""
-        source, target, nbytes = self._formal(inner, formal), place_of(d, actual), formal.size or 0
+        source, target, nbytes = self._formal(inner, formal), frame_offset(d, actual), formal.size or 0
         if isinstance(source, int) and target is not None:
             state.move((inner.number, source), (outer.number, target), nbytes)
             return
@@ -269,7 +278,7 @@ class _Walk:
         self._bad |= marks
 
     def swapped(self, marks: int, node: Node, scope: int) -> None:
-        """Values are what a swap expects of their own place."""
+        """Values are what a swap expects at their own address."""
         for number in range(len(self._followed)):
             if marks >> 2 * number & 1:
                 self._swaps.setdefault(number, {})[node] = scope
@@ -285,6 +294,6 @@ class _Walk:
             if frame is not None:
                 self.escaped.add(frame[0])
 
-    def open(self, place: Place) -> bool:
-        """Whether anybody may point to a place."""
-        return place[0] == "frame" and place[1] in self._known
+    def open(self, storage: Storage) -> bool:
+        """Whether anybody may point to it."""
+        return storage[0] == "frame" and storage[1] in self._known

@@ -31,14 +31,14 @@ from kernbench.ptx.emulator.lanes.slots import RegisterSlot, SlotTable
 from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.program.facts import Beside, Check, UnusedLoads
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.program import UNKNOWN, WritePlace
+from kernbench.ptx.emulator.program.program import UNKNOWN, WriteSite
 from kernbench.ptx.emulator.units.batch import Window
 
 _SPACES = frozenset(("global", "generic"))
 
 
 def find_unused_loads(
-    decoded: Decoded, body: Body, writers: Sequence[WritePlace], aliased: bool, validated: Collection[int]
+    decoded: Decoded, body: Body, writers: Sequence[WriteSite], aliased: bool, validated: Collection[int]
 ) -> UnusedLoads:
     """Loads of a function whose value may reach nothing, and the checks that enter them where it does reach a store.
 
@@ -49,7 +49,7 @@ def find_unused_loads(
         return UnusedLoads()
     origins, live = address_origins(body), live_at_blocks(body)
     # many writers have the same origins
-    written = {place.origins for place in writers if place.space in _SPACES}
+    written = {site.origins for site in writers if site.space in _SPACES}
     if aliased and written:
         written = {frozenset((UNKNOWN,))}
     found = _Found(decoded.table)

@@ -25,7 +25,7 @@ from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import General, Step
 
 Registers = Mapping[int, Register]
-# steps, and the place among a block's own steps before which each goes
+# steps, and the number among a block's own steps before which each goes
 Inserted = list[tuple[int, Step]]
 # where among a block's steps those of each instruction begin and end
 Spans = Sequence[tuple[int, int]]
@@ -120,7 +120,7 @@ class _Maker:
         behind: dict[int, int] = {}
         resumes: dict[int, int] = {}
         for decoding, (begin, end) in zip(self._decodings, self._spans, strict=True):
-            inserted += [(place, step.general) for place, step in self._steps(decoding, begin, end)]
+            inserted += [(number, step.general) for number, step in self._steps(decoding, begin, end)]
             if self._how.catches(decoding):
                 if leaves_at_once(decoding):
                     behind[end - 1 - len(decoding.after)] = decoding.site.number
@@ -148,21 +148,21 @@ def _merged(
     plain: Sequence[General], inserted: list[tuple[int, General]], behind: dict[int, int], resumes: dict[int, int]
 ) -> Watched:
     """Plain steps with others before them; where to go on behind each instruction that met an undefined value."""
-    # stable: of one place, steps behind an instruction stand before those of the next one
+    # stable: of one number, steps behind an instruction stand before those of the next one
     order = sorted(range(len(inserted)), key=lambda index: inserted[index][0])
     steps: list[General] = []
     positions: dict[int, int] = {}
     sites = {index: site for site, index in resumes.items()}
     pending = iter([*order, -1])
     index = next(pending)
-    for place in range(len(plain) + 1):
-        while index >= 0 and inserted[index][0] <= place:
+    for number in range(len(plain) + 1):
+        while index >= 0 and inserted[index][0] <= number:
             if index in sites:
                 positions[sites[index]] = len(steps)
             steps.append(inserted[index][1])
             index = next(pending)
-        if place < len(plain):
-            steps.append(plain[place])
-            if place in behind:
-                positions[behind[place]] = len(steps)
+        if number < len(plain):
+            steps.append(plain[number])
+            if number in behind:
+                positions[behind[number]] = len(steps)
     return Watched(steps, positions)

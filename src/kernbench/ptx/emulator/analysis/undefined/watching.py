@@ -131,7 +131,7 @@ def unwrite(decoding: Decoding, registers: list[Register], soft: bool) -> Step |
         bits = [(index, register, _stored_bits(window, register, mask)) for index, register in elements]
         if not any(found is not None for _, _, found in bits):
             return
-        for part, places, inside in _located(decoding, window, mask):
+        for part, offsets, inside in _located(decoding, window, mask):
             if part.name not in spaces:
                 continue
             if part.name == "global":
@@ -139,7 +139,7 @@ def unwrite(decoding: Decoding, registers: list[Register], soft: bool) -> Step |
             for index, register, found in bits:
                 if found is not None:
                     here = np.where(inside, found, 0)
-                    checks.undefined.stored(window, decoding, register, part, places, here, index)
+                    checks.undefined.stored(window, decoding, register, part, offsets, here, index)
 
     return under_guard(decoding, action(general))
 
@@ -258,8 +258,8 @@ def _parts(decoding: Decoding, joins: bool) -> list[Register | None] | None:
         return [part for index in range(1, last) for part in decoding.registers_of(index)]
     if not joins or not effects.parts:
         return None
-    places = (decoding.position(name) for name in effects.parts)
-    return [decoding.register_at(place) for place in places if place is not None]
+    positions = (decoding.position(name) for name in effects.parts)
+    return [decoding.register_at(position) for position in positions if position is not None]
 
 
 def _copy_of(source: Register | None, target: Register) -> Bits:

@@ -23,15 +23,15 @@ Reduction = Callable[[Array, Array], Array]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ends:
-    """One end of copies: its space, the place of each in the space's array, and where the space ends for it."""
+    """One end of copies: its space, the start of each in the space's array, and where the space ends for it."""
 
     space: str
-    places: Array
+    starts: Array
     limits: Array
 
     def chosen(self, which: Array) -> "Ends":
         """The ends of some operations."""
-        return Ends(self.space, self.places[which], self.limits[which])
+        return Ends(self.space, self.starts[which], self.limits[which])
 
 
 def global_ends(batch: AsynchronousBatch, addresses: Array) -> Ends:
@@ -66,7 +66,7 @@ def begin_copy(
     count = len(sizes)
     # which copies are the same is a matter of findings alone, and takes a sort
     if batch.checks.checking:
-        once = distinct(completion.lanes, source.places, target.places, copy.sizes)
+        once = distinct(completion.lanes, source.starts, target.starts, copy.sizes)
         completion.enter(source.space, False, _ranges(source, copy.sizes, once))
         completion.enter(target.space, True, _ranges(target, copy.sizes, once), reduction is not None)
     if count:
@@ -95,8 +95,8 @@ def begin_write(
 
 def _ranges(ends: Ends, sizes: Array, chosen: Array) -> Ranges:
     """The bytes of some copies, as far as they lie inside their space."""
-    legal = chosen[((ends.places >= 0) & (ends.places + sizes <= ends.limits))[chosen]]
-    return Ranges(ends.places[legal], sizes[legal], legal)
+    legal = chosen[((ends.starts >= 0) & (ends.starts + sizes <= ends.limits))[chosen]]
+    return Ranges(ends.starts[legal], sizes[legal], legal)
 
 
 class _Copy:
@@ -116,7 +116,7 @@ class _Copy:
         self._batch, self._source, self._target, self.sizes = batch, source, target, sizes
         self._lanes, self._site, self._reduction = completion.lanes, site, reduction
         self._kept = np.full(len(sizes), _EVERY_BYTE) if kept is None else kept
-        self._places = np.r_[0, np.cumsum(sizes)[:-1]] if len(sizes) else sizes
+        self._firsts = np.r_[0, np.cumsum(sizes)[:-1]] if len(sizes) else sizes
         self._staged = np.zeros(int(sizes.sum()), np.uint8)
 
     def preset(self, rows: Array) -> None:
@@ -132,7 +132,7 @@ class _Copy:
         space, checked = self._batch.port.space(ends.space), self._batch.checks.checking
         code = kernels.GLOBAL_OUTSIDE if ends.space == "global" else kernels.SHARED_OUTSIDE
         kernels.take_ranges(
-            space.words[1], space.state[1], checked, ends.places, ends.limits, self.sizes, self._places, chosen, staged,
+            space.words[1], space.state[1], checked, ends.starts, ends.limits, self.sizes, self._firsts, chosen, staged,
             code, report,
         )  # fmt: skip
         report_trouble(self._batch, report, self._lanes, self._site, "load")
@@ -146,7 +146,7 @@ class _Copy:
         for number, op in enumerate(chosen):
             one = chosen[number : number + 1]
             self._take(self._target, one, old)
-            part = slice(int(self._places[op]), int(self._places[op] + self.sizes[op]))
+            part = slice(int(self._firsts[op]), int(self._firsts[op] + self.sizes[op]))
             self._staged[part] = self._reduction(old[part], self._staged[part])
             self._put(one)
 
@@ -156,7 +156,7 @@ class _Copy:
         code = kernels.GLOBAL_OUTSIDE if target.space == "global" else kernels.SHARED_OUTSIDE
         kernels.put_ranges(
             space.words[1], space.state[1], space.dirty if target.space == "global" else _NO_DIRTY, checked,
-            target.places, target.limits, self.sizes, self._places, chosen, staged, self._kept, code, report,
+            target.starts, target.limits, self.sizes, self._firsts, chosen, staged, self._kept, code, report,
         )  # fmt: skip
         self._batch.port.changes += 1
         report_trouble(self._batch, report, self._lanes, self._site, "store")
@@ -172,8 +172,8 @@ _CODES = (
 
 def report_trouble(batch: AsynchronousBatch, report: Array, lanes: Array, site: Site, what: str) -> None:
     """Hand what a compiled move found to the checks."""
-    for (kind, space), (count, operation, place) in zip(_CODES, report.tolist(), strict=True):
+    for (kind, space), (count, operation, offset) in zip(_CODES, report.tolist(), strict=True):
         if count:
-            address = place + GLOBAL_BASE if space == "global" else place % batch.shared_stride
+            address = offset + GLOBAL_BASE if space == "global" else offset % batch.shared_stride
             direction = "load" if kind == "uninitialised-read" else what
             batch.checks.bad_copy(space, site, direction, kind, address, int(lanes[operation]), count)

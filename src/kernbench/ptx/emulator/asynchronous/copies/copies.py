@@ -8,7 +8,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agent
 from kernbench.ptx.emulator.asynchronous.copies.completion import distinct
-from kernbench.ptx.emulator.asynchronous.copies.thread_kernels import find_done, find_places, take_words
+from kernbench.ptx.emulator.asynchronous.copies.thread_kernels import find_done, find_targets, take_words
 from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.memory.arena import WRITTEN
@@ -31,13 +31,13 @@ class Landed:
 class Copy:
     """Copies that one instruction began: for each lane its destination, its words and the group it belongs to.
 
-    `places` are the destinations as `thread_kernels` has them. `undefined` says which bytes nobody wrote where they
+    `targets` are the destinations as `thread_kernels` has them. `undefined` says which bytes nobody wrote where they
     were read, [lanes, bytes], and where they come from.
     """
 
     lanes: Array
     addresses: Array
-    places: Array
+    targets: Array
     words: Array
     groups: Array
     rows: Array
@@ -51,7 +51,7 @@ class Copy:
         return Copy(
             self.lanes.take(which),
             self.addresses.take(which),
-            self.places.take(which),
+            self.targets.take(which),
             self.words.take(which, axis=1),
             self.groups.take(which),
             self.rows,
@@ -84,9 +84,9 @@ class Copies:
         once = _differing(lanes, addresses, words)
         self._batch.port.announce(addresses[once], lanes[once], 4 * len(rows), None, site)
         self._begun += 1
-        places, groups = self._places(lanes, addresses, 4 * len(rows)), self._committed[lanes]
-        self._pending.append(Copy(lanes, addresses, places, words, groups, rows, site, self._begun, undefined))
-        self._batch.checks.copies.begin(places, len(rows), site)
+        targets, groups = self._targets(lanes, addresses, 4 * len(rows)), self._committed[lanes]
+        self._pending.append(Copy(lanes, addresses, targets, words, groups, rows, site, self._begun, undefined))
+        self._batch.checks.copies.begin(targets, len(rows), site)
 
     def commit(self, lanes: Array) -> None:
         """Close the lanes' current group."""
@@ -111,7 +111,7 @@ class Copies:
         staying = []
         for one in self._landed:
             if chosen(one):
-                self._batch.checks.copies.end(one.copy.places, len(one.copy.rows))
+                self._batch.checks.copies.end(one.copy.targets, len(one.copy.rows))
             else:
                 staying.append(one)
         self._landed = staying
@@ -120,7 +120,7 @@ class Copies:
         """Copies that their threads have waited for, which write now; of others an mbarrier signals the end since they
         began.
         """
-        self._batch.checks.copies.end(copy.places, len(copy.rows))
+        self._batch.checks.copies.end(copy.targets, len(copy.rows))
         on_mbarrier = copy.number <= self._last_on_mbarrier[copy.lanes]
         if on_mbarrier.any():
             self._land(copy.part(on_mbarrier))
@@ -181,21 +181,21 @@ class Copies:
             phase = int(self._batch.mbarriers.phases(np.array([slot]))[0])
             self._landed.append(Landed(copy.part(slots == slot), slot, phase))
 
-    def _places(self, lanes: Array, addresses: Array, nbytes: int) -> Array:
+    def _targets(self, lanes: Array, addresses: Array, nbytes: int) -> Array:
         """Where lanes copy to, as `thread_kernels` has it."""
-        batch, places = self._batch, np.empty(len(lanes), np.int64)
+        batch, targets = self._batch, np.empty(len(lanes), np.int64)
         size = batch.port.space("shared").size
-        find_places(addresses, lanes, batch.ctas, batch.places.size, batch.shared_stride, size, nbytes, places)
-        return places
+        find_targets(addresses, lanes, batch.ctas, batch.cluster.size, batch.shared_stride, size, nbytes, targets)
+        return targets
 
     def _land(self, copy: Copy) -> None:
         """Write words whose order was looked at when the copy began."""
         shared = self._batch.port.space("shared")
-        legal = copy.places >= 0
+        legal = copy.targets >= 0
         for number, words in enumerate(copy.words[:, legal]):
-            place = copy.places[legal] + number
-            shared.words[4][place] = words
-            shared.state[4][place] |= _WRITTEN
+            target = copy.targets[legal] + number
+            shared.words[4][target] = words
+            shared.state[4][target] |= _WRITTEN
         self._unwrite(copy)
         self._batch.port.changes += 1
         if not legal.all():
@@ -203,7 +203,7 @@ class Copies:
 
     def _complete(self, copy: Copy) -> None:
         port, rows = self._batch.port, copy.rows
-        if not port.deliver(copy.addresses, copy.places, copy.lanes, copy.words, copy.site):
+        if not port.deliver(copy.addresses, copy.targets, copy.lanes, copy.words, copy.site):
             self._batch.banks["uint32"][rows[:, None], copy.lanes[None, :]] = copy.words
             port.store("shared", copy.addresses, copy.lanes, np.uint64(0), "uint32", rows, None, copy.site)
         self._unwrite(copy)
@@ -213,14 +213,14 @@ class Copies:
         if copy.undefined is None:
             return
         bad, origin = copy.undefined
-        legal = copy.places >= 0
+        legal = copy.targets >= 0
         if bad[legal].any():
-            first = 4 * copy.places[legal][:, None] + np.arange(bad.shape[1])
+            first = 4 * copy.targets[legal][:, None] + np.arange(bad.shape[1])
             self._batch.checks.undefined.copied(first[bad[legal]], origin, copy.site)
 
 
 def _differing(lanes: Array, addresses: Array, words: Array) -> Array | slice:
-    """Copies that differ: lanes of a warp that bring the same words to the same place count once, as stores do."""
+    """Copies that differ: lanes of a warp that bring the same words to the same address count once, as stores do."""
     if not (addresses[1:] == addresses[:-1]).any():
         return slice(None)
     return distinct(lanes, addresses.astype(np.int64), *words.astype(np.int64))

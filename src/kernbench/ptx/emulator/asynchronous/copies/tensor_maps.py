@@ -92,7 +92,7 @@ def decode(data: bytes) -> TensorMapDescription:
             f"{int(record['swizzle_atomicity'])} and interleave {int(record['interleave_layout'])} cannot be emulated"
         )
     counts = bool(record["im2col"])
-    corners = [tuple(int(place) for place in corner[: rank - 2]) for corner in record["corners"]]
+    corners = [tuple(int(number) for number in corner[: rank - 2]) for corner in record["corners"]]
     return TensorMapDescription(
         address=int(record["address"]),
         element=ELEMENT_NUMBERS[int(record["elemtype"])],

@@ -125,12 +125,12 @@ class TensorMaps:
 
     def at(self, address: int) -> Box:
         """The tensor map at an address of global, constant or parameter memory."""
-        place = self._arena.real(address) - GLOBAL_BASE
-        if address % 64 or not 0 <= place <= self._arena.used - TENSOR_MAP_BYTES:
+        offset = self._arena.real(address) - GLOBAL_BASE
+        if address % 64 or not 0 <= offset <= self._arena.used - TENSOR_MAP_BYTES:
             raise MisuseError(
                 f"{address:#x} is no address of a tensor map: it must be aligned to 64 bytes, and not shared"
             )
-        data = self._arena.words[1][place : place + TENSOR_MAP_BYTES].tobytes()
+        data = self._arena.words[1][offset : offset + TENSOR_MAP_BYTES].tobytes()
         found = self._known.get(data)
         if found is None:
             found = self._known[data] = box_of(data, self._arena)
@@ -188,20 +188,20 @@ class _Move:
         self._coordinates = box.grains(coordinates)
         self._completion, self._site, self._reduction = completion, site, reduction
         stride = batch.shared_stride
-        self._origins = ends.places // stride * stride
-        self._offsets = ends.places % stride
+        self._origins = ends.starts // stride * stride
+        self._offsets = ends.starts % stride
         self._staged: Array | None = None
 
     def once(self) -> Chosen:
-        """Boxes that differ: lanes of a warp that move the same box to the same place count once."""
-        return distinct(self._completion.lanes, self._ends.places, self._coordinates)
+        """Boxes that differ: lanes of a warp that move the same box to the same address count once."""
+        return distinct(self._completion.lanes, self._ends.starts, self._coordinates)
 
     def shared_ranges(self, chosen: Chosen) -> Ranges:
         """The bytes of shared memory that boxes fill."""
-        box, places = self._box, self._ends.places
-        legal = chosen[(places + box.span <= self._ends.limits)[chosen]]
+        box, firsts = self._box, self._ends.starts
+        legal = chosen[(firsts + box.span <= self._ends.limits)[chosen]]
         if box.span == box.room:
-            return Ranges(places[legal], np.full(len(legal), box.room), legal)
+            return Ranges(firsts[legal], np.full(len(legal), box.room), legal)
         rows = np.arange(box.nbytes // box.inner)
         pieces = np.arange(0, box.description.row_bytes, kernels.PIECE)
         offsets = self._offsets[legal, None] + (rows[:, None] * box.swizzle[3] + pieces).reshape(-1)

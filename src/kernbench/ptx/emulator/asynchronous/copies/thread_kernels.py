@@ -1,13 +1,13 @@
 """Compiled loops over the lanes of a thread's copies (cp.async): where they write, which are done, and what they write.
 
-Words of registers are [words of a lane, lanes]. A place is the number of the first 4-byte word that a lane's copy fills
-in the shared memory of the batch, -1 where there is no such memory.
+Words of registers are [words of a lane, lanes]. A target is the number of the first 4-byte word that a lane's copy
+fills in the shared memory of the batch, -1 where there is no such memory.
 """
 
 import numpy as np
 
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int32s, Int64s, UInt32s, UInt64s
-from kernbench.ptx.emulator.lanes.clusters import PLACE, RANK_SHIFT, WINDOW
+from kernbench.ptx.emulator.lanes.clusters import OFFSET_BITS, RANK_SHIFT, WINDOW
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP
 
@@ -15,26 +15,27 @@ _RANK = np.uint64(RANK_SHIFT)
 
 
 @kernel
-def find_places(
-    addresses: UInt64s, lanes: Int64s, ctas: Int, ranks: Int, stride: Int, size: Int, nbytes: Int, places: Int64s
+def find_targets(
+    addresses: UInt64s, lanes: Int64s, ctas: Int, ranks: Int, stride: Int, size: Int, nbytes: Int, targets: Int64s
 ) -> None:
-    """The place of each lane's copy of `nbytes` bytes; in a cluster of `ranks` blocks that of a peer, as addresses say.
+    """The target of each lane's copy of `nbytes` bytes; in a cluster of `ranks` blocks that of a peer, as addresses
+    say.
 
     Each block has `stride` bytes in the memory of the batch, `size` of which may be used.
     """
     for i in range(lanes.size):
         cta = lanes[i] // WARP % ctas
         inside = addresses[i] & WINDOW
-        places[i] = -1
+        targets[i] = -1
         if ranks > 1:
             rank = np.int64(inside >> _RANK)
             if rank >= ranks:
                 continue
             cta += rank - cta % ranks
-            inside &= PLACE
+            inside &= OFFSET_BITS
         offset = np.int64(inside)
         if offset <= size - nbytes and offset % nbytes == 0:
-            places[i] = (cta * stride + offset) // 4
+            targets[i] = (cta * stride + offset) // 4
 
 
 @kernel
@@ -66,12 +67,12 @@ def find_done(groups: Int64s, lanes: Int64s, limit: Int64s, done: Bools) -> int:
 
 
 @kernel
-def mark_words(marks: Int32s, places: Int64s, count: int, mark: Int) -> int:
-    """Set the marks of `count` words from each place on; how many words that are."""
+def mark_words(marks: Int32s, targets: Int64s, count: int, mark: Int) -> int:
+    """Set the marks of `count` words from each target on; how many words that are."""
     marked = 0
-    for i in range(places.size):
-        if places[i] >= 0:
+    for i in range(targets.size):
+        if targets[i] >= 0:
             marked += count
             for k in range(count):
-                marks[places[i] + k] = mark
+                marks[targets[i] + k] = mark
     return marked

@@ -1,10 +1,10 @@
 """Compiled moves of boxes between global and shared memory, and of plain byte ranges.
 
-Boxes lie in shared memory row after row, in pieces of 16 bytes whose places the swizzle exchanges by address bits; rows
+Boxes lie in shared memory row after row, in pieces of 16 bytes whose order the swizzle exchanges by address bits; rows
 that are shorter than the swizzle's span leave the rest of it as it is. Of a box only what lies inside the tensor is
 read or written; a load fills the rest. What belongs together is handed over as a plain tuple and named in the loops
-(see `memory.access`). `report` counts, for global and for shared memory, places outside what is allocated and places
-nobody wrote, with the first operation and place.
+(see `memory.access`). `report` counts, for global and for shared memory, bytes outside what is allocated and bytes
+nobody wrote, with the first operation and offset.
 """
 
 from typing import NamedTuple
@@ -75,55 +75,55 @@ def _tiles_of(given: GivenTiles) -> Tiles:
 
 
 def new_report() -> Int64s:
-    """An empty report: per code how often, the first operation, its place."""
+    """An empty report: per code how often, the first operation, its offset."""
     return np.zeros((4, 3), np.int64)
 
 
 @part
-def _count(report: Int64s, code: Int, operation: Int, place: Int) -> None:
+def _count(report: Int64s, code: Int, operation: Int, offset: Int) -> None:
     if report[code, 0] == 0:
         report[code, 1] = operation
-        report[code, 2] = place
+        report[code, 2] = offset
     report[code, 0] += 1
 
 
 @part
 def _swizzled(offset: Int, mask: Int, shift: Int, flip: Int) -> Int:
-    place = offset ^ (((offset >> 7) & mask) << shift)
+    swizzled = offset ^ (((offset >> 7) & mask) << shift)
     if flip:
-        place ^= ((offset >> 7) & 1) << 3
-    return place
+        swizzled ^= ((offset >> 7) & 1) << 3
+    return swizzled
 
 
 @part
-def _readable(state: Bytes, checked: bool, place: Int, operation: Int, code: Int, report: Int64s) -> bool:
+def _readable(state: Bytes, checked: bool, offset: Int, operation: Int, code: Int, report: Int64s) -> bool:
     """Whether a byte may be read; unwritten ones may, with a complaint."""
-    if place < 0 or place >= state.size:
-        _count(report, code, operation, place)
+    if offset < 0 or offset >= state.size:
+        _count(report, code, operation, offset)
         return False
     if not checked:
         return True
-    found = state[place] & ~np.uint8(TRACKED)
+    found = state[offset] & ~np.uint8(TRACKED)
     if found == WRITTEN:
         return True
     if (found & UNWRITTEN) == UNWRITTEN:
-        _count(report, code + 1, operation, place)
+        _count(report, code + 1, operation, offset)
         return True
-    _count(report, code, operation, place)
+    _count(report, code, operation, offset)
     return False
 
 
 @part
 def _row(row: Int, operation: Int, coordinates: Int64s, shape: Int64s) -> tuple[Int, bool]:
-    """Byte place of a box row's first element relative to the tensor's start, and whether it lies inside."""
-    place, inside = 0, True
+    """Byte offset of a box row's first element relative to the tensor's start, and whether it lies inside."""
+    offset, inside = 0, True
     rest = row
     for d in range(1, shape.shape[1]):
         at = coordinates[operation, d] + (rest % shape[2, d]) * shape[3, d]
         rest //= shape[2, d]
         inside &= 0 <= at < shape[0, d]
-        place += at * shape[1, d]
-    return place, inside
+        offset += at * shape[1, d]
+    return offset, inside
 
 
 @kernel
@@ -141,7 +141,7 @@ def load_boxes(
         start = coordinates[op, 0] * element
         low, high = max(0, -start), min(inner, shape[0, 0] * element - start)
         for row in range(rows):
-            place, inside = _row(row, op, coordinates, shape)
+            row_offset, inside = _row(row, op, coordinates, shape)
             for piece in range(0, inner, filled):
                 offset = target.offsets[op] + row * swizzle[3] + piece // filled * PIECE
                 to = _swizzled(offset, swizzle[0], swizzle[1], 0)
@@ -149,7 +149,7 @@ def load_boxes(
                     _count(report, SHARED_OUTSIDE, op, to)
                     continue
                 to += target.origins[op]
-                at = box.base + place + start + piece
+                at = box.base + row_offset + start + piece
                 whole = inside and low <= piece and piece + PIECE <= high and not swizzle[2] and filled == PIECE
                 if whole and _copy_piece(at, to, source, target, checked):
                     continue
@@ -213,14 +213,14 @@ def take_boxes(
                 continue
             for byte in range(low, high):
                 offset = source.offsets[op] + row * swizzle[3] + byte // filled * PIECE + byte % filled
-                place = _swizzled(offset, swizzle[0], swizzle[1], swizzle[2])
-                if place < 0 or place >= source.size:
-                    _count(report, SHARED_OUTSIDE, op, place)
+                swizzled = _swizzled(offset, swizzle[0], swizzle[1], swizzle[2])
+                if swizzled < 0 or swizzled >= source.size:
+                    _count(report, SHARED_OUTSIDE, op, swizzled)
                     continue
-                place += source.origins[op]
-                if checked and source.state[place] & WRITTEN != WRITTEN:
-                    _count(report, SHARED_UNWRITTEN, op, place - source.origins[op])
-                staged[op, row * inner + byte] = source.memory[place]
+                swizzled += source.origins[op]
+                if checked and source.state[swizzled] & WRITTEN != WRITTEN:
+                    _count(report, SHARED_UNWRITTEN, op, swizzled - source.origins[op])
+                staged[op, row * inner + byte] = source.memory[swizzled]
 
 
 @kernel
@@ -243,10 +243,10 @@ def put_boxes(
         start = coordinates[op, 0] * element
         low, high = max(0, -start), min(inner, _whole_pieces(shape[0, 0] * element - start))
         for row in range(rows):
-            place, inside = _row(row, op, coordinates, shape)
+            row_offset, inside = _row(row, op, coordinates, shape)
             if not inside:
                 continue
-            target = box.base + place + start
+            target = box.base + row_offset + start
             for byte in range(low, high):
                 at = target + byte
                 if at < 0 or at >= memory.size or (checked and state[at] & UNWRITTEN != UNWRITTEN):
@@ -265,20 +265,20 @@ def take_ranges(
     starts: Int64s,
     limits: Int64s,
     lengths: Int64s,
-    places: Int64s,
+    firsts: Int64s,
     chosen: Int64s,
     staged: Bytes,
     code: Int,
     report: Int64s,
 ) -> None:
-    """Byte ranges of a space, one after the other at `places` of `staged`; they end before `limits`."""
+    """Byte ranges of a space, one after the other at `firsts` of `staged`; they end before `limits`."""
     for op in chosen:
         for k in range(lengths[op]):
             at = starts[op] + k
             if at >= limits[op]:
                 _count(report, code, op, at)
             elif _readable(state, checked, at, op, code, report):
-                staged[places[op] + k] = memory[at]
+                staged[firsts[op] + k] = memory[at]
 
 
 @kernel
@@ -290,7 +290,7 @@ def put_ranges(
     starts: Int64s,
     limits: Int64s,
     lengths: Int64s,
-    places: Int64s,
+    firsts: Int64s,
     chosen: Int64s,
     staged: Bytes,
     kept: Int64s,
@@ -306,7 +306,7 @@ def put_ranges(
             if at < 0 or at >= limits[op] or (checked and state[at] & UNWRITTEN != UNWRITTEN):
                 _count(report, code, op, at)
                 continue
-            memory[at] = staged[places[op] + k]
+            memory[at] = staged[firsts[op] + k]
             state[at] |= WRITTEN
             if dirty.size > 1:
                 dirty[at >> _PAGE] = True

@@ -24,7 +24,9 @@ STORE = "tensor store"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """What a load or store says: the places of registers, whether two 16-bit halves share one, and their rows."""
+    """What a load or store says: the rows and columns of registers, whether two 16-bit halves share one, and their
+    rows.
+    """
 
     layout: Layout
     packed: bool
@@ -151,8 +153,8 @@ class TensorUnit:
         self._core.flush()
         for group, quarter, lane, column in self._alike(warps, addresses):
             ctas = group % self._batch.ctas
-            place = slice(lane, lane + access.lanes), slice(column, column + access.columns)
-            block = self.memory.words[self.memory.chosen(ctas), quarter, place[0], place[1]]
+            region = slice(lane, lane + access.lanes), slice(column, column + access.columns)
+            block = self.memory.words[self.memory.chosen(ctas), quarter, region[0], region[1]]
             block = _whole(block, access)
             rows, columns = access.layout.rows, access.layout.columns
             found = block[:, rows, columns]
@@ -172,7 +174,7 @@ class TensorUnit:
 
     def _store(self, access: Access, warps: Array, addresses: Array, held: Array) -> None:
         self._core.flush()
-        order = {int(warp): place for place, warp in enumerate(warps)}
+        order = {int(warp): index for index, warp in enumerate(warps)}
         for group, quarter, lane, column in self._alike(warps, addresses):
             ctas = group % self._batch.ctas
             values = held[:, [order[int(warp)] for warp in group]].transpose(1, 2, 0)
@@ -182,9 +184,9 @@ class TensorUnit:
                 rows = np.concatenate([rows, rows], axis=1)
                 columns = np.concatenate([columns, columns + 1], axis=1)
             inside = columns + column < COLUMNS
-            place = (ctas[:, None], quarter, (lane + rows[inside])[None] % 32, (column + columns[inside])[None])
-            self.memory.words[place] = values[:, inside]
-            self.memory.written[place] = True
+            index = (ctas[:, None], quarter, (lane + rows[inside])[None] % 32, (column + columns[inside])[None])
+            self.memory.words[index] = values[:, inside]
+            self.memory.written[index] = True
 
     def _alike(self, warps: Array, addresses: Array) -> list[tuple[Array, int, int, int]]:
         """Warps of the same quarter and address: the warps, the quarter, the lane in it and the column."""

@@ -200,9 +200,9 @@ class Warpgroups:
         if self._mates is not None and self._mates[0] is warps:
             return self._mates[1]
         ctas, inside = self._batch.ctas, warps // self._batch.ctas
-        places = inside[:, None] // WARPS * WARPS + np.arange(WARPS)[None, :]
-        places = np.minimum(places, self._batch.warps_per_cta - 1)
-        found: Array = places * ctas + (warps % ctas)[:, None]
+        members = inside[:, None] // WARPS * WARPS + np.arange(WARPS)[None, :]
+        members = np.minimum(members, self._batch.warps_per_cta - 1)
+        found: Array = members * ctas + (warps % ctas)[:, None]
         self._mates = warps, found
         return found
 

@@ -104,10 +104,10 @@ class AsynchronousChecks(AsynchronousObserver):
 
     def moment(self, lane: int) -> tuple[int, int]:
         """The warp of a lane in its CTA, and its clock."""
-        cta, inside = self._place(lane // WARP)
+        cta, inside = self._cta_and_warp(lane // WARP)
         return inside, int(self._clocks.clocks[cta, inside, inside])
 
-    def _place(self, warp: int) -> tuple[int, int]:
+    def _cta_and_warp(self, warp: int) -> tuple[int, int]:
         return warp % self._batch.ctas, warp // self._batch.ctas
 
     def used(self, slots: Array, lanes: Array, site: Site) -> None:
@@ -172,7 +172,7 @@ class AsynchronousChecks(AsynchronousObserver):
             warps, [self._actors.proxied(0, one) for one in ("shared", "global") if space in (one, "")]
         )
         # Triton joins clusters by relaxed arrivals, behind stores that it has shown to the tensor core
-        if self._batch.places.size > 1 and self._batch.program.kernel.module.compiler == "LLVM":
+        if self._batch.cluster.size > 1 and self._batch.program.kernel.module.compiler == "LLVM":
             self._checks.patterns.show(warps, masks)
 
     def completes_on(self, slots: Array, lanes: Array, site: Site) -> None:
@@ -259,7 +259,7 @@ class AsynchronousChecks(AsynchronousObserver):
         if not release:
             return
         warps = np.flatnonzero(np.bincount(lanes // WARP, minlength=1))
-        if self._batch.places.size > 1 and wide:
+        if self._batch.cluster.size > 1 and wide:
             homes = self._batch.mbarriers.homes[slots]
             remote = (slots >= 0) & (homes != (lanes // WARP) % self._batch.ctas)
             for warp, slot, mask in group(lanes[remote], slots[remote]):
@@ -375,17 +375,17 @@ class AsynchronousChecks(AsynchronousObserver):
         barriers = self._batch.mbarriers
         message = (
             f"{thread_name(self._batch, lane)} uses {self.name(slot)}, and its memory was written after its "
-            f"initialisation{self._writer(int(barriers.homes[slot]), int(barriers.places[slot]))}"
+            f"initialisation{self._writer(int(barriers.homes[slot]), int(barriers.offsets[slot]))}"
         )
         hint = (
             "keep data apart from live barriers: check sizes and offsets in shared memory, or run mbarrier.inval first"
         )
         self._reporter.add("mbarrier-misuse", site, message, hint, about="overwritten")
 
-    def _writer(self, cta: int, place: int) -> str:
-        """Who last wrote one of the eight bytes of a block's shared memory from a place on."""
+    def _writer(self, cta: int, offset: int) -> str:
+        """Who last wrote one of the eight bytes of a block's shared memory from an offset on."""
         cells, lanes, _, _ = self._checks.agent_memory("shared")
-        first = (cta * self._batch.shared_stride + place) // 4
+        first = (cta * self._batch.shared_stride + offset) // 4
         for word in rows_of(lanes, np.array([first, first + 1])).tolist():
             for column in (WRITE, STRONG_WRITE):
                 cell = int(cells[word, column])
@@ -399,7 +399,7 @@ class AsynchronousChecks(AsynchronousObserver):
 
     def multicast(self, masks: Array, lanes: Array, site: Site) -> None:
         """Lanes name blocks of their clusters by masks: there must be such blocks."""
-        size = self._batch.places.size
+        size = self._batch.cluster.size
         beyond = masks.astype(np.int64) >> size != 0
         if beyond.any():
             first = int(np.argmax(beyond))
@@ -433,8 +433,8 @@ class AsynchronousChecks(AsynchronousObserver):
 
     def name(self, slot: int) -> str:
         """A barrier by its variable and address."""
-        place = int(self._batch.mbarriers.places[slot])
-        return f"mbarrier {self._checks.shared_name(place)}"
+        offset = int(self._batch.mbarriers.offsets[slot])
+        return f"mbarrier {self._checks.shared_name(offset)}"
 
     def _block(self, slot: int) -> str:
         return str(block_name(self._batch, int(self._batch.mbarriers.homes[slot])))
@@ -488,30 +488,30 @@ class AsynchronousChecks(AsynchronousObserver):
         other_lane = (trouble.mask & -trouble.mask).bit_length() - 1
         other = self._checks.sites.site(other_site)
         them = actor_name(self._batch.launch, number, other_lane)
-        where = self._where(space, trouble.place)
+        where = self._where(space, trouble.offset)
         verb = "writes" if writes else "reads"
         who = f"the operation that {thread_name(self._batch, lane)} begins {verb} {where}"
-        place = f"in PTX line {other.line} (`{other.text}`)"
+        line = f"in PTX line {other.line} (`{other.text}`)"
         if trouble.kind == "race":
-            message = f"{who}; {them} accesses it {place}, and nothing orders the two"
+            message = f"{who}; {them} accesses it {line}, and nothing orders the two"
             hint = _RACE_HINT
         else:
-            message = f"{who}; {them} wrote it {place}, with no proxy fence on the way from there to here"
+            message = f"{who}; {them} wrote it {line}, with no proxy fence on the way from there to here"
             hint = "put fence.proxy.async between the ordinary stores and the barrier, or before the operation"
-        others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
-        about, array = self._reporter.place(other), self._array(space, trouble.place)
+        others = (Other(f"the other access, by {them}", self._reporter.location(other)),)
+        about, array = self._reporter.location(other), self._array(space, trouble.offset)
         self._reporter.add(
             trouble.kind, site, message, hint, trouble.count, others, about=about, array=array, cause=other
         )
 
-    def _array(self, space: str, place: int) -> str:
-        """The variable or array of a place, without the place in it."""
-        return self._where(space, place).partition("+" if space == "shared" else " at ")[0]
+    def _array(self, space: str, offset: int) -> str:
+        """The variable or array of an offset, without the offset in it."""
+        return self._where(space, offset).partition("+" if space == "shared" else " at ")[0]
 
-    def _where(self, space: str, place: int) -> str:
+    def _where(self, space: str, offset: int) -> str:
         if space == "shared":
-            return f"shared memory {self._checks.shared_name(place % self._batch.shared_stride)}"
-        return str(self._checks.global_name(GLOBAL_BASE + place))
+            return f"shared memory {self._checks.shared_name(offset % self._batch.shared_stride)}"
+        return str(self._checks.global_name(GLOBAL_BASE + offset))
 
 
 _INIT_FORMAL = (

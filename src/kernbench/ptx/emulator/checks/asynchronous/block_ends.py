@@ -86,26 +86,26 @@ class BlockEnds:
         for cta in ctas.tolist():
             row, known = clocks.of_cta(cta)
             mine = slice(cta * words, (cta + 1) * words)
-            place, column = -1, 0
+            word, column = -1, 0
             while True:
-                place, column = unfinished(
+                word, column = unfinished(
                     cells[mine],
                     lanes[mine],
-                    place + 1,
+                    word + 1,
                     row,
                     int(clocks.first_numbers[cta]),
                     self._batch.warps_per_cta,
                     known,
                 )
-                if place < 0:
+                if word < 0:
                     break
-                cell, mask = int(cells[mine][place, column]), int(lanes[mine][place, LANES + column])
+                cell, mask = int(cells[mine][word, column]), int(lanes[mine][word, LANES + column])
                 mask = clocks.unknown_to_cta(cta, *decode(cell)[1:], int(who(cell, mask, 15)))
                 if mask:
-                    self._report(cta, place * 4, cell, mask)
+                    self._report(cta, word * 4, cell, mask)
                     break
 
-    def _report(self, cta: int, place: int, cell: int, mask: int) -> None:
+    def _report(self, cta: int, offset: int, cell: int, mask: int) -> None:
         site_number, number, _ = decode(cell & ((1 << 64) - 1))
         lane = (mask & -mask).bit_length() - 1
         site = self._checks.sites.site(site_number)
@@ -116,9 +116,9 @@ class BlockEnds:
         reported = self._reporter.unwaited
         if own and reported and (site.number in reported or site.number in self._batch.groups.sites):
             return
-        where = self._checks.shared_name(place)
+        where = self._checks.shared_name(offset)
         message = f"{block} ends, and nothing says that {who} is done with its shared memory {where}"
-        others = (Other(f"the access, by {who}", self._reporter.place(site)),)
+        others = (Other(f"the access, by {who}", self._reporter.location(site)),)
         kind, hint = ("in-flight", _OWN_HINT) if own else ("use-after-free", _CLUSTER_HINT)
         formal = _COPY_FORMAL if own and self._alone(number) else ""
         self._reporter.add(kind, site, message, hint, 1, others, about="end", formal=formal)
@@ -126,7 +126,7 @@ class BlockEnds:
     def _alone(self, number: int) -> bool:
         """Whether an actor's work is that of a bulk copy that a block without a cluster began for itself."""
         actors = self._batch.launch.actors
-        return bool(self._batch.places.size == 1 and actors.kind(number % actors.count) == "barrier")
+        return bool(self._batch.cluster.size == 1 and actors.kind(number % actors.count) == "barrier")
 
     def accessed(self, ctas: Array, lanes: Array, site: Site) -> None:
         """Lanes access the shared memory of blocks of their cluster: these must not have ended."""

@@ -18,7 +18,7 @@ _LOOKS = 4
 # swizzles of descriptors as tensor maps name them
 _NAMES = {"128B/32B": "128B.atom32B"}
 _PIECE = 16
-# places of a tile that are looked at
+# bytes of a tile that are looked at
 _SAMPLES = 32
 
 
@@ -37,14 +37,14 @@ class Swizzles:
         for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
             self._sites[start // _PIECE : (start + length) // _PIECE] = site.number + 1
 
-    def found(self, places: Array) -> list[tuple[Site, str]]:
-        """The copies that were the last to write at places, and their swizzles."""
+    def found(self, offsets: Array) -> list[tuple[Site, str]]:
+        """The copies that were the last to write at offsets, and their swizzles."""
         if not self._kinds:
             return []
-        places = places[:: max(1, len(places) // _SAMPLES)]
-        numbers = set(self._sites[places // _PIECE].tolist())
+        offsets = offsets[:: max(1, len(offsets) // _SAMPLES)]
+        numbers = set(self._sites[offsets // _PIECE].tolist())
         lines, lanes, _, _ = self._checks.agent_memory("shared")
-        cells = set(lines[rows_of(lanes, places // 4), 0].tolist())
+        cells = set(lines[rows_of(lanes, offsets // 4), 0].tolist())
         last = {self._checks.sites.site(decode(cell)[0]).number for cell in cells}
         return [self._kinds[n - 1] for n in sorted(numbers) if n and n - 1 in last]
 
@@ -87,8 +87,8 @@ class DescriptorChecks:
         said = one.descriptor
         if one.base + one.map.last > self._batch.launch.shared_bytes:
             return
-        places = cta * self._batch.shared_stride + one.base + one.map.pieces.reshape(-1)
-        for copy, swizzle in self._checks.asynchronous.swizzles.found(places):
+        offsets = cta * self._batch.shared_stride + one.base + one.map.pieces.reshape(-1)
+        for copy, swizzle in self._checks.asynchronous.swizzles.found(offsets):
             same = swizzle == _NAMES.get(said.swizzle, said.swizzle)
             if same and not (said.base_offset and said.swizzle != "none"):
                 continue
@@ -110,12 +110,12 @@ class DescriptorChecks:
             return
         state = batch.port.space("shared").state[1]
         origins = ctas[one.positions].astype(np.int64) * batch.shared_stride + one.base
-        operation, place = unwritten(state, origins, one.map.firsts, one.map.spans, one.filled)
+        operation, offset = unwritten(state, origins, one.map.firsts, one.map.spans, one.filled)
         if operation >= 0:
             lane = int(lanes[one.positions[operation]])
-            if self._checks.undefined.explains("shared", int(place), site, lane):
+            if self._checks.undefined.explains("shared", int(offset), site, lane):
                 return
-            name = self._checks.shared_name(int(place - origins[operation] + one.base))
+            name = self._checks.shared_name(int(offset - origins[operation] + one.base))
             message = (
                 f"the tile of {which} that {thread_name(batch, lane)} multiplies holds shared memory that nobody "
                 f"wrote, the first at {name}"
@@ -126,11 +126,11 @@ class DescriptorChecks:
 
 @kernel
 def unwritten(state: Bytes, origins: Int64s, firsts: Int64s, spans: Int64s, filled: int) -> tuple[int, int]:
-    """The first operation and place with a byte that may be accessed and was not written, (-1, 0) if none."""
+    """The first operation and offset with a byte that may be accessed and was not written, (-1, 0) if none."""
     for i in range(origins.size):
         for k in range(firsts.size):
             start = origins[i] + firsts[k]
-            for place in range(start, start + spans[k], 4):
-                if place % _PIECE < filled and state[place] & WRITTEN == UNWRITTEN:
-                    return i, place
+            for offset in range(start, start + spans[k], 4):
+                if offset % _PIECE < filled and state[offset] & WRITTEN == UNWRITTEN:
+                    return i, offset
     return -1, 0

@@ -28,7 +28,7 @@ class BatchFindings(Protocol):
     undefined: UndefinedObserver
     asynchronous: "AsynchronousChecks"
 
-    def shared_name(self, place: int) -> str:
+    def shared_name(self, offset: int) -> str:
         """An offset in shared memory by its variable and address."""
 
     def global_name(self, address: int) -> str:

@@ -268,8 +268,8 @@ def _groups(operations: Products, lanes: Array) -> list[tuple[Products, Array]]:
     groups = operations.alike()
     if len(groups) == 1:
         return [(groups[0], lanes)]
-    place = {int(cta): lane for cta, lane in zip(operations.ctas, lanes, strict=True)}
-    return [(group, np.array([place[int(cta)] for cta in group.ctas])) for group in groups]
+    lane_of = {int(cta): lane for cta, lane in zip(operations.ctas, lanes, strict=True)}
+    return [(group, np.array([lane_of[int(cta)] for cta in group.ctas])) for group in groups]
 
 
 def _side(tiles: list[Tiles], group: Products, own: bool) -> list[Tiles]:

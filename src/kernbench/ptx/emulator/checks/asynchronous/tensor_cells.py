@@ -1,7 +1,7 @@
 """Shadow cells of tensor memory: who last wrote and read each column of each sixteen lanes.
 
 A cell is one 64-bit word: what was done (3 bits), the warp in its CTA (5), the number of the operation among the warp's
-of its kind (20), the warp's clock (20), the instruction (16, see `AccessSites`). Each place has three: the last write,
+of its kind (20), the warp's clock (20), the instruction (16, see `AccessSites`). Each word has three: the last write,
 load, and read by the tensor core.
 """
 
@@ -95,7 +95,7 @@ class Cells:
         return [one for one in found if one.count]
 
     def never_written(self, ctas: Array, region: Region) -> int:
-        """The first of `ctas` with a place of the region that nothing has begun to write, -1 if there is none."""
+        """The first of `ctas` with a word of the region that nothing has begun to write, -1 if there is none."""
         return int(empty(self._cells, ctas, self._lanes(region.part), region.first, min(region.last, _COLUMNS)))
 
 

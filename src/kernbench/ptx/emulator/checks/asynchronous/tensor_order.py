@@ -68,7 +68,7 @@ class TensorOrder:
         # knowledge of the three counters of all warps, as of the last fence
         self._known: Array = np.zeros((batch.ctas, warps, _FAMILIES * warps), np.int64)
 
-    def _place(self, warps: Array) -> tuple[Array, Array]:
+    def _cta_and_warp(self, warps: Array) -> tuple[Array, Array]:
         return warps % self._batch.ctas, warps // self._batch.ctas
 
     def begin(self, lanes: Array, site: Site, pair: bool = False) -> None:
@@ -107,7 +107,7 @@ class TensorOrder:
         What the lanes do from now on is later, and nobody learns of it through this commit.
         """
         warps = lanes // WARP
-        ctas, inside = self._place(warps)
+        ctas, inside = self._cta_and_warp(warps)
         self._committed[warps] = self.begun[TENSOR, warps]
         if self._fences:
             self._publish(warps)
@@ -116,7 +116,7 @@ class TensorOrder:
         own = self._clocks.clocks[ctas, inside, inside]
         rows[each, self._batch.launch.actors.lane(0) + inside] = own * WARP + lanes % WARP
         rows[each, self.first + inside] = self.begun[TENSOR, warps]
-        more = self._batch.places.size > 1 or bool(self._clocks.aware(lanes).any())
+        more = self._batch.cluster.size > 1 or bool(self._clocks.aware(lanes).any())
         far = [self._far(int(lane), row) for lane, row in zip(lanes, rows, strict=True)] if more else []
         self._clocks.advance(np.unique(warps))
         return Commit(lanes, rows, far)
@@ -129,7 +129,7 @@ class TensorOrder:
         warp, firsts, actors = lane // WARP, self._clocks.first_numbers, self._clocks.publications.actors
         cta, inside = warp % self._batch.ctas, warp // self._batch.ctas
         begun = {int(firsts[cta]): row}
-        if self._batch.places.size > 1:
+        if self._batch.cluster.size > 1:
             peer = int(self.mirror(np.array([warp]))[0])
             theirs = begun[int(firsts[peer % self._batch.ctas])] = np.zeros_like(row)
             theirs[self.first + inside] = self.begun[TENSOR, peer]
@@ -164,7 +164,7 @@ class TensorOrder:
 
     def _publish(self, warps: Array) -> None:
         """Others may learn of what the warps have waited for."""
-        ctas, inside = self._place(warps)
+        ctas, inside = self._cta_and_warp(warps)
         for family in (LOADED, STORED):
             columns = self.first + family * self._batch.warps_per_cta + inside
             self._clocks.clocks[ctas, inside, columns] = self._done[family, warps]
@@ -174,7 +174,7 @@ class TensorOrder:
         if before:
             self._publish(warps)
             return
-        ctas, inside = self._place(warps)
+        ctas, inside = self._cta_and_warp(warps)
         width = _FAMILIES * self._batch.warps_per_cta
         self._known[ctas, inside] = self._clocks.rows_of(warps)[:, self.first : self.first + width]
 
@@ -196,7 +196,7 @@ class TensorOrder:
 
     def _knowledge(self, warps: Array, frees: bool) -> Array:
         """For each warp what it knows of the counters of all: [warps, families, warps of the CTA]; its own are sure."""
-        ctas, inside = self._place(warps)
+        ctas, inside = self._cta_and_warp(warps)
         count = self._batch.warps_per_cta
         known = self._clocks.rows_of(warps)[:, self.first : self.first + _FAMILIES * count].astype(np.int64)
         if self._fences and not frees:
@@ -213,7 +213,7 @@ class TensorOrder:
 
     def enter_peers(self, warps: Array, region: Region, writes: bool, what: int, site: Site) -> None:
         """Operations of warps access a region of their peers' tensor memory: what was there before is not looked at."""
-        ctas, inside = self._place(self.mirror(warps))
+        ctas, inside = self._cta_and_warp(self.mirror(warps))
         number = self.begun[TENSOR, self.mirror(warps)]
         known = np.full((len(warps), _FAMILIES, self._batch.warps_per_cta), _EVERYTHING)
         clocks = self._clocks.rows_of(warps)[:, : self._batch.warps_per_cta].astype(np.int64)
@@ -222,7 +222,7 @@ class TensorOrder:
 
     def enter(self, warps: Array, region: Region, writes: bool, what: int, site: Site) -> None:
         """Warps access a region; what nothing orders before that is a race."""
-        ctas, inside = self._place(warps)
+        ctas, inside = self._cta_and_warp(warps)
         number = self.begun[{LOAD: LOADED, STORE: STORED}.get(what, TENSOR), warps]
         clocks = self._clocks.rows_of(warps)[:, : self._batch.warps_per_cta].astype(np.int64)
         own = clocks[np.arange(len(warps)), inside]
@@ -246,8 +246,8 @@ class TensorOrder:
             f"{thread_name(self._batch, warp * WARP)} {verb} column {found.column} of tensor memory; {them} began "
             f"line {other.line} (`{other.text}`) there, and nothing says that it is done"
         )
-        others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
-        hint, about = _HINTS[found.what], self._reporter.place(other)
+        others = (Other(f"the other access, by {them}", self._reporter.location(other)),)
+        hint, about = _HINTS[found.what], self._reporter.location(other)
         formal = _LATE_FORMAL if found.late else ""
         self._reporter.add(
             "race", site, message, hint, found.count, others, about=about, array="tensor", cause=other, formal=formal

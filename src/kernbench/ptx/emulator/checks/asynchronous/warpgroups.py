@@ -31,8 +31,8 @@ class WarpgroupChecks(WarpgroupObserver):
 
     def issued(self, event: Issued, leaders: Array) -> None:
         """Warps issued an operation; `leaders` are the first warps of their warpgroups."""
-        first, place = self._operations(event, leaders)
-        self._alike(event, first, place)
+        first, group = self._operations(event, leaders)
+        self._alike(event, first, group)
         warps, form = event.warps[first], event.form
         ctas, lanes = warps % self._batch.ctas, warps * WARP
         for which, found in (("A", event.a), ("B", event.b)):
@@ -59,9 +59,9 @@ class WarpgroupChecks(WarpgroupObserver):
                 return last[2], last[3]
         keys = leaders * (1 << 32) + event.ordinals
         first = np.unique(keys, return_index=True)[1]
-        place = np.searchsorted(keys[first], keys)
-        self._last = event.warps, event.ordinals, first, place
-        return first, place
+        group = np.searchsorted(keys[first], keys)
+        self._last = event.warps, event.ordinals, first, group
+        return first, group
 
     def _columns(self, leaders: Array) -> Array:
         """The actors of warpgroups."""
@@ -69,12 +69,12 @@ class WarpgroupChecks(WarpgroupObserver):
         columns: Array = actors.wgmma(0) + leaders // self._batch.ctas
         return columns
 
-    def _alike(self, event: Issued, first: Array, place: Array) -> None:
+    def _alike(self, event: Issued, first: Array, group: Array) -> None:
         """All warps of a warpgroup give the same descriptors for the same operation."""
         for which, found in (("A", event.a), ("B", event.b)):
             if found is None:
                 continue
-            other = found != found[first][place]
+            other = found != found[first][group]
             if other.any():
                 lane = int(event.warps[int(np.argmax(other))]) * WARP
                 message = (
@@ -97,9 +97,9 @@ class WarpgroupChecks(WarpgroupObserver):
         who = thread_name(self._batch, int(warps[0]) * WARP)
         part = "reads as A" if as_operand else "writes as part of D"
         message = f"{who} {verb} {name}, which line {owner.line} {part} and nobody has waited for"
-        others = (Other("the operation in flight", self._reporter.place(owner)),)
+        others = (Other("the operation in flight", self._reporter.location(owner)),)
         hint = "run wgmma.commit_group and wgmma.wait_group before its registers are touched"
-        about = self._reporter.place(owner)
+        about = self._reporter.location(owner)
         self._reporter.add("in-flight", site, message, hint, len(warps), others, about=about, register=name)
 
     def unfenced(self, lanes: Array, name: str, site: Site) -> None:

@@ -1,4 +1,4 @@
-"""Turning what was seen into findings: places, names of threads and arrays, and folding."""
+"""Turning what was seen into findings: source locations, names of threads and arrays, and folding."""
 
 import linecache
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class _Reported:
     # the source lines that led there, but for the one that is shown: of inlined functions, and of calls
     frames: tuple[Other, ...]
     # where it is shown, and what keeps it apart from others there
-    place: Place
+    location: Place
     subject: tuple[object, ...]
     severity: str = FAULT
     sites: dict[int, Site] = field(default_factory=dict)
@@ -55,11 +55,11 @@ class _Reported:
         count = f"{len(pairs)} more pairs of lines meet" if len(pairs) > 1 else "another pair of lines meets"
         return f"; {count} the same way there: {named}{more}"
 
-    def further_places(self) -> tuple[Other, ...]:
+    def further_locations(self) -> tuple[Other, ...]:
         """Of the first pairs, the lines that this finding does not name yet."""
-        named = [self.place, *(other.where for other in self.others)]
-        places = dict.fromkeys(place for pair in list(self.pairs)[1 : 1 + _LINES_NAMED] for place in pair)
-        return tuple(Other("the same way", place) for place in places if place not in named)
+        named = [self.location, *(other.where for other in self.others)]
+        locations = dict.fromkeys(location for pair in list(self.pairs)[1 : 1 + _LINES_NAMED] for location in pair)
+        return tuple(Other("the same way", location) for location in locations if location not in named)
 
 
 class Reporter:
@@ -80,7 +80,7 @@ class Reporter:
         if source:
             linecache.cache[self.file] = (len(source), None, program.source_lines, self.file)
 
-    def place(self, site: Site) -> Place:
+    def location(self, site: Site) -> Place:
         """The source line a site was compiled from; its PTX line where that is not known."""
         if site.source_line and site.source_file:
             return Place(site.source_file, site.source_line, title(site.function))
@@ -100,16 +100,16 @@ class Reporter:
 
         Where the function is a library's and was called, not inlined, the line to show is that of the caller.
         """
-        shown = self.place(site)
+        shown = self.location(site)
         lines = [Other("inlined from", Place(*frame, title(site.function))) for frame in site.frames if frame[0]]
         if len(lines) > 1:
             lines[0] = Other("in the inlined function", lines[0].where)
         lines = lines or [Other("in the called function", shown)]
         for caller in self._callers(site):
-            place = self.place(caller)
-            lines.append(Other("called from", place))
-            if is_library(shown.file) and not is_library(place.file):
-                shown = place
+            location = self.location(caller)
+            lines.append(Other("called from", location))
+            if is_library(shown.file) and not is_library(location.file):
+                shown = location
                 lines[0] = Other("in the called function", lines[0].where)
         return shown, tuple(line for line in lines if line.where != shown)[:_FRAMES_NAMED]
 
@@ -145,29 +145,29 @@ class Reporter:
         Instructions of one source line, as of an unrolled loop, fold where they are alike and meant for one `array`.
         Where the source is not known each PTX line has findings of its own, by `register`.
         """
-        place, frames = self._frames(site)
+        location, frames = self._frames(site)
         about = (about, "formal") if formal else about
         message += f"; {formal}" if formal else ""
         subject: tuple[object, ...] = (about, register, site.line)
-        if place != self.ptx(site):
+        if location != self.ptx(site):
             subject = (about, array, site.opcode)
-        key: tuple[object, ...] = (kind, place, subject)
+        key: tuple[object, ...] = (kind, location, subject)
         array += " formally" if formal else ""
         if cause is not None:
-            key = self._group(key, self.place(cause), array, habit)
+            key = self._group(key, self.location(cause), array, habit)
         reported = self._reports.setdefault(
-            key, _Reported(kind, site, message, hint, others, frames, place, subject, FORMAL if formal else FAULT)
+            key, _Reported(kind, site, message, hint, others, frames, location, subject, FORMAL if formal else FAULT)
         )
-        if place == reported.place:
+        if location == reported.location:
             reported.sites.setdefault(site.line, site)
         if cause is not None:
-            reported.pairs.setdefault((place, self.place(cause)))
+            reported.pairs.setdefault((location, self.location(cause)))
         self.log.add(self._finding(reported, count), reported.subject, restated=True)
 
     def _group(self, key: tuple[object, ...], cause: Place, array: str, habit: str) -> tuple[object, ...]:
         """The key of the first finding of those that share the later or the earlier access, or a habit, with this."""
-        kind, place, _ = key
-        accesses = [(kind, "earlier", cause, array), (kind, "later", place, array)]
+        kind, location, _ = key
+        accesses = [(kind, "earlier", cause, array), (kind, "later", location, array)]
         accesses += [(kind, "habit", habit, array)] if habit else []
         known = next((self._causes[access] for access in accesses if access in self._causes), key)
         for access in accesses:
@@ -177,15 +177,17 @@ class Reporter:
     def _finding(self, reported: _Reported, count: int) -> Finding:
         """What is known by now."""
         text = f"`{reported.site.text}`" if reported.site.text else ""
-        others = reported.others + reported.further_places()
-        if reported.place != self.ptx(reported.site):
+        others = reported.others + reported.further_locations()
+        if reported.location != self.ptx(reported.site):
             text += f" ({reported.lines()})"
             others += self._beside(reported)
         else:
             others += reported.frames
         message = reported.message + reported.further()
         message = f"{text}: {message}" if text else message
-        return Finding(reported.kind, message, reported.place, others, reported.hint, count, severity=reported.severity)
+        return Finding(
+            reported.kind, message, reported.location, others, reported.hint, count, severity=reported.severity
+        )
 
     def general(
         self,
@@ -197,7 +199,7 @@ class Reporter:
         formal: str = "",
     ) -> None:
         """One finding of the whole launch; what is `formal` says why it changes no result."""
-        where = None if site is None else self.place(site)
+        where = None if site is None else self.location(site)
         message += f"; {formal}" if formal else ""
         severity = FORMAL if formal else FAULT
         self.log.add(Finding(kind, message, where, others, hint, severity=severity), formal or None)

@@ -126,7 +126,7 @@ class Release:
 
 @dataclass(slots=True, eq=False)
 class Location:
-    """A place in memory: the reach of its last strong write, and the releases that who reads that write sees."""
+    """A location in memory: the reach of its last strong write, and the releases that who reads that write sees."""
 
     carrier: Reach
     releases: list[Release]
@@ -147,14 +147,14 @@ class Location:
 def _merged(releases: list[Release], actors: int) -> list[Release]:
     """Releases of one reach that are far too many to look at one by one become one.
 
-    Exact, as whoever reads the place sees all of them: it would acquire each, and their join is the same.
+    Exact, as whoever reads the location sees all of them: it would acquire each, and their join is the same.
     """
     if len(releases) <= 8:
         return releases
     kinds: dict[object, list[Release]] = {}
     for one in releases:
-        place = -1 if one.reach.scope == GPU_SCOPE else one.reach.cta
-        kinds.setdefault((one.reach.scope, place, one.sequential, one.distant), []).append(one)
+        cta = -1 if one.reach.scope == GPU_SCOPE else one.reach.cta
+        kinds.setdefault((one.reach.scope, cta, one.sequential, one.distant), []).append(one)
     return [as_one(alike, actors) for alike in kinds.values()]
 
 
@@ -168,7 +168,7 @@ def as_one(releases: list[Release], actors: int) -> Release:
 
 
 class Publications:
-    """What was released at which place, for the whole launch."""
+    """What was released at which location in memory, for the whole launch."""
 
     def __init__(self, actors: int):
         self.actors = actors

@@ -273,8 +273,8 @@ class History:
 
     def until(self, clocks: Array) -> tuple[Array, Array]:
         """Count and fingerprint of what it did up to clocks."""
-        place = np.searchsorted(self.clocks, clocks, side="right")
-        return self.counts[place], self.prints[place]
+        index = np.searchsorted(self.clocks, clocks, side="right")
+        return self.counts[index], self.prints[index]
 
 
 def _history(clocks: Array, counts: Array, prints: Array) -> History:
@@ -316,14 +316,14 @@ class Relation:
         self._far = np.concatenate([np.zeros((0, width), np.int32), *(far for _, far in distant)])
         self.members = (self.lanes[:, None] >> np.arange(WARP)) & 1
         threads = mixed((self.cta * WARP + self.warp)[:, None] * WARP + np.arange(WARP))
-        place = mixed((self.line * 4 + self.domain) * 2 + self.writes)
-        self.weights = mixed(threads ^ place[:, None]) * self.members.astype(np.uint64)
+        what = mixed((self.line * 4 + self.domain) * 2 + self.writes)
+        self.weights = mixed(threads ^ what[:, None]) * self.members.astype(np.uint64)
 
     def distant(self, entries: Array, actors: Array) -> Array:
         """What entries know of the clocks of actors of other blocks, 0 where nothing."""
-        place = np.full(len(self.cta), -1)
-        place[self._distant] = np.arange(len(self._distant))
-        found = place[entries]
+        rows = np.full(len(self.cta), -1)
+        rows[self._distant] = np.arange(len(self._distant))
+        found = rows[entries]
         known = (found >= 0) & (actors < self._far.shape[1])
         result: Array = np.zeros(len(entries), np.int64)
         result[known] = self._far[found[known], actors[known]]
@@ -369,8 +369,8 @@ class Relation:
     def _single_lanes(self, inside: Array, mine: Array, cta: int, column: int, counts: Array, prints: Array) -> None:
         """What is known of one lane of a warp beyond what is known of all of them."""
         near = np.flatnonzero(inside & (self.cta == cta) & (self.warp != column))
-        actor, place = cta * self._columns + column, self._actors.lane(column)
-        shares = [(near, self.rows[near, place], self.rows[near, column])]
+        actor, lanes = cta * self._columns + column, self._actors.lane(column)
+        shares = [(near, self.rows[near, lanes], self.rows[near, column])]
         if actor + self._actors.lane(0) < self._far.shape[1]:
             which = inside[self._distant] & (self.cta[self._distant] != cta)
             beyond = self._far[which]

@@ -21,7 +21,7 @@ from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, Order
 from kernbench.ptx.emulator.program.hub import BatchHub
 
 _WINDOW = (1 << 44) - 1
-# places that are looked at for a release, when a race is reported
+# locations in memory that are looked at for a release, when a race is reported
 _LOOKED_AT = 4096
 
 
@@ -37,7 +37,7 @@ class _Fence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Observed:
-    """Lanes that observed a release by a strong read, and acquire it by a fence or an acquire of the same place.
+    """Lanes that observed a release by a strong read, and acquire it by a fence or an acquire of the same location.
 
     Those that did not read it themselves, but met who did (`heard`), acquire it by fence.sc only.
     """
@@ -72,7 +72,7 @@ class MemoryOrder:
     def _reach(self, warp: int, scope: int) -> Reach:
         batch = self._batch
         cta = warp % batch.ctas
-        return Reach(scope, int(batch.numbers[cta]), int(batch.numbers[cta - cta % batch.places.size]))
+        return Reach(scope, int(batch.numbers[cta]), int(batch.numbers[cta - cta % batch.cluster.size]))
 
     def fence(self, warps: Array, masks: Array, order: Order) -> None:
         """Lanes of warps pass a fence: it acquires what they observed before, and later strong writes release by it."""
@@ -114,7 +114,7 @@ class MemoryOrder:
         return np.array(sorted({warp for warp, _, _ in groups}) if order.releases else [], np.int64)
 
     def _key(self, space: str, warp: int, address: int) -> object | None:
-        """A place: shared memory is that of a cluster; a thread's own memory is none."""
+        """A location in memory: shared memory is that of a cluster; a thread's own memory is none."""
         window = address >> 44
         if space == "generic" and window == LOCAL_BASE >> 44:
             return None
@@ -138,7 +138,7 @@ class MemoryOrder:
             self._tidy(warp)
 
     def _acquire_observed(self, warp: int, mask: int, reach: Reach, key: object | None, sequential: bool) -> None:
-        """Lanes acquire what they observed before: at one place, or anywhere."""
+        """Lanes acquire what they observed before: at one location, or anywhere."""
         left = []
         for seen in self._observed[warp]:
             here, release = seen.mask & mask, seen.release
@@ -219,7 +219,7 @@ class MemoryOrder:
         if any(map(covers, seen)):
             return "fence"
         locations = islice(self._publications.locations.values(), _LOOKED_AT)
-        return "acquire" if any(covers(one) for place in locations for one in place.releases) else "release"
+        return "acquire" if any(covers(one) for location in locations for one in location.releases) else "release"
 
     def publish(self, warp: int, mask: int, key: object, ordered: bool = True) -> None:
         """Lanes release to a barrier of several CTAs what they know; not `ordered`, what they knew at a fence."""

@@ -82,9 +82,9 @@ class MemoryReporter:
             if kind != "uninitialised-read":
                 self._bad(batch, space, site, what, kind, address, spot.nbytes, who, count)
                 continue
-            undefined, places = unwritten_bytes(space, spot)
-            place = int(places[position]) + int(np.argmax(undefined[position]))
-            if not checks.undefined.explains(space.name, place, site, int(spot.lanes[position])):
+            undefined, offsets = unwritten_bytes(space, spot)
+            offset = int(offsets[position]) + int(np.argmax(undefined[position]))
+            if not checks.undefined.explains(space.name, offset, site, int(spot.lanes[position])):
                 missing = int(np.count_nonzero(undefined[position]))
                 self._bad(batch, space, site, what, kind, address, spot.nbytes, who, count, missing)
 
@@ -112,8 +112,8 @@ class MemoryReporter:
             return "", ()
         origin, site = self._carried[allocation.address]
         text = f"; PTX line {site.line} copies what PTX line {origin.site.line} reads and nobody wrote"
-        place = self._reporter.place
-        return text, (Other("what nobody wrote is read", place(origin.site)), Other("and copied", place(site)))
+        location = self._reporter.location
+        return text, (Other("what nobody wrote is read", location(origin.site)), Other("and copied", location(site)))
 
     def bad_copy(
         self, checks: MemoryChecks, space: Space, site: Site, what: str, kind: str, address: int, lane: int, count: int
@@ -121,7 +121,7 @@ class MemoryReporter:
         """A byte of an asynchronous copy is wrong."""
         batch = checks.batch
         if kind == "uninitialised-read" and space.name == "shared":
-            cta = int(batch.places.own(np.array([lane]))[0])
+            cta = int(batch.cluster.own(np.array([lane]))[0])
             if checks.undefined.explains("shared", cta * batch.shared_stride + address, site, lane):
                 return
         who = f"the copy that {thread_name(batch, lane)} begins"
@@ -193,12 +193,12 @@ class MemoryReporter:
     def _in_local_memory(self, batch: Batch, site: Site, kind: str, address: int, nbytes: int) -> tuple[str, str, str]:
         if kind == "uninitialised-read":
             return kind, "local memory that the thread did not write", "set the variable first"
-        place = (address & _WINDOW) - batch.frames.base_of(site.function)
-        before = [one for one in self._program.codes[site.function].variables if one[1] <= place]
+        offset = (address & _WINDOW) - batch.frames.base_of(site.function)
+        before = [one for one in self._program.codes[site.function].variables if one[1] <= offset]
         if not before or (address & _WINDOW) >= batch.frames.room:
             return kind, "where the thread has no local memory", _LOCAL_HINT
         name, start, size = before[-1]
-        return kind, self._beside(f"'{name}' in local memory", start, size, place, nbytes), _LOCAL_HINT
+        return kind, self._beside(f"'{name}' in local memory", start, size, offset, nbytes), _LOCAL_HINT
 
     def _in_shared_memory(self, space: Space, kind: str, address: int) -> tuple[str, str, str]:
         variable = self._shared_variable(address & _WINDOW)
@@ -206,22 +206,22 @@ class MemoryReporter:
             return kind, f"shared memory that nobody wrote{variable}", "write it, then a barrier, then read"
         return kind, f"outside the block's {space.size} bytes of shared memory{variable}", _BOUNDS_HINT
 
-    def _shared_variable(self, place: int) -> str:
+    def _shared_variable(self, offset: int) -> str:
         for variable in reversed(self._program.shared):
-            if variable.offset <= place:
+            if variable.offset <= offset:
                 size = "dynamic" if variable.size is None else f"{variable.size} bytes"
                 return f" ('{variable.name}', {size} from {variable.offset:#x})"
         return ""
 
-    def shared_name(self, place: int) -> str:
-        """A place in shared memory by its variable and address."""
+    def shared_name(self, offset: int) -> str:
+        """An offset in shared memory by its variable and address."""
         for variable in reversed(self._program.shared):
-            if variable.offset <= place:
-                return f"'{variable.name}'+{place - variable.offset} ({place:#x})"
-        return f"{place:#x}"
+            if variable.offset <= offset:
+                return f"'{variable.name}'+{offset - variable.offset} ({offset:#x})"
+        return f"{offset:#x}"
 
     def global_name(self, address: int) -> str:
-        """A place in global memory by its array and address."""
+        """An address of global memory by its array."""
         nearest = self._arena.nearest(address)
         return f"{'global memory' if nearest is None else self._name(nearest.address, nearest.name)} at {address:#x}"
 
@@ -256,7 +256,7 @@ class MemoryReporter:
             f"{who} {verb} {where} at {address:#x}; {them} accesses it in PTX line {other.line} (`{other.text}`), "
             f"{why or 'and '}nothing orders the two"
         )
-        others = (Other(f"the other access, by {them}", self._reporter.place(other)),)
+        others = (Other(f"the other access, by {them}", self._reporter.location(other)),)
         kind = batch.launch.actors.kind(warp % batch.launch.actors.count)
         if kind in COPIES and what == "load":
             message = (
@@ -274,9 +274,9 @@ class MemoryReporter:
             message += f": {them} has ended since, and a barrier orders only what those threads did that come to it"
         if kind == "warp" and other.effects.access == "store" and (other is site or race[2].bit_count() > 1):
             hint += _ELECT_HINT
-        place, hint = self._reporter.place(other), SYNCWARP if formal else hint
+        location, hint = self._reporter.location(other), SYNCWARP if formal else hint
         self._reporter.add(
-            "race", site, message, hint, count, others, about=place, array=where, cause=other, formal=formal,
+            "race", site, message, hint, count, others, about=location, array=where, cause=other, formal=formal,
             habit="warp-synchronous" if formal else "",
         )  # fmt: skip
 

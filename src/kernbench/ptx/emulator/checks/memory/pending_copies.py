@@ -10,7 +10,7 @@ from kernbench.ptx.emulator.checks.findings.reporter import Reporter, thread_nam
 from kernbench.ptx.emulator.lanes.arrays import Bools, Flag, Int, Int32s, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.memory.port import Place, Space, offsets_of
+from kernbench.ptx.emulator.memory.port import Accessed, Space, offsets_of
 from kernbench.ptx.emulator.memory.room import large_zeros
 from kernbench.ptx.emulator.observer.values import CopiesObserver
 from kernbench.ptx.emulator.program.hub import BatchHub
@@ -62,31 +62,31 @@ class PendingCopies(CopiesObserver):
         self._count = 0
         self._early: Array = _NOBODY
 
-    def begin(self, places: Array, words: int, site: Site) -> None:
-        """Copies may fill some words from each place on, from now on."""
+    def begin(self, targets: Array, words: int, site: Site) -> None:
+        """Copies may fill some words from each target on, from now on."""
         if not self._filled_by.size:
             self._filled_by = large_zeros(self._batch.ctas * self._batch.shared_stride // 4 + 1, np.int32)
             self._filled_by[:] = -1
-        self._count += mark_words(self._filled_by, places, words, site.number)
+        self._count += mark_words(self._filled_by, targets, words, site.number)
 
-    def end(self, places: Array, words: int) -> None:
+    def end(self, targets: Array, words: int) -> None:
         """The copies into words are done."""
-        self._count -= mark_words(self._filled_by, places, words, -1)
+        self._count -= mark_words(self._filled_by, targets, words, -1)
 
     def touched(
-        self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, place: Place, nbytes: int
+        self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, accessed: Accessed, nbytes: int
     ) -> None:
         """Lanes are about to access shared memory."""
         self._early = _NOBODY
         if not self._count or space.name != "shared":
             return
         mask = _EVERYBODY if active is None else active
-        (addresses, offset, base), far = place, np.uint64(space.size)
+        (addresses, offset, base), far = accessed, np.uint64(space.size)
         if not _meets(
             self._filled_by, addresses, np.uint64(offset) - np.uint64(base), far, nbytes, space.origins, lanes, mask
         ):
             return
-        inside = offsets_of(place)
+        inside = offsets_of(accessed)
         legal = (inside >= 0) & (inside + nbytes <= space.size)
         which = np.flatnonzero(legal if active is None else legal & active)
         starts = inside[which] + space.origins[lanes[which]].astype(np.int64)
@@ -108,7 +108,7 @@ class PendingCopies(CopiesObserver):
             f"{self._shared_name(address)}, which a copy begun in PTX line {copy.line} (`{copy.text}`) still fills: "
             f"the thread that began it has not waited for it"
         )
-        others = (Other("the copy", self._reporter.place(copy)),)
+        others = (Other("the copy", self._reporter.location(copy)),)
         self._reporter.unwaited |= {site.number, copy.number}
-        about = ("copy", self._reporter.place(copy))
+        about = ("copy", self._reporter.location(copy))
         self._reporter.add("in-flight", site, message, _HINT, count, others, about=about, cause=copy)

@@ -1,4 +1,4 @@
-"""Values that differ by rounding only: what lanes may store to one place in one instruction.
+"""Values that differ by rounding only: what lanes may store to one address in one instruction.
 
 Compilers let every lane of a warp hold the result of a reduction and store it. With fused multiply-adds the lanes' sums
 were rounded differently, so the values may differ in their last bits. PTX leaves open which lane wins; any of them is

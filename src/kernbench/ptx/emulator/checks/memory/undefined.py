@@ -42,11 +42,11 @@ class UndefinedValues(UndefinedObserver):
 
     def loaded(self, space: Space, site: Site, spot: Spot) -> None:
         """A load has read bytes that nobody wrote, or that an undefined value was stored in."""
-        undefined, places = unwritten_bytes(space, spot)
+        undefined, offsets = unwritten_bytes(space, spot)
         position = int(np.argmax(undefined.any(axis=1)))
         first = int(np.argmax(undefined[position]))
-        place = int(places[position]) + first
-        origin = self._definedness.stored_at(space.name, place)
+        offset = int(offsets[position]) + first
+        origin = self._definedness.stored_at(space.name, offset)
         # a variable that is copied unset is named where the last copy of it is read
         if origin is None or (space.name == "local" and origin.kind not in ("shared", "global")):
             address = (int(spot.addresses[position]) + spot.offset + first) & ((1 << 64) - 1)
@@ -66,11 +66,11 @@ class UndefinedValues(UndefinedObserver):
         decoding: Decoding,
         register: Register,
         space: Space,
-        places: Array,
+        offsets: Array,
         bits: Array,
         index: int,
     ) -> None:
-        """Undefined bytes of a register were stored, as the element `index` of each position's place."""
+        """Undefined bytes of a register were stored, as the element `index` of each position's access."""
         assert decoding.traffic is not None, "a store has bytes"
         nbytes = decoding.traffic[2] // len(decoding.registers_of(1))
         if space.name == "global":
@@ -79,7 +79,7 @@ class UndefinedValues(UndefinedObserver):
         bad = bits[:, None] >> np.arange(nbytes, dtype=np.uint32) & np.uint32(1) != 0
         if not bad.any():
             return
-        spots = (places[:, None] + index * nbytes + np.arange(nbytes))[bad]
+        spots = (offsets[:, None] + index * nbytes + np.arange(nbytes))[bad]
         space.state[1][spots] &= ~_LOST
         key = (register.bank, register.row)
         origin = self._definedness.origins.get(key) or Origin(decoding.site, "register", register.name)
@@ -89,13 +89,13 @@ class UndefinedValues(UndefinedObserver):
         if space.name == "global":
             self._memory.carried(int(spots[0]) + GLOBAL_BASE, origin, decoding.site)
 
-    def copied(self, places: Array, origin: Origin, site: Site) -> None:
-        """A copy brought undefined bytes to places of shared memory."""
+    def copied(self, offsets: Array, origin: Origin, site: Site) -> None:
+        """A copy brought undefined bytes to offsets of shared memory."""
         state = self._batch.port.space("shared").state[1]
-        state[places] &= ~_LOST
+        state[offsets] &= ~_LOST
         if origin.site is not site and len(origin.way) < _LONGEST_WAY:
             origin = replace(origin, way=(*origin.way, site))
-        self._definedness.stored("shared", places, origin, len(state))
+        self._definedness.stored("shared", offsets, origin, len(state))
 
     def used(self, window: Window, site: Site, register: str, role: str, bad: Mask, key: Key) -> None:
         """An undefined register decides something."""
@@ -123,12 +123,12 @@ class UndefinedValues(UndefinedObserver):
         if origin is not None and origin.kind in _HANDED and self._definedness.first_use(origin, site):
             self._by_origin(origin, site, _HANDED_ON, window.lane_numbers[bad])
 
-    def explains(self, space: str, place: int, site: Site, lane: int) -> bool:
+    def explains(self, space: str, offset: int, site: Site, lane: int) -> bool:
         """Report unwritten memory that an instruction reads as the undefined value that was stored there, if one was.
 
         A tensor core, a copy or an atomic operation reads it: nothing is followed further.
         """
-        origin = self._definedness.stored_at(space, place)
+        origin = self._definedness.stored_at(space, offset)
         if origin is None or origin.kind not in _HANDED:
             return False
         if self._definedness.first_use(origin, site):
@@ -139,7 +139,7 @@ class UndefinedValues(UndefinedObserver):
         """A finding at the instruction that an undefined value comes from; none where it is an unwaited copy's."""
         if origin.site.number in self._reporter.unwaited:
             return
-        who, where = some_threads(self._batch, lanes), self._reporter.place
+        who, where = some_threads(self._batch, lanes), self._reporter.location
         others = (
             *dict.fromkeys(Other("stored on the way", where(one)) for one in origin.way),
             Other(f"where it {use}", where(site)),

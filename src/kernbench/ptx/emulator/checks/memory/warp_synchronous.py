@@ -19,7 +19,7 @@ from kernbench.ptx.emulator.checks.findings.reporter import Reporter, thread_nam
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int32s, Int64s
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.cells import decode
-from kernbench.ptx.emulator.memory.port import Place, Space, offsets_of
+from kernbench.ptx.emulator.memory.port import Accessed, Space, offsets_of
 from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.ptx.isa.forms.effects import Effects
@@ -126,12 +126,12 @@ class WarpSynchronous:
         return found
 
     def access(
-        self, space: Space, place: Place, lanes: Array, active: Mask | None, nbytes: int, writes: bool, site: Site
+        self, space: Space, accessed: Accessed, lanes: Array, active: Mask | None, nbytes: int, writes: bool, site: Site
     ) -> None:
         """Lanes, those of whole warps of which some are active, make a volatile access."""
         if space.name != "shared" or nbytes < WORD:
             return
-        starts, along = offsets_of(place), _along(lanes, active)
+        starts, along = offsets_of(accessed), _along(lanes, active)
         # what lies outside is reported elsewhere
         good = (starts >= 0) & (starts + nbytes <= self._batch.shared_stride) & (starts % WORD == 0)
         good = good if active is None else good & active
@@ -190,7 +190,7 @@ class WarpSynchronous:
         )
         if not together:
             message += ": the lanes had parted, and a GPU may run either first"
-        seen = (Other(f"the other access, by {them}", self._reporter.place(earlier)),)
+        seen = (Other(f"the other access, by {them}", self._reporter.location(earlier)),)
         about, array = "volatile", where.partition("+")[0]
         formal = TOGETHER if together else ""
         self._reporter.add(

@@ -20,7 +20,7 @@ Waiter = tuple[str, Site]
 
 
 def mbarrier_waits(batch: Batch) -> list[Waiter]:
-    """Waits on mbarriers, one text for each place, barrier and phase; CTAs and warps that do the same are one."""
+    """Waits on mbarriers, one text for each instruction, barrier and phase; CTAs and warps that do the same are one."""
     groups: dict[tuple[int, int, int], list[tuple[int, Array]]] = {}
     sites: dict[int, Site] = {}
     for parked in batch.scheduler.waiting.parked:
@@ -33,7 +33,7 @@ def mbarrier_waits(batch: Batch) -> list[Waiter]:
         for slot in np.unique(slots[slots >= 0]).tolist():
             here = slots == slot
             value = int(wanted[here][0]) & 1 if wait.parity else int(batch.mbarriers.state[slot, PHASE]) & 1
-            key = (wait.site.number, int(batch.mbarriers.places[slot]), value)
+            key = (wait.site.number, int(batch.mbarriers.offsets[slot]), value)
             groups.setdefault(key, []).append((slot, lanes[here]))
     return [(_text(batch, found, parity), sites[number]) for (number, _, parity), found in groups.items()]
 
@@ -113,7 +113,7 @@ def cluster_waits(batch: Batch) -> list[Waiter]:
     for waiter in barrier.waiting:
         lanes = waiter.fragment.window.lane_numbers
         lanes = lanes if waiter.fragment.lanes.mask is None else lanes[waiter.fragment.lanes.mask]
-        cluster = int(lanes[0] // WARP) % batch.ctas // batch.places.size
+        cluster = int(lanes[0] // WARP) % batch.ctas // batch.cluster.size
         absent = barrier.absent(cluster)
         who = f"; {some_threads(batch, absent)} has not arrived" if len(absent) else ""
         text = (

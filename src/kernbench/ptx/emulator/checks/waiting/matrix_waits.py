@@ -14,9 +14,9 @@ def matrix_waits(batch: Batch) -> list[tuple[str, Site]]:
     for refused in batch.allocation_waits:
         warp = int(refused.warps[0])
         held = batch.tensor.memory.allocations[warp % batch.ctas].values()
-        places = ", ".join(f"columns {first} to {first + count} (line {site.line})" for first, count, site in held)
+        columns = ", ".join(f"columns {first} to {first + count} (line {site.line})" for first, count, site in held)
         who = f"the warp of {thread_name(batch, warp * WARP)}"
-        text = f"{who} waits for columns of tensor memory; allocated are {places or 'none'}"
+        text = f"{who} waits for columns of tensor memory; allocated are {columns or 'none'}"
         found.append((text, refused.site))
     for waiting in batch.warpgroups.waiting:
         warp = int(waiting.fragment.window.warps[0])

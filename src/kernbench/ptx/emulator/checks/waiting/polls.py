@@ -15,7 +15,7 @@ _WINDOWS = {LOCAL_BASE >> 44: "local", SHARED_BASE >> 44: "shared"}
 
 
 def polls(batch: Batch) -> list[Waiter]:
-    """Parked loops, one text for each place that is read: lanes that read the same address there are one."""
+    """Parked loops, one text for each address that is read: lanes that read the same address there are one."""
     found: list[Waiter] = []
     for spinner in batch.scheduler.spinning.parked:
         active = spinner.fragment.lanes.active()
@@ -47,11 +47,11 @@ def _text(batch: Batch, lanes: Array, address: int, read: LoopRead) -> str:
 
 
 def _name(batch: Batch, space: str, address: int) -> tuple[str, str]:
-    """A place by its variable or array, and the name that its writers know it by."""
+    """An address by its variable or array, and the name that its writers know it by."""
     if space == "shared":
-        place = address & 0xFFFFFF
-        owner = next((v.name for v in reversed(batch.program.shared) if v.offset <= place), "")
-        return f"shared memory {batch.checks.shared_name(place)}", owner
+        offset = address & 0xFFFFFF
+        owner = next((v.name for v in reversed(batch.program.shared) if v.offset <= offset), "")
+        return f"shared memory {batch.checks.shared_name(offset)}", owner
     if space == "local":
         return f"its own local memory at {address:#x}", ""
     nearest = batch.launch.arena.nearest(address)
@@ -73,12 +73,12 @@ def _value(batch: Batch, space: str, lane: int, address: int, nbytes: int) -> in
     if space == "local" or nbytes not in (1, 2, 4, 8):
         return None
     memory = batch.port.space("shared" if space == "shared" else "global")
-    place = address - GLOBAL_BASE
+    offset = address - GLOBAL_BASE
     if space == "shared":
-        place = (address & 0xFFFFFF) + int(memory.origins[lane])
-    if not 0 <= place <= len(memory.words[1]) - nbytes:
+        offset = (address & 0xFFFFFF) + int(memory.origins[lane])
+    if not 0 <= offset <= len(memory.words[1]) - nbytes:
         return None
-    return int.from_bytes(memory.words[1][place : place + nbytes].tobytes(), "little")
+    return int.from_bytes(memory.words[1][offset : offset + nbytes].tobytes(), "little")
 
 
 def _writers(batch: Batch, space: str, owner: str) -> str:

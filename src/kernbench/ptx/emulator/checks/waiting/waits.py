@@ -21,24 +21,24 @@ _SHOWN = 8
 def deadlock_message(
     reporter: Reporter, batches: Sequence[Batch], queued: int, resident: int
 ) -> tuple[str, tuple[Other, ...], Site | None]:
-    """The whole story, further places involved, and the first place."""
+    """The whole story, the other source locations, and the first site."""
     lines = ["no thread can go on:"]
-    places: list[tuple[str, Site]] = []
+    waits: list[tuple[str, Site]] = []
     for batch in batches:
         # what others wait behind comes first
-        places += mbarrier_waits(batch) + matrix_waits(batch) + polls(batch)
-        places += cluster_waits(batch) + _meetings(batch) + _barriers(batch)
-    for text, site in places[:_SHOWN]:
+        waits += mbarrier_waits(batch) + matrix_waits(batch) + polls(batch)
+        waits += cluster_waits(batch) + _meetings(batch) + _barriers(batch)
+    for text, site in waits[:_SHOWN]:
         lines.append(f"  line {site.line} (`{site.text}`): {text}")
-    if len(places) > _SHOWN:
-        lines.append(f"  and {len(places) - _SHOWN} more groups")
+    if len(waits) > _SHOWN:
+        lines.append(f"  and {len(waits) - _SHOWN} more groups")
     lines += _ended(batches, queued)
     if queued:
         lines.append(
             f"  {queued} blocks have not begun: {resident} fit on the device at once, and those wait for others"
         )
-    others = tuple(Other(text, reporter.place(site)) for text, site in places[1:_SHOWN])
-    return "\n".join(lines), others, places[0][1] if places else None
+    others = tuple(Other(text, reporter.location(site)) for text, site in waits[1:_SHOWN])
+    return "\n".join(lines), others, waits[0][1] if waits else None
 
 
 def _ended(batches: Sequence[Batch], queued: int) -> list[str]:

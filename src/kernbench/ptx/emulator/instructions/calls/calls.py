@@ -38,7 +38,7 @@ def _fits(function: Function, arguments: tuple[Operand, ...], results: tuple[Ope
 
 
 class _Target:
-    """One function as it is called from one place."""
+    """One function as it is called by one instruction."""
 
     def __init__(self, d: Decoding, name: str, arguments: tuple[Operand, ...], results: tuple[Operand, ...]):
         self._d = d
@@ -48,23 +48,23 @@ class _Target:
         self._code: Code | None = d.linker.codes.get(name)
         self._arguments: tuple[Transfer, ...] = ()
         self._results: tuple[Transfer, ...] = ()
-        # values of a function without a body: places in the caller's frame
+        # values of a function without a body: offsets and sizes in the caller's frame
         self._given: list[tuple[int, int]] = []
         self._left: list[tuple[int, int]] = []
         if self._code is not None:
             self._arguments = self._bind(self._code.params, arguments, entering=True)
             self._results = self._bind(self._code.returns, results, entering=False)
         else:
-            self._given = [self._place(argument) for argument in arguments]
-            self._left = [self._place(result) for result in results]
+            self._given = [self._in_frame(argument) for argument in arguments]
+            self._left = [self._in_frame(result) for result in results]
 
-    def _place(self, operand: Operand) -> tuple[int, int]:
+    def _in_frame(self, operand: Operand) -> tuple[int, int]:
         """Offset and size of a .param variable in the caller's frame."""
         found = self._d.scope.variable(operand.text) if isinstance(operand, Name) else None
-        place = None if found is None else self._d.code.frame.get((id(found[1]), found[0].name))
-        if found is None or place is None:
+        offset = None if found is None else self._d.code.frame.get((id(found[1]), found[0].name))
+        if found is None or offset is None:
             raise self._d.error(f"{self._name} has no body, and {operand} is no .param variable that could be passed")
-        return place, found[0].size or 0
+        return offset, found[0].size or 0
 
     def _bind(
         self, formals: tuple[Variable, ...], actuals: tuple[Operand, ...], entering: bool
@@ -81,10 +81,10 @@ class _Target:
         found = self._d.scope.variable(actual.text) if isinstance(actual, Name) else None
         if found is not None:
             variable, scope = found
-            place = self._d.code.frame.get((id(scope), variable.name))
-            if place is None:
+            offset = self._d.code.frame.get((id(scope), variable.name))
+            if offset is None:
                 raise self._d.error(f"'{variable.name}' cannot be passed to {self._name}: use a .param variable")
-            outside, as_slot = place, False
+            outside, as_slot = offset, False
         else:
             read, written = self._d.value, self._d.destination
             outside, as_slot = (read if entering else written)(actual, formal.type), True

@@ -59,8 +59,8 @@ def needs_heap(functions: Mapping[str, Function]) -> bool:
 def _print(call: Call) -> Outcome:
     """vprintf(format, arguments): the lines go to the run."""
     printed, counts = call.batch.launch.printed, []
-    for lane, layout, place in zip(call.lanes, call.numbers(0), call.numbers(1), strict=True):
-        reader = _Reader(call.batch, int(lane), place)
+    for lane, layout, address in zip(call.lanes, call.numbers(0), call.numbers(1), strict=True):
+        reader = _Reader(call.batch, int(lane), address)
         text, taken = formatted(reader.text(layout), reader.value, reader.text)
         counts.append(taken)
         if len(printed) < MOST_LINES:
@@ -114,17 +114,17 @@ _FUNCTIONS: dict[str, Callable[[Call], Outcome]] = {"vprintf": _print, "__assert
 
 
 class _Reader:
-    """Reads memory as one lane sees it, and values from a place on."""
+    """Reads memory as one lane sees it, and values from an address on."""
 
-    def __init__(self, batch: Batch, lane: int, place: int):
-        self._batch, self._lane, self._place = batch, lane, place
+    def __init__(self, batch: Batch, lane: int, address: int):
+        self._batch, self._lane, self._next = batch, lane, address
 
     def value(self, code: str) -> int | float:
         """The next value, at a multiple of its size."""
         size = struct.calcsize(code)
-        self._place = -(-self._place // size) * size
-        data = self._bytes(self._place, size).ljust(size, b"\0")
-        self._place += size
+        self._next = -(-self._next // size) * size
+        data = self._bytes(self._next, size).ljust(size, b"\0")
+        self._next += size
         number: int | float = struct.unpack(f"<{code}", data)[0]
         return number
 

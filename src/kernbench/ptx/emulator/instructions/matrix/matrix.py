@@ -73,19 +73,19 @@ def load_narrow(d: Decoding) -> Step:
     bank, rows = d.bank_rows([scratch])
     row = np.array(rows, np.int64)
 
-    def octet(window: Window, mask: Mask | None, places: Array) -> Array:
-        window.batch.port.load(space, places, window.lane_numbers, np.uint64(0), bank, row, mask, site)
+    def octet(window: Window, mask: Mask | None, addresses: Array) -> Array:
+        window.batch.port.load(space, addresses, window.lane_numbers, np.uint64(0), bank, row, mask, site)
         found: Array = window.rows[scratch].astype(np.uint32)
         return found
 
     def element(window: Window, mask: Mask | None, base: Array, lanes: Array, column: Array) -> Array:
         """The element of a column of the rows whose addresses some lanes give."""
         first = column * bits
-        places = _from_lanes(base, lanes) + _tile((first // 8).astype(np.uint64), window.size)
-        value = octet(window, mask, places)
+        addresses = _from_lanes(base, lanes) + _tile((first // 8).astype(np.uint64), window.size)
+        value = octet(window, mask, addresses)
         if 8 % bits:
             inside = _tile(((first % 8 + bits - 1) // 8).astype(np.uint64), window.size)
-            value = value | octet(window, mask, places + inside) << np.uint32(8)
+            value = value | octet(window, mask, addresses + inside) << np.uint32(8)
         return (value >> _tile((first % 8).astype(np.uint32), window.size)) & np.uint32((1 << bits) - 1)
 
     def general(window: Window, mask: Mask | None) -> None:
@@ -128,8 +128,8 @@ def load_matrix(d: Decoding) -> Step:
         base = port.addresses(window, address.slot) + np.uint64(address.offset)
         results: dict[int, Array] = {}
         for number, lanes, offsets in moves:
-            places = _from_lanes(base, lanes) + _tile(offsets.astype(np.uint64), window.size)
-            port.load(space, places, window.lane_numbers, np.uint64(0), bank, row, mask, site)
+            addresses = _from_lanes(base, lanes) + _tile(offsets.astype(np.uint64), window.size)
+            port.load(space, addresses, window.lane_numbers, np.uint64(0), bank, row, mask, site)
             found = window.rows[scratch].astype(np.uint32)
             results[number] = found if number not in results else results[number] | found << np.uint32(16)
         for number, value in results.items():
@@ -163,8 +163,8 @@ def store_matrix(d: Decoding) -> Step:
                 value = (value >> np.uint32(16 if number in seen else 0)).astype(np.uint16)
             seen.add(number)
             window.put(scratch, value, mask)
-            places = _from_lanes(base, lanes) + _tile(offsets.astype(np.uint64), window.size)
-            port.store(space, places, window.lane_numbers, np.uint64(0), bank, row, mask, site)
+            addresses = _from_lanes(base, lanes) + _tile(offsets.astype(np.uint64), window.size)
+            port.store(space, addresses, window.lane_numbers, np.uint64(0), bank, row, mask, site)
 
     return action(general)
 

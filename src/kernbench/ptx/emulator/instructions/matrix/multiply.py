@@ -46,8 +46,8 @@ def _scaled(d: Decoding, shape: str, kinds: tuple[str, str, str, str]) -> Step:
     scales = d.mod("stype")
 
     def function(*parts: Any) -> None:
-        a, b, c, (words_a,), places_a, (words_b,), places_b, out = parts
-        of_a, of_b = (words_a, *places_a), (words_b, *places_b)
+        a, b, c, (words_a,), indices_a, (words_b,), indices_b, out = parts
+        of_a, of_b = (words_a, *indices_a), (words_b, *indices_b)
         mma_scaled(shape, kinds, count, scales, a, b, c, of_a, of_b, out)
 
     return _product(d, function, (1, 2, 3, 4, 5, 6, 7))
@@ -138,17 +138,17 @@ class _Fragment:
 
         return action(general)
 
-    def _places(self, window: Window, element: int) -> Array:
+    def _addresses(self, window: Window, element: int) -> Array:
         """Where each position finds its element of this number."""
         base = window.batch.port.addresses(window, self._address.slot) + np.uint64(self._address.offset)
-        place = element * self._word
-        rows, columns = self._layout.rows[:, place], self._layout.columns[:, place]
+        first = element * self._word
+        rows, columns = self._layout.rows[:, first], self._layout.columns[:, first]
         slow, fast = (rows, columns) if self._row_major else (columns, rows)
         dense = self._layout.shape[1] if self._row_major else self._layout.shape[0]
         stride = dense if self._stride is None else window.rows[self._stride].astype(np.int64)
         index = np.tile(slow, window.size // WARP) * stride + np.tile(fast, window.size // WARP)
-        places: Array = base + (index // self._word * (self._bits // 8)).astype(np.uint64)
-        return places
+        addresses: Array = base + (index // self._word * (self._bits // 8)).astype(np.uint64)
+        return addresses
 
     def _load(self, window: Window, mask: Mask | None) -> None:
         port, per = window.batch.port, self._layout.elements // self._word // len(self._registers)
@@ -156,9 +156,9 @@ class _Fragment:
             dtype = window.blank(register).dtype
             value = np.zeros(window.size, dtype)
             for part in range(per):
-                places = self._places(window, number * per + part)
+                addresses = self._addresses(window, number * per + part)
                 port.load(
-                    self.space, places, window.lane_numbers, np.uint64(0), self._bank, self._row, mask, self._site
+                    self.space, addresses, window.lane_numbers, np.uint64(0), self._bank, self._row, mask, self._site
                 )
                 value |= window.rows[self._scratch].astype(dtype) << dtype.type(part * self._bits)
             window.put(register, value, mask)
@@ -170,9 +170,9 @@ class _Fragment:
             for part in range(per):
                 element = (value >> value.dtype.type(part * self._bits)).astype(f"uint{self._bits}")
                 window.put(self._scratch, element, mask)
-                places = self._places(window, number * per + part)
+                addresses = self._addresses(window, number * per + part)
                 port.store(
-                    self.space, places, window.lane_numbers, np.uint64(0), self._bank, self._row, mask, self._site
+                    self.space, addresses, window.lane_numbers, np.uint64(0), self._bank, self._row, mask, self._site
                 )
 
 

@@ -51,8 +51,8 @@ def allocate(d: Decoding) -> ControlStep:
         if first < 0:
             return False
         batch.banks[bank][rows[0], lane] = first
-        places = batch.port.addresses(window, address.slot)[position : position + 1]
-        batch.port.store(space, places, window.lane_numbers[position : position + 1], offset, bank, row, None, site)
+        addresses = batch.port.addresses(window, address.slot)[position : position + 1]
+        batch.port.store(space, addresses, window.lane_numbers[position : position + 1], offset, bank, row, None, site)
         # the whole warp runs it together
         batch.checks.began(np.array([int(lane) // WARP]))
         return True
@@ -90,8 +90,8 @@ def free(d: Decoding) -> Step:
     address, columns, site = d.source(0, "b32"), d.source(1), d.site
 
     def perform(window: Window, chosen: Array, warps: Array) -> None:
-        places = pick(window.rows[address], chosen).astype(np.int64)
-        window.batch.tensor.free(warps, places, pick(window.rows[columns], chosen).astype(np.int64), site)
+        addresses = pick(window.rows[address], chosen).astype(np.int64)
+        window.batch.tensor.free(warps, addresses, pick(window.rows[columns], chosen).astype(np.int64), site)
 
     return _by_warps(d, perform)
 
@@ -283,11 +283,11 @@ def commit(d: Decoding) -> Step:
         if not len(chosen):
             return
         lanes = window.lane_numbers[chosen]
-        places = pick(window.rows[address.slot], chosen).astype(np.uint64) + offset
+        addresses = pick(window.rows[address.slot], chosen).astype(np.uint64) + offset
         if mask_slot is None:
-            slots, owners = batch.mbarriers.known(places, lanes, site), np.arange(len(lanes))
+            slots, owners = batch.mbarriers.known(addresses, lanes, site), np.arange(len(lanes))
         else:
-            slots, owners = _everywhere(batch, places, lanes, pick(window.rows[mask_slot], chosen), site)
+            slots, owners = _everywhere(batch, addresses, lanes, pick(window.rows[mask_slot], chosen), site)
         if batch.recorder.recording:
             batch.recorder.mbarrier(site, slots, lanes[owners], batch.mbarriers.phases(slots))
         batch.tensor.commit(lanes, slots, owners, site)
@@ -295,12 +295,12 @@ def commit(d: Decoding) -> Step:
     return action(general)
 
 
-def _everywhere(batch: Batch, places: Array, lanes: Array, masks: Array, site: Any) -> tuple[Array, Array]:
+def _everywhere(batch: Batch, addresses: Array, lanes: Array, masks: Array, site: Any) -> tuple[Array, Array]:
     """The barriers at the same offset in every CTA of the cluster that a mask names, and whose each is."""
     batch.checks.asynchronous.multicast(masks, lanes, site)
-    _, offsets = batch.places.find(places, lanes)
-    owners, ranks = np.nonzero(batch.places.named(masks))
-    peers = batch.places.peers(batch.places.own(lanes)[owners], ranks)
+    _, offsets = batch.cluster.find(addresses, lanes)
+    owners, ranks = np.nonzero(batch.cluster.named(masks))
+    peers = batch.cluster.peers(batch.cluster.own(lanes)[owners], ranks)
     return batch.mbarriers.known_at(peers, offsets[owners], lanes[owners], site), owners
 
 
