@@ -39,7 +39,7 @@ _BARRIER_OPERANDS = ("mbar", "a")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Subject:
     """An instruction to change: its form, and the addresses of barriers that stand before it in the function."""
 
     instruction: Instruction
@@ -49,7 +49,7 @@ class Place:
 
 # what was changed, and the instructions that stand there instead
 Change = tuple[str, tuple[Instruction, ...]]
-Edit = Callable[[Place], Iterator[Change]]
+Edit = Callable[[Subject], Iterator[Change]]
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,15 @@ def mutations(kernel: Kernel) -> list[Mutation]:
     module = kernel.module
     functions = [kernel.function, *(f for f in module.items if isinstance(f, Function) and f.kind == "func" and f.body)]
     return [
-        Mutation(kernel, function, place.instruction, change, instead)
+        Mutation(kernel, function, subject.instruction, change, instead)
         for function in functions
-        for place in _places(function)
-        for word in _mutants(place.resolved)
-        for change, instead in _EDITS[word](place)
+        for subject in _subjects(function)
+        for word in _mutants(subject.resolved)
+        for change, instead in _EDITS[word](subject)
     ]
 
 
-def _places(function: Function) -> Iterator[Place]:
+def _subjects(function: Function) -> Iterator[Subject]:
     barriers: list[Address] = []
     assert function.body is not None
     for instruction in instructions_of(function.body):
@@ -122,7 +122,7 @@ def _places(function: Function) -> Iterator[Place]:
             resolved = resolve(instruction)
         except PtxError:
             continue
-        yield Place(instruction, resolved, tuple(barriers))
+        yield Subject(instruction, resolved, tuple(barriers))
         found = _barrier(resolved, instruction)
         if found is not None:
             barriers = [*(one for one in barriers if one != found), found]
@@ -131,8 +131,8 @@ def _places(function: Function) -> Iterator[Place]:
 def _barrier(resolved: Resolved, instruction: Instruction) -> Address | None:
     """The mbarrier that an instruction names."""
     for name in _BARRIER_OPERANDS if resolved.effects.acts_on == "mbarrier" else _BARRIER_OPERANDS[:1]:
-        place = resolved.operand(name)
-        named = instruction.operands[place] if place is not None else None
+        index = resolved.operand(name)
+        named = instruction.operands[index] if index is not None else None
         if isinstance(named, Address):
             return named
     return None
@@ -147,19 +147,19 @@ def _mutants(resolved: Resolved) -> tuple[str, ...]:
 # Edits
 
 
-def _drop(place: Place) -> Iterator[Change]:
+def _drop(subject: Subject) -> Iterator[Change]:
     yield "dropped", ()
 
 
-def _renamed(place: Place, what: str, **slots: str | None) -> Iterator[Change]:
+def _renamed(subject: Subject, what: str, **slots: str | None) -> Iterator[Change]:
     """Other modifiers, where the table has a form with them."""
-    mods = {name: value for name, value in {**place.resolved.mods, **slots}.items() if value is not None}
-    if mods == dict(place.resolved.mods):
+    mods = {name: value for name, value in {**subject.resolved.mods, **slots}.items() if value is not None}
+    if mods == dict(subject.resolved.mods):
         return
-    found = with_slots(place.instruction.opcode, tuple(mods.items()))
+    found = with_slots(subject.instruction.opcode, tuple(mods.items()))
     if isinstance(found, str):
         return
-    changed = replace(place.instruction, modifiers=found[0][2])
+    changed = replace(subject.instruction, modifiers=found[0][2])
     try:
         resolve(changed)
     except PtxError:
@@ -167,30 +167,30 @@ def _renamed(place: Place, what: str, **slots: str | None) -> Iterator[Change]:
     yield what, (changed,)
 
 
-def _relaxed(place: Place) -> Iterator[Change]:
-    mods = place.resolved.mods
-    scope = mods.get("scope") or ("cta" if any(s.name == "space" for s in place.resolved.form.slots) else None)
+def _relaxed(subject: Subject) -> Iterator[Change]:
+    mods = subject.resolved.mods
+    scope = mods.get("scope") or ("cta" if any(s.name == "space" for s in subject.resolved.form.slots) else None)
     if mods.get("mode") == "arrive":
         scope = None
     if mods.get("sem") != "relaxed":
-        yield from _renamed(place, "relaxed", sem="relaxed", scope=scope)
+        yield from _renamed(subject, "relaxed", sem="relaxed", scope=scope)
 
 
-def _narrower(place: Place) -> Iterator[Change]:
-    scope = place.resolved.mods.get("scope", "")
+def _narrower(subject: Subject) -> Iterator[Change]:
+    scope = subject.resolved.mods.get("scope", "")
     if scope in _WEAKER_SCOPE:
-        yield from _renamed(place, f"scope {_WEAKER_SCOPE[scope]}", scope=_WEAKER_SCOPE[scope])
+        yield from _renamed(subject, f"scope {_WEAKER_SCOPE[scope]}", scope=_WEAKER_SCOPE[scope])
 
 
-def _elsewhere(place: Place) -> Iterator[Change]:
-    space = place.resolved.mods.get("space", "")
+def _elsewhere(subject: Subject) -> Iterator[Change]:
+    space = subject.resolved.mods.get("space", "")
     if space in _OTHER_SPACE:
-        yield from _renamed(place, f"for {_OTHER_SPACE[space]} memory", space=_OTHER_SPACE[space])
+        yield from _renamed(subject, f"for {_OTHER_SPACE[space]} memory", space=_OTHER_SPACE[space])
 
 
-def _passes(place: Place) -> Iterator[Change]:
+def _passes(subject: Subject) -> Iterator[Change]:
     """The wait is over before it began."""
-    old = place.instruction
+    old = subject.instruction
     zero = Integer(0, "0")
     yield (
         "not waited for",
@@ -199,13 +199,13 @@ def _passes(place: Place) -> Iterator[Change]:
 
 
 def _computed(
-    place: Place, name: str, opcode: str, modifiers: tuple[str, ...], number: int, what: str
+    subject: Subject, name: str, opcode: str, modifiers: tuple[str, ...], number: int, what: str
 ) -> Iterator[Change]:
     """An operand combined with a number: in Python where it is one, else by an instruction before."""
-    index = place.resolved.operand(name)
+    index = subject.resolved.operand(name)
     if index is None:
         return
-    old = place.instruction
+    old = subject.instruction
     given = old.operands[index]
     if isinstance(given, Integer):
         value = {"add": given.value + number, "xor": given.value ^ number}[opcode]
@@ -223,75 +223,75 @@ def _with(old: Instruction, index: int, operand: Operand) -> Instruction:
 def _adds(name: str, *numbers: int) -> Edit:
     """An operand wrong by a little."""
 
-    def edit(place: Place) -> Iterator[Change]:
+    def edit(subject: Subject) -> Iterator[Change]:
         for number in numbers:
-            yield from _computed(place, name, "add", ("s32",), number, f"{name} {number:+d}")
+            yield from _computed(subject, name, "add", ("s32",), number, f"{name} {number:+d}")
 
     return edit
 
 
-def _count(place: Place) -> Iterator[Change]:
+def _count(subject: Subject) -> Iterator[Change]:
     """An arrival that counts twice."""
-    mods, old = place.resolved.mods, place.instruction
+    mods, old = subject.resolved.mods, subject.instruction
     if "expect_tx" in mods:
         return
-    if place.resolved.operand("count") is not None:
-        yield from _computed(place, "count", "add", ("s32",), 1, "count +1")
+    if subject.resolved.operand("count") is not None:
+        yield from _computed(subject, "count", "add", ("s32",), 1, "count +1")
     elif not mods.get("noComplete"):
         changed = replace(old, operands=(*old.operands, Integer(2, "2")))
         yield "count 2", (changed,)
 
 
-def _expects_nothing(place: Place) -> Iterator[Change]:
-    if "expect_tx" in place.resolved.mods:
-        old = place.instruction
+def _expects_nothing(subject: Subject) -> Iterator[Change]:
+    if "expect_tx" in subject.resolved.mods:
+        old = subject.instruction
         modifiers = tuple(m for m in old.modifiers if m != "expect_tx")
         yield "expects no bytes", (replace(old, modifiers=modifiers, operands=old.operands[:-1]),)
 
 
-def _parity(place: Place) -> Iterator[Change]:
-    yield from _computed(place, "phase", "xor", ("b32",), 1, "the other parity")
+def _parity(subject: Subject) -> Iterator[Change]:
+    yield from _computed(subject, "phase", "xor", ("b32",), 1, "the other parity")
 
 
-def _another(place: Place) -> Iterator[Change]:
+def _another(subject: Subject) -> Iterator[Change]:
     """The barrier beside it, and the one that was used last before."""
-    old = place.instruction
-    found = _barrier(place.resolved, old)
+    old = subject.instruction
+    found = _barrier(subject.resolved, old)
     if found is None:
         return
     index = old.operands.index(found)
     aside = replace(found, offset=found.offset + _MBARRIER_BYTES)
-    others = [one for one in place.barriers if one != found][-1:]
+    others = [one for one in subject.barriers if one != found][-1:]
     for what, other in (("the barrier 8 bytes on", aside), *(("another barrier", other) for other in others)):
         yield what, (_with(old, index, other),)
 
 
-def _other_number(place: Place) -> Iterator[Change]:
+def _other_number(subject: Subject) -> Iterator[Change]:
     """Another of a CTA's barriers."""
-    yield from _computed(place, "id", "add", ("s32",), 1, "barrier +1")
+    yield from _computed(subject, "id", "add", ("s32",), 1, "barrier +1")
 
 
-def _other_count(place: Place) -> Iterator[Change]:
+def _other_count(subject: Subject) -> Iterator[Change]:
     """A barrier that waits for one warp more."""
-    yield from _computed(place, "count", "add", ("s32",), 32, "count +32")
+    yield from _computed(subject, "count", "add", ("s32",), 32, "count +32")
 
 
-def _one_more(place: Place) -> Iterator[Change]:
-    yield from _computed(place, "n", "add", ("s32",), 1, "one group more may be under way")
+def _one_more(subject: Subject) -> Iterator[Change]:
+    yield from _computed(subject, "n", "add", ("s32",), 1, "one group more may be under way")
 
 
-def _only_read(place: Place) -> Iterator[Change]:
-    if "read" not in place.resolved.mods:
-        yield from _renamed(place, "waits for the sources only", read="read")
+def _only_read(subject: Subject) -> Iterator[Change]:
+    if "read" not in subject.resolved.mods:
+        yield from _renamed(subject, "waits for the sources only", read="read")
 
 
-def _other_wait(place: Place) -> Iterator[Change]:
-    yield from _renamed(place, "waits for the others", op=_OTHER_WAIT[place.resolved.mods["op"]])
+def _other_wait(subject: Subject) -> Iterator[Change]:
+    yield from _renamed(subject, "waits for the others", op=_OTHER_WAIT[subject.resolved.mods["op"]])
 
 
-def _narrower_fence(place: Place) -> Iterator[Change]:
-    if place.resolved.mods.get("mbarrier_init") is None:
-        yield from _narrower(place)
+def _narrower_fence(subject: Subject) -> Iterator[Change]:
+    if subject.resolved.mods.get("mbarrier_init") is None:
+        yield from _narrower(subject)
 
 
 # what is changed, by the words in which the ISA table says how an instruction may be got wrong

@@ -22,7 +22,18 @@ APART = {
     "error",
     "condition",
 }
-APART |= {"element_address", "place_of", "store_param", "load_param", "bra", "place", "label", "ret", "exit", "trap"}
+APART |= {
+    "element_address",
+    "location_and_type",
+    "store_param",
+    "load_param",
+    "bra",
+    "place",
+    "label",
+    "ret",
+    "exit",
+    "trap",
+}
 APART |= {"break_", "continue_", "return_", "call", "reg"}
 NAMES = sorted(name for name in dir(Context) if not name.startswith("_") and name not in APART)
 KEYWORDS = (

@@ -55,7 +55,10 @@ REFUSALS = {
         lambda ctx, t: ctx.mbarrier_init(t.small[1], 1),
         "byte 4 of 'small' is no multiple of 8",
     ),
-    "a number as a barrier": (lambda ctx, t: ctx.mbarrier_init(8, 1), "8 is no place in shared memory: give an array"),
+    "a number as a barrier": (
+        lambda ctx, t: ctx.mbarrier_init(8, 1),
+        "8 is no location in shared memory: give an array",
+    ),
     "a wait at another block": (
         lambda ctx, t: ctx.mbarrier_wait(ctx.mapa(t.full, 1), 0),
         "works on barriers of the own block only",
@@ -94,7 +97,10 @@ REFUSALS = {
         lambda ctx, t: ctx.cp_async_bulk(t.x, t.box, 64, t.full),
         "completes in a bulk group, not on a barrier",
     ),
-    "mapa of global memory": (lambda ctx, t: ctx.mapa(t.x, 0), "mapa takes a place in shared memory of the own block"),
+    "mapa of global memory": (
+        lambda ctx, t: ctx.mapa(t.x, 0),
+        "mapa takes a location in shared memory of the own block",
+    ),
     "registers in ones": (lambda ctx, t: ctx.setmaxnreg_inc(100), "setmaxnreg of 100: a multiple of 8 from 24 to 256"),
     "a tile that is too narrow": (
         lambda ctx, t: t.tile(64, 32),
@@ -159,7 +165,7 @@ REFUSALS = {
     ),
     "a product past its columns": (
         lambda ctx, t: mma(ctx, t, columns=32),
-        "tcgen05.mma: D has 64 columns, and its place is <tensor memory of 32",
+        "tcgen05.mma: D has 64 columns, and it lies in <tensor memory of 32",
     ),
     "a depth that is none": (
         lambda ctx, t: mma(ctx, t, shape="m128n64k32"),

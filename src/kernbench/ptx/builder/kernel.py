@@ -178,8 +178,8 @@ class PtxKernel(_Signature):
 
     def cluster(self, x: int, y: int = 1, z: int = 1) -> Self:
         """The cluster every launch must have."""
-        place = PtxBuildError("").where
-        self.module.needs.feature(".reqnctapercluster", 90, (7, 8), place)
+        where = PtxBuildError("").where
+        self.module.needs.feature(".reqnctapercluster", 90, (7, 8), where)
         return self._directive("reqnctapercluster", x, y, z)
 
     def _directive(self, name: str, *numbers: int) -> Self:

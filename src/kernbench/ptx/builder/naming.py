@@ -16,7 +16,7 @@ __kernbench_internal__ = True
 Index = int | str | Register
 
 
-class Placed(TypedDict, total=False):
+class Held(TypedDict, total=False):
     """Where a checkpoint's values are."""
 
     space: str
@@ -67,7 +67,7 @@ class Naming(Issuer):
             raise self.error(str(error)) from None
         self.body.append(point.directive(), point.registered)
 
-    def _named_value(self, name: str, value: object) -> Placed:
+    def _named_value(self, name: str, value: object) -> Held:
         if isinstance(value, Pointer):
             space = value.space or "global"
             if space not in ("shared", "global"):

@@ -415,7 +415,7 @@ def _names(kernel: Kernel, given: Sequence[object]) -> dict[int, str]:
 
 
 def parameter_block(kernel: Kernel, packed: Sequence[bytes]) -> bytes:
-    """All parameters in one block, each at its place."""
+    """All parameters in one block, each at its offset."""
     block = bytearray()
     for parameter, data in zip(kernel.params, packed, strict=True):
         block += bytes(parameter.offset - len(block)) + data

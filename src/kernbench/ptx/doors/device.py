@@ -135,8 +135,8 @@ def _with_blocks(setting: Setting, blocks: tuple[int, ...] | None) -> Setting:
     for number in blocks:
         if number < prod(grid):
             x, y, z = number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1])
-            place = [value // size for value, size in zip((x, y, z), cluster, strict=True)]
-            chosen[place[0] + across[0] * (place[1] + across[1] * place[2])] = None
+            numbers = [value // size for value, size in zip((x, y, z), cluster, strict=True)]
+            chosen[numbers[0] + across[0] * (numbers[1] + across[1] * numbers[2])] = None
     if not chosen:
         raise MisuseError(f"none of the blocks that are asked for lies in the grid {grid}")
     return replace(setting, clusters=tuple(chosen))

@@ -20,7 +20,7 @@ def _is_library(file: str) -> bool:
 
 
 def launch_site() -> Place | None:
-    """The line that is at work, as a place; None where there is none but ours."""
+    """The line that is at work, as a source location; None where there is none but ours."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename

@@ -116,8 +116,8 @@ def read_session(folder: Path, kept: Iterable[dict[str, Any]] | None = None) -> 
     for kernel in kernels.values():
         kernel.findings = list(_folded(kernel.launches, "findings"))
         kernel.formal = list(_folded(kernel.launches, "formal"))
-    places = [launch_site_of(record) for record in compared if not record["right"]]
-    wrong = [place for place in places if place is not None]
+    locations = [launch_site_of(record) for record in compared if not record["right"]]
+    wrong = [place for place in locations if place is not None]
     return SessionSummary(list(kernels.values()), len(processes), len(compared), wrong)
 
 

@@ -136,36 +136,36 @@ def _checkpoints(path: Path, tables: object) -> tuple[tuple[PtxCheckpoint, ...],
         raise BenchError(f"{path}: [[checkpoint]] tables are wanted; got checkpoint = {tables!r}")
     points, wanted = [], {}
     for number, table in enumerate(tables):
-        place = f"{path}: [[checkpoint]] number {number + 1}"
+        where = f"{path}: [[checkpoint]] number {number + 1}"
         own = {key: value for key, value in table.items() if key not in _EXPECTED}
         name = str(own.get("name", ""))
         # with its name alone it is of the PTX itself
         if set(own) != {"name"}:
-            points.append(_checkpoint(own, place))
+            points.append(_checkpoint(own, where))
         if "expect" in table:
-            array = _expected(path, place, table["expect"])
+            array = _expected(path, where, table["expect"])
             reduction = _number(path, "reduction", table.get("reduction", 1)) or 1
             wanted[name] = Expected(array, None, None, table.get("compute_dtype"), reduction=reduction)
     return tuple(points), wanted
 
 
-def _expected(path: Path, place: str, expect: object) -> Array:
+def _expected(path: Path, where: str, expect: object) -> Array:
     """An array from a file, or as it stands there."""
     if not isinstance(expect, list):
         return _load(path.parent / str(expect))
     try:
         return np.array(expect, np.float64)
     except (TypeError, ValueError):
-        raise BenchError(f"{place}: expect = {expect!r}: an .npy file, or numbers in lists of equal lengths") from None
+        raise BenchError(f"{where}: expect = {expect!r}: an .npy file, or numbers in lists of equal lengths") from None
 
 
-def _checkpoint(table: Mapping[str, object], place: str) -> PtxCheckpoint:
+def _checkpoint(table: Mapping[str, object], where: str) -> PtxCheckpoint:
     try:
-        point = read_checkpoint(table, place)
+        point = read_checkpoint(table, where)
     except KernbenchError as error:
         raise BenchError(str(error)) from None
     if not point.line:
-        raise BenchError(f"{place}: line = N says before which line of the PTX, or FILE:LINE of its source, it is")
+        raise BenchError(f"{where}: line = N says before which line of the PTX, or FILE:LINE of its source, it is")
     return point
 
 

@@ -73,7 +73,7 @@ def _pack(position: int, param: Parameter, arg: object) -> bytes:
 
 
 class _MismatchError(Exception):
-    """Why an argument does not fit, without its place."""
+    """Why an argument does not fit, without its position."""
 
 
 def _bytes_of(scalar: ScalarType, size: int, arg: object) -> bytes:

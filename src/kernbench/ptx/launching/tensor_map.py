@@ -172,7 +172,7 @@ class TensorMapDescription:
 
     @property
     def copied(self) -> tuple[int, ...]:
-        """Elements one copy places in shared memory, per dimension: the box thinned by the traversal strides."""
+        """Elements one copy writes to shared memory, per dimension: the box thinned by the traversal strides."""
         if self.im2col:
             return self.box
         inner = self.box[0] if self.interleave == "none" else ceil(self.box[0] / self.element_strides[0])
@@ -332,8 +332,8 @@ def describe_tensor_map(
         interleave=interleave,
         l2_promotion=l2_promotion,
         oob_fill=oob_fill,
-        lower=None if lower is None else tuple(index(place) for place in lower),
-        upper=None if upper is None else tuple(index(place) for place in upper),
+        lower=None if lower is None else tuple(index(axis) for axis in lower),
+        upper=None if upper is None else tuple(index(axis) for axis in upper),
     )
 
 

@@ -103,11 +103,11 @@ def set_predicate_pair(name: str, lane: str, combine: str = "", ftz: bool = Fals
         *inputs, p, q = rows
         results = _pair_test(test, inputs[0], inputs[1], p.shape)
         third = np.array(inputs[2]) if join is not None else None
-        for place, target in enumerate((p, q)):
+        for half, target in enumerate((p, q)):
             if join is None:
-                target[:] = results[place::2]
+                target[:] = results[half::2]
             else:
-                join(results[place::2], third, out=target)
+                join(results[half::2], third, out=target)
 
     return operation
 

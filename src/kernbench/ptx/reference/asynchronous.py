@@ -56,11 +56,11 @@ def _at(machine: Machine, party: Party, address: int) -> Mbarrier:
     The signal of an asynchronous operation is one of its accesses: whoever begins the operation knows of the init, in
     whichever block of the cluster the mbarrier lies.
     """
-    place = machine.home(party, address)
-    found = machine.mbarriers.get(place)
+    home = machine.home(party, address)
+    found = machine.mbarriers.get(home)
     if found is None:
         machine.misuse.append("an mbarrier is used before its init")
-        found = machine.mbarriers[place] = Mbarrier(1, 1)
+        found = machine.mbarriers[home] = Mbarrier(1, 1)
     if found.made is not None:
         maker, clock = found.made
         if (maker.cta, maker.warp) != (party.cta, party.warp) and party.knowledge.clocks[maker.number] < clock:
@@ -119,7 +119,7 @@ class Operation:
     party: Party
     reader: Party
     spaces: tuple[str, str]
-    places: tuple[int, int]
+    addresses: tuple[int, int]
     nbytes: int
     line: int
     mbarrier: int | None = None
@@ -133,10 +133,10 @@ class Operation:
         machine, (to, source) = self.machine, self.spaces
         if self in machine.in_flight:
             machine.in_flight.remove(self)
-        data = machine.read(source, self.party, self.places[1], self.nbytes)
-        machine.note(self.reader, source, self.places[1], self.nbytes, False, 0, False, self.line)
-        machine.write(to, self.party, self.places[0], data)
-        machine.note(self.party, to, self.places[0], self.nbytes, True, 0, False, self.line)
+        data = machine.read(source, self.party, self.addresses[1], self.nbytes)
+        machine.note(self.reader, source, self.addresses[1], self.nbytes, False, 0, False, self.line)
+        machine.write(to, self.party, self.addresses[0], data)
+        machine.note(self.party, to, self.addresses[0], self.nbytes, True, 0, False, self.line)
         if self.mbarrier is not None:
             barrier = _at(machine, self.party, self.mbarrier)
             barrier.held.append(self.party.known().join(self.reader.known()))
@@ -145,12 +145,12 @@ class Operation:
 
 
 def copy(
-    machine: Machine, thread: Thread, spaces: tuple[str, str], places: tuple[int, int], nbytes: int,
+    machine: Machine, thread: Thread, spaces: tuple[str, str], addresses: tuple[int, int], nbytes: int,
     mbarrier: int | None, line: int, bulk: bool,
 ) -> None:  # fmt: skip
     """A copy begins: it is done on an mbarrier, or in the thread's open group. Bulk copies are of the async proxy."""
     party, reader = machine.new_party(thread, bulk), machine.new_party(thread, bulk)
-    operation = Operation(machine, party, reader, spaces, places, nbytes, line, mbarrier)
+    operation = Operation(machine, party, reader, spaces, addresses, nbytes, line, mbarrier)
     machine.in_flight.append(operation)
     thread.clock += 1
     if mbarrier is None:

@@ -148,10 +148,10 @@ def _load(read: Reader) -> Step:
     scope, nbytes = read.scope if order else 0, kind.nbytes
 
     def step(thread: Thread) -> None:
-        place = address(thread)
-        data = machine.read(space, thread, place, nbytes)
+        at = address(thread)
+        data = machine.read(space, thread, at, nbytes)
         if space in ("shared", "global"):
-            _access(machine, thread, space, place, nbytes, scope, order, True, False, False, read.line)
+            _access(machine, thread, space, at, nbytes, scope, order, True, False, False, read.line)
         value = number(int.from_bytes(data, "little"), kind)
         thread.registers[target] = value & (1 << max(32, kind.bits)) - 1
 
@@ -167,11 +167,11 @@ def _store(read: Reader) -> Step:
         return _send(read)
 
     def step(thread: Thread) -> None:
-        place = address(thread)
+        at = address(thread)
         data = (value(thread) & (1 << kind.bits) - 1).to_bytes(nbytes, "little")
-        same = machine.write(space, thread, place, data)
+        same = machine.write(space, thread, at, data)
         if space in ("shared", "global"):
-            _access(machine, thread, space, place, nbytes, scope, order, False, True, same, read.line)
+            _access(machine, thread, space, at, nbytes, scope, order, False, True, same, read.line)
 
     return step
 
@@ -208,7 +208,7 @@ def _map(read: Reader) -> Step:
 
 
 def _access(
-    machine: Machine, thread: Thread, space: str, place: int, nbytes: int,
+    machine: Machine, thread: Thread, space: str, at: int, nbytes: int,
     scope: int, order: str, reads: bool, writes: bool, same: bool, line: int, blind: bool = False,
 ) -> None:  # fmt: skip
     """An access: what a strong one learns comes before it, what it publishes comes after it; a `blind` one learns
@@ -216,10 +216,10 @@ def _access(
 
     An update whose result nobody uses is blind: it might as well have come before those that it updated.
     """
-    key = (space, *(machine.home(thread, place) if space == "shared" else (-1, place)))
+    key = (space, *(machine.home(thread, at) if space == "shared" else (-1, at)))
     if scope and reads and not blind:
         machine.patterns.read(thread, key, scope, order in ("acquire", "acq_rel"))
-    access = machine.note(thread, space, place, nbytes, writes, scope, same, line)
+    access = machine.note(thread, space, at, nbytes, writes, scope, same, line)
     if scope and writes:
         machine.patterns.write(access, key, order in ("release", "acq_rel"), reads)
 
@@ -238,13 +238,13 @@ def _update(read: Reader) -> Step:
         raise read.unknown()
 
     def step(thread: Thread) -> None:
-        place, given = address(thread), [number(value(thread), kind) for value in operands]
-        bits = int.from_bytes(machine.read(space, thread, place, kind.nbytes), "little")
+        at, given = address(thread), [number(value(thread), kind) for value in operands]
+        bits = int.from_bytes(machine.read(space, thread, at, kind.nbytes), "little")
         old = number(bits, kind)
         new = (given[1] if old == given[0] else old) if name == "cas" else UPDATES[name](old, given[0])
         data = (new & (1 << kind.bits) - 1).to_bytes(kind.nbytes, "little")
-        machine.write(space, thread, place, data)
-        _access(machine, thread, space, place, kind.nbytes, scope, order, True, True, False, read.line, blind)
+        machine.write(space, thread, at, data)
+        _access(machine, thread, space, at, kind.nbytes, scope, order, True, True, False, read.line, blind)
         if target is not None:
             thread.registers[target] = bits
 
@@ -288,20 +288,20 @@ def _mbarrier(read: Reader) -> Step:
 
     def step(thread: Thread) -> object:
         given = None if value is None else value(thread)
-        place = address(thread)
-        if operation != "init" and asynchronous.awaited(machine, thread, place):
+        at = address(thread)
+        if operation != "init" and asynchronous.awaited(machine, thread, at):
             return True
         if operation == "init":
-            asynchronous.init(machine, thread, place, given or 0)
+            asynchronous.init(machine, thread, at, given or 0)
         elif operation == "arrive":
             expected = (given or 0) if "expect_tx" in read.modifiers else 0
             many = 1 if given is None or "expect_tx" in read.modifiers else given
-            thread.registers[target] = asynchronous.arrive(machine, thread, place, many, expected, releases)
+            thread.registers[target] = asynchronous.arrive(machine, thread, at, many, expected, releases)
         elif operation in ("expect_tx", "complete_tx"):
-            asynchronous.transact(machine, thread, place, (given or 0) * (1 if operation == "expect_tx" else -1))
+            asynchronous.transact(machine, thread, at, (given or 0) * (1 if operation == "expect_tx" else -1))
         elif operation != "inval":
             parity = "parity" in read.modifiers
-            passed = asynchronous.wait(machine, thread, place, given or 0, parity, releases)
+            passed = asynchronous.wait(machine, thread, at, given or 0, parity, releases)
             thread.registers[target] = int(passed)
             return not passed
         return None
@@ -318,10 +318,10 @@ def _copy(read: Reader) -> Step:
         barrier_address, added = read.address(0), "noinc" not in read.modifiers
 
         def arrive(thread: Thread) -> object:
-            place = barrier_address(thread)
-            if asynchronous.awaited(machine, thread, place):
+            at = barrier_address(thread)
+            if asynchronous.awaited(machine, thread, at):
                 return True
-            asynchronous.arrive_later(machine, thread, place, added)
+            asynchronous.arrive_later(machine, thread, at, added)
             return None
 
         return arrive
@@ -337,14 +337,16 @@ def _copy(read: Reader) -> Step:
     blocks = read.value(read.instruction.operands[4]) if "multicast::cluster" in read.modifiers else None
 
     def begin(thread: Thread) -> None:
-        places, mbarrier = (to(thread), source(thread)), None if barrier is None else barrier(thread)
+        addresses, mbarrier = (to(thread), source(thread)), None if barrier is None else barrier(thread)
         if blocks is None or mbarrier is None:
-            asynchronous.copy(machine, thread, (spaces[0], spaces[1]), places, size(thread), mbarrier, read.line, bulk)
+            asynchronous.copy(
+                machine, thread, (spaces[0], spaces[1]), addresses, size(thread), mbarrier, read.line, bulk
+            )
             return
-        # the same copy for each block of the mask: to the same place there, counted by the mbarrier at the same place
+        # the same copy for each block of the mask: to the same offset there, counted by the mbarrier at its own
         for rank in (rank for rank in range(machine.cluster) if blocks(thread) >> rank & 1):
-            there, counter = (machine.in_block(rank, place) for place in (places[0], mbarrier))
-            pair = there, places[1]
+            there, counter = (machine.in_block(rank, at) for at in (addresses[0], mbarrier))
+            pair = there, addresses[1]
             asynchronous.copy(machine, thread, (spaces[0], spaces[1]), pair, size(thread), counter, read.line, bulk)
 
     return begin

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WARP = 32
 FIRST_ADDRESS = 1 << 20
-# addresses of shared memory from here on name a rank of the cluster (plus one), and a place in its memory
+# addresses of shared memory from here on name a rank of the cluster (plus one), and an offset in its memory
 CLUSTER_WINDOW = 1 << 24
 # rounds in which threads run but nothing changes: they poll for something that never comes
 _PATIENCE = 12
@@ -37,7 +37,7 @@ class StuckError(Exception):
 
 @dataclass(eq=False)
 class Thread(Party):
-    """One thread: its registers, its place in the program, and what it waits for."""
+    """One thread: its registers, its program counter, and what it waits for."""
 
     tid: int = 0
     registers: dict[str, int] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Machine:
         self.misuse: list[str] = []
         # threads that wait for the init of an mbarrier
         self.before_init: set[int] = set()
-        self._place_arrays(kernel, args)
+        self._lay_out_arrays(kernel, args)
         nothing = (0,) * (grid * block)
         start = Knowledge(nothing, nothing, nothing)
         local = self.program.sizes["local"]
@@ -112,7 +112,7 @@ class Machine:
         # bytes that are looked at as one
         self.granule = 4
 
-    def _place_arrays(self, kernel: Kernel, args: Sequence[Array | int]) -> None:
+    def _lay_out_arrays(self, kernel: Kernel, args: Sequence[Array | int]) -> None:
         """Arrays lie one behind the other in global memory; parameters hold addresses and numbers."""
         self.memory, self.params = bytearray(), bytearray(self.program.sizes["param"])
         self._arrays: list[tuple[int, Array]] = []
@@ -123,8 +123,8 @@ class Machine:
                 self.memory += value.tobytes() + bytes(-value.nbytes % 256)
             else:
                 number = int(value)
-            place = slice(parameter.offset, parameter.offset + parameter.size)
-            self.params[place] = (number % (1 << 8 * parameter.size)).to_bytes(parameter.size, "little")
+            bytes_ = slice(parameter.offset, parameter.offset + parameter.size)
+            self.params[bytes_] = (number % (1 << 8 * parameter.size)).to_bytes(parameter.size, "little")
 
     def new_party(self, begun_by: Party, proxied: bool) -> Party:
         """An asynchronous operation: it knows what the thread that begins it knows."""
@@ -136,11 +136,11 @@ class Machine:
 
     def home(self, party: Party, address: int) -> tuple[int, int]:
         """The block whose shared memory an address names, and the address there: its own, or one of its cluster."""
-        rank, place = divmod(address, CLUSTER_WINDOW)
-        return (party.cta // self.cluster * self.cluster + rank - 1 if rank else party.cta), place
+        rank, offset = divmod(address, CLUSTER_WINDOW)
+        return (party.cta // self.cluster * self.cluster + rank - 1 if rank else party.cta), offset
 
     def in_block(self, rank: int, address: int) -> int:
-        """The same place in the shared memory of a block of the cluster."""
+        """The same offset in the shared memory of a block of the cluster."""
         return (rank + 1) * CLUSTER_WINDOW + address % CLUSTER_WINDOW
 
     def bytes_of(self, space: str, thread: Party, address: int) -> tuple[bytearray, int]:
@@ -180,7 +180,7 @@ class Machine:
     def pieces(self, party: Party, space: str, address: int, nbytes: int) -> list[Piece]:
         """The bytes of an access, each by space, block and address; words where a program accesses only words."""
         home, first = self.home(party, address) if space == "shared" else (-1, address)
-        return [(space, home, place) for place in range(first, first + nbytes, self.granule)]
+        return [(space, home, offset) for offset in range(first, first + nbytes, self.granule)]
 
     def warp_of(self, thread: Thread) -> list[Thread]:
         """The living lanes of a thread's warp."""
@@ -195,9 +195,9 @@ class Machine:
 
     def _try_meeting(self, thread: Thread) -> bool:
         assert thread.meeting is not None
-        place, mask, perform = thread.meeting
+        site, mask, perform = thread.meeting
         named = [one for one in self.warp_of(thread) if mask >> one.lane & 1]
-        if any(one.meeting is None or one.meeting[:2] != (place, mask) for one in named):
+        if any(one.meeting is None or one.meeting[:2] != (site, mask) for one in named):
             return True
         for one in named:
             one.meeting, one.waits = None, False

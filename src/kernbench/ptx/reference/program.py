@@ -33,7 +33,7 @@ class Program:
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     # variable -> space and offset
-    places: dict[str, tuple[str, int]] = field(default_factory=dict)
+    variables: dict[str, tuple[str, int]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=lambda: {"shared": 0, "local": 0, "param": 0})
 
     def add(self, variable: Variable) -> None:
@@ -42,7 +42,7 @@ class Program:
             raise UnknownInstructionError(f"the reference executor knows no such variable: {variable.name}")
         alignment = variable.natural_alignment
         start = -(-self.sizes[variable.space] // alignment) * alignment
-        self.places[variable.name] = variable.space, start
+        self.variables[variable.name] = variable.space, start
         self.sizes[variable.space] = start + variable.size
 
 
@@ -50,7 +50,7 @@ def program_of(kernel: Kernel) -> Program:
     """A kernel's body as a program."""
     program = Program()
     for parameter in kernel.params:
-        program.places[parameter.name] = "param", parameter.offset
+        program.variables[parameter.name] = "param", parameter.offset
         program.sizes["param"] = parameter.offset + parameter.size
     for variable in kernel.module.variables.values():
         program.add(variable)

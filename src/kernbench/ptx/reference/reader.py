@@ -47,15 +47,15 @@ class Reader:
             text = operand.operand.text
             return lambda thread: 1 - thread.registers.get(text, 0)
         if isinstance(operand, Offset):
-            start = self.machine.program.places[operand.base.text][1] + operand.offset
+            start = self.machine.program.variables[operand.base.text][1] + operand.offset
             return lambda thread: start
         if not isinstance(operand, Name):
             raise self.unknown()
         return self._name(operand.text)
 
     def _name(self, text: str) -> Value:
-        if text in self.machine.program.places:
-            start = self.machine.program.places[text][1]
+        if text in self.machine.program.variables:
+            start = self.machine.program.variables[text][1]
             return lambda thread: start
         if text in _SPECIAL:
             special, machine = _SPECIAL[text], self.machine

@@ -223,7 +223,7 @@ class _Placing:
         self._points = points
         self._lines: set[int] = set()
         self.placed: list[PtxCheckpoint] = []
-        # the source place of the instruction before, and of the next
+        # the source location of the instruction before, and of the next
         self._loc = self._before = ("", 0)
 
     def function(self, function: Function) -> Function:

@@ -1,4 +1,4 @@
-"""What is wrong with a PTX text, and where: line, column and the line itself, with a caret under the place."""
+"""What is wrong with a PTX text, and where: line, column and the line itself, with a caret under the column."""
 
 from kernbench.common.errors import KernbenchError
 
@@ -8,7 +8,7 @@ _SHOWN = 160
 class PtxError(KernbenchError):
     """PTX that means nothing: an unknown instruction, a wrong operand, an undeclared name.
 
-    The place is unknown (line 0) for modules built in Python; `text` is then the instruction.
+    The line is unknown (0) for modules built in Python; `text` is then the instruction.
     """
 
     def __init__(self, message: str, line: int = 0, column: int = 0, text: str = ""):
@@ -24,8 +24,8 @@ class PtxError(KernbenchError):
     def __str__(self) -> str:
         if not self.line:
             return f"{self.message}\n    {self.text}" if self.text else self.message
-        place = f"line {self.line}, column {self.column}: " if self.column else f"line {self.line}: "
-        return f"{place}{self.message}{_excerpt(self.text, self.column)}"
+        where = f"line {self.line}, column {self.column}: " if self.column else f"line {self.line}: "
+        return f"{where}{self.message}{_excerpt(self.text, self.column)}"
 
 
 class PtxSyntaxError(PtxError):

@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 class Cursor:
-    """A place in the tokens, and what can be read there."""
+    """A position in the tokens, and what can be read there."""
 
     def __init__(self, tokens: Tokens):
         self.tokens = tokens

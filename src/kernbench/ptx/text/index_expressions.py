@@ -75,7 +75,7 @@ class Expression:
         self.text = text
         self._names: dict[str, str] = {}
         try:
-            self._tree = ast.parse(_NAME.sub(self._placed, text.strip()), mode="eval").body
+            self._tree = ast.parse(_NAME.sub(self._named_safely, text.strip()), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise MisuseError(f"{text!r} is no expression: it cannot be read") from None
         self._check(self._tree)
@@ -87,13 +87,13 @@ class Expression:
     def names(self) -> tuple[str, ...]:
         """The names in it, without those of functions."""
         called = {node.func.id for node in ast.walk(self._tree) if isinstance(node, ast.Call)}  # type: ignore[attr-defined]
-        return tuple(name for name, placed in self._names.items() if placed not in called)
+        return tuple(name for name, safe in self._names.items() if safe not in called)
 
     def value(self, known: Callable[[str], Array]) -> Array:
         """Its value; `known` gives that of each name, as an array of int64 that fits the others."""
         return np.asarray(self._of(self._tree, known), np.int64)
 
-    def _placed(self, found: re.Match[str]) -> str:
+    def _named_safely(self, found: re.Match[str]) -> str:
         name = found.group()
         if name in _WORDS:
             return name
@@ -110,11 +110,11 @@ class Expression:
                 raise MisuseError(f"{self.text!r}: {node.value!r} is no whole number")
             elif type(node) not in _ALLOWED:
                 raise MisuseError(
-                    f"{self.text!r}: {type(node).__name__} has no place in an expression of whole numbers"
+                    f"{self.text!r}: {type(node).__name__} does not belong in an expression of whole numbers"
                 )
 
-    def _named(self, placed: str) -> str:
-        return next((name for name, other in self._names.items() if other == placed), placed)
+    def _named(self, safe: str) -> str:
+        return next((name for name, other in self._names.items() if other == safe), safe)
 
     def _of(self, node: ast.expr, known: Callable[[str], Array]) -> Array:
         return _NODES[type(node)](self, node, known)

@@ -51,7 +51,7 @@ class Tokens:
         """Line number of a token, from 1."""
         return bisect_right(self._lines, self.starts[index])
 
-    def place(self, index: int) -> tuple[int, int]:
+    def line_and_column(self, index: int) -> tuple[int, int]:
         """Line and column of a token, both from 1."""
         start = self.starts[index]
         line = bisect_right(self._lines, start)
@@ -59,7 +59,7 @@ class Tokens:
 
     def error(self, index: int, message: str) -> PtxSyntaxError:
         """The error at a token, with its line's text."""
-        line, column = self.place(index)
+        line, column = self.line_and_column(index)
         end = self.source.find("\n", self._lines[line - 1])
         text = self.source[self._lines[line - 1] : end if end >= 0 else None]
         return PtxSyntaxError(message, line, column, text.rstrip("\r\n"))

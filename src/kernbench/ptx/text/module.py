@@ -132,7 +132,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A place to branch to, in its block; `directive` for `.branchtargets`, `.calltargets` and `.callprototype` lines.
+    """A target of branches, in its block; `directive` for `.branchtargets`, `.calltargets` and `.callprototype` lines.
 
     For the first two, `targets` are the names they list; for the third, `prototype` is the function's signature.
     """
@@ -206,10 +206,10 @@ class Loc:
     @property
     def inlined_at(self) -> tuple[int, int, int] | None:
         """File, line and column of the call that was inlined here."""
-        _, found, place = self.more.partition(", inlined_at ")
+        _, found, call = self.more.partition(", inlined_at ")
         if not found:
             return None
-        file, line, column = map(int, place.split(",")[0].split())
+        file, line, column = map(int, call.split(",")[0].split())
         return file, line, column
 
 
@@ -255,7 +255,7 @@ Item = Function | Variable | Directive
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One kernel parameter as a launch fills it; `offset` is its place in the parameter space."""
+    """One kernel parameter as a launch fills it; `offset` is where it lies in the parameter space."""
 
     name: str
     type: str

@@ -146,7 +146,7 @@ class _Body(Declarations):
             if texts[self.index] != ";":
                 raise self.unexpected("',' or ';' after an operand")
         self.index += 1
-        line, column = self.tokens.place(start)
+        line, column = self.tokens.line_and_column(start)
         return Instruction(opcode, modifiers, tuple(operands), guard, line, column)
 
     def _opcode(self, text: str) -> tuple[str, tuple[str, ...]]:

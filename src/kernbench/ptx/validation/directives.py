@@ -45,7 +45,7 @@ _CONFLICTS = (("maxntid", "reqntid"), ("maxclusterrank", "reqnctapercluster"))
 _NEEDED = {"blocksareclusters": ("reqntid", "reqnctapercluster")}
 
 
-def place(module: Module, line: int, message: str, word: str = "") -> PtxError:
+def problem_at(module: Module, line: int, message: str, word: str = "") -> PtxError:
     """A problem at a line of the module's text, at the first `word` there."""
     text = module.line_text(line)
     found = re.search(rf"(?<![\w$%.]){re.escape(word)}(?![\w$])", text) if word else None
@@ -58,7 +58,7 @@ def head_problems(module: Module) -> Iterator[PtxError]:
     def problem(directive: str, message: str, word: str) -> PtxError:
         lines = module.source.split("\n") if module.source else []
         line = next((n for n, text in enumerate(lines, 1) if text.lstrip().startswith(directive)), 0)
-        return place(module, line, message, word)
+        return problem_at(module, line, message, word)
 
     major, minor = module.version
     if not known_version(module.version):
@@ -91,7 +91,9 @@ def _target_problem(name: str, module: Module) -> str | None:
 def function_problems(module: Module, function: Function) -> Iterator[PtxError]:
     """The directives and parameters in the head of one function."""
     if "extern" in function.linkage and function.body is not None:
-        yield place(module, function.line, f"{function.name!r} is .extern and has a body; remove one", function.name)
+        yield problem_at(
+            module, function.line, f"{function.name!r} is .extern and has a body; remove one", function.name
+        )
     for name, numbers in function.performance:
         message = _performance_problem(name, numbers, function, module)
         if message is not None:
@@ -111,7 +113,7 @@ def _in_head(module: Module, function: Function, message: str, word: str) -> Ptx
     """A problem at a directive between a function's name and its body."""
     end = function.body.line if function.body is not None else function.line + 64
     lines = range(function.line, end + 1)
-    return place(module, next((n for n in lines if word in module.line_text(n)), function.line), message, word)
+    return problem_at(module, next((n for n in lines if word in module.line_text(n)), function.line), message, word)
 
 
 def _performance_problem(name: str, numbers: tuple[int, ...], function: Function, module: Module) -> str | None:
@@ -146,16 +148,20 @@ def _parameter_problems(module: Module, function: Function) -> Iterator[PtxError
     seen: set[str] = set()
     for variable in (*function.returns, *function.params):
         if variable.name in seen and variable.name != "_":
-            yield place(module, variable.line, f"{function.name!r} has two parameters {variable.name!r}", variable.name)
+            yield problem_at(
+                module, variable.line, f"{function.name!r} has two parameters {variable.name!r}", variable.name
+            )
         seen.add(variable.name)
         if variable.type == "pred" and variable.space != "reg":
-            yield place(module, variable.line, f"{variable.name!r}: predicates live in registers only", variable.name)
+            yield problem_at(
+                module, variable.line, f"{variable.name!r}: predicates live in registers only", variable.name
+            )
     if function.kind == "entry":
         yield from _entry_parameter_problems(module, function)
     for variable in function.params[:-1]:
         if None in variable.dims and function.kind == "func":
             message = f"{variable.name!r} has no size; only the last parameter may be unsized"
-            yield place(module, variable.line, message, variable.name)
+            yield problem_at(module, variable.line, message, variable.name)
 
 
 def _entry_parameter_problems(module: Module, function: Function) -> Iterator[PtxError]:
@@ -163,13 +169,13 @@ def _entry_parameter_problems(module: Module, function: Function) -> Iterator[Pt
     for variable in function.params:
         if variable.space != "param":
             message = f"{variable.name!r} is .{variable.space}; a kernel's parameters are .param"
-            yield place(module, variable.line, message, variable.name)
+            yield problem_at(module, variable.line, message, variable.name)
         if not variable.size:
-            yield place(module, variable.line, f"kernel parameter {variable.name!r} needs a size", variable.name)
+            yield problem_at(module, variable.line, f"kernel parameter {variable.name!r} needs a size", variable.name)
         end = -(-end // variable.natural_alignment) * variable.natural_alignment + (variable.size or 0)
     if end > _MOST_PARAMETER_BYTES:
         message = f"the parameters of {function.name!r} have {end} bytes; a kernel has {_MOST_PARAMETER_BYTES} at most"
-        yield place(module, function.line, message, function.name)
+        yield problem_at(module, function.line, message, function.name)
 
 
 def name_problems(module: Module) -> Iterator[PtxError]:
@@ -182,7 +188,7 @@ def name_problems(module: Module) -> Iterator[PtxError]:
         before = seen.get(item.name)
         if before is not None and (message := _clash(before, item)) is not None:
             at = f"; it stands at line {before.line} already" if before.line else ""
-            yield place(module, item.line, message + at, item.name)
+            yield problem_at(module, item.line, message + at, item.name)
         if before is None or not _is_definition(before):
             seen[item.name] = item
 
@@ -193,9 +199,9 @@ def _alias_problems(module: Module, item: Directive) -> Iterator[PtxError]:
     names = [name.strip() for name in item.text.rstrip(";").split(",")]
     for name in names:
         if name not in module.functions:
-            yield place(module, item.line, f".alias names {name!r}, which is no function of this module", name)
+            yield problem_at(module, item.line, f".alias names {name!r}, which is no function of this module", name)
     if len(set(names)) < len(names):
-        yield place(module, item.line, f"{names[0]!r} cannot be another name of itself", names[0])
+        yield problem_at(module, item.line, f"{names[0]!r} cannot be another name of itself", names[0])
 
 
 def _is_definition(item: Function | Variable | Directive) -> bool:

@@ -89,7 +89,7 @@ class _Checker:
                 try:
                     self._instruction(statement, scope)
                 except PtxError as problem:
-                    yield self._placed(problem)
+                    yield self._with_line(problem)
             elif isinstance(statement, Label) and statement.directive == "branchtargets":
                 yield from self._targets(statement, scope)
             elif isinstance(statement, Variable):
@@ -101,7 +101,7 @@ class _Checker:
         line = getattr(statement, "line", 0)
         return PtxError(message, line, 0, self.module.line_text(line))
 
-    def _placed(self, problem: PtxError) -> PtxError:
+    def _with_line(self, problem: PtxError) -> PtxError:
         """The problem with the line as it stands in the module's text, where there is one."""
         text = self.module.line_text(problem.line)
         return PtxError(problem.message, problem.line, problem.column, text) if text else problem

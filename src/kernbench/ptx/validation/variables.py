@@ -17,7 +17,7 @@ from kernbench.ptx.text.module import (
 )
 from kernbench.ptx.text.types import TYPES
 from kernbench.ptx.text.walking import instructions_of, names_in, statements_of
-from kernbench.ptx.validation.directives import place
+from kernbench.ptx.validation.directives import problem_at
 
 CONSTANT_BYTES = 65536
 _WIDEST_VECTOR = 128
@@ -39,19 +39,19 @@ def module_variable_problems(module: Module) -> Iterator[PtxError]:
             if constant > CONSTANT_BYTES >= constant - (variable.size or 0):
                 messages.append(f"constants up to {variable.name!r} have {constant} bytes; there are {CONSTANT_BYTES}")
         for message in messages:
-            yield place(module, variable.line, message, variable.name)
+            yield problem_at(module, variable.line, message, variable.name)
 
 
 def block_variable_problems(module: Module, variable: Variable) -> Iterator[PtxError]:
     """A variable of a function's block."""
     for message in (*_block_messages(variable), *_messages(variable)):
-        yield place(module, variable.line, message, variable.name)
+        yield problem_at(module, variable.line, message, variable.name)
 
 
 def register_problems(module: Module, registers: Registers) -> Iterator[PtxError]:
     """Registers of a block."""
     if (message := _vector_message(registers.type, registers.vector)) is not None:
-        yield place(module, registers.line, message, f".{registers.type}")
+        yield problem_at(module, registers.line, message, f".{registers.type}")
 
 
 def _module_messages(variable: Variable) -> Iterator[str]:
@@ -159,7 +159,7 @@ def shared_problems(module: Module, kernel: Function) -> Iterator[PtxError]:
             name = variable.name
             message = f"shared variables of {title(kernel.name)!r} up to {name!r} have {total:,} bytes"
             message += f"; a block of {module.arch} has"
-            yield place(module, variable.line, f"{message} {most:,}: use .extern .shared memory, or less", name)
+            yield problem_at(module, variable.line, f"{message} {most:,}: use .extern .shared memory, or less", name)
             return
 
 

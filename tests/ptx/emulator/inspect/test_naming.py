@@ -188,7 +188,7 @@ def test_what_cannot_be_had_is_told(point, told):
         ({"name": "a", "registers": ["%f1"], "keys": 3}, "keys = 3: a table"),
         ({"name": "a", "registers": ["%f1:%r3"]}, "a range is written as"),
         ({"name": "a'b", "registers": ["%f1"]}, "without quotes"),
-        ({"name": "a", "registers": ["%f1"], "at": ["[1][0]"]}, "has no place"),
+        ({"name": "a", "registers": ["%f1"], "at": ["[1][0]"]}, "does not belong"),
     ],
 )
 def test_tables_are_checked(table, told):

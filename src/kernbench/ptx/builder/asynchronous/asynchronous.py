@@ -28,9 +28,9 @@ class Asynchronous(Issuer):
         """
         if nbytes not in (4, 8, 16):
             raise self.error(f"cp.async copies 4, 8 or 16 bytes, not {nbytes!r}")
-        for place, wanted in ((location_of(to), "shared"), (location_of(source), "global")):
-            if place is None or place.space.partition("::")[0] not in (wanted, ""):
-                raise self.error(f"cp.async copies from global to shared memory, and {wanted} is {place!r}")
+        for location, wanted in ((location_of(to), "shared"), (location_of(source), "global")):
+            if location is None or location.space.partition("::")[0] not in (wanted, ""):
+                raise self.error(f"cp.async copies from global to shared memory, and {wanted} is {location!r}")
         policy = how.pop("policy", None)
         slots: dict[str, object] = {
             "async": True,
@@ -58,14 +58,14 @@ class Asynchronous(Issuer):
 
     def cp_async_mbarrier_arrive(self, barrier: Where, *, noinc: bool = False, pred: Condition | None = None) -> None:
         """Let a barrier have an arrival when this thread's copies so far are done; `noinc` if it is counted already."""
-        place = location_of(barrier)
-        if place is None or place.space not in ("shared", "shared::cta", ""):
+        location = location_of(barrier)
+        if location is None or location.space not in ("shared", "shared::cta", ""):
             raise self.error(f"cp.async.mbarrier.arrive: {barrier!r} is no barrier in the block's shared memory")
         slots: dict[str, object] = {
             "async": True,
             "mbarrier": True,
             "arrive": True,
             "noinc": noinc,
-            "space": place.space or None,
+            "space": location.space or None,
         }
-        self.issue("cp", {**slots, "type": "b64"}, (place,), pred=pred)
+        self.issue("cp", {**slots, "type": "b64"}, (location,), pred=pred)

@@ -1,6 +1,6 @@
 """Clusters of blocks, fences between proxies, one lane of a warp, registers handed between warps."""
 
-from kernbench.ptx.builder.asynchronous.places import Places
+from kernbench.ptx.builder.asynchronous.locations import Locations
 from kernbench.ptx.builder.values.options import Condition, Registers, Value, Where
 from kernbench.ptx.builder.values.pointer import Pointer, location_of
 from kernbench.ptx.builder.values.values import Predicate, Register
@@ -11,19 +11,19 @@ _WHOLE_WARP = 0xFFFFFFFF
 _TENSOR_MAP_BYTES = 128
 
 
-class Cluster(Places):
+class Cluster(Locations):
     """What blocks of a cluster and roles of warps agree with."""
 
     def mapa(self, pointer: Where, rank: Value) -> Registers:
-        """The same place in the shared memory of the cluster's block `rank`; an address for an address."""
+        """The same location in the shared memory of the cluster's block `rank`; an address for an address."""
         slots = {"space": "shared::cluster", "type": "u32"}
         if isinstance(pointer, Register):
             return self.issue("mapa", slots, (pointer, rank), keep=pointer.type)
-        place = location_of(pointer)
-        if place is None or place.space not in ("shared", "shared::cta"):
-            raise self.error(f"mapa takes a place in shared memory of the own block, not {pointer!r}")
-        base = self.issue("mapa", slots, (place.base, rank))
-        return Pointer(base, place.type or "b8", "shared::cluster", place.offset, place.name)
+        location = location_of(pointer)
+        if location is None or location.space not in ("shared", "shared::cta"):
+            raise self.error(f"mapa takes a location in shared memory of the own block, not {pointer!r}")
+        base = self.issue("mapa", slots, (location.base, rank))
+        return Pointer(base, location.type or "b8", "shared::cluster", location.offset, location.name)
 
     def cluster_sync(self, *, aligned: bool = True) -> None:
         """Wait for all threads of the cluster, with their memory in order: arrive and wait."""

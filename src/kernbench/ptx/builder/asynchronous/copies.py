@@ -7,7 +7,7 @@ Loads complete on an mbarrier that expects their bytes; stores and reductions in
 from collections.abc import Mapping, Sequence
 from typing import Unpack
 
-from kernbench.ptx.builder.asynchronous.places import Places
+from kernbench.ptx.builder.asynchronous.locations import Locations
 from kernbench.ptx.builder.values.banks import memory_type
 from kernbench.ptx.builder.values.numbers import is_number
 from kernbench.ptx.builder.values.options import Condition, Guarded, Tensor, Value, Values, Where
@@ -25,7 +25,7 @@ TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT = 128, 64
 _NOTED = {"add": ("f16", "bf16")}
 
 
-class Copies(Places):
+class Copies(Locations):
     """`policy` is a 64-bit cache policy, `multicast` a 16-bit mask of the cluster's blocks, `pred` a guard."""
 
     # Tensor maps
@@ -48,18 +48,18 @@ class Copies(Places):
         self, field: str, tensor_map: Where, value: Value, *, index: int | None = None, pred: Condition | None = None
     ) -> None:
         """Change one field of a tensor map in shared or global memory: "global_address", "global_dim", ..."""
-        place = self._map("tensormap.replace", tensor_map)
+        location = self._map("tensormap.replace", tensor_map)
         wide = "b64" if field in ("global_address", "global_stride") else "b32"
         slots = {"replace": True, "mode": "tile", "field": field, "object": "b1024", "type": wide}
-        slots["space"] = {"shared": "shared::cta"}.get(place.space, place.space) or None
-        self.issue("tensormap", slots, (place, *(() if index is None else (index,)), value), pred=pred)
+        slots["space"] = {"shared": "shared::cta"}.get(location.space, location.space) or None
+        self.issue("tensormap", slots, (location, *(() if index is None else (index,)), value), pred=pred)
 
     def tensormap_copy_fence(self, to: Where, source: Where, scope: str = "gpu") -> None:
         """Copy a tensor map from shared to global memory, and release it to tensor copies; all lanes of the warp."""
         slots = {"cp_fenceproxy": True, "dst": "global", "src": "shared::cta", "kind": "tensormap::generic"}
         slots |= {"sem": "release", "scope": scope, "sync": True, "aligned": True}
-        given = self.global_place("tensormap.cp_fenceproxy", to, TENSOR_MAP_BYTES)
-        held = self.shared_place("tensormap.cp_fenceproxy", source, TENSOR_MAP_BYTES, TENSOR_MAP_BYTES)
+        given = self.global_location("tensormap.cp_fenceproxy", to, TENSOR_MAP_BYTES)
+        held = self.shared_location("tensormap.cp_fenceproxy", source, TENSOR_MAP_BYTES, TENSOR_MAP_BYTES)
         self.issue("tensormap", slots, (given, held, TENSOR_MAP_BYTES))
 
     # Tensor copies
@@ -82,7 +82,7 @@ class Copies(Places):
         `mode` ("tile::gather4", "im2col" with `offsets`), `group` ("cta_group::2") and `dst` are PTX's own.
         """
         what = "cp.async.bulk.tensor"
-        dst = self.shared_place(what, to, BOX_ALIGNMENT)
+        dst = self.shared_location(what, to, BOX_ALIGNMENT)
         box = self._box(what, tensor_map, coordinates)
         slots = {"tensor": True, "dim": self._dim(what, coordinates, how), "dst": "shared::cluster", "src": "global"}
         slots |= {"completion": _ON_BARRIER, **how}
@@ -128,7 +128,7 @@ class Copies(Places):
     ) -> None:
         what = "cp.reduce.async.bulk.tensor" if slots else "cp.async.bulk.tensor"
         box = self._box(what, tensor_map, coordinates)
-        held = self.shared_place(what, source, BOX_ALIGNMENT)
+        held = self.shared_location(what, source, BOX_ALIGNMENT)
         slots = {**slots, "tensor": True, "dim": self._dim(what, coordinates, how), "dst": "global"}
         slots |= {"src": "shared::cta", "completion": "bulk_group", **how}
         self._bulk(slots, (box, held), None, policy, pred)
@@ -181,7 +181,7 @@ class Copies(Places):
         slots: dict[str, object] = {"dst": "global" if outward else "shared::cluster"}
         slots["src"] = "shared::cta" if self._is_shared(source) else "global"
         slots |= {"completion": "bulk_group" if outward else _ON_BARRIER, "cp_mask": byte_mask is not None}
-        ends = (self._bytes_at(what, place, nbytes) for place in (to, source))
+        ends = (self._bytes_at(what, location, nbytes) for location in (to, source))
         given = (*ends, nbytes, *(() if outward else (self._mbar(what, barrier),)))
         tail = () if byte_mask is None else (byte_mask,)
         self._bulk(slots, given, multicast, policy, pred, tail)
@@ -201,7 +201,7 @@ class Copies(Places):
         """Start a reduction of shared memory into global memory, or (with a barrier) into another block's."""
         what = "cp.reduce.async.bulk"
         self.nbytes_of(what, nbytes)
-        ends = [self._bytes_at(what, place, nbytes) for place in (to, source)]
+        ends = [self._bytes_at(what, location, nbytes) for location in (to, source)]
         kind = type or ends[0].type or ends[1].type
         if not kind:
             raise self.error(f"{what}: the type of what is reduced is not known: say type=")
@@ -220,9 +220,9 @@ class Copies(Places):
     ) -> None:
         """Bring bytes of global memory to the L2 cache."""
         what = "cp.async.bulk.prefetch"
-        place = self.global_place(what, source, BULK_ALIGNMENT)
+        location = self.global_location(what, source, BULK_ALIGNMENT)
         slots = {"prefetch": True, "level": "L2", "src": "global"}
-        self._bulk(slots, (place, self.nbytes_of(what, nbytes)), None, policy, pred)
+        self._bulk(slots, (location, self.nbytes_of(what, nbytes)), None, policy, pred)
 
     def bulk_commit(self, *, pred: Condition | None = None) -> None:
         """Make a group of the stores and reductions that this thread began since the last one."""
@@ -242,24 +242,24 @@ class Copies(Places):
     ) -> None:
         """Store a value (or a tuple side by side) in another block's shared memory, completing on its barrier."""
         what = "st.async"
-        place = self.shared_place(what, to, 4)
+        location = self.shared_location(what, to, 4)
         values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-        kind = type or place.type or next((v.type for v in values if isinstance(v, Register)), "b32")
+        kind = type or location.type or next((v.type for v in values if isinstance(v, Register)), "b32")
         slots = {"async": True, "space": "shared::cluster", "completion": _ON_BARRIER, "type": memory_type(kind)}
         slots |= {"vec": f"v{len(values)}"} if len(values) > 1 else {}
         given = values[0] if len(values) == 1 else values
-        self.issue("st", slots, (place, given, self._mbar(what, barrier)), pred=pred)
+        self.issue("st", slots, (location, given, self._mbar(what, barrier)), pred=pred)
 
     def red_async(
         self, op: str, to: Where, value: Value, barrier: Where, *, type: str | None = None, **how: Unpack[Guarded]
     ) -> None:
         """Reduce a value into another block's shared memory, completing on its barrier."""
         what = "red.async"
-        place = self.shared_place(what, to, 4)
-        kind = type or place.type or "u32"
+        location = self.shared_location(what, to, 4)
+        kind = type or location.type or "u32"
         slots = {"async": True, "sem": "relaxed", "scope": "cluster", "completion": _ON_BARRIER}
         slots |= {"space": "shared::cluster", "op": op, "type": "b32" if op in ("and", "or", "xor") else kind}
-        self.issue("red", slots, (place, value, self._mbar(what, barrier)), **how)
+        self.issue("red", slots, (location, value, self._mbar(what, barrier)), **how)
 
     # Parts
 
@@ -282,14 +282,16 @@ class Copies(Places):
         self.issue("cp", chosen, (*inputs, *tail), pred=pred)
 
     def _map(self, what: str, tensor_map: Where) -> Location:
-        place = location_of(tensor_map)
-        if not isinstance(place, Location):
+        location = location_of(tensor_map)
+        if not isinstance(location, Location):
             raise self.error(f"{what}: {tensor_map!r} is no tensor map: ctx.tensor_map(name) gives a parameter's")
-        return place
+        return location
 
     def _box(self, what: str, tensor_map: Where, coordinates: Sequence[Value]) -> Location:
-        place = self._map(what, tensor_map)
-        return Location(place.base, place.offset, (tuple(coordinates),), place.type, place.space, place.name)
+        location = self._map(what, tensor_map)
+        return Location(
+            location.base, location.offset, (tuple(coordinates),), location.type, location.space, location.name
+        )
 
     def _dim(self, what: str, coordinates: Sequence[Value], how: Tensor) -> str:
         if not isinstance(coordinates, (tuple, list)) or not 1 <= len(coordinates) <= 5:
@@ -301,14 +303,14 @@ class Copies(Places):
         return "2d"
 
     def _mbar(self, what: str, barrier: Where | None) -> Location:
-        return self.shared_place(f"{what}: barrier", barrier, 8, 8)
+        return self.shared_location(f"{what}: barrier", barrier, 8, 8)
 
     def _is_shared(self, value: object) -> bool:
-        place = location_of(value)
+        location = location_of(value)
         narrow = isinstance(value, Register) and value.type in ("b32", "u32", "s32")
-        return isinstance(place, Location) and (place.space.startswith("shared") or narrow)
+        return isinstance(location, Location) and (location.space.startswith("shared") or narrow)
 
     def _bytes_at(self, what: str, value: object, nbytes: Value) -> Location:
         if self._is_shared(value):
-            return self.shared_place(what, value, BULK_ALIGNMENT, nbytes if is_number(nbytes) else None)
-        return self.global_place(what, value, BULK_ALIGNMENT)
+            return self.shared_location(what, value, BULK_ALIGNMENT, nbytes if is_number(nbytes) else None)
+        return self.global_location(what, value, BULK_ALIGNMENT)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Unpack
 
-from kernbench.ptx.builder.asynchronous.places import Places
+from kernbench.ptx.builder.asynchronous.locations import Locations
 from kernbench.ptx.builder.values.numbers import is_number
 from kernbench.ptx.builder.values.options import Arriving, Condition, Ordering, Registers, Value, Where
 from kernbench.ptx.builder.values.pointer import Location, Pointer
@@ -19,7 +19,7 @@ LARGEST = (1 << 20) - 1
 _ORDER = {"arrive": "release", "arrive_drop": "release", "test_wait": "acquire", "try_wait": "acquire"}
 
 
-class Mbarriers(Places):
+class Mbarriers(Locations):
     """Make, arrive, expect bytes, wait. A barrier is an element of an array: `full = ctx.mbarriers(2)`, `full[i]`.
 
     `sem` and `scope` are PTX's own; with a scope and no order, arrivals release and waits acquire.
@@ -125,9 +125,9 @@ class Mbarriers(Places):
     ) -> None:
         """Wait until the phase of this parity (or the one that `state` names) has ended: the whole loop."""
         (again,) = self.body.numbered("wait")
-        place = self._barrier_at("mbarrier.try_wait", barrier, local=True)
+        location = self._barrier_at("mbarrier.try_wait", barrier, local=True)
         self.body.place(again)
-        done = self._wait("try_wait", place, parity, state, timeout, how)
+        done = self._wait("try_wait", location, parity, state, timeout, how)
         self.issue("bra", {}, (again,), pred=done.inverted)
 
     def _arrive(
@@ -143,14 +143,14 @@ class Mbarriers(Places):
         quiet = bool(how.pop("no_complete", False))
         if not how.get("expect_tx"):
             self._counted(f"mbarrier.{op}: count", 1 if given is None else given, 1)
-        place = self._barrier_at(f"mbarrier.{op}", barrier)
-        remote = place.space == "shared::cluster"
+        location = self._barrier_at(f"mbarrier.{op}", barrier)
+        remote = location.space == "shared::cluster"
         if remote and state:
             raise self.error(f"mbarrier.{op} at another block gives back no state: wait by parity")
         inputs = (given,) if given is not None else (1,) if quiet else ()
         out = None if state else self.sink("b64")
         slots = {"noComplete": quiet, **_ordered(op, how)}
-        made = self._mbarrier(op, place, inputs, slots, out=out, pred=pred)
+        made = self._mbarrier(op, location, inputs, slots, out=out, pred=pred)
         return made if state else None
 
     def _wait(
@@ -181,16 +181,16 @@ class Mbarriers(Places):
         out: Register | None = None,
         pred: Condition | None = None,
     ) -> Registers:
-        place = self._barrier_at(f"mbarrier.{op}", barrier, local)
-        chosen = {**slots, "op": op, "space": place.space or None, "type": "b64"}
-        return self.issue("mbarrier", chosen, (place, *inputs), out=out, pred=pred)
+        location = self._barrier_at(f"mbarrier.{op}", barrier, local)
+        chosen = {**slots, "op": op, "space": location.space or None, "type": "b64"}
+        return self.issue("mbarrier", chosen, (location, *inputs), out=out, pred=pred)
 
     def _barrier_at(self, what: str, barrier: Where, local: bool = False) -> Location:
         """Where a barrier is, held to what is known of it; `local` ones must be of this block."""
-        place = self.shared_place(what, barrier, MBARRIER_BYTES, MBARRIER_BYTES)
-        if local and place.space == "shared::cluster":
+        location = self.shared_location(what, barrier, MBARRIER_BYTES, MBARRIER_BYTES)
+        if local and location.space == "shared::cluster":
             raise self.error(f"{what} works on barriers of the own block only, and this one is another's (mapa)")
-        return place
+        return location
 
     def _counted(self, what: str, value: Value, least: int) -> None:
         if is_number(value) and not least <= value <= LARGEST:

@@ -35,8 +35,8 @@ class Atomics(Memory):
 
         `cas` takes the value to compare with and the new one. A tuple is a vector of neighbours.
         """
-        place, slots, given, found = self._atomic(op, where, values, index, type, how)
-        return self.issue("atom", slots, (place, *given), out=out, pred=pred, keep=found)
+        location, slots, given, found = self._atomic(op, where, values, index, type, how)
+        return self.issue("atom", slots, (location, *given), out=out, pred=pred, keep=found)
 
     def red(
         self,
@@ -50,17 +50,22 @@ class Atomics(Memory):
         **how: Unpack[Scoped],
     ) -> None:
         """Apply `op` without reading the old value."""
-        place, slots, given, _ = self._atomic(op, where, (value,), index, type, how)
-        self.issue("red", slots, (place, *given), pred=pred)
+        location, slots, given, _ = self._atomic(op, where, (value,), index, type, how)
+        self.issue("red", slots, (location, *given), pred=pred)
 
     def _atomic(
         self, op: str, where: Where, values: tuple[Values, ...], index: Value | None, type: str | None, how: Scoped
     ) -> tuple[Location, dict[str, object], tuple[Values, ...], str]:
         if type is None and isinstance(where, Register):
             type = next((value.type for value in values if isinstance(value, Register)), None)
-        place, found = self.place_of(where, index, type)
+        location, found = self.location_and_type(where, index, type)
         policy = how.pop("policy", None)
-        slots: dict[str, object] = {**how, "space": place.space or None, "op": op, "type": _operation_type(op, found)}
+        slots: dict[str, object] = {
+            **how,
+            "space": location.space or None,
+            "op": op,
+            "type": _operation_type(op, found),
+        }
         vector = next((len(value) for value in values if isinstance(value, (tuple, list))), 0)
         if vector:
             slots["vec"] = f"v{vector}"
@@ -69,7 +74,7 @@ class Atomics(Memory):
         if policy is not None:
             slots["hint"] = "L2::cache_hint"
         given = tuple(self._given(found, value) for value in values)
-        return place, slots, (*given, *(() if policy is None else (policy,))), found
+        return location, slots, (*given, *(() if policy is None else (policy,))), found
 
     def _given(self, type: str, value: Values) -> Values:
         if isinstance(value, Sequence):

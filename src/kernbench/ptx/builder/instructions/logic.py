@@ -69,7 +69,7 @@ class Logic(Issuer):
         return self._logic("bfi", (field, into), how, more=(start, length))
 
     def bfind(self, a: Register, **how: Unpack[Options]) -> Register:
-        """The place of the highest bit that is not the sign, 0xffffffff where there is none."""
+        """The number of the highest bit that is not the sign, 0xffffffff where there is none."""
         return self._logic("bfind", (a,), how)
 
     def brev(self, a: Register, **how: Unpack[Options]) -> Register:
@@ -88,7 +88,7 @@ class Logic(Issuer):
         return self._logic(opcode, (a,), how)
 
     def fns(self, mask: Value, base: Value, offset: Value, **how: Unpack[Options]) -> Register:
-        """The place of the `offset`-th 1 of `mask` from `base` on."""
+        """The number of the `offset`-th 1 of `mask` from `base` on."""
         return self._logic("fns", (mask,), {"type": "b32", **how}, more=(base, offset))
 
     def szext(self, a: Value, bits: Value, mode: str = "clamp", **how: Unpack[Computing]) -> Register:

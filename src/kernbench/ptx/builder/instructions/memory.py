@@ -34,8 +34,8 @@ class Memory(Issuer):
         type = type or variable.type
         if offset + scalar(type).nbytes > (variable.size or 0):
             raise self.error(f"{type} at byte {offset} reaches past parameter {name!r} of {variable.size} bytes")
-        place = Location(name, offset, (), type, "param")
-        return self.issue("ld", {"space": "param", "type": memory_type(type)}, (place,), keep=type)  # type: ignore[no-any-return]
+        location = Location(name, offset, (), type, "param")
+        return self.issue("ld", {"space": "param", "type": memory_type(type)}, (location,), keep=type)  # type: ignore[no-any-return]
 
     def _parameter(self, name: str) -> Variable:
         known = {variable.name: variable for variable in self.body.params}
@@ -138,36 +138,36 @@ class Memory(Issuer):
 
     # Loads and stores
 
-    def place_of(self, where: Where, index: Value | None, type: str | None) -> tuple[Location, str]:
-        """The place an access goes to, and the type of what lies there."""
+    def location_and_type(self, where: Where, index: Value | None, type: str | None) -> tuple[Location, str]:
+        """The location an access goes to, and the type of what lies there."""
         if index is not None:
             if not isinstance(where, Pointer):
                 raise self.error(f"{where!r} has no elements to index: make a pointer with ctx.pointer")
             where = where[index]
-        place = location_of(where)
-        if place is None:
-            raise self.error(f"{where!r} is no place in memory: give a pointer, one of its elements, or an address")
-        narrow = isinstance(place.base, Register) and scalar(place.base.type).bits < 64
-        if narrow and not place.space:
+        location = location_of(where)
+        if location is None:
+            raise self.error(f"{where!r} is no location in memory: give a pointer, one of its elements, or an address")
+        narrow = isinstance(location.base, Register) and scalar(location.base.type).bits < 64
+        if narrow and not location.space:
             raise self.error(
-                f"{place.base!r} is no generic address, which has 64 bits: make a pointer with ctx.shared, or "
+                f"{location.base!r} is no generic address, which has 64 bits: make a pointer with ctx.shared, or "
                 "ctx.pointer(address, type, space)"
             )
-        found = type or place.type
+        found = type or location.type
         if not found:
             raise self.error("the type of what lies at this address is not known: say type=")
         scalar(found)
-        return place, found
+        return location, found
 
     def _slots(
-        self, place: Location, type: str, vec: int, how: Accessing
+        self, location: Location, type: str, vec: int, how: Accessing
     ) -> tuple[dict[str, object], tuple[Value, ...]]:
         """Slots of an access, and its cache policy as a further operand."""
         policy = how.pop("policy", None)
         strange = next((name for name in how if name not in _ACCESS), None)
         if strange is not None:
             raise self.error(unknown("option of an access", strange, sorted({*_ACCESS, "policy"})))
-        slots: dict[str, object] = {**how, "space": place.space or None, "type": memory_type(type)}
+        slots: dict[str, object] = {**how, "space": location.space or None, "type": memory_type(type)}
         if vec != 1:
             slots["vec"] = f"v{vec}"
         if policy is not None:
@@ -191,13 +191,13 @@ class Memory(Issuer):
         Under a `mask`, `other` is the value of the threads that do not load (or `out` has it already). `cop`, `nc`,
         `sem`, `scope`, `l1`, `l2`, `fetch` and `policy` are the access's modifiers.
         """
-        place, found = self.place_of(where, index, type)
-        slots, policy = self._slots(place, found, vec, how)
+        location, found = self.location_and_type(where, index, type)
+        slots, policy = self._slots(location, found, vec, how)
         if mask is not None:
             out = self._masked(found, vec, other, out)
         elif other is not None:
             raise self.error("other= is the value of masked threads, and there is no mask=")
-        return self.issue("ld", slots, (place, *policy), out=out, pred=mask, keep=found)
+        return self.issue("ld", slots, (location, *policy), out=out, pred=mask, keep=found)
 
     def _masked(self, type: str, vec: int, other: Values | None, out: Targets) -> Targets:
         """Registers that have a value before a masked load."""
@@ -231,11 +231,11 @@ class Memory(Issuer):
         **how: Unpack[Accessing],
     ) -> None:
         """Put a value, or a tuple of them side by side, at a pointer, one of its elements, or an address."""
-        place, found = self.place_of(where, index, type or _type_of(where, value))
+        location, found = self.location_and_type(where, index, type or _type_of(where, value))
         values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
         values = tuple(self._stored(found, one) for one in values)
-        slots, policy = self._slots(place, found, len(values), how)
-        self.issue("st", slots, (place, values[0] if len(values) == 1 else values, *policy), pred=mask)
+        slots, policy = self._slots(location, found, len(values), how)
+        self.issue("st", slots, (location, values[0] if len(values) == 1 else values, *policy), pred=mask)
 
     def _stored(self, type: str, value: Value) -> Value:
         if isinstance(value, Register):
@@ -257,14 +257,14 @@ class Memory(Issuer):
         return made
 
     def prefetch(self, where: Where, level: str = "L1", *, pred: Condition | None = None) -> None:
-        """Bring a place of global or local memory nearer: "L1", "L2"."""
-        place, _ = self.place_of(where, None, "b8")
-        self.issue("prefetch", {"space": place.space or None, "level": level}, (place,), pred=pred)
+        """Bring a line of global or local memory nearer: "L1", "L2"."""
+        location, _ = self.location_and_type(where, None, "b8")
+        self.issue("prefetch", {"space": location.space or None, "level": level}, (location,), pred=pred)
 
 
 def _type_of(where: Where, value: Values) -> str | None:
     """The type of a stored value, where its destination does not give it."""
     first = value[0] if isinstance(value, (tuple, list)) and value else value
-    place = location_of(where)
-    known = isinstance(where, Pointer) or (place is not None and place.type)
+    location = location_of(where)
+    known = isinstance(where, Pointer) or (location is not None and location.type)
     return first.type if isinstance(first, Register) and not known else None

@@ -110,10 +110,10 @@ def _check(entry: Entry, state: set[Fact]) -> None:
         if name in state or (guard is not None and (name, guard.register, guard.negated) in state):
             continue
         if guard is not None and name == guard.register:
-            raise PtxBuildError(f"the predicate {name} is used before it is set", entry.place)
+            raise PtxBuildError(f"the predicate {name} is used before it is set", entry.where)
         what = statement.name if isinstance(statement, Instruction) else "this"
         raise PtxBuildError(
             f"{what} reads {name}, which is not set on every path that leads here: set it before the branch or loop, "
             "and change it there with += or .set (x = x + y makes another register)",
-            entry.place,
+            entry.where,
         )

@@ -32,14 +32,14 @@ class Entry:
     """
 
     statement: Statement
-    place: Place
+    where: Place
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     braces: int = 0
     forgets: tuple[str, ...] = ()
 
 
-class Placed(TypedDict, total=False):
+class Declared(TypedDict, total=False):
     """What else a function declares."""
 
     linkage: str
@@ -87,12 +87,12 @@ class Body:
     _placed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.places: list[Place] = []
-        self._sites = SiteTable(self.places)
+        self.locations: list[Place] = []
+        self._sites = SiteTable(self.locations)
 
     def here(self) -> Place:
         """The Python line that is building."""
-        return self.places[self._sites.here()]
+        return self.locations[self._sites.here()]
 
     def register(self, context: Any, type: str) -> Register:
         """A new register."""
@@ -174,7 +174,7 @@ class Body:
         return last.guard is not None or flow_of(last.opcode) not in _LEADS_AWAY
 
     def check_labels(self) -> None:
-        """Every branch must have a place to go."""
+        """Every branch must have a target."""
         for name, where in self._waiting.items():
             if name not in self._placed:
                 raise PtxBuildError(f"nobody placed label {name}: ctx.place(label) says where it is", where)
@@ -189,7 +189,7 @@ class Body:
         statements = _nested(_located(self.entries, files))
         return Block((*registers, *self.variables.values(), *statements))
 
-    def function(self, kind: str, files: dict[str, int] | None, **more: Unpack[Placed]) -> Function:
+    def function(self, kind: str, files: dict[str, int] | None, **more: Unpack[Declared]) -> Function:
         """The finished function."""
         return Function(kind, self.name, self.params, self.returns, self.block(files), **more)
 
@@ -198,10 +198,10 @@ def _located(entries: list[Entry], files: dict[str, int] | None) -> Iterator[tup
     """Statements with their braces; a `.loc` before one whose line differs from the last one's."""
     last: tuple[str, int] | None = None
     for entry in entries:
-        line = entry.place.file, entry.place.line
+        line = entry.where.file, entry.where.line
         if files is not None and isinstance(entry.statement, (Instruction, Directive)) and line != last:
-            number = files.setdefault(entry.place.file, len(files) + 1)
-            yield entry.braces, Loc(number, entry.place.line, 1)
+            number = files.setdefault(entry.where.file, len(files) + 1)
+            yield entry.braces, Loc(number, entry.where.line, 1)
             last = line
         yield entry.braces, entry.statement
 

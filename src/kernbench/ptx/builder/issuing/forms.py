@@ -81,8 +81,8 @@ def match_rules(rules: Sequence[OperandRule], inputs: tuple[object, ...]) -> tup
 def _fits(rule: OperandRule, value: object) -> bool:
     """May this value stand where the rule is? Numbers may where a register is wanted: they are moved to one."""
     if rule.shape in ("addr", "tensor"):
-        place = location_of(value)
-        return place is not None and bool(place.more) == (rule.shape == "tensor")
+        location = location_of(value)
+        return location is not None and bool(location.more) == (rule.shape == "tensor")
     if isinstance(value, (tuple, list)):
         return fits(rule, f"vec{len(value)}")
     if rule.shape.startswith("vec"):

@@ -266,17 +266,17 @@ class Issuer:
         self._append(instruction, reads, [out])
 
     def _address(self, name: str, value: object, reads: list[str]) -> Operand:
-        place = location_of(value)
-        assert place is not None
-        base: Operand = Name(place.base) if isinstance(place.base, str) else Name(place.base.name)
-        if isinstance(place.base, Register):
-            self._own(place.base)
-            if place.base.kind not in "bus" or scalar(place.base.type).bits not in (32, 64):
-                raise self.error(f"{name}: {place.base!r} is no address; an address is a 32- or 64-bit integer")
-            reads.append(place.base.name)
+        location = location_of(value)
+        assert location is not None
+        base: Operand = Name(location.base) if isinstance(location.base, str) else Name(location.base.name)
+        if isinstance(location.base, Register):
+            self._own(location.base)
+            if location.base.kind not in "bus" or scalar(location.base.type).bits not in (32, 64):
+                raise self.error(f"{name}: {location.base!r} is no address; an address is a 32- or 64-bit integer")
+            reads.append(location.base.name)
         rule = OperandRule("coordinates", "a", "s32")
-        more = tuple(self._more(name, rule, item, reads) for item in place.more)
-        return Address(base, place.offset, more)
+        more = tuple(self._more(name, rule, item, reads) for item in location.more)
+        return Address(base, location.offset, more)
 
     def _more(self, name: str, rule: OperandRule, item: object, reads: list[str]) -> Operand:
         if isinstance(item, (tuple, list)):

@@ -42,8 +42,8 @@ class Matrix(Issuer):
         values: tuple[Values, ...],
         how: Fragments | Computing,
     ) -> Registers:
-        place = location_of(where)
-        space = {"space": (place.space or None) if place is not None else None}
+        location = location_of(where)
+        space = {"space": (location.space or None) if location is not None else None}
         return self.issue(opcode, {"sync": True, "aligned": True, **slots, **space, **how}, (where, *values))
 
     def _fragment(self, result: Registers) -> Fragment:

@@ -91,9 +91,9 @@ class Tcgen05(Wgmma):
         """Reserve columns of tensor memory; their address goes to `slot` in shared memory. One whole warp does it."""
         if is_number(columns) and (columns not in (32, 64, 128, 256, 512)):
             raise self.error(f"tcgen05.alloc of {columns!r} columns: 32, 64, 128, 256 or 512 are possible")
-        place = self.shared_place("tcgen05.alloc", slot, 4, 4)
+        location = self.shared_location("tcgen05.alloc", slot, 4, 4)
         slots = {"op": "alloc", "group": self._group(group), **_SYNC, "type": "b32", "space": "shared::cta"}
-        self.issue("tcgen05", slots, (place, columns), pred=pred)
+        self.issue("tcgen05", slots, (location, columns), pred=pred)
 
     def tensor_memory(self, slot: Where, columns: int) -> TensorMemory:
         """What `tcgen05_alloc` reserved: its address, read from `slot` after a barrier."""
@@ -244,7 +244,9 @@ class Tcgen05(Wgmma):
         ws: bool,
         trans: tuple[bool | None, bool | None],
     ) -> tuple[Location | Register, Register, tuple[bool, bool]]:
-        """A and B as the instruction takes them, and whether they are MN-major; all three held to their places."""
+        """A and B as the instruction takes them, and whether they are MN-major; all three checked to lie where they
+        must.
+        """
         m, n, k = _extents(self, shape)
         _, left, right = _named(self, types)
         self._group(group)
@@ -283,15 +285,15 @@ class Tcgen05(Wgmma):
     ) -> None:
         """Let a barrier have an arrival when this thread's products, copies and shifts so far are done.
 
-        With `multicast`, a 16-bit mask, the barriers at the same place in those blocks of the cluster.
+        With `multicast`, a 16-bit mask, the barriers at the same offset in those blocks of the cluster.
         """
-        place = self.shared_place("tcgen05.commit", barrier, 8, 8)
+        location = self.shared_location("tcgen05.commit", barrier, 8, 8)
         slots = {"op": "commit", "group": self._group(group), "completion": "mbarrier::arrive::one", "type": "b64"}
         slots["space"] = "shared::cluster"
         given = () if multicast is None else (multicast,)
         if multicast is not None:
             slots["multicast"] = "multicast::cluster"
-        self.issue("tcgen05", slots, (place, *given), pred=pred)
+        self.issue("tcgen05", slots, (location, *given), pred=pred)
 
     # Parts
 
@@ -315,7 +317,7 @@ class Tcgen05(Wgmma):
         """Hold an operand of a product to the columns it has."""
         self._tensor(f"tcgen05.mma: {which}", memory)
         if columns > memory.columns:
-            raise self.error(f"tcgen05.mma: {which} has {columns} columns, and its place is {memory!r}")
+            raise self.error(f"tcgen05.mma: {which} has {columns} columns, and it lies in {memory!r}")
 
     def _known(self, shape: str) -> tuple[int, int]:
         if shape not in _ACCESSES:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernbench.common.errors import unknown
-from kernbench.ptx.builder.asynchronous.places import Places
+from kernbench.ptx.builder.asynchronous.locations import Locations
 from kernbench.ptx.builder.values.banks import scalar
 from kernbench.ptx.builder.values.errors import PtxBuildError
 from kernbench.ptx.builder.values.options import Value
@@ -177,7 +177,7 @@ class MatrixDescriptor:
         return MatrixDescriptor(register, tile, self.unit, row, k)
 
 
-class Tiles(Places):
+class Tiles(Locations):
     """Tiles, and descriptors of them."""
 
     def shared_tile(
@@ -204,7 +204,7 @@ class Tiles(Places):
         size = plan.nbytes * stages
         if at is None:
             at = self.shared(type, size // plan.element_bytes, align=plan.alignment, name=name)
-        self.shared_place("shared_tile", at, plan.alignment, size)
+        self.shared_location("shared_tile", at, plan.alignment, size)
         return replace(plan, pointer=at.retyped(type))
 
     def wgmma_descriptor(self, tile: Tile, *, row: int = 0, k: int = 0) -> MatrixDescriptor:
@@ -218,7 +218,7 @@ class Tiles(Places):
     def _descriptor(self, tile: Tile, unit: str, row: int, k: int) -> MatrixDescriptor:
         if not isinstance(tile, Tile):
             raise self.error(f"{unit} descriptors describe tiles, not {tile!r}: ctx.shared_tile makes one")
-        self.shared_place(f"descriptor for {unit}", tile.pointer, tile.alignment, tile.nbytes)
+        self.shared_location(f"descriptor for {unit}", tile.pointer, tile.alignment, tile.nbytes)
         context: Any = self
         address = tile.pointer.shifted(tile.offset(row, k)).address
         field = context.bfe(context.bitcast(address, "u32"), 4, 14).to("u64")

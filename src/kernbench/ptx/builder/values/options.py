@@ -14,7 +14,7 @@ __kernbench_internal__ = True
 Number = int | float
 Value = Register | int | float
 Condition = Predicate | Inverted
-# what names a place in memory
+# what names a location in memory
 Where = Pointer | Location | Register
 # one value, or as many as a vector has
 Values = Value | Sequence[Value]
@@ -146,7 +146,7 @@ class Scoped(Ordering, total=False):
 
 
 class Atomic(Scoped, total=False):
-    """Of atomics by name; `type` where the place has none."""
+    """Of atomics by name; `type` where the location has none."""
 
     index: Value | None
     type: str | None

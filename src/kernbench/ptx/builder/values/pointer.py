@@ -1,4 +1,4 @@
-"""Addresses: pointers to elements of a type in a state space, and places inside of them."""
+"""Addresses: pointers to elements of a type in a state space, and locations inside of them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
@@ -33,7 +33,7 @@ class Location:
 class Pointer:
     """Elements of `type` in `space` from address `base` on, plus a constant number of bytes.
 
-    `p[i]` is a place to load from or store to, `p + i` a pointer to element i; both take numbers and registers.
+    `p[i]` is a location to load from or store to, `p + i` a pointer to element i; both take numbers and registers.
     """
 
     base: Register
@@ -52,7 +52,7 @@ class Pointer:
 
     @property
     def location(self) -> Location:
-        """The place of its first element."""
+        """The location of its first element."""
         return Location(self.base, self.offset, (), self.type, self.space, self.name)
 
     def __getitem__(self, index: "Value") -> Location:

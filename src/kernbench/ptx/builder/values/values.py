@@ -239,7 +239,7 @@ class Inverted:
 
 
 class Label:
-    """A place to branch to; `ctx.place(label)` says where it is."""
+    """A target of branches; `ctx.place(label)` says where it is."""
 
     __slots__ = ("name",)
 

@@ -279,7 +279,7 @@ def _notes(summary: SessionSummary) -> Iterator[str]:
         for tuned in dict.fromkeys(kernel.tuned):
             yield f"{kernel.title}: autotuned to {tuned}"
     if summary.compared:
-        wrong = ", ".join(str(place) for place in dict.fromkeys(summary.wrong))
+        wrong = ", ".join(str(location) for location in dict.fromkeys(summary.wrong))
         times = "once" if summary.compared == 1 else f"{summary.compared} times"
         yield f"the program compared results {times}: {f'wrong at {wrong}' if wrong else 'right each time'}"
 
@@ -321,7 +321,7 @@ def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, obj
         "safe": summary.ok,
         "processes": summary.processes,
         "compared": summary.compared,
-        "wrong": [place_dict(place) for place in summary.wrong],
+        "wrong": [place_dict(location) for location in summary.wrong],
         "kernels": [
             {
                 "kernel": kernel.title,

@@ -165,7 +165,7 @@ def maybe_stop(
     options: LaunchOptions,
     strict: bool,
 ) -> None:
-    """Where a place to stop at is named: run until there, and do not return."""
+    """Where a location to stop at is named: run until there, and do not return."""
     if asked.stop_at is None:
         return
     if device != "emulator":
@@ -225,9 +225,9 @@ def finish(
 def _in_file(finding: Finding, file: Path) -> Finding:
     """The finding with lines of the PTX text as lines of the file that holds it."""
 
-    def moved(place: Place | None) -> Place | None:
-        own = place is not None and place.file.startswith("<ptx ")
-        return replace(place, file=str(file)) if place is not None and own else place
+    def moved(location: Place | None) -> Place | None:
+        own = location is not None and location.file.startswith("<ptx ")
+        return replace(location, file=str(file)) if location is not None and own else location
 
     others = tuple(Other(other.role, moved(other.where)) for other in finding.others)
     return replace(finding, where=moved(finding.where), others=others)

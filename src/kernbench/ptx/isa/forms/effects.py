@@ -11,7 +11,7 @@ from typing import Literal
 Flow = Literal["", "branch", "indexed branch", "call", "return", "exit", "trap"]
 Idle = Literal["", "nothing", "time"]
 Access = Literal["", "load", "store", "atomic", "reduction", "tensor load", "tensor store"]
-Place = Literal["", "mbarrier", "tensor memory"]
+ActsOn = Literal["", "mbarrier", "tensor memory"]
 Group = Literal["", "lane", "warp", "block"]
 Source = Literal["", "memory", "tensor memory", "division"]
 Law = Literal[
@@ -105,7 +105,7 @@ class Effects:
     reads: bool = False
     writes: bool = False
     # what its addresses name, if not plain memory: an "mbarrier", or "tensor memory"
-    acts_on: Place = ""
+    acts_on: ActsOn = ""
     # asks whether a phase of an mbarrier has completed, and may be asked again
     polls: bool = False
     # threads meet there, of a warp, block or cluster
@@ -169,7 +169,7 @@ class Effects:
 
     @property
     def only_jumps(self) -> bool:
-        """Whether it does nothing but lead to another place, or end a thread, if it does anything."""
+        """Whether it does nothing but lead to another instruction, or end a thread, if it does anything."""
         return self.flow in _JUMPS or self.idle == "nothing"
 
     @property

@@ -57,30 +57,30 @@ class Since(TypedDict):
 
 for width, value, since, sm, wide in _WIDTHS:
     load, store = f"=d{value}, [a], policy:b64@hint", f"[a], b{value}, policy:b64@hint"
-    place: Since = {"since": since, "sm": sm}
+    needs: Since = {"since": since, "sm": sm}
     evict = f"{_L1} {_L2} {_HINT}" if wide else f"{_L1} {_HINT}"
     # ptxas 13.0 fails on ordered 32-byte accesses of cluster scope
     scope = "cta|gpu|sys" if wide else SCOPE
     if not wide:
-        row("ld", f"sem?:weak {_SPACE} cop?:ca|cg|cs|lu|cv {width}", load, **place)
-        row("ld", f"sem:volatile {_SHARED} {width}", load, **place)
-        row("st", f"sem?:weak {_STORED} cop?:wb|cg|cs|wt {width}", store, **place)
-        row("st", f"sem:volatile {_SHARED} {width}", store, **place)
-    row("ld", f"sem?:weak space?:global cop?:ca|cg|cs|lu|cv {_HINT} {_FETCH} {width}", load, **place)
-    row("ld", f"sem?:weak space?:global {evict} {_FETCH} {width}", load, **place)
-    row("ld", f"sem:volatile space?:global {_FETCH} {width}", load, **place)
-    row("st", f"sem?:weak space?:global cop?:wb|cg|cs|wt {_HINT} {width}", store, **place)
-    row("st", f"sem?:weak space?:global {evict} {width}", store, **place)
-    row("st", f"sem:volatile space?:global {width}", store, **place)
-    place = {"since": max(since, "3.1"), "sm": max(sm, 32)}
-    row("ld", f"space:global cop?:ca|cg|cs nc {_HINT} {_FETCH} {width}", load, **place)
-    row("ld", f"space:global nc {evict} {_FETCH} {width}", load, **place)
-    place = {"since": "8.4" if since == "8.3" else max(since, "6.0"), "sm": max(sm, 70)}
-    row("ld", f"sem:relaxed|acquire scope:{scope} space?:global {evict} {_FETCH} {width}", load, **place)
-    row("st", f"sem:relaxed|release scope:{scope} space?:global {evict} {width}", store, **place)
+        row("ld", f"sem?:weak {_SPACE} cop?:ca|cg|cs|lu|cv {width}", load, **needs)
+        row("ld", f"sem:volatile {_SHARED} {width}", load, **needs)
+        row("st", f"sem?:weak {_STORED} cop?:wb|cg|cs|wt {width}", store, **needs)
+        row("st", f"sem:volatile {_SHARED} {width}", store, **needs)
+    row("ld", f"sem?:weak space?:global cop?:ca|cg|cs|lu|cv {_HINT} {_FETCH} {width}", load, **needs)
+    row("ld", f"sem?:weak space?:global {evict} {_FETCH} {width}", load, **needs)
+    row("ld", f"sem:volatile space?:global {_FETCH} {width}", load, **needs)
+    row("st", f"sem?:weak space?:global cop?:wb|cg|cs|wt {_HINT} {width}", store, **needs)
+    row("st", f"sem?:weak space?:global {evict} {width}", store, **needs)
+    row("st", f"sem:volatile space?:global {width}", store, **needs)
+    needs = {"since": max(since, "3.1"), "sm": max(sm, 32)}
+    row("ld", f"space:global cop?:ca|cg|cs nc {_HINT} {_FETCH} {width}", load, **needs)
+    row("ld", f"space:global nc {evict} {_FETCH} {width}", load, **needs)
+    needs = {"since": "8.4" if since == "8.3" else max(since, "6.0"), "sm": max(sm, 70)}
+    row("ld", f"sem:relaxed|acquire scope:{scope} space?:global {evict} {_FETCH} {width}", load, **needs)
+    row("st", f"sem:relaxed|release scope:{scope} space?:global {evict} {width}", store, **needs)
     if not wide:
-        row("ld", f"sem:relaxed|acquire scope:{scope} {_SHARED} {width}", load, **place)
-        row("st", f"sem:relaxed|release scope:{scope} {_SHARED} {width}", store, **place)
+        row("ld", f"sem:relaxed|acquire scope:{scope} {_SHARED} {width}", load, **needs)
+        row("st", f"sem:relaxed|release scope:{scope} {_SHARED} {width}", store, **needs)
     if width != "type:b128" and not wide:
         row("ldu", f"space?:global {width}", f"=d{value}, [a]", "ld", since="2.0", sm=20)
 row("ld", f"mmio sem:relaxed scope:sys space?:global type:{LOADED}", "=d~, [a]", since="8.2", sm=70)

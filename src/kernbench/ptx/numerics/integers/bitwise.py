@@ -233,22 +233,22 @@ def find_nth_set() -> Operation:
 
     @compiled
     def scalar(mask: Bits, base: Bits, offset: Bits) -> Bits:
-        n, place = np.int32(offset), np.int64(np.uint32(base))
+        n, bit = np.int32(offset), np.int64(np.uint32(base))
         if np.uint32(offset) == np.uint32(0x80000000):
             # as an H200 has it, whatever the base
             return np.uint32(0)
-        if place >= 32:
+        if bit >= 32:
             return np.uint32(0xFFFFFFFF)
         step = 1 if n >= 0 else -1
         left = abs(np.int64(n))
         if left == 0:
-            return np.uint32(place) if (mask >> np.uint32(place)) & np.uint32(1) else np.uint32(0xFFFFFFFF)
-        while 0 <= place < 32:
-            if (mask >> np.uint32(place)) & np.uint32(1):
+            return np.uint32(bit) if (mask >> np.uint32(bit)) & np.uint32(1) else np.uint32(0xFFFFFFFF)
+        while 0 <= bit < 32:
+            if (mask >> np.uint32(bit)) & np.uint32(1):
                 left -= 1
                 if left == 0:
-                    return np.uint32(place)
-            place += step
+                    return np.uint32(bit)
+            bit += step
         return np.uint32(0xFFFFFFFF)
 
     return row_kernel("fns", scalar, 3)

@@ -21,7 +21,7 @@ def _selectors(mode: str) -> tuple[int, int, int, int]:
     }
     if mode not in rows:
         raise MisuseError(unknown("prmt mode", mode, rows))
-    a, b, c, d = (sum(byte << (4 * place) for place, byte in enumerate(row)) for row in rows[mode])
+    a, b, c, d = (sum(byte << (4 * byte_number) for byte_number, byte in enumerate(row)) for row in rows[mode])
     return a, b, c, d
 
 
@@ -40,12 +40,12 @@ def permute(mode: str = "") -> Operation:
             low, high = (s0 if which == 0 else s1), (s2 if which == 2 else s3)
             picks = low if which < 2 else high
         result = np.uint32(0)
-        for place in range(4):
-            nibble = (picks >> np.uint32(4 * place)) & np.uint32(15)
+        for byte_number in range(4):
+            nibble = (picks >> np.uint32(4 * byte_number)) & np.uint32(15)
             byte = np.uint32(both >> np.uint64((nibble & np.uint32(7)) * np.uint32(8))) & np.uint32(0xFF)
             if nibble & np.uint32(8):
                 byte = np.uint32(0xFF) if byte & np.uint32(0x80) else np.uint32(0)
-            result |= np.uint32(byte << np.uint32(8 * place))
+            result |= np.uint32(byte << np.uint32(8 * byte_number))
         return result
 
     return row_kernel(f"prmt_{mode or 'any'}", scalar, 3)

@@ -94,7 +94,7 @@ def scalar(opcode: str, mods: Mods, parts: Parts) -> Callable[..., None]:
     compute, second = _value(opcode, mods), _SECOND.get(mods.get("second", ""))
     signs = {name: _signed(mods, name) for name in ("dtype", "atype", "btype")}
     width = _WIDTHS[parts.d[:1]]
-    place = width * int(parts.d[1:] or 0)
+    shift = width * int(parts.d[1:] or 0)
     # how the second operation looks at both, and whether the value was brought to 32 bits before
     ordered, wraps = signs["atype" if opcode == "vset" else "dtype"], opcode in ("vadd", "vsub") or "sat" in mods
 
@@ -107,8 +107,8 @@ def scalar(opcode: str, mods: Mods, parts: Parts) -> Callable[..., None]:
             whole = ordered and not wraps
             value = second(value if whole else _extended(value, 32, ordered), _extended(rest[0], 32, ordered))
         elif rest:
-            kept = ((1 << width) - 1) << place
-            put = value if parts.d == "h1" and "sat" not in mods else value << place
+            kept = ((1 << width) - 1) << shift
+            put = value if parts.d == "h1" and "sat" not in mods else value << shift
             value = (rest[0].astype(np.int64) & ~kept) | (put & kept)
         out[...] = value.astype(np.uint32)
 

@@ -2,7 +2,7 @@
 
 A tile has `rows` rows (M of A, N of B) and a depth of K elements. In the ISA text's canonical layouts it is made of
 pieces of 16 bytes, which lie along K ("K-major") or along the rows ("MN-major"). Swizzles exchange pieces of 16 (or 32)
-bytes by address bits 7 and up, so the place of an element depends on the start address modulo the swizzle's period.
+bytes by address bits 7 and up, so the offset of an element depends on the start address modulo the swizzle's period.
 """
 
 from dataclasses import dataclass
@@ -126,13 +126,13 @@ def _tile_map(
     linear = (_along_rows if transposed else _along_depth)(leading, stride, swizzle, rows, depth, bits)
     if absolute and not transposed:
         linear = _in_next_buffer(start + linear, start, leading, swizzle) - start
-    places = swizzled(start + linear, swizzle, base_offset)
-    return TileMap(np.ascontiguousarray(places), transposed, int(places.max()) + PIECE, *_runs(places))
+    offsets = swizzled(start + linear, swizzle, base_offset)
+    return TileMap(np.ascontiguousarray(offsets), transposed, int(offsets.max()) + PIECE, *_runs(offsets))
 
 
-def _runs(places: Ints) -> tuple[Ints, Ints]:
+def _runs(offsets: Ints) -> tuple[Ints, Ints]:
     """Pieces as runs of bytes: where each begins, and how long it is."""
-    found = np.unique(places)
+    found = np.unique(offsets)
     cuts = np.flatnonzero(np.diff(found) != PIECE) + 1
     firsts = found[np.r_[0, cuts]]
     return firsts, found[np.r_[cuts - 1, len(found) - 1]] + PIECE - firsts
@@ -149,13 +149,13 @@ def _along_depth(leading: int, stride: int, swizzle: str, rows: int, depth: int,
     return row % 8 * width * PIECE + row // 8 * stride + piece % width * PIECE + piece // width * leading
 
 
-def _in_next_buffer(places: Ints, start: int, following: int, swizzle: str) -> Ints:
+def _in_next_buffer(offsets: Ints, start: int, following: int, swizzle: str) -> Ints:
     """Pieces that leave the row of the pattern in which they began go on at the same row of the buffer `following`."""
     width = _WIDTHS[swizzle] * PIECE
-    first = start % width + np.arange(places.shape[1]) * PIECE
+    first = start % width + np.arange(offsets.shape[1]) * PIECE
     # from the first piece of a row: back to the row's beginning in this buffer, then from there in the next
-    row = places[:, :1] - start
-    return np.where(first[None, :] < width, places, following + row + (first - width)[None, :])
+    row = offsets[:, :1] - start
+    return np.where(first[None, :] < width, offsets, following + row + (first - width)[None, :])
 
 
 def _along_rows(leading: int, stride: int, swizzle: str, rows: int, depth: int, bits: int) -> Ints:

@@ -30,5 +30,5 @@ def to_fragments(matrices: Array, layout: Layout, out: Sequence[Array]) -> None:
     warps = matrices.shape[0]
     elements = np.ascontiguousarray(matrices.reshape(warps, -1)[:, layout.scatter])
     words = elements.view(out[0].dtype).reshape(warps, LANES, len(out))
-    for place, register in enumerate(out):
-        register.reshape(-1, LANES)[...] = words[:, :, place]
+    for number, register in enumerate(out):
+        register.reshape(-1, LANES)[...] = words[:, :, number]

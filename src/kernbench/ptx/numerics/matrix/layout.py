@@ -50,7 +50,7 @@ class Layout:
 
     @property
     def gather(self) -> Index:
-        """For each element of the matrix in row order, lane * elements + place: where to take it from."""
+        """For each element of the matrix in row order, lane * elements + index: where to take it from."""
         linear = (self.rows * self.shape[1] + self.columns).ravel()
         where = np.empty(self.shape[0] * self.shape[1], np.intp)
         # The first of several copies is the one that counts.
@@ -59,7 +59,7 @@ class Layout:
 
     @property
     def scatter(self) -> Index:
-        """For each lane and element, its place in the matrix in row order."""
+        """For each lane and element, its index in the matrix in row order."""
         return (self.rows * self.shape[1] + self.columns).ravel()
 
 
@@ -74,7 +74,7 @@ def dimensions(shape: str) -> tuple[int, int, int]:
 
 
 def _lanes() -> tuple[Index, Index]:
-    """Group (lane / 4) and place in the group (lane % 4), as columns."""
+    """Group (lane / 4) and number in the group (lane % 4), as columns."""
     lane = np.arange(LANES)[:, None]
     return lane // 4, lane % 4
 
@@ -84,12 +84,12 @@ def operand_a(shape: str, kind: str) -> Layout:
     """A of mma.sync, row major: registers go down 8 rows first, then on to the next block of columns."""
     m, _, k = dimensions(shape)
     per = max(1, 32 // ELEMENT_BITS[kind])
-    group, place = _lanes()
+    group, member = _lanes()
     i = np.arange(m * k // LANES)[None, :]
     halves = m // 8
     register, inner = i // per, i % per
     rows = group + 8 * (register % halves)
-    columns = place * per + inner + 4 * per * (register // halves)
+    columns = member * per + inner + 4 * per * (register // halves)
     return Layout(rows, columns, (m, k))
 
 
@@ -98,10 +98,10 @@ def operand_b(shape: str, kind: str) -> Layout:
     """B of mma.sync, column major: [k, n]."""
     _, n, k = dimensions(shape)
     per = max(1, 32 // ELEMENT_BITS[kind])
-    group, place = _lanes()
+    group, member = _lanes()
     i = np.arange(n * k // LANES)[None, :]
     register, inner = i // per, i % per
-    rows = place * per + inner + 4 * per * register
+    rows = member * per + inner + 4 * per * register
     return Layout(rows, group + 0 * i, (k, n))
 
 
@@ -109,20 +109,20 @@ def operand_b(shape: str, kind: str) -> Layout:
 def accumulator(shape: str) -> Layout:
     """C and D of mma.sync: pairs of columns, 8 rows further down with each pair."""
     m, n, _ = dimensions(shape)
-    group, place = _lanes()
+    group, member = _lanes()
     i = np.arange(m * n // LANES)[None, :]
     halves = m // 8
     rows = group + 8 * ((i // 2) % halves)
-    columns = 2 * place + i % 2 + 8 * (i // (2 * halves))
+    columns = 2 * member + i % 2 + 8 * (i // (2 * halves))
     return Layout(rows, columns, (m, n))
 
 
 @cache
 def wgmma_accumulator(n: int) -> Layout:
     """D of one warp of wgmma.m64nNkK: rows within the warp's 16."""
-    group, place = _lanes()
+    group, member = _lanes()
     i = np.arange(n // 2)[None, :]
-    return Layout(group + 8 * ((i // 2) & 1), 8 * (i // 4) + 2 * place + (i & 1), (16, n))
+    return Layout(group + 8 * ((i // 2) & 1), 8 * (i // 4) + 2 * member + (i & 1), (16, n))
 
 
 # The old m8n8k4 of f16: four matrices a warp, each of a quad and the quad sixteen lanes on.

@@ -30,7 +30,7 @@ def chunks(metadata: Array, count: int, selector: int, halves: bool) -> Array:
     return np.concatenate([rows[:, :, 0], rows[:, :, 1]], axis=1)
 
 
-def places(metadata: Array, shape: str, kind: str, selector: int) -> Array:
+def columns_of(metadata: Array, shape: str, kind: str, selector: int) -> Array:
     """[warps, 16, k / 2]: the column of the whole A where each element that is there belongs."""
     _, _, k = dimensions(shape)
     size, together = _CHUNK.get(kind, 4), _TOGETHER.get(kind, 1)

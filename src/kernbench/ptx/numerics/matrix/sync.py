@@ -19,7 +19,7 @@ from kernbench.ptx.numerics.matrix.layout import (
     wmma,
 )
 from kernbench.ptx.numerics.matrix.products import multiply
-from kernbench.ptx.numerics.matrix.sparse import expanded, places
+from kernbench.ptx.numerics.matrix.sparse import columns_of, expanded
 
 Rows = Sequence[Array]
 Kinds = tuple[str, str, str, str]
@@ -41,7 +41,7 @@ def mma_sparse(
     """mma.sp: A holds half of its elements, and `e` the metadata that say which."""
     m, n, k = dimensions(shape)
     held = from_fragments(a, operand_a(f"m{m}n{n}k{k // 2}", kinds[1]), kinds[1])
-    left = expanded(held, places(e, shape, kinds[1], selector), k)
+    left = expanded(held, columns_of(e, shape, kinds[1], selector), k)
     right = from_fragments(b, operand_b(shape, kinds[2]), kinds[2])
     addend = from_fragments(c, accumulator(shape), kinds[3])
     to_fragments(multiply(left, right, addend, kinds, satfinite), accumulator(shape), out)
@@ -70,11 +70,11 @@ def _from_quad(rows: Rows, layout: Layout, kind: str, lanes: Index) -> Array:
 
 
 def _to_quad(matrix: Array, layout: Layout, lanes: Index, out: Rows) -> None:
-    places = (layout.rows[lanes] * layout.shape[1] + layout.columns[lanes]).ravel()
-    elements = np.ascontiguousarray(matrix.reshape(len(matrix), -1)[:, places])
+    order = (layout.rows[lanes] * layout.shape[1] + layout.columns[lanes]).ravel()
+    elements = np.ascontiguousarray(matrix.reshape(len(matrix), -1)[:, order])
     words = elements.view(np.uint32).reshape(len(matrix), 8, len(out))
-    for place, row in enumerate(out):
-        row[:, lanes] = words[:, :, place]
+    for number, row in enumerate(out):
+        row[:, lanes] = words[:, :, number]
 
 
 def wmma_mma(

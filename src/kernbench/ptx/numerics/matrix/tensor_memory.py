@@ -24,7 +24,7 @@ def registers(shape: str, repeat: int, split: int = 0, packed: bool = False) -> 
     lane = np.arange(LANES)[:, None]
     i = np.arange(per * repeat)[None, :]
     register, base = i % per, step * (i // per)
-    rows, columns = _places(shape, lane, register)
+    rows, columns = _rows_and_columns(shape, lane, register)
     width = 2 if packed else 1
     upper = (lane >= 16) & (shape == "16x32bx2")
     rows = rows + 0 * base + upper * (split >> 16)
@@ -32,7 +32,7 @@ def registers(shape: str, repeat: int, split: int = 0, packed: bool = False) -> 
     return Layout(rows, columns, (int(rows.max()) + 1, int(columns.max()) + width))
 
 
-def _places(shape: str, lane: Index, register: Index) -> tuple[Index, Index]:
+def _rows_and_columns(shape: str, lane: Index, register: Index) -> tuple[Index, Index]:
     if shape == "32x32b":
         return lane + 0 * register, 0 * register
     if shape == "16x64b":

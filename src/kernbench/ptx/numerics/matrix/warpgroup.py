@@ -1,7 +1,7 @@
 """Fragments of wgmma: registers of whole warps to rows of matrices and back, by rearrangement alone.
 
 Registers come as [registers, warps, 32 lanes] of 32 bits; matrices are [warps, 16 rows, columns]. Lane 4g + p holds
-rows g and g + 8, and of each block of columns the elements from its place p on.
+rows g and g + 8, and of each block of columns the elements from its index p on.
 """
 
 import numpy as np

@@ -53,6 +53,6 @@ def row_kernel(name: str, scalar: Operation, inputs: int, outputs: int = 1) -> O
     """
     space = {"scalar": scalar, "at": _at, "__name__": __name__}
     made: dict[str, Operation] = {}
-    # The file's own name lets numba find a place to keep the machine code.
+    # The file's own name lets numba find a folder to keep the machine code.
     exec(compile(_source(name, inputs, outputs), __file__, "exec"), space, made)
     return loop(made[name], error_model="numpy")

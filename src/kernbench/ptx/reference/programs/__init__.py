@@ -121,10 +121,10 @@ def changed_program(seed: int) -> Program | None:
     """A safe program with one change to what orders it; None where it has nothing to change."""
     program = safe_program(seed)
     rng = random.Random(seed ^ 0x5EED)
-    places = [i for i, line in enumerate(program.lines) if line.sync]
-    if not places:
+    candidates = [i for i, line in enumerate(program.lines) if line.sync]
+    if not candidates:
         return None
-    at = rng.choice(places)
+    at = rng.choice(candidates)
     line = program.lines[at]
     how = rng.choice(CHANGES[line.sync])
     lines = how(program.lines, at, rng)

@@ -232,20 +232,20 @@ def leave(w: Writer) -> None:
 
 
 def local_memory(w: Writer) -> None:
-    """Every thread fills an array of its own, at places that differ between lanes, and reads some of it."""
+    """Every thread fills an array of its own, at indices that differ between lanes, and reads some of it."""
     words, base = w.rng.choice((4, 8, 16)), w.local(64)
-    address, place, value = w.new("%r"), w.new("%r"), w.new("%r")
+    address, index, value = w.new("%r"), w.new("%r"), w.new("%r")
     trips = w.new("%r")
     w.add(f"mov.u32 {trips}, {words};")
 
     def fill(count: str) -> None:
-        w.add(f"add.u32 {place}, {count}, %r2;", f"rem.u32 {place}, {place}, {words};", f"mov.u32 {address}, {base};")
-        w.add(f"mad.lo.u32 {address}, {place}, 4, {address};", f"xor.b32 {value}, %r5, {count};")
+        w.add(f"add.u32 {index}, {count}, %r2;", f"rem.u32 {index}, {index}, {words};", f"mov.u32 {address}, {base};")
+        w.add(f"mad.lo.u32 {address}, {index}, 4, {address};", f"xor.b32 {value}, %r5, {count};")
         w.add(f"st.local.u32 [{address}], {value};")
 
     def read() -> None:
-        w.add(f"rem.u32 {place}, %r5, {words};", f"mov.u32 {address}, {base};")
-        w.add(f"mad.lo.u32 {address}, {place}, 4, {address};", f"ld.local.u32 {value}, [{address}];")
+        w.add(f"rem.u32 {index}, %r5, {words};", f"mov.u32 {address}, {base};")
+        w.add(f"mad.lo.u32 {address}, {index}, 4, {address};", f"ld.local.u32 {value}, [{address}];")
         w.mix(value)
 
     w.loop(trips, fill)

@@ -166,7 +166,7 @@ class Writer:
             self.sync(f"bar.red.popc.u32 {votes}, 0, {holds};", "red")
             self.mix(votes)
         elif kind == 2:
-            # lanes come to it in two places
+            # lanes come to it by two instructions
             apart, first, second = self.new("%p"), self.new("L"), self.new("L")
             self.add(f"setp.lt.u32 {apart}, %r2, {rng.randint(1, 31)};", f"@{apart} bra {first};")
             self.sync("barrier.sync 0;", "unaligned")

@@ -15,7 +15,7 @@ from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.tiles import Operand, gather, tiles_of
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor
-from kernbench.ptx.numerics.matrix.sparse import expanded, places
+from kernbench.ptx.numerics.matrix.sparse import columns_of, expanded
 from kernbench.ptx.numerics.matrix.warpgroup import accumulators, operand_a, registers_of
 from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, product
 
@@ -288,7 +288,7 @@ class _Performer:
         held, form, meta = self._held(events, units, ctas), events[0].form, events[0].meta
         if meta is None or form.selector is None:
             return held
-        where = places(meta, f"m16n8k{form.k}", form.kinds[1], form.selector)
+        where = columns_of(meta, f"m16n8k{form.k}", form.kinds[1], form.selector)
         whole: Array = expanded(held.reshape(-1, 16, form.held), where, form.k)
         return whole.reshape(-1, 16 * units, form.k)
 
