@@ -88,8 +88,8 @@ class _Stopwatch(event.Listener):
     def _note(self, seconds: float) -> None:
         if not self._noted and seconds > _LONG:
             self._noted = True
-            place = folder()
-            kept = f"they are kept in {place}" if place else "no folder can be written, so they are not kept"
+            cache = folder()
+            kept = f"they are kept in {cache}" if cache else "no folder can be written, so they are not kept"
             _LOG.info("compiling loops that run for the first time, for some seconds more; %s", kept)
 
 

@@ -42,7 +42,7 @@ def _what(name: str, measured: Measurement, shards: Shards | None) -> str:
     worst = measured.worst()
     whole = f"; relative L2 error {measured.relative_l2():.3g}" if measured.is_noise() else ""
     return (
-        f"{wrong} of {measured.error.size} elements of {name} are out of tolerance; worst at {_place(worst, shards)}: "
+        f"{wrong} of {measured.error.size} elements of {name} are out of tolerance; worst at {_index(worst, shards)}: "
         f"got {measured.actual[worst]:.6g}, expected {measured.expected[worst]:.6g}, "
         f"error {measured.error[worst]:.3g}, tolerance {measured.tolerance[worst]:.3g}{whole}"
     )
@@ -55,7 +55,7 @@ def _not_finite(name: str, measured: Measurement, shards: Shards | None) -> str:
     first = tuple(int(i) for i in np.argwhere(nan | infinite)[0])
     others = int(measured.out_of_tolerance.sum()) - sum(counts.values())
     return (
-        f"{kinds} among {measured.error.size} elements of {name}; first at {_place(first, shards)}: "
+        f"{kinds} among {measured.error.size} elements of {name}; first at {_index(first, shards)}: "
         f"got {measured.actual[first]}, expected {measured.expected[first]:.6g}"
         + (f"; {others} others are out of tolerance" if others else "")
     )
@@ -73,7 +73,7 @@ def _only_noise(name: str, measured: Measurement, shards: Shards | None) -> str:
     )
 
 
-def _place(index: tuple[int, ...], shards: Shards | None) -> str:
+def _index(index: tuple[int, ...], shards: Shards | None) -> str:
     owner = shards.locate(index) if shards else None
     if shards is None or owner is None:
         return str(index)

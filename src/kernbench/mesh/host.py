@@ -295,7 +295,7 @@ class Host:
         return launch, recording
 
     def _begin(self, used: list[Tensor], carries_data: bool) -> None:
-        """Give every tensor its memory in each place; what is written to outputs is followed from now on."""
+        """Give every tensor its memory for each placement; what is written to outputs is followed from now on."""
         for tensor in used:
             for placement in self._leaders:
                 tensor.region(placement.number, placement.rank)

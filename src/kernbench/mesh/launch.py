@@ -182,10 +182,10 @@ class Launch:
                 self._add_queue(leaders[rank], direction, leaders[other])
         if not self._setting.inside:
             return
-        by_place = {(p.cube, p.pe): p for p in placements}
-        for (cube, pe), placement in by_place.items():
+        by_pe = {(p.cube, p.pe): p for p in placements}
+        for (cube, pe), placement in by_pe.items():
             for direction, other in self._setting.inside[pe].items():
-                self._add_queue(placement, direction, by_place[cube, other])
+                self._add_queue(placement, direction, by_pe[cube, other])
 
     def _add_queue(self, sender: Placement, direction: str, receiver: Placement) -> None:
         ipcq = self._setting.machine.ipcq

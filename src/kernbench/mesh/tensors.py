@@ -110,8 +110,8 @@ class Tensor:
         joined = np.concatenate(parts, axis=self.axis or 0)
         if self.rows is None:
             return joined
-        place = np.argsort(np.concatenate(self.rows), kind="stable")
-        return np.take(joined, place, axis=self.axis)
+        order = np.argsort(np.concatenate(self.rows), kind="stable")
+        return np.take(joined, order, axis=self.axis)
 
 
 def checked_rows(rows: Any, size: int, ranks: int) -> tuple[Array, ...]:

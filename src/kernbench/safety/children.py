@@ -79,15 +79,15 @@ class Ended:
 
     def reason(self) -> str:
         """How it ended and where, as the rest of a sentence about the process."""
-        place = f" at {self.where[0]}:{self.where[1]} in {self.where[2]}" if self.where else ""
+        where = f" at {self.where[0]}:{self.where[1]} in {self.where[2]}" if self.where else ""
         if self.over == "time":
-            return f"was ended{place}: it had gone beyond its limit of time"
+            return f"was ended{where}: it had gone beyond its limit of time"
         if self.lost:
             return "closed a descriptor that is not its own, or wrote to it: its results cannot be received"
         if self.signal is not None:
-            return f"was killed by {_signal_name(self.signal)}{place}{_likely(self.signal)}"
+            return f"was killed by {_signal_name(self.signal)}{where}{_likely(self.signal)}"
         called = "os._exit was called" if self.left else "something ended it without an error of Python"
-        return f"ended with exit code {self.code} before it was done: {called}{place}"
+        return f"ended with exit code {self.code} before it was done: {called}{where}"
 
 
 def _signal_name(number: int) -> str:

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from kernbench.bench.definition.machines import machine_key
 from kernbench.machine.units import parse
-from kernbench.sweep.database import places, quoted
+from kernbench.sweep.database import index_columns, quoted
 from kernbench.sweep.store import Store
 
 BANDWIDTH, BANDWIDTH_UNIT = ".bandwidth", "GB/s"
@@ -26,7 +26,7 @@ def _rate(text: str) -> float:
 def _of(store: Store, key: str) -> list[str]:
     """Neighbours by bandwidth among points that differ in nothing else are compared."""
     keys = store.plan.keys
-    others = [at for at, other in zip(places(keys), keys, strict=True) if other != key]
+    others = [at for at, other in zip(index_columns(keys), keys, strict=True) if other != key]
     value = quoted(key)
     line = f"ORDER BY bandwidth({value})"
     if others:

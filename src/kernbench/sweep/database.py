@@ -1,7 +1,7 @@
 """The database of a sweep: one SQLite file in WAL mode, what may be wrong with it, and its tables.
 
 - `meta`: `record`, which sweep this is (JSON, see `record.py`), and the versions that made it
-- `points`: a row for each point that is done. `at_0`, `at_1`, ... are the places of its values on the axes of the
+- `points`: a row for each point that is done. `at_0`, `at_1`, ... are the indices of its values on the axes of the
   record, the first key slowest; then the values as text, and the results. A unique index lets each be there once.
 - `owners`: the sweeps that are, or were, at work on it
 - `claims`: points that an owner is at
@@ -125,14 +125,14 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def places(keys: Sequence[str]) -> list[str]:
-    """The columns of a point's places."""
+def index_columns(keys: Sequence[str]) -> list[str]:
+    """The columns of a point's indices."""
     return [f"at_{number}" for number in range(len(keys))]
 
 
 def create_tables(database: sqlite3.Connection, keys: Sequence[str], results: Sequence[str]) -> None:
     """Make the tables; called within a transaction."""
-    at = places(keys)
+    at = index_columns(keys)
     columns = [
         *(f"{name} INTEGER NOT NULL" for name in at),
         *(f"{quoted(key)} TEXT NOT NULL" for key in keys),

@@ -11,7 +11,7 @@ from kernbench import __version__
 from kernbench.common.errors import BenchError
 from kernbench.sweep.columns import columns, is_verdict
 from kernbench.sweep.csv_store import earlier_record, earlier_rows
-from kernbench.sweep.database import create_tables, explained, is_store, opened, places, quoted, transaction
+from kernbench.sweep.database import create_tables, explained, index_columns, is_store, opened, quoted, transaction
 from kernbench.sweep.executors import Done
 from kernbench.sweep.leases import LEASE, is_gone, this_host, this_process
 from kernbench.sweep.planning.plan import Plan, Position
@@ -88,7 +88,7 @@ class Store:
 
     def _check_names(self) -> None:
         """Refuse a key that a column of results has the name of; SQL takes a and A for one name."""
-        own = {name.lower() for name in (*self.results, *places(self.plan.keys), "owner")}
+        own = {name.lower() for name in (*self.results, *index_columns(self.plan.keys), "owner")}
         for number, key in enumerate(self.plan.keys):
             if key.lower() in own:
                 raise BenchError(f"{key} cannot be swept: results have a column of that name; rename the parameter")
@@ -127,10 +127,10 @@ class Store:
         self.record = before.joined(self.record)
 
     def _columns(self) -> list[str]:
-        return [*places(self.plan.keys), *self.plan.keys, *self.results, "owner"]
+        return [*index_columns(self.plan.keys), *self.plan.keys, *self.results, "owner"]
 
     def _join(self) -> None:
-        """The axes of the record; which of them begin with ours, so that places on both are the same."""
+        """The axes of the record; which of them begin with ours, so that indices on both are the same."""
         self._axes = [self.record.axis(key) for key in self.plan.keys]
         pairs = zip(self._axes, self.plan.axes, strict=True)
         self._same = [whole.parts[: len(axis.parts)] == axis.parts for whole, axis in pairs]
@@ -155,7 +155,7 @@ class Store:
                     database.execute("INSERT INTO owners (host, process, heard_of) VALUES (?, ?, ?)", mine).lastrowid
                     or 0
                 )
-                self._insert(database, [(self._places_of(row), row) for row in self._taken_over])
+                self._insert(database, [(self._in_store_of(row), row) for row in self._taken_over])
             self._taken_over = []
         return database
 
@@ -176,17 +176,17 @@ class Store:
     def claim(self, positions: list[Position]) -> list[Position]:
         """Those of the points that are not done and that nobody is at: from now on we are."""
         database = self._database if self._owner and self._database is not None else self._begin()
-        by_place = {self._places(position): position for position in positions}
+        by_index = {self._in_store(position): position for position in positions}
         self._batch += 1
         with explained(self.file), transaction(database):
             self._look(database)
             tail = (self._owner, self._batch)
-            asked = ((*place, *tail, *place, self._retry, self._owner) for place in by_place)
+            asked = ((*index, *tail, *index, self._retry, self._owner) for index in by_index)
             database.executemany(self._claim_sql(), asked)
             mine = set(database.execute(f"SELECT {self._at()} FROM claims WHERE owner = ? AND batch = ?", tail))
-            if len(mine) < len(by_place):
-                self.held += sum(self._is_claimed(database, place) for place in by_place if place not in mine)
-        return [position for place, position in by_place.items() if place in mine]
+            if len(mine) < len(by_index):
+                self.held += sum(self._is_claimed(database, index) for index in by_index if index not in mine)
+        return [position for index, position in by_index.items() if index in mine]
 
     def keep(self, done: list[Done]) -> None:
         """Keep results, whole and at once; where a point has one already that is not a failure, that stays."""
@@ -196,8 +196,8 @@ class Store:
             return
         with explained(self.file), transaction(database):
             self._look(database)
-            self._insert(database, [(self._places(position), self._whole(position, row)) for position, row in done])
-            marks = (self._places(position) for position, _ in done)
+            self._insert(database, [(self._in_store(position), self._whole(position, row)) for position, row in done])
+            marks = (self._in_store(position) for position, _ in done)
             database.executemany(f"DELETE FROM claims WHERE {self._here()}", marks)
 
     def _whole(self, position: Position, row: Row) -> Row:
@@ -208,7 +208,7 @@ class Store:
 
     def _insert(self, database: sqlite3.Connection, rows: list[tuple[Position, Row]]) -> None:
         names = [*self.plan.keys, *self.results]
-        columns = [*places(self.plan.keys), *map(quoted, names), "owner"]
+        columns = [*index_columns(self.plan.keys), *map(quoted, names), "owner"]
         news = ", ".join(f"{name} = excluded.{name}" for name in columns)
         sql = (
             f"INSERT INTO points ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))}) "
@@ -230,8 +230,8 @@ class Store:
                 database.execute("DELETE FROM claims WHERE owner = ?", (owner,))
                 database.execute("DELETE FROM owners WHERE owner = ?", (owner,))
 
-    def _is_claimed(self, database: sqlite3.Connection, place: Position) -> bool:
-        return database.execute(f"SELECT 1 FROM claims WHERE {self._here()}", place).fetchone() is not None
+    def _is_claimed(self, database: sqlite3.Connection, index: Position) -> bool:
+        return database.execute(f"SELECT 1 FROM claims WHERE {self._here()}", index).fetchone() is not None
 
     def _claim_sql(self) -> str:
         """Claim a point unless it is done; with `retry` one that failed before we came is not."""
@@ -242,19 +242,19 @@ class Store:
         )
 
     def _at(self) -> str:
-        return ", ".join(places(self.plan.keys))
+        return ", ".join(index_columns(self.plan.keys))
 
     def _here(self) -> str:
-        return " AND ".join(f"{name} = ?" for name in places(self.plan.keys))
+        return " AND ".join(f"{name} = ?" for name in index_columns(self.plan.keys))
 
-    def _places(self, position: Position) -> Position:
+    def _in_store(self, position: Position) -> Position:
         """Where a point of the plan lies among all points of the store."""
         if all(self._same):
             return position
         own = zip(self._same, self.plan.axes, self._axes, position, strict=True)
-        return tuple(place if same else _index(all_, axis[place]) for same, axis, all_, place in own)
+        return tuple(index if same else _index(all_, axis[index]) for same, axis, all_, index in own)
 
-    def _places_of(self, row: Row) -> Position:
+    def _in_store_of(self, row: Row) -> Position:
         return tuple(_index(axis, row[key]) for key, axis in zip(self.plan.keys, self._axes, strict=True))
 
     # What is there
@@ -304,13 +304,13 @@ class Store:
                 continue
             table = f"asked_{number}"
             self._database.execute(f"CREATE TEMP TABLE IF NOT EXISTS {table} (place INTEGER PRIMARY KEY)")
-            places = ((_index(all_, value),) for value in axis)
-            self._database.executemany(f"INSERT OR IGNORE INTO {table} VALUES (?)", places)
+            index_columns = ((_index(all_, value),) for value in axis)
+            self._database.executemany(f"INSERT OR IGNORE INTO {table} VALUES (?)", index_columns)
             conditions.append(f"at_{number} IN (SELECT place FROM {table})")
         return " AND ".join(conditions)
 
 
 def _index(axis: Axis, value: str) -> int:
-    place = axis.index(value)
-    assert place is not None, value
-    return place
+    index = axis.index(value)
+    assert index is not None, value
+    return index

@@ -196,7 +196,7 @@ def _next_completion(given, now, rate, count, goal):  # type: ignore[no-untyped-
 
 @part
 def _play_off(tree, due, i):  # type: ignore[no-untyped-def]
-    """Which server of the two below a place of the tree is due first; ties go to the left one."""
+    """Which server of the two below a node of the tree is due first; ties go to the left one."""
     left, right = tree[2 * i], tree[2 * i + 1]
     tree[i] = left if right < 0 or (left >= 0 and due[left] <= due[right]) else right
 
@@ -207,12 +207,12 @@ def _events(graph, rates, times, work, transfers, servers, tree):  # type: ignor
     duration, server, nbytes, bytes_per_ps, dispatch, latency = rates
     start, finish, cause = times
     waiting, stack = work
-    # transfers that have not begun, by time; and those of each server, from its first place on, by the bytes at which
+    # transfers that have not begun, by time; and those of each server, from its first slot on, by the bytes at which
     # they are done
     begin_time, begin_node, goal, member = transfers
-    # for each server: its first place, how many transfers it has, what each was given until it was last seen, and when
+    # for each server: its first slot, how many transfers it has, what each was given until it was last seen, and when
     # the next of them is done
-    first_place, count, given, seen, due = servers
+    first_slot, count, given, seen, due = servers
     # a tournament over the servers' due times
     leaves = len(tree) >> 1
     for i in range(leaves - 1, 0, -1):
@@ -251,14 +251,14 @@ def _events(graph, rates, times, work, transfers, servers, tree):  # type: ignor
             else:
                 given[s] += (now - seen[s]) * bytes_per_ps[s] / count[s]
             seen[s] = now
-            base = first_place[s]
+            base = first_slot[s]
             count[s] = _push(goal[base:], member[base:], count[s], given[s] + nbytes[u], u)
         else:
             now = completion
             s = first
             given[s] += (now - seen[s]) * bytes_per_ps[s] / count[s]
             seen[s] = now
-            base = first_place[s]
+            base = first_slot[s]
             # all that are done by now; the one that was due is, whatever the last bit of `given` says
             reached = max(given[s], goal[base])
             while count[s] and goal[base] <= reached:
@@ -268,7 +268,7 @@ def _events(graph, rates, times, work, transfers, servers, tree):  # type: ignor
                 waiting[u] = -1
                 stack[top] = u
                 top += 1
-        base = first_place[s]
+        base = first_slot[s]
         if count[s]:
             due[s] = _next_completion(given[s], now, bytes_per_ps[s], count[s], goal[base])
         else:

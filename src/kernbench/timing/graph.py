@@ -58,7 +58,7 @@ class Graph:
 
 
 class Edges(NamedTuple):
-    """A list of edges, in the order in which they were found; `filled[0]` of the places are taken."""
+    """A list of edges, in the order in which they were found; `filled[0]` of the slots are taken."""
 
     sources: Small
     targets: Small
@@ -108,8 +108,8 @@ class GraphBuilder:
         assert total < 2**31, "edges are numbered by 32 bits"
         last = self._edges + (int(ends[-2]) if nodes else 0)
         self._offsets[self._nodes + 1 : self._nodes + nodes + 1] = self._edges + ends[:-1]
-        places = np.concatenate([[0], ends[:-1]]) + self._edges
-        _put_all(found, places, self._targets, self._lags, self._kinds)
+        slots = np.concatenate([[0], ends[:-1]]) + self._edges
+        _put_all(found, slots, self._targets, self._lags, self._kinds)
         self._nodes, self._edges = self._nodes + nodes, last
         targets, lags = (column[last:total].copy() for column in (self._targets, self._lags))
         kinds, left = self._kinds[last:total].copy(), total - last
@@ -148,9 +148,9 @@ def make_graph(nodes: int, sources: Small, targets: Small, lags: Small, kinds: B
 @part
 def put(source, target, lag, kind, edges):  # type: ignore[no-untyped-def]
     """One edge at the end of a list, which has room for it."""
-    place = edges.filled[0]
-    edges.sources[place], edges.targets[place], edges.lags[place], edges.kinds[place] = source, target, lag, kind
-    edges.filled[0] = place + 1
+    slot = edges.filled[0]
+    edges.sources[slot], edges.targets[slot], edges.lags[slot], edges.kinds[slot] = source, target, lag, kind
+    edges.filled[0] = slot + 1
 
 
 @part
@@ -167,13 +167,13 @@ def owner(edge, offsets):  # type: ignore[no-untyped-def]
 
 
 @loop
-def _put_all(found, places, targets, lags, kinds):  # type: ignore[no-untyped-def]
-    """Edges to where those of their sources lie; `places` is where each source's next one goes."""
+def _put_all(found, slots, targets, lags, kinds):  # type: ignore[no-untyped-def]
+    """Edges to where those of their sources lie; `slots` is where each source's next one goes."""
     for e in range(found.filled[0]):
         source = found.sources[e]
-        place = places[source]
-        places[source] = place + 1
-        targets[place], lags[place], kinds[place] = found.targets[e], found.lags[e], found.kinds[e]
+        slot = slots[source]
+        slots[source] = slot + 1
+        targets[slot], lags[slot], kinds[slot] = found.targets[e], found.lags[e], found.kinds[e]
 
 
 @loop

@@ -137,7 +137,7 @@ def test_a_team_has_every_head_and_every_pe(size, h_kv, closed):
     order = list(np.random.default_rng(size).permutation(np.arange(1, size)))
     arms = arms_of([0, *order], closed)
     members = [Team(arms, pe, h_kv) for pe in range(size)]
-    assert sorted(member.place for member in members) == list(range(size))
+    assert sorted(member.position for member in members) == list(range(size))
     leader = members[0]
     assert leader.leads
     assert {h for place in range(size) for h in leader.heads(place)} == set(range(h_kv))
@@ -151,7 +151,7 @@ def test_a_team_has_every_head_and_every_pe(size, h_kv, closed):
 
 
 def members_at(members, place):
-    return next(member for member in members if member.place == place)
+    return next(member for member in members if member.position == place)
 
 
 def test_arms_follow_the_wires():

@@ -208,8 +208,8 @@ def _death(work: _Work, ended: Ended, seconds: float) -> str:
     doing = f"running {work.current}" if work.current else "importing it"
     if ended.over == "time":
         limit = seconds if work.current else min(seconds, IMPORT_SECONDS)
-        place = f"; it was at {ended.where[0]}:{ended.where[1]} in {ended.where[2]}" if ended.where else ""
-        what = f"{doing} did not end within {limit:g} s{place}"
+        where = f"; it was at {ended.where[0]}:{ended.where[1]} in {ended.where[2]}" if ended.where else ""
+        what = f"{doing} did not end within {limit:g} s{where}"
         return f"{work.file}: {what}\n  next: {_more_time(work.current)}"
     return f"{work.file}: the process that was {doing} {ended.reason()}\n  next: {_next(ended)}"
 

@@ -133,20 +133,20 @@ def _holding(reference: Reference, values: Array) -> Reference:
 
 
 def _inside(point: Checkpoint, reference: Reference) -> tuple[Array, ...]:
-    """The places of a checkpoint's elements, which the golden's array must have."""
-    places, shape, count = point.places or (), reference.shape, np.size(point.array)
-    if not places and np.prod(shape) == 1:
+    """The indices of a checkpoint's elements, which the golden's array must have."""
+    indices, shape, count = point.places or (), reference.shape, np.size(point.array)
+    if not indices and np.prod(shape) == 1:
         return tuple(np.zeros(count, np.int64) for _ in shape) or ()
-    if len(places) != len(shape):
-        raise MisuseError(f"at has {len(places)} axes, and the golden's array is {'x'.join(map(str, shape)) or 'one'}")
-    for axis, (place, size) in enumerate(zip(places, shape, strict=True)):
-        outside = np.flatnonzero((place < 0) | (place >= size))
+    if len(indices) != len(shape):
+        raise MisuseError(f"at has {len(indices)} axes, and the golden's array is {'x'.join(map(str, shape)) or 'one'}")
+    for axis, (along, size) in enumerate(zip(indices, shape, strict=True)):
+        outside = np.flatnonzero((along < 0) | (along >= size))
         if outside.size:
             element = int(outside[0])
             who = point.owner(element) if point.owner else point.who
-            index = tuple(int(each[element]) for each in places)
+            index = tuple(int(each[element]) for each in indices)
             raise MisuseError(f"{who} says it has element {index}; axis {axis} of the golden's array has {size}")
-    return places
+    return indices
 
 
 def _described(point: Checkpoint) -> dict[str, object]:

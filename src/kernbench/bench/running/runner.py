@@ -295,8 +295,8 @@ def _call(bench: Bench, name: str, function: Callable[..., object], *args: objec
             raise
         frames = traceback.extract_tb(error.__traceback__)
         own = [f for f in frames if f.filename == bench.file] or frames
-        place = f"{own[-1].filename}:{own[-1].lineno}"
-        raise BenchError(f"{place}: {name} of bench {bench.name} raised {type(error).__name__}: {error}") from error
+        where = f"{own[-1].filename}:{own[-1].lineno}"
+        raise BenchError(f"{where}: {name} of bench {bench.name} raised {type(error).__name__}: {error}") from error
 
 
 def _timed(bench: Bench, p: object, run: Run, host: Any, drawn: bool) -> Run:

@@ -173,14 +173,14 @@ class _Slice:
         self.ctx = ctx
         lane = ctx.tid_x & (WARP - 1)
         self.warp, self.row = ctx.tid_x >> 5, lane // way.lanes
-        self.place = (lane % way.lanes) * way.vector
+        self.column = (lane % way.lanes) * way.vector
         self.head, self.sequence = ctx.ctaid_x * way.heads, ctx.ctaid_y
         # which lanes have elements of each chunk; None for all
         self.inside = [self._inside(chunk) for chunk in range(way.chunks)]
 
     def _inside(self, chunk: int) -> Predicate | None:
         start, width = chunk * self.way.lanes * self.way.vector, self.way.lanes * self.way.vector
-        return None if start + width <= self.way.head_dim else self.place < self.way.head_dim - start
+        return None if start + width <= self.way.head_dim else self.column < self.way.head_dim - start
 
     def program(self) -> None:
         """Scores and values of the slice, merged over the block."""
@@ -217,14 +217,14 @@ class _Slice:
         ctx, way = self.ctx, self.way
         address = ctx.load(ctx.pointer(name, "u64"), self.sequence)
         kv_head = self.head * way.num_kv_heads // way.num_heads
-        offset = ctx.mul_wide(kv_head, way.max_seq_len * way.head_dim) + self.place.to("u64")
+        offset = ctx.mul_wide(kv_head, way.max_seq_len * way.head_dim) + self.column.to("u64")
         cache: Pointer = ctx.pointer(address, way.dtype) + offset
         return cache
 
     def _query(self, head: int) -> list[Register]:
         ctx, way = self.ctx, self.way
         number = ctx.mad(self.sequence, way.num_heads, self.head + head)
-        at = ctx.pointer("q_ptr", way.dtype) + ctx.mad(number, way.head_dim, self.place)
+        at = ctx.pointer("q_ptr", way.dtype) + ctx.mad(number, way.head_dim, self.column)
         return [value * (LOG2_E / sqrt(way.head_dim)) for value in self._floats(self._load(at, None))]
 
     def _load_row(self, cache: Pointer, key: Register, valid: Predicate | None) -> list[Register]:
@@ -238,8 +238,8 @@ class _Slice:
         for chunk, inside in enumerate(self.inside):
             mask = inside if valid is None else valid if inside is None else valid & inside
             masked: Data = {} if mask is None else {"mask": mask, "other": 0.0}
-            place = (at + chunk * way.lanes * way.vector).retyped(type)
-            found += self.ctx.load(place, vec=LOAD_BYTES // 4, **masked)
+            chunk_at = (at + chunk * way.lanes * way.vector).retyped(type)
+            found += self.ctx.load(chunk_at, vec=LOAD_BYTES // 4, **masked)
         return found
 
     def _floats(self, loaded: list[Register]) -> list[Register]:
@@ -306,15 +306,15 @@ class _Slice:
             for head, state in enumerate(states):
                 self._share(self.warp * way.heads + head, sums, stats, *state)
         ctx.bar_sync()
-        with ctx.loop(ctx.tid_x, way.heads * way.head_dim, way.warps * WARP) as place:
-            row = place // way.head_dim
+        with ctx.loop(ctx.tid_x, way.heads * way.head_dim, way.warps * WARP) as element:
+            row = element // way.head_dim
             largest, total = ctx.load(stats, row * 2), ctx.load(stats + 1, row * 2)
-            value = ctx.load(sums, place)
+            value = ctx.load(sums, element)
             for warp in range(1, way.warps):
                 other, weight = (ctx.load(stats + (warp * way.heads * 2 + part), row * 2) for part in (0, 1))
-                more = ctx.load(sums + warp * way.heads * way.head_dim, place)
+                more = ctx.load(sums + warp * way.heads * way.head_dim, element)
                 merge(ctx, largest, total, [value], other, weight, [more])
-            self._put(row, place % way.head_dim, largest, total, value)
+            self._put(row, element % way.head_dim, largest, total, value)
 
     def _share(
         self,
@@ -326,8 +326,8 @@ class _Slice:
         values: list[Register],
     ) -> None:
         ctx, way = self.ctx, self.way
-        ctx.store(stats + number * 2, (largest, total), mask=self.place == 0)
-        at = sums + ctx.mad(number, way.head_dim, self.place)
+        ctx.store(stats + number * 2, (largest, total), mask=self.column == 0)
+        at = sums + ctx.mad(number, way.head_dim, self.column)
         for chunk, inside in enumerate(self.inside):
             for start in range(0, way.vector, 4):
                 first = chunk * way.vector + start

@@ -41,7 +41,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Layout:
-    """Heads, sizes and places of one problem.
+    """Heads, sizes and offsets of one problem.
 
     q, k [T, heads, key_size], v [rows, value_heads, value_size], h [chunks * value_heads, value_size, key_size] and the
     output [T, value_heads, value_size] are bf16; g [T, value_heads], cumulated in each chunk, is f32. `values` says
@@ -107,11 +107,11 @@ class Layout:
         return host.tensor_map(array, dims, strides, (SPAN, values, size // SPAN, 1), "128B")
 
     def tile(self, ctx: Context, chunk: Register) -> Tile:
-        """Where chunk number `chunk` lies: chunk_indices gives its sequence and place in it, cu_seqlens the rows."""
+        """Where chunk number `chunk` lies: chunk_indices gives its sequence and number in it, cu_seqlens the rows."""
         indices, starts = (ctx.pointer(name, "u32") for name in ("chunk_indices_ptr", "cu_seqlens_ptr"))
-        sequence, place = ctx.load(indices + 2 * chunk, vec=2)
+        sequence, number = ctx.load(indices + 2 * chunk, vec=2)
         bounds = starts + sequence
-        start = ctx.mad(place, CHUNK, ctx.load(bounds[0]))
+        start = ctx.mad(number, CHUNK, ctx.load(bounds[0]))
         length = ctx.min(ctx.load(bounds[1]) - start, CHUNK)
         return Tile(chunk, start, chunk * CHUNK if self.values == "padded" else start, length)
 

@@ -92,8 +92,8 @@ def _decayed(lane: Lane, scores: tuple[Register, ...], gates: Pointer) -> list[R
             # above the diagonal the exponent may be large: it counts for nothing, and must not overflow
             decays = [ctx.exp(ctx.min(gate - other, 0.0)) for other in others]
             kept = [
-                ctx.selp(score * decay, 0.0, last >= 8 * group + place)
-                for place, (score, decay) in enumerate(zip(pair, decays, strict=True))
+                ctx.selp(score * decay, 0.0, last >= 8 * group + number)
+                for number, (score, decay) in enumerate(zip(pair, decays, strict=True))
             ]
             found.append(ctx.cvt_pack("bf16x2", kept[1], kept[0]))
     return found
@@ -105,9 +105,9 @@ def _clear(roles: Roles, lane: Lane, tile: Tile, values: Matrix) -> None:
     row, half = lane.thread // 2, lane.thread % 2
     zero = ctx.const(0, "u32")
     with ctx.if_(row >= tile.length):
-        place = row * ROW_BYTES + half * (ROW_BYTES // 2)
+        offset = row * ROW_BYTES + half * (ROW_BYTES // 2)
         for panel in range(values.panels):
-            line = values.panel(panel).retyped("b8") + place
+            line = values.panel(panel).retyped("b8") + offset
             for piece in range(0, ROW_BYTES // 2, _PIECE):
                 ctx.store(line.shifted(piece).retyped("u32"), (zero,) * 4)
     ctx.fence_proxy_async()
@@ -141,8 +141,8 @@ def finishes(roles: Roles, lane: Lane) -> None:
 
 
 def _gate(roles: Roles, tile: Tile, row: Register) -> Register:
-    place = row * roles.layout.value_heads
-    return roles.ctx.load(roles.gates(tile), place, mask=row < tile.length, other=0.0)  # type: ignore[no-any-return]
+    element = row * roles.layout.value_heads
+    return roles.ctx.load(roles.gates(tile), element, mask=row < tile.length, other=0.0)  # type: ignore[no-any-return]
 
 
 def _combined(
@@ -169,12 +169,12 @@ def _store_tile(
         ctx.bulk_wait(1, read=True)
     ctx.bar_sync(EPILOGUE_MEETS, TEAM)
     # a lane gives the address of one line of the four matrices that are stored together: 16 rows, two groups of columns
-    place = lane.thread % WARP
-    row = lane.thread // WARP * 16 + place % 16
+    lane_number = lane.thread % WARP
+    row = lane.thread // WARP * 16 + lane_number % 16
     for panel, pairs in enumerate(words):
         line = output.panel(panel).retyped("b8") + row * ROW_BYTES
         for group in range(0, _GROUPS, 2):
-            piece = (place // 16 + group) ^ (row % 8)
+            piece = (lane_number // 16 + group) ^ (row % 8)
             ctx.stmatrix(line + piece * _PIECE, pairs[2 * group :][:4])
     ctx.fence_proxy_async()
     ctx.bar_sync(EPILOGUE_MEETS, TEAM)
@@ -191,7 +191,7 @@ def _store_rows(roles: Roles, lane: Lane, tile: Tile, words: list[list[Register]
     for upper, row in enumerate(lane.rows):
         start = ((tile.start + row) * layout.value_heads + roles.head) * layout.value_size + lane.column
         with ctx.if_(row < tile.length):
-            place = (out + start).retyped("bf16x2")
+            pairs_out = (out + start).retyped("bf16x2")
             for panel, pairs in enumerate(words):
                 for group in range(_GROUPS):
-                    ctx.store(place, pairs[2 * group + upper], (panel * SPAN + 8 * group) // 2)
+                    ctx.store(pairs_out, pairs[2 * group + upper], (panel * SPAN + 8 * group) // 2)

@@ -99,7 +99,7 @@ class _Block:
         turn = ctx.const(0, "u32")
         with ctx.loop(ctx.ctaid_x, self.total, ctx.nctaid_x) as chunk:
             tile = layout.tile(ctx, chunk)
-            stage, parity = self.place(turn)
+            stage, parity = self.stage_and_parity(turn)
             full = self.full + stage
             ctx.mbarrier_wait(self.empty[stage], parity ^ 1)
             # the copies show what they write themselves: the arrival has nothing to release
@@ -124,7 +124,7 @@ class _Block:
         with ctx.if_(first < self.total):
             tile = group.look(first)
             with ctx.loop(first, self.total, step) as chunk:
-                stage, parity = self.place(turn)
+                stage, parity = self.stage_and_parity(turn)
                 group.share_gates(tile)
                 ctx.mbarrier_wait(self.full[stage], parity)
                 group.begin(stage)
@@ -137,6 +137,6 @@ class _Block:
                 turn += kernel.groups
             group.finish()
 
-    def place(self, turn: Register) -> tuple[Register, Register]:
+    def stage_and_parity(self, turn: Register) -> tuple[Register, Register]:
         """Stage of the block's tile number `turn`, and the parity of its barrier's phase while it is filled."""
         return turn % self.kernel.stages, (turn // self.kernel.stages) & 1

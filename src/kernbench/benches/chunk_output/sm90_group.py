@@ -217,8 +217,8 @@ class Group:
         piece = ((self.lane >> 4) ^ (self.lane & 7)) * PIECE
         for i in range(0, len(packed), 4):
             column, octet = divmod(i // 2, SPAN // OCTET)
-            place = start + (piece ^ octet * PIECE)
-            ctx.stmatrix(place.shifted(column * COLUMN_BYTES), packed[i : i + 4])
+            target = start + (piece ^ octet * PIECE)
+            ctx.stmatrix(target.shifted(column * COLUMN_BYTES), packed[i : i + 4])
         ctx.fence_proxy_async()
         self.meet()
         with ctx.if_(self.thread == 0):
@@ -234,9 +234,9 @@ class Group:
         for half in range(2):
             row = self.row + half * OCTET
             element = ctx.mad(tile.start + row, layout.value_heads, ctx.ctaid_y) * (layout.value_size // 2)
-            place = self.out + (element + self.column // 2)
+            target = self.out + (element + self.column // 2)
             for i in range(half, len(packed), 2):
-                ctx.store(place[i // 2 * (OCTET // 2)], packed[i], mask=row < tile.length)
+                ctx.store(target[i // 2 * (OCTET // 2)], packed[i], mask=row < tile.length)
 
 
 def _of_half(sums: list[Register], half: int) -> list[int]:

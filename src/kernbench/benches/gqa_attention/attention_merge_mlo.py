@@ -9,7 +9,7 @@ or less. That takes twice the distance to the farthest rank, sends the fewest by
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kernbench.benches.gqa_attention.parts.grid import Place
+from kernbench.benches.gqa_attention.parts.grid import GridPosition
 from kernbench.benches.gqa_attention.parts.online_softmax import State
 from kernbench.benches.gqa_attention.parts.partials import (
     Chain,
@@ -70,28 +70,28 @@ def attention_merge_mlo_kernel(
     )
     if tiling is None:
         return
-    place = Place(tiling.rank, n_ranks, columns)
+    position = GridPosition(tiling.rank, n_ranks, columns)
     tiles = [tile for user in range(batch) for tile in tiling.query_tiles(user)]
     together = tiles_at_once(tl, tiling)
     for first in range(0, len(tiles), together):
         some = tiles[first : first + together]
         state = partials(tl, tiling, some, (q_ptr, k_ptr, v_ptr))
         merged = _through_root if through_root else _by_rows_and_columns
-        store(tl, tiling, some, o_ptr, merged(tl, place, state, tl.element_type(o_ptr)))
+        store(tl, tiling, some, o_ptr, merged(tl, position, state, tl.element_type(o_ptr)))
 
 
-def _by_rows_and_columns(tl: "TLContext", place: Place, state: State, dtype: str) -> TensorHandle:
+def _by_rows_and_columns(tl: "TLContext", position: GridPosition, state: State, dtype: str) -> TensorHandle:
     """The finished rows, made by every rank for itself."""
-    state = scan(tl, state, "W", "E", place.column, place.columns)
-    state = scan(tl, state, "N", "S", place.row, place.rows)
+    state = scan(tl, state, "W", "E", position.column, position.columns)
+    state = scan(tl, state, "N", "S", position.row, position.rows)
     return finished(tl, state, dtype)
 
 
-def _through_root(tl: "TLContext", place: Place, state: State, dtype: str) -> TensorHandle:
+def _through_root(tl: "TLContext", position: GridPosition, state: State, dtype: str) -> TensorHandle:
     """The finished rows, made by the rank in the middle: along the row to the middle column, and along that."""
     shape = state.o.shape
-    across = Chain("W", "E", place.column, place.columns, _middle(place.columns))
-    down = Chain("N", "S", place.row, place.rows, _middle(place.rows))
+    across = Chain("W", "E", position.column, position.columns, _middle(position.columns))
+    down = Chain("N", "S", position.row, position.rows, _middle(position.rows))
     state = across.reduce(tl, state)
     rows = None
     if across.is_root:

@@ -53,7 +53,7 @@ def attention_team_kv_kernel(
     whose PEs are wired; without it PE 0 of a cube works alone.
     """
     team = Team(arms, tl.program_id(0) if rank_axis == 1 else 0, h_kv)
-    if team.place is None:
+    if team.position is None:
         return
     tiling = make_tiling(
         tl,
@@ -88,8 +88,8 @@ def _attend(
     store = LeaderKeys if team.leads else MemberKeys
     keys = store(tl, tiling, user, (k_ptr, v_ptr), team)
     keys.collect(hops)
-    assert team.place is not None
-    tiles, heads = _tiles(tiling, user, team, team.place), team.heads(team.place)
+    assert team.position is not None
+    tiles, heads = _tiles(tiling, user, team, team.position), team.heads(team.position)
     finished = _Finished(tl, tiling, o_ptr, tiles, team)
     types = tuple(tl.element_type(p) for p in pointers)
     # PEs, users and heads differ in addresses only
@@ -98,9 +98,9 @@ def _attend(
     rows = keys.rows(heads.start)
     steps = tuple((at.step, at.elements) for at in rows)
     first = Queries(user, heads.start, 0, 0, 0)
-    places = (tiling.query_address(tl, q_ptr, first), finished.begin(first), *(at.address for at in rows))
-    _room = tl.routine(_fold_tiles, tl, alone, some, len(heads), types, steps, team.leads, at=places)
-    finished.hand_in(lambda place: _tiles(tiling, user, team, place))
+    addresses = (tiling.query_address(tl, q_ptr, first), finished.begin(first), *(at.address for at in rows))
+    _room = tl.routine(_fold_tiles, tl, alone, some, len(heads), types, steps, team.leads, at=addresses)
+    finished.hand_in(lambda position: _tiles(tiling, user, team, position))
 
 
 def _fold_tiles(
@@ -118,7 +118,7 @@ def _fold_tiles(
     """The same tiles of some heads that lie side by side over all keys; the memory that is left over.
 
     `types` are those of Q, K, V and O, `steps` those of K and V from row to row, in bytes and elements, `q`, `o` and
-    `keys` the places of the first head's.
+    `keys` the addresses of the first head's.
     """
     width, counts = tiling.group * tiling.d_head, [tiling.group * tile.tokens for tile in tiles]
     rows_of_head = sum(counts)
@@ -128,8 +128,8 @@ def _fold_tiles(
 
     def store(tile: Queries, rows: TensorHandle) -> None:
         if leads:
-            place = o + (tile.first * tiling.h_q * tiling.d_head + tile.head * width) * o_size
-            tiling.store_rows(tl, place, tile.tokens, rows)
+            address = o + (tile.first * tiling.h_q * tiling.d_head + tile.head * width) * o_size
+            tiling.store_rows(tl, address, tile.tokens, rows)
         else:
             row = dict(before)[tile.first] + tile.head * rows_of_head
             tl.store(o + row * tiling.d_head * o_size, rows)
@@ -137,22 +137,22 @@ def _fold_tiles(
     fold = LongFold(tl, tiling, types[1:3], store)
     for head in tl.range(heads):
         for tile in tiles:
-            place = q + (tile.first * tiling.h_q * tiling.d_head + head * width) * q_size
+            address = q + (tile.first * tiling.h_q * tiling.d_head + head * width) * q_size
             k, v = (
                 Rows(at + head * tiling.d_head * size, *step)
                 for at, step, size in zip(keys, steps, (k_size, v_size), strict=True)
             )
-            fold.fold(tile._replace(head=head), tiling.load_rows(tl, place, tile.tokens), (k, v))
+            fold.fold(tile._replace(head=head), tiling.load_rows(tl, address, tile.tokens), (k, v))
     return fold.flush()
 
 
-def _tiles(tiling: Tiling, user: int, team: Team, place: int) -> list[Queries]:
-    """The query tiles of the PE at a place: those of its heads, in turn with others that share them."""
+def _tiles(tiling: Tiling, user: int, team: Team, position: int) -> list[Queries]:
+    """The query tiles of the PE at a position: those of its heads, in turn with others that share them."""
     tiles = tiling.query_tiles(user)
     mine: list[Queries] = []
-    for head in team.heads(place):
+    for head in team.heads(position):
         sharing = team.sharing(head)
-        mine += [tile for tile in tiles if tile.head == head][sharing.index(place) :: len(sharing)]
+        mine += [tile for tile in tiles if tile.head == head][sharing.index(position) :: len(sharing)]
     return mine
 
 
@@ -178,7 +178,7 @@ class _Finished:
         return self._tiling.query_address(self._tl, self._o_ptr, first) if self._team.leads else self._kept
 
     def hand_in(self, tiles: object) -> None:
-        """All rows reach the leader, which stores them; `tiles(place)` are the tiles of the PE at a place."""
+        """All rows reach the leader, which stores them; `tiles(position)` are the tiles of the PE at a position."""
         if self._team.leads:
             self._take_in(tiles)
             return
@@ -194,14 +194,14 @@ class _Finished:
 
     def _take_in(self, tiles: object) -> None:
         """Tiles from both arms in turn."""
-        arms = [[(direction, t) for t in self._coming(tiles, places)] for direction, places in self._team.arms]
+        arms = [[(direction, t) for t in self._coming(tiles, positions)] for direction, positions in self._team.arms]
         for pair in zip_longest(*arms):
             for direction, tile in (some for some in pair if some is not None):
                 self._tiling.store_output(self._tl, self._o_ptr, tile, self._receive(direction, tile))
 
-    def _coming(self, tiles: Any, places: list[int]) -> Iterator[Queries]:
-        """What comes from these places of an arm: each PE sends its own rows before those from beyond."""
-        return (tile for place in places for tile in tiles(place))
+    def _coming(self, tiles: Any, positions: list[int]) -> Iterator[Queries]:
+        """What comes from these positions of an arm: each PE sends its own rows before those from beyond."""
+        return (tile for position in positions for tile in tiles(position))
 
     def _receive(self, direction: str, tile: Queries) -> TensorHandle:
         shape = (self._tiling.group * tile.tokens, self._tiling.d_head)

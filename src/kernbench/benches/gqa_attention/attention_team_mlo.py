@@ -58,7 +58,7 @@ def attention_team_mlo_kernel(
     whose PEs are wired; without it PE 0 of a cube works alone.
     """
     team = Team(arms, tl.program_id(0) if rank_axis == 1 else 0, h_kv)
-    if team.place is None:
+    if team.position is None:
         return
     tiling = make_tiling(
         tl,
@@ -94,10 +94,10 @@ def _decode(
 ) -> None:
     """A batch: partials of this PE's heads, and what the team and the ranks make of them."""
     q_ptr, k_ptr, v_ptr, o_ptr = pointers
-    assert team.place is not None
-    own, state = _of(team, team.place, tiles), None
+    assert team.position is not None
+    own, state = _of(team, team.position, tiles), None
     if own:
-        state = partials(tl, tiling, own, (q_ptr, k_ptr, v_ptr), _part(team, team.place))
+        state = partials(tl, tiling, own, (q_ptr, k_ptr, v_ptr), _part(team, team.position))
     if not team.leads:
         _hand_in(tl, tiling, team, tiles, state)
         return
@@ -107,22 +107,22 @@ def _decode(
         store(tl, tiling, some, o_ptr, done)
 
 
-def _of(team: Team, place: int, tiles: list[Queries]) -> list[Queries]:
-    """The tiles of a batch that the PE at a place has keys of."""
-    return [tile for tile in tiles if tile.head in team.heads(place)]
+def _of(team: Team, position: int, tiles: list[Queries]) -> list[Queries]:
+    """The tiles of a batch that the PE at a position has keys of."""
+    return [tile for tile in tiles if tile.head in team.heads(position)]
 
 
-def _part(team: Team, place: int) -> tuple[int, int]:
-    """Which of how many parts of its heads' keys the PE at a place reads."""
-    sharing = team.sharing(team.heads(place).start)
-    return sharing.index(place), len(sharing)
+def _part(team: Team, position: int) -> tuple[int, int]:
+    """Which of how many parts of its heads' keys the PE at a position reads."""
+    sharing = team.sharing(team.heads(position).start)
+    return sharing.index(position), len(sharing)
 
 
 def _hand_in(tl: "TLContext", tiling: Tiling, team: Team, tiles: list[Queries], state: State | None) -> None:
     """This PE's partial and those from beyond it, to the leader."""
     leaving = [] if state is None else send(tl, team.inward, state)
-    for place in team.beyond:
-        some = _of(team, place, tiles)
+    for position in team.beyond:
+        some = _of(team, position, tiles)
         if some:
             leaving += send(tl, team.inward, _receive(tl, tiling, team.outward, some))
     for request in leaving:
@@ -133,18 +133,18 @@ def _collected(
     tl: "TLContext", tiling: Tiling, team: Team, tiles: list[Queries], own: State | None
 ) -> list[tuple[list[Queries], State]]:
     """The team's partials by their tiles; those of PEs that share a head are merged."""
-    by_place = {} if own is None else {0: own}
-    for direction, places in team.arms:
-        for place in places:
-            some = _of(team, place, tiles)
+    by_position = {} if own is None else {0: own}
+    for direction, positions in team.arms:
+        for position in positions:
+            some = _of(team, position, tiles)
             if some:
-                by_place[place] = _receive(tl, tiling, direction, some)
+                by_position[position] = _receive(tl, tiling, direction, some)
     by_heads: dict[range, tuple[list[Queries], State]] = {}
-    for place, state in sorted(by_place.items()):
-        heads = team.heads(place)
+    for position, state in sorted(by_position.items()):
+        heads = team.heads(position)
         before = by_heads.get(heads)
         whole = state if before is None else merge(tl, before[1], state)
-        by_heads[heads] = (_of(team, place, tiles), whole)
+        by_heads[heads] = (_of(team, position, tiles), whole)
     return list(by_heads.values())
 
 

@@ -9,13 +9,13 @@ few ranks and eight query heads a KV head.
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kernbench.benches.gqa_attention.parts.grid import Place
+from kernbench.benches.gqa_attention.parts.grid import GridPosition
 from kernbench.benches.gqa_attention.parts.key_store import HbmKeys, HeadRows, Run
 from kernbench.benches.gqa_attention.parts.online_softmax import State
 from kernbench.benches.gqa_attention.parts.partials import Chain, finished
 from kernbench.benches.gqa_attention.parts.routes import along_chain
 from kernbench.benches.gqa_attention.parts.stream_kv import LARGEST_BLOCK, Blocks, Pointers, QuerySet, sized
-from kernbench.benches.gqa_attention.parts.tiles import Queries, Tiling, make_tiling, message_bytes, without_place
+from kernbench.benches.gqa_attention.parts.tiles import Queries, Tiling, make_tiling, message_bytes, without_position
 from kernbench.benches.gqa_attention.parts.waves import Pair, PairShapes, exchange
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
@@ -74,7 +74,7 @@ def attention_tiled_kv_kernel(
     pointers = (q_ptr, k_ptr, v_ptr, o_ptr)
     # while partials meet there are two states of a tile and what merging makes of them
     tiling = sized(tl, tiling, pointers, grow=block_kv is None, merging=5)
-    sides = Sides(Place(tiling.rank, n_ranks, columns), group=h_q // h_kv)
+    sides = Sides(GridPosition(tiling.rank, n_ranks, columns), group=h_q // h_kv)
     for user in range(batch):
         _attend(tl, tiling, user, pointers, sides)
 
@@ -85,17 +85,17 @@ class Sides:
     Queries and partials weigh about `group` times what keys do, so they take the shorter line if heads are grouped.
     """
 
-    def __init__(self, place: Place, group: int):
-        row = [place.grid.id_at(place.row, c) for c in range(place.columns)]
-        column = [place.grid.id_at(r, place.column) for r in range(place.rows)]
-        lines = [(row, "W", "E", place.column), (column, "N", "S", place.row)]
+    def __init__(self, position: GridPosition, group: int):
+        row = [position.grid.id_at(position.row, c) for c in range(position.columns)]
+        column = [position.grid.id_at(r, position.column) for r in range(position.rows)]
+        lines = [(row, "W", "E", position.column), (column, "N", "S", position.row)]
         short_first = sorted(lines, key=lambda line: len(line[0]))
         self.queries, self.keys = short_first if group > 1 else short_first[::-1]
 
 
 def _attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, sides: Sides) -> None:
     q_ptr, k_ptr, v_ptr, o_ptr = pointers
-    line, low, high, place = sides.queries
+    line, low, high, position = sides.queries
     across, across_low, across_high, _ = sides.keys
     keys = HbmKeys(tl, tiling, user, k_ptr, v_ptr)
     keys.keep_own()
@@ -108,11 +108,11 @@ def _attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, side
     blocks = Blocks(runs, tiling.block_kv)
     dtype = tl.element_type(o_ptr)
     for root, tile in queries.tiles():
-        places = queries.address(line[root], tile), *keys.addresses(tile.head, 0)
-        (some,) = without_place([tile])
-        chain = Chain(low, high, place, len(line), root)
+        addresses = queries.address(line[root], tile), *keys.addresses(tile.head, 0)
+        (some,) = without_position([tile])
+        chain = Chain(low, high, position, len(line), root)
         seen = blocks.seen_by(tiling, [some])
-        state = chain.reduce(tl, tl.routine(_fold_tile, tl, tiling, some, seen, keys.row_bytes, at=places))
+        state = chain.reduce(tl, tl.routine(_fold_tile, tl, tiling, some, seen, keys.row_bytes, at=addresses))
         if chain.is_root:
             tiling.store_output(tl, o_ptr, tile, finished(tl, state, dtype))
 
@@ -120,7 +120,7 @@ def _attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, side
 def _fold_tile(
     tl: "TLContext", tiling: Tiling, tile: Queries, blocks: Blocks, row_bytes: tuple[int, int], q: int, *keys: int
 ) -> State:
-    """The state of a tile after some keys; `q` and `keys` are the places of its queries, of K and of V of its head."""
+    """The state of a tile after some keys; `q` and `keys` are where its queries, K and V of its head lie."""
     part = QuerySet(tl, tiling, [tile], [_load_queries(tl, tiling, q, tile.tokens)])
     part.fold(HeadRows(tl, tiling, keys, row_bytes), blocks)
     return part.take()
@@ -182,15 +182,15 @@ class SharedQueries:
         self._tl.store(self._address(owner, self._messages(owner)[number][0]), pair[0])
 
     def tiles(self) -> Iterator[tuple[int, Queries]]:
-        """(place of the owner along the line, tile), the same sequence on every rank of the line.
+        """(position of the owner along the line, tile), the same sequence on every rank of the line.
 
         Owners take turns, so that partials for all of them are on their way at once.
         """
         by_owner = [self._tiling.query_tiles(self._user, owner) for owner in self._line]
         for number in range(max(map(len, by_owner))):
-            for place, tiles in enumerate(by_owner):
+            for position, tiles in enumerate(by_owner):
                 if number < len(tiles):
-                    yield place, tiles[number]
+                    yield position, tiles[number]
 
     def address(self, owner: int, tile: Queries) -> int:
         """Where the first row of a tile lies."""

@@ -79,7 +79,7 @@ def _announced(request: Request, panel: str | None, way: Variant) -> int:
 
 
 def _ranking(contenders: dict[str | None, list[Contender]]) -> list[dict[str, object]]:
-    """For each panel its algorithms, fastest first; `run` is the place of its run in `runs`."""
+    """For each panel its algorithms, fastest first; `run` is the index of its run in `runs`."""
     numbers: dict[int, int] = {}
     for one in (c for ways in contenders.values() for c in ways if c.run is not None):
         numbers[id(one)] = len(numbers)

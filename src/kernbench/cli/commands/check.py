@@ -128,7 +128,7 @@ def _count(number: int, thing: str) -> str:
 
 
 def _data(cases: list[Case], looked: int, files: int) -> Data:
-    """All cases; `run` is the place of its run in `runs`."""
+    """All cases; `run` is the index of its run in `runs`."""
     ran = [case for case in cases if case.run is not None]
     numbers = {id(case): number for number, case in enumerate(ran)}
     rows = [

@@ -108,9 +108,9 @@ def sweep(
     values = parse_settings(bench, settings or [], machine, dtype=dtype)
     plan = make_plan(bench, panel, values, parse_over(over), seed, shapes_only, name)
     _check_size(plan, plot)
-    place = executor(jobs, ray, Limits(max_seconds or None, memory_limit(max_memory)))
+    pool = executor(jobs, ray, Limits(max_seconds or None, memory_limit(max_memory)))
     with Store(database, plan, None if out == database else out, retry_failed) as store:
-        run_points(store, place, panel or bench.name, yes)
+        run_points(store, pool, panel or bench.name, yes)
         strange = _show(store, bench.name, out)
         files = _export(store, out, parquet, plot, metric)
         data = {"bench": bench.name, "panel": panel, "keys": list(plan.keys), **_data(store), "anomalies": strange}

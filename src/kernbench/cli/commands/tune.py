@@ -170,9 +170,9 @@ def _table(title: str, keys: tuple[str, ...], ranked: list[Ranked]) -> Table:
     table = Table(title=title, title_justify="left")
     for column in ("", *keys, "predicted", "x best", "bound", "x floor", *(("measured", "off by") if on_gpu else ())):
         table.add_column(column, justify="right", no_wrap=column != "measured")
-    for place, one in enumerate(ranked, 1):
+    for rank, one in enumerate(ranked, 1):
         ratio = one.row["floor_ratio"]
-        cells = [str(place), *(str(one.row[key]) for key in keys), duration(one.time_ps)]
+        cells = [str(rank), *(str(one.row[key]) for key in keys), duration(one.time_ps)]
         cells += [f"{one.time_ps / max(1, ranked[0].time_ps):.2f}", str(one.row["bound"] or "")]
         cells += ["" if ratio is None else f"{ratio:.2f}", *(_measurement(one) if on_gpu else ())]
         table.add_row(*cells)

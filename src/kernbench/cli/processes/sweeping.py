@@ -80,12 +80,12 @@ def _span(seconds: float) -> str:
     return f"about {seconds:,.0f} s" if seconds >= 1 else "less than a second"
 
 
-def run_points(store: "Store", place: "AbstractContextManager[Executor]", title: str, yes: bool) -> None:
+def run_points(store: "Store", pool: "AbstractContextManager[Executor]", title: str, yes: bool) -> None:
     """Run what is not done yet, and keep it."""
     from kernbench.sweep import run_sweep
 
     plan = store.plan
-    with place as executor, progress(plan.points, by_itself=False) as bar:
+    with pool as executor, progress(plan.points, by_itself=False) as bar:
         done = store.counts().done
         if done:
             errors().print(f"going on: {store.file} holds {done:,} of {plan.points:,} points", soft_wrap=True)

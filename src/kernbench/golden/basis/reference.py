@@ -72,11 +72,11 @@ class Reference:
         arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NUMBERS}
         return replace(self, **{name: array[start:stop] for name, array in arrays.items()})
 
-    def picked(self, places: tuple[Int64, ...]) -> "Reference":
-        """The reference of single elements, each a row of its own: `places` are their indices, an array an axis."""
+    def picked(self, indices: tuple[Int64, ...]) -> "Reference":
+        """The reference of single elements, each a row of its own: `indices` has an array for each axis."""
 
         def of(array: Float64) -> Float64:
-            return np.broadcast_to(array, self.shape)[places].reshape(-1, 1)
+            return np.broadcast_to(array, self.shape)[indices].reshape(-1, 1)
 
         arrays: dict[str, Any] = {f.name: of(getattr(self, f.name)) for f in fields(self) if f.name not in _NUMBERS}
         return replace(self, **arrays)

@@ -78,16 +78,16 @@ def widen(handle: "TensorHandle") -> "TensorHandle":
     return handle.to("f32") if handle.dtype in ("f16", "bf16", "f8e4m3", "f8e5m2") else handle
 
 
-def scan(tl: "TLContext", op: str, own: Any, low: str, high: str, place: int, length: int) -> Any:
+def scan(tl: "TLContext", op: str, own: Any, low: str, high: str, position: int, length: int) -> Any:
     """All of a chain's values combined, on each of its `length` ranks: what lies on either side comes as one value.
 
     Sums travel both ways at once; a rank receives from the nearer end first.
     """
     total = own
-    nearer_low = place <= length - 1 - place
+    nearer_low = position <= length - 1 - position
     for side in (low, high) if nearer_low else (high, low):
-        receives = place > 0 if side == low else place < length - 1
-        sends = place < length - 1 if side == low else place > 0
+        receives = position > 0 if side == low else position < length - 1
+        sends = position < length - 1 if side == low else position > 0
         outgoing = own
         if receives:
             received = tl.recv(dir=side, shape=own.shape, dtype=own.dtype)

@@ -70,19 +70,19 @@ def cases(columns: Columns, types: int) -> tuple[Ints, Small]:
 def _number(op, kind, operand_type, base, first, table, keys, case):  # type: ignore[no-untyped-def]
     """Number the cases as they are met, as far as there is room; gives how many there are, or one more than the room.
 
-    `table` has the numbers by a hash of their keys, the next free place if that is taken.
+    `table` has the numbers by a hash of their keys, the next free slot if that is taken.
     """
     count = 0
     mask = len(table) - 1
     for i in range(len(op)):
         key = ((np.int64(op[i]) * base + kind[i] + 1) * base + operand_type[i, 0] + 1) * base + operand_type[i, 1] + 1
-        place = ((key ^ (key >> 31)) & 0x7FFFFFFF) * 0x2545F491 >> 12 & mask
-        while table[place] >= 0 and keys[table[place]] != key:
-            place = (place + 1) & mask
-        if table[place] < 0:
+        slot = ((key ^ (key >> 31)) & 0x7FFFFFFF) * 0x2545F491 >> 12 & mask
+        while table[slot] >= 0 and keys[table[slot]] != key:
+            slot = (slot + 1) & mask
+        if table[slot] < 0:
             if count == len(first):
                 return count + 1
-            table[place], keys[count], first[count] = count, key, i
+            table[slot], keys[count], first[count] = count, key, i
             count += 1
-        case[i] = table[place]
+        case[i] = table[slot]
     return count

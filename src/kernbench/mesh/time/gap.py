@@ -159,27 +159,27 @@ def _without_queues(graph, times, dispatch, latency, ready, found):  # type: ign
 
 
 @loop
-def _explain(nodes, begin, end, home, last, times, graph, places, idle):  # type: ignore[no-untyped-def]
+def _explain(nodes, begin, end, home, last, times, graph, owners, idle):  # type: ignore[no-untyped-def]
     """Every interval in which the resource was idle, in order; the first and the last are its filling and draining."""
     reached = 0
-    program = places[1]
+    program = owners[1]
     was_used = len(nodes) > 0
     for i in range(len(nodes)):
         if begin[i] > reached:
-            _walk(reached, begin[i], nodes[i], np.int64(program[nodes[i]]), i == 0, times, graph, places, idle)
+            _walk(reached, begin[i], nodes[i], np.int64(program[nodes[i]]), i == 0, times, graph, owners, idle)
         reached = max(reached, end[i])
-    _walk(reached, times[1][last], last, home if home >= 0 else program[last], was_used, times, graph, places, idle)
+    _walk(reached, times[1][last], last, home if home >= 0 else program[last], was_used, times, graph, owners, idle)
 
 
 @part
-def _walk(low, high, node, home, at_an_end, times, graph, places, idle):  # type: ignore[no-untyped-def]
+def _walk(low, high, node, home, at_an_end, times, graph, owners, idle):  # type: ignore[no-untyped-def]
     """Share out the time from `low` to `high`, from `node` back along what each node waited for longest.
 
     A full queue gets the time it held a message longer than anything else did; the walk goes on with what else did.
     """
     start, finish, ready, cause = times
     offsets, kinds = graph
-    engine, program = places
+    engine, program = owners
     while high > low:
         since = max(low, start[node])
         idle[_of_node(node, home, at_an_end, engine, program)] += high - since

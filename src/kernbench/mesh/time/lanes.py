@@ -44,7 +44,7 @@ def commands_of(lowered: Lowered, nodes: Ints) -> Ints:
 
 
 def works_of(lowered: Lowered, nodes: Ints) -> Ints:
-    """What each node is at, as a place in WORKS."""
+    """What each node is at, as an index into WORKS."""
     engine = np.full(len(nodes), OUT)
     own = nodes < lowered.commands
     engine[own] = lowered.engine[nodes[own]]

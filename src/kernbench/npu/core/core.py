@@ -161,7 +161,7 @@ class Core:
             self.report(
                 "tile-bounds",
                 f"{tile} ends at byte {end:#x} of {space}, which has {size:#x} ({size // 1024} KiB)",
-                "place it lower, make tiles smaller, or let tiles that are never live together share their place",
+                "place it lower, make tiles smaller, or let tiles that are never live together share their bytes",
                 key,
             )
         if offset % ALIGNMENT:
@@ -195,7 +195,7 @@ class Core:
         return self.sites.here(3), pipe
 
     def record(self, op: Operation, frame: FrameType, key: object, dst: Tile, sources: tuple[Tile, ...]) -> bytes:
-        """The row of a plain operation, made once for each place and set of tiles."""
+        """The row of a plain operation, made once for each call and set of tiles."""
         site, pipe = self._new(op, frame, (dst, *sources))
         numbers = [t.number for t in sources]
         if op.form == "update" or op.name == "tmatmul_acc":

@@ -1,4 +1,4 @@
-"""The operations of the table as methods of a core: looked up once for each place and set of tiles, then cheap."""
+"""The operations of the table as methods of a core: looked up once for each call and set of tiles, then cheap."""
 
 from collections.abc import Callable
 from sys import _getframe

@@ -218,7 +218,7 @@ class Rearranging(Debugging):
                 self.context.fail("misuse", f"{name}: a tile in UB of this core is wanted, got {given}")
 
     def _row(self, op: Any, frame: FrameType, written: Tile | None, read: tuple[Tile, ...]) -> None:
-        """Record one row on the vector pipe, made once for each place and set of tiles."""
+        """Record one row on the vector pipe, made once for each call and set of tiles."""
         numbers = (*(t.number for t in read), NONE, NONE, NONE)[:3]
         target = NONE if written is None else written.number
         key = (op.code, self._code + frame.f_lasti, target, *numbers, len(read))

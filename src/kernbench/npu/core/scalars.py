@@ -159,9 +159,9 @@ class Scalars(Signalling):
 
     def _element_row(self, op: "Operation", element: Tensor, site: int) -> None:
         itemsize = ITEMSIZE[element.dtype]
-        pattern, place = self.tables.pattern((), (), itemsize), element.offset * itemsize
+        pattern, offset = self.tables.pattern((), (), itemsize), element.offset * itemsize
         number = element.buffer.number
-        self._append(ROW.pack(op.code, self.lane, _S, site, NONE, NONE, NONE, number, place, pattern))
+        self._append(ROW.pack(op.code, self.lane, _S, site, NONE, NONE, NONE, number, offset, pattern))
 
     @property
     def cache(self) -> Cache:

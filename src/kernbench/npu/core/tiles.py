@@ -48,7 +48,7 @@ class Tile:
         return f"<Tile {self.describe()}>"
 
     def describe(self) -> str:
-        """Name, shape, type and place."""
+        """Name, shape, type and offset."""
         return describe(self.name, self.space, self.offset, self.shape, self.dtype, self.valid)
 
     @property

@@ -32,7 +32,7 @@ _MTE2, _S, _V = (PIPE_NUMBER[pipe] for pipe in (MTE2, S, V))
 
 
 class _Transfer(NamedTuple):
-    """What is the same each time a place moves a tile to or from views of one form.
+    """What is the same each time a call moves a tile to or from views of one form.
 
     The first columns of the row, the pattern, bytes of an element, tile touched, part moved, runs in memory, and line.
     """
@@ -68,8 +68,8 @@ class KernelCore(Scalars):
         try:
             if frame is not self._frame:
                 self._entered(frame)
-            place = self._code + frame.f_lasti
-            key = (_LOAD.code, place, dst.number, src.shape, src.strides, src.buffer.dtype, pad is None)
+            call = self._code + frame.f_lasti
+            key = (_LOAD.code, call, dst.number, src.shape, src.strides, src.buffer.dtype, pad is None)
             known = self._transfers.get(key) or self._new_transfer(_LOAD, frame, key, dst, src, pad)
             self._append(known.head + TAIL.pack(src.buffer.number, src.offset * known.itemsize, known.pattern))
             usable = self._may_read(src, known.runs, known.site)
@@ -96,8 +96,8 @@ class KernelCore(Scalars):
         try:
             if frame is not self._frame:
                 self._entered(frame)
-            place = self._code + frame.f_lasti
-            key = (op.code, place, src.number, dst.shape, dst.strides, dst.buffer.dtype, True)
+            call = self._code + frame.f_lasti
+            key = (op.code, call, src.number, dst.shape, dst.strides, dst.buffer.dtype, True)
             known = self._transfers.get(key) or self._new_transfer(op, frame, key, src, dst, None)
             self._append(known.head + TAIL.pack(dst.buffer.number, dst.offset * known.itemsize, known.pattern))
             adds = op is _STORE_ADD
@@ -150,7 +150,7 @@ class KernelCore(Scalars):
         tensor: Tensor,
         pad: float | None,
     ) -> "_Transfer":
-        """Check a transfer that is met for the first time at its place."""
+        """Check a transfer that is met for the first time at its call."""
         site, _ = self._new(op, frame, (tile,))
         if not isinstance(tensor, Tensor):
             self.context.fail("misuse", f"{op.name}: a tensor is wanted, got {tensor!r}")

@@ -149,11 +149,11 @@ def _kernels(path: Path, config: ModuleType) -> dict[int, tuple[Callable[..., ob
     if not isinstance(listed, (list, tuple)):
         raise BenchError(f"{path / CONFIG}: KERNELS = {listed!r}: a list of dictionaries is wanted")
     found: dict[int, tuple[Callable[..., object], str]] = {}
-    for place, value in enumerate(listed):
-        entry = _table(path, f"KERNELS[{place}]", value, _KERNEL_KEYS)
-        number, kernel, core = _kernel(path, f"KERNELS[{place}]", entry)
+    for index, value in enumerate(listed):
+        entry = _table(path, f"KERNELS[{index}]", value, _KERNEL_KEYS)
+        number, kernel, core = _kernel(path, f"KERNELS[{index}]", entry)
         if number in found:
-            raise BenchError(f"{path / CONFIG}: KERNELS[{place}]: func_id {number} is taken twice")
+            raise BenchError(f"{path / CONFIG}: KERNELS[{index}]: func_id {number} is taken twice")
         found[number] = (kernel, core)
     return found
 

@@ -80,7 +80,7 @@ def posts_table(recording: NpuRecording, watched: list[int] | None = None) -> cl
 
 
 def _alike(recording: NpuRecording) -> list[int]:
-    """For each tile the first of its name and place: the ragged last one of a loop differs only in what is valid."""
+    """For each tile the first of its name and offset: the ragged last one of a loop differs only in what is valid."""
     first: dict[tuple[object, ...], int] = {}
     named = zip(recording.tables.tile_names, recording.tables.tiles, strict=True)
     keys = [(name, t.space, t.offset, t.shape, t.dtype, t.layout) for name, t in named]
@@ -128,7 +128,7 @@ def _act(context: Context, rows: Array, row: int) -> str:
     return f"{NAMES[r['op']]} on pipe {PIPES[r['pipe']]} of {LANES[r['lane']]}"
 
 
-def _place(context: Context, rows: Array, row: int) -> Place:
+def _location(context: Context, rows: Array, row: int) -> Place:
     where: Place = context.recording.tables.sites[rows["site"][row]]
     return where
 
@@ -136,16 +136,16 @@ def _place(context: Context, rows: Array, row: int) -> Place:
 def _calls(context: Context, rows: Array, finding: Finding, row: int, other: int) -> tuple[Other, ...]:
     """Which calls of helpers led to the row of a finding, and to the other one where it has been another call."""
     mine = context.calls_to(int(rows["lane"][row]), row)
-    found = called_from(_place(context, rows, row), mine)
+    found = called_from(_location(context, rows, row), mine)
     if other >= 0 and finding.others:
         theirs = context.calls_to(int(rows["lane"][other]), other)
         role = f"{finding.others[0].role}: called from"
-        found += called_from(_place(context, rows, other), theirs, role) if theirs != mine else ()
+        found += called_from(_location(context, rows, other), theirs, role) if theirs != mine else ()
     return found
 
 
 def _does(rows: Array, row: int, tile: int, context: Context) -> str:
-    """Whether a row writes or reads the place of a tile."""
+    """Whether a row writes or reads the bytes of a tile."""
     return "writes" if rows["w"][row] >= 0 and _meets(context, int(rows["w"][row]), tile) else "reads"
 
 
@@ -170,12 +170,12 @@ def _race(context: Context, rows: Array, row: int, other: int, tile: int) -> Fin
         else f"put set_flag({source}, {target}, event) after the earlier one and wait_flag({source}, {target}, event) "
         "before the later one"
     )
-    others = (Other(f"the earlier operation {earlier} it", _place(context, rows, other)),)
-    return Finding("missing-barrier" if same else "race", message, _place(context, rows, row), others, hint)
+    others = (Other(f"the earlier operation {earlier} it", _location(context, rows, other)),)
+    return Finding("missing-barrier" if same else "race", message, _location(context, rows, row), others, hint)
 
 
 def _touched(context: Context, rows: Array, row: int, tile: int) -> str:
-    """The tile by which a row met another tile's place."""
+    """The tile by which a row met another tile's bytes."""
     for column in ("w", "a", "b", "c"):
         number = int(rows[column][row])
         plain = column != "c" or CLASSES[rows["op"][row]] == 0
@@ -189,7 +189,7 @@ def _uninitialised(context: Context, rows: Array, row: int, other: int, tile: in
         "uninitialised-read",
         f"{_act(context, rows, row)} reads {_tile(context, tile)}, of which this block has not written all "
         f"[{_who(context, row)}]",
-        _place(context, rows, row),
+        _location(context, rows, row),
         (),
         "load or fill the tile first, or narrow its valid part to what was written",
     )
@@ -201,8 +201,8 @@ def _overlap(context: Context, rows: Array, row: int, other: int, tile: int) -> 
         "tile-overlap",
         f"{_act(context, rows, row)} reads {_tile(context, tile)}, but what lies there was written as {by} "
         f"[{_who(context, row)}]",
-        _place(context, rows, row),
-        (Other("written as another tile", _place(context, rows, other)),),
+        _location(context, rows, row),
+        (Other("written as another tile", _location(context, rows, other)),),
         "place tiles that are live together apart; for another view of the same tile use tile.view, reshape or rows",
     )
 
@@ -222,8 +222,8 @@ def _set_twice(context: Context, rows: Array, row: int, other: int, tile: int) -
     return Finding(
         "flag-misuse",
         f"flag ({_flag(rows, row)}) is set again while {why} [{_who(context, row)}]",
-        _place(context, rows, row),
-        (Other("the wait before it" if waited else "the set before it", _place(context, rows, other)),),
+        _location(context, rows, row),
+        (Other("the wait before it" if waited else "the set before it", _location(context, rows, other)),),
         "use another event, or order them: a flag back from the waiting pipe before the next set",
     )
 
@@ -234,7 +234,7 @@ def _never_set(context: Context, rows: Array, row: int, other: int, tile: int) -
         "deadlock",
         f"pipe {pipe} of {LANES[rows['lane'][row]]} waits for ever: flag ({_flag(rows, row)}) is never set for this "
         f"wait [{_who(context, row)}]",
-        _place(context, rows, row),
+        _location(context, rows, row),
         (),
         "set the flag once for each wait, with the same pipes and event, before the wait",
     )
@@ -245,7 +245,7 @@ def _never_waited(context: Context, rows: Array, row: int, other: int, tile: int
         "flag-misuse",
         f"flag ({_flag(rows, row)}) is set and nobody waits for it; it stays up for the next kernel on this core "
         f"[{_who(context, row)}]",
-        _place(context, rows, row),
+        _location(context, rows, row),
         (),
         "wait for every flag that is set, also after the last round of a loop",
     )
@@ -255,8 +255,8 @@ def _set_late(context: Context, rows: Array, row: int, other: int, tile: int) ->
     return Finding(
         "flag-misuse",
         f"the wait for flag ({_flag(rows, row)}) comes before its set in the program [{_who(context, row)}]",
-        _place(context, rows, row),
-        (Other("the set", _place(context, rows, other)),),
+        _location(context, rows, row),
+        (Other("the set", _location(context, rows, other)),),
         "set before waiting; for the first round of a loop set the flag once before it",
     )
 
@@ -269,8 +269,8 @@ def _gm_race(context: Context, rows: Array, row: int, other: int, tile: int) -> 
         "race",
         f"{_act(context, rows, row)} and, before it, {_act(context, rows, other)} touch the same elements of "
         f"{buffer.describe()}; nothing makes the later one wait [{_who(context, row)}]",
-        _place(context, rows, row),
-        (Other("the earlier operation", _place(context, rows, other)),),
+        _location(context, rows, row),
+        (Other("the earlier operation", _location(context, rows, other)),),
         _order_in_memory(rows, row, other),
     )
 
@@ -293,10 +293,10 @@ def memory_meets(recording: NpuRecording, one: np.void, two: np.void) -> bool:
     sets = []
     for row in (one, two):
         pattern = recording.tables.patterns[row["y"]]
-        places = np.array([int(row["x"]) // pattern.itemsize])
+        elements = np.array([int(row["x"]) // pattern.itemsize])
         for size, stride in zip(pattern.shape, pattern.strides, strict=True):
-            places = (places[:, None] + np.arange(size) * stride).reshape(-1)
-        sets.append(places)
+            elements = (elements[:, None] + np.arange(size) * stride).reshape(-1)
+        sets.append(elements)
     return bool(np.isin(sets[0], sets[1]).any())
 
 

@@ -129,8 +129,8 @@ def _check_equal(context: Context, order: _Order, element: Element, waits: list[
         if adds and wait.op == "eq" and total > wait.target:
             message = f"twait for exactly {wait.target}: the signal of {name} may reach {total} before it looks"
             hint = "wait for ge, or let nobody add before the wait is over"
-            place = (Other("adds to it", posts[-1].where),)
-            context.log.add(Finding("flag-misuse", message, wait.where, place, hint), element)
+            others = (Other("adds to it", posts[-1].where),)
+            context.log.add(Finding("flag-misuse", message, wait.where, others, hint), element)
 
 
 def _report(context: Context, kind: str, message: str, post: Post, other: Post, hint: str) -> None:

@@ -27,11 +27,11 @@ class Calls:
 
     def note(self, frame: FrameType, row: int) -> None:
         """From `row` on rows come from the function that runs in `frame`."""
-        root, places, caller = self._root, [], frame.f_back
+        root, callers, caller = self._root, [], frame.f_back
         while caller is not None and (code := caller.f_code) is not root:
-            places.append(id(code) + caller.f_lasti)
+            callers.append(id(code) + caller.f_lasti)
             caller = caller.f_back
-        key = tuple(places)
+        key = tuple(callers)
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self._known)

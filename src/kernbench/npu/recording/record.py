@@ -122,7 +122,7 @@ class FifoRecord:
 
 @dataclass
 class TaskRecord:
-    """One task: what it depends on and why, where it was submitted, and its place in the rings. `holds` are the tasks
+    """One task: what it depends on and why, where it was submitted, and its slots in the rings. `holds` are the tasks
     that made tensors it uses: their memory is not given back before it is done.
     """
 

@@ -4,7 +4,7 @@ The orchestrator submits in order, waiting for full rings and values it reads. R
 tasks with a cube core go first, then cube, then vector tasks; within a queue the oldest goes first. A scheduler thread
 starts one block at a time on the first cores that are free. Where nothing is ready, tasks whose producers are all on
 their cores and allow it are staged: their blocks take free cores and begin when the producers are done. How long blocks
-take is given; only the order and the places this pass decides are kept, and the timing engine works out the times.
+take is given; only the order and the cores this pass decides are kept, and the timing engine works out the times.
 Compiled.
 """
 

@@ -1,4 +1,4 @@
-"""When a submit can have its place in a ring: which earlier slots must be reclaimed, and what each reclaim waits for.
+"""When a submit can have its slot in a ring: which earlier slots must be reclaimed, and what each reclaim waits for.
 
 Slots of a ring are taken and reclaimed in order, so this follows from the recording alone.
 """

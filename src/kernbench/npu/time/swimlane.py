@@ -172,9 +172,9 @@ def _dispatches(timing: Timing, names: list[str], numbers: dict[str, int]) -> tu
     owner = np.array(recording.block_task, np.int64)
     titles = [_named(f"dispatch {t.name}", names, numbers) if t.lanes else 0 for t in recording.tasks]
     when = slice(first, first + len(owner))
-    places = np.array([t.site for t in recording.tasks], np.int64)[owner]
+    sites = np.array([t.site for t in recording.tasks], np.int64)[owner]
     lane = 1 + timing.assignment.thread
-    return _columns(lane, np.array(titles, np.int64)[owner], places, times.start[when], times.finish[when])
+    return _columns(lane, np.array(titles, np.int64)[owner], sites, times.start[when], times.finish[when])
 
 
 def _blocks(timing: Timing, names: list[str], numbers: dict[str, int]) -> tuple[tuple[Ints, ...], Ints]:

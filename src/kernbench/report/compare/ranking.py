@@ -46,12 +46,12 @@ def ranking_table(title: str, contenders: Sequence[Contender]) -> Table:
         table.add_column(name, justify="right" if name in ("", "time", "x best", far) else "left", no_wrap=True)
     table.columns[-1].no_wrap = False
     best = ranked(contenders)[0].time
-    for place, one in enumerate(ranked(contenders), 1):
+    for rank, one in enumerate(ranked(contenders), 1):
         if one.run is None:
             table.add_row("", one.name, "", "", "", "", "", Text(one.refusal, style="dim"))
             continue
         table.add_row(
-            "" if one.time is None else str(place),
+            "" if one.time is None else str(rank),
             one.name,
             answer(one.run.right),
             answer(one.run.safe),

@@ -15,10 +15,10 @@ def titles(runs: Sequence[Run]) -> list[str]:
         alike = [other for other, name in zip(runs, plain, strict=True) if name == title]
         names.append(title if shared[title] == 1 else f"{title} {_difference(run, alike)}".strip())
     seen: Counter[str] = Counter()
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         seen[name] += 1
         if seen[name] > 1:
-            names[place] = f"{name} ({seen[name]})"
+            names[index] = f"{name} ({seen[name]})"
     return names
 
 

@@ -60,8 +60,8 @@ def _classes(timeline: Timeline) -> NDArray[np.int64]:
     times = np.bincount(timeline.name, timeline.finish - timeline.start, len(labels))
     for label, time in zip(labels, times.tolist(), strict=True):
         spent[label] = spent.get(label, 0) + time
-    places = {label: n for n, label in enumerate(sorted(spent, key=lambda label: -spent[label]))}
-    return np.array([min(places[label], len(PALETTE) - 1) for label in labels], np.int64)
+    ranks = {label: n for n, label in enumerate(sorted(spent, key=lambda label: -spent[label]))}
+    return np.array([min(ranks[label], len(PALETTE) - 1) for label in labels], np.int64)
 
 
 def _busy(timeline: Timeline, lane: int, classes: NDArray[np.int64]) -> Floats:

@@ -27,14 +27,14 @@ def plot_sweep(file: Path, keys: tuple[str, ...], metric: str, rows: list[Data])
     figure = check_plot(file)(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     shown = [row for row in rows if row.get(metric) not in ("", None)]
-    places = {value: place for place, value in enumerate(dict.fromkeys(str(row[keys[0]]) for row in rows))}
+    ticks = {value: number for number, value in enumerate(dict.fromkeys(str(row[keys[0]]) for row in rows))}
     lines: dict[tuple[str, ...], list[tuple[int, float]]] = {}
     for row in shown:
-        point = (places[str(row[keys[0]])], float(row[metric]))
+        point = (ticks[str(row[keys[0]])], float(row[metric]))
         lines.setdefault(tuple(str(row[k]) for k in keys[1:]), []).append(point)
     for label, points in lines.items():
         axes.plot([x for x, _ in points], [y for _, y in points], marker="o", label=", ".join(label))
-    axes.set_xticks(list(places.values()), list(places))
+    axes.set_xticks(list(ticks.values()), list(ticks))
     axes.set_xlabel(keys[0])
     axes.set_ylabel(metric)
     axes.set_ylim(bottom=min([0.0, *(float(row[metric]) for row in shown)]))

@@ -28,7 +28,7 @@ def finding_text(finding: Finding) -> RenderableType:
     if finding.where is not None:
         _source(text, finding.where)
     for other in finding.others:
-        place = f"{other.where} in {other.where.function}" if other.where else "unknown place"
+        place = f"{other.where} in {other.where.function}" if other.where else "unknown location"
         text.append(f"  {other.role}: {place}\n", style="yellow")
         if other.where is not None:
             _source(text, other.where, around=0)

@@ -1,4 +1,4 @@
-"""What a place to run a sweep has to offer, and how much one point may take."""
+"""What an executor of a sweep has to offer, and how much one point may take."""
 
 from collections.abc import Generator
 from dataclasses import dataclass

@@ -43,8 +43,8 @@ class Here:
         passes = Passes()
         while (part := supply.take(0)) is not None:
             rows = passes.judged(plan, part.group).rows(part.group.rates)
-            places = iter(part.positions)
-            while done := [(place, next(rows)) for place in islice(places, _SOME)]:
+            positions = iter(part.positions)
+            while done := [(position, next(rows)) for position in islice(positions, _SOME)]:
                 yield done
 
 
@@ -139,7 +139,7 @@ class Crew:
             part = self._next(number)
             while part is not None and part.choice in self._deadly:
                 row = self._deadly[part.choice].row()
-                yield [(place, row) for place in part.positions]
+                yield [(position, row) for position in part.positions]
                 part = self._next(number)
             if part is not None:
                 self._begin(self._called(number), part)
@@ -240,7 +240,7 @@ class Crew:
             self._again.append(part)
             return []
         self._deadly[part.choice] = why
-        return [(place, why.row()) for place in part.positions]
+        return [(position, why.row()) for position in part.positions]
 
 
 def _context() -> BaseContext:

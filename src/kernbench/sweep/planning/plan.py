@@ -88,7 +88,7 @@ class Plan:
     def positions(self, choice: Position) -> Iterator[Position]:
         """The points of one functional pass, in order."""
         axes = zip(self.keys, self.axes, choice, strict=True)
-        return product(*(range(len(axis)) if key in self.rates else (place,) for key, axis, place in axes))
+        return product(*(range(len(axis)) if key in self.rates else (index,) for key, axis, index in axes))
 
     def in_group(self) -> int:
         """How many points share one functional pass."""
@@ -96,7 +96,7 @@ class Plan:
 
     def point(self, position: Position) -> Point:
         """The swept values of a point."""
-        return {key: axis[place] for key, axis, place in zip(self.keys, self.axes, position, strict=True)}
+        return {key: axis[index] for key, axis, index in zip(self.keys, self.axes, position, strict=True)}
 
     def group(self, positions: list[Position]) -> Group:
         """Points of one functional pass, as a worker takes them."""

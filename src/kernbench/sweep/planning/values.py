@@ -40,12 +40,12 @@ class Listed:
         return self.values[index]
 
     @cached_property
-    def _places(self) -> dict[str, int]:
-        return {value: place for place, value in enumerate(self.values)}
+    def _indices(self) -> dict[str, int]:
+        return {value: index for index, value in enumerate(self.values)}
 
     def index(self, text: str) -> int | None:
         """Where a value stands; None if it is not among them."""
-        return self._places.get(text)
+        return self._indices.get(text)
 
     def written(self) -> list[str]:
         """The values as `parse_values` reads them."""
@@ -67,21 +67,21 @@ class Counted:
     @cached_property
     def _scaled(self) -> tuple[int, int, int]:
         """First value and step as whole numbers, so many decimal places up: a million values are made of them."""
-        places = max(_places(self.first), _places(self.step))
-        return int(self.first * 10**places), int(self.step * 10**places), places
+        decimals = max(_decimals(self.first), _decimals(self.step))
+        return int(self.first * 10**decimals), int(self.step * 10**decimals), decimals
 
     def __getitem__(self, index: int) -> str:
-        first, step, places = self._scaled
-        return _decimal(first + index * step, places, self.unit)
+        first, step, decimals = self._scaled
+        return _decimal(first + index * step, decimals, self.unit)
 
     def index(self, text: str) -> int | None:
         """Where a value stands; None if it is not among them."""
         match = _TEXT.fullmatch(text)
         if match is None or (match[2] or "") != self.unit:
             return None
-        place = (Fraction(match[1]) - self.first) / self.step
-        whole = place.denominator == 1 and 0 <= place < self.count
-        return int(place) if whole and self[int(place)] == text else None
+        index = (Fraction(match[1]) - self.first) / self.step
+        whole = index.denominator == 1 and 0 <= index < self.count
+        return int(index) if whole and self[int(index)] == text else None
 
     def written(self) -> list[str]:
         """The range as `parse_values` reads it."""
@@ -114,9 +114,9 @@ class Axis:
     def index(self, text: str) -> int | None:
         """Where a value stands; None if it is not among them."""
         for part, end in zip(self.parts, self._ends, strict=True):
-            place = part.index(text)
-            if place is not None:
-                return end - len(part) + place
+            index = part.index(text)
+            if index is not None:
+                return end - len(part) + index
         return None
 
     def written(self) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ class Axis:
         return tuple(text for part in self.parts for text in part.written())
 
     def joined(self, other: "Axis") -> "Axis":
-        """These values, and after them those of `other` that are not among them; the places of these stay."""
+        """These values, and after them those of `other` that are not among them; the indices of these stay."""
         parts = list(self.parts)
         for part in other.parts:
             if isinstance(part, Counted):
@@ -181,11 +181,11 @@ def _merged(parts: list[Listed | Counted]) -> Iterator[Listed | Counted]:
 def parse_values(text: str) -> list[str]:
     """The items of `a,b,c`; a comma inside brackets belongs to its item."""
     items, depth, begin = [], 0, 0
-    for place, character in enumerate(f"{text},"):
+    for end, character in enumerate(f"{text},"):
         depth += (character in "[(") - (character in "])")
         if character == "," and depth <= 0:
-            items.append(text[begin:place].strip())
-            begin = place + 1
+            items.append(text[begin:end].strip())
+            begin = end + 1
     if begin <= len(text) and text[begin:].strip():
         items.append(text[begin:].strip())
     return [item for item in items if item]
@@ -238,22 +238,22 @@ def _rounded(value: Fraction) -> Fraction:
 
 def _text(value: Fraction, unit: str) -> str:
     """A value as people write it: decimals without trailing zeros."""
-    places = _places(value)
-    return _decimal(int(value * 10**places), places, unit)
+    decimals = _decimals(value)
+    return _decimal(int(value * 10**decimals), decimals, unit)
 
 
-def _places(value: Fraction) -> int:
+def _decimals(value: Fraction) -> int:
     """Decimal places of a value; all that are read have few."""
-    places = 0
-    while (value * 10**places).denominator != 1:
-        places += 1
-    return places
+    decimals = 0
+    while (value * 10**decimals).denominator != 1:
+        decimals += 1
+    return decimals
 
 
-def _decimal(scaled: int, places: int, unit: str) -> str:
+def _decimal(scaled: int, decimals: int, unit: str) -> str:
     """A number that is so many decimal places up, as people write it."""
     number = str(scaled)
-    if places:
-        digits = str(abs(scaled)).rjust(places + 1, "0")
-        number = f"{'-' if scaled < 0 else ''}{digits[:-places]}.{digits[-places:]}".rstrip("0").rstrip(".")
+    if decimals:
+        digits = str(abs(scaled)).rjust(decimals + 1, "0")
+        number = f"{'-' if scaled < 0 else ''}{digits[:-decimals]}.{digits[-decimals:]}".rstrip("0").rstrip(".")
     return f"{number} {unit}" if unit else number

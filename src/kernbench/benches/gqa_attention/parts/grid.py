@@ -4,7 +4,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.machine.grid import Grid
 
 
-class Place:
+class GridPosition:
     """A rank's row and column on a grid that the ranks fill."""
 
     def __init__(self, rank: int, n_ranks: int, columns: int):

@@ -75,14 +75,16 @@ def receive(tl: "TLContext", direction: str, rows: int, d_head: int) -> State:
     return State(packed[:, 0:1], packed[:, 1:2], tl.recv(dir=direction, shape=(rows, d_head), dtype="f32"))
 
 
-def scan(tl: "TLContext", own: State, low: str, high: str, place: int, length: int) -> State:
+def scan(tl: "TLContext", own: State, low: str, high: str, position: int, length: int) -> State:
     """All states of a chain of ranks merged, on each of them: what lies on either side arrives as one state.
 
     Merged states travel both ways at once, so the farthest needs `length` - 1 hops; each side of a rank is heard once.
     """
     total, leaving = own, []
-    for side, onward in ((low, high), (high, low)) if place <= length - 1 - place else ((high, low), (low, high)):
-        first, last = (place == 0, place == length - 1) if side == low else (place == length - 1, place == 0)
+    for side, onward in ((low, high), (high, low)) if position <= length - 1 - position else ((high, low), (low, high)):
+        first, last = (
+            (position == 0, position == length - 1) if side == low else (position == length - 1, position == 0)
+        )
         outgoing = own
         if not first:
             heard = receive(tl, side, *own.o.shape)
@@ -96,12 +98,12 @@ def scan(tl: "TLContext", own: State, low: str, high: str, place: int, length: i
 
 
 class Chain:
-    """A row or column of `length` ranks seen from the one at `place`; all of it meets at `root`."""
+    """A row or column of `length` ranks seen from the one at `position`; all of it meets at `root`."""
 
-    def __init__(self, low: str, high: str, place: int, length: int, root: int):
-        self.is_root = place == root
-        self._towards = "" if self.is_root else (high if place < root else low)
-        beyond = {low: 0 < place <= root, high: root <= place < length - 1}
+    def __init__(self, low: str, high: str, position: int, length: int, root: int):
+        self.is_root = position == root
+        self._towards = "" if self.is_root else (high if position < root else low)
+        beyond = {low: 0 < position <= root, high: root <= position < length - 1}
         self._away = [side for side, there in beyond.items() if there]
 
     def reduce(self, tl: "TLContext", state: State) -> State:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernbench.benches.gqa_attention.parts.online_softmax import State, finish, fold, start
 from kernbench.benches.gqa_attention.parts.routes import Hop
-from kernbench.benches.gqa_attention.parts.tiles import Keys, Queries, Tiling, by_head, have_one_head, without_place
+from kernbench.benches.gqa_attention.parts.tiles import Keys, Queries, Tiling, by_head, have_one_head, without_position
 from kernbench.benches.gqa_attention.parts.waves import Pair, PairShapes, exchange
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
@@ -121,16 +121,16 @@ class HbmChunks(ChunkStore):
         super().__init__(tl, tiling, user, k_ptr, v_ptr)
         rows = tiling.n_ranks * tiling.h_kv * tiling.S_kv_per_rank
         self._landing = [tl.workspace((rows, tiling.d_head), t, "landed chunks") for t in self._types]
-        self._places: dict[tuple[int, int], tuple[int, int, tuple[int, int]]] = {}
+        self._landed: dict[tuple[int, int], tuple[int, int, tuple[int, int]]] = {}
 
-    def _place(self, owner: int, number: int) -> tuple[int, int, tuple[int, int]]:
+    def _landed_at(self, owner: int, number: int) -> tuple[int, int, tuple[int, int]]:
         """Where K and V of a block land, and their shape."""
-        found = self._places.get((owner, number))
+        found = self._landed.get((owner, number))
         if found is None:
-            found = self._places[owner, number] = self._place_of(owner, self.blocks(owner)[number])
+            found = self._landed[owner, number] = self._landing_of(owner, self.blocks(owner)[number])
         return found
 
-    def _place_of(self, owner: int, block: Keys) -> tuple[int, int, tuple[int, int]]:
+    def _landing_of(self, owner: int, block: Keys) -> tuple[int, int, tuple[int, int]]:
         tiling = self._tiling
         row = (owner * tiling.h_kv + block.head) * tiling.S_kv_per_rank + block.first
         k, v = (base + row * tiling.d_head * ITEMSIZE[t] for base, t in zip(self._landing, self._types, strict=True))
@@ -138,27 +138,27 @@ class HbmChunks(ChunkStore):
 
     def read(self, owner: int, number: int, block: Keys) -> Pair:
         """By what it is."""
-        return _read(self._tl, self._tiling, owner == self._tiling.rank, self.place(owner, block), block.rows)
+        return _read(self._tl, self._tiling, owner == self._tiling.rank, self.addresses(owner, block), block.rows)
 
-    def place(self, owner: int, block: Keys) -> tuple[int, int]:
+    def addresses(self, owner: int, block: Keys) -> tuple[int, int]:
         """Where K and V of a block lie: in the tensors, or where they landed."""
         if owner == self._tiling.rank:
             k, v = (self._tiling.key_address(self._tl, p, self._user, block) for p in self._pointers)
             return k, v
-        return self._place_of(owner, block)[:2]
+        return self._landing_of(owner, block)[:2]
 
     def begin(self, owner: int | None, head: int) -> tuple[int, int]:
         """Where K and V of a head begin in the tensors, or for no owner where they landed."""
         block = Keys(head, 0, 0, 0)
-        return self._place_of(0, block)[:2] if owner is None else self.place(owner, block)
+        return self._landing_of(0, block)[:2] if owner is None else self.addresses(owner, block)
 
     def part(self, owner: int) -> Part:
         """The blocks of one head of a rank's chunk, without the addresses that differ from head to head."""
         is_own = owner == self._tiling.rank
         begin = self.begin(owner if is_own else None, 0)
         blocks = [block for _, block in self.of_head(owner, 0)]
-        places = [self.place(owner, block) for block in blocks]
-        ahead = [(k - begin[0], v - begin[1]) for k, v in places]
+        addresses = [self.addresses(owner, block) for block in blocks]
+        ahead = [(k - begin[0], v - begin[1]) for k, v in addresses]
         runs = tuple((b.position, b.rows, *further) for b, further in zip(blocks, ahead, strict=True))
         return is_own, runs
 
@@ -166,39 +166,39 @@ class HbmChunks(ChunkStore):
         """Load it from the tensor, or from where it landed."""
         if owner == self._tiling.rank:
             return self.own(number)
-        k, v, shape = self._place(owner, number)
+        k, v, shape = self._landed_at(owner, number)
         return self._tl.load(k, shape=shape), self._tl.load(v, shape=shape)
 
     def close(self) -> None:
-        """The places of messages as well."""
+        """The addresses of messages as well."""
         super().close()
-        self._places.clear()
+        self._landed.clear()
 
     def put(self, owner: int, number: int, pair: Pair) -> None:
         """Store it."""
-        k, v, _ = self._place(owner, number)
+        k, v, _ = self._landed_at(owner, number)
         self._tl.store(k, pair[0])
         self._tl.store(v, pair[1])
 
 
-def _read(tl: "TLContext", tiling: Tiling, is_own: bool, places: tuple[int, int], rows: int) -> Pair:
+def _read(tl: "TLContext", tiling: Tiling, is_own: bool, addresses: tuple[int, int], rows: int) -> Pair:
     """K and V of a block, of this rank's tensors or landed."""
     if is_own:
-        k, v = (tiling.load_key_rows(tl, place, rows) for place in places)
+        k, v = (tiling.load_key_rows(tl, address, rows) for address in addresses)
         return k, v
-    shape, (k_place, v_place) = (rows, tiling.d_head), places
-    return tl.load(k_place, shape=shape), tl.load(v_place, shape=shape)
+    shape, (k_address, v_address) = (rows, tiling.d_head), addresses
+    return tl.load(k_address, shape=shape), tl.load(v_address, shape=shape)
 
 
 class QuerySet:
-    """Some query tiles of one user and their running states; `places` are where the rows of each begin in Q."""
+    """Some query tiles of one user and their running states; `addresses` are where the rows of each begin in Q."""
 
-    def __init__(self, tl: "TLContext", tiling: Tiling, places: Sequence[int], tiles: Sequence[Queries]):
+    def __init__(self, tl: "TLContext", tiling: Tiling, addresses: Sequence[int], tiles: Sequence[Queries]):
         self._tl = tl
         self._tiling = tiling
         self._tiles = list(tiles)
         self._queries: list[TensorHandle] = [
-            tiling.load_rows(tl, place, tile.tokens) for place, tile in zip(places, tiles, strict=True)
+            tiling.load_rows(tl, address, tile.tokens) for address, tile in zip(addresses, tiles, strict=True)
         ]
         self._mask: TensorHandle | None = None
         self._states: list[State] = [start(tl, tiling.group * t.tokens, tiling.d_head) for t in tiles]
@@ -234,12 +234,12 @@ class QuerySet:
         """Give back the memory of the last mask."""
         self._mask = None
 
-    def store(self, places: Sequence[int]) -> None:
-        """Normalise and store every tile; `places` are where the rows of each begin in O."""
+    def store(self, addresses: Sequence[int]) -> None:
+        """Normalise and store every tile; `addresses` are where the rows of each begin in O."""
         while self._tiles:
             tile = self._tiles.pop()
             rows = finish(self._tl, self._states.pop())
-            self._tiling.store_rows(self._tl, places[len(self._tiles)], tile.tokens, rows)
+            self._tiling.store_rows(self._tl, addresses[len(self._tiles)], tile.tokens, rows)
             self._queries.pop()
 
 
@@ -270,7 +270,7 @@ def attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, hops:
     store, query_sets = plan(tl, tiling, user)
     chunks = store(tl, tiling, user, k_ptr, v_ptr)
     first = query_sets[0]
-    queries = QuerySet(tl, tiling, _places(tl, tiling, q_ptr, first), first)
+    queries = QuerySet(tl, tiling, _landed(tl, tiling, q_ptr, first), first)
     queries.fold_chunk(chunks, tiling.rank)
     met = [tiling.rank]
     for hop in hops:
@@ -279,7 +279,7 @@ def attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, hops:
         for owner in arrived:
             queries.fold_chunk(chunks, owner)
         met += arrived
-    queries.store(_places(tl, tiling, o_ptr, first))
+    queries.store(_landed(tl, tiling, o_ptr, first))
     del queries
     chunks.close()
     parts = tuple(chunks.part(owner) for owner in met) if isinstance(chunks, HbmChunks) else ()
@@ -287,7 +287,7 @@ def attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, hops:
         _fold_set(tl, tiling, pointers, chunks, (met, parts), tiles)
 
 
-def _places(tl: "TLContext", tiling: Tiling, pointer: int, tiles: Sequence[Queries]) -> list[int]:
+def _landed(tl: "TLContext", tiling: Tiling, pointer: int, tiles: Sequence[Queries]) -> list[int]:
     """Where the rows of each tile begin in Q, or in O."""
     return [tiling.query_address(tl, pointer, tile) for tile in tiles]
 
@@ -303,11 +303,11 @@ def _fold_set(
     """A set over the chunks that were met, known by their owners and, if they landed, by their parts. Sets of other
     heads and users differ in addresses only.
     """
-    queries, outputs = (_places(tl, tiling, pointer, tiles) for pointer in (pointers[0], pointers[3]))
+    queries, outputs = (_landed(tl, tiling, pointer, tiles) for pointer in (pointers[0], pointers[3]))
     if isinstance(chunks, HbmChunks) and have_one_head(tiles):
         head = tiles[0].head
-        places = (*queries, *outputs, *chunks.begin(tiling.rank, head), *chunks.begin(None, head))
-        tl.routine(_fold_tiles, tl, tiling, without_place(tiles), met[1], at=places)
+        addresses = (*queries, *outputs, *chunks.begin(tiling.rank, head), *chunks.begin(None, head))
+        tl.routine(_fold_tiles, tl, tiling, without_position(tiles), met[1], at=addresses)
         return
     some = QuerySet(tl, tiling, queries, tiles)
     for owner in met[0]:
@@ -316,7 +316,7 @@ def _fold_set(
 
 
 def _fold_tiles(tl: "TLContext", tiling: Tiling, tiles: tuple[Queries, ...], parts: tuple[Part, ...], *at: int) -> None:
-    """Tiles of one head over parts of chunks; `at` are the places of the queries, of the output, of K and V in this
+    """Tiles of one head over parts of chunks; `at` are the addresses of the queries, of the output, of K and V in this
     rank's tensors, and of those that landed.
     """
     count = len(tiles)
@@ -327,7 +327,7 @@ def _fold_tiles(tl: "TLContext", tiling: Tiling, tiles: tuple[Queries, ...], par
 
 
 def _fold_part(tl: "TLContext", tiling: Tiling, queries: QuerySet, part: Part, begin: Sequence[int]) -> None:
-    """The blocks of a chunk, whose K and V begin at these places."""
+    """The blocks of a chunk, whose K and V begin at these addresses."""
     is_own, runs = part
     k = v = None
     for position, rows, k_ahead, v_ahead in runs:

@@ -35,16 +35,18 @@ def along_chain(
     rank: int, chain: Sequence[int], low: str = "W", high: str = "E", parts: tuple[int, ...] = BOTH
 ) -> list[Hop]:
     """Both ways at once along the open line of ranks `chain`, whose ends lie in the directions `low` and `high`."""
-    place, length = list(chain).index(rank), len(chain)
+    position, length = list(chain).index(rank), len(chain)
 
     def route(direction: str, owner: int) -> Route:
         return Route(direction, chain[owner] if 0 <= owner < length else None, parts)
 
     hops = []
     for step in range(1, length):
-        up = place - (step - 1) if place < length - 1 else -1
-        down = place + (step - 1) if place > 0 else length
-        hops.append(Hop([route(high, up), route(low, down)], [route(low, place - step), route(high, place + step)]))
+        up = position - (step - 1) if position < length - 1 else -1
+        down = position + (step - 1) if position > 0 else length
+        hops.append(
+            Hop([route(high, up), route(low, down)], [route(low, position - step), route(high, position + step)])
+        )
     return hops
 
 
@@ -58,10 +60,10 @@ def round_ring(rank: int, n_ranks: int) -> list[Hop]:
 
 def round_cycle(rank: int, order: Sequence[int]) -> list[Hop]:
     """East and west at once round the closed walk `order`."""
-    n_ranks, place = len(order), list(order).index(rank)
+    n_ranks, position = len(order), list(order).index(rank)
 
     def owner(away: int) -> int:
-        return order[(place + away) % n_ranks]
+        return order[(position + away) % n_ranks]
 
     hops = []
     for step in range(1, n_ranks // 2 + 1):

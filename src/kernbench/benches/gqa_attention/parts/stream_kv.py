@@ -22,7 +22,7 @@ from kernbench.benches.gqa_attention.parts.tiles import (
     by_head,
     have_one_head,
     message_bytes,
-    without_place,
+    without_position,
 )
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
@@ -54,8 +54,8 @@ class QuerySet:
         for head, tiles in by_head(self._tiles):
             even = blocks.hiding_nothing(self._tiling, [self._tiles[i] for i in tiles]) if keys.is_contiguous else 0
             if even:
-                places = zip(keys.addresses(head, blocks.first), keys.row_bytes, strict=True)
-                steps = [(first, blocks.rows * size) for first, size in places]
+                addresses = zip(keys.addresses(head, blocks.first), keys.row_bytes, strict=True)
+                steps = [(first, blocks.rows * size) for first, size in addresses]
                 ahead = self._fold_even(steps, blocks.rows, even, tiles, ahead)
             for block in blocks.after(even):
                 seen = [i for i in tiles if not self._tiling.hides_all(self._tiles[i], block[0][0])]
@@ -76,14 +76,14 @@ class QuerySet:
         return ahead
 
     def _fold_even(
-        self, places: list[tuple[int, int]], rows: int, count: int, tiles: Sequence[int], ahead: Ahead | None
+        self, addresses: list[tuple[int, int]], rows: int, count: int, tiles: Sequence[int], ahead: Ahead | None
     ) -> Ahead | None:
-        """Fold `count` blocks of `rows` keys, with no mask: the long loop of a prefill. `places` are the address of the
-        first K and the bytes from one to the next, and the same for V. The loop sees no more than it needs, because
+        """Fold `count` blocks of `rows` keys, with no mask: the long loop of a prefill. `addresses` are the address of
+        the first K and the bytes from one to the next, and the same for V. The loop sees no more than it needs, because
         what it sees is compared.
         """
         tl, d_head, width = self._tl, self._tiling.d_head, self._tiling.h_kv * self._tiling.d_head
-        (k_first, k_step), (v_first, v_step) = places
+        (k_first, k_step), (v_first, v_step) = addresses
         for j in tl.range(count):
             k = tl.load(k_first + j * k_step, shape=(rows, d_head), strides=(width, 1))
             v = tl.load(v_first + j * v_step, shape=(rows, d_head), strides=(width, 1))
@@ -203,17 +203,17 @@ def _fold_set(
         queries.fold(keys, blocks)
         queries.store(outputs)
         return
-    places = (*_addresses(tl, tiling, pointers[0], tiles), *outputs, *keys.addresses(tiles[0].head, 0))
-    some = without_place(tiles)
-    tl.routine(_fold_tiles, tl, tiling, some, blocks.seen_by(tiling, some), keys.row_bytes, at=places)
+    addresses = (*_addresses(tl, tiling, pointers[0], tiles), *outputs, *keys.addresses(tiles[0].head, 0))
+    some = without_position(tiles)
+    tl.routine(_fold_tiles, tl, tiling, some, blocks.seen_by(tiling, some), keys.row_bytes, at=addresses)
 
 
 def _fold_tiles(
     tl: "TLContext", tiling: Tiling, tiles: tuple[Queries, ...], blocks: Blocks, row_bytes: tuple[int, int], *at: int
 ) -> None:
-    """Tiles of one head over blocks of keys; `at` are the places of their queries, of their output, of K and of V."""
+    """Tiles of one head over blocks of keys; `at` are the addresses of queries, output, K and V."""
     count = len(tiles)
-    loaded = [tiling.load_rows(tl, place, tile.tokens) for place, tile in zip(at, tiles, strict=False)]
+    loaded = [tiling.load_rows(tl, address, tile.tokens) for address, tile in zip(at, tiles, strict=False)]
     queries = QuerySet(tl, tiling, tiles, loaded)
     del loaded
     queries.fold(HeadRows(tl, tiling, at[2 * count :], row_bytes), blocks)

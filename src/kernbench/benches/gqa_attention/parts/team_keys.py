@@ -51,7 +51,7 @@ class LeaderKeys(HbmKeys):
     def __init__(self, tl: "TLContext", tiling: Tiling, user: int, pointers: tuple[int, int], team: Team):
         super().__init__(tl, tiling, user, *pointers)
         # of each arm the direction and the heads that it needs
-        self._needed = [(way, _columns(team.span(places), tiling.d_head)) for way, places in team.arms]
+        self._needed = [(way, _columns(team.span(positions), tiling.d_head)) for way, positions in team.arms]
         self._outbox = Outbox(tl)
 
     def put(self, owner: int, number: int, pair: Pair) -> None:
@@ -78,9 +78,9 @@ class MemberKeys(KeyStore):
 
     def __init__(self, tl: "TLContext", tiling: Tiling, user: int, pointers: tuple[int, int], team: Team):
         super().__init__(tl, tiling, user, *pointers)
-        assert team.place is not None
+        assert team.position is not None
         self._team = team
-        self._heads = team.heads(team.place)
+        self._heads = team.heads(team.position)
         shape = (tiling.total_kv[user], len(self._heads) * tiling.d_head)
         self._landing = [tl.workspace(shape, t, "gathered keys") for t in self._types]
         self._outbox = Outbox(tl)
@@ -89,7 +89,7 @@ class MemberKeys(KeyStore):
         """The rank's own keys, which every PE of the team can load, and all others from the leader."""
         self.keep_own()
         team, d_head = self._team, self._tiling.d_head
-        span = team.span([team.place or 0, *team.beyond])
+        span = team.span([team.position or 0, *team.beyond])
         own = _columns(self._heads, d_head, span.start)
         onward = _columns(team.span(team.beyond), d_head, span.start) if team.beyond else None
         for owner, number in self._arrivals(hops):

@@ -1,7 +1,8 @@
 """A team: the PEs of a cube that work for one rank. PE 0 leads: it has the rank's neighbours and stores its results.
 
-From the leader one or two arms of PEs lead away, each PE wired to the next. The places of a team are numbered along the
-wire, the leader first, then one arm outward, then the other inward; so the KV heads that an arm needs lie side by side.
+From the leader one or two arms of PEs lead away, each PE wired to the next. The positions of a team are numbered along
+the wire, the leader first, then one arm outward, then the other inward; so the KV heads that an arm needs lie side by
+side.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,32 +31,32 @@ class Team:
         south, north = list(arms.get("S", ())), list(arms.get("N", ()))
         order = [0, *south, *north[::-1]]
         self.size, self._h_kv = len(order), h_kv
-        self.place = order.index(pe) if pe in order else None
+        self.position = order.index(pe) if pe in order else None
         first, last = 1 + len(south), len(order) - 1
-        # (direction, places from the leader outward)
+        # (direction, positions from the leader outward)
         ways = (("S", list(range(1, first))), ("N", list(range(last, first - 1, -1))))
-        self.arms = [(direction, places) for direction, places in ways if places]
+        self.arms = [(direction, positions) for direction, positions in ways if positions]
         self.outward, self.inward = "", ""
         self.beyond: list[int] = []
-        for direction, places in self.arms:
-            if self.place in places:
-                self.beyond = places[places.index(self.place) + 1 :]
+        for direction, positions in self.arms:
+            if self.position in positions:
+                self.beyond = positions[positions.index(self.position) + 1 :]
                 self.outward, self.inward = direction, OPPOSITE[direction]
 
     @property
     def leads(self) -> bool:
         """Whether this PE is the leader."""
-        return self.place == 0
+        return self.position == 0
 
-    def heads(self, place: int) -> range:
-        """The KV heads of the PE at a place."""
-        first = place * self._h_kv // self.size
-        return range(first, max(first + 1, (place + 1) * self._h_kv // self.size))
+    def heads(self, position: int) -> range:
+        """The KV heads of the PE at a position."""
+        first = position * self._h_kv // self.size
+        return range(first, max(first + 1, (position + 1) * self._h_kv // self.size))
 
-    def span(self, places: Sequence[int]) -> range:
-        """The KV heads of several places side by side."""
-        return range(self.heads(min(places)).start, self.heads(max(places)).stop)
+    def span(self, positions: Sequence[int]) -> range:
+        """The KV heads of several positions side by side."""
+        return range(self.heads(min(positions)).start, self.heads(max(positions)).stop)
 
     def sharing(self, head: int) -> list[int]:
-        """The places that share the work of a head."""
-        return [place for place in range(self.size) if head in self.heads(place)]
+        """The positions that share the work of a head."""
+        return [position for position in range(self.size) if head in self.heads(position)]

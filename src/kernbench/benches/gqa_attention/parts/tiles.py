@@ -215,7 +215,7 @@ def have_one_head(tiles: Sequence[Queries]) -> bool:
     return len({tile.head for tile in tiles}) == 1
 
 
-def without_place(tiles: Sequence[Queries]) -> tuple[Queries, ...]:
+def without_position(tiles: Sequence[Queries]) -> tuple[Queries, ...]:
     """The tiles but for what says where they lie in memory: what decides which commands fold them."""
     return tuple(tile._replace(user=0, head=0, first=0) for tile in tiles)
 
