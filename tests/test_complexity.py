@@ -16,7 +16,7 @@ RULES = {"C901", "PLR0911", "PLR0912", "PLR0913", "PLR0915"}
 # no ceiling may be higher than these: lower them here when one falls
 CEILINGS = {"max-complexity": 10, "max-args": 10, "max-branches": 12, "max-returns": 6, "max-statements": 50}
 # files and rules in the list of exceptions, folders aside: lower it when the list gets shorter
-EXCEPTIONS = 49
+EXCEPTIONS = 47
 
 
 def exceptions() -> set[tuple[str, str]]:

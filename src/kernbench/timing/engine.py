@@ -201,6 +201,52 @@ def _play_off(tree, due, i):  # type: ignore[no-untyped-def]
     tree[i] = left if right < 0 or (left >= 0 and due[left] <= due[right]) else right
 
 
+@part
+def _begin(u, s, now, nbytes, bytes_per_ps, goal, member, servers):  # type: ignore[no-untyped-def]
+    """Node u begins its transfer at server s: what the others were given until now is settled first."""
+    first_slot, count, given, seen, _ = servers
+    if count[s] == 0:
+        given[s] = 0.0
+    else:
+        given[s] += (now - seen[s]) * bytes_per_ps[s] / count[s]
+    seen[s] = now
+    base = first_slot[s]
+    count[s] = _push(goal[base:], member[base:], count[s], given[s] + nbytes[u], u)
+
+
+@part
+def _complete(s, now, bytes_per_ps, goal, member, servers, finish, waiting, stack, top):  # type: ignore[no-untyped-def]
+    """Transfers of server s that are done now leave it; gives the stack's new top."""
+    first_slot, count, given, seen, _ = servers
+    given[s] += (now - seen[s]) * bytes_per_ps[s] / count[s]
+    seen[s] = now
+    base = first_slot[s]
+    # all that are done by now; the one that was due is, whatever the last bit of `given` says
+    reached = max(given[s], goal[base])
+    while count[s] and goal[base] <= reached:
+        u = member[base]
+        count[s] = _pop(goal[base:], member[base:], count[s])
+        finish[u] = now
+        waiting[u] = -1
+        stack[top] = u
+        top += 1
+    return top
+
+
+@part
+def _set_due(s, now, bytes_per_ps, goal, servers, tree, leaves):  # type: ignore[no-untyped-def]
+    """When the next transfer of server s is done, and who is due first of all."""
+    first_slot, count, given, _, due = servers
+    if count[s]:
+        due[s] = _next_completion(given[s], now, bytes_per_ps[s], count[s], goal[first_slot[s]])
+    else:
+        due[s] = _NEVER
+    i = (leaves + s) >> 1
+    while i:
+        _play_off(tree, due, i)
+        i >>= 1
+
+
 @loop
 def _events(graph, rates, times, work, transfers, servers, tree):  # type: ignore[no-untyped-def]
     offsets, targets, lags = graph
@@ -212,7 +258,7 @@ def _events(graph, rates, times, work, transfers, servers, tree):  # type: ignor
     begin_time, begin_node, goal, member = transfers
     # for each server: its first slot, how many transfers it has, what each was given until it was last seen, and when
     # the next of them is done
-    first_slot, count, given, seen, due = servers
+    due = servers[4]
     # a tournament over the servers' due times
     leaves = len(tree) >> 1
     for i in range(leaves - 1, 0, -1):
@@ -246,35 +292,10 @@ def _events(graph, rates, times, work, transfers, servers, tree):  # type: ignor
             u = begin_node[0]
             begins = _pop(begin_time, begin_node, begins)
             s = server[u]
-            if count[s] == 0:
-                given[s] = 0.0
-            else:
-                given[s] += (now - seen[s]) * bytes_per_ps[s] / count[s]
-            seen[s] = now
-            base = first_slot[s]
-            count[s] = _push(goal[base:], member[base:], count[s], given[s] + nbytes[u], u)
+            _begin(u, s, now, nbytes, bytes_per_ps, goal, member, servers)
         else:
             now = completion
             s = first
-            given[s] += (now - seen[s]) * bytes_per_ps[s] / count[s]
-            seen[s] = now
-            base = first_slot[s]
-            # all that are done by now; the one that was due is, whatever the last bit of `given` says
-            reached = max(given[s], goal[base])
-            while count[s] and goal[base] <= reached:
-                u = member[base]
-                count[s] = _pop(goal[base:], member[base:], count[s])
-                finish[u] = now
-                waiting[u] = -1
-                stack[top] = u
-                top += 1
-        base = first_slot[s]
-        if count[s]:
-            due[s] = _next_completion(given[s], now, bytes_per_ps[s], count[s], goal[base])
-        else:
-            due[s] = _NEVER
-        i = (leaves + s) >> 1
-        while i:
-            _play_off(tree, due, i)
-            i >>= 1
+            top = _complete(s, now, bytes_per_ps, goal, member, servers, finish, waiting, stack, top)
+        _set_due(s, now, bytes_per_ps, goal, servers, tree, leaves)
     return done

@@ -82,10 +82,7 @@ def run_bench(
     host.shapes_only = host.shapes_only or shapes_only
     rng = ShapesOnly() if shapes_only else np.random.default_rng(seed)
     inputs = _call(bench, "inputs", bench.inputs, p, rng)
-    if schedule is not None:
-        host.schedule = schedule
-    _set_budget(bench, p, host, budget)
-    host.stop = stop
+    _set_host(bench, p, host, schedule, budget, stop)
     if timed:
         target_of(p).record_for_time(host)
     kept = None if stop is not None or first_wrong or host.shapes_only else kept_inputs(inputs, second_order)
@@ -95,24 +92,17 @@ def run_bench(
     if not isinstance(run, Run):
         raise BenchError(f"bench {bench.name}: launch must return the Run of torch.launch; got {type(run).__name__}")
     run = _acknowledged(run, list(host.launches), baseline, strict)
-    if watch.outside > host.budget.seconds:
-        run.views["outside_seconds"] = round(watch.outside, 3)
-    if comparing is not None:
-        run.views["first_wrong"] = comparing.view()
+    _add_views(run, host, watch, comparing)
     stopped = stop is not None and stop.met is not None
-    given = bool(run.outputs) or not (host.shapes_only or run.findings)
-    if run.status is Status.FINISHED and given and not stopped:
+    if not stopped and _is_judged(run, host):
         run.comparison = _call(bench, "golden", _judge, bench, run, p, inputs)
-    values = {d.name: getattr(p, d.name) for d in parameters.describe(bench.parameters)}
-    run.origin.update(bench=bench.name, panel=panel, size=size, seed=seed, parameters=values)
+    run.origin.update(bench=bench.name, panel=panel, size=size, seed=seed, parameters=_values(bench, p))
     run.origin["machine_overrides"] = overrides
     if stopped and stop is not None and stop.met is not None:
         run.status, run.views["stopped"] = Status.STOPPED, stop.met.view()
         return run
     if kept is not None and may_repeat(first := Launched(run, host, watch.kernels), second_order):
-        repeat = _Repeat(bench, panel, chosen, changes, kept, host.budget, baseline, strict)
-        compare_orders(first, repeat.launched, repeat.accepted)
-        acknowledge(run, baseline)
+        _Repeat(bench, panel, chosen, changes, kept, host.budget, baseline, strict).compare(first)
     return _timed(bench, p, run, host, drawn) if timed else run
 
 
@@ -128,6 +118,11 @@ class _Repeat:
     budget: Budget
     baseline: list[Entry] | None
     strict: bool
+
+    def compare(self, first: Launched) -> None:
+        """Repeat a launch in another order; a difference becomes a finding of the first."""
+        compare_orders(first, self.launched, self.accepted)
+        acknowledge(first.run, self.baseline)
 
     def launched(self, schedule: str | int) -> Launched:
         """The launch in the order of a schedule, with the inputs as they were."""
@@ -167,6 +162,39 @@ def _made(bench: Bench, panel: str | None, chosen: Any, changes: Any) -> tuple[o
     if not hasattr(host, "launch"):
         raise BenchError(f"bench {bench.name}: host must return a context to launch on; got {host!r}")
     return p, host, overrides
+
+
+def _add_views(run: Run, host: "Host", watch: "_Watch", comparing: Intermediates | None) -> None:
+    """What is to be seen beside the answers: time lost outside of kernels, and the first wrong value."""
+    if watch.outside > host.budget.seconds:
+        run.views["outside_seconds"] = round(watch.outside, 3)
+    if comparing is not None:
+        run.views["first_wrong"] = comparing.view()
+
+
+def _is_judged(run: Run, host: "Host") -> bool:
+    """Whether the golden is asked: the launch returned, and it has outputs or should have."""
+    return run.status is Status.FINISHED and (bool(run.outputs) or not (host.shapes_only or run.findings))
+
+
+def _values(bench: Bench, p: object) -> dict[str, object]:
+    """The parameters' values by name."""
+    return {d.name: getattr(p, d.name) for d in parameters.describe(bench.parameters)}
+
+
+def _set_host(
+    bench: Bench,
+    p: object,
+    host: "Host",
+    schedule: str | int | None,
+    budget: Budget | Mapping[str, object] | None,
+    stop: Stopper | None,
+) -> None:
+    """Give the host what is asked for in place of its own, and where to stop."""
+    if schedule is not None:
+        host.schedule = schedule
+    _set_budget(bench, p, host, budget)
+    host.stop = stop
 
 
 def _set_budget(bench: Bench, p: object, host: Any, budget: Budget | Mapping[str, object] | None) -> None:

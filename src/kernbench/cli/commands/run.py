@@ -164,12 +164,19 @@ def run(
     runs = _run_all(request)
     good = _print_runs(request, runs)
     print_acknowledged(runs, known, write_baseline, reason)
+    _write_files(bench.name, runs, json, trace, html)
+    raise typer.Exit(RIGHT_AND_SAFE if good else FOUND)
+
+
+def _write_files(
+    bench: str, runs: list[tuple[str, Run]], json: Path | None, trace: Path | None, html: Path | None
+) -> None:
+    """The files that are asked for."""
     if trace is not None:
         _write_trace(trace, runs)
     if html is not None:
-        write_page(html, bench.name, runs)
-    write_document(json, "run", lambda: {"bench": bench.name, "runs": [r.to_dict() for _, r in runs]})
-    raise typer.Exit(RIGHT_AND_SAFE if good else FOUND)
+        write_page(html, bench, runs)
+    write_document(json, "run", lambda: {"bench": bench, "runs": [r.to_dict() for _, r in runs]})
 
 
 def _stop(request: Request, stop_at: str, dump: Path | None, json: Path | None) -> None:

@@ -12,6 +12,8 @@ from kernbench.ptx.doors.gpus import Gpu
 from kernbench.ptx.doors.memory import DeviceMemory
 
 _MEMORY = 80 << 30
+# what programs find by name
+Names = dict[str, Any]
 _COUNTED = ("allocated_bytes", "reserved_bytes", "active_bytes")
 # what is in use, by the names that torch has for it
 _IN_USE = tuple(f"{what}.all.{when}" for what in _COUNTED for when in ("current", "peak"))
@@ -131,7 +133,7 @@ def properties_of(gpu: Gpu) -> SimpleNamespace:
     )
 
 
-def own_functions(names: dict[str, Any]) -> dict[str, Any]:
+def own_functions(names: Names) -> Names:
     """The same, with a function of its own for each name: torch's compiler keeps rules for functions, not for names."""
     return {
         name: FunctionType(value.__code__, value.__globals__, name, value.__defaults__, value.__closure__)
@@ -141,25 +143,29 @@ def own_functions(names: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def cuda_names(gpu: Gpu, memory: DeviceMemory) -> dict[str, Any]:
+def cuda_names(gpu: Gpu, memory: DeviceMemory) -> Names:
     """Names of `torch.cuda` and what they become."""
-    nothing = _nothing
-    stream = Stream()
+    return {
+        **_device_names(gpu),
+        **_stream_names(),
+        **_generator_names(),
+        **_memory_names(memory),
+    }
 
-    def in_use(*args: object, **kwargs: object) -> int:
-        return memory.arena.live_bytes
 
+def _device_names(gpu: Gpu) -> Names:
+    """The device itself: there is one, and it is always ready."""
     return {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
-        "init": nothing,
-        "_lazy_init": nothing,
+        "init": _nothing,
+        "_lazy_init": _nothing,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "set_device": nothing,
-        "synchronize": nothing,
-        "empty_cache": nothing,
-        "ipc_collect": nothing,
+        "set_device": _nothing,
+        "synchronize": _nothing,
+        "empty_cache": _nothing,
+        "ipc_collect": _nothing,
         "get_device_capability": lambda device=None: gpu.version,
         "get_device_properties": lambda device=None: properties_of(gpu),
         "get_device_name": lambda device=None: gpu.name,
@@ -167,6 +173,19 @@ def cuda_names(gpu: Gpu, memory: DeviceMemory) -> dict[str, Any]:
         "can_device_access_peer": lambda *args: False,
         "is_bf16_supported": lambda *args, **kwargs: gpu.capability >= 80,
         "is_tf32_supported": lambda: gpu.capability >= 80,
+        "set_per_process_memory_fraction": _nothing,
+        "set_sync_debug_mode": _nothing,
+        "get_sync_debug_mode": lambda: 0,
+        "CUDAGraph": _NoGraph,
+        "utilization": lambda device=None: 0,
+        "clock_rate": lambda device=None: 1755,
+    }
+
+
+def _stream_names() -> Names:
+    """Contexts, streams and events."""
+    stream = Stream()
+    return {
         "device": DeviceContext,
         "device_of": DeviceContext,
         "_DeviceGuard": DeviceContext,
@@ -175,10 +194,16 @@ def cuda_names(gpu: Gpu, memory: DeviceMemory) -> dict[str, Any]:
         "Event": Event,
         "stream": lambda stream=None: stream if isinstance(stream, Stream) else DeviceContext(),
         "StreamContext": DeviceContext,
-        "set_stream": nothing,
+        "set_stream": _nothing,
         "current_stream": lambda device=None: stream,
         "default_stream": lambda device=None: stream,
         "is_current_stream_capturing": lambda: False,
+    }
+
+
+def _generator_names() -> Names:
+    """Random numbers."""
+    return {
         # there is one generator for both: to seed the device's seeds the host's
         "manual_seed": lambda seed: torch.default_generator.manual_seed(int(seed)),
         "manual_seed_all": lambda seed: torch.default_generator.manual_seed(int(seed)),
@@ -189,27 +214,31 @@ def cuda_names(gpu: Gpu, memory: DeviceMemory) -> dict[str, Any]:
         "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
         "get_rng_state_all": lambda: [torch.get_rng_state()],
         "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
+        "default_generators": (torch.default_generator,),
+    }
+
+
+def _memory_names(memory: DeviceMemory) -> Names:
+    """What is in use of the device's memory."""
+
+    def in_use(*args: object, **kwargs: object) -> int:
+        return memory.arena.live_bytes
+
+    return {
         "memory_allocated": in_use,
         "max_memory_allocated": in_use,
         "memory_reserved": in_use,
         "max_memory_reserved": in_use,
         "memory_stats": lambda device=None: defaultdict(int, dict.fromkeys(_IN_USE, in_use())),
         "memory_stats_as_nested_dict": lambda device=None: {},
-        "set_per_process_memory_fraction": nothing,
-        "set_sync_debug_mode": nothing,
-        "get_sync_debug_mode": lambda: 0,
-        "CUDAGraph": _NoGraph,
         "memory_summary": lambda *args, **kwargs: "",
-        "reset_peak_memory_stats": nothing,
-        "reset_max_memory_allocated": nothing,
+        "reset_peak_memory_stats": _nothing,
+        "reset_max_memory_allocated": _nothing,
         "mem_get_info": lambda device=None: (_MEMORY - in_use(), _MEMORY),
-        "utilization": lambda device=None: 0,
-        "clock_rate": lambda device=None: 1755,
-        "default_generators": (torch.default_generator,),
     }
 
 
-def nvtx_names() -> dict[str, Any]:
+def nvtx_names() -> Names:
     """Names of `torch.cuda.nvtx`, which marks time for a profiler that is not there."""
     return {
         "mark": _nothing,
@@ -220,7 +249,7 @@ def nvtx_names() -> dict[str, Any]:
     }
 
 
-def accelerator_names() -> dict[str, Any]:
+def accelerator_names() -> Names:
     """Names of `torch.accelerator` and what they become."""
     device, stream = torch.device("cuda", 0), Stream()
     return {
