@@ -218,7 +218,7 @@ def _emulated(given: argparse.Namespace, arch: str) -> Any:
     from kernbench.ptx.doors.options import options_from, parse_option
 
     options: dict[str, Any] = {"strict": bool(given.kernbench_strict)}
-    schedule = _said(given).get("schedule")
+    schedule = _from_options(given).get("schedule")
     if schedule is not None:
         options["schedule"] = schedule
     try:
@@ -256,14 +256,19 @@ def kernbench_run(request: pytest.FixtureRequest) -> "Callable[..., Run]":
     `kernbench.bench.run_bench`.
     """
     given = _marked(request.node.get_closest_marker("kernbench"))
-    said = _said(request.config.option)
+    from_options = _from_options(request.config.option)
     folder = Path(request.node.path).parent
 
     def run(bench: object = None, panel: str | None = None, settings: Any = None, **options: object) -> "Run":
         from kernbench.bench import run_bench
 
         called = {"bench": bench, "panel": panel, "settings": settings}
-        merged = {**given, **{name: value for name, value in called.items() if value is not None}, **options, **said}
+        merged = {
+            **given,
+            **{name: value for name, value in called.items() if value is not None},
+            **options,
+            **from_options,
+        }
         merged["settings"] = {**given.get("settings", {}), **(settings or {})}
         _check_options(merged, set(inspect.signature(run_bench).parameters))
         result = run_bench(_found(merged.pop("bench", None), folder), **merged)
@@ -298,14 +303,14 @@ def _marked(mark: pytest.Mark | None) -> dict[str, Any]:
     return {} if mark is None else {**mark.kwargs, **dict(zip(("bench", "panel"), mark.args, strict=False))}
 
 
-def _said(given: argparse.Namespace) -> dict[str, object]:
+def _from_options(given: argparse.Namespace) -> dict[str, object]:
     """What pytest's command line says."""
     options = {name: getattr(given, f"kernbench_{name}") for name in ("seed", "schedule")}
     strict = {"strict": True} if given.kernbench_strict else {}
-    said = {
+    chosen = {
         name: int(value) if str(value).isdecimal() else value for name, value in options.items() if value is not None
     }
-    return said | strict
+    return chosen | strict
 
 
 def _check_options(given: dict[str, object], known: set[str]) -> None:

@@ -4,7 +4,7 @@ from kernbench.npu.chip import Chip
 from kernbench.npu.core.tiles import Tile
 from kernbench.npu.core.transfers import KernelCore
 from kernbench.npu.isa.model import ChipModel, bundled, is_chip, load
-from kernbench.npu.isa.places import ALL, FIX, L0A, L0B, L0C, L1, MTE1, MTE2, MTE3, UB, M, S, V
+from kernbench.npu.isa.units import ALL, FIX, L0A, L0B, L0C, L1, MTE1, MTE2, MTE3, UB, M, S, V
 from kernbench.npu.runtime.runtime import Runtime
 from kernbench.npu.tasks.fifo import FifoState
 from kernbench.npu.tasks.predicates import PREDICATE

@@ -198,18 +198,18 @@ class AddressSpace:
         strides: tuple[int, ...] | None,
         dtype: str,
         verb: str,
-        said: str | None,
+        stated: str | None,
     ) -> Problem | None:
-        """What is wrong with an access to elements of type `dtype`, whose values have type `said` (None: unknown)."""
+        """What is wrong with an access to elements of type `dtype`, whose values have type `stated` (None: unknown)."""
         itemsize = ITEMSIZE[dtype]
         low, high = _extent(shape, strides)
         first, last = address + low * itemsize, address + high * itemsize
         if region is None or first < region.base or last > region.end:
-            return self._out_of_bounds(address, first, last, _access(verb, shape, said, dtype))
+            return self._out_of_bounds(address, first, last, _access(verb, shape, stated, dtype))
         if (address - region.base) % itemsize:
             return Problem(
                 "misaligned",
-                f"{_access(verb, shape, said, dtype)} at {address:#x}, which is byte {address - region.base} of "
+                f"{_access(verb, shape, stated, dtype)} at {address:#x}, which is byte {address - region.base} of "
                 f"{region.describe()}: not a multiple of {itemsize}",
                 f"addresses count bytes: step by elements * {itemsize}",
                 region.name,
@@ -358,10 +358,10 @@ def _all_distinct(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return bool(np.unique(offsets).size == offsets.size)
 
 
-def _access(verb: str, shape: tuple[int, ...], said: str | None, held: str) -> str:
+def _access(verb: str, shape: tuple[int, ...], stated: str | None, held: str) -> str:
     """An access in words: the type is that of the value, and of the memory where it is another."""
-    rounded = f", stored as {held}," if said is not None and said != held else ""
-    return f"{verb} of {_tile(shape, said)}{rounded}"
+    rounded = f", stored as {held}," if stated is not None and stated != held else ""
+    return f"{verb} of {_tile(shape, stated)}{rounded}"
 
 
 def _tile(shape: tuple[int, ...], dtype: str | None) -> str:

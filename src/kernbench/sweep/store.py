@@ -303,10 +303,10 @@ class Store:
             if axis == all_:
                 continue
             table = f"asked_{number}"
-            self._database.execute(f"CREATE TEMP TABLE IF NOT EXISTS {table} (place INTEGER PRIMARY KEY)")
+            self._database.execute(f"CREATE TEMP TABLE IF NOT EXISTS {table} (number INTEGER PRIMARY KEY)")
             index_columns = ((_index(all_, value),) for value in axis)
             self._database.executemany(f"INSERT OR IGNORE INTO {table} VALUES (?)", index_columns)
-            conditions.append(f"at_{number} IN (SELECT place FROM {table})")
+            conditions.append(f"at_{number} IN (SELECT number FROM {table})")
         return " AND ".join(conditions)
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kernbench import npu
 from kernbench.npu.isa.operations import NAMES
-from kernbench.npu.isa.places import PIPES
+from kernbench.npu.isa.units import PIPES
 
 TILES = 4
 ROWS = np.ones((64, 8), np.float32)

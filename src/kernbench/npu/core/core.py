@@ -16,7 +16,7 @@ from kernbench.npu.core.forms import FORMS, in_space, move_pipe
 from kernbench.npu.core.tiles import POISON, Tile, check_shape, describe
 from kernbench.npu.isa.mistakes import refusing
 from kernbench.npu.isa.operations import OPERATIONS, Operation
-from kernbench.npu.isa.places import (
+from kernbench.npu.isa.units import (
     ALIGNMENT,
     ALL,
     EVENTS,

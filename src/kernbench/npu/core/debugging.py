@@ -5,7 +5,7 @@ from typing import Any
 from kernbench.common.dtypes import Array
 from kernbench.npu.core.core import Core
 from kernbench.npu.core.tiles import Tile
-from kernbench.npu.isa.places import LANES
+from kernbench.npu.isa.units import LANES
 from kernbench.npu.tasks.tensors import Tensor
 from kernbench.result.checkpoint import Checkpoint
 from kernbench.safety.printing import lines_of

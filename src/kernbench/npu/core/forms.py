@@ -5,7 +5,7 @@ from collections.abc import Callable
 from kernbench.common.dtypes import DTYPES
 from kernbench.common.errors import KernelError
 from kernbench.npu.core.tiles import Tile
-from kernbench.npu.isa.places import L0A, L0B, L0C, L1, MOVES, UB, V
+from kernbench.npu.isa.units import L0A, L0B, L0C, L1, MOVES, UB, V
 
 __kernbench_internal__ = True
 Check = Callable[..., None]

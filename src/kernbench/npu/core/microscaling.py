@@ -16,7 +16,7 @@ from kernbench.npu.core.rearranging import Rearranging
 from kernbench.npu.core.tiles import Tile
 from kernbench.npu.isa.mistakes import refusing
 from kernbench.npu.isa.operations import OPERATIONS, Operation
-from kernbench.npu.isa.places import L0A, L0A_MX, L0B, L0B_MX, L0C, L1, PIPE_NUMBER, M
+from kernbench.npu.isa.units import L0A, L0A_MX, L0B, L0B_MX, L0C, L1, PIPE_NUMBER, M
 from kernbench.npu.recording.record import NONE, ROW
 
 __kernbench_internal__ = True

@@ -16,7 +16,7 @@ from kernbench.npu.core.tiles import ROW as BY_ROW
 from kernbench.npu.core.tiles import Tile
 from kernbench.npu.isa.mistakes import refusing
 from kernbench.npu.isa.operations import OPERATIONS
-from kernbench.npu.isa.places import PIPE_NUMBER, V
+from kernbench.npu.isa.units import PIPE_NUMBER, V
 from kernbench.npu.recording.record import NONE, ROW
 
 __kernbench_internal__ = True

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.npu.core.signalling import Signalling
 from kernbench.npu.isa.operations import OPERATIONS
-from kernbench.npu.isa.places import LANES, PIPE_NUMBER, S
+from kernbench.npu.isa.units import LANES, PIPE_NUMBER, S
 from kernbench.npu.recording.record import NONE, ROW
 from kernbench.npu.tasks.caching import Cache, Line
 from kernbench.npu.tasks.fitting import fitting

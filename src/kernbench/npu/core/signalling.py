@@ -9,7 +9,7 @@ from kernbench.common.errors import unknown
 from kernbench.npu.core.microscaling import Scaled
 from kernbench.npu.isa.mistakes import refusing
 from kernbench.npu.isa.operations import OPERATIONS, Operation
-from kernbench.npu.isa.places import AIC, AIV0, AIV1, LANES, PIPE_NUMBER, PIPES, S
+from kernbench.npu.isa.units import AIC, AIV0, AIV1, LANES, PIPE_NUMBER, PIPES, S
 from kernbench.npu.recording.record import NONE, ROW
 from kernbench.npu.tasks.predicates import OPERATORS
 from kernbench.npu.tasks.signals import ADDS, MOST_COUNT, MOST_FLAGS, SETS, Key, elements_of

@@ -7,7 +7,7 @@ import numpy as np
 from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array, dtype_name
 from kernbench.common.errors import KernelError
 from kernbench.npu.isa.mistakes import refusing
-from kernbench.npu.isa.places import ALIGNMENT
+from kernbench.npu.isa.units import ALIGNMENT
 from kernbench.npu.recording.record import NONE, TileKey
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from kernbench.npu.core.tiles import Tile
 from kernbench.npu.isa.mistakes import MISTAKES, refusing
 from kernbench.npu.isa.numerics import matmul_bias, move, sort
 from kernbench.npu.isa.operations import OPERATIONS, Operation
-from kernbench.npu.isa.places import AIC, GM, L0C, LANES, MOVES, MTE2, PIPE_NUMBER, S, V
+from kernbench.npu.isa.units import AIC, GM, L0C, LANES, MOVES, MTE2, PIPE_NUMBER, S, V
 from kernbench.npu.recording.record import HEAD, NONE, ROW, TAIL
 from kernbench.npu.tasks.fifo import FifoState
 from kernbench.npu.tasks.shadow import Runs, runs_of

@@ -20,7 +20,7 @@ from kernbench.npu.execution.residency import Residency
 from kernbench.npu.execution.turns import Started, Waiting, deadlock
 from kernbench.npu.isa.mistakes import explained
 from kernbench.npu.isa.operations import OPERATIONS
-from kernbench.npu.isa.places import AIC, AIV0, AIV1, LANES
+from kernbench.npu.isa.units import AIC, AIV0, AIV1, LANES
 from kernbench.npu.tasks.fifo import FifoState
 from kernbench.npu.tasks.task import Binding, Block, Context, Task
 from kernbench.npu.tasks.tensors import Tensor

@@ -6,7 +6,7 @@ from typing import Any
 from kernbench.npu.core.core import Core
 from kernbench.npu.core.tiles import Tile
 from kernbench.npu.execution.execute import Executor
-from kernbench.npu.isa.places import LANES
+from kernbench.npu.isa.units import LANES
 from kernbench.npu.tasks.task import Context
 from kernbench.npu.tasks.tensors import Tensor
 from kernbench.safety.stopping import Stopper

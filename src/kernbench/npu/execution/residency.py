@@ -1,6 +1,6 @@
 """Which cores are held by blocks that wait: a block needs its cores before it can begin, and holds them to its end."""
 
-from kernbench.npu.isa.places import AIC, AIV0, AIV1
+from kernbench.npu.isa.units import AIC, AIV0, AIV1
 
 Cores = tuple[tuple[int, int], ...]
 

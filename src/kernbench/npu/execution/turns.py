@@ -6,7 +6,7 @@ from typing import Any
 
 from kernbench.npu.core.transfers import KernelCore
 from kernbench.npu.execution.residency import Cores
-from kernbench.npu.isa.places import LANES
+from kernbench.npu.isa.units import LANES
 from kernbench.npu.tasks.fifo import FifoState
 from kernbench.npu.tasks.task import Block, called_from
 from kernbench.result.finding import Finding, Other, Place

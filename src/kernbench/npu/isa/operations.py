@@ -11,7 +11,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.npu.isa import numerics as n
-from kernbench.npu.isa.places import MTE2, M, S, V
+from kernbench.npu.isa.units import MTE2, M, S, V
 
 Function = Callable[..., None]
 SIMPLE, SPECIAL, MACS, MOVE, NO_COST = "simple", "special", "macs", "move", "none"

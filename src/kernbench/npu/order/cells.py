@@ -7,7 +7,7 @@ import numpy as np
 
 from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.npu.core.tiles import ROW
-from kernbench.npu.isa.places import LANES, SPACES_OF
+from kernbench.npu.isa.units import LANES, SPACES_OF
 from kernbench.npu.order.clocks import Tiles
 from kernbench.npu.recording.record import TileShape
 

@@ -9,7 +9,7 @@ from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.npu.core.tiles import describe
 from kernbench.npu.isa.model import ChipModel
 from kernbench.npu.isa.operations import CLASSES, NAMES, POST
-from kernbench.npu.isa.places import LANES, PIPES, THREADS, capacities
+from kernbench.npu.isa.units import LANES, PIPES, THREADS, capacities
 from kernbench.npu.order import clocks, happens_before
 from kernbench.npu.order.cells import lay_out
 from kernbench.npu.recording.record import NpuRecording
@@ -41,7 +41,7 @@ def check_order(context: Context, buffers: int, ended: bool) -> bool:
     folded = _folded(rows["site"], found, _alike(recording))
     # a wait that nothing ends orders nothing, so it comes before the races that follow from it
     for key, (violation, count) in sorted(folded.items(), key=lambda item: item[1][0][0] not in _CANNOT_RUN):
-        finding = _TELL[violation[0]](context, rows, *violation[1:])
+        finding = _FINDINGS[violation[0]](context, rows, *violation[1:])
         if finding is not None:
             others = (*finding.others, *_calls(context, rows, finding, *violation[1:3]))
             context.log.add(replace(finding, count=count, others=others), key[:3])
@@ -92,7 +92,7 @@ def _folded(sites: Array, found: Array, alike: list[int]) -> dict[tuple[int, ...
     folded: dict[tuple[int, ...], tuple[list[int], int]] = {}
     for violation in found.tolist():
         kind, row, other, tile = violation
-        subject = (alike[tile] if kind in _OF_TILES else tile) * len(_TELL) + kind
+        subject = (alike[tile] if kind in _OF_TILES else tile) * len(_FINDINGS) + kind
         key: tuple[int, ...] = (int(sites[row]), int(sites[other]) if other >= 0 else -1, subject)
         # accesses to device memory are distinguished by the elements they touch, so none stands for another
         key = (*key, row, other) if kind == happens_before.GM_RACE else key
@@ -300,7 +300,7 @@ def memory_meets(recording: NpuRecording, one: np.void, two: np.void) -> bool:
     return bool(np.isin(sets[0], sets[1]).any())
 
 
-_TELL = {
+_FINDINGS = {
     happens_before.RACE: _race,
     happens_before.UNINITIALISED: _uninitialised,
     happens_before.OVERLAP: _overlap,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.npu.isa.places import THREADS
+from kernbench.npu.isa.units import THREADS
 
 Ints = NDArray[np.int64]
 Column = NDArray[Any]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kernbench.common.compiled import inlined, loop, part
 from kernbench.npu.isa.operations import AWAIT, BARRIER, LOAD, OPERATIONS, POP, POST, PUSH, SCALAR, SET, STORE, WAIT
-from kernbench.npu.isa.places import EVENTS, PER_LANE, PIPE_NUMBER, THREADS
+from kernbench.npu.isa.units import EVENTS, PER_LANE, PIPE_NUMBER, THREADS
 from kernbench.npu.order.clocks import (
     NO_POSTS,
     Cells,

@@ -12,7 +12,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.npu.isa.operations import AWAIT, CLASSES, LOAD, NAMES, POST, SCALAR, STORE
-from kernbench.npu.isa.places import LANES, PER_LANE
+from kernbench.npu.isa.units import LANES, PER_LANE
 from kernbench.npu.order.checks import inspect, memory_meets, posts_table
 from kernbench.npu.order.necessity import Necessity, in_order
 from kernbench.npu.tasks.signals import SETS, Post, Wait

@@ -10,7 +10,7 @@ from kernbench.common.dtypes import ITEMSIZE, Array, dtype_name
 from kernbench.common.errors import unknown
 from kernbench.npu.execution.execute import Executor, bound
 from kernbench.npu.isa.mistakes import refusing
-from kernbench.npu.isa.places import AIC, AIV0, AIV1, LANES
+from kernbench.npu.isa.units import AIC, AIV0, AIV1, LANES
 from kernbench.npu.recording.record import Command, TaskRecord
 from kernbench.npu.runtime.rings import HEAP_ALIGNMENT, Ring, Slot
 from kernbench.npu.runtime.scopes import Scope, Scopes

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from kernbench.npu.isa.model import ChipModel
-from kernbench.npu.isa.places import AIC
+from kernbench.npu.isa.units import AIC
 from kernbench.npu.tasks.fifo import Fifo
 from kernbench.npu.tasks.task import Arg, Context, Create
 from kernbench.npu.tasks.tensors import Tensor

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernbench.common.dtypes import ITEMSIZE
-from kernbench.npu.isa.places import AIC, LANES
+from kernbench.npu.isa.units import AIC, LANES
 from kernbench.npu.recording.record import FifoRecord
 
 if TYPE_CHECKING:

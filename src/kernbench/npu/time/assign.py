@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kernbench.common.compiled import loop, part
 from kernbench.npu.isa.model import ChipModel
-from kernbench.npu.isa.places import AIC, AIV0, AIV1, LANES
+from kernbench.npu.isa.units import AIC, AIV0, AIV1, LANES
 from kernbench.npu.recording.record import NpuRecording, TaskRecord
 from kernbench.npu.time.costs import Ints, submit_time
 from kernbench.npu.time.launches import may_stage

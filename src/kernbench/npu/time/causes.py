@@ -1,6 +1,6 @@
 """What the time of an npu run is spent on: works of the critical path, floors of the work, causes of the gap."""
 
-from kernbench.npu.isa.places import AIC, AIV0, PIPES_OF, M, V
+from kernbench.npu.isa.units import AIC, AIV0, PIPES_OF, M, V
 
 # what the critical path is spent on
 WORKS = {

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.npu.isa.model import ChipModel, MacRates
 from kernbench.npu.isa.operations import CLASSES, LOAD, MACS, POP, PUSH, SPECIAL, STORE, TABLE
-from kernbench.npu.isa.places import GM, MOVES, UB
+from kernbench.npu.isa.units import GM, MOVES, UB
 from kernbench.npu.recording.record import Command, NpuRecording, TileShape
 
 Ints = NDArray[np.int64]

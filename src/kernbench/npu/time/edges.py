@@ -6,7 +6,7 @@ import numpy as np
 
 from kernbench.common.compiled import loop, part
 from kernbench.npu.isa.operations import AWAIT, BARRIER, POP, PUSH, SCALAR, SET, WAIT
-from kernbench.npu.isa.places import EVENTS, PER_LANE, PIPE_NUMBER, THREADS
+from kernbench.npu.isa.units import EVENTS, PER_LANE, PIPE_NUMBER, THREADS
 from kernbench.npu.recording.record import Ints
 
 _S = PIPE_NUMBER["S"]

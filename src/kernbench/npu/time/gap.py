@@ -4,7 +4,7 @@ idle, by the critical path, which covers the whole time.
 
 import numpy as np
 
-from kernbench.npu.isa.places import AIC, PIPE_NUMBER, M, V
+from kernbench.npu.isa.units import AIC, PIPE_NUMBER, M, V
 from kernbench.npu.time.causes import BEYOND, waiting
 from kernbench.npu.time.clock import Timing
 from kernbench.npu.time.costs import Ints

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernbench.npu.isa.places import PER_LANE, THREADS
+from kernbench.npu.isa.units import PER_LANE, THREADS
 from kernbench.npu.recording.record import NpuRecording, TaskRecord
 from kernbench.npu.time import edges as e
 from kernbench.npu.time.costs import Ints

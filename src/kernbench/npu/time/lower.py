@@ -12,7 +12,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.npu.isa.operations import AWAIT, BARRIER, CLASSES, LOAD, POP, PUSH, SCALAR, STORE, WAIT
-from kernbench.npu.isa.places import PIPE_NUMBER, S
+from kernbench.npu.isa.units import PIPE_NUMBER, S
 from kernbench.npu.recording.record import NpuRecording
 from kernbench.npu.time import edges as e
 from kernbench.npu.time.assign import Assignment

@@ -6,7 +6,7 @@ import numpy as np
 
 from kernbench.npu.isa.model import ChipModel
 from kernbench.npu.isa.operations import CLASSES, LOAD, POP
-from kernbench.npu.isa.places import AIC, AIV0, PIPES, S
+from kernbench.npu.isa.units import AIC, AIV0, PIPES, S
 from kernbench.npu.time import edges as e
 from kernbench.npu.time.causes import BEYOND, ENGINES, pipe_name
 from kernbench.npu.time.clock import Timing, time_recording

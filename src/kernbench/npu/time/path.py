@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernbench.npu.isa.places import PIPES, M, V
+from kernbench.npu.isa.units import PIPES, M, V
 from kernbench.npu.time import edges as e
 from kernbench.npu.time.causes import WORKS
 from kernbench.npu.time.clock import Timing

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernbench.npu.isa.operations import CLASSES, NAMES, POP, PUSH
-from kernbench.npu.isa.places import AIC, LANES, PIPE_NUMBER, PIPES, S
+from kernbench.npu.isa.units import AIC, LANES, PIPE_NUMBER, PIPES, S
 from kernbench.npu.time import edges as e
 from kernbench.npu.time.clock import Timing
 from kernbench.npu.time.costs import Ints

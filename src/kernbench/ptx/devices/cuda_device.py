@@ -269,9 +269,9 @@ class CudaDevice(Device):
         )
         if code == "CUDA_SUCCESS":
             return module
-        said = log.split(b"\0")[0].decode(errors="replace")
-        if said.strip():
-            raise refusal(text, said, code)
+        message = log.split(b"\0")[0].decode(errors="replace")
+        if message.strip():
+            raise refusal(text, message, code)
         raise self._driver.error("cuModuleLoadDataEx", code)
 
     def _allow_shared(self, function: Handle, name: str, dynamic: int) -> None:

@@ -117,7 +117,7 @@ def read_session(folder: Path, kept: Iterable[dict[str, Any]] | None = None) -> 
         kernel.findings = list(_folded(kernel.launches, "findings"))
         kernel.formal = list(_folded(kernel.launches, "formal"))
     locations = [launch_site_of(record) for record in compared if not record["right"]]
-    wrong = [place for place in locations if place is not None]
+    wrong = [location for location in locations if location is not None]
     return SessionSummary(list(kernels.values()), len(processes), len(compared), wrong)
 
 

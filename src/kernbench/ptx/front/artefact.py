@@ -193,18 +193,18 @@ def _folder(path: Path) -> Artefact:
 
 def _triton(text: Path, metadata: Path) -> Artefact:
     try:
-        said = json.loads(metadata.read_text(encoding="utf-8"))
+        table = json.loads(metadata.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise BenchError(f"{metadata}: {error}") from None
-    if not isinstance(said, dict) or not isinstance(said.get("num_warps"), int):
+    if not isinstance(table, dict) or not isinstance(table.get("num_warps"), int):
         raise BenchError(f"{metadata} is no metadata of Triton: it says no num_warps")
-    scratch = [said[key] for key in ("global_scratch_size", "profile_scratch_size") if isinstance(said.get(key), int)]
-    ctas = said.get("num_ctas", 1)
+    scratch = [table[key] for key in ("global_scratch_size", "profile_scratch_size") if isinstance(table.get(key), int)]
+    ctas = table.get("num_ctas", 1)
     return Artefact(
         text,
-        str(said.get("name", "")),
-        said["num_warps"] * said.get("warp_size", WARP),
-        shared if isinstance(shared := said.get("shared"), int) else None,
+        str(table.get("name", "")),
+        table["num_warps"] * table.get("warp_size", WARP),
+        shared if isinstance(shared := table.get("shared"), int) else None,
         (ctas,) if isinstance(ctas, int) and ctas > 1 else (),
         tuple(scratch),
         _arguments(text.with_suffix(".ttir")),

@@ -40,7 +40,7 @@ def _whole(least: int, what: str) -> Values:
 
 _BARRIER = _between(0, 15)
 _THREADS = Values("a multiple of the warp's 32 threads", lambda value: value >= 0 and not value % 32)
-_BIT_PLACE = _between(0, 255)
+_BIT_POSITION = _between(0, 255)
 _FLAG = _one_of(0, 1)
 _SIGN = _one_of(-1, 1)
 _SIXTEEN = Values("a multiple of 16 bytes", lambda value: value >= 0 and not value % 16)
@@ -51,10 +51,10 @@ _TAKEN: dict[tuple[str, str], Values] = {
     ("bar.red", "id"): _BARRIER,
     ("bar", "count"): _THREADS,
     ("bar.red", "count"): _THREADS,
-    ("bfe", "b"): _BIT_PLACE,
-    ("bfe", "c"): _BIT_PLACE,
-    ("bfi", "c"): _BIT_PLACE,
-    ("bfi", "d"): _BIT_PLACE,
+    ("bfe", "b"): _BIT_POSITION,
+    ("bfe", "c"): _BIT_POSITION,
+    ("bfi", "c"): _BIT_POSITION,
+    ("bfi", "d"): _BIT_POSITION,
     ("cp.async", "size"): _one_of(4, 8, 16),
     ("cp.async", "src_size"): _between(0, 16),
     ("cp.bulk", "size"): _SIXTEEN,

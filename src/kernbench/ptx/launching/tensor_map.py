@@ -212,7 +212,7 @@ class TensorMapDescription:
         for what, given, wanted in (
             ("strides (one for each dimension but the innermost)", self.strides, self.rank - 1),
             box,
-            *((f"places of the {which} corner", at, self.rank - 2) for which, at in corners if at is not None),
+            *((f"offsets of the {which} corner", at, self.rank - 2) for which, at in corners if at is not None),
             ("element strides", self.element_strides, self.rank),
         ):
             if len(given) != wanted:
@@ -242,7 +242,7 @@ class TensorMapDescription:
         if not 1 <= self.box[1] <= _MOST_PIXELS:
             yield f"{self.box[1]} pixels of a column; allowed are 1 to {_MOST_PIXELS}"
         for what, corner in (("lower", self.lower), ("upper", self.upper)):
-            yield from _outside(f"place of the {what} corner", corner or (), *_CORNERS[self.rank], first=1)
+            yield from _outside(f"offset of the {what} corner", corner or (), *_CORNERS[self.rank], first=1)
         for dimension, (first, last) in enumerate(self.pixel_box, 1):
             if last < first:
                 yield f"the pixel box goes from {first} to {last} in dimension {dimension}: it holds no pixel"

@@ -17,7 +17,7 @@ _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 _SHIFT, _ONE = np.uint64(29), np.uint64(1)
 # steps that are looked through for the block of an event
 _LOOK_BACK = 4096
-# loops that are told apart: as many as a word has bits
+# loops that are distinguished: as many as a word has bits
 MOST_LOOPS = 64
 # columns of written-out events before their data, and where their phase is
 BEFORE_DATA = 4

@@ -85,18 +85,18 @@ class LogParts(NamedTuple):
     reuse: Int32s
 
     def given(self) -> "GivenLog":
-        """The same as it is handed over."""
+        """The same as it is passed."""
         sets = self.set_first, self.set_count, self.set_warps, self.set_lanes
         return self.rows, *sets, self.warps, self.lanes, self.data, self.reuse
 
 
-# the same as it is handed over
+# the same as it is passed
 GivenLog = tuple[Int64s, Int64s, Int64s, Int64s, Int64s, Int32s, UInt8s, Int32s, Int32s]
 
 
 @part
 def log_of(given: GivenLog) -> LogParts:
-    """What is handed over, by name."""
+    """What is passed, by name."""
     return LogParts(given[0], given[1], given[2], given[3], given[4], given[5], given[6], given[7], given[8])
 
 
@@ -181,8 +181,8 @@ class Log:
             rows,
             np.array([s.first for s in sets], np.int64),
             np.array([s.many for s in sets], np.int64),
-            _places([len(s.warps) for s in sets]),
-            _places([len(s.lanes) for s in sets]),
+            _starts([len(s.warps) for s in sets]),
+            _starts([len(s.lanes) for s in sets]),
             np.concatenate([_NO_WARPS, *(s.warps for s in sets)]),
             np.concatenate([_NOTHING, *(s.lanes for s in sets)]),
             self.data.rows,
@@ -190,7 +190,7 @@ class Log:
         )
 
 
-def _places(lengths: list[int]) -> Int64s:
+def _starts(lengths: list[int]) -> Int64s:
     """Where pieces of these lengths begin, one after the other; -1 for those that are empty."""
     sizes = np.array(lengths, np.int64)
     found: Int64s = np.where(sizes > 0, np.cumsum(sizes) - sizes, -1)

@@ -97,17 +97,17 @@ class BatchRecorder(Recorder):
         self._event(report.site, kind, self._of(window, mask), data)
 
     def _kept(self, uniform: bool, count: int) -> tuple[int, int]:
-        """Keep what was written to the room of the data pool: its place, and whether each warp has its own row."""
+        """Keep what was written to the room of the data pool: its first row, and whether each warp has its own."""
         pool = self._log.data
-        place = pool.used
+        begin = pool.used
         pool.used += 1 if uniform else count
-        return place, 0 if uniform else 1
+        return begin, 0 if uniform else 1
 
     def _kept_reuse(self, uniform: bool, count: int) -> tuple[int, int]:
         pool = self._log.reuse
-        place = pool.used
+        begin = pool.used
         pool.used += 1 if uniform else count
-        return place, 0 if uniform else 1
+        return begin, 0 if uniform else 1
 
     def _access(self, report: Report, window: Window, mask: Mask | None) -> None:
         """Each lane's own access, by the spaces that it touches."""
@@ -183,8 +183,8 @@ class BatchRecorder(Recorder):
         rows = self._log.data.room(count)
         given = _NO_MASK if mask is None else mask
         serial, lanes = report.event in _SERIAL, report.rows or WARP
-        places = (addresses, offset, _ZERO)
-        same = survey.survey_shared(places, given, report.nbytes, lanes, serial, rows, self._scratch)
+        accessed = (addresses, offset, _ZERO)
+        same = survey.survey_shared(accessed, given, report.nbytes, lanes, serial, rows, self._scratch)
         self._event(report.site, kind, self._of(window, mask), self._kept(same, count))
 
     def _local(
@@ -202,12 +202,12 @@ class BatchRecorder(Recorder):
         given = _NO_MASK if mask is None else mask
         passes: Int32s = np.empty((count, survey.COLUMNS), np.int32)
         target = np.array(port.addresses(window, report.target_slot)) & _SHARED_WINDOW
-        places = (target, np.uint64(report.target_offset), _ZERO)
-        survey.survey_shared(places, given, report.nbytes, WARP, False, passes, self._scratch)
+        accessed = (target, np.uint64(report.target_offset), _ZERO)
+        survey.survey_shared(accessed, given, report.nbytes, WARP, False, passes, self._scratch)
         of = self._of(window, mask)
         rows = self._log.data.room(count)
         addresses = port.addresses(window, report.slot)
-        (place, spread), reuse = self._survey_global(report, window, mask, addresses, np.uint64(report.offset))
+        (begin, spread), reuse = self._survey_global(report, window, mask, addresses, np.uint64(report.offset))
         wavefronts = passes[:, survey.WAVEFRONTS]
         if spread == 0:
             live = np.ones(count, bool) if mask is None else mask.reshape(-1, WARP).any(axis=1)
@@ -216,14 +216,14 @@ class BatchRecorder(Recorder):
                 rows[0, survey.WAVEFRONTS] = found[0]
             else:
                 # the pool has the first row of all: write the others again behind it
-                self._log.data.used = place
+                self._log.data.used = begin
                 rows = self._log.data.room(count)
                 rows[1:] = rows[0]
                 rows[:, survey.WAVEFRONTS] = wavefronts
-                place, spread = self._kept(False, count)
+                begin, spread = self._kept(False, count)
         else:
             rows[:, survey.WAVEFRONTS] = wavefronts
-        self._event(report.site, int(Kind.ASYNC_COPY), of, (place, spread), reuse)
+        self._event(report.site, int(Kind.ASYNC_COPY), of, (begin, spread), reuse)
 
     def turn(self, fragment: Fragment, loop: WaitLoop) -> None:
         """Lanes are at the head of a loop that may wait: say of which warps the last turn has changed nothing."""
@@ -288,15 +288,15 @@ class BatchRecorder(Recorder):
         self._by_warp(site, int(OF_EVENT[site.effects.event]), lanes, objects, phases, nbytes)
 
     def copied(
-        self, site: Site, lanes: Array, sizes: Array, places: Array | None, slots: Array | None, inward: bool
+        self, site: Site, lanes: Array, sizes: Array, starts: Array | None, slots: Array | None, inward: bool
     ) -> None:
         """Lanes begin bulk copies."""
         rows, reuse = self._zeros(len(lanes))
-        if places is not None:
-            once = _once(lanes, places[:, None], slots)
+        if starts is not None:
+            once = _once(lanes, starts[:, None], slots)
             ctas = self._batch.cluster.own(lanes)
             touching = self._reuse.touching(self._batch.launch.arena.used, 0)
-            survey.survey_ranges(places, np.where(once, sizes, 0), ctas, touching, rows, reuse, self._scratch)
+            survey.survey_ranges(starts, np.where(once, sizes, 0), ctas, touching, rows, reuse, self._scratch)
         kind = Kind.BULK_LOAD if inward else Kind.BULK_CLUSTER if slots is not None else Kind.BULK_STORE
         self._copies(site, kind, lanes, slots, sizes, rows, reuse)
 
@@ -366,13 +366,13 @@ class BatchRecorder(Recorder):
     def _add_rows(self, site: Site, kind: int, of: int, data: Int32s, reuse: Array | None) -> None:
         same = bool((data == data[0]).all())
         self._log.data.room(len(data))[...] = data
-        place = self._kept(same, len(data))
+        begin = self._kept(same, len(data))
         known = (-1, 0)
         if reuse is not None:
             alike = bool((reuse == reuse[0]).all())
             self._log.reuse.room(len(reuse))[...] = reuse
             known = self._kept_reuse(alike, len(reuse))
-        self._event(site, kind, of, place, known)
+        self._event(site, kind, of, begin, known)
 
     def ended(self) -> None:
         """All threads have ended: what they did goes to the recording."""

@@ -34,13 +34,13 @@ class Touching(NamedTuple):
     clocks: Int64s
 
 
-# the same as it is handed over
+# the same as it is passed
 GivenTouching = tuple[UInt32s, Int64s, Int32s, UInt32s, Int64s, Int64s]
 
 
 @part
 def touching_of(given: GivenTouching) -> Touching:
-    """What is handed over, by name."""
+    """What is passed, by name."""
     return Touching(given[0], given[1], given[2], given[3], given[4], given[5])
 
 
@@ -78,7 +78,7 @@ def touch(touching: Touching, sectors: Int64s, count: Int, cta: Int, cached: Fla
 
 
 @part
-def _place(sector: Int, capacity: Int) -> Int:
+def _slot(sector: Int, capacity: Int) -> Int:
     """Where a sector is looked for first in a table."""
     return ((sector * _SPREAD) >> 8) & (capacity - 1)
 
@@ -88,13 +88,13 @@ def _touch_own(keys: Int32s, times: UInt32s, used: Int64s, clocks: Int64s, cta: 
     """How many sectors ago a CTA touched this one, 0: not within its reach; and remember that it does now."""
     clocks[cta] += 1
     now, capacity = clocks[cta], len(keys)
-    place = _place(sector, capacity)
-    while keys[place] != 0 and keys[place] != sector + 1:
-        place = (place + 1) & (capacity - 1)
-    distance = now - np.int64(times[place]) if keys[place] != 0 else _REACH + 1
-    used[cta] += keys[place] == 0
-    keys[place] = sector + 1
-    times[place] = np.uint32(now)
+    slot = _slot(sector, capacity)
+    while keys[slot] != 0 and keys[slot] != sector + 1:
+        slot = (slot + 1) & (capacity - 1)
+    distance = now - np.int64(times[slot]) if keys[slot] != 0 else _REACH + 1
+    used[cta] += keys[slot] == 0
+    keys[slot] = sector + 1
+    times[slot] = np.uint32(now)
     return distance if distance <= _REACH else 0
 
 
@@ -107,10 +107,10 @@ def _rebuild(keys: Int32s, times: UInt32s, used: Int64s, clocks: Int64s, new_key
         for old in range(keys.shape[1]):
             if keys[cta, old] == 0 or clocks[cta] - np.int64(times[cta, old]) > _REACH:
                 continue
-            place = _place(np.int64(keys[cta, old]) - 1, capacity)
-            while new_keys[cta, place] != 0:
-                place = (place + 1) & (capacity - 1)
-            new_keys[cta, place], new_times[cta, place] = keys[cta, old], times[cta, old]
+            slot = _slot(np.int64(keys[cta, old]) - 1, capacity)
+            while new_keys[cta, slot] != 0:
+                slot = (slot + 1) & (capacity - 1)
+            new_keys[cta, slot], new_times[cta, slot] = keys[cta, old], times[cta, old]
             used[cta] += 1
 
 

@@ -18,8 +18,8 @@ COLUMNS = 6
 OWN, OTHER, OWN_SUM, OTHER_SUM = range(4)
 REUSE = 4
 # addresses of the positions of a window, a constant that is added, and where the space begins
-Places = tuple[UInt64s, np.uint64, np.uint64]
-# things that are told apart in one access: the words of 32 lanes with 32 bytes each, none aligned
+Accessed = tuple[UInt64s, np.uint64, np.uint64]
+# things that are distinguished in one access: the words of 32 lanes with 32 bytes each, none aligned
 _MOST = 512
 
 
@@ -65,16 +65,16 @@ def _to_front(rows: Int32s, first: Int) -> None:
 
 
 @part
-def _sectors(places: Places, mask: Bools, warp: Int, nbytes: Int, scratch: Int64s) -> tuple[int, int, int]:
+def _sectors(accessed: Accessed, mask: Bools, warp: Int, nbytes: Int, scratch: Int64s) -> tuple[int, int, int]:
     """The distinct sectors of a warp's access, which are listed, its distinct lines, and its active lanes."""
-    addresses, offset, base = places
+    addresses, offset, base = accessed
     lanes, found, highest, lines, highest_line = 0, 0, -1, 0, -1
     for lane in range(warp * WARP, (warp + 1) * WARP):
         if mask.size and not mask[lane]:
             continue
         lanes += 1
-        place = np.int64(addresses[lane] + offset - base)
-        for sector in range(place >> 5, ((place + nbytes - 1) >> 5) + 1):
+        start = np.int64(addresses[lane] + offset - base)
+        for sector in range(start >> 5, ((start + nbytes - 1) >> 5) + 1):
             if sector <= highest and _found(scratch[0], found, sector):
                 continue
             highest = max(highest, sector)
@@ -91,7 +91,7 @@ def _sectors(places: Places, mask: Bools, warp: Int, nbytes: Int, scratch: Int64
 
 @kernel
 def survey_global(
-    places: Places,
+    accessed: Accessed,
     mask: Bools,
     nbytes: int,
     cached: bool,
@@ -105,7 +105,7 @@ def survey_global(
     touching = touching_of(given)
     first, same, alike = -1, True, True
     for warp in range(len(ctas)):
-        sectors, lines, lanes = _sectors(places, mask, warp, nbytes, scratch)
+        sectors, lines, lanes = _sectors(accessed, mask, warp, nbytes, scratch)
         if not lanes:
             continue
         _fill(rows[warp], sectors, lines, 0, lanes * nbytes)
@@ -124,10 +124,10 @@ def survey_global(
 
 @part
 def _passes(
-    places: Places, mask: Bools, lane: Int, count: Int, nbytes: Int, serial: Flag, scratch: Int64s
+    accessed: Accessed, mask: Bools, lane: Int, count: Int, nbytes: Int, serial: Flag, scratch: Int64s
 ) -> tuple[int, int]:
     """The passes over the banks that `count` lanes from a lane on need, and how many of them are active."""
-    addresses, offset, base = places
+    addresses, offset, base = accessed
     lanes, found, highest, most = 0, 0, -1, 0
     for bank in range(BANKS):
         scratch[2, bank] = 0
@@ -135,8 +135,8 @@ def _passes(
         if mask.size and not mask[position]:
             continue
         lanes += 1
-        place = np.int64(addresses[position] + offset - base)
-        for word in range(place >> 2, ((place + nbytes - 1) >> 2) + 1):
+        start = np.int64(addresses[position] + offset - base)
+        for word in range(start >> 2, ((start + nbytes - 1) >> 2) + 1):
             if not serial:
                 if word <= highest and _found(scratch[0], found, word):
                     continue
@@ -150,7 +150,7 @@ def _passes(
 
 @kernel
 def survey_shared(
-    places: Places, mask: Bools, nbytes: int, most_lanes: int, serial: bool, rows: Int32s, scratch: Int64s
+    accessed: Accessed, mask: Bools, nbytes: int, most_lanes: int, serial: bool, rows: Int32s, scratch: Int64s
 ) -> bool:
     """Accesses to shared memory: passes over the banks, each for as many lanes as 128 bytes serve.
 
@@ -162,7 +162,7 @@ def survey_shared(
     for warp in range(len(rows)):
         lanes, passes = 0, 0
         for lane in range(0, most_lanes, together):
-            more, active = _passes(places, mask, warp * WARP + lane, together, nbytes, serial, scratch)
+            more, active = _passes(accessed, mask, warp * WARP + lane, together, nbytes, serial, scratch)
             passes += more
             lanes += active
         if not lanes:
@@ -178,9 +178,9 @@ def survey_shared(
 
 
 @kernel
-def survey_local(places: Places, mask: Bools, nbytes: int, rows: Int32s, scratch: Int64s) -> bool:
+def survey_local(accessed: Accessed, mask: Bools, nbytes: int, rows: Int32s, scratch: Int64s) -> bool:
     """Accesses to local memory, which interleaves the lanes of a warp word by word: a line holds a word of each."""
-    addresses, offset, base = places
+    addresses, offset, base = accessed
     first, same = -1, True
     for warp in range(len(rows)):
         lanes, found, lines = 0, 0, 0
@@ -189,8 +189,8 @@ def survey_local(places: Places, mask: Bools, nbytes: int, rows: Int32s, scratch
             if mask.size and not mask[lane]:
                 continue
             lanes += 1
-            place = np.int64(addresses[lane] + offset - base)
-            for word in range(place >> 2, ((place + nbytes - 1) >> 2) + 1):
+            start = np.int64(addresses[lane] + offset - base)
+            for word in range(start >> 2, ((start + nbytes - 1) >> 2) + 1):
                 piece = word * 4 + inside // 8
                 if not _found(scratch[0], found, piece):
                     scratch[0, found] = piece

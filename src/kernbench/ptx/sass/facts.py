@@ -80,13 +80,14 @@ def _product(opcode: str, modifiers: list[str]) -> tuple[tuple[int, int, int], i
 
 
 def bank_reads(one: Instruction, before: Instruction | None = None) -> tuple[int, int]:
-    """Registers read from the even and the odd bank; what the instruction `before` kept at the same place is left out.
+    """Registers read from the even and the odd bank; what the instruction `before` kept at the same position is left
+    out.
 
     The first operand of most instructions is written; stores, branches and barriers write none, and begin with an
     address or a barrier.
     """
-    kept = {(place, number) for place, number, reuse in _reads(before) if reuse} if before is not None else set()
-    read = {number for place, number, _ in _reads(one) if (place, number) not in kept}
+    kept = {(position, number) for position, number, reuse in _reads(before) if reuse} if before is not None else set()
+    read = {number for position, number, _ in _reads(one) if (position, number) not in kept}
     even = sum(not number & 1 for number in read)
     return even, len(read) - even
 
@@ -96,7 +97,7 @@ def _reads(one: Instruction) -> list[tuple[int, int, bool]]:
     operands = one.operands.split(",")
     sources = operands if one.operands.startswith(("[", "desc", "`", "B")) else operands[1:]
     return [
-        (place, int(number), "reuse" in more)
-        for place, operand in enumerate(sources)
+        (position, int(number), "reuse" in more)
+        for position, operand in enumerate(sources)
         for number, more in _REGISTER.findall(operand)
     ]

@@ -198,12 +198,12 @@ def _ends_of(side: int, meet: int, branch: int, nodes: list[Node]) -> list[int]:
 def _meeting_points(following: list[tuple[int, ...]]) -> list[int]:
     """For each node the nearest one that every way from it passes (its post-dominator); EXIT where there is none."""
     order = _backward_order(following)
-    place = {node: index for index, node in enumerate(order)}
+    index_of = {node: index for index, node in enumerate(order)}
     point: dict[int, int] = {EXIT: EXIT}
 
     def common(a: int, b: int) -> int:
         while a != b:
-            if place.get(a, -1) > place.get(b, -1):
+            if index_of.get(a, -1) > index_of.get(b, -1):
                 a = point[a]
             else:
                 b = point[b]

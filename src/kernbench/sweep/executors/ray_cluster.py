@@ -53,12 +53,12 @@ class RayCluster:
 
     def __enter__(self) -> "RayCluster":
         options = {"include_dashboard": False} if self._address == LOCAL else {}
-        with _overheard() as said:
+        with _overheard() as printed:
             try:
                 _knock(self._address)
                 self._ray.init(address=self._address, log_to_driver=False, logging_level="error", **options)
             except Exception as error:
-                raise BenchError(f"--ray {self._address}: {_why(error, said())}") from None
+                raise BenchError(f"--ray {self._address}: {_why(error, printed())}") from None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -163,21 +163,21 @@ def _overheard() -> Iterator[Callable[[], str]]:
     with TemporaryFile() as file:
         os.dup2(file.fileno(), 2)
 
-        def said() -> str:
+        def printed() -> str:
             file.seek(0)
             return file.read().decode(errors="replace")
 
         try:
-            yield said
+            yield printed
         finally:
             os.dup2(kept, 2)
             os.close(kept)
 
 
-def _why(error: Exception, said: str) -> str:
+def _why(error: Exception, output: str) -> str:
     """Why there is no connection, and what to do."""
     text = _first_line(error)
-    printed = [line.rpartition("] ")[2] for line in said.splitlines() if _is_about_tokens(line)]
+    printed = [line.rpartition("] ")[2] for line in output.splitlines() if _is_about_tokens(line)]
     if printed or type(error).__name__ == "AuthenticationError" or _is_about_tokens(text):
         return f"the cluster asks for a token and was given none that it takes ({[text, *printed][-1]}); {_TOKEN}"
     return f"no Ray cluster answers there ({text}); start one with `ray start --head`, or say --ray {LOCAL}"

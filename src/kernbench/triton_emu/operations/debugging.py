@@ -37,7 +37,7 @@ class Debugging(Part):
 
     def _hold(self, verb: str, cond: object, mask: object, text: str) -> None:
         place = self._sites.places[self._sites.here(3)]
-        said = f": {text}" if text else ""
+        reason = f": {text}" if text else ""
         if not isinstance(cond, TensorHandle):
             holds = np.asarray(bool(self._scalar(cond)))
         else:
@@ -53,7 +53,7 @@ class Debugging(Part):
         first = [int(i) for i in np.unravel_index(int(np.argmin(holds)), holds.shape)]
         where = f" for {np.count_nonzero(~holds)} of {holds.size} elements, the first at {first}" if holds.ndim else ""
         self._core._port.report(
-            "kernel-error", f"{verb} does not hold{where}{said}", "the condition is the kernel's own", place
+            "kernel-error", f"{verb} does not hold{where}{reason}", "the condition is the kernel's own", place
         )
 
     def checkpoint(self, name: str, value: TensorHandle, **keys: object) -> None:

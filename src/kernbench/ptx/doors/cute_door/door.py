@@ -1,7 +1,7 @@
-"""The door for CuTe DSL: tensors that are handed over by DLPack say that they lie on a GPU, and PTX is kept.
+"""The door for CuTe DSL: tensors that are passed by DLPack say that they lie on a GPU, and PTX is kept.
 
 All else is done by CuTe DSL's own runtime library, over the driver library. A tensor of torch's CPU build that counts
-as one on "cuda" is handed over as memory of the CPU, and the compiler would not take its address for a global one.
+as one on "cuda" is passed as memory of the CPU, and the compiler would not take its address for a global one.
 PTX is kept where the driver library looks for it, also when a program has its files written to a folder of its own.
 """
 
@@ -19,7 +19,7 @@ from kernbench.ptx.doors.patching import Patches
 if TYPE_CHECKING:
     from kernbench.ptx.doors.session import Session
 
-# DLPack's number of CUDA devices, and where a tensor that is handed over has the kind of its device
+# DLPack's number of CUDA devices, and where a tensor that is passed has the kind of its device
 _CUDA = 2
 _KIND_AT = 8
 
@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class CuteDoor:
-    """Lets torch tensors that count as CUDA ones be handed over as such, and keeps the PTX of what is compiled."""
+    """Lets torch tensors that count as CUDA ones be passed as such, and keeps the PTX of what is compiled."""
 
     def __init__(self, session: "Session"):
         self._patches = Patches()

@@ -122,8 +122,8 @@ def _compile(compiler: list[str], source: str, name: str, work: str, *more: str)
     except subprocess.TimeoutExpired:
         raise LibraryError(f"'{shlex.join(command)}' did not end in {_SECONDS} seconds") from None
     if run.returncode:
-        said = "\n".join(run.stderr.strip().splitlines()[:12])
+        errors = "\n".join(run.stderr.strip().splitlines()[:12])
         raise LibraryError(
-            f"the library that stands in for CUDA's cannot be built; '{shlex.join(command)}' says:\n{said}\n"
+            f"the library that stands in for CUDA's cannot be built; '{shlex.join(command)}' says:\n{errors}\n"
             "Name another compiler in CC (gcc or clang)"
         )

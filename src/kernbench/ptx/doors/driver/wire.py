@@ -37,7 +37,7 @@ def greet(connection: socket.socket) -> int:
 
 
 def send_mapping(connection: socket.socket, address: int, nbytes: int, file: int) -> None:
-    """Hand over the file that holds device memory, and where it is mapped."""
+    """Pass the file that holds device memory, and where it is mapped."""
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [file]))]
     connection.sendmsg([_MAPPING.pack(address, nbytes)], rights)
 

@@ -90,7 +90,7 @@ def _joined(unused: tuple[UnusedLoads, ...], of: Callable[[UnusedLoads], frozens
 
 
 def _block(body: Body, function: int, position: int, facts: Facts, following: Following, local: int) -> Block:
-    """One block of a function, with its position among them; of `local` registers nobody wants values elsewhere."""
+    """One block of a function, with its position among them; `local` registers are dead in all others."""
     decodings, number = body.decodings[position], body.code.entry + position
     steps = _Steps(local)
     for decoding in decodings:
@@ -170,7 +170,7 @@ class _Steps:
             self._run_beside(one, begin)
 
     def _only_active(self, decoding: Decoding) -> bool:
-        """Whether nobody but the lanes that run an instruction wants anything of the registers that it writes.
+        """Whether the registers that an instruction writes are live for no lanes but those that run it.
 
         Who looks inside sees all lanes of a warp.
         """

@@ -223,9 +223,9 @@ def owned_registers(d: Decoding) -> list[Register]:
     """The registers that a wgmma operation owns: D and A, no descriptors, metadata or predicates."""
     meta = d.position("meta")
     operand = None if meta is None else d.operands[meta]
-    said = d.scope.register(operand.text) if isinstance(operand, Name) else None
+    metadata = d.scope.register(operand.text) if isinstance(operand, Name) else None
     found = [register for register in _unique(d.writes + d.reads) if register.bank == "uint32"]
-    return [register for register in found if register is not said]
+    return [register for register in found if register is not metadata]
 
 
 def _fence(d: Decoding, state: State) -> None:

@@ -83,7 +83,7 @@ class Arriving(NamedTuple):
     site: int
 
 
-# the same three as they are handed over
+# the same three as they are passed
 GivenBarriers = tuple[Int64s, Int64s, Int64s, Int32s, Int32s, Int64s]
 GivenPublishers = tuple[Bools, int, Int32s, Int64s, Int32s, int]
 GivenArriving = tuple[Int64s, Int64s, Int64s, Int64s, bool, bool, bool, int]

@@ -21,7 +21,7 @@ from kernbench.ptx.emulator.program.steps import AnyFragment, ControlStep, Step,
 from kernbench.ptx.emulator.units.batch import Batch, Fragment, Scheduler, Window
 from kernbench.ptx.launching.tensor_map import TENSOR_MAP_BYTES
 
-_PLACE = (1 << RANK_SHIFT) - 1
+_OFFSET_BITS = (1 << RANK_SHIFT) - 1
 _ANSWER_BYTES = 16
 
 
@@ -49,7 +49,7 @@ def map_address(d: Decoding) -> Step:
     def function(address: Any, rank: Any, target: Any) -> None:
         kind = target.dtype.type
         base = kind(SHARED_BASE) if generic and target.itemsize == 8 else kind(0)
-        target[...] = (address & kind(_PLACE)) | (rank.astype(target.dtype) << kind(RANK_SHIFT)) | base
+        target[...] = (address & kind(_OFFSET_BITS)) | (rank.astype(target.dtype) << kind(RANK_SHIFT)) | base
 
     return d.compute(function, [d.source(1), d.source(2)], [d.target(0)])
 

@@ -102,7 +102,7 @@ def _result(operation: Int, old: Word, b: Word, c: Word, one: Word, sign: Word) 
 
 
 class Noted(NamedTuple):
-    """How an update is entered in the shadow cells, which Python hands over as a plain tuple: see `cells`."""
+    """How an update is entered in the shadow cells, which Python passes as a plain tuple: see `cells`."""
 
     shadow: ShadowArrays
     site: int

@@ -109,7 +109,7 @@ class ShadowArrays(NamedTuple):
     clusters: Int64s
 
 
-# the same as it is handed over
+# the same as it is passed
 Shadow = tuple[UInt64s, UInt32s, Int64s, Int32s, Int32s, Int32s, Int64s]
 
 

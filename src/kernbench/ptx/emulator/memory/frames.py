@@ -119,7 +119,7 @@ class Frames:
                 cell[...] = base + offset
 
     def enter(self, fragment: Fragment, code: Code, caller: int, frame: Frame, arguments: tuple[Transfer, ...]) -> None:
-        """Begin a frame, hand over arguments, and keep the registers of a function that is entered again."""
+        """Begin a frame, pass arguments, and keep the registers of a function that is entered again."""
         values = [self._read(fragment, transfer, caller) for transfer in arguments]
         if code.recursive:
             self._keep(fragment, code, frame.base)
@@ -132,7 +132,7 @@ class Frames:
             self._write(fragment, transfer, frame.base, value)
 
     def leave(self, fragment: Fragment, frame: Frame, caller: int) -> None:
-        """Give back the registers of a function that was entered again, and hand over results."""
+        """Give back the registers of a function that was entered again, and pass results."""
         values = [self._read(fragment, transfer, frame.base) for transfer in frame.results]
         code = self._batch.program.codes[frame.callee]
         if code.recursive:

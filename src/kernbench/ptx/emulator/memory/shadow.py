@@ -288,7 +288,7 @@ class Order(NamedTuple):
     proxied: int
 
 
-# the same three as they are handed over
+# the same three as they are passed
 GivenOperations = tuple[Int64s, Int64s, Int64s, Int32s, Int64s, Int64s, Int64s, Int64s]
 GivenMemory = tuple[UInt64s, UInt32s, int, Bytes]
 GivenOrder = tuple[Int32s, Int64s, Int32s, int, int, int]

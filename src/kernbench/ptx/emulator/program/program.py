@@ -226,7 +226,7 @@ class Program:
     asynchronous: bool
     # whether anything in it orders operations of the tensor core with barriers of threads
     fences_tensor: bool
-    # whether its threads hand over data by flags at all: anything in it acquires or releases
+    # whether its threads pass data by flags at all: anything in it acquires or releases
     hands_over: bool
     # sites of volatile loads and stores
     volatile_sites: frozenset[int]

@@ -53,7 +53,7 @@ def action(general: General) -> Step:
 
 
 def relaxed(step: Step) -> Step:
-    """The same, for results that nobody but the active lanes wants: where rows lie in place, all of them are computed.
+    """The same, for results that are live for the active lanes only: where rows lie in place, all of them are computed.
 
     That spares a row for the results and their way through the mask, which cost more than most operations.
     """

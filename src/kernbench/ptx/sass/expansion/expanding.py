@@ -66,10 +66,10 @@ def expand(recording: LaunchRecording, builder: Builder) -> Expansion:
     first, last = [], []
     for block in code:
         first.append(len(builder))
-        for place, one in enumerate(block):
+        for index, one in enumerate(block):
             piece = one.piece
             if piece.takes_event:
-                takers[piece.row].append(place)
+                takers[piece.row].append(index)
             origin = (int(rows.line[piece.row]), piece.row, -1)
             reads = (min(len(piece.reads), 3) + 1) // 2, min(len(piece.reads), 3) // 2
             builder.add(piece.name, one.control, "", reads, (piece.predicated, False, False), origin)

@@ -80,7 +80,7 @@ def _following(code: list[Instruction], targets: dict[str, int]) -> list[list[in
         if target < len(code):
             ways.append(target)
         if one.opcode == "brx":
-            ways += [place for place in targets.values() if place < len(code)]
+            ways += [one_way for one_way in targets.values() if one_way < len(code)]
         found.append(ways)
     return found
 

@@ -32,7 +32,7 @@ _STEADY = {Pipe.FMA, Pipe.HALF2, Pipe.DOUBLE, Pipe.MUFU, Pipe.CONVERT, Pipe.MINM
 
 @dataclass(frozen=True)
 class Anchors:
-    """Anchors of each node, and what tells tokens of a step.
+    """Anchors of each node, and what distinguishes tokens of a step.
 
     `start[n]` to `start[n + 1]` are those of node n: `row` is the row of the PTX instruction in the recording, `must`
     false where a predicate may keep it from doing anything. The machine instructions of anchor a are `op[k]` for k from

@@ -140,7 +140,7 @@ class Joiner:
 
 
 def _chains(rows: Ints, count: int) -> tuple[Ints, Ints]:
-    """By row the first place where it stands, and by place the next one of the same row; -1: none."""
+    """By row the first index where it stands, and by index the next one of the same row; -1: none."""
     first, following = np.full(count, -1, np.int32), np.full(len(rows), -1, np.int32)
     order = np.argsort(rows, kind="stable").astype(np.int32)
     same = rows[order[:-1]] == rows[order[1:]]

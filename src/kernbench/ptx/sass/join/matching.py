@@ -88,14 +88,14 @@ def _follow(
     cost: Longs,
     head: Ints,
     count: int,
-    place: tuple[int, int, int],
+    at: tuple[int, int, int],
     node_cost: int,
     edges: tuple[Ints, Ints, Ints],
     costs: Longs,
     end: Longs,
 ) -> int:
     """Go on from a state by each edge of its node, for the cheapest splits; the number of states."""
-    t, now, total = place
+    t, now, total = at
     edge_start, edge_to, edge_cost = edges
     node = state[now, _NODE]
     most = np.int64(-1)

@@ -51,7 +51,7 @@ def live_at_blocks(body: Body) -> list[int]:
 
 
 def local_to_blocks(body: Body) -> int:
-    """The registers that hold no value that anybody wants where a block begins: who reads them has set them before.
+    """The registers that are dead where any block begins: whatever reads them has set them before, in the same block.
 
     Where lanes wait for others (a `.sync` operation, a barrier) and where work goes on beside the warps, registers are
     read and written later, when other lanes may have run the same block: whatever such an instruction names is not

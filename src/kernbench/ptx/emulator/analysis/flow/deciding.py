@@ -2,7 +2,7 @@
 
 Which thread stores is decided by other predicates, of thread numbers, that are joined to it by `and`. Where one of
 those does not hold, the thread stores nothing, whatever it loaded. Behind a branch such a predicate may be computed
-after it: what it is made of is then computed before the branch, into registers that nobody wants there.
+after it: its operands are then computed before the branch, into registers that are dead there.
 """
 
 from collections.abc import Callable, Collection, Iterator

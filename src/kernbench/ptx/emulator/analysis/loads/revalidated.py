@@ -88,7 +88,7 @@ class _Walk:
         self._joined: dict[Node, Joined] = {}
         self._pending: deque[Node] = deque()
         self._made: set[Symbol] = set()
-        # loads in their contexts: each has a mark, and one for values that a later load of the same place replaced
+        # loads in their contexts: each has a mark, and one for values that a later load of the same address replaced
         self._followed: list[tuple[int, Decoding]] = []
         self._marks: dict[tuple[int, int], int] = {}
         self._bad = 0
@@ -175,7 +175,7 @@ class _Walk:
             self._go(context, following, going)
 
     def _go(self, context: _Context, block: int, state: State) -> None:
-        """On to a block; registers that nobody wants there are left behind."""
+        """On to a block; registers that are dead there are left behind."""
         live, number = context.live[block], context.number
         dead = [p for p in state.values if p[0] == "register" and p[1] == number and not live >> p[2] & 1]
         for storage in dead:

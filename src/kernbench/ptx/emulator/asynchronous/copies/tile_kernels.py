@@ -2,7 +2,7 @@
 
 Boxes lie in shared memory row after row, in pieces of 16 bytes whose order the swizzle exchanges by address bits; rows
 that are shorter than the swizzle's span leave the rest of it as it is. Of a box only what lies inside the tensor is
-read or written; a load fills the rest. What belongs together is handed over as a plain tuple and named in the loops
+read or written; a load fills the rest. What belongs together is passed as a plain tuple and named in the loops
 (see `memory.access`). `report` counts, for global and for shared memory, bytes outside what is allocated and bytes
 nobody wrote, with the first operation and offset.
 """
@@ -58,7 +58,7 @@ class Tiles(NamedTuple):
     size: int
 
 
-# the same three as they are handed over
+# the same three as they are passed
 GivenBox = tuple[int, Int64s, int, Int64s, Bytes]
 GivenTensor = tuple[Bytes, UInt64s, Bytes, UInt64s]
 GivenTiles = tuple[Bytes, UInt64s, Bytes, Int64s, Int64s, int]

@@ -91,9 +91,9 @@ class Products:
 
     def operand(self, which: str) -> Operand:
         """The tile that each CTA holds of A or B."""
-        said = self.described
-        rows, side = (said.m, 0) if which == "a" else (said.n, 1)
-        return Operand(rows // self.homes.shape[1], said.k, said.kinds[1 + side], said.transposed[side])
+        described = self.described
+        rows, side = (described.m, 0) if which == "a" else (described.n, 1)
+        return Operand(rows // self.homes.shape[1], described.k, described.kinds[1 + side], described.transposed[side])
 
     def tiles(self, which: str) -> list[Tiles]:
         """The tiles of A or B in shared memory, for all CTAs of all operations."""
@@ -103,8 +103,8 @@ class Products:
 
     def parts(self) -> tuple[Part, ...]:
         """Where D lies."""
-        said = self.described
-        return parts(said.m, said.n, self.form.pair, self.form.stationary, int(self.d[0]) >> _LANE_SHIFT)
+        described = self.described
+        return parts(described.m, described.n, self.form.pair, self.form.stationary, int(self.d[0]) >> _LANE_SHIFT)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,15 +168,15 @@ class TensorCore:
 
     def _right(self, one: Products) -> Array:
         """B for each CTA that works on it: [ctas, n, k]."""
-        said, homes = one.described, one.homes
+        described, homes = one.described, one.homes
         right = gather(self._batch, homes.reshape(-1), one.tiles("b"), one.operand("b"))
-        right = right.reshape(len(homes), said.n, said.k)
+        right = right.reshape(len(homes), described.n, described.k)
         if one.scales is not None:
-            right = right * self._scales(one, homes[:, 0], one.scales[1], said.n, said.scale_bytes[1])
+            right = right * self._scales(one, homes[:, 0], one.scales[1], described.n, described.scale_bytes[1])
         return np.repeat(right, 2, axis=0) if homes.shape[1] == 2 else right
 
     def _multiply(self, one: Products) -> None:
-        said, homes = one.described, one.homes
+        described, homes = one.described, one.homes
         ctas = homes.reshape(-1)
         right = self._right(one)
         kept = None
@@ -187,16 +187,16 @@ class TensorCore:
             if one.scales is not None:
                 left = left * self._row_scales(one, homes)
             sums = product(left, right[:, slice(*part.columns)])
-            if said.negated:
+            if described.negated:
                 np.negative(sums, out=sums)
             self._accumulate(one, ctas, part, sums)
 
     def _left(self, one: Products, ctas: Array, part: Part) -> Array:
         """A from tensor memory: [ctas, rows, k]."""
-        said = one.described
-        kind = said.kinds[1]
+        described = one.described
+        kind = described.kinds[1]
         width = {"f16": 2, "bf16": 2, "tf32": 4}.get(kind, 1)
-        words = said.k * width // 4 if kind != "b4" else said.k // 8
+        words = described.k * width // 4 if kind != "b4" else described.k // 8
         found = np.ascontiguousarray(self._memory.read(ctas, part, int(one.a[0]) & 0xFFFF, words))
         if one.form.shifted:
             found[:, 1:] = found[:, :-1].copy()
@@ -211,26 +211,26 @@ class TensorCore:
 
     def _row_scales(self, one: Products, homes: Array) -> Array:
         assert one.scales is not None
-        said = one.described
-        rows = said.m // homes.shape[1]
-        return self._scales(one, homes.reshape(-1), one.scales[0], rows, said.scale_bytes[0])
+        described = one.described
+        rows = described.m // homes.shape[1]
+        return self._scales(one, homes.reshape(-1), one.scales[0], rows, described.scale_bytes[0])
 
     def _scales(self, one: Products, ctas: Array, addresses: Array, rows: int, byte: int) -> Array:
         """Scales of each row and element of K: row r in lane r % 32 and column r / 32, one byte a block.
 
         More than a word holds go on behind the columns of all rows, which are counted in 128.
         """
-        said, block = one.described, one.form.block
-        column, count, scales = int(addresses[0]) & 0xFFFF, -(-rows // 32), said.k // block
+        described, block = one.described, one.form.block
+        column, count, scales = int(addresses[0]) & 0xFFFF, -(-rows // 32), described.k // block
         step, words = 4 * -(-rows // 128), -(-(byte + scales) // 4)
         read = [self._memory.read(ctas, _FIRST_QUARTER, column + step * n, count) for n in range(words)]
         octets = np.stack([np.ascontiguousarray(word.transpose(0, 2, 1)) for word in read], axis=-1).view(np.uint8)
         octets = octets.reshape(len(ctas), 32 * count, 4 * words)[:, :rows]
-        found = scale_values(octets[:, :, byte : byte + scales], said.scale_format)
+        found = scale_values(octets[:, :, byte : byte + scales], described.scale_format)
         return np.repeat(found, block, axis=2)
 
     def _accumulate(self, one: Products, ctas: Array, part: Part, sums: Array) -> None:
-        said, memory = one.described, self._memory
+        described, memory = one.described, self._memory
         column, width = int(one.d[0]) & 0xFFFF, part.columns[1] - part.columns[0]
         before = memory.read(ctas, part, column, width) if bool(one.adds[0]) else None
         if before is not None and one.shift:
@@ -238,7 +238,7 @@ class TensorCore:
             before = scaled.view(np.uint32)
         if before is not None:
             before = np.ascontiguousarray(before)
-        result = accumulate(sums, before, said.kinds[0], said.saturates)
+        result = accumulate(sums, before, described.kinds[0], described.saturates)
         lanes = None if one.lanes is None else one.lanes.reshape(len(ctas), -1)
         memory.write(ctas, part, column, result.astype(np.uint32, copy=False), lanes)
 

@@ -70,31 +70,31 @@ class DescriptorChecks:
             self._contents(which, one, ctas, lanes, site)
 
     def _meaning(self, which: str, one: Tiles, lane: int, site: Site) -> None:
-        said, size = one.descriptor, self._batch.launch.shared_bytes
+        named, size = one.descriptor, self._batch.launch.shared_bytes
         end = one.base + one.map.last
-        if said.problem:
+        if named.problem:
             hint = "compare the descriptor's bits with the ISA's table of the matrix descriptor"
-            self._report(which, lane, site, f"has no meaning: {said.problem}", hint)
+            self._report(which, lane, site, f"has no meaning: {named.problem}", hint)
         elif end > size:
             what = (
-                f"reaches to byte {end} of shared memory, of which the block has {size}: start {said.start:#x}, "
-                f"leading offset {said.leading}, stride offset {said.stride}, swizzle {said.swizzle}"
+                f"reaches to byte {end} of shared memory, of which the block has {size}: start {named.start:#x}, "
+                f"leading offset {named.leading}, stride offset {named.stride}, swizzle {named.swizzle}"
             )
             self._report(which, lane, site, what, "offsets are in units of 16 bytes; check them and the start address")
 
     def _swizzle(self, which: str, one: Tiles, cta: int, lane: int, site: Site) -> None:
         """What a tensor copy laid out in one way and a descriptor reads in another."""
-        said = one.descriptor
+        named = one.descriptor
         if one.base + one.map.last > self._batch.launch.shared_bytes:
             return
         offsets = cta * self._batch.shared_stride + one.base + one.map.pieces.reshape(-1)
         for copy, swizzle in self._checks.asynchronous.swizzles.found(offsets):
-            same = swizzle == _NAMES.get(said.swizzle, said.swizzle)
-            if same and not (said.base_offset and said.swizzle != "none"):
+            same = swizzle == _NAMES.get(named.swizzle, named.swizzle)
+            if same and not (named.base_offset and named.swizzle != "none"):
                 continue
-            base = f" from row {said.base_offset} of its pattern" if said.base_offset else ""
+            base = f" from row {named.base_offset} of its pattern" if named.base_offset else ""
             what = (
-                f"names the swizzle {said.swizzle}{base}; the copy in PTX line {copy.line} laid the tile out with "
+                f"names the swizzle {named.swizzle}{base}; the copy in PTX line {copy.line} laid the tile out with "
                 f"{swizzle}, in the pattern of the addresses"
             )
             self._report(which, lane, site, what, "use the same swizzle in the tensor map and in the descriptor")

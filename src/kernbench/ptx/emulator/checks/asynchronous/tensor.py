@@ -69,12 +69,12 @@ class TensorChecks(TensorObserver):
         site = operations.form.site
         self._order.begin(lanes, site, operations.form.pair)
         for group, chosen in _groups(operations, lanes):
-            said = group.described
-            if said.problem:
+            idesc = group.described
+            if idesc.problem:
                 who = thread_name(self._batch, int(chosen[0]))
                 hint = "compare it with the ISA's table of the instruction descriptor"
                 message = (
-                    f"the instruction descriptor {int(group.instruction[0]):#010x} that {who} gives: {said.problem}"
+                    f"the instruction descriptor {int(group.instruction[0]):#010x} that {who} gives: {idesc.problem}"
                 )
                 self._reporter.add("descriptor", site, message, hint, about="instruction")
                 continue
@@ -110,7 +110,7 @@ class TensorChecks(TensorObserver):
         shadow.enter("shared", False, ranges, lanes, columns, clocks, site, homes=homes)
 
     def _tensor(self, group: Products, lanes: Array, site: Site) -> None:
-        said, warps = group.described, lanes // WARP
+        idesc, warps = group.described, lanes // WARP
         column, lane = int(group.d[0]) & 0xFFFF, int(group.d[0]) >> 16
         regions = [Region(part, column, column + part.columns[1] - part.columns[0]) for part in group.parts()]
         self._aligned(lane, group, lanes, site)
@@ -122,7 +122,7 @@ class TensorChecks(TensorObserver):
                 if group.form.pair:
                     self._order.enter_peers(warps, region, True, MULTIPLY, site)
         if group.form.from_tensor:
-            width = said.k * {"f16": 16, "bf16": 16, "tf32": 32, "b4": 4}.get(said.kinds[1], 8) // 32
+            width = idesc.k * {"f16": 16, "bf16": 16, "tf32": 32, "b4": 4}.get(idesc.kinds[1], 8) // 32
             start = int(group.a[0]) & 0xFFFF
             for part in group.parts():
                 region = Region(part, start, start + width)

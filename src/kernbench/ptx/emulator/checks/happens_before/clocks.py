@@ -10,7 +10,7 @@ A full vector clock would have an entry for each lane of the grid. It is folded 
 
 - *Lanes to warps.* `clocks[cta, w, u]` is the last clock of actor u that **all** lanes of warp w have seen (its own
   clock where u = w). What one lane has acquired for itself is in `_private` until its warp meets (`meet`, `barrier`),
-  and is then known to all (`_collapse`). A release by part of a warp hands over the warp's clock as of when its lanes
+  and is then known to all (`_collapse`). A release by part of a warp publishes the warp's clock as of when its lanes
   last met (`met`), and names the releasing lanes beside it (`Knowledge.lanes`), so nobody learns of lanes that did not
   release.
 - *The grid to a CTA.* Most order is within a CTA; of other CTAs a warp has a row of `known` from when it first acquires

@@ -110,7 +110,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
-    """What a release pattern hands over: by which lanes of which warp, and the reach of its first operation.
+    """What a release pattern publishes: by which lanes of which warp, and the reach of its first operation.
 
     `sequential` patterns begin with fence.sc. With `distant` that fence was another thread's, met at a barrier since:
     then only another such fence learns of it, as the order of these fences is the one in which they are seen.

@@ -94,7 +94,7 @@ class _Target:
         return Transfer(inside, outside, nbytes, in_register, as_slot)
 
     def enter(self, scheduler: Scheduler, fragment: Fragment) -> Fragment | None:
-        """Hand over the arguments and go on at the callee's first block."""
+        """Pass the arguments and go on at the callee's first block."""
         batch = scheduler.batch
         here = fragment.stack[-1] if fragment.stack else Frame(-1, "", 0, batch.program.entry.frame_bytes)
         if self._code is None:
@@ -153,7 +153,7 @@ class _Indirect:
 
 
 def return_from(scheduler: Scheduler, fragment: Fragment) -> Fragment:
-    """ret: hand over the results and go on behind the call."""
+    """ret: pass the results and go on behind the call."""
     frame = fragment.stack[-1]
     stack = fragment.stack[:-1]
     scheduler.batch.frames.leave(fragment, frame, stack[-1].base if stack else 0)

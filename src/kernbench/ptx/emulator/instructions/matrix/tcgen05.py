@@ -163,7 +163,7 @@ def multiply(d: Decoding) -> Step:
     form = _form(d)
     target = d.address(0)
     left: Any = d.address(1) if form.from_tensor else d.source(1)
-    right, said = d.source(2), d.source(_at(d, "idesc"), "u32")
+    right, idesc = d.source(2), d.source(_at(d, "idesc"), "u32")
     adds = d.source(_at(d, "enable_d"))
     scales = [d.address(_at(d, name)) for name in ("scale_a", "scale_b")] if form.block else []
     mask_index, scale_index = d.position("lanes"), d.position("scale_d")
@@ -184,7 +184,7 @@ def multiply(d: Decoding) -> Step:
             _address(window, target, chosen),
             a,
             pick(rows[right], chosen),
-            pick(rows[said], chosen),
+            pick(rows[idesc], chosen),
             pick(rows[adds], chosen),
             shift,
             _enabled([pick(rows[slot], chosen) for slot in disabled]),

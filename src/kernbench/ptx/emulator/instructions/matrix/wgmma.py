@@ -30,8 +30,8 @@ def multiply(d: Decoding) -> Step:
         whole_warps(window, mask, site)
         rows, (chosen, warps) = window.rows, window.leaders(mask)
         left = None if a is None else pick(rows[a], chosen)
-        said = None if words is None else rows[words].reshape(-1, WARP)[chosen // WARP]
-        window.batch.warpgroups.issue(form, warps, left, pick(rows[b], chosen), pick(rows[adds], chosen), said)
+        metadata = None if words is None else rows[words].reshape(-1, WARP)[chosen // WARP]
+        window.batch.warpgroups.issue(form, warps, left, pick(rows[b], chosen), pick(rows[adds], chosen), metadata)
 
     return action(general)
 
