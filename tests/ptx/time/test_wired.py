@@ -9,6 +9,7 @@ from kernbench import ptx
 from kernbench.bench import find, run_bench
 from kernbench.ptx.machine.model import load, unfit
 from kernbench.ptx.target import TARGET
+from kernbench.result.finding import Finding
 
 BENCH = "batched_incremental_attention"
 SMALL = {
@@ -55,7 +56,7 @@ def test_what_is_not_timed_says_why(timed):
     assert "is sm_80: choose another GPU" in TARGET.retime(for_another, load("a100")).metrics["no_time"]
     unrecorded = run_bench(find(BENCH), None, SMALL)
     assert "nothing was recorded" in TARGET.retime(unrecorded, load("h200")).metrics["no_time"]
-    unsafe = TARGET.retime(replace(timed, findings=[object()]), load("h200"))
+    unsafe = TARGET.retime(replace(timed, findings=[Finding("race", "two accesses")]), load("h200"))
     assert unsafe.metrics["no_time"] == "it is not safe"
 
 
