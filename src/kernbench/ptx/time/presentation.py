@@ -69,7 +69,7 @@ def measure(time: LaunchTime) -> Data:
             "shared": time.traffic.shared,
         },
         "time_note": _note(time),
-        "time_facts": [_resident(time), *time.notes],
+        "time_facts": [_resident(time), *(note for note in time.notes if time.predictions not in note)],
     }
 
 

@@ -18,10 +18,11 @@ from kernbench.cli.output.inside import check_first_wrong, stop_and_print
 from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.ptx.front.commands.asked import LaunchAsked, ResultsAsked
 from kernbench.ptx.front.launch_file import Arguments, LaunchFile, choose_kernel, read_launch_file
+from kernbench.ptx.machine.model import Gpu, bundled, load, unfit
 from kernbench.ptx.text.checkpoints import PtxCheckpoint
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Kernel, Module
-from kernbench.report import run_text, trace_bytes
+from kernbench.report import run_text, time_text, trace_bytes
 from kernbench.report.text.first_wrong import first_wrong_text
 from kernbench.report.text.printed import printed_text
 from kernbench.result.checkpoint import Taken
@@ -104,6 +105,7 @@ class LaunchOptions(TypedDict, total=False):
     checks: bool
     order: bool
     cluster: tuple[int, ...]
+    record: bool
     stop: Stopper
     checkpoints: Sequence[PtxCheckpoint]
     taken: Taken
@@ -201,6 +203,16 @@ def keep_first_wrong(result: Run, comparing: Intermediates | None) -> None:
         result.views["first_wrong"] = comparing.view()
 
 
+def gpu_for(name: str, arch: str) -> Gpu:
+    """The GPU of that name; without one the first bundled one on which code for the architecture runs."""
+    if name:
+        return load(name)
+    fitting = [gpu for gpu in map(load, (Gpu.whole, *bundled())) if not unfit(arch, gpu)]
+    if not fitting:
+        raise BenchError(f"no bundled GPU runs {arch}: name one with --gpu ({', '.join(bundled())}, or a TOML file)")
+    return fitting[0]
+
+
 def finish(
     command: str,
     file: Path,
@@ -260,6 +272,10 @@ def _print_run(result: Run) -> None:
     for name in ("thread_instructions", "warp_instructions", "gpu_time_ns"):
         if name in result.metrics:
             console.print(f"  {name.replace('_', ' ')}: {result.metrics[name]:,}")
+    if "time_ps" in result.metrics:
+        console.print(time_text(result), end="", highlight=False, soft_wrap=True)
+    if "no_time" in result.metrics:
+        console.print(f"  no time: {result.metrics['no_time']}", soft_wrap=True)
     for name, array in result.outputs.items():
         console.print(f"  wrote {name}: {'x'.join(map(str, array.shape))} {array.dtype}")
     left = result.views.get("first_wrong", {}).get("wrong") is not None

@@ -87,3 +87,12 @@ FIRST_WRONG = Annotated[
         "first to leave it?",
     ),
 ]
+TIME = Annotated[
+    bool, typer.Option("--time", help="Predict how long it takes on a GPU, and why; the launch is recorded for it.")
+]
+GPU = Annotated[
+    str,
+    typer.Option(
+        "--gpu", metavar="NAME", help="With --time: the GPU, bundled or a TOML file; without it one that runs the code."
+    ),
+]

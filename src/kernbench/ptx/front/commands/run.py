@@ -10,6 +10,7 @@ from kernbench.ptx.front.commands.launching import (
     comparing_intermediates,
     described_launch,
     finish,
+    gpu_for,
     keep_first_wrong,
     launch_kernel,
     maybe_stop,
@@ -22,8 +23,11 @@ from kernbench.ptx.front.commands.options import (
     DEVICE,
     FILE,
     FIRST_WRONG,
+    GPU,
     SCHEDULE,
+    TIME,
 )
+from kernbench.ptx.target import TARGET
 
 
 @grouped
@@ -40,8 +44,11 @@ def run(
     out: ARRAYS = None,
     wanted: ResultsAsked,
     first_wrong: FIRST_WRONG = False,
+    time: TIME = False,
+    gpu: GPU = "",
 ) -> None:
-    """Run a kernel of a PTX file: is it right (where the launch file says what to expect), is it safe, what did it do.
+    """Run a kernel of a PTX file: is it right (where the launch file says what to expect), is it safe, what did it do;
+    with --time also how fast it is, and why.
 
     Exit code 0 if it is, 1 on findings or a wrong result, 2 on misuse.
     """
@@ -53,8 +60,13 @@ def run(
     options: LaunchOptions = {"budget": limits.limits}
     if device == "emulator":
         options |= {"checks": checks, "schedule": int(schedule) if schedule.isdecimal() else schedule}
+    machine = gpu_for(gpu, arch or module.arch) if time or gpu else None
+    if machine is not None and device == "emulator" and wanted.stop_at is None and not first_wrong:
+        options["record"] = True
     maybe_stop(wanted, "ptx run", module, described, device, arch, asked.elements, options, strict)
     comparing = comparing_intermediates(first_wrong, wanted.stop_at, device, described, options)
     result = launch_kernel(module, described, device, arch, asked.elements, options)
     keep_first_wrong(result, comparing)
+    if machine is not None:
+        result = TARGET.retime(result, machine)
     finish("ptx run", file, result, out, wanted, strict)
