@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import pickle
 import threading
 
 import numpy as np
@@ -359,3 +360,57 @@ def test_a_build_with_cuda_keeps_its_version(emulated, monkeypatch, built):
     monkeypatch.setattr(torch.version, "cuda", built)
     emulated()
     assert torch.version.cuda == (built or "12.8")
+
+
+def test_generators_of_the_device_have_a_seed_and_an_offset(session):
+    """As kernels that draw their own numbers use them, and as checkpoints do: the same numbers after a state is set."""
+    default = torch.cuda.default_generators[0]
+    for generator in (default, torch.Generator(device="cuda")):
+        generator.manual_seed(7)
+        assert generator.device.type == "cuda"
+        assert generator.get_state().view(torch.int64).tolist() == [7, 0]
+        state = generator.get_state()
+        first = torch.rand(3, device="cuda", generator=generator)
+        assert generator.get_offset() > 0
+        generator.set_state(state)
+        assert torch.equal(torch.rand(3, device="cuda", generator=generator), first)
+        # an offset that a program adds to
+        seed, offset = generator.get_state().view(torch.int64)
+        generator.set_state(torch.stack([seed, offset + 100]).view(torch.uint8))
+        assert generator.get_state().view(torch.int64).tolist() == [7, offset + 100]
+        assert not torch.equal(torch.rand(3, device="cuda", generator=generator), first)
+        with pytest.raises(RuntimeError, match="16"):
+            generator.set_state(torch.get_rng_state())
+    torch.manual_seed(7)
+    state = torch.cuda.get_rng_state()
+    assert (len(state), torch.cuda.initial_seed()) == (16, 7)
+    drawn = torch.randn(4, device="cuda")
+    torch.cuda.set_rng_state(state)
+    assert torch.equal(torch.randn(4, device="cuda"), drawn)
+    twin = default.clone_state()
+    assert torch.equal(torch.rand(3, generator=twin), torch.rand(3, generator=default))
+
+
+def test_tensors_come_back_from_files_to_where_they_were(session, tmp_path):
+    x, host = torch.arange(6.0, device="cuda").reshape(2, 3), torch.ones(3)
+    torch.save({"x": x, "row": x[1], "host": host}, tmp_path / "saved.pt")
+    back = torch.load(tmp_path / "saved.pt")
+    assert [on(back[name]) for name in ("x", "row", "host")] == ["device", "device", "host"]
+    assert back["row"].tolist() == [3.0, 4.0, 5.0]
+    # views of one storage still share it
+    back["x"][1, 0] = 9
+    assert back["row"][0].item() == 9
+    assert on(torch.load(tmp_path / "saved.pt", map_location="cpu")["x"]) == "host"
+    assert on(torch.load(tmp_path / "saved.pt", map_location="cuda")["host"]) == "device"
+
+
+def test_other_processes_get_copies_on_their_devices(session):
+    from multiprocessing.reduction import ForkingPickler
+
+    x = torch.nn.Parameter(torch.arange(3.0, device="cuda"))
+    for tensor in (x, x.detach()):
+        back = pickle.loads(bytes(ForkingPickler.dumps(tensor)))
+        assert (on(back), back.tolist(), back.requires_grad) == ("device", [0.0, 1.0, 2.0], tensor.requires_grad)
+        assert type(back) is type(tensor)
+        assert back.data_ptr() != tensor.data_ptr()
+    assert on(pickle.loads(bytes(ForkingPickler.dumps(torch.ones(2))))) == "host"

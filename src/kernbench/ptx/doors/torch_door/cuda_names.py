@@ -10,6 +10,7 @@ import torch
 
 from kernbench.ptx.doors.gpus import Gpu
 from kernbench.ptx.doors.memory import DeviceMemory
+from kernbench.ptx.doors.torch_door.generators import DeviceGenerator
 
 _MEMORY = 80 << 30
 # what programs find by name
@@ -203,18 +204,19 @@ def _stream_names() -> Names:
 
 def _generator_names() -> Names:
     """Random numbers."""
+    generator = DeviceGenerator(torch.default_generator)
     return {
         # there is one generator for both: to seed the device's seeds the host's
-        "manual_seed": lambda seed: torch.default_generator.manual_seed(int(seed)),
-        "manual_seed_all": lambda seed: torch.default_generator.manual_seed(int(seed)),
-        "seed": lambda: torch.default_generator.seed(),
-        "seed_all": lambda: torch.default_generator.seed(),
-        "initial_seed": lambda: torch.default_generator.initial_seed(),
-        "get_rng_state": lambda device=None: torch.get_rng_state(),
-        "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
-        "get_rng_state_all": lambda: [torch.get_rng_state()],
-        "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
-        "default_generators": (torch.default_generator,),
+        "manual_seed": lambda seed: generator.manual_seed(seed),
+        "manual_seed_all": lambda seed: generator.manual_seed(seed),
+        "seed": lambda: generator.seed(),
+        "seed_all": lambda: generator.seed(),
+        "initial_seed": lambda: generator.initial_seed(),
+        "get_rng_state": lambda device=None: generator.get_state(),
+        "set_rng_state": lambda state, device=None: generator.set_state(state),
+        "get_rng_state_all": lambda: [generator.get_state()],
+        "set_rng_state_all": lambda states: generator.set_state(states[0]),
+        "default_generators": (generator,),
     }
 
 

@@ -12,7 +12,7 @@ from kernbench.ptx.doors.gpus import gpu_of
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.session import Session
 from kernbench.ptx.doors.sites import launch_site
-from kernbench.ptx.doors.torch_door import gradients
+from kernbench.ptx.doors.torch_door import gradients, saving
 from kernbench.ptx.doors.torch_door.autocast import Autocast
 from kernbench.ptx.doors.torch_door.cuda_names import (
     Event,
@@ -22,6 +22,7 @@ from kernbench.ptx.doors.torch_door.cuda_names import (
     nvtx_names,
     own_functions,
 )
+from kernbench.ptx.doors.torch_door.generators import generators
 from kernbench.ptx.doors.torch_door.modes import (
     DeviceDispatch,
     DeviceFunction,
@@ -109,13 +110,14 @@ class TorchDoor:
 
     def _others(self) -> None:
         """Generators, compilation and threads."""
-        self._patches.set(torch, "Generator", _generators(torch.Generator))
+        self._patches.set(torch, "Generator", generators(torch.Generator))
         for name, ours in (("Stream", Stream), ("Event", Event)):
             if hasattr(torch, name):
                 self._patches.set(torch, name, _either(getattr(torch, name), ours))
         self._patches.set(torch, "compile", _uncompiled)
         Autocast().install(self._patches)
         gradients.install(self._patches, self._storages)
+        saving.install(self._patches, self._storages)
         self._registrations.install(self._patches)
         self._patches.set(torch.testing, "assert_close", self._comparing(torch.testing.assert_close))
         storages, registrations, run = self._storages, self._registrations, threading.Thread.run
@@ -158,22 +160,6 @@ class TorchDoor:
                 session.note({"event": "compared", "right": right, "site": place_dict(launch_site())})
 
         return compare
-
-
-def _generators(original: Any) -> Any:
-    """`torch.Generator` that takes a device "cuda"; what it makes is an ordinary generator."""
-
-    class _Kind(type):
-        def __instancecheck__(cls, instance: Any) -> bool:
-            return isinstance(instance, original)
-
-    class Generator(metaclass=_Kind):
-        """A generator of random numbers."""
-
-        def __new__(cls, device: object = "cpu") -> Any:
-            return original("cpu" if is_cuda_device(device) else device)
-
-    return Generator
 
 
 def _either(original: type, ours: type) -> type:

@@ -15,6 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernbench.ptx.doors.torch_door.generators import DeviceGenerator
 from kernbench.ptx.doors.torch_door.precision import widened
 from kernbench.ptx.doors.torch_door.registrations import Registrations
 from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, storage_address
@@ -202,6 +203,8 @@ class DeviceFunction(TorchFunctionMode):  # type: ignore[misc]
         if func in _MOVES:
             return _MOVES[func](self._storages, *args, **kwargs)
         kwargs.pop("pin_memory", None)
+        if isinstance(kwargs.get("generator"), DeviceGenerator):
+            kwargs["generator"] = kwargs["generator"].of
         if "device" not in kwargs:
             return func(*args, **kwargs)
         device = kwargs["device"]
