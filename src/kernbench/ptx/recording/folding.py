@@ -114,8 +114,8 @@ def write_out(given: GivenLog, chosen: Int64s, places: Int64s, heads: Int32s, co
 
 
 # what folding needs to know of a program: blocks of instructions, waiting loops of blocks as bits, the loop that a
-# block is the head of (or -1), and the kinds that a turn which only waited may have
-GivenProgram = tuple[Int32s, UInt64s, Int64s, Bools]
+# block is the head of (or -1), the instructions that a turn which only waited may have, blocks that only end threads
+GivenProgram = tuple[Int32s, UInt64s, Int64s, Bools, Bools]
 
 
 @kernel
@@ -125,17 +125,22 @@ def fold(
     """One warp's rows as steps and events; gives how many there are of each.
 
     `steps` get block, lanes and the turns dropped before; `events` their step, instruction, kind, lanes and data;
-    `kept` for each event of the rows which one it has become, or -1. `scratch` has a row for the events, and two of
+    `kept` for each event of the rows which one it has become, or -1. Lanes that end at different times end together,
+    in the last step. `scratch` has a row for the events, and two of
     `MOST_LOOPS`.
     """
-    block_of, loops_of, head_of, harmless = program
+    block_of, loops_of, head_of, harmless, ends = program
     origins, begun, first_event = scratch[0], scratch[1], scratch[2]
     step_count, event_count, seen, dropped = 0, 0, 0, 0
+    # the last block that did nothing but end threads, and how many lanes ended there
+    ended_in, ended = -1, 0
     # the loops, as bits, in which the warp has been since it was at their heads
     within = np.uint64(0)
     for i in range(len(heads)):
         what, number = heads[i, 0], heads[i, 1]
-        if what == STEP:
+        if what == STEP and ends[number]:
+            ended_in, ended = max(ended_in, number), ended + heads[i, 2]
+        elif what == STEP:
             within &= loops_of[number]
             loop = head_of[number]
             if loop >= 0:
@@ -158,6 +163,9 @@ def fold(
             for event in range(first_event[number], event_count):
                 kept[origins[event]] = -1
             event_count = first_event[number]
+    if ended_in >= 0:
+        steps[step_count, 0], steps[step_count, 1], steps[step_count, 2] = ended_in, ended, dropped
+        step_count += 1
     return step_count, event_count
 
 
@@ -202,7 +210,7 @@ def _insert(
 @part
 def _only_waited(events: Int32s, since: Int, until: Int, harmless: Bools) -> bool:
     for event in range(since, until):  # noqa: SIM110 - compiled
-        if not harmless[events[event, 2]]:
+        if not harmless[events[event, 1]]:
             return False
     return True
 

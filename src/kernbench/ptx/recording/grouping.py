@@ -24,7 +24,8 @@ class Grouped:
     def total(self, rows: Array) -> Array:
         """The rows of operations, added up for each event."""
         given = rows if self.order is None else rows[self.order]
-        found: Array = np.add.reduceat(given, self.starts, axis=0) if len(given) > len(self.starts) else given
+        single = len(given) == len(self.starts)
+        found: Array = given if single else np.add.reduceat(given, self.starts, axis=0)
         return found
 
 
@@ -52,8 +53,10 @@ def _by_level(warps: Int64s, objects: Array, phases: Array) -> Iterator[Grouped]
     place = np.arange(len(first))
     start = np.searchsorted(warps[first][ranked], warps[first][ranked])
     level[ranked] = place - start
+    sizes, members = np.bincount(inverse, minlength=len(first)), np.argsort(inverse, kind="stable")
+    ends = np.cumsum(sizes)
     for number in range(int(level.max()) + 1):
         chosen = ranked[level[ranked] == number]
-        order = np.concatenate([np.flatnonzero(inverse == group) for group in chosen])
-        counts = np.bincount(inverse, minlength=len(first))[chosen]
+        order = np.concatenate([members[ends[group] - sizes[group] : ends[group]] for group in chosen])
+        counts = sizes[chosen]
         yield Grouped(first[chosen], counts, order, np.cumsum(counts) - counts)

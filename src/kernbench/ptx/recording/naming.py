@@ -66,21 +66,14 @@ _IN_SPACE: Mapping[tuple[Event, str], Kind] = {
     ("load", "local"): Kind.LOCAL_LOAD,
     ("store", "local"): Kind.LOCAL_STORE,
 }
-# what a turn of a loop may have that only waits; of atomics those that take something where nobody has it
-HARMLESS = frozenset(
-    (
-        Kind.GLOBAL_LOAD,
-        Kind.SHARED_LOAD,
-        Kind.LOCAL_LOAD,
-        Kind.CLUSTER_LOAD,
-        Kind.CONSTANT_LOAD,
-        Kind.PREFETCH,
-        Kind.MBARRIER_WAIT,
-        Kind.FENCE,
-        Kind.PROXY_FENCE,
-        Kind.SLEEP,
-    )
-)
+# what a turn of a loop may do that only waits; and how atomics are named that take something where nobody has it
+_WAITING: frozenset[Event] = frozenset(("load", "prefetch", "mbarrier wait", "fence", "proxy fence", "sleep"))
+_TAKING = frozenset(("cas", "exch"))
+
+
+def only_waits(event: Event, name: str) -> bool:
+    """Whether an instruction may be part of a turn of a loop that only waits for others."""
+    return event in _WAITING or (event == "atomic" and not _TAKING.isdisjoint(name.split(".")))
 
 
 def access_kind(report: Report, space: str) -> int:

@@ -53,7 +53,7 @@ class BatchRecorder(Recorder):
 
     def _look(self) -> None:
         """Complain where the log takes too much memory."""
-        self._store.require(self._log.nbytes)
+        self._store.log_takes(int(self._batch.numbers[0]), self._log.nbytes)
 
     def step(self, block: Block, lanes: Lanes) -> None:
         """Lanes are about to run a block."""

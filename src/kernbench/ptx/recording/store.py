@@ -15,9 +15,8 @@ from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt64s
 from kernbench.ptx.emulator.program.program import Program
 from kernbench.ptx.names.demangling import title
 from kernbench.ptx.recording import folding
-from kernbench.ptx.recording.kinds import Kind
 from kernbench.ptx.recording.log import LogParts
-from kernbench.ptx.recording.naming import HARMLESS
+from kernbench.ptx.recording.naming import only_waits
 from kernbench.ptx.recording.recording import Int32s
 from kernbench.ptx.recording.reuse import GlobalReuse
 from kernbench.ptx.recording.survey import COLUMNS, REUSE
@@ -67,24 +66,31 @@ class Store:
         self.ctas: list[tuple[Array, Int32s]] = []
         self._known: dict[bytes, int] = {}
         self._nbytes = 0
+        # of batches that run, how many bytes their logs take
+        self._logs: dict[int, int] = {}
         self._most = most_bytes
-        harmless: Bools = np.zeros(max(Kind) + 1, bool)
-        harmless[[int(kind) for kind in HARMLESS]] = True
+        harmless: Bools = np.array([only_waits(site.effects.event, site.name) for site in program.sites], bool)
         self.loops, loops_of, head_of = _loops(program)
-        self._folded: folding.GivenProgram = _block_of(program), loops_of, head_of, harmless
+        ends: Bools = np.array([block.ends for block in program.blocks], bool)
+        self._folded: folding.GivenProgram = _block_of(program), loops_of, head_of, harmless, ends
         self._groups = folding.group_table()
 
     def require(self, more: int) -> None:
         """Raise where the recording needs more memory than it may take."""
-        if self._nbytes + more > self._most:
+        if self._nbytes + sum(self._logs.values()) + more > self._most:
             kernel, done = title(self.program.kernel.name), sum(len(numbers) for numbers, _ in self.ctas)
             raise MisuseError(
                 f"the recording of '{kernel}' takes more than {self._most >> 20:,} MB after {done:,} blocks, with "
                 f"{len(self.traces):,} warps that differ: record a launch of fewer blocks, or of less work each"
             )
 
+    def log_takes(self, batch: int, nbytes: int) -> None:
+        """The log of a batch that runs takes so many bytes."""
+        self._logs[batch] = nbytes
+        self.require(0)
+
     def add(self, log: LogParts, warps: int, ctas: int, numbers: Array) -> None:
-        """What a batch did."""
+        """What a batch did that has ended."""
         hashes: UInt64s = np.zeros((warps, 2), np.uint64)
         counts: Int64s = np.zeros((warps, 2), np.int64)
         folding.hash_warps(log.given(), hashes, counts)
@@ -97,6 +103,7 @@ class Store:
         if len(log.reuse):
             self._add_reuse(log, warps, which, written)
         self.ctas.append((numbers, np.ascontiguousarray(traces[which].reshape(-1, ctas).T)))
+        self._logs.pop(int(numbers[0]), None)
 
     def _add_reuse(self, log: LogParts, warps: int, which: Int64s, written: _Written) -> None:
         used = sorted(set(written.traces))

@@ -101,7 +101,7 @@ class Scheduler:
                 return
             fragment = self._step(fragment, block)
             if fragment is not None and blocks[fragment.block].ends:
-                self.leave(fragment)
+                self._end(fragment)
                 return
             if fragment is not None and self._limit is not None and self.key(fragment) >= self._limit:
                 self.push(fragment)
@@ -163,9 +163,14 @@ class Scheduler:
     def go(self, fragment: AnyFragment) -> None:
         """Let lanes that branched run in their turn; those at the kernel's end are gone at once."""
         if self.program.blocks[fragment.block].ends:
-            self.leave(fragment)
+            self._end(fragment)
         else:
             self.push(fragment)
+
+    def _end(self, fragment: AnyFragment) -> None:
+        """Lanes have come to a block that does nothing but end them, which is not run."""
+        self.recorder.step(self.program.blocks[fragment.block], fragment.lanes)
+        self.leave(fragment)
 
     def under_guard(
         self, fragment: AnyFragment, slot: int, negated: bool, control: Control, following: int

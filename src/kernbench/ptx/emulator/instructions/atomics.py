@@ -18,8 +18,6 @@ from kernbench.ptx.numerics import operation
 from kernbench.ptx.text.types import TYPES
 
 _WORDS = frozenset(("b16", "b32", "b64", "u32", "s32", "u64", "s64", "f32", "f64"))
-# by these one of several threads gets what all of them want
-_TAKING = frozenset(("cas", "exch"))
 _ACQUIRES, _RELEASES = frozenset(("acquire", "acq_rel")), frozenset(("release", "acq_rel"))
 
 # old values, sources and results, each a list of rows
@@ -38,7 +36,7 @@ def atomic(d: Decoding) -> Step:
         targets = d.halves(targets[0])
     d.traffic = (space_label(d, address), "atomic", TYPES[d.mod("type")].nbytes * max(1, len(d.writes) or 1))
     d.store_space = space_name(d, address)
-    d.report = access_report(d, address, takes=d.mod("op") in _TAKING)
+    d.report = access_report(d, address)
     d.order = _order(d)
     if d.mod("type") in _WORDS and not d.has("vec"):
         return _words(d, address, targets, sources[0], others[0])

@@ -69,13 +69,13 @@ def store(d: Decoding) -> Step:
     return _access("store", d, address, bank, rows, d.order)
 
 
-def access_report(d: Decoding, address: AddressSlot, takes: bool = False) -> Report | None:
+def access_report(d: Decoding, address: AddressSlot) -> Report | None:
     """What is recorded of an access; values of calls and parameters of kernels travel in registers and constants."""
     if d.mod("space").startswith("param"):
         return None
     nbytes = d.traffic[2] if d.traffic else 0
     space = "const" if space_label(d, address) == "const" else space_name(d, address)
-    return Report(d.site, d.effects.event, address.slot, address.offset, space, nbytes, takes=takes)
+    return Report(d.site, d.effects.event, address.slot, address.offset, space, nbytes)
 
 
 def _access(what: str, d: Decoding, address: AddressSlot, bank: str, rows: list[int], order: Order) -> Step:

@@ -45,7 +45,5 @@ class Report:
     target_offset: int = 0
     rows: int = 0
     keep: int = 0
-    # an atomic that takes something only where nobody has it, as a lock
-    takes: bool = False
     # goes through the cache of the SM
     cached: bool = True
