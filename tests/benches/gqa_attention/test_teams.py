@@ -117,6 +117,16 @@ def parts(size, most):
     return [min(most, size - first) for first in range(0, size, most)]
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_pairs_are_counted_without_looking_at_each_query(causal):
+    for tokens, keys in itertools.product((0, 1, 2, 7, 12), (0, 1, 3, 7, 11, 20)):
+        p = Problem(tokens, (keys, 5), 2, 1, 16, "f16", causal, 1, 0)
+        sees = [[k <= n - tokens + q or not causal for q in range(tokens) for k in range(n)] for n in p.lengths]
+        assert p.pairs == sum(map(sum, sees))
+    # a length at which looking would take hours
+    assert Problem(1 << 40, (1 << 41,), 2, 1, 16, "f16", causal, 1, 0).pairs > 1 << 80
+
+
 def test_more_pes_lower_the_limit_of_arithmetic_and_not_that_of_memory():
     p = Problem(64, (4096,), 64, 8, 128, "f16", False, 4, 1)
     reference = machine.load("reference")

@@ -167,4 +167,6 @@ def _visible(tokens: int, keys: int, causal: bool) -> int:
     """Query and key pairs of one head: the last query sees the last key."""
     if not causal:
         return tokens * keys
-    return sum(max(0, keys - tokens + i + 1) for i in range(tokens))
+    # the last sees all keys, the one before it one less, down to the first that sees any
+    seeing = min(tokens, keys)
+    return seeing * (2 * keys - seeing + 1) // 2

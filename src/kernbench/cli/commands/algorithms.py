@@ -53,7 +53,7 @@ def _run_all(
     """Each panel's contenders, in the order of its variants; at real sizes several at once, the longest first."""
     tasks = [(panel, name) for panel, ways in variants.items() for name in ways]
     if request.shapes_only:
-        tasks.sort(key=lambda task: -_announced(request, task[0], variants[task[0]][task[1]]))
+        tasks = _longest_first({task: _announced(request, task[0], variants[task[0]][task[1]]) for task in tasks})
     runs: dict[tuple[str | None, str], Contender] = {}
 
     def work(task: tuple[str | None, str]) -> Contender:
@@ -67,6 +67,18 @@ def _run_all(
             runs[panel, name] = contender or Contender(name, variants[panel][name].idea, None, _DIED)
             bar.advance(bar.task_ids[0])
     return {panel: [runs[panel, name] for name in ways] for panel, ways in variants.items()}
+
+
+def _longest_first(limits: dict[tuple[str | None, str], int]) -> list[tuple[str | None, str]]:
+    """The order in which contenders are started, from the limits that the bench gives for them.
+
+    All algorithms of a panel do the same work, so that the largest limit says how much that is. One with a lower limit
+    does it on more PEs, each of which is a program to record: it takes longest.
+    """
+    work: dict[str | None, int] = {}
+    for (panel, _), limit in limits.items():
+        work[panel] = max(limit, work.get(panel, 0))
+    return sorted(limits, key=lambda task: (-work[task[0]], limits[task]))
 
 
 def _announced(request: Request, panel: str | None, way: Variant) -> int:
