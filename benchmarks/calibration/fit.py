@@ -6,6 +6,7 @@ it finds nothing, and the figure of the file stays.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import log
 from statistics import median
 
 from kernbench.ptx.machine import MEASURED, Figure, Gpu
@@ -32,6 +33,8 @@ LOOP_ON_PIPE = {"fma": 3, "integer": 1, "minmax": 1, "convert": 1}
 BRANCH_TURN, BRANCH_STALL, OWN_TURN = 25.0, 6.0, 20.0
 # cycles of a CTA of `launch.waves` by the model of time: its prologue, a barrier, and its results
 EMPTY_CTA = 400.0
+# and by which turns of `bandwidth.hbm` get longer there from no load to full load, for queues alone
+QUEUES = 60.0
 # launches that lay further apart than this were not all alike
 STEADY = 0.01
 WARP_BYTES = 128
@@ -123,9 +126,10 @@ def shared_memory(results: Results, known: Known) -> Iterator[Fitted]:
     Conflicts as a line over ways.
     """
     step = known["pipes.integer.latency"]
+    found: dict[str, float] = {}
     for name, less in (("latency", 0.0), ("ldmatrix_latency", step)):
         row = results.one(f"shared.{name}")
-        value = (per_turn(row) - loop_end(known)) / row["work"] - less
+        value = found[f"shared.{name}"] = (per_turn(row) - loop_end(known)) / row["work"] - less
         yield _from(f"shared.{name}", [value], [row], f"shared.{name}, less what else a turn takes")
     points = [(float(ways), per_work(row)) for ways, row in results.varied("shared.conflict", "ways", warps=16)]
     rows = results.of("shared.conflict", warps=16)
@@ -136,6 +140,11 @@ def shared_memory(results: Results, known: Known) -> Iterator[Fitted]:
     rates = [WARP_BYTES * width / 4 / per_work(row) for width, row in widths.items()]
     best = max(rates)
     yield _from("shared.bytes_per_cycle", [best], list(widths.values()), "shared.width", 1 - min(rates) / best)
+    alone = results.one("shared.ldmatrix", warps=1)
+    # four times a turn the warp waits for the last of eight
+    waits = 4 * found["shared.ldmatrix_latency"]
+    value = 4 * WARP_BYTES / max((per_turn(alone) - waits) / alone["work"], 1.0)
+    yield _from("shared.sub_core_bytes_per_cycle", [value], [alone], "shared.ldmatrix of one warp, less its waits")
     for name in ("ldmatrix", "stmatrix"):
         best = min(results.of(f"shared.{name}"), key=per_work)
         yield _from(f"shared.{name}", [per_work(best)], [best], f"shared.{name}, the best of 1 to 8 warps")
@@ -321,11 +330,32 @@ def writes(results: Results, known: Known) -> Iterator[Fitted]:
     row = results.one("strided.store", stride=4)
     value = bytes_per_ns(row) * WARP_BYTES / clock(row) * 1e3
     yield _from("l2.write_bytes_per_cycle", [value], [row], "strided.store of words side by side")
-    size = max(row["parameters"]["bytes"] for row in results.of("cold.read"))
-    after = {flush: results.one("cold.read", bytes=size, flushed_by=flush)["ns"] for flush in ("writes", "reads")}
-    written = max(after["writes"] - after["reads"], 0.0) / write_between_reads(known)
-    share = written / known["l2.capacity"]
+    most = max(row["parameters"]["bytes"] for row in results.of("cold.read"))
+    longer = {size: _longer(results, size) for size in (most // 16, most // 4, most)}
+    # what a kernel brings in throws out what was there at random: 1 - exp(-brought / turnover) of it
+    left = [-size / log(1 - longer[size] / longer[most]) for size in (most // 16, most // 4)]
+    yield Fitted("l2.turnover", median(left), min(left), max(left), "cold.read by size, flushed by writes", 0.0, 6)
+    share = longer[most] / write_between_reads(known) / median(left)
     yield Fitted("l2.dirty", share, share, share, "cold.read, flushed by writes less by reads", 0.0, 2)
+
+
+def _longer(results: Results, size: int) -> float:
+    """Nanoseconds by which a kernel reads longer when L2 was flushed by writing."""
+    ns = {flush: results.one("cold.read", bytes=size, flushed_by=flush)["ns"] for flush in ("writes", "reads")}
+    return float(max(ns["writes"] - ns["reads"], 1.0))
+
+
+def under_load(results: Results, known: Known) -> Iterator[Fitted]:
+    """How turns of loads get longer as more of the bandwidth is used, below the most: a line, less the queues that the
+    model of time has in any case.
+    """
+    peak = known["hbm.bandwidth"] * known["hbm.read_share"]
+    rows = [row for size, row in results.varied("bandwidth.hbm", "flying", by="ld") if size <= 16384]
+    points = [(bytes_per_ns(row) / peak, per_turn(row)) for row in rows]
+    slope, _, at = line(points)
+    off = max(abs(at(x) - y) / y for x, y in points)
+    value = max(slope - QUEUES, 0.0)
+    yield Fitted("hbm.loaded", value, value * 0.7, slope, "bandwidth.hbm by bytes under way", off, len(rows))
 
 
 def write_between_reads(known: Known) -> float:
@@ -395,6 +425,7 @@ STEPS: tuple[Callable[[Results, Known], Iterator[Fitted]], ...] = (
     memory_bandwidth,
     writes,
     clocks,
+    under_load,
     launches,
     starts,
 )

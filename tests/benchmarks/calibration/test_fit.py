@@ -2,6 +2,7 @@
 
 import json
 import re
+from math import exp
 
 import pytest
 from benchmarks.calibration.fit import (
@@ -11,6 +12,7 @@ from benchmarks.calibration.fit import (
     LOOP_ON_PIPE,
     OWN_TURN,
     PIPES,
+    QUEUES,
     STEPS,
     fit,
     two_groups,
@@ -36,6 +38,7 @@ TRUTH = {
     "shared.conflict": 2.25,
     "shared.bytes_per_cycle": 120.0,
     "shared.ldmatrix": 8.5,
+    "shared.sub_core_bytes_per_cycle": 50.0,
     "shared.stmatrix": 9.5,
     "barriers.sync": 21.0,
     "barriers.sync_warp": 1.5,
@@ -77,6 +80,8 @@ TRUTH = {
     "launch.slot_reuse": 800.0,
     "l2.write_bytes_per_cycle": 2500.0,
     "l2.dirty": 0.5,
+    "l2.turnover": 50e6,
+    "hbm.loaded": 120.0,
     "clock.most": CLOCK,
     "clock.streaming": 1900.0,
     "clock.tensor": 1500.0,
@@ -104,7 +109,7 @@ def turn(case) -> float:
         "shared.ldmatrix_latency": lambda: case.work * (t["shared.ldmatrix_latency"] + step) + loop,
         "shared.conflict": lambda: case.work * (t["shared.conflict"] * p["ways"] - 1),
         "shared.width": lambda: case.work * 32 * p["width"] / t["shared.bytes_per_cycle"],
-        "shared.ldmatrix": lambda: case.work * t["shared.ldmatrix"],
+        "shared.ldmatrix": lambda: matrices(case),
         "shared.stmatrix": lambda: case.work * t["shared.stmatrix"],
         "shared.proxy_fence": lambda: t["barriers.proxy_fence"] + 4 * p["stores"] + loop,
         "barrier.sync": lambda: case.work * (t["barriers.sync"] + t["barriers.sync_warp"] * (p["warps"] - 1)) + loop,
@@ -120,10 +125,18 @@ def turn(case) -> float:
         "cluster.latency": lambda: case.work * (t["cluster.latency"] + step),
         "wgmma.rate": lambda: product(p) * case.work + tail(p),
         "mma.rate": lambda: case.work * (t["tensor.mma_latency"] if p["chains"] == 1 else 4096 / t["tensor.mma"]),
+        "bandwidth.hbm": lambda: 700 + (t["hbm.loaded"] + QUEUES) * FLYING.get(p["flying"], 1.0),
         "bandwidth.l1": lambda: case.work / t["l1.bytes_per_cycle"],
         "bandwidth.l2": lambda: case.work / t["l2.sm_bytes_per_cycle"],
     }
     return costs.get(case.benchmark, lambda: 100.0)()
+
+
+def matrices(case) -> float:
+    """Of one warp its sub-core is what bounds it, and it waits four times a turn."""
+    if case.parameters["warps"] == 1:
+        return case.work * 512 / TRUTH["shared.sub_core_bytes_per_cycle"] + 4 * TRUTH["shared.ldmatrix_latency"]
+    return case.work * TRUTH["shared.ldmatrix"]
 
 
 def product(p) -> float:
@@ -208,12 +221,14 @@ def cold():
     """Reads of two sizes after both ways to flush; the least begins late and takes a turn of its loads."""
     rate = TRUTH["hbm.read_share"] * float(H200.hbm.bandwidth)
     known = {**{name: float(one) for name, one in H200.figures().items()}, **TRUTH}
-    late = known["l2.dirty"] * known["l2.capacity"] * write_between_reads(known)
+    late = known["l2.dirty"] * known["l2.turnover"] * write_between_reads(known)
     by_loads = next(c for c in ALL if c.parameters.get("by") == "ld" and c.parameters["flying"] == 8192)
     begin = TRUTH["launch.empty"] + (TRUTH["launch.first"] + turn(by_loads)) / CLOCK * 1e3
-    for size in (1 << 20, 1 << 27, 1 << 28):
+    for size in (1 << 20, 1 << 24, 1 << 26, 1 << 27, 1 << 28):
         read = begin + (size - (1 << 20)) / rate
-        for flush, ns in (("reads", read), ("writes", read + late)):
+        # all that was there has left in the end
+        left = 1.0 if size == 1 << 28 else 1 - exp(-size / known["l2.turnover"])
+        for flush, ns in (("reads", read), ("writes", read + late * left)):
             yield {"benchmark": "cold.read", "parameters": {"bytes": size, "flushed_by": flush}, "ns": ns}
 
 

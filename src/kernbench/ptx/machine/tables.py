@@ -96,6 +96,9 @@ class Shared(Table):
     latency: Annotated[Figure, cycles("of a load without bank conflicts")]
     conflict: Annotated[Figure, cycles("more for each further word of one bank that a warp reads")]
     bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of an SM, loads and stores together")]
+    sub_core_bytes_per_cycle: Annotated[
+        Figure, rate("bytes/cycle", "of a sub-core, between it and shared memory or L1")
+    ]
     banks: Annotated[Figure, count("banks", "banks of 4 bytes", 256)]
     ldmatrix: Annotated[Figure, cycles("between two ldmatrix.x4 of an SM")]
     ldmatrix_latency: Annotated[Figure, cycles("of an ldmatrix.x4")]
@@ -139,7 +142,8 @@ class L2(Table):
     bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of all SMs together, from a footprint that fits")]
     sm_bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of one SM")]
     write_bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of all SMs together, stored to lines it holds")]
-    dirty: Annotated[Figure, share("of it that must be written back before a kernel's data can come")]
+    turnover: Annotated[Figure, size("what must come until all but a third of what it held has left")]
+    dirty: Annotated[Figure, share("of that that must be written back before a kernel's data can come")]
     atomic_interval: Annotated[Figure, cycles("between two atomics on one address, of all SMs")]
     atomic_latency: Annotated[Figure, cycles("of an atomic whose result is used")]
 
@@ -154,6 +158,7 @@ class Hbm(Table):
     write_share: Annotated[Figure, share("of the bandwidth that writing reaches")]
     copy_share: Annotated[Figure, share("of the bandwidth that copying reaches, bytes read and written")]
     latency: Annotated[Figure, cycles("of a load that misses L2, nothing else under way")]
+    loaded: Annotated[Figure, cycles("more for a load that misses L2 while all of the bandwidth is used")]
     in_flight: Annotated[Figure, size("bytes an SM must have under way for nine tenths of the read rate")]
 
 

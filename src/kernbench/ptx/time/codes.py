@@ -51,8 +51,10 @@ SM_SERVERS = 6
 L2, L2_WRITES, HBM, ATOMICS, DISPATCH = range(5)
 GPU_SERVERS = 5
 # what is known of L2 and memory, in 16ths of a byte: dirty in L2, read and written so far
-DIRTY, HAS_READ, HAS_WRITTEN = range(3)
-MEMORY = 3
+DIRTY, HAS_READ, HAS_WRITTEN, WINDOW_BEGAN, WINDOW_BUSY, BUSY_SHARE = range(6)
+MEMORY = 6
+# ticks over which the load of memory is taken, and what full load is
+WINDOW, FULL = 1024 * TICK, 1024
 PART = 16
 # ticks of memory for such a part are kept with so many further bits
 COST_SHIFT = 12
@@ -87,11 +89,13 @@ COST_SHIFT = 12
     READ_COST,
     WRITE_COST,
     WRITE_MIXED,
-) = range(28)
-CONSTANTS = 28
+    SUB_CORE_BYTE,
+    LATENCY_LOADED,
+) = range(30)
+CONSTANTS = 30
 
 # columns of the table of instructions
-WHAT, PIPE, COST, LATENCY, STALL, WRITE, READ, WAITS, WIDTH, REASON, QUEUED = range(11)
+WHAT, PIPE, COST, LATENCY, STALL, WRITE, READ, WAITS, WIDTH, REASON, QUEUED, CLOSES = range(12)
 # columns of the events; `EXTRA` is the kind of a group, or what an atomic takes of L2
 E_WHAT, STAGE, E_PORT, E_L2, E_HBM, BYTES, LANES, SYNC, PHASE, EXTRA = range(10)
 # columns of a warp: whether it runs; where it is in its path, and the path's end; its first event; when it may issue,

@@ -115,9 +115,12 @@ def constants(gpu: Gpu) -> Ints:
         codes.ISSUE: gpu.issue.interval,
         codes.BRANCH_LOST: gpu.issue.branch_back,
         codes.ADDRESS: gpu.shared.address_interval,
+        # a byte of each lane
+        codes.SUB_CORE_BYTE: 32 / float(gpu.shared.sub_core_bytes_per_cycle),
         codes.LATENCY_L1: gpu.l1.latency - 1,
         codes.LATENCY_L2: gpu.l2.latency,
         codes.LATENCY_HBM: gpu.hbm.latency,
+        codes.LATENCY_LOADED: gpu.hbm.loaded,
         codes.LATENCY_ATOMIC: gpu.l2.atomic_latency,
         codes.LATENCY_STORE: gpu.l2.latency,
         codes.BARRIER: gpu.barriers.sync,
@@ -136,7 +139,7 @@ def constants(gpu: Gpu) -> Ints:
     }.items():
         made[name] = ticks(value)
     made[codes.TENSOR_QUEUE] = int(gpu.tensor.wgmma_queue)
-    made[codes.L2_CAPACITY] = int(gpu.l2.capacity) * codes.PART
+    made[codes.L2_CAPACITY] = int(gpu.l2.turnover) * codes.PART
     made[[codes.READ_COST, codes.WRITE_COST, codes.WRITE_MIXED]] = _memory_costs(gpu)
     return made
 
@@ -167,11 +170,13 @@ class OpCosts:
     reason: Ints
     # whether it goes through the queue of the memory pipeline
     queued: Ints
+    # machine code has no instruction that commits a group of products: the last of a group says so
+    closes: Ints
 
     def table(self) -> Ints:
         """A row each; `codes` names the columns."""
         columns = (self.what, self.pipe, self.cost, self.latency, self.stall, self.write, self.read, self.wait,
-                self.width, self.reason, self.queued)  # fmt: skip
+                self.width, self.reason, self.queued, self.closes)  # fmt: skip
         return np.ascontiguousarray(np.stack(columns, axis=1))
 
 
@@ -179,12 +184,15 @@ def op_costs(ops: Ops, gpu: Gpu) -> OpCosts:
     """One row for each instruction."""
     rows = [_op(ops, number, gpu) for number in range(len(ops))]
     what, pipe, cost, latency = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    closes = [pipe == Pipe.WGMMA and "gsb" in text for pipe, text in zip(ops.pipe, ops.operands, strict=True)]
+    closes = [one and act == Act.MULTIPLY for one, act in zip(closes, ops.act, strict=True)]
     reason = np.array([_REASONS.get(Pipe(int(one)), Reason.MATH) for one in ops.pipe], np.int64)
     barrier = np.minimum(ops.write_barrier.astype(np.int64) & 7, 7)
     return OpCosts(
         what, pipe, cost, latency, ops.stall.astype(np.int64) * codes.TICK, barrier, ops.read_barrier.astype(np.int64),
         ops.wait_mask.astype(np.int64), ops.width.astype(np.int64), reason,
         np.isin(ops.pipe, [int(pipe) for pipe in (*_MEMORY, Pipe.SHUFFLE)]).astype(np.int64),
+        np.array(closes, np.int64),
     )  # fmt: skip
 
 

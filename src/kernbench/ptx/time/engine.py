@@ -41,8 +41,21 @@ def _levels(sm, weight, begin, needs, servers, constants, server, base):  # type
         at_hbm = _served(gpu_free, c.HBM, at_l2, cost)
         gpu_busy[c.HBM] += cost
         if not stores:
-            done = max(done, at_hbm + cost + base + constants[c.LATENCY_HBM] - constants[c.LATENCY_L2])
+            more = constants[c.LATENCY_HBM] - constants[c.LATENCY_L2] + _loaded(at_hbm, cost, memory, constants)
+            done = max(done, at_hbm + cost + base + more)
     return done
+
+
+@part
+def _loaded(now, cost, memory, constants):  # type: ignore[no-untyped-def]
+    """How much longer memory takes to answer because it works: in proportion to its load over the last window."""
+    elapsed = now - memory[c.WINDOW_BEGAN]
+    if elapsed >= c.WINDOW:
+        memory[c.BUSY_SHARE] = min(memory[c.WINDOW_BUSY] * c.FULL // elapsed, c.FULL)
+        memory[c.WINDOW_BEGAN] = now
+        memory[c.WINDOW_BUSY] = 0
+    memory[c.WINDOW_BUSY] += cost
+    return constants[c.LATENCY_LOADED] * memory[c.BUSY_SHARE] // c.FULL
 
 
 @part
@@ -221,7 +234,8 @@ def _memory(what, w, sub, sm, op, event, now, weight, tables, warps, servers, co
     stage, needs = ops[op, c.COST], (0, 0, 0)
     if event >= 0:
         stage, needs = _needs(op, event, ops, events)
-    accepted = _served(address_free, sub, now, constants[c.ADDRESS])
+    through = max(constants[c.ADDRESS], ops[op, c.WIDTH] * constants[c.SUB_CORE_BYTE])
+    accepted = _served(address_free, sub, now, through)
     begin = _served(sm_free[sm], c.MIO, accepted, stage)
     sm_busy[sm, c.MIO] += stage
     depth = queue.shape[1] - 1
@@ -349,6 +363,8 @@ def _execute(w, sub, sm, op, event, now, tables, state, servers, constants):  # 
     elif what == c.WGMMA:
         # done when the sub-core's tensor core has done all before it
         _join_group(w, c.WGMMA_GROUP, servers[0][sub, c.TENSOR] + constants[c.TENSOR_TAIL], warps)
+        if ops[op, c.CLOSES]:
+            _commit(w, c.WGMMA_GROUP, warps, rings)
     elif what == c.COMMIT:
         _commit(w, events[event, c.EXTRA], warps, rings)
     elif what == c.WAIT_GROUP:

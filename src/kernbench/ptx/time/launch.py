@@ -109,7 +109,7 @@ class _Machine:
         self.class_syncs = self._class_syncs()
         self.state = _state(groups * slots, warps, self.class_syncs.shape[1], self.subs)
         memory = np.zeros(codes.MEMORY, np.int64)
-        memory[codes.DIRTY] = round(float(gpu.l2.dirty) * int(self.constants[codes.L2_CAPACITY]))
+        memory[codes.DIRTY] = round(float(gpu.l2.dirty) * float(gpu.l2.turnover) * codes.PART)
         self.servers = (*_servers(groups, self.subs), memory)
         self.stalls = np.zeros((len(streams.ops), len(Reason)), np.int64)
         self.issued = np.zeros(len(streams.ops), np.int64)
