@@ -100,7 +100,7 @@ def _command_line(words: Sequence[str]) -> None:
 
 def _not_written(error: OSError) -> int:
     """The exit code where standard output takes nothing: whoever closed a pipe has read enough, others get an error."""
-    print_nothing_more()
+    print_nothing_more(sys.__stdout__)
     if isinstance(error, BrokenPipeError):
         return FOUND
     errors().print(f"error: standard output cannot be written: {error.strerror}", style="red", soft_wrap=True)

@@ -243,3 +243,47 @@ def test_what_is_installed_below_a_folder_is_not_loaded_twice(tmp_path):
         assert sys.modules.pop("kernbench_installed_thing").FACTOR == 2.0
     finally:
         sys.path.remove(str(installed))
+
+
+def test_a_generator_without_data_names_what_draws_shapes(tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    line = OWN.splitlines().index('    return {"x": rng.standard_normal((p.rows, 4)).astype(np.float32)}') + 1
+    wanted = rf"own.py:{line}: inputs of bench own .*draws no standard_normal: .*kernbench.bench.normal\(rng, shape"
+    with pytest.raises(BenchError, match=wanted):
+        run_bench(find(str(file)), shapes_only=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("del made.budget", "has no `budget`: begin with `budget = Budget\\(\\)`"),
+        ("made.budget = None", "has no `budget`: begin with"),
+        ("made.budget = 5", "has a `budget` that is a int: begin with"),
+    ],
+)
+@pytest.mark.parametrize("given", [None, {"steps": 9}])
+def test_a_host_without_a_budget_is_named(change, words, given, tmp_path):
+    file = tmp_path / "own.py"
+    made = "def host(p, machine):\n    made = mesh.Host(machine, ranks=2)\n"
+    whole = OWN.replace(
+        "def host(p, machine):\n    return mesh.Host(machine, ranks=2)\n", f"{made}    {change}\n    return made\n"
+    )
+    file.write_text(whole)
+    with pytest.raises(BenchError, match=rf"the host of bench own \(Host\) {words}"):
+        run_bench(find(str(file)), budget=given)
+
+
+def test_what_check_takes_is_said(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        BenchError, match=r"no folder paged_attention; a folder of benches or a file is wanted, .* kernbench run paged_"
+    ):
+        python_files(Path("paged_attention"))
+    with pytest.raises(
+        BenchError, match=r"no folder mine; a folder of benches or a file is wanted, such as my_bench.py$"
+    ):
+        python_files(Path("mine"))
+    Path("mine.py").write_text("")
+    with pytest.raises(BenchError, match=r"no folder mine; did you mean the file mine.py\?$"):
+        python_files(Path("mine"))

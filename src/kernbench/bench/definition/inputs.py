@@ -1,5 +1,7 @@
 """Drawing inputs: normal numbers from a seeded generator, or only their shape where a run carries no data."""
 
+from typing import NoReturn
+
 import numpy as np
 
 from kernbench.common.dtypes import DTYPES, Array
@@ -7,6 +9,12 @@ from kernbench.common.dtypes import DTYPES, Array
 
 class ShapesOnly:
     """Stands for the generator in a run without data: what it draws has a shape and a type, and takes no memory."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"this run carries no data (shapes only), and its generator draws no {name}: draw inputs with "
+            "kernbench.bench.normal(rng, shape, dtype), which gives a shape without data here"
+        )
 
 
 def normal(rng: np.random.Generator | ShapesOnly, shape: tuple[int, ...], dtype: str) -> Array:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernbench.bench.discovery.registry import known
 from kernbench.common.errors import BenchError
 from kernbench.result.run import Run
 
@@ -35,9 +36,17 @@ def python_files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         meant = folder.with_suffix(".py") if folder.name else folder
         guess = f"; did you mean the file {meant}?" if meant.is_file() else ""
-        raise BenchError(f"there is no folder {folder}{guess}")
+        raise BenchError(
+            f"there is no folder {folder}{guess or '; a folder of benches or a file is wanted, such as my_bench.py'}"
+            f"{_bundled(folder)}"
+        )
     found = [file for file in sorted(folder.rglob("*.py")) if not file.is_dir()]
     return [file for file in found if _belongs(file.relative_to(folder))]
+
+
+def _bundled(folder: Path) -> str:
+    """How a bench of kernbench's own is run, where its name was given for a folder."""
+    return f"; a bundled bench is run with kernbench run {folder}" if str(folder) in known() else ""
 
 
 def _belongs(path: Path) -> bool:

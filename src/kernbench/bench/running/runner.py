@@ -161,6 +161,12 @@ def _made(bench: Bench, panel: str | None, chosen: Any, changes: Any) -> tuple[o
         raise type(error)(f"panel {panel}: {error}") from None
     if not hasattr(host, "launch"):
         raise BenchError(f"bench {bench.name}: host must return a context to launch on; got {host!r}")
+    if not isinstance(budget := getattr(host, "budget", None), Budget):
+        found = "has no `budget`" if budget is None else f"has a `budget` that is a {type(budget).__name__}"
+        raise BenchError(
+            f"the host of bench {bench.name} ({type(host).__name__}) {found}: begin with `budget = Budget()` "
+            "(from kernbench.safety.budget), which the runner changes"
+        )
     return p, host, overrides
 
 

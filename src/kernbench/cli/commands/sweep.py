@@ -10,7 +10,7 @@ from rich.text import Text
 from kernbench.bench import Bench, describe, find
 from kernbench.cli.arguments.options import DTYPE, MACHINE, NAME, PANEL, SEED, SETTINGS, SHAPES
 from kernbench.cli.arguments.request import parse_settings
-from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, errors, results
+from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, errors, promise, results
 from kernbench.cli.output.document import JSON, STDOUT, write_document
 from kernbench.cli.processes.sweeping import executor, memory_limit, run_points
 from kernbench.common.errors import BenchError
@@ -139,6 +139,7 @@ def _check_files(out: Path, parquet: Path | None, plot: Path | None, json: Path 
     database = out if is_database else out.with_suffix(SUFFIXES[0])
     files = {"--out": out, "the database of --out": None if is_database else database, "--parquet": parquet}
     check_targets({**files, "--plot": plot, "--json": None if json == STDOUT else json})
+    promise({**files, "--plot": plot, "--json": json})
     _check_format(out, parquet)
     if out.suffix.lower() in _PARQUET and out.exists() and not is_store(database):
         raise BenchError(f"{out} is there, but no {database}: choose another --out, or remove it")

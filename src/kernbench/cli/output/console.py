@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from kernbench.common.errors import BenchError
 from kernbench.targets.registry import listed
@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 RIGHT_AND_SAFE, FOUND, MISUSE, INTERRUPTED = 0, 1, 2, 130
 # tables in fewer columns show nothing that can be read: a narrower terminal wraps them
 _NARROWEST = 60
+# files that the command of this process was asked for
+_PROMISED: list[Path] = []
 # what people write by hand
 _SOURCES = (".py", ".toml")
 
 
 def results() -> "Console":
     """Standard output; wide enough that tables are whole when it is no terminal and nobody says how wide it is."""
-    from rich.console import Console
+    from kernbench.cli.output.pipes import Console
 
     console = Console(markup=False, highlight=False)
     if console.is_terminal or "COLUMNS" in os.environ:
@@ -40,17 +42,17 @@ def print_anything() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def print_nothing_more() -> None:
-    """Forget what standard output has not taken; Python would try again, and complain, when it ends."""
-    if sys.__stdout__ is not None:
+def print_nothing_more(stream: IO[str] | None) -> None:
+    """Forget what a stream has not taken and will be given; Python would try again, and complain, when it ends."""
+    if stream is not None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.__stdout__.fileno())
+        os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
 
 
 def errors() -> "Console":
     """Standard error."""
-    from rich.console import Console
+    from kernbench.cli.output.pipes import Console
 
     return Console(stderr=True, markup=False, highlight=False)
 
@@ -87,6 +89,16 @@ def progress(total: int, by_itself: bool = True) -> Iterator["Progress"]:
         yield bar
 
 
+def promise(files: Mapping[str, Path | None]) -> None:
+    """Note that the command will write those files that are named."""
+    _PROMISED.extend(file for file in files.values() if file is not None)
+
+
+def owes_files() -> bool:
+    """Whether the command was asked for files."""
+    return bool(_PROMISED)
+
+
 def check_target(option: str, file: Path, replaces: bool = False) -> None:
     """Refuse a file that cannot be written before the work begins, and one of source, unless the option replaces it."""
     if file.is_dir():
@@ -107,7 +119,10 @@ def _sources() -> tuple[str, ...]:
 def check_targets(files: Mapping[str, Path | None], replaces: str = "") -> None:
     """As `check_target` for each option that names a file; no two may name the same. `replaces` names an option that
     writes source.
+
+    The command will write these files: from here on it goes to its end, also where nobody reads what it prints.
     """
+    promise(files)
     named: dict[Path, str] = {}
     for option, file in files.items():
         # --json - is standard output
