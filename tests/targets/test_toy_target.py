@@ -11,6 +11,7 @@ import pytest
 from tests.targets import toy_target
 
 from kernbench.common.errors import BenchError
+from kernbench.result.finding import KINDS
 from kernbench.result.run import Run, Status
 from kernbench.targets import registry
 from kernbench.targets.target import Target
@@ -163,6 +164,62 @@ def test_time_without_what_reports_ask_for_is_refused(tmp_path):
     shown = kernbench(altered(tmp_path, "        rates = ", lacking), tmp_path, "new toy my_toy", "run my_toy.py")[1]
     assert "target toy gave a run a time without bound, gap_ps in its metrics" in " ".join(shown.split())
     assert shown.endswith("<2>")
+
+
+def test_a_target_without_a_template_says_how_to_give_one(tmp_path):
+    folder = altered(tmp_path, "    def template(self):\n        return TEMPLATE\n", "")
+    (shown,) = kernbench(folder, tmp_path, "new toy my_toy")
+    assert "target toy has no template: give its Target (ToyTarget) a method template()" in " ".join(shown.split())
+    assert shown.endswith("<2>")
+
+
+def test_a_machine_that_two_targets_have_is_named_with_its_target(tmp_path):
+    folder = altered(tmp_path, '"bench_top"', '"small"')
+    shown = kernbench(
+        folder,
+        tmp_path,
+        "machine list",
+        "machine show small",
+        "machine show toy:small",
+        "machine check mesh:small",
+        "machine show toy:reference",
+        "new toy my_toy",
+        "run my_toy.py --set board=small",
+    )
+    assert "toy:small: 4 registers" in shown[0]
+    assert "mesh:small: " in shown[0]
+    assert "\nreference: " in f"\n{shown[0]}"
+    assert "2 targets have a machine small: say which you mean, mesh:small or toy:small" in " ".join(shown[1].split())
+    assert "board small" in shown[2]
+    assert "mesh:small: good; machine small" in shown[3]
+    assert "unknown machine 'reference'" in shown[4]
+    assert "1 of 1 right and safe" in shown[6]
+    assert [text[-3:] for text in shown] == ["<0>", "<2>", "<0>", "<0>", "<2>", "<0>", "<0>"]
+
+
+def test_it_brings_a_kind_of_finding_of_its_own(tmp_path):
+    """Reported, saved, loaded and drawn as those of kernbench are."""
+    row = 'sources=(".tape",), kinds={"cold-register": "a register read before it was loaded"},'
+    folder = altered(tmp_path, 'sources=(".tape",),', row)
+    file = folder / "toy_target.py"
+    file.write_text(file.read_text().replace('"uninitialised-read"', '"cold-register"'))
+    (tmp_path / "my_toy.py").write_text(toy_target.TEMPLATE.replace("    tape.load(1, x)\n", ""))
+    ran, shown = kernbench(
+        folder, tmp_path, "run my_toy.py --json runs.json", "report runs.json --html page.html --json again.json"
+    )
+    assert "cold-register" in ran
+    assert "a register read before it was loaded" in ran
+    assert (ran[-3:], shown[-3:]) == ("<1>", "<0>"), shown
+    assert "a register read before it was loaded" in (tmp_path / "page.html").read_text()
+
+
+def test_kinds_are_named_as_others_are():
+    for kinds in ({"Cold": "x"}, {"cold register": "x"}, {"cold": ""}, {"race": "something else"}):
+        with pytest.raises(ValueError, match="kind of finding"):
+            registry.Listed("other", "other", kinds=kinds)
+    assert not {"Cold", "cold register", "cold"} & set(KINDS)
+    registry.Listed("other", "other", kinds={"race": KINDS["race"].meaning})
+    assert hash(registry.Listed("other", "other"))
 
 
 BAD = {

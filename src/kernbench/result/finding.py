@@ -1,6 +1,7 @@
 """Findings: what is unsafe about a kernel, where, and what to try next. They fold by kind and place."""
 
 import linecache
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -59,6 +60,7 @@ class Kind:
     meaning: str
 
 
+_KIND_NAME = re.compile("[a-z][a-z0-9]*(-[a-z0-9]+)*")
 KINDS: dict[str, Kind] = {
     name: Kind(name, meaning)
     for name, meaning in {
@@ -111,6 +113,16 @@ KINDS: dict[str, Kind] = {
         "ring-deadlock": "an orchestrator that waits for a ring that can never drain",
     }.items()
 }
+
+
+def add_kinds(kinds: Mapping[str, str]) -> None:
+    """Make kinds of findings known, name -> meaning: those that a target of an installed package brings."""
+    for name, meaning in kinds.items():
+        if not _KIND_NAME.fullmatch(name) or not meaning:
+            raise ValueError(f"{name!r} is no kind of finding: small letters with hyphens, and a sentence are wanted")
+        if name in KINDS and KINDS[name].meaning != meaning:
+            raise ValueError(f"{name!r} is a kind of finding already, with the meaning: {KINDS[name].meaning}")
+        KINDS[name] = Kind(name, meaning)
 
 
 @dataclass(frozen=True)

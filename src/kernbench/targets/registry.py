@@ -6,8 +6,8 @@ known without importing any target; a target's own package is imported when it i
 
 import os
 import sys
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -65,6 +65,14 @@ class Listed:
     by_rank: bool = False
     # the module that makes benches of folders of its kernels (`bench.discovery.folders`); empty where it takes none
     folders: str = ""
+    # kinds of findings that only it has, name -> meaning in a sentence; known as soon as the row is made
+    kinds: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if self.kinds:
+            from kernbench.result.finding import add_kinds
+
+            add_kinds(self.kinds)
 
 
 BUNDLED = (

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 from kernbench.common.errors import BenchError
 from kernbench.result.untimed import no_time
@@ -97,7 +97,17 @@ class Target:
     def template(self) -> str:
         """The text that `kernbench new` writes, with NAME where the bench's name stands."""
         package = type(self).__module__.rpartition(".")[0]
-        return (files(package) / TEMPLATE).read_text(encoding="utf-8")
+        try:
+            # a module that is in no package has no folder of its own
+            return (files(package) / TEMPLATE).read_text(encoding="utf-8") if package else self._no_template()
+        except OSError:
+            return self._no_template()
+
+    def _no_template(self) -> NoReturn:
+        raise BenchError(
+            f"target {self.name or '(unknown)'} has no template: give its Target ({type(self).__name__}) a method "
+            f"template() that returns the text, put {TEMPLATE} into its package, or list it without one"
+        )
 
     def record_for_time(self, host: Any) -> None:
         """Called before a launch whose time is wanted, for a target that records only then what time is made of."""

@@ -14,7 +14,9 @@ from kernbench.common.errors import MachineError, unknown
 from kernbench.targets import registry
 
 if TYPE_CHECKING:
-    from kernbench.targets.target import Machines
+    from collections.abc import Sequence
+
+    from kernbench.targets.target import Target
 
 app = typer.Typer(
     help="Machine descriptions: show one with units and limits, or check a file.",
@@ -25,7 +27,7 @@ FILE = Annotated[
     str,
     typer.Argument(
         metavar="MACHINE",
-        help="A bundled machine's or chip's name, or the path of a TOML file.",
+        help="A bundled machine's or chip's name (TARGET:NAME where two targets have it), or the path of a TOML file.",
         autocompletion=machines,
     ),
 ]
@@ -35,11 +37,12 @@ FILE = Annotated[
 def list_machines(json: JSON = None) -> None:
     """List the bundled machines and chips."""
     check_targets({"--json": json})
-    kinds = [target.machines for target in registry.with_machines()]
-    described = [(name, kind, kind.load(name)) for kind in kinds for name in kind.bundled()]
-    for name, kind, machine in described:
-        results().print(f"{name}: {kind.size(machine)}, hash {machine.hash}")
-    rows = [{**_data(kind, machine), "name": name} for name, kind, machine in described]
+    targets = registry.with_machines()
+    described = [(name, target, target.machines.load(name)) for target in targets for name in target.machines.bundled()]
+    for name, target, machine in described:
+        called = name if len(_owning(name, targets)) == 1 else f"{target.name}:{name}"
+        results().print(f"{called}: {target.machines.size(machine)}, hash {machine.hash}")
+    rows = [{**_data(target, machine), "name": name} for name, target, machine in described]
     write_document(json, "machine list", {"machines": rows})
 
 
@@ -51,7 +54,7 @@ def list_machines(json: JSON = None) -> None:
 def show(file: FILE, json: JSON = None) -> None:
     """Show every key with value, unit and allowed range; "shape" keys need a new run, "rate" keys only new timing."""
     check_targets({"--json": json})
-    kind, machine = _find(file)
+    target, machine = _find(file)
     table = Table(title=f"{machine.called} {machine.name}, hash {machine.hash}", title_justify="left")
     for column in ("key", "value", "role", "allowed", "meaning"):
         table.add_column(column, overflow="fold")
@@ -59,7 +62,7 @@ def show(file: FILE, json: JSON = None) -> None:
     for key in keys:
         table.add_row(key.name, key.shown, key.role, key.allowed, key.help)
     results().print(table)
-    write_document(json, "machine show", {**_data(kind, machine), "keys": [asdict(key) for key in keys]})
+    write_document(json, "machine show", {**_data(target, machine), "keys": [asdict(key) for key in keys]})
 
 
 @app.command(
@@ -70,21 +73,34 @@ def show(file: FILE, json: JSON = None) -> None:
 def check(file: FILE, json: JSON = None) -> None:
     """Check a file: says that it is good, or every problem in it with the key, the value and what is allowed."""
     check_targets({"--json": json})
-    kind, machine = _find(file)
-    results().print(f"{file}: good; {machine.called} {machine.name}, {kind.size(machine)}", highlight=False)
-    write_document(json, "machine check", {"file": file, **_data(kind, machine)})
+    target, machine = _find(file)
+    results().print(f"{file}: good; {machine.called} {machine.name}, {target.machines.size(machine)}", highlight=False)
+    write_document(json, "machine check", {"file": file, **_data(target, machine)})
 
 
-def _find(file: str) -> "tuple[Machines, Any]":
-    """The machine that is meant, and the kind it is of: the default one where its file does not say."""
-    kinds = [target.machines for target in registry.with_machines()]
-    kind = next((kind for kind in kinds if kind.owns(file)), kinds[0])
-    names = [name for one in kinds for name in one.bundled()]
-    if file not in names and "/" not in file and "." not in file:
-        raise MachineError(f"{unknown('machine', file, names)} A path to a TOML file works too.")
-    return kind, kind.load(file)
+def _find(file: str) -> "tuple[Target, Any]":
+    """The machine that is meant, and the target it is of: the default one where its file does not say."""
+    targets = registry.with_machines()
+    word, _, rest = file.partition(":")
+    named = [target for target in targets if rest and target.name == word]
+    targets, name = (named, rest) if named else (targets, file)
+    owning = _owning(name, targets)
+    if len(owning) > 1:
+        ways = " or ".join(f"{target.name}:{name}" for target in owning)
+        raise MachineError(f"{len(owning)} targets have a machine {name}: say which you mean, {ways}")
+    names = [name for target in targets for name in target.machines.bundled()]
+    if name not in names and "/" not in name and "." not in name:
+        raise MachineError(f"{unknown('machine', name, names)} A path to a TOML file works too.")
+    target = next((target for target in targets if target.machines.owns(name)), targets[0])
+    return target, target.machines.load(name)
 
 
-def _data(kind: "Machines", machine: Any) -> dict[str, object]:
+def _owning(name: str, targets: "Sequence[Target]") -> "list[Target]":
+    """The targets that have a bundled machine of this name."""
+    return [target for target in targets if name in target.machines.bundled()]
+
+
+def _data(target: "Target", machine: Any) -> dict[str, object]:
     """What is reported of every machine."""
-    return {"name": machine.name, "kind": machine.called, "size": kind.size(machine), "hash": machine.hash}
+    size = target.machines.size(machine)
+    return {"name": machine.name, "target": target.name, "kind": machine.called, "size": size, "hash": machine.hash}
