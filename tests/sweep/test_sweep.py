@@ -1,5 +1,7 @@
 """Sweeps: which points share a functional pass, that times are those of single runs, resuming, files, anomalies."""
 
+from dataclasses import make_dataclass, replace
+
 import pytest
 
 from kernbench.bench import find, run_bench
@@ -195,5 +197,8 @@ def test_bad_plans():
         make_plan(BENCH, "decode", {}, {"n_ranks": ["2"]})
     with pytest.raises(BenchError, match="characters that no file"):
         make_plan(BENCH, None, {}, {"machine": ["a\nb"]})
-    with pytest.raises(BenchError, match="has no machine to change"):
+    with pytest.raises(MachineError, match="unknown gpu key"):
         make_plan(find("batched_incremental_attention"), None, {}, {"machine.link.latency": ["2"]})
+    without = replace(BENCH, parameters=make_dataclass("Parameters", [("n_ranks", int, 2)], frozen=True))
+    with pytest.raises(BenchError, match="has no machine to change"):
+        make_plan(without, None, {}, {"machine.link.latency": ["2"]})
