@@ -191,7 +191,7 @@ def _read_cases(result: FileResult, verdicts: Path, said: str) -> None:
 
 def _read_lines(result: FileResult, said: str) -> None:
     """Count the cases that ended before their file was stopped."""
-    for name, verdict in re.findall(r"^\S+::(.+?) (PASSED|FAILED|SKIPPED|ERROR)", said, re.MULTILINE):
+    for name, verdict in _verdicts(said):
         if verdict == "PASSED":
             result.passed += 1
         elif verdict == "SKIPPED":
@@ -200,6 +200,18 @@ def _read_lines(result: FileResult, said: str) -> None:
             result.failed += 1
             result.failures.append(f"{result.file}::{name}: the file was stopped before the reason was printed")
     _count_late(result, said)
+
+
+def _verdicts(said: str) -> Iterator[tuple[str, str]]:
+    """Cases with what came of them, by the lines of `pytest -v`; what a case printed may stand between the two."""
+    name = ""
+    for line in said.splitlines():
+        begun = re.match(r"\S+\.py::(.+?)(?:$| (?=PASSED|FAILED|SKIPPED|ERROR| *$))", line)
+        name = begun[1] if begun else name
+        ended = re.search(r"(?:^| )(PASSED|FAILED|SKIPPED|ERROR)\b.*\[ *\d+%\]$", line)
+        if ended and name:
+            yield name, ended[1]
+            name = ""
 
 
 def _count_late(result: FileResult, said: str) -> None:

@@ -283,6 +283,39 @@ def test_nothing_is_left_behind():
     assert not torch.cuda.is_available() or torch.version.cuda
 
 
+@pytest.mark.parametrize("side", ["device", "host"])
+def test_tensors_made_beside_another_lie_where_it_does(session, side):
+    x = torch.ones(3, device="cuda" if side == "device" else "cpu")
+    made = {
+        "new_tensor": x.new_tensor([1.0, 2.0]),
+        "new_tensor of numbers": x.new_tensor(range(3), dtype=torch.int64),
+        "new": x.new(2, 3),
+        "new_zeros": x.new_zeros(2),
+        "new_full": x.new_full((2,), 1.0),
+        "tensor": torch.tensor(x),
+        "as_tensor": torch.as_tensor(x),
+        "asarray": torch.asarray(x),
+        "type": x.type(torch.float16),
+        "scalar": torch.scalar_tensor(1.0, device=x.device),
+        "complex": torch.complex(x, x),
+    }
+    assert {name: on(one) for name, one in made.items()} == dict.fromkeys(made, side)
+    assert on(x.new_tensor([1.0], device="cpu")) == "host"
+    assert on(x.new_tensor([1.0], device="cuda")) == "device"
+    assert x.new_tensor([1.0], requires_grad=True).is_leaf
+
+
+def test_flex_attention(session):
+    flex = pytest.importorskip("torch.nn.attention.flex_attention", reason="this torch has no flex_attention")
+    q, k, v = (torch.randn(1, 1, 16, 8, device="cuda", requires_grad=True) for _ in range(3))
+    got = flex.flex_attention(q, k, v, score_mod=lambda score, b, h, m, n: torch.where(m >= n, score, -float("inf")))
+    wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    torch.testing.assert_close(got, wanted)
+    assert on(got) == "device"
+    got.sum().backward()
+    assert on(q.grad) == "device"
+
+
 def test_a_tensor_made_with_gradients_is_a_leaf(session):
     for make in (lambda **k: torch.tensor([1.0, 2.0], **k), lambda **k: torch.zeros(2, **k)):
         x = make(device="cuda", requires_grad=True)

@@ -71,6 +71,9 @@ class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self._storages, self._registrations = storages, registrations
 
+    # operators that take functions (flex_attention) come as a whole; what they compute is the device's
+    supports_higher_order_operators = True
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """Torch would load its compiler, which takes seconds, to make it stay away."""
@@ -295,7 +298,25 @@ def _deepcopied(storages: Storages, tensor: torch.Tensor, memo: dict[object, obj
     return copied
 
 
+def _beside(
+    raw: Callable[..., object], storages: Storages, tensor: torch.Tensor, *args: object, **kwargs: object
+) -> object:
+    """`Tensor.new_tensor` and the like: a new tensor where another one is, unless the call says where."""
+    device = kwargs.get("device")
+    if device is not None and not is_cuda_device(device):
+        return raw(tensor, *args, **kwargs)
+    kwargs.pop("device", None)
+    inside = device is not None or (is_plain(tensor) and storages.holds(tensor))
+    made = raw(tensor, *args, **kwargs)
+    if not inside or not isinstance(made, torch.Tensor) or not is_plain(made) or storages.holds(made):
+        return made
+    wanted = made.requires_grad
+    return cast(torch.Tensor, transfer(storages, made.detach(), True)).requires_grad_(wanted)
+
+
 _MOVES: dict[Any, Any] = {
+    torch.Tensor.new_tensor: partial(_beside, torch.Tensor.new_tensor),
+    torch.Tensor.new: partial(_beside, torch.Tensor.new),
     torch.Tensor.numpy: partial(_for_numpy, torch.Tensor.numpy),
     torch.Tensor.__array__: partial(_for_numpy, torch.Tensor.__array__),
     torch.Tensor.__deepcopy__: _deepcopied,

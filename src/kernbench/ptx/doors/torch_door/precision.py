@@ -52,7 +52,7 @@ def widened(
     func: Operator, args: Sequence[object], kwargs: Mapping[str, object], inside: Callable[[object], bool]
 ) -> "tuple[object, ...] | object | None":
     """The results of an operator on the device, computed in float32 and rounded; None where it runs as it is."""
-    types = _WIDENED.get(func.overloadpacket)
+    types = _WIDENED.get(getattr(func, "overloadpacket", None))
     if types is None or not _FACTORS.issuperset(kwargs):
         return None
     if not any(_is_short(value) and inside(value) for value in args):

@@ -47,7 +47,7 @@ class Registrations:
 
     def of(self, operator: Any) -> Function | None:
         """The function that is registered for an operator now."""
-        if not self._functions:
+        if not self._functions or not hasattr(operator, "overloadpacket"):
             return None
         key = f"{operator.name().replace('::', '/')}/{_KEY}"
         return self._functions.get(key) if key in torch.library._impls else None
