@@ -144,6 +144,16 @@ def test_products_take_the_rate_of_the_tensor_core():
     assert made.floors[Unit.TENSOR] * made.clock_mhz * 1e6 == pytest.approx(32 * 64 / 132)
 
 
+@pytest.mark.parametrize(("n", "expected"), [(8, 18), (32, 24), (128, 64)])
+def test_narrow_products_wait_for_their_operands(n, expected):
+    """A of 64 x 16 and B of n x 16 elements pass out of shared memory at 128 bytes a cycle, as was measured."""
+    product = Op(Pipe.WGMMA, kind=Kind.WGMMA, mnk=(64, n, 16), act=Act.MULTIPLY)
+    commit = Op(Pipe.WGMMA, kind=Kind.WGMMA_COMMIT, event={"phase": 0})
+    wait = Op(Pipe.CONTROL, kind=Kind.WGMMA_WAIT, event={"phase": 1})
+    few, many = (cycles([[*[product] * count, commit, wait, Op(Pipe.FMA), END]] * 4) for count in (32, 96))
+    assert (many - few) / 64 == pytest.approx(expected, rel=0.02)
+
+
 def test_waves_follow_each_other_and_a_tail_costs_a_whole_one():
     one, two, just_more = (cycles([stream(first=0)] * 8, ctas=132 * n, registers=255) for n in (1, 2, 3))
     assert time_launch(*launch([stream()] * 8, registers=255), H200).occupancy.ctas == 1

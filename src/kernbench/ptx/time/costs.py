@@ -241,8 +241,13 @@ def _product(ops: Ops, number: int, pipe: Pipe, gpu: Gpu) -> tuple[int, int, int
     rate = gpu.tensor.wgmma if wide else gpu.tensor.mma
     # a warp of a wgmma has a quarter of it in a quarter of the SM
     of_sub_core = 2 * m * n * k / rate * (1 if wide else 4) * max(bits, 4) / 16
-    latency = 0.0 if wide else gpu.tensor.mma_latency
-    return codes.WGMMA if wide else codes.MMA, codes.TENSOR, ticks(of_sub_core), ticks(latency)
+    if not wide:
+        return codes.MMA, codes.TENSOR, ticks(of_sub_core), ticks(gpu.tensor.mma_latency)
+    # instead of a latency: a quarter of the time in which B, and A unless it is in registers, pass out of shared memory
+    given = ops.operands[number].split(", ")
+    registers = "gdesc" in ops.operands[number] and len(given) > 1 and not given[1].startswith("gdesc")
+    nbytes = (n * k + (0 if registers else m * k)) * max(bits, 4) / 8
+    return codes.WGMMA, codes.TENSOR, ticks(of_sub_core), ticks(nbytes / 4 / gpu.shared.bytes_per_cycle)
 
 
 @dataclass(frozen=True)

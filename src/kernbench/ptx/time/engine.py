@@ -361,7 +361,10 @@ def _execute(w, sub, sm, op, event, now, tables, state, servers, constants):  # 
     elif what in (c.ARRIVE, c.COPY_ARRIVE):
         _arrive(what, w, sm, events[event, c.SYNC], now, state, servers, constants)
     elif what == c.WGMMA:
-        # done when the sub-core's tensor core has done all before it
+        # its operands come from shared memory; it is done when they have, and the tensor core has done all before it
+        read = _served(servers[1][sm], c.MIO, now, ops[op, c.LATENCY]) + ops[op, c.LATENCY]
+        servers[4][sm, c.MIO] += ops[op, c.LATENCY]
+        servers[0][sub, c.TENSOR] = max(servers[0][sub, c.TENSOR], read)
         _join_group(w, c.WGMMA_GROUP, servers[0][sub, c.TENSOR] + constants[c.TENSOR_TAIL], warps)
         if ops[op, c.CLOSES]:
             _commit(w, c.WGMMA_GROUP, warps, rings)
