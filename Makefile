@@ -36,7 +36,7 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python tools/compile_loops.py mesh npu & $(BIN)/python tools/compile_loops.py ptx & \
 	$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy; told=$$?; wait; exit $$told
-	$(BIN)/pytest -n $(JOBS) --dist loadfile
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # programs of torch and Triton, in an environment of its own. A plain `torch` would come with gigabytes of CUDA packages;
 # this release is the CPU build where one is to be had (TORCH=torch TRITON=triton==3.6.0 tests others). Where they cannot

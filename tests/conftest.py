@@ -1,8 +1,12 @@
 """Drawn examples are the same on every run, a busy machine is no failure, and a person's terminal decides nothing."""
 
+import gc
 import os
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("kernbench", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -16,3 +20,46 @@ if sys.platform == "linux":
 os.environ |= {"COLUMNS": "80", "LINES": "25"}
 for _name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
     os.environ.pop(_name, None)
+
+# files that take longest come first, so that no process is left with one of them when the others have nothing to do
+LONG = (
+    "test_tutorials.py",
+    "benches/gqa_attention/test_algorithms.py",
+    "benches/test_milestone.py",
+    "ptx/doors/driver/test_cuda_programs.py",
+    "ptx/reference/test_random_programs.py",
+    "ptx/isa/test_isa.py",
+    "ptx/doors/test_bad_programs.py",
+    "ptx/doors/driver/test_attaching.py",
+    "benches/chunk_output/test_sm90.py",
+    "benches/chunk_output/test_sm100.py",
+    "benchmarks/calibration/test_cases.py",
+    "golden/test_gated_delta_rule.py",
+    "test_types.py",
+    "common/test_compiled.py",
+    "cli/processes/test_guard.py",
+    "cli/test_cli.py",
+    "cli/commands/test_sweep.py",
+)
+_ROOT = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {_ROOT / name: place for place, name in enumerate(LONG)}
+    assert all(path.exists() for path in order), "LONG names a file that is not there any more"
+    items.sort(key=lambda item: order.get(item.path, len(order)))
+
+
+def pytest_collection_finish() -> None:
+    """What pytest holds of thousands of tests stays to the end: no collection needs to look through it."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def nothing_frozen() -> Iterator[None]:
+    """For tests of what Python's garbage collector looks at."""
+    gc.unfreeze()
+    yield
+    gc.collect()
+    gc.freeze()

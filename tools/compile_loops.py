@@ -6,6 +6,8 @@ their own. `make test` does this while it lints.
 
 import argparse
 
+import numpy as np
+
 from kernbench.bench import find, run_bench
 
 # runs that need most of the loops of a target
@@ -20,6 +22,27 @@ RUNS = {
 }
 
 
+# random programs that together need the loops of barriers, mbarriers, copies, atomics, warps and clusters
+PROGRAMS = (0, 3, 7, 24, 27, 32, 33, 492)
+
+
+def run_programs() -> None:
+    """Run random PTX programs, checked."""
+    from kernbench import ptx
+    from kernbench.ptx.reference import programs
+
+    for seed in PROGRAMS:
+        program = programs.safe_program(seed)
+        blocks = program.grid
+        sizes = (blocks * program.block, programs.TABLE, programs.COUNTERS, 2 * blocks)
+        device = ptx.EmulatedDevice("sm_90a")
+        arrays = [device.array(np.zeros(size, np.uint32)) for size in sizes]
+        arrays.append(device.array(np.zeros(programs.ROOMS * blocks * programs.BULK // 4, np.uint32)))
+        kernel = ptx.parse(program.text).kernels["kernel"]
+        run = device.launch(kernel, blocks, program.block, arrays, cluster=program.cluster)
+        assert run.safe, f"program {seed}: {run.findings}"
+
+
 def main() -> None:
     """Run what needs the loops of the targets that are named."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -28,6 +51,8 @@ def main() -> None:
         for name, panel in RUNS[target]:
             run = run_bench(find(name), panel, timed=target != "ptx")
             assert run.safe, f"{name}, {panel}: {run.findings}"
+        if target == "ptx":
+            run_programs()
 
 
 if __name__ == "__main__":

@@ -27,8 +27,6 @@ def small_heap():
     """A full scratch memory looks for cycles; what earlier tests left behind need not be looked through every time."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def aligned(nbytes):

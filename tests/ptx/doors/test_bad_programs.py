@@ -2,7 +2,9 @@
 
 import os
 import signal
+import subprocess
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -54,8 +56,21 @@ if __name__ == "__main__":
     assert (document["processes"], kernel["launches"], kinds(document)) == (3, 3, {"out-of-bounds"})
 
 
-def test_a_program_that_never_ends_is_ended(tmp_path):
-    done, document = run_under(tmp_path, "launch(65)\nwhile True: pass\n", "--end-after", "20")
+def test_a_program_that_never_ends_is_ended(tmp_path, monkeypatch):
+    """Its time is over as soon as it has launched, however long that took."""
+    launched = tmp_path / "launched"
+
+    class Program(subprocess.Popen):
+        def wait(self, timeout=None):
+            if timeout != 3600:
+                return super().wait(timeout)
+            while not launched.exists() and self.poll() is None:
+                time.sleep(0.01)
+            return super().wait(0.01)
+
+    monkeypatch.setattr(command.subprocess, "Popen", Program)
+    lines = f"launch(65)\nopen({str(launched)!r}, 'w').close()\nwhile True: pass\n"
+    done, document = run_under(tmp_path, lines, "--end-after", "3600")
     assert (done.exit_code, document["exit_code"]) == (124, 124)
     assert "the program was ended after --end-after; what was found until then is above" in done.stderr
     assert kinds(document) == {"out-of-bounds"}

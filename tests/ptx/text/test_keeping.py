@@ -123,6 +123,7 @@ def test_collections_go_on_afterwards():
     assert gc.isenabled()
 
 
+@pytest.mark.usefixtures("nothing_frozen")
 def test_what_is_made_without_collections_is_old_afterwards():
     """Or the next collection of young objects goes through all of it."""
     with no_collections():
@@ -131,6 +132,7 @@ def test_what_is_made_without_collections_is_old_afterwards():
     assert not any(id(one) in young for one in made)
 
 
+@pytest.mark.usefixtures("nothing_frozen")
 def test_what_a_program_has_frozen_stays_frozen():
     gc.freeze()
     try:
