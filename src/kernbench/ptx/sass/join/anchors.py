@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from kernbench.ptx.recording.kinds import Kind
 from kernbench.ptx.recording.recording import Instructions, Traces
 from kernbench.ptx.sass.depth import loop_depths
+from kernbench.ptx.sass.expansion.table import sequence
 from kernbench.ptx.sass.facts import facts
 from kernbench.ptx.sass.flow import Flow
+from kernbench.ptx.sass.join.origins import kinds_of, origins
 from kernbench.ptx.sass.lines import Statements
 from kernbench.ptx.sass.pipes import family
 from kernbench.ptx.sass.ptx_names import bytes_of, shape_of
@@ -71,7 +73,7 @@ def rows_of_lines(statements: Statements, instructions: Instructions) -> dict[in
 
 def anchors(listing: Listing, flow: Flow, instructions: Instructions, lines: dict[int, int], traces: Traces) -> Anchors:
     """The anchors of a kernel's code for a recording of it."""
-    row_of_op = np.array([lines.get(one.line, -1) for one in listing.instructions], np.int32)
+    row_of_op = origins(listing, flow, instructions, lines)
     finder = _Finder(listing, flow, instructions, row_of_op)
     stands_for = finder.representatives(traces)
     return finder.table(stands_for)
@@ -99,7 +101,7 @@ class _Finder:
         for op in np.flatnonzero(self._used & (self._row_of_op >= 0)).tolist():
             row = int(self._row_of_op[op])
             kind = Kind(int(self._rows.kind[row]))
-            if kind != Kind.NONE and kind in family(self._code[op].opcode).kinds:
+            if kind != Kind.NONE and kind in kinds_of(self._code[op]):
                 takes[op] = True
                 self._parts[row] = max(self._parts[row], _parts(self._rows.opcode[row], self._code[op].name))
         return takes
@@ -107,8 +109,8 @@ class _Finder:
     def representatives(self, traces: Traces) -> Ints:
         """By PTX block: an instruction that stands for its steps, -1 where none can.
 
-        Where the block has events, only an instruction that a compiler neither merges nor hoists readily can; where it
-        is run again and again, only one inside a loop.
+        Where the block has events, or is run again and again, only an instruction can that a compiler neither merges
+        nor hoists readily; where it is run again and again, one inside a loop.
         """
         blocks = max(int(self._rows.block.max(initial=-1)) + 1, 1)
         stands = np.full(blocks, -1, np.int32)
@@ -121,7 +123,8 @@ class _Finder:
             if not known:
                 continue
             (depth, steady, _), row = max(known)
-            if (depth > 0 or not repeats[block]) and (steady or not with_events[block]):
+            stands_out = steady if with_events[block] or repeats[block] else True
+            if stands_out and (depth > 0 or not repeats[block]):
                 stands[block] = -row
         return stands
 
@@ -142,15 +145,20 @@ class _Finder:
         """By row: how deep in loops its code lies, whether it is one steady instruction, whether it is unpredicated."""
         found: dict[int, tuple[int, bool, bool]] = {}
         for number, node in enumerate(self._flow.nodes):
-            here = self._row_of_op[node.first : node.last].tolist()
-            count = Counter(here)
-            for op, row in enumerate(here, node.first):
-                if row < 0 or self._takes[op]:
+            for op, row in enumerate(self._row_of_op[node.first : node.last].tolist(), node.first):
+                pipe = family(self._code[op].opcode).pipe
+                # branches come and go with the order of the code
+                if row < 0 or self._rows.kind[row] != Kind.NONE or pipe == Pipe.BRANCH:
                     continue
-                steady = count[row] == 1 and family(self._code[op].opcode).pipe in _STEADY
+                steady = self._is_steady(op, row)
                 score = (self._depths[number], steady, not self._code[op].predicated)
                 found[row] = max(found.get(row, score), score)
         return found
+
+    def _is_steady(self, op: int, row: int) -> bool:
+        """Whether it is the one machine instruction that each copy of its PTX instruction has."""
+        pipe, usual = family(self._code[op].opcode).pipe, sequence(self._rows.opcode[row])
+        return pipe in _STEADY and len(usual) == 1 and family(usual[0].partition(".")[0]).pipe == pipe
 
     def table(self, stands_for: Ints) -> Anchors:
         standing = set(stands_for.tolist()) - {-1}
@@ -185,10 +193,11 @@ class _Finder:
 
     def _counted(self, standing: set[int]) -> dict[int, str]:
         """By row that stands for a block: of the machine instructions it became, the name that each copy has once."""
-        names: dict[int, Counter[str]] = defaultdict(Counter)
+        names: dict[int, Counter[tuple[bool, str]]] = defaultdict(Counter)
         for op in np.flatnonzero(self._used & np.isin(self._row_of_op, list(standing))).tolist():
-            names[int(self._row_of_op[op])][self._code[op].name] += 1
-        return {row: min(count, key=lambda name: (count[name], name)) for row, count in names.items()}
+            row = int(self._row_of_op[op])
+            names[row][not self._is_steady(op, row), self._code[op].name] += 1
+        return {row: min(count, key=lambda key: (key[0], count[key], key[1]))[1] for row, count in names.items()}
 
 
 def _parts(opcode: str, name: str) -> int:

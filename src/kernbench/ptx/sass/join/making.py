@@ -24,8 +24,8 @@ EXPANSION = "expansion of PTX"
 _LOCAL = {Kind.LOCAL_LOAD, Kind.LOCAL_STORE}
 
 
-def streams_of(recording: LaunchRecording, use_tools: bool = True) -> Streams:
-    """What the warps of a recorded launch issued.
+def streams_of(recording: LaunchRecording, arch: str = "", use_tools: bool = True) -> Streams:
+    """What the warps of a recorded launch issue on a GPU of `arch` (empty: the target that the module names).
 
     Where there is no machine code, or part of a trace does not fit it, the expansion of PTX stands in; `source`,
     `joined` and `unjoined` of the result say where and why. `use_tools` False asks for the expansion alone.
@@ -33,7 +33,7 @@ def streams_of(recording: LaunchRecording, use_tools: bool = True) -> Streams:
     if not use_tools:
         return _expanded(recording, "machine code was not asked for")
     try:
-        code = machine_code(recording.text, recording.entry, recording.arch)
+        code = machine_code(recording.text, recording.entry, arch or recording.arch)
     except NoMachineCodeError as error:
         return _expanded(recording, str(error))
     return _Joining(recording, code).streams()
