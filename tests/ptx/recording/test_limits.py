@@ -69,3 +69,21 @@ def test_what_is_said_of_a_recording():
     assert recording.nbytes > 0
     assert recording.instructions.opcode[:2] == ("ld.param.u64", "ld.param.u32")
     assert (recording.entry, recording.arch, recording.grid) == ("kernel", "sm_90a", (5, 1, 1))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "mov.u64 %rd1, -1;\n st.global.u8 [%rd1], %r0;",
+        "mov.u64 %rd1, 0x7fffffffffffffff;\n ld.u32 %r4, [%rd1];",
+        "mov.u32 %r4, 0xffffffff;\n ld.shared.u32 %r5, [%r4];",
+        "setp.eq.u32 %p1, %r1, 3;\n @%p1 trap;\n bar.sync 0;",
+        "mov.u32 %r4, 0xfffffff8;\n mbarrier.arrive.shared.b64 _, [%r4];",
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r8], [%rd0], 1024, [full];",
+        "cp.async.bulk.global.shared::cta.bulk_group [%rd0+999999], [%r8+40000], 64;",
+    ],
+)
+def test_kernels_with_faults_are_recorded_with_their_findings(body):
+    run = launch(body, grid=2)
+    assert run.findings
+    assert run.recording.ctas == 2
