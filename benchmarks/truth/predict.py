@@ -117,7 +117,7 @@ def kept(point: Point, most: int, folder: Path | None) -> list[tuple[LaunchRecor
     if file is not None and file.exists():
         found: list[tuple[LaunchRecording, Streams]] = pickle.loads(file.read_bytes())
         return found
-    made_now = [(one, streams_of(one)) for one in recorded(point, most)]
+    made_now = [(one, streams_of(one, "sm_90a")) for one in recorded(point, most)]
     if file is not None:
         file.write_bytes(pickle.dumps(made_now))
     return made_now

@@ -28,7 +28,7 @@ class LaunchTiming:
 
 def time_recording(recording: LaunchRecording, gpu: Gpu) -> LaunchTiming:
     """A recording timed for the first time."""
-    streams = streams_of(recording)
+    streams = streams_of(recording, gpu.arch)
     return LaunchTiming(recording, streams, time_launch(recording, streams, gpu))
 
 
