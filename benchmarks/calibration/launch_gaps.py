@@ -45,9 +45,9 @@ class Queue:
         module = self.driver.call("cuModuleLoadData", ctypes.addressof(image))
         return self.driver.call("cuModuleGetFunction", module, name.encode())
 
-    def launch(self, function: Any, grid: int, block: int) -> None:
-        """Queue a kernel without parameters."""
-        self.driver.call("cuLaunchKernel", function, grid, 1, 1, block, 1, 1, 0, self.stream, 0, 0)
+    def launch(self, function: Any, grid: int, block: int, shared: int = 0) -> None:
+        """Queue a kernel without parameters, with so many bytes of shared memory for each CTA."""
+        self.driver.call("cuLaunchKernel", function, grid, 1, 1, block, 1, 1, shared, self.stream, 0, 0)
 
     def event(self) -> Any:
         """An event after all that is queued."""
@@ -71,11 +71,11 @@ class Queue:
             self.launch(self.empty, grid, block)
         return self.elapsed_ns(first, self.event()) / KERNELS
 
-    def cold(self, flushed: Any, grid: int, block: int) -> float:
+    def cold(self, flushed: Any, grid: int, block: int, shared: int = 0) -> float:
         """Nanoseconds between events around an empty kernel right after L2 was flushed, as kernels are measured."""
         self.driver.call("cuMemsetD8Async", flushed, 1, FLUSHED, self.stream)
         first = self.event()
-        self.launch(self.empty, grid, block)
+        self.launch(self.empty, grid, block, shared)
         return self.elapsed_ns(first, self.event())
 
     def graph(self, grid: int, block: int) -> Any:
@@ -117,6 +117,10 @@ def launch_gaps(device: Any) -> Iterator[dict[str, Any]]:
     for grid in (1, 132, 1056, 4224, 16896):
         times = [queue.cold(flushed, grid, 128) for _ in range(30)]
         yield _row("launch.cold", {"grid": grid, "block": 128}, median(times[5:]))
+    # what flushes L2 has no shared memory: SMs may have to share theirs out anew
+    for shared in (1 << 10, 16 << 10, 48 << 10):
+        times = [queue.cold(flushed, 132, 128, shared) for _ in range(30)]
+        yield _row("launch.shared", {"bytes": shared}, median(times[5:]))
     queue.driver.call("cuMemFree", flushed)
 
 
