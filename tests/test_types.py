@@ -18,7 +18,7 @@ CEILINGS = {
     "machine": 2,
     "mesh": 23,
     "npu": 45,
-    "ptx": 293,
+    "ptx": 289,
     "pytest_plugin.py": 10,
     "report": 4,
     "result": 7,
@@ -29,7 +29,7 @@ CEILINGS = {
     "triton_emu": 44,
 }
 # the rooms' ceilings may be moved against each other, their sum only falls
-ALL_ROOMS = 509
+ALL_ROOMS = 502
 
 
 def uses(text: str) -> int:

@@ -87,8 +87,8 @@ def hash_warps(given: GivenLog, hashes: UInt64s, counts: Int64s) -> None:
 
 
 @kernel
-def write_out(given: GivenLog, chosen: Int64s, places: Int64s, heads: Int32s, columns: Int32s) -> None:
-    """What chosen warps did: `chosen` has the number of each, or -1; `places` where the rows of each begin.
+def write_out(given: GivenLog, chosen: Int64s, begins: Int64s, heads: Int32s, columns: Int32s) -> None:
+    """What chosen warps did: `chosen` has the number of each, or -1; `begins` where the rows of each begin.
 
     `heads` get what, number, lanes and kind; `columns` the data of events.
     """
@@ -100,8 +100,8 @@ def write_out(given: GivenLog, chosen: Int64s, places: Int64s, heads: Int32s, co
             active = _lanes(log, of, k)
             if which < 0 or active == 0:
                 continue
-            at = places[which]
-            places[which] += 1
+            at = begins[which]
+            begins[which] += 1
             heads[at, 0], heads[at, 1], heads[at, 2], heads[at, 3] = (
                 log.rows[i, 0],
                 log.rows[i, 1],
@@ -193,18 +193,18 @@ def _insert(
     events: Int32s, count: Int, at: Int, head: Int32s, data: Int32s, origins: Int64s, kept: Int32s, seen: Int
 ) -> None:
     """Put an event of step `at` behind those of its step and of earlier ones, nearly always behind all."""
-    place = count
-    while place > 0 and events[place - 1, 0] > at:
+    row = count
+    while row > 0 and events[row - 1, 0] > at:
         for column in range(BEFORE_DATA + COLUMNS):
-            events[place, column] = events[place - 1, column]
-        origins[place] = origins[place - 1]
-        kept[origins[place]] = place
-        place -= 1
-    events[place, 0], events[place, 1], events[place, 2], events[place, 3] = at, head[1], head[3], head[2]
+            events[row, column] = events[row - 1, column]
+        origins[row] = origins[row - 1]
+        kept[origins[row]] = row
+        row -= 1
+    events[row, 0], events[row, 1], events[row, 2], events[row, 3] = at, head[1], head[3], head[2]
     for column in range(COLUMNS):
-        events[place, BEFORE_DATA + column] = data[column]
-    origins[place] = seen
-    kept[seen] = place
+        events[row, BEFORE_DATA + column] = data[column]
+    origins[row] = seen
+    kept[seen] = row
 
 
 @part

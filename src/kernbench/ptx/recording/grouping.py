@@ -50,9 +50,9 @@ def _by_level(warps: Int64s, objects: Array, phases: Array) -> Iterator[Grouped]
     inverse = inverse.reshape(-1)
     ranked = np.lexsort((first, warps[first]))
     level = np.zeros(len(first), np.int64)
-    place = np.arange(len(first))
+    index = np.arange(len(first))
     start = np.searchsorted(warps[first][ranked], warps[first][ranked])
-    level[ranked] = place - start
+    level[ranked] = index - start
     sizes, members = np.bincount(inverse, minlength=len(first)), np.argsort(inverse, kind="stable")
     ends = np.cumsum(sizes)
     for number in range(int(level.max()) + 1):

@@ -108,14 +108,14 @@ class Store:
     def _add_reuse(self, log: LogParts, warps: int, which: Int64s, written: _Written) -> None:
         used = sorted(set(written.traces))
         lengths = np.array([len(self.traces[trace].events) for trace in used], np.int64)
-        places = dict(zip(used, (np.cumsum(lengths) - lengths).tolist(), strict=True))
+        begins = dict(zip(used, (np.cumsum(lengths) - lengths).tolist(), strict=True))
         totals = np.zeros((int(lengths.sum()), REUSE), np.int64)
-        totals_at = np.array([places[trace] for trace in written.traces], np.int64)
+        totals_at = np.array([begins[trace] for trace in written.traces], np.int64)
         seen = np.zeros(warps, np.int64)
         folding.add_reuse(log.given(), which, written.starts, written.kept, totals_at, totals, seen)
         for trace in used:
             found = self.traces[trace]
-            found.totals += totals[places[trace] : places[trace] + len(found.events)]
+            found.totals += totals[begins[trace] : begins[trace] + len(found.events)]
 
     def _write_all(self, log: LogParts, warps: int, first: Int64s, counts: Int64s) -> _Written:
         """Write out the warps `first`, which have `counts` rows and events each, some at a time."""
@@ -139,12 +139,12 @@ class Store:
         chosen = np.full(warps, -1, np.int64)
         chosen[first] = np.arange(len(first))
         ends = np.cumsum(counts[:, 0])
-        places = ends - counts[:, 0]
+        begins = ends - counts[:, 0]
         heads, columns = np.empty((total, 4), np.int32), np.empty((total, COLUMNS), np.int32)
-        folding.write_out(log.given(), chosen, places.copy(), heads, columns)
+        folding.write_out(log.given(), chosen, begins.copy(), heads, columns)
         return [
             self._fold(heads[begin:end], columns[begin:end], kept[at : at + many])
-            for begin, end, at, many in zip(places, ends, starts, counts[:, 1], strict=True)
+            for begin, end, at, many in zip(begins, ends, starts, counts[:, 1], strict=True)
         ]
 
     def _fold(self, heads: Int32s, columns: Int32s, kept: Int32s) -> int:

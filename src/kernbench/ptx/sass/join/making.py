@@ -225,8 +225,8 @@ class _Joining:
         many = np.diff(table.op_start)[anchor[held]]
         which = np.repeat(table.op_start[anchor[held]] - (np.cumsum(many) - many), many) + np.arange(many.sum())
         begins = np.repeat(node[held], many)
-        place = starts[begins] + self._number[table.op[which]] - self._first[way.nodes[begins]]
-        taken[place] = np.repeat(event, many)
+        index = starts[begins] + self._number[table.op[which]] - self._first[way.nodes[begins]]
+        taken[index] = np.repeat(event, many)
         return ops, taken, starts.astype(np.int32)
 
     def _with_expanded(
@@ -249,11 +249,11 @@ class _Joining:
         node = np.searchsorted(way.first_token, token, side="right")
         ends = np.append(starts, len(ops))
         pieces_op, pieces_event, at = [], [], 0
-        for step, place in zip(missing.tolist(), ends[node].tolist(), strict=True):
+        for step, index in zip(missing.tolist(), ends[node].tolist(), strict=True):
             more, their = self._expand().steps(traces, events, range(first + step, first + step + 1), base)
-            pieces_op += [ops[at:place], more]
-            pieces_event += [taken[at:place], their]
-            at = place
+            pieces_op += [ops[at:index], more]
+            pieces_event += [taken[at:index], their]
+            at = index
         return np.concatenate((*pieces_op, ops[at:])), np.concatenate((*pieces_event, taken[at:]))
 
     def _expand(self) -> Expansion:

@@ -1,4 +1,4 @@
-"""Which PTX instruction a machine instruction comes from: by the line beside it, or by its place where it has none.
+"""Which PTX instruction a machine instruction comes from: by the line beside it, or by its order where it has none.
 
 nvdisasm shows a line until the next one, so an instruction without a line seems to have that of the one before. ptxas
 gives no line to products of warpgroups, nor to copies of waits that it made itself. Those are found by order: products
@@ -76,7 +76,7 @@ class _Finder:
         if pipe not in _IN_ORDER or not kinds or row < 0 or Kind(int(self._kind[row])) in kinds:
             return row
         following = (
-            here[place] for kind in kinds if (place := bisect_left(here := self._by_kind[kind], row)) < len(here)
+            here[index] for kind in kinds if (index := bisect_left(here := self._by_kind[kind], row)) < len(here)
         )
         found = min(following, default=-1)
         return found if 0 <= found <= row + _NEAR else row
@@ -85,8 +85,8 @@ class _Finder:
         """The next product of the text, from the last fence on, that has the shape of this one."""
         products, shape = self._by_kind[Kind.WGMMA], facts(one.name).shape
         for turn in range(len(products)):
-            place = (self._next_product + turn) % len(products)
-            if shape_of(self._opcode[products[place]]) == shape:
-                self._next_product = place + 1
-                return int(products[place])
+            index = (self._next_product + turn) % len(products)
+            if shape_of(self._opcode[products[index]]) == shape:
+                self._next_product = index + 1
+                return int(products[index])
         return -1
