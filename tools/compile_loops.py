@@ -27,7 +27,7 @@ PROGRAMS = (0, 3, 7, 24, 27, 32, 33, 492)
 
 
 def run_programs() -> None:
-    """Run random PTX programs, checked."""
+    """Run random PTX programs, checked and recorded."""
     from kernbench import ptx
     from kernbench.ptx.reference import programs
 
@@ -39,7 +39,7 @@ def run_programs() -> None:
         arrays = [device.array(np.zeros(size, np.uint32)) for size in sizes]
         arrays.append(device.array(np.zeros(programs.ROOMS * blocks * programs.BULK // 4, np.uint32)))
         kernel = ptx.parse(program.text).kernels["kernel"]
-        run = device.launch(kernel, blocks, program.block, arrays, cluster=program.cluster)
+        run = device.launch(kernel, blocks, program.block, arrays, cluster=program.cluster, record=True)
         assert run.safe, f"program {seed}: {run.findings}"
 
 
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("targets", nargs="+", choices=RUNS)
     for target in parser.parse_args().targets:
         for name, panel in RUNS[target]:
-            run = run_bench(find(name), panel, timed=target != "ptx")
+            run = run_bench(find(name), panel, timed=True)
             assert run.safe, f"{name}, {panel}: {run.findings}"
         if target == "ptx":
             run_programs()
