@@ -37,8 +37,6 @@ WORDS |= {"set", "shf", "trap", "unpack", "wgmma", "xor"}
 # the table itself, the grammar of PTX, and what runs, builds or compares single instructions and has to name them
 OWN = ("isa", "emulator/instructions", "numerics", "reference", "conformance", "text", "names")
 OWN += ("builder/instructions", "builder/asynchronous", "builder/matrix")
-# which machine instructions each becomes
-OWN += ("sass",)
 ASKED = {"opcode", "meaning"}
 
 

@@ -85,30 +85,39 @@ def assemble(
 
 
 def find_ptxas() -> str:
-    """Path of ptxas: by the variable KERNBENCH_PTXAS, on PATH, in a Python package, or in a usual CUDA folder."""
-    named = os.environ.get(SETTING)
-    if named:
-        found = shutil.which(named)
-        if found is None:
-            raise MisuseError(f"{SETTING}={named}: no such program; name ptxas itself, or unset the variable")
-        return found
-    for candidate in ("ptxas", *packaged("ptxas"), *usual_places("ptxas")):
-        found = shutil.which(candidate)
-        if found is not None:
-            return found
-    raise MisuseError(
+    """Path of ptxas, as `find_program` looks for it."""
+    return find_program(
+        "ptxas",
+        SETTING,
         "ptxas was not found on PATH or in /usr/local/cuda: install the CUDA toolkit's compiler (nvcc), or name the "
-        f"program in {SETTING}. Emulation and `emit()` work without it."
+        f"program in {SETTING}. Emulation and `emit()` work without it.",
     )
 
 
-def packaged(program: str) -> Iterable[str]:
+def find_program(name: str, setting: str, missing: str) -> str:
+    """Path of a program of the CUDA toolkit: by an environment variable, on PATH, in a Python package, or in a usual
+    CUDA folder; a MisuseError with `missing` where it is nowhere.
+    """
+    named = os.environ.get(setting)
+    if named:
+        found = shutil.which(named)
+        if found is None:
+            raise MisuseError(f"{setting}={named}: no such program; name {name} itself, or unset the variable")
+        return found
+    for candidate in (name, *_packaged(name), *_usual_folders(name)):
+        found = shutil.which(candidate)
+        if found is not None:
+            return found
+    raise MisuseError(missing)
+
+
+def _packaged(program: str) -> Iterable[str]:
     """Where Python packages of the CUDA toolkit put a program, for the Python that runs."""
     for folder in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
         yield from sorted(map(str, Path(folder, "nvidia").glob(f"*/bin/{program}")), reverse=True)
 
 
-def usual_places(program: str) -> Iterable[str]:
+def _usual_folders(program: str) -> Iterable[str]:
     """Where a program of the CUDA toolkit lies in its usual folders."""
     homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     homes += ["/usr/local/cuda", *sorted(map(str, Path("/usr/local").glob("cuda-*")), reverse=True), "/opt/cuda"]

@@ -110,7 +110,7 @@ class EmulatedDevice(Device):
         self._arena, self._parameters = self._new_memory()
         # what each allocation was made as, to give outputs their shape
         self._arrays: dict[int, _Made] = {}
-        self._programs: dict[tuple[int, bool, bool], tuple[Kernel, Program]] = {}
+        self._programs: dict[tuple[int, bool, bool, bool], tuple[Kernel, Program]] = {}
         self._modules: dict[int, tuple[object, LoadedModule]] = {}
         self._launches = 0
 
@@ -214,7 +214,7 @@ class EmulatedDevice(Device):
         elif taken is not None:
             program, naming = _named(with_checkpoints(kernel, checkpoints), clustered, taken)
         else:
-            program = self._program(kernel, clustered, self._aliased(kernel, given))
+            program = self._program(kernel, clustered, self._aliased(kernel, given), record)
         self._check_fit(kernel, program, shared_bytes)
         parameters = parameter_block(kernel, pack_arguments(kernel.params, given))
         names = {**self._mapped_names(kernel, given), **_names(kernel, given)}
@@ -295,12 +295,12 @@ class EmulatedDevice(Device):
         arrays = [allocation for allocation in held if allocation is not None]
         return len(set(map(id, arrays))) < len(arrays)
 
-    def _program(self, kernel: Kernel, clustered: bool, aliased: bool = False) -> Program:
-        known = self._programs.get((id(kernel), clustered, aliased))
+    def _program(self, kernel: Kernel, clustered: bool, aliased: bool = False, recorded: bool = False) -> Program:
+        key = (id(kernel), clustered, aliased, recorded)
+        known = self._programs.get(key)
         if known is None:
             self._loaded(kernel)
-            made = program_of(kernel, clustered, aliased)
-            known = self._programs[id(kernel), clustered, aliased] = (kernel, made)
+            known = self._programs[key] = (kernel, program_of(kernel, clustered, aliased, recorded))
         return known[1]
 
     def _loaded(self, kernel: Kernel) -> LoadedModule:

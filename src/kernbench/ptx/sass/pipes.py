@@ -125,14 +125,14 @@ _UNIFORM = (
 _KNOWN = _BY_OPCODE.keys() | set(_UNIFORM.split())
 
 
-def family(opcode: str) -> Family:
-    """The row of an opcode, or the default one."""
-    found = _BY_OPCODE.get(opcode)
+def family(mnemonic: str) -> Family:
+    """The row of a mnemonic, or the default one."""
+    found = _BY_OPCODE.get(mnemonic)
     if found is not None:
         return found
-    return _UNKNOWN_UNIFORM if opcode.startswith("U") else _UNKNOWN
+    return _UNKNOWN_UNIFORM if mnemonic.startswith("U") else _UNKNOWN
 
 
-def is_known(opcode: str) -> bool:
-    """Whether an opcode has a row of its own."""
-    return opcode in _KNOWN
+def is_known(mnemonic: str) -> bool:
+    """Whether a mnemonic has a row of its own."""
+    return mnemonic in _KNOWN

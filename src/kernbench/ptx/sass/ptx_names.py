@@ -8,6 +8,7 @@ _VECTOR = re.compile(r"v([248])")
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _HALF = {"f16", "bf16"}
 _EIGHT = {"e4m3", "e5m2"}
+_ROWS_OF_A_WARPGROUP = 64
 
 
 @lru_cache(maxsize=4096)
@@ -33,7 +34,8 @@ def product_name(opcode: str) -> str:
     """The machine instruction of mma and wgmma: its unit, shape and type of A and B."""
     m, n, k = shape_of(opcode)
     types = set(opcode.split("."))
-    group = opcode.startswith("wgmma")
+    # those of a warp have 32 rows at most
+    group = m == _ROWS_OF_A_WARPGROUP
     shape = f"{m}x{n}x{k}" if group else f"{m}{n}{k}"
     if "f64" in types:
         return f"DMMA.{shape}"

@@ -6,7 +6,6 @@ settings KERNBENCH_PTXAS and KERNBENCH_NVDISASM, on PATH, in the packages of the
 
 import os
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kernbench.common.errors import KernbenchError, MisuseError
-from kernbench.ptx.devices.assembler import KernelResources, assemble, find_ptxas, packaged, usual_places
+from kernbench.ptx.devices.assembler import KernelResources, assemble, find_program, find_ptxas
 from kernbench.ptx.sass.flow import Flow, flow
 from kernbench.ptx.sass.lines import Statements, one_a_line
 from kernbench.ptx.sass.reading import Listing, UnreadableError, read
@@ -114,18 +113,9 @@ def _run(command: list[str], timeout: float) -> "subprocess.CompletedProcess[str
 
 
 def find_nvdisasm() -> str:
-    """Path of nvdisasm; a MisuseError where it is not found."""
-    named = os.environ.get(SETTING)
-    if named:
-        found = shutil.which(named)
-        if found is None:
-            raise MisuseError(f"{SETTING}={named}: no such program; name nvdisasm itself, or unset the variable")
-        return found
-    for candidate in ("nvdisasm", *packaged("nvdisasm"), *usual_places("nvdisasm")):
-        found = shutil.which(candidate)
-        if found is not None:
-            return found
-    raise MisuseError("nvdisasm was not found: pip install nvidia-cuda-nvdisasm, or kernbench[time]")
+    """Path of nvdisasm, as `find_program` looks for it."""
+    missing = "nvdisasm was not found: pip install nvidia-cuda-nvdisasm, or kernbench[time]"
+    return find_program("nvdisasm", SETTING, missing)
 
 
 def release(program: str) -> str:

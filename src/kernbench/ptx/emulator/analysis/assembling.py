@@ -33,8 +33,8 @@ from kernbench.ptx.emulator.program.steps import (
 from kernbench.ptx.emulator.units.batch import Fragment, Scheduler, Window
 
 
-def assemble(decoded: Decoded, facts: Facts, aliased: bool) -> Program:
-    """The program of a decoded kernel, which does not change any more."""
+def assemble(decoded: Decoded, facts: Facts, aliased: bool, recorded: bool = False) -> Program:
+    """The program of a decoded kernel, which does not change any more; where it is recorded, one that reports."""
     following = Following(bool(decoded.compiler), decoded.local_bytes > 0)
     blocks: list[Block] = []
     for body, unused in zip(decoded.bodies, facts.unused, strict=True):
@@ -43,7 +43,10 @@ def assemble(decoded: Decoded, facts: Facts, aliased: bool) -> Program:
         body.code.close()
     for number, body in enumerate(decoded.bodies):
         local = local_to_blocks(body)
-        blocks += [_block(body, number, position, facts, following, local) for position in range(len(body.starts))]
+        blocks += [
+            _block(body, number, position, facts, following, _Steps(local, recorded))
+            for position in range(len(body.starts))
+        ]
     return _program(decoded, facts, blocks, aliased)
 
 
@@ -89,10 +92,9 @@ def _joined(unused: tuple[UnusedLoads, ...], of: Callable[[UnusedLoads], frozens
     return frozenset[int]().union(*map(of, unused))
 
 
-def _block(body: Body, function: int, position: int, facts: Facts, following: Following, local: int) -> Block:
-    """One block of a function, with its position among them; `local` registers are dead in all others."""
+def _block(body: Body, function: int, position: int, facts: Facts, following: Following, steps: "_Steps") -> Block:
+    """One block of a function, with its position among them; `steps` is where its steps are put together."""
     decodings, number = body.decodings[position], body.code.entry + position
-    steps = _Steps(local)
     for decoding in decodings:
         steps.add(decoding, facts)
     if body.starts[position] == len(body.lines):
@@ -138,10 +140,14 @@ class _Account:
 
 
 class _Steps:
-    """The steps of one block while it is put together, in both forms, and the control behind them."""
+    """The steps of one block while it is put together, in both forms, and the control behind them.
 
-    def __init__(self, local: int) -> None:
+    `local` registers are dead in all other blocks. Where a launch is recorded, instructions report what they do.
+    """
+
+    def __init__(self, local: int, recorded: bool) -> None:
         self._local = local
+        self._recorded = recorded
         self.direct: list[Direct] = []
         self.general: list[General] = []
         self.control: Control | None = None
@@ -151,8 +157,8 @@ class _Steps:
     def add(self, decoding: Decoding, facts: Facts) -> None:
         """The steps of one instruction, and the checks beside it."""
         made = decoding.made.make(facts) if isinstance(decoding.made, FromFacts) else decoding.made
-        if decoding.report is not None and made is not None:
-            made = reported(made, decoding.report)
+        if self._recorded and decoding.report is not None and made is not None:
+            made = _reported(made, decoding.report)
         begin = len(self.direct)
         only_active = self._only_active(decoding)
         for step in (*decoding.looking, *decoding.before):
@@ -246,7 +252,7 @@ def _where_looked(check: Check) -> Check:
     return looked
 
 
-def reported(made: Step | ControlStep, report: Report) -> Step | ControlStep:
+def _reported(made: Step | ControlStep, report: Report) -> Step | ControlStep:
     """A step that is reported to whoever records the launch, with the lanes that are about to run it."""
     if isinstance(made, ControlStep):
         return replace(made, run=_reported_control(made.run, report))

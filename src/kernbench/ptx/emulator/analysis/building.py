@@ -27,15 +27,15 @@ _LONG = 100_000
 _VALID_TEXT = b"valid"
 
 
-def program_of(kernel: Kernel, clustered: bool = False, aliased: bool = False) -> Program:
+def program_of(kernel: Kernel, clustered: bool = False, aliased: bool = False, recorded: bool = False) -> Program:
     """The program of a kernel of a valid module; one that was built before is shared by all devices and launches.
 
     A program is not changed once it is built: what a launch adds lies in the launch.
     """
-    key = (_content(kernel.module), kernel.name, clustered, aliased)
+    key = (_content(kernel.module), kernel.name, clustered, aliased, recorded)
     known = _PROGRAMS.get(key)
     if known is None:
-        program = _program(kernel, clustered, aliased)
+        program = _program(kernel, clustered, aliased, recorded)
         known = (kernel.module.items, program)
         _PROGRAMS.put(key, known, len(program.sites))
     return known[1]
@@ -49,10 +49,10 @@ def check_valid(module: Module) -> None:
         _VALID.put(key, module.items, len(module.source) or _UNREAD)
 
 
-def _program(kernel: Kernel, clustered: bool, aliased: bool) -> Program:
+def _program(kernel: Kernel, clustered: bool, aliased: bool, recorded: bool) -> Program:
     """A program from disk, or built and kept there."""
-    if not _is_kept(kernel.module):
-        return build(kernel, clustered, aliased=aliased)[0]
+    if recorded or not _is_kept(kernel.module):
+        return build(kernel, clustered, aliased=aliased, recorded=recorded)[0]
     name = files.name_of(kernel.module.source, "program", kernel.name, clustered, aliased)
     found = _kept(name, kernel, clustered, aliased)
     if found is None:
@@ -104,16 +104,22 @@ def _content(module: Module) -> Hashable:
 
 
 def build(
-    kernel: Kernel, clustered: bool = False, probed: bool = False, named: bool = False, aliased: bool = False
+    kernel: Kernel,
+    clustered: bool = False,
+    probed: bool = False,
+    named: bool = False,
+    aliased: bool = False,
+    recorded: bool = False,
 ) -> tuple[Program, list[Body]]:
     """The program of a kernel, and its functions; raises `PtxError` for what cannot be run.
 
     `clustered` says that it is launched with clusters of several CTAs; `probed` that somebody looks inside; `named`
-    that its checkpoints are wanted; `aliased` that several parameters point to one array.
+    that its checkpoints are wanted; `aliased` that several parameters point to one array; `recorded` that its
+    instructions are reported to a recorder.
     """
     with no_collections():
         decoded = decode(kernel, clustered, probed, named)
         if decoded.compiler and (waits := missing_waits(decoded.bodies)):
             decoded = decode(kernel, clustered, probed, named, waits)
-        program = assemble(decoded, analyse(decoded, aliased), aliased)
+        program = assemble(decoded, analyse(decoded, aliased), aliased, recorded)
     return program, decoded.bodies

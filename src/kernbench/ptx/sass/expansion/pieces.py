@@ -3,6 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from kernbench.ptx.isa.forms.effects import Effects
 from kernbench.ptx.isa.resolve import resolve
 from kernbench.ptx.isa.special import special_register
 from kernbench.ptx.recording.kinds import Kind
@@ -95,7 +96,7 @@ def _pieces(
 
 def _names(opcode: str, parsed: Instruction | None) -> list[str]:
     key = opcode
-    if parsed is not None and parsed.opcode == "mov":
+    if parsed is not None and effects_of(parsed).law == "copy":
         key = opcode + _kind_of_move(parsed)
     names: list[str] = []
     for name in sequence(key):
@@ -138,5 +139,13 @@ def operands(parsed: Instruction) -> tuple[frozenset[str], frozenset[str]]:
 
 def label_of(parsed: Instruction) -> str:
     """Where a plain branch goes; empty for other instructions."""
-    target: Operand | None = parsed.operands[0] if parsed.opcode == "bra" and parsed.operands else None
+    target: Operand | None = parsed.operands[0] if effects_of(parsed).flow == "branch" and parsed.operands else None
     return target.text if isinstance(target, Name) else ""
+
+
+def effects_of(parsed: Instruction) -> Effects:
+    """What an instruction does; of one that the table does not know, what is safe to assume."""
+    try:
+        return resolve(parsed).form.effects
+    except PtxError:
+        return Effects()

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from kernbench.ptx.sass.expansion.pieces import label_of, operands
+from kernbench.ptx.sass.expansion.pieces import effects_of, label_of, operands
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Function, Instruction, Label, Registers
 from kernbench.ptx.text.parser import parse
@@ -15,6 +15,8 @@ _MOST = 255
 _LEAST = 16
 # registers are given out by this many
 _UNIT = 8
+# after these nothing runs the next instruction, unless a guard does not hold
+_LEAVING = frozenset(("branch", "return", "exit", "trap"))
 
 
 def registers_of(text: str, entry: str) -> int:
@@ -74,12 +76,13 @@ def _width(kind: str) -> int:
 def _following(code: list[Instruction], targets: dict[str, int]) -> list[list[int]]:
     found = []
     for number, one in enumerate(code):
-        ends = one.opcode in ("ret", "exit", "trap") or (one.opcode == "bra")
+        flow = effects_of(one).flow
+        ends = flow in _LEAVING
         ways = [number + 1] if (not ends or one.guard is not None) and number + 1 < len(code) else []
         target = targets.get(label_of(one), len(code))
         if target < len(code):
             ways.append(target)
-        if one.opcode == "brx":
+        if flow == "indexed branch":
             ways += [one_way for one_way in targets.values() if one_way < len(code)]
         found.append(ways)
     return found

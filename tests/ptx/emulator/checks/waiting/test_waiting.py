@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernbench.ptx.emulator.program.dominance import blocks_behind
+from kernbench.ptx.emulator.analysis.flow.dominance import blocks_behind
 from kernbench.safety.budget import Budget
 
 

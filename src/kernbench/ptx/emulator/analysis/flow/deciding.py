@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from kernbench.ptx.emulator.analysis.flow.dataflow import bits
+from kernbench.ptx.emulator.analysis.flow.dominance import branch_region
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
 from kernbench.ptx.emulator.program.access_order import WEAK
-from kernbench.ptx.emulator.program.dominance import branch_region
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.units.batch import Window

@@ -8,11 +8,11 @@ of values is wrong either way, as there is nothing to take from that lane.
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.analysis.flow.dominance import blocks_behind
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads, thread_name
 from kernbench.ptx.emulator.lanes.fragment import Fragment
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.observer.meetings import EndingsObserver, Operation
-from kernbench.ptx.emulator.program.dominance import blocks_behind
 from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.ptx.emulator.units.batch import Batch
 
