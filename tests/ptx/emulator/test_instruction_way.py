@@ -5,7 +5,7 @@ from pathlib import Path
 
 TOOL = Path(__file__).parents[3] / "tools" / "instruction_way.py"
 # how often the way of the racing store comes back to a folder; it only falls
-RETURNS = 17
+RETURNS = 10
 
 
 def load_tool():

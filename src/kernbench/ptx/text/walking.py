@@ -1,14 +1,17 @@
 """Walking through a module: the statements of a body however deep, and the names in operands and initial values."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from kernbench.ptx.text.keeping import Kept
 from kernbench.ptx.text.module import (
     Address,
     Block,
     Generic,
     Group,
     Instruction,
+    Label,
     Masked,
     Name,
     Not,
@@ -16,6 +19,7 @@ from kernbench.ptx.text.module import (
     Operand,
     Pair,
     Statement,
+    Variable,
     Vector,
 )
 
@@ -34,6 +38,55 @@ def statements_of(block: Block | None) -> Iterator[Statement]:
 def instructions_of(block: Block | None) -> Iterator[Instruction]:
     """The instructions among them."""
     return (statement for statement in statements_of(block) if isinstance(statement, Instruction))
+
+
+@dataclass(frozen=True, slots=True)
+class Mentions:
+    """What a body names, each name once in the order of the text, and what it declares.
+
+    `taken` are names that stand otherwise than as what is called: a function among them has its address taken.
+    """
+
+    names: tuple[str, ...]
+    taken: frozenset[str]
+    callees: frozenset[str]
+    targets: tuple[str, ...]
+    variables: tuple[Variable, ...]
+
+
+# by body, up to this many statements; bodies are held so that their identity is theirs
+_MENTIONS: Kept[int, tuple[Block, Mentions]] = Kept(200_000)
+
+
+def mentions(body: Block) -> Mentions:
+    """What a body names and declares: it is walked through once for all who ask."""
+    known = _MENTIONS.get(id(body))
+    if known is None:
+        known = (body, _mentions(body))
+        _MENTIONS.put(id(body), known, len(body.statements))
+    return known[1]
+
+
+def _mentions(body: Block) -> Mentions:
+    names: dict[str, None] = {}
+    taken: set[str] = set()
+    callees: set[str] = set()
+    targets: dict[str, None] = {}
+    variables = []
+    for statement in statements_of(body):
+        if isinstance(statement, Instruction):
+            found = dict.fromkeys(names_in(statement.operands))
+            names.update(found)
+            if statement.opcode.partition(".")[0] == "call":
+                callee, *others = parts_of_call(statement.operands)
+                callees.add(callee)
+                found = dict.fromkeys(names_in(tuple(others)))
+            taken.update(found)
+        elif isinstance(statement, Label):
+            targets.update(dict.fromkeys(statement.targets))
+        elif isinstance(statement, Variable):
+            variables.append(statement)
+    return Mentions(tuple(names), frozenset(taken), frozenset(callees), tuple(targets), tuple(variables))
 
 
 def names_in(value: object) -> Iterator[str]:

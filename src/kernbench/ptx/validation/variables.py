@@ -16,7 +16,7 @@ from kernbench.ptx.text.module import (
     Variable,
 )
 from kernbench.ptx.text.types import TYPES
-from kernbench.ptx.text.walking import instructions_of, names_in, statements_of
+from kernbench.ptx.text.walking import mentions, names_in
 from kernbench.ptx.validation.directives import problem_at
 
 CONSTANT_BYTES = 65536
@@ -149,9 +149,9 @@ def shared_problems(module: Module, kernel: Function) -> Iterator[PtxError]:
     if kernel.body is None or not most:
         return
     outside = {v.name: v for v in module.variables.values() if v.space == "shared" and v.size}
-    named = {name for instruction in instructions_of(kernel.body) for name in names_in(instruction.operands)}
-    used = [outside[name] for name in sorted(named & outside.keys())]
-    inside = [v for v in statements_of(kernel.body) if isinstance(v, Variable) and v.space == "shared"]
+    found = mentions(kernel.body)
+    used = [outside[name] for name in sorted(outside.keys() & set(found.names))]
+    inside = [variable for variable in found.variables if variable.space == "shared"]
     total = 0
     for variable in (*used, *inside):
         total = -(-total // variable.natural_alignment) * variable.natural_alignment + (variable.size or 0)

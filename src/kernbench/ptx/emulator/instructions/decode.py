@@ -15,7 +15,6 @@ from kernbench.ptx.emulator.program.layout import (
     SharedLayout,
     all_scopes,
     lay_out_frame,
-    mentioned,
     reachable,
 )
 from kernbench.ptx.emulator.program.locations import Origin
@@ -27,6 +26,7 @@ from kernbench.ptx.emulator.program.steps import ControlStep, Step
 from kernbench.ptx.isa import Resolved, resolve
 from kernbench.ptx.text.module import Function, Instruction, Integer, Kernel
 from kernbench.ptx.text.printer import instruction_text
+from kernbench.ptx.text.walking import mentions
 
 # how many activations of recursive functions the local memory of a thread holds
 _DEEPEST_RECURSION = 64
@@ -160,7 +160,7 @@ class _Decoder:
                     if variable.space == "shared":
                         self.shared.add(id(scope), variable)
             assert body.function.body is not None
-            for name in mentioned(body.function.body):
+            for name in mentions(body.function.body).names:
                 if name.startswith(RESERVED):
                     self.shared.reserve()
                 outside = self.module.variables.get(name)

@@ -1,16 +1,15 @@
 """Where variables lie: shared memory of a kernel, and the frame that each function has in local memory."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from kernbench.ptx.emulator.program.program import Code, SharedVariable
 from kernbench.ptx.emulator.program.scopes import Line, Scope
-from kernbench.ptx.isa.table import flow_of
 from kernbench.ptx.names.names import qualified_name, source_name
 from kernbench.ptx.text.errors import PtxError
-from kernbench.ptx.text.module import Block, Function, Instruction, Kernel, Label, Module, Variable
-from kernbench.ptx.text.walking import instructions_of, names_in, parts_of_call, statements_of
+from kernbench.ptx.text.module import Function, Kernel, Module, Variable
+from kernbench.ptx.text.walking import mentions, names_in
 
 # bytes between shared variables, and behind local ones, so that running over the end of one is not silently the next
 _GAP = 16
@@ -120,22 +119,14 @@ def reachable(kernel: Kernel, module: Module) -> dict[str, Function]:
         if function.name in found or function.body is None:
             continue
         found[function.name] = function
-        names = _with_tables(set(mentioned(function.body)), module)
-        if not indirect and _calls_a_register(function.body, module):
+        named = mentions(function.body)
+        names = _with_tables({*named.names, *named.targets}, module)
+        # a callee that is no function is a register
+        if not indirect and any(callee not in module.functions for callee in named.callees):
             indirect = True
             names |= _addresses_taken(module)
         pending.extend(module.functions[name] for name in sorted(names) if name in module.functions)
     return found
-
-
-def _calls_a_register(body: Block, module: Module) -> bool:
-    """Whether a function calls another by its address."""
-    calls = (one for one in instructions_of(body) if _is_call(one))
-    return any(parts_of_call(one.operands)[0] not in module.functions for one in calls)
-
-
-def _is_call(instruction: Instruction) -> bool:
-    return flow_of(instruction.opcode.partition(".")[0]) == "call"
 
 
 def _addresses_taken(module: Module) -> set[str]:
@@ -143,11 +134,7 @@ def _addresses_taken(module: Module) -> set[str]:
     found = {name for variable in module.variables.values() for name in names_in(variable.initial)}
     bodies = [one.body for one in module.functions.values()]
     bodies += [kernel.function.body for kernel in module.kernels.values()]
-    for body in bodies:
-        for instruction in instructions_of(body):
-            used = instruction.operands
-            found.update(names_in(parts_of_call(used)[1:] if _is_call(instruction) else used))
-    return found
+    return found.union(*(mentions(body).taken for body in bodies if body is not None))
 
 
 def _with_tables(names: set[str], module: Module) -> set[str]:
@@ -159,12 +146,3 @@ def _with_tables(names: set[str], module: Module) -> set[str]:
         names |= further
         pending += further
     return names
-
-
-def mentioned(body: Block | None) -> Iterator[str]:
-    """Every name that instructions and target tables use."""
-    for statement in statements_of(body):
-        if isinstance(statement, Instruction):
-            yield from names_in(statement.operands)
-        elif isinstance(statement, Label):
-            yield from statement.targets
