@@ -63,6 +63,23 @@ def text(act: str) -> str:
     return _TEXT.format(name=act, block=BLOCK, stride=16 * BLOCK, body=_body(act))
 
 
+CODE = (16, 128, 512, 2048, 8192)
+
+
+def code_text(instructions: int) -> str:
+    """A kernel of so many instructions in a row, each run once."""
+    steps = [f"fma.rn.f32 %f{n % 8}, %f{n % 8}, %f8, %f9;" for n in range(instructions)]
+    begun = ["ld.param.u64 %d0, [p_data];", "cvta.to.global.u64 %d0, %d0;", "mov.u32 %r0, %tid.x;"]
+    begun += [f"add.u32 %r0, %r0, %r0;\ncvt.rn.f32.u32 %f{n}, %r0;" for n in range(10)]
+    folded = [f"add.f32 %f0, %f0, %f{n};" for n in range(1, 8)]
+    ended = ["setp.eq.f32 %p0, %f0, 0f3F9E0419;", "@%p0 st.global.f32 [%d0], %f0;", "ret;"]
+    return "\n".join(
+        [".version 8.3", ".target sm_90a", ".address_size 64",
+         ".visible .entry code(.param .u64 p_data, .param .u32 p_turns)", "{", ".reg .pred %p<2>;", ".reg .b32 %r<2>;",
+         ".reg .f32 %f<10>;", ".reg .b64 %d<2>;", *begun, *steps, *folded, *ended, "}", ""]
+    )  # fmt: skip
+
+
 def grid_of(nbytes: int, sms: int) -> tuple[int, int]:
     """CTAs and turns: 8 CTAs for each SM at most, each with as many turns as it takes."""
     pieces = nbytes // (16 * BLOCK * UNROLL)
@@ -92,6 +109,23 @@ class Cold:
             ctypes.addressof(pointers), 0,
         )  # fmt: skip
 
+    def code(self, instructions: int, flush: bool) -> list[float]:
+        """Nanoseconds of a kernel that runs its code once, right after L2 was flushed or after itself."""
+        kernel = self.queue.function("code", code_text(instructions))
+        values = (ctypes.c_uint64(int(self.data)), ctypes.c_uint32(1))
+        pointers = (ctypes.c_void_p * 2)(*(ctypes.addressof(value) for value in values))
+        found: list[float] = []
+        for _ in range(REPEATED):
+            if flush:
+                self.driver.call("cuMemsetD8Async", self.flushed, 1, FLUSHED, self.queue.stream)
+            first = self.queue.event()
+            self.driver.call(
+                "cuLaunchKernel", kernel, self.sms, 1, 1, 128, 1, 1, 0, self.queue.stream,
+                ctypes.addressof(pointers), 0,
+            )  # fmt: skip
+            found.append(self.queue.elapsed_ns(first, self.queue.event()))
+        return found[DROPPED:]
+
     def once(self, act: str, nbytes: int, flush: str) -> float:
         """Nanoseconds of one kernel between events."""
         if flush == "writes":
@@ -112,5 +146,10 @@ def cold_rows(queue: Queue, sms: int) -> Iterator[dict[str, Any]]:
                 times = [cold.once(act, size * MIB, flush) for _ in range(REPEATED)][DROPPED:]
                 varied = {"bytes": size * MIB, "flushed_by": flush, "ctas": grid_of(size * MIB, sms)[0]}
                 yield {"benchmark": f"cold.{act}", "parameters": varied, "unit": "ns", "ns": median(times)}
+    for instructions in CODE:
+        for flushed in ("yes", "no"):
+            varied = {"instructions": instructions, "flushed": flushed}
+            yield {"benchmark": "cold.code", "parameters": varied, "unit": "ns",
+                   "ns": median(cold.code(instructions, flushed == "yes"))}  # fmt: skip
     for address in (cold.flushed, cold.data):
         queue.driver.call("cuMemFree", address)

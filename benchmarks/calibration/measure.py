@@ -23,7 +23,7 @@ from .source import RECORD_WORDS
 
 LAUNCHES, WARM_UPS, SECONDS_A_CASE, SECONDS_A_LAUNCH = 30, 2, 0.6, 5.0
 # below this the timer's own steps would show in the clock
-LEAST_NS_FOR_CLOCK = 50_000
+LEAST_NS_FOR_CLOCK = 8_000
 _FILL = """.version 8.3
 .target sm_90
 .address_size 64

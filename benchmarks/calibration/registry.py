@@ -7,10 +7,13 @@ from .families import (
     arithmetic,
     bandwidth,
     barriers,
+    contention,
     copies,
     latency,
     launches,
+    overlap,
     patterns,
+    scattered,
     shared_memory,
     tensor_cores,
 )
@@ -31,6 +34,9 @@ FAMILIES: Mapping[str, tuple[Callable[[], Iterable[Case]], ...]] = {
         bandwidth.hbm_bulk,
     ),
     "patterns": (patterns.strides, patterns.spread_atomics, patterns.shared_atomics),
+    "scattered": (scattered.beyond, scattered.inside, scattered.columns, scattered.shared_lines, scattered.l2_flying),
+    "contention": (contention.words, contention.rows, contention.in_shared),
+    "overlap": (overlap.clocks, overlap.attention, overlap.same_warpgroup),
     "launches": (launches.starts, launches.waves),
     "clock": (launches.streaming, tensor_cores.power),
 }

@@ -9,11 +9,11 @@ from .shared_memory import filled
 KIB, MIB = 1 << 10, 1 << 20
 UNROLL = 8
 FOOTPRINT = 16 * MIB
-_SMALL = 64 * KIB
+SMALL = 64 * KIB
 BLOCK = 256
 
 
-def _strided(act: str, stride: int, nbytes: int) -> Source:
+def strided(act: str, stride: int, nbytes: int) -> Source:
     """A warp's instruction covers 32 strides; the next one is as far on, and so is the next turn for all CTAs."""
     piece = BLOCK * stride
     mask = nbytes - 1
@@ -37,10 +37,10 @@ def strides() -> Iterator[Case]:
     for act in ("load", "store"):
         for stride in (4, 8, 16, 32, 128):
             yield Case(
-                f"strided.{act}", _strided(act, stride, FOOTPRINT), {"stride": stride}, UNROLL * BLOCK // 32,
+                f"strided.{act}", strided(act, stride, FOOTPRINT), {"stride": stride}, UNROLL * BLOCK // 32,
                 "warp instructions of a CTA", block=BLOCK, grid=0, grid_per_sm=8, turns=(32, 96),
-                data=Data(FOOTPRINT, "numbers"), by_time=True, small_data=Data(_SMALL, "numbers"),
-                small_source=_strided(act, stride, _SMALL),
+                data=Data(FOOTPRINT, "numbers"), by_time=True, small_data=Data(SMALL, "numbers"),
+                small_source=strided(act, stride, SMALL),
             )  # fmt: skip
 
 

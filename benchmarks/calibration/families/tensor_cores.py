@@ -9,14 +9,14 @@ from ..source import Source, lines, shared
 
 # A of 64 x 64 and B of 256 x 64 elements, in core matrices of 8 rows of 16 bytes
 _A_BYTES, _B_BYTES = 64 * 64 * 2, 256 * 64 * 2
-_TILE = _A_BYTES + _B_BYTES
-_ONES = 0x3F803F80
+TILE = _A_BYTES + _B_BYTES
+ONES = 0x3F803F80
 KIB = 1 << 10
 
 
-def _filled(words: int, value: str) -> str:
+def tile_filled(words: int, value: str) -> str:
     """The tile from `data`, or ones: what the elements are, not where, is what matters."""
-    source = "ld.global.u32 %r203, [%d90];" if value == "data" else f"mov.u32 %r203, {_ONES};"
+    source = "ld.global.u32 %r203, [%d90];" if value == "data" else f"mov.u32 %r203, {ONES};"
     return lines(
         "mov.u32 %r200, tile;",
         "mov.u32 %r201, %thread;",
@@ -34,7 +34,7 @@ def _filled(words: int, value: str) -> str:
     )
 
 
-def _descriptors() -> str:
+def descriptors() -> str:
     """%d80 of A and %d81 of B: no swizzle, 128 bytes between core matrices along K, 1024 between those along M or N."""
     fixed = (128 >> 4) << 16 | (1024 >> 4) << 32
     return lines(
@@ -46,7 +46,7 @@ def _descriptors() -> str:
     )
 
 
-def _product(n: int, operands: str) -> str:
+def product(n: int, operands: str) -> str:
     """D += A B of 64 x n x 16."""
     accumulators = ", ".join(f"%f{i}" for i in range(n // 2))
     a = "%d80" if operands == "ss" else "{%r210, %r211, %r212, %r213}"
@@ -54,22 +54,22 @@ def _product(n: int, operands: str) -> str:
     return f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{accumulators}}}, {a}, %d81, {tail};"
 
 
-def _wgmma(n: int, operands: str, chain: int, groups: int, value: str = "ones", beside: str = "") -> Source:
+def wgmma(n: int, operands: str, chain: int, groups: int, value: str = "ones", beside: str = "") -> Source:
     """`chain` products of one accumulator in a group, and a wait that leaves `groups` under way."""
     begun = [f"mov.f32 %f{i}, 0f00000000;" for i in range(n // 2)]
-    registers = [f"mov.b32 %r{210 + i}, {_ONES};" for i in range(4)]
-    setup = lines(_filled(_TILE // 4, value), _descriptors(), *begun, *registers, "setp.eq.u32 %p9, 0, 0;")
+    registers = [f"mov.b32 %r{210 + i}, {ONES};" for i in range(4)]
+    setup = lines(tile_filled(TILE // 4, value), descriptors(), *begun, *registers, "setp.eq.u32 %p9, 0, 0;")
     group = lines(
         "wgmma.fence.sync.aligned;",
-        *[_product(n, operands)] * chain,
+        *[product(n, operands)] * chain,
         "wgmma.commit_group.sync.aligned;",
         f"wgmma.wait_group.sync.aligned {groups};",
     )
     name = f"wgmma_{n}_{operands}_{chain}_{groups}_{value}"
     finish = lines("wgmma.wait_group.sync.aligned 0;", "mov.b32 %result, %f0;")
     if not beside:
-        return Source(name, group, setup, finish, shared(_TILE))
-    return Source(f"{name}_{beside}", setup=setup, roles=_beside(group, beside), finish=finish, outside=shared(_TILE))
+        return Source(name, group, setup, finish, shared(TILE))
+    return Source(f"{name}_{beside}", setup=setup, roles=_beside(group, beside), finish=finish, outside=shared(TILE))
 
 
 _OTHERS = {
@@ -139,7 +139,7 @@ def _case(name: str, n: int, operands: str, chain: int, groups: int, count: int)
     turns = (32, 96)
     value = 2.0 * 16 * chain
     return Case(
-        name, _wgmma(n, operands, chain, groups), varied, chain * count, "products of an SM", block=128 * count,
+        name, wgmma(n, operands, chain, groups), varied, chain * count, "products of an SM", block=128 * count,
         turns=turns, expected=np.full(128 * count, np.float32(value).view(np.uint32), np.uint32),
     )  # fmt: skip
 
@@ -147,24 +147,29 @@ def _case(name: str, n: int, operands: str, chain: int, groups: int, count: int)
 def beside() -> Iterator[Case]:
     """Arithmetic of one warpgroup beside the products of another; `none` and no products for comparison."""
     for other in _OTHERS:
-        made = _wgmma(128, "ss", 4, 1, "ones", other)
+        made = wgmma(128, "ss", 4, 1, "ones", other)
         varied: dict[str, float | str] = {"beside": other, "instructions": len(_OTHERS[other])}
         yield Case("wgmma.beside", made, varied, 4, "products", block=256, turns=(256, 768))
+
+
+def mma_source(chains: int) -> Source:
+    """Sixteen products over so many accumulators."""
+    body = [
+        f"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {{{d}}}, {{%r210, %r211, %r212, %r213}}, "
+        f"{{%r214, %r215}}, {{{d}}};"
+        for step in range(16)
+        for d in [", ".join(f"%f{4 * (step % chains) + i}" for i in range(4))]
+    ]
+    begun = [f"mov.f32 %f{i}, 0f00000000;" for i in range(4 * chains)]
+    registers = [f"mov.b32 %r{210 + i}, {ONES};" for i in range(6)]
+    kept = [f"mov.b32 %r220, %f{4 * i};\nxor.b32 %result, %result, %r220;" for i in range(chains)]
+    return Source(f"mma_{chains}", lines(*body), lines(*begun, *registers), lines(*kept))
 
 
 def mma() -> Iterator[Case]:
     """mma.sync.m16n8k16: one chain of one warp for its latency, eight accumulators of 1 to 16 warps for its rate."""
     for chains, warps in ((1, 1), (8, 4), (8, 8), (8, 16)):
-        body = [
-            f"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {{{d}}}, {{%r210, %r211, %r212, %r213}}, "
-            f"{{%r214, %r215}}, {{{d}}};"
-            for step in range(16)
-            for d in [", ".join(f"%f{4 * (step % chains) + i}" for i in range(4))]
-        ]
-        begun = [f"mov.f32 %f{i}, 0f00000000;" for i in range(4 * chains)]
-        registers = [f"mov.b32 %r{210 + i}, {_ONES};" for i in range(6)]
-        kept = [f"mov.b32 %r220, %f{4 * i};\nxor.b32 %result, %result, %r220;" for i in range(chains)]
-        made = Source(f"mma_{chains}", lines(*body), lines(*begun, *registers), lines(*kept))
+        made = mma_source(chains)
         expected = np.float32(16 * 32) if chains == 1 else np.float32(0)
         yield Case(
             "mma.rate", made, {"chains": chains, "warps": warps}, 16 * warps, "products of an SM", block=32 * warps,
@@ -177,6 +182,6 @@ def power() -> Iterator[Case]:
     contents: tuple[Content, ...] = ("zeros", "ones", "numbers")
     for content in contents:
         yield Case(
-            "clock.tensor", _wgmma(256, "ss", 8, 1, "data"), {"data": content}, 8 * 2, "products of an SM", block=256,
+            "clock.tensor", wgmma(256, "ss", 8, 1, "data"), {"data": content}, 8 * 2, "products of an SM", block=256,
             grid=0, turns=(10_000, 30_000), data=Data(64 * KIB, content), by_time=True,
         )  # fmt: skip
