@@ -7,10 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.internal.conjecture import providers
 
 settings.register_profile("kernbench", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kernbench")
+# drawn examples would depend on the constants of all modules that happen to be imported, which take seconds to read
+if hasattr(providers, "_get_local_constants"):
+    providers._get_local_constants = lambda: providers._local_constants
 
 # the threads of a test runner wait for input and hold no lock: a copy of this process is safe, and soon there
 if sys.platform == "linux":
@@ -52,6 +57,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What pytest holds of thousands of tests stays to the end: no collection needs to look through it."""
+    # Hypothesis makes a generator the first time, and warns if it does not find what refers to it: what is frozen
+    settings(database=None, max_examples=1)(given(st.none())(lambda _: None))()
     gc.collect()
     gc.freeze()
 

@@ -1,12 +1,14 @@
 """The pytest plugin, in a pytest of its own."""
 
 import re
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import numba
 import pytest
 from tests.cli.output.test_formal import BENCH
 
+from kernbench.bench.discovery import new
 from kernbench.bench.discovery.new import write_new
 
 pytest_plugins = ["pytester"]
@@ -138,3 +140,7 @@ def test_formal_findings_are_notes_in_the_summary(pytester, monkeypatch):
     strict = run(pytester, "--kernbench-strict")
     strict.assert_outcomes(failed=1)
     assert "not safe: divergent-barrier" in str(strict.stdout)
+
+
+def test_modules_of_the_package_are_imported_as_they_are():
+    assert isinstance(new.__spec__.loader, SourceFileLoader)

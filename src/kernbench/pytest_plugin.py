@@ -30,8 +30,9 @@ _SEEN: pytest.StashKey[int] = pytest.StashKey()
 _MARK = 'kernbench(bench, panel=None, settings=None, **options): the bench that "kernbench_run" runs, and how'
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """--update-ptx, --kernbench-seed, --kernbench-schedule and --kernbench-strict."""
+    _import_as_it_is(pluginmanager)
     group = parser.getgroup("kernbench", "attention kernels")
     group.addoption("--update-ptx", action="store_true", help="write golden PTX files instead of comparing with them")
     group.addoption("--kernbench-seed", type=int, default=None, help="seed of the inputs of benches")
@@ -68,6 +69,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="S",
         help="a test that takes longer than S seconds fails, and the next one runs",
     )
+
+
+def _import_as_it_is(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Import the modules of kernbench as everybody else does.
+
+    Pytest would rewrite the asserts of a whole package that has a plugin, hundreds of files here, which takes many
+    seconds where they are not kept yet; and no test asks what they say.
+    """
+    hook = pluginmanager.rewrite_hook
+    for name in ("_must_rewrite", "_marked_for_rewrite_cache"):
+        marked = getattr(hook, name, None)
+        if isinstance(marked, set):
+            marked.discard("kernbench")
+        elif isinstance(marked, dict):
+            marked.clear()
 
 
 def _at_least_one(text: str) -> int:
