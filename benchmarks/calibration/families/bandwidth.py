@@ -25,19 +25,22 @@ def _next(mask: int) -> str:
     return lines("add.u64 %d1, %d1, %d3;", f"and.b64 %d1, %d1, {mask};")
 
 
-def read_source(nbytes: int, unroll: int, block: int, cache: str = "cg") -> Source:
-    """Each thread has `unroll` loads of 16 bytes under way; the CTA goes on by all CTAs' pieces."""
-    piece = block * 16 * unroll
+def read_source(nbytes: int, unroll: int, block: int, cache: str = "cg", width: int = 16) -> Source:
+    """Each thread has `unroll` loads of 16 bytes (or fewer) under way; the CTA goes on by all CTAs' pieces."""
+    words = width // 4
+    piece = block * width * unroll
+    kind = {1: "u32", 2: "v2.u32", 4: "v4.u32"}[words]
+    into = [", ".join(f"%r{words * n + part}" for part in range(words)) for n in range(unroll)]
     loads = [
-        f"ld.global.{cache}.v4.u32 {{%r{4 * n}, %r{4 * n + 1}, %r{4 * n + 2}, %r{4 * n + 3}}}, [%d5+{16 * block * n}];"
+        f"ld.global.{cache}.{kind} {into[n] if words == 1 else f'{{{into[n]}}}'}, [%d5+{width * block * n}];"
         for n in range(unroll)
     ]
-    folds = [f"xor.b32 %result, %result, %r{4 * n + part};" for n in range(unroll) for part in range(4)]
+    folds = [f"xor.b32 %result, %result, %r{words * n + part};" for n in range(unroll) for part in range(words)]
     # what a turn loads is used by the next one, so that an assembler cannot wait for some before it starts the others
     body = lines(*folds, "add.u64 %d5, %d2, %d1;", *loads, _next(nbytes - 1))
-    begun = [f"mov.u32 %r{n}, 0;" for n in range(4 * unroll)]
-    setup = lines(_start(piece, nbytes), "mad.wide.u32 %d2, %thread, 16, %data;", *begun)
-    return Source(f"reads_{nbytes}_{unroll}_{block}_{cache}", body, setup, lines(*folds))
+    begun = [f"mov.u32 %r{n}, 0;" for n in range(words * unroll)]
+    setup = lines(_start(piece, nbytes), f"mad.wide.u32 %d2, %thread, {width}, %data;", *begun)
+    return Source(f"reads_{nbytes}_{unroll}_{block}_{cache}_{width}", body, setup, lines(*folds))
 
 
 def _read_case(name: str, nbytes: int, unroll: int, block: int, grid: int, parameters: dict[str, float | str]) -> Case:
@@ -73,6 +76,22 @@ def hbm_reads() -> Iterator[Case]:
     for block, unroll in ((128, 1), (128, 2), (256, 2), (512, 2), (512, 4), (1024, 4), (1024, 8)):
         flying = block * unroll * 16
         yield _read_case("bandwidth.hbm", BEYOND, unroll, block, 0, {"by": "ld", "flying": flying})
+
+
+def hbm_widths() -> Iterator[Case]:
+    """As many bytes under way in loads of other widths: an instruction is done when the last of its lines is there."""
+    for width, block, per_sm, unroll in (
+        (4, 512, 4, 1), (4, 512, 2, 2), (4, 256, 2, 4), (8, 512, 2, 1), (16, 512, 1, 1), (16, 128, 1, 4),
+        (4, 512, 4, 2), (8, 512, 4, 1), (16, 1024, 1, 1), (4, 512, 2, 1),
+    ):  # fmt: skip
+        piece = block * width * unroll
+        turns = max(64, 256 * MIB // (piece * per_sm * 132))
+        yield Case(
+            "hbm.width", read_source(BEYOND, unroll, block, "cg", width),
+            {"width": width, "warps": block * per_sm // 32, "loads": unroll}, piece, "bytes of a CTA", block=block,
+            grid=0, grid_per_sm=per_sm, turns=(turns, 3 * turns), data=Data(BEYOND, "numbers"), by_time=True,
+            small_data=_SMALL, small_source=read_source(_SMALL.nbytes, unroll, block, "cg", width),
+        )  # fmt: skip
 
 
 def hbm_writes() -> Iterator[Case]:

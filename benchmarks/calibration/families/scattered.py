@@ -80,6 +80,23 @@ def shared_lines() -> Iterator[Case]:
             )  # fmt: skip
 
 
+def shared_misses() -> Iterator[Case]:
+    """CTAs that read the same lines of memory at the same time, with few bytes under way: what sharing a miss costs."""
+    for by, block, unroll in ((1, 128, 1), (4, 128, 1), (4, 128, 4), (16, 128, 1)):
+        made, small = read_source(BEYOND, unroll, block), read_source(256 << 10, unroll, block)
+        number = lines("mov.u32 %r91, %cta;", f"div.u32 %cta, %cta, {by};")
+        made, small = (
+            replace(one, name=f"shared_{one.name}_{by}", setup=lines(number, one.setup, "mov.u32 %cta, %r91;"))
+            for one in (made, small)
+        )
+        piece = block * unroll * 16
+        yield Case(
+            "hbm.shared", made, {"by": by, "flying": piece}, piece, "bytes of a CTA", block=block, grid=0,
+            turns=(512, 1536), data=Data(BEYOND, "numbers"), by_time=True, small_data=Data(256 << 10, "numbers"),
+            small_source=small,
+        )  # fmt: skip
+
+
 def l2_flying() -> Iterator[Case]:
     """L2 by bytes that an SM has under way: how its answers get later under load."""
     for block, unroll in ((32, 1), (128, 1), (128, 2), (256, 2), (512, 2), (512, 4), (1024, 4)):
