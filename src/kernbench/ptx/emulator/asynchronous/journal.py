@@ -61,6 +61,8 @@ class Journal:
         self._position = 0
         self._operations = 0
         self._parked: dict[tuple[Actor, int], int] = {}
+        # the warps that `used` was given last, and those of them that are followed
+        self._users: tuple[Array, list[Actor]] | None = None
 
     @property
     def full(self) -> bool:
@@ -150,8 +152,10 @@ class Journal:
 
         return noted
 
-    def used(self, lanes: Array, site: Site) -> None:
-        """Lanes run an instruction that shows what their role is."""
-        for actor, _ in self._actors(lanes):
+    def used(self, warps: Array, site: Site) -> None:
+        """Warps run an instruction that shows what their role is; most run several, one after the other."""
+        if self._users is None or self._users[0] is not warps:
+            self._users = warps, [actor for actor, _ in self._actors(warps * WARP)]
+        for actor in self._users[1]:
             self._note("use", actor, site)
         self._position += 1

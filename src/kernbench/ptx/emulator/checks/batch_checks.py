@@ -27,6 +27,7 @@ from kernbench.ptx.emulator.checks.waiting.endings import Endings
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt32s
 from kernbench.ptx.emulator.lanes.fragment import Fragment
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.lanes.warp_kernels import are_parted
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.access import RACE, UNINITIALISED, UNSEEN
 from kernbench.ptx.emulator.memory.cells import SUSPECTS, decode, new_cells
@@ -366,15 +367,16 @@ class BatchChecks(BatchObserver):
 
     def whole_warps(self, window: Window, mask: Mask, site: Site) -> None:
         """An instruction that whole warps must run together."""
+        if not are_parted(mask, self._batch.alive, self._batch.ended_in, window.warps):
+            return
         rows = mask.reshape(-1, WARP)
         # lanes that ended before are missed too, as there is nothing to take from them
         meant: Bools = (self._batch.alive | (self._batch.ended_in >= 0)).reshape(-1, WARP)[window.warps]
         parted = rows.any(axis=1) & (meant & ~rows).any(axis=1)
-        if parted.any():
-            who = thread_name(self._batch, int(window.lane_numbers[int(np.argmax(np.repeat(parted, WARP) & mask))]))
-            message = f"{who} runs this without the rest of its warp, which must run it together"
-            hint = "move the instruction out of the branch"
-            self._reporter.add("warp-mask", site, message, hint, int(np.count_nonzero(parted)))
+        who = thread_name(self._batch, int(window.lane_numbers[int(np.argmax(np.repeat(parted, WARP) & mask))]))
+        message = f"{who} runs this without the rest of its warp, which must run it together"
+        hint = "move the instruction out of the branch"
+        self._reporter.add("warp-mask", site, message, hint, int(np.count_nonzero(parted)))
 
     def missing_lanes(
         self, fragment: Fragment, operation: Operation, members: Array, missing: Array, bad: Mask

@@ -62,16 +62,18 @@ def _read(
     """
     port, registers = batch.port, batch.banks["uint32"]
     nbytes = 4 * len(rows)
-    if left is None or (left >= nbytes).all():
+    whole = None if left is None else left >= nbytes
+    many = lanes.size if whole is None else np.count_nonzero(whole)
+    if left is None or whole is None or many == lanes.size:
         port.load("global", origin, lanes, offset, "uint32", rows, None, site)
         return _loaded(batch, None, lanes, 0, nbytes)
     clear_words(registers, rows, lanes)
-    whole = left >= nbytes
     undefined: Undefined = None
-    if whole.any():
+    if many:
         port.load("global", origin, lanes, offset, "uint32", rows, whole, site)
         undefined = _loaded(batch, undefined, lanes, 0, nbytes)
-    for number, row in enumerate(rows):
+    # most copies are of everything or of nothing
+    for number, row in enumerate(rows) if np.count_nonzero(left) > many else ():
         partial = ~whole & (left > 4 * number)
         if partial.any():
             word = np.array([row])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernbench.ptx.emulator.lanes.arrays import Bools, UInt32s, Words
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt32s, Words
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.numerics.rows.scalar import float32_of
@@ -13,6 +13,21 @@ REDUCTIONS = {
     name: code
     for code, name in enumerate(("add", "and", "or", "xor", "min.u", "max.u", "min.s", "max.s", "min.f", "max.f"))
 }
+
+
+@kernel
+def are_parted(mask: Bools, alive: Bools, ended_in: Int64s, warps: Int64s) -> bool:
+    """Whether some lanes of a warp are active, and others are not that live or have ended by themselves."""
+    for position in range(warps.size):
+        some, others = False, False
+        for lane in range(WARP):
+            number = warps[position] * WARP + lane
+            active = mask[position * WARP + lane]
+            some |= active
+            others |= not active and (alive[number] or ended_in[number] >= 0)
+        if some and others:
+            return True
+    return False
 
 
 @kernel

@@ -56,6 +56,8 @@ class WindowOf(Generic[BatchT]):
         self.lane_numbers = lanes.lane_numbers()
         self._table: SlotTable = batch.table
         self._scratch: dict[tuple[str, int], Array] = {}
+        # the same by slot, of those that are asked for most
+        self._blanks: dict[int, Array] = {}
         self.rows: Rows = ()
         # what was found of the last mask that was asked about: see `leaders`
         self._leaders: tuple[Mask | None, Array, Array] | None = None
@@ -71,7 +73,12 @@ class WindowOf(Generic[BatchT]):
 
     def blank(self, slot: int, number: int = 0) -> Array:
         """Scratch of the slot's type, to compute what `put` then writes."""
-        return self.scratch(self._table.slots[slot].dtype, number)
+        if number:
+            return self.scratch(self._table.slots[slot].dtype, number)
+        found = self._blanks.get(slot)
+        if found is None:
+            found = self._blanks[slot] = self.scratch(self._table.slots[slot].dtype)
+        return found
 
     def leaders(self, mask: Mask | None) -> tuple[Array, Array]:
         """The position of the first active lane of each warp that has one, and these warps; the same arrays again for
@@ -95,6 +102,10 @@ class WindowOf(Generic[BatchT]):
     def put(self, slot: int, values: Array, mask: Mask | None) -> None:
         """Write `values` (one a position, or one for all) to the active lanes of a register."""
         raise NotImplementedError
+
+    def put_blank(self, slot: int, values: Array, mask: Mask | None) -> None:
+        """As `put`, of what was computed into `blank(slot)`."""
+        self.put(slot, values, mask)
 
 
 class RunWindow(WindowOf[BatchT]):
@@ -122,6 +133,13 @@ class RunWindow(WindowOf[BatchT]):
             blend(row, values, mask)
         else:
             row[mask] = values[mask] if values.ndim == row.ndim else values
+
+    def put_blank(self, slot: int, values: Array, mask: Mask | None) -> None:
+        """As `put`, of what was computed into `blank(slot)`: it has the shape and the type of the row."""
+        if mask is None:
+            self.rows[slot][...] = values
+        else:
+            blend(self.rows[slot], values, mask)
 
 
 def _part(row: Array, part: slice) -> Array:

@@ -301,21 +301,21 @@ def _missing(cell: Int, mask: Int, plain: bool, operation: Int, what: Operations
     What a thread did ordinarily, before it or what it knows began the operation, is in order; but the async proxy sees
     it only behind a proxy fence, which `plain` accesses (reads, by which nothing is to be seen) do not need.
     """
-    row, first = what.knowledge[operation], what.firsts[operation]
-    known_row, known = order.known_rows[what.warps[operation]], order.known
+    knowledge, count = what.knowledge, what.knowledge.shape[1]
     number = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
     clock = (cell >> CLOCK_SHIFT) & CLOCK_LIMIT
-    column, lanes, warps = number - first, order.first_lane, order.warps
-    if column < 0 or column >= row.size:
+    column, lanes, warps = number - what.firsts[operation], order.first_lane, order.warps
+    if column < 0 or column >= count:
+        known_row, known = order.known_rows[what.warps[operation]], order.known
         if known_row < 0:
             return _RACE
-        thread = number % row.size < warps and knows_far_lane(clock, mask, known[known_row], number + lanes, lanes)
+        thread = number % count < warps and knows_far_lane(clock, mask, known[known_row], number + lanes, lanes)
         return -1 if clock <= known[known_row, number] or thread else _RACE
-    if clock > row[column]:
-        them = column * (order.known_rows.size // warps) + what.ctas[operation]
-        if column >= warps or not knows_lane(clock, mask, row[lanes + column], order.arrivals[them, WARP]):
+    if clock > knowledge[operation, column]:
+        them, lane = column * (order.known_rows.size // warps) + what.ctas[operation], lanes + column
+        if column >= warps or not knows_lane(clock, mask, knowledge[operation, lane], order.arrivals[them, WARP]):
             return _RACE
-    if column < warps and not plain and clock > row[column + order.proxied]:
+    if column < warps and not plain and clock > knowledge[operation, column + order.proxied]:
         return _FENCE
     return -1
 

@@ -56,7 +56,7 @@ def tiles_of(descriptors: Array, operand: Operand, decode: Decoder) -> list[Tile
     """The tiles that descriptors (one an operation) name, those of equal descriptors together."""
     found = []
     first = int(descriptors[0])
-    same = bool((descriptors == descriptors[0]).all())
+    same = np.count_nonzero(descriptors == descriptors[0]) == len(descriptors)
     for bits in [first] if same else [int(b) for b in np.unique(descriptors)]:
         positions = np.arange(len(descriptors)) if same else np.flatnonzero(descriptors == np.uint64(bits))
         found.append(Tiles(positions, *_tile(bits, operand, decode), operand.filled))

@@ -109,7 +109,7 @@ def _single_one(function: Compute, a: int, d: int) -> General:
     def run(window: Window, mask: Mask | None) -> None:
         out = window.blank(d)
         function(window.rows[a], out)
-        window.put(d, out, mask)
+        window.put_blank(d, out, mask)
 
     return run
 
@@ -118,7 +118,7 @@ def _single_two(function: Compute, a: int, b: int, d: int) -> General:
     def run(window: Window, mask: Mask | None) -> None:
         rows, out = window.rows, window.blank(d)
         function(rows[a], rows[b], out)
-        window.put(d, out, mask)
+        window.put_blank(d, out, mask)
 
     return run
 
@@ -127,7 +127,7 @@ def _single_three(function: Compute, a: int, b: int, c: int, d: int) -> General:
     def run(window: Window, mask: Mask | None) -> None:
         rows, out = window.rows, window.blank(d)
         function(rows[a], rows[b], rows[c], out)
-        window.put(d, out, mask)
+        window.put_blank(d, out, mask)
 
     return run
 

@@ -8,7 +8,13 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agent
 from kernbench.ptx.emulator.asynchronous.copies.completion import distinct
-from kernbench.ptx.emulator.asynchronous.copies.thread_kernels import find_done, find_targets, take_words
+from kernbench.ptx.emulator.asynchronous.copies.thread_kernels import (
+    Arrays,
+    find_done,
+    find_targets,
+    part_copies,
+    take_words,
+)
 from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.memory.arena import WRITTEN
@@ -60,6 +66,24 @@ class Copy:
             None if self.undefined is None else (self.undefined[0][which], self.undefined[1]),
         )
 
+    def parted(self, chosen: Mask, count: int) -> tuple["Copy", "Copy"]:
+        """The copies of the `count` lanes where `chosen` holds, and those of the others."""
+        if self.undefined is not None:
+            return self.part(chosen), self.part(~chosen)
+        those, others = (self._blank(many) for many in (count, len(chosen) - count))
+        part_copies(chosen, self._arrays(), those._arrays(), others._arrays())
+        return those, others
+
+    def _arrays(self) -> Arrays:
+        return self.lanes, self.addresses, self.targets, self.words, self.groups
+
+    def _blank(self, count: int) -> "Copy":
+        """A copy of the same instruction with room for some lanes."""
+        lanes, targets, groups = np.empty((3, count), np.int64)
+        words: Array = np.empty((len(self.rows), count), np.uint32)
+        addresses: Array = np.empty(count, np.uint64)
+        return Copy(lanes, addresses, targets, words, groups, self.rows, self.site, self.number)
+
 
 class Copies:
     """The copies in flight of one batch."""
@@ -72,6 +96,7 @@ class Copies:
         self._begun = 0
         # the last copy of each lane whose end an mbarrier signals
         self._last_on_mbarrier: Array = np.zeros(batch.lanes, np.int64)
+        self._any_on_mbarrier = False
         # what they bring may be touched by nobody before somebody has waited, however early it is there
         self._landed: list[Landed] = []
 
@@ -121,6 +146,9 @@ class Copies:
         began.
         """
         self._batch.checks.copies.end(copy.targets, len(copy.rows))
+        if not self._any_on_mbarrier:
+            self._complete(copy)
+            return
         on_mbarrier = copy.number <= self._last_on_mbarrier[copy.lanes]
         if on_mbarrier.any():
             self._land(copy.part(on_mbarrier))
@@ -133,10 +161,14 @@ class Copies:
         for copy in self._pending:
             done: Mask = np.empty(len(copy.lanes), bool)
             count = choose(copy, done)
-            if count:
-                complete(copy if count == len(done) else copy.part(done))
-            if count < len(done):
-                staying.append(copy.part(~done) if count else copy)
+            if count == len(done):
+                complete(copy)
+            elif count:
+                those, others = copy.parted(done, count)
+                complete(those)
+                staying.append(others)
+            else:
+                staying.append(copy)
         self._pending = staying
 
     def arrive(self, lanes: Array, addresses: Array, counted: bool, site: Site) -> None:
@@ -148,6 +180,7 @@ class Copies:
         if self._batch.recorder.recording:
             self._batch.recorder.mbarrier(site, slots, lanes, barriers.phases(slots))
         self._last_on_mbarrier[lanes] = last
+        self._any_on_mbarrier = True
         if counted:
             barriers.raise_pending(slots)
         barriers.publish(slots, lanes)

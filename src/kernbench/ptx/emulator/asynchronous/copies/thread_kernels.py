@@ -8,7 +8,7 @@ import numpy as np
 
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int32s, Int64s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.clusters import OFFSET_BITS, RANK_SHIFT, WINDOW
-from kernbench.ptx.emulator.lanes.compiled import kernel
+from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 
 _RANK = np.uint64(RANK_SHIFT)
@@ -64,6 +64,30 @@ def find_done(groups: Int64s, lanes: Int64s, limit: Int64s, done: Bools) -> int:
         done[i] = groups[i] < limit[lanes[i]]
         count += done[i]
     return count
+
+
+# lanes, addresses, targets, words [words of a lane, lanes] and groups of copies
+Arrays = tuple[Int64s, UInt64s, Int64s, UInt32s, Int64s]
+
+
+@kernel
+def part_copies(chosen: Bools, given: Arrays, those: Arrays, others: Arrays) -> None:
+    """Put the copies that are chosen into `those` and the rest into `others`, each in the order that they had."""
+    first, second = 0, 0
+    for i in range(chosen.size):
+        if chosen[i]:
+            _take(given, i, those, first)
+            first += 1
+        else:
+            _take(given, i, others, second)
+            second += 1
+
+
+@part
+def _take(given: Arrays, i: int, to: Arrays, j: int) -> None:
+    to[0][j], to[1][j], to[2][j], to[4][j] = given[0][i], given[1][i], given[2][i], given[4][i]
+    for k in range(given[3].shape[0]):
+        to[3][k, j] = given[3][k, i]
 
 
 @kernel

@@ -149,7 +149,7 @@ class TensorUnit:
         """Warps load registers."""
         self.checks.loads(access, warps, addresses)
         if self._batch.journal is not None:
-            self._batch.journal.used(warps * WARP, access.site)
+            self._batch.journal.used(warps, access.site)
         self._core.flush()
         for group, quarter, lane, column in self._alike(warps, addresses):
             ctas = group % self._batch.ctas

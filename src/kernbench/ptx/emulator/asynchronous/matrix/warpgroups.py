@@ -4,15 +4,16 @@ The four warps of a warpgroup work together: what one of them waits for is compl
 it. Each computes its sixteen rows of D; operations on the same accumulators follow each other without a wait.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.matrix.fragment_kernels import put_accumulators, take_accumulators
 from kernbench.ptx.emulator.asynchronous.matrix.observer import MatrixBatch
 from kernbench.ptx.emulator.lanes.fragment import Fragment
 from kernbench.ptx.emulator.lanes.lanes import WARP
-from kernbench.ptx.emulator.memory.tiles import Operand, gather, tiles_of
+from kernbench.ptx.emulator.memory.tiles import Operand, Tiles, gather, tiles_of
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor
 from kernbench.ptx.numerics.matrix.sparse import columns_of, expanded
@@ -39,6 +40,11 @@ class Form:
     site: Site
     # which lanes of four hold the metadata of a sparse A; None: A is dense
     selector: int | None = None
+    # names the accumulators: their type and their registers
+    accumulators: tuple[str, bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "accumulators", (self.kinds[0], self.d_rows.tobytes()))
 
     def is_like(self, other: "Form") -> bool:
         """Whether the tiles of another are of the same shape, and lie in memory or registers as those of this do."""
@@ -114,7 +120,7 @@ class Warpgroups:
         self.issued[warps] += 1
         self._pending.append(event)
         if self._batch.journal is not None:
-            self._batch.journal.used(warps * WARP, form.site)
+            self._batch.journal.used(warps, form.site)
         if self._batch.checks.checking:
             self._unwaited.append(event)
         self._checks.issued(event, self.mates(event.warps)[:, 0])
@@ -181,8 +187,9 @@ class Warpgroups:
         staying = []
         for event in self._unwaited:
             kept = event.groups >= group[event.warps]
-            if kept.any():
-                staying.append(event if kept.all() else event.part(kept))
+            count = np.count_nonzero(kept)
+            if count:
+                staying.append(event if count == len(kept) else event.part(kept))
         self._unwaited = staying
 
     def _needed(self, warps: Array, done: Array) -> Array:
@@ -192,7 +199,8 @@ class Warpgroups:
         need = np.zeros(self._batch.warps, np.int64)
         for event in self._pending:
             inside = event.groups < group[event.warps]
-            np.maximum.at(need, event.warps[inside], event.ordinals[inside] + 1)
+            if np.count_nonzero(inside):
+                np.maximum.at(need, event.warps[inside], event.ordinals[inside] + 1)
         return need
 
     def mates(self, warps: Array) -> Array:
@@ -216,11 +224,12 @@ class Warpgroups:
         staying, going = [], []
         for event in self._pending:
             chosen = event.ordinals < limit[event.warps]
-            if chosen.all():
+            count = np.count_nonzero(chosen)
+            if count == len(chosen):
                 going.append(event)
                 continue
-            staying.append(event.part(~chosen) if chosen.any() else event)
-            if chosen.any():
+            staying.append(event.part(~chosen) if count else event)
+            if count:
                 going.append(event.part(chosen))
         self._pending = staying
         if going:
@@ -236,7 +245,7 @@ class _Performer:
 
     def __init__(self, batch: MatrixBatch):
         self._batch = batch
-        bank = batch.banks["uint32"]
+        bank = self._bank = batch.banks["uint32"]
         self._registers = bank[:, : batch.lanes].reshape(len(bank), -1, WARP)
 
     def perform(self, events: list[Issued]) -> None:
@@ -254,7 +263,7 @@ class _Performer:
         form, warps = events[0].form, events[0].warps
         sums = None
         if events[0].adds.any():
-            sums = accumulators(self._registers[form.d_rows[:, None], warps[None, :]], form.kinds[0])
+            sums = self._accumulators(form, warps)
         while events:
             units = _together(events[0], whole)
             count = self._alike(events, units, whole)
@@ -262,7 +271,18 @@ class _Performer:
                 sums = _added(event, product_of.reshape(len(warps), 16, -1), sums)
             events = events[count:]
         assert sums is not None
-        self._registers[form.d_rows[:, None], warps[None, :]] = registers_of(sums, form.kinds[0])
+        if form.kinds[0] == "f16":
+            self._registers[form.d_rows[:, None], warps[None, :]] = registers_of(sums, "f16")
+        else:
+            put_accumulators(self._bank, form.d_rows, warps, sums)
+
+    def _accumulators(self, form: Form, warps: Array) -> Array:
+        """What warps hold of D: [warps, 16, n]."""
+        if form.kinds[0] == "f16":
+            return accumulators(self._registers[form.d_rows[:, None], warps[None, :]], "f16")
+        found: Array = np.empty((len(warps), 16, 2 * len(form.d_rows)), np.uint32)
+        take_accumulators(self._bank, form.d_rows, warps, found)
+        return found
 
     def _alike(self, events: list[Issued], units: int, whole: bool) -> int:
         """How many operations from the first on are of the same shape, so that their products are made at once."""
@@ -278,8 +298,7 @@ class _Performer:
         form = events[0].form
         ctas = np.tile(events[0].warps[::units] % self._batch.ctas, len(events))
         b_tile = form.operand("b", form.n)
-        descriptors = _joined([event.b[::units] for event in events])
-        b = gather(self._batch, ctas, tiles_of(descriptors, b_tile, wgmma_descriptor), b_tile)
+        b = gather(self._batch, ctas, _tiles([event.b[::units] for event in events], b_tile), b_tile)
         found: Array = product(self._left(events, units, ctas), b)
         return found.reshape(len(events), -1, *found.shape[1:])
 
@@ -301,8 +320,8 @@ class _Performer:
             held: Array = float32_of(operand_a(found, form.kinds[1]), form.kinds[1])
             return held.reshape(-1, 16 * units, form.held)
         tile = form.operand("a", 16 * WARPS)
-        descriptors = _joined([event.a[::units] for event in events if event.a is not None])
-        found = gather(self._batch, ctas, tiles_of(descriptors, tile, wgmma_descriptor), tile)
+        tiles = _tiles([event.a[::units] for event in events if event.a is not None], tile)
+        found = gather(self._batch, ctas, tiles, tile)
         if units == WARPS:
             return found
         part = np.tile(warps // self._batch.ctas % WARPS, len(events))
@@ -310,18 +329,20 @@ class _Performer:
         return own
 
 
-def _joined(parts: list[Array]) -> Array:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+def _tiles(descriptors: list[Array], operand: Operand) -> list[Tiles]:
+    """The tiles of operations that are put one behind the other; of one operation, most descriptors are equal."""
+    found, begin = [], 0
+    for those in descriptors:
+        found += [replace(one, positions=one.positions + begin) for one in tiles_of(those, operand, wgmma_descriptor)]
+        begin += len(those)
+    return found
 
 
 def _continues(first: Issued, event: Issued) -> bool:
     """Whether an operation adds to the accumulators of another, in the same warps."""
-    one, other = first.form, event.form
-    return (
-        one.kinds[0] == other.kinds[0]
-        and np.array_equal(one.d_rows, other.d_rows)
-        and (first.warps is event.warps or np.array_equal(first.warps, event.warps))
-    )
+    if first.form.accumulators != event.form.accumulators:
+        return False
+    return first.warps is event.warps or np.array_equal(first.warps, event.warps)
 
 
 def _by_warpgroup(warps: Array, ctas: int) -> tuple[Array, bool]:
@@ -348,9 +369,10 @@ def _added(event: Issued, sums: Array, kept: Array | None) -> Array:
     form = event.form
     if form.negated:
         np.negative(sums, out=sums)
-    if not event.adds.any():
+    adding = np.count_nonzero(event.adds)
+    if not adding:
         kept = None
-    elif kept is not None and not event.adds.all():
+    elif kept is not None and adding < len(event.adds):
         kept = np.where(event.adds[:, None, None], kept, kept.dtype.type(0))
     found: Array = accumulate(sums, kept, form.kinds[0], form.saturates)
     return found

@@ -55,7 +55,7 @@ class WarpgroupChecks(WarpgroupObserver):
         last = self._last
         if last is not None and last[0] is event.warps:
             ahead = event.ordinals - last[1]
-            if (ahead == ahead[0]).all():
+            if np.count_nonzero(ahead == ahead[0]) == len(ahead):
                 return last[2], last[3]
         keys = leaders * (1 << 32) + event.ordinals
         first = np.unique(keys, return_index=True)[1]
@@ -75,7 +75,7 @@ class WarpgroupChecks(WarpgroupObserver):
             if found is None:
                 continue
             other = found != found[first][group]
-            if other.any():
+            if np.count_nonzero(other):
                 lane = int(event.warps[int(np.argmax(other))]) * WARP
                 message = (
                     f"the descriptor of {which} of {thread_name(self._batch, lane)} differs from that of the first "

@@ -30,6 +30,8 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.happens_before.ended_lanes import EndedLanes, Forget
 from kernbench.ptx.emulator.checks.happens_before.knowledge import EVERYBODY, Knowledge, Publications, bits
+from kernbench.ptx.emulator.lanes.arrays import Int32s, Int64s
+from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.cells import (
@@ -100,6 +102,17 @@ class Snapshot:
         for lane in bits(mask):
             found[number * WARP + lane] = self.own
         return found
+
+
+@kernel
+def _take_rows(clocks: Int32s, met: Int64s, lanes: Int64s, rows: Int32s) -> None:
+    """The vector clocks of the warps of lanes; of their own warps, what was done before they met."""
+    ctas = clocks.shape[0]
+    for i in range(lanes.size):
+        warp = lanes[i] // WARP
+        for column in range(rows.shape[1]):
+            rows[i, column] = clocks[warp % ctas, warp // ctas, column]
+        rows[i, warp // ctas] = met[warp]
 
 
 class Clocks:
@@ -354,12 +367,10 @@ class Clocks:
 
     def own_rows(self, lanes: Array) -> Array:
         """What lanes know of the actors of their CTAs; of their own warps, what was done before they met."""
-        warps = lanes // WARP
-        ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
-        rows: Array = self.clocks[ctas, inside]
-        rows[np.arange(len(lanes)), inside] = self.met[warps]
+        rows: Array = np.empty((len(lanes), self.columns), np.int32)
+        _take_rows(self.clocks, self.met, lanes, rows)
         for i in np.flatnonzero(self.special[lanes]).tolist() if self._private else ():
-            near = self._private[int(lanes[i])].row(int(self.first_numbers[ctas[i]]), self.columns)
+            near = self._private[int(lanes[i])].row(self._first(int(lanes[i]) // WARP), self.columns)
             if near is not None:
                 np.maximum(rows[i], near, out=rows[i])
         return rows
