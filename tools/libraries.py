@@ -30,6 +30,7 @@ from threading import Lock
 from typing import TypedDict, cast
 from xml.etree import ElementTree
 
+NOT_BEGUN, STOPPED = "not begun: the time was over", "took too long"
 # what a test says that ran out of time, here or in a launch
 _TIME = re.compile(r"--kernbench-seconds|would take about|over budget|--max-seconds")
 
@@ -100,8 +101,8 @@ def run_file(library: Library, root: Path, file: Path, given: argparse.Namespace
     """Run a test file under `kernbench exec`."""
     result = FileResult(str(file.relative_to(root)))
     if time.monotonic() > given.end:
-        result.problem = "not begun: the time was over"
-        return result
+        result.problem = NOT_BEGUN
+        return given.earlier.get((root.name, result.file), result)
     with tempfile.TemporaryDirectory(prefix="kernbench-library-") as made:
         document, verdicts = Path(made) / "exec.json", Path(made) / "junit.xml"
         # fmt: off
@@ -120,7 +121,7 @@ def run_file(library: Library, root: Path, file: Path, given: argparse.Namespace
         _read_cases(result, verdicts, said)
         _read_launches(result, document)
         if given.log:
-            log = Path(given.log) / f"{file.stem}.log"
+            log = Path(given.log) / f"{file.parent.name}-{file.stem}.log"
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text(said)
     return result
@@ -164,11 +165,11 @@ def _read_cases(result: FileResult, verdicts: Path, said: str) -> None:
     chosen = re.search(r"(\d+) deselected", said)
     result.not_chosen = int(chosen[1]) if chosen else 0
     if not verdicts.exists():
-        result.problem = "took too long" if "the file took too long" in said else _last_error(said)
+        result.problem = STOPPED if "the file took too long" in said else _last_error(said)
         _read_lines(result, said)
         return
     if "the file took too long" in said:
-        result.problem = "took too long"
+        result.problem = STOPPED
     for case in ElementTree.parse(verdicts).getroot().iter("testcase"):
         name = f"{result.file}::{case.get('name')}"
         skipped, failed = case.find("skipped"), case.find("failure")
@@ -276,6 +277,40 @@ def table(results: Sequence[LibraryResult]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+FILE_HEAD = ["library", "file", "cases", "right", "wrong", "too slow", "findings", "launches", "remark"]
+
+
+def table_of_files(results: Sequence[LibraryResult]) -> str:
+    """A table with a row for each file, in Markdown."""
+    rows = [FILE_HEAD, ["---"] * len(FILE_HEAD)]
+    for result in results:
+        for one in sorted(result.files, key=lambda one: one.file):
+            counts = (one.passed + one.failed, one.passed, one.failed, one.late, len(one.findings), one.launches)
+            rows.append([result.name, one.file, *map(str, counts), one.problem])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def read_earlier(path: str, folders: dict[str, Path]) -> dict[tuple[str, str], FileResult]:
+    """The files of an earlier run (its --json) that were begun, by folder and name; one that stopped says so."""
+    found = {}
+    for library in json.loads(Path(path).read_text()) if path else []:
+        for one in library["files"] if library["name"] in folders else []:
+            result = FileResult(**one)
+            if result.problem != NOT_BEGUN:
+                result.problem = "; ".join(filter(None, ("of the earlier run", result.problem)))
+                found[folders[library["name"]].name, result.file] = result
+    return found
+
+
+def _turn(root: Path, file: Path, given: argparse.Namespace) -> tuple[int, int]:
+    """In which order files run: those that an earlier run did not begin, those that it stopped, and the longest first,
+    so that none begins when all others have ended.
+    """
+    before = given.earlier.get((root.name, str(file.relative_to(root))))
+    known = 0 if before is None else 1 if STOPPED in before.problem else 2
+    return known, -file.stat().st_size
+
+
 def files_of(library: Library, root: Path, only: Sequence[str]) -> Iterator[tuple[Path, str]]:
     """The test files, with why one is left out."""
     for folder in library.tests:
@@ -295,8 +330,7 @@ def run_libraries(folders: dict[str, Path], given: argparse.Namespace) -> list[L
                 results[name].left_out[file.name] = why
             else:
                 files.append((name, file))
-    # the longest files first, so that none begins when all others have ended
-    files.sort(key=lambda one: -one[1].stat().st_size)
+    files.sort(key=lambda one: _turn(folders[one[0]], one[1], given))
 
     def run(one: tuple[str, Path]) -> None:
         name, file = one
@@ -351,21 +385,32 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=86400.0, help="all files together; the rest is not run")
     parser.add_argument("--json", metavar="FILE", help="write all that is known")
     parser.add_argument("--log", metavar="FOLDER", help="keep what the programs printed")
+    parser.add_argument(
+        "--after",
+        default="",
+        metavar="FILE",
+        help="the --json of an earlier run: what it did not begin comes first, and what there is no time for now is "
+        "taken from there",
+    )
+    parser.add_argument("--files", action="store_true", help="print a table of all files, too")
     given = parser.parse_args(words)
     given.end = time.monotonic() + given.seconds
     for one in given.library:
         name, equals, folder = one.partition("=")
         if name not in LIBRARIES or not equals or not Path(folder).is_dir():
             parser.error(f"{one!r}: write NAME=FOLDER with a folder of sources and a name of {', '.join(LIBRARIES)}")
+    given.folders = {name: Path(folder).absolute() for name, _, folder in (one.partition("=") for one in given.library)}
+    given.earlier = read_earlier(given.after, given.folders)
     return given
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the libraries, print the table; 1 where there are findings."""
     given = _arguments(words)
-    parts = [one.partition("=") for one in given.library]
-    results = run_libraries({name: Path(folder).absolute() for name, _, folder in parts}, given)
+    results = run_libraries(given.folders, given)
     print(table(results))
+    if given.files:
+        print(f"\n{table_of_files(results)}\n")
     for result in results:
         reasons = Counter[str]()
         for file in result.files:
