@@ -31,7 +31,8 @@ ALLOWED = {
     "ptx": {"common", "result", "safety", "machine", "timing", "targets"},
     "bench": {"common", "result", "safety", "machine", "golden", "targets"},
 }
-ALLOWED["benches"] = ALLOWED["bench"] | {"bench", "timing", "triton_emu", "mesh", "npu", "ptx"}
+ALLOWED["kernels"] = {"common", "result", "ptx"}
+ALLOWED["benches"] = ALLOWED["bench"] | {"bench", "timing", "triton_emu", "mesh", "npu", "ptx", "kernels"}
 ALLOWED["sweep"] = {"common", "result", "safety", "machine", "targets", "bench"}
 ALLOWED["cli"] = {"common", "result", "safety", "machine", "report", "targets", "bench", "sweep"}
 # a target's own commands and benches of its files: they see what commands see, and nothing sees them; the registry

@@ -18,7 +18,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 from types import FrameType, FunctionType
 
@@ -41,6 +41,7 @@ TEXT = f""".version 7.0
 """
 LINE = next(number for number, line in enumerate(TEXT.splitlines(), 1) if STORE in line)
 ROOT = Path(ptx.__file__).parent
+_LAUNCHES = count()
 # what leads from a thing to the instruction it is about
 _ABOUT = ("instruction", "site", "where", "place")
 
@@ -116,7 +117,7 @@ def launch() -> None:
     device = ptx.EmulatedDevice("sm_80")
     out = device.array(np.zeros(1, np.uint32))
     # text of its own, so that nothing is kept from an earlier launch
-    text = TEXT + f"// {launch.__code__.co_firstlineno} {id(out)}\n"
+    text = TEXT + f"// launch {next(_LAUNCHES)}\n"
     found = device.launch(ptx.parse(text).kernels["racing"], 1, 64, [out]).findings
     assert any(finding.kind == "race" for finding in found), found
 
@@ -140,8 +141,8 @@ def main(say: Callable[[str], object] = sys.stdout.write) -> None:
     for what, rooms in (("folders", [str(Path(module).parent) for module in modules]), ("modules", modules)):
         stays, back = returns(rooms)
         say(f"{len(steps)} calls, {len(stays)} stays in {len(set(stays))} {what}, {back} returns\n")
-        for room, count in Counter(stays).most_common(6):
-            say(f"  {count - 1:3} to {room}\n")
+        for room, times in Counter(stays).most_common(6):
+            say(f"  {times - 1:3} to {room}\n")
 
 
 if __name__ == "__main__":

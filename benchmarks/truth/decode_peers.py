@@ -1,0 +1,192 @@
+"""Decode attention on a GPU: ours beside torch's peers, cold L2, with the share of the memory limit that is reached.
+
+    python -m benchmarks.truth.decode_peers [--out FILE.jsonl]
+
+Each line is one problem (64/8 heads of 128 in bf16 unless it says otherwise): the median of repeated launches, each
+with an L2 that holds none of its data. A time counts only if the output is right: heads are compared with float64.
+Needs torch, for the peers and for memory; a peer that is not there, or refuses the problem, is left out.
+"""
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from kernbench.kernels.decode import DecodeKernel, DecodePlan, DecodeShape, DenseCache, PagedCache, arguments
+
+from .measure import ColdDevice, repeated
+
+# bytes a second that an H200 reads when nothing else is done
+READ_RATE = 4.41e12
+FLUSH_BYTES = 256 << 20
+HEADS_COMPARED = 8
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Sequences of one length; `page` tokens a page, 0: a dense cache."""
+
+    batch: int
+    keys: int
+    heads: int = 64
+    kv_heads: int = 8
+    size: int = 128
+    dtype: str = "bf16"
+    page: int = 0
+
+    @property
+    def name(self) -> str:
+        """Batch x keys, and what is not as usual."""
+        paged = f" page {self.page}" if self.page else ""
+        return f"{self.batch} x {self.keys}, {self.heads}/{self.kv_heads} heads of {self.size} {self.dtype}{paged}"
+
+    @property
+    def nbytes(self) -> int:
+        """Keys and values."""
+        return 4 * self.batch * self.keys * self.kv_heads * self.size
+
+
+PROBLEMS = (
+    Problem(32, 4096),
+    Problem(128, 16384),
+    Problem(8, 16384),
+    Problem(1, 16384),
+    Problem(1, 1024),
+    Problem(32, 4096, heads=8),
+    Problem(32, 4096, heads=128),
+    Problem(32, 4096, size=64),
+    Problem(32, 4096, size=256),
+    Problem(32, 4096, dtype="f16"),
+    Problem(32, 4096, page=16),
+    Problem(128, 16384, page=16),
+    Problem(32, 4096, page=64),
+    Problem(32, 4096, page=128),
+)
+
+
+class Case:
+    """A problem's arrays on the GPU, and what is done with them."""
+
+    def __init__(self, torch: Any, device: ColdDevice, problem: Problem):
+        self.torch, self.device, self.problem = torch, device, problem
+        p = problem
+        kind = {"bf16": torch.bfloat16, "f16": torch.float16}[p.dtype]
+        made = {"device": "cuda", "dtype": kind}
+        torch.manual_seed(0)
+        self.q = torch.randn(p.batch, p.heads, p.size, **made)
+        rows = p.batch * p.keys
+        self.k = torch.randn(rows, p.kv_heads, p.size, **made)
+        self.v = torch.randn(rows, p.kv_heads, p.size, **made)
+        self.out = torch.zeros_like(self.q)
+        self.table = torch.randperm(rows // p.page, device="cuda").to(torch.int32).view(p.batch, -1) if p.page else None
+
+    def ours(self) -> float:
+        """Microseconds of our kernel."""
+        p, torch, device = self.problem, self.torch, self.device
+        cache = PagedCache(p.page) if p.page else DenseCache()
+        shape = DecodeShape(p.heads, p.kv_heads, p.size, p.dtype, cache)
+        sms = torch.cuda.get_device_properties(0).multi_processor_count
+        plan = DecodePlan.of(shape, [p.keys] * p.batch, sms)
+        kernel = DecodeKernel(shape)
+        paged = (-1, p.page, p.kv_heads, p.size) if p.page else tuple(self.k.shape)
+        k, v = (device.array(one.view(paged)) for one in (self.k, self.v))
+        given = arguments(device, plan, self.q, k, v, self.out, table=self.table)
+        run = repeated(device, kernel.build(), plan.ctas, kernel.threads, given, kernel.shared_bytes)
+        if run.findings:
+            raise RuntimeError(str(run.findings[0]))
+        return float(median(device.times)) / 1e3
+
+    def difference(self) -> float:
+        """The largest difference from float64, over some heads of the first and the last sequence."""
+        p, worst = self.problem, 0.0
+        group = p.heads // p.kv_heads
+        for sequence in {0, p.batch - 1}:
+            for head in range(0, p.heads, max(1, p.heads // HEADS_COMPARED)):
+                keys, values = (self._rows(one, sequence)[:, head // group].double() for one in (self.k, self.v))
+                scores = keys @ self.q[sequence, head].double() / math.sqrt(p.size)
+                wanted = scores.softmax(0) @ values
+                worst = max(worst, float((self.out[sequence, head].double() - wanted).abs().max()))
+        return worst
+
+    def _rows(self, cache: Any, sequence: int) -> Any:
+        p = self.problem
+        if self.table is None:
+            return cache[sequence * p.keys : (sequence + 1) * p.keys]
+        mine = self.table[sequence].long()
+        return cache.view(-1, p.page, p.kv_heads, p.size)[mine].reshape(p.keys, p.kv_heads, p.size)
+
+    def peers(self) -> Iterator[tuple[str, Callable[[], Any]]]:
+        """torch's attention, by each backend that takes the problem; of a dense cache only."""
+        p, torch = self.problem, self.torch
+        if p.page:
+            return
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        group = p.heads // p.kv_heads
+        # a group's heads as rows of one query: what makes flash and cuDNN fast here
+        q = self.q.view(p.batch, p.kv_heads, group, p.size)
+        k, v = (one.view(p.batch, p.keys, p.kv_heads, p.size).transpose(1, 2) for one in (self.k, self.v))
+        for name, backend in (("flash", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION)):
+
+            def call(backend: Any = backend) -> Any:
+                with sdpa_kernel(backend):
+                    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+            yield name, call
+
+    def peer_time(self, call: Callable[[], Any]) -> float:
+        """Microseconds of a peer, measured as ours is."""
+        torch = self.torch
+        flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+        times = []
+        for turn in range(40):
+            flush.fill_(turn)
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            call()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(begin.elapsed_time(end) * 1e3)
+        return float(median(times[10:]))
+
+
+def measured(torch: Any, device: ColdDevice, problem: Problem) -> dict[str, Any]:
+    """A row of the table."""
+    case = Case(torch, device, problem)
+    row: dict[str, Any] = {"problem": problem.name, "limit_us": problem.nbytes / READ_RATE * 1e6}
+    row["ours_us"] = case.ours()
+    row["difference"] = case.difference()
+    if row["difference"] > 2e-2:
+        del row["ours_us"]
+    for name, call in case.peers():
+        try:
+            row[f"{name}_us"] = case.peer_time(call)
+        except RuntimeError as error:
+            row[f"{name}_refused"] = str(error).splitlines()[0][:80]
+    return row
+
+
+def main() -> None:
+    """Print a line for each problem."""
+    import torch
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="write rows here as JSON lines, too")
+    given = parser.parse_args()
+    device = ColdDevice()
+    for problem in PROBLEMS:
+        row = measured(torch, device, problem)
+        times = ", ".join(f"{name.removesuffix('_us')} {row[name]:.1f} us" for name in row if name.endswith("_us"))
+        share = f", {row['limit_us'] / row['ours_us']:.0%} of the limit" if "ours_us" in row else ", WRONG"
+        print(f"{row['problem']}: {times}{share}, off by {row['difference']:.1e}", flush=True)
+        if given.out:
+            with given.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()

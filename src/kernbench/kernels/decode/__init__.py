@@ -1,0 +1,11 @@
+"""Decode attention for Hopper: one query token a sequence, keys and values in a dense or a paged cache.
+
+from kernbench.kernels.decode import DecodeKernel, DecodeShape, DenseCache, PagedCache
+"""
+
+from kernbench.kernels.decode.arguments import arguments
+from kernbench.kernels.decode.plan import DecodePlan
+from kernbench.kernels.decode.shape import DecodeShape, DenseCache, PagedCache
+from kernbench.kernels.decode.sm90 import DecodeKernel
+
+__all__ = ["DecodeKernel", "DecodePlan", "DecodeShape", "DenseCache", "PagedCache", "arguments"]

@@ -1,0 +1,106 @@
+"""How work is cut: every CTA gets as many tiles as every other, across the borders of sequences and heads.
+
+The work is a line of tiles: for each sequence, for each of its KV heads, the tiles of its keys. CTA w of W takes tiles
+[w T / W, (w + 1) T / W) of the T there are. What a CTA has of one head of a sequence is a *segment*. A segment that is
+all of its head gives the output; others leave unfinished sums, two of a CTA at most, and who comes last merges them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError
+from kernbench.kernels.decode.shape import TILE, DecodeShape
+
+# numbers of tiles times CTAs are computed with 32 bits
+_MOST = 1 << 32
+
+
+@dataclass(frozen=True)
+class DecodePlan:
+    """The cut for sequences of given lengths; `tile_starts` [sequences + 1] counts the tiles of one KV head.
+
+    What a kernel reads of it are `records` [sequences, 4]: where a sequence's tiles begin (counted for one head), how
+    many there are, how many keys, and its first row in a dense cache; and `begins` [CTAs, 8]: the sequence, the head
+    and the tile that a CTA begins with, and the sequence's record.
+    """
+
+    shape: DecodeShape
+    lengths: tuple[int, ...]
+    ctas: int
+    tile_starts: Array
+
+    @classmethod
+    def of(cls, shape: DecodeShape, lengths: Sequence[int], sms: int) -> "DecodePlan":
+        """One CTA for each SM, fewer if there are fewer tiles; a sequence without keys has a tile of its own."""
+        if not len(lengths):
+            raise MisuseError("there are no sequences: nothing is to be launched")
+        if min(lengths) < 0:
+            raise MisuseError(f"lengths = {list(lengths)}: none may be negative")
+        tiles = np.maximum(1, -(-np.asarray(lengths, np.int64) // TILE))
+        starts = np.concatenate([[0], np.cumsum(tiles)])
+        total = int(starts[-1]) * shape.kv_heads
+        ctas = min(sms, total)
+        if (total + 1) * ctas >= _MOST:
+            raise MisuseError(f"{total:,} tiles of {TILE} keys are too many for one launch: split the batch")
+        return cls(shape, tuple(map(int, lengths)), ctas, starts.astype(np.uint32))
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of all heads."""
+        return int(self.tile_starts[-1]) * self.shape.kv_heads
+
+    @property
+    def partial_shape(self) -> tuple[int, int, int]:
+        """Unfinished sums: two of each CTA."""
+        return 2 * self.ctas, self.shape.group, self.shape.head_size
+
+    @property
+    def counters(self) -> int:
+        """How many counters of arrivals there are: one for each sequence and KV head."""
+        return len(self.lengths) * self.shape.kv_heads
+
+    def begin(self, cta: int) -> int:
+        """The first tile of a CTA."""
+        return cta * self.tiles // self.ctas
+
+    def records(self, rows: Sequence[int] | None = None) -> Array:
+        """What the kernel reads of each sequence; without `rows`, sequences follow each other in the cache."""
+        starts, lengths = self.tile_starts.astype(np.int64), np.asarray(self.lengths, np.int64)
+        first = np.cumsum(lengths) - lengths if rows is None else np.asarray(rows, np.int64)
+        if len(first) != len(lengths):
+            raise MisuseError(f"{len(first)} first rows for {len(lengths)} sequences")
+        return np.stack([starts[:-1], np.diff(starts), lengths, first], 1).astype(np.uint32)
+
+    def begins(self, records: Array) -> Array:
+        """What the kernel reads of each CTA."""
+        position = np.arange(self.ctas, dtype=np.int64) * self.tiles // self.ctas
+        heads = self.shape.kv_heads
+        sequence = np.searchsorted(self.tile_starts.astype(np.int64) * heads, position, "right") - 1
+        mine = records[sequence]
+        head, tile = np.divmod(position - mine[:, 0].astype(np.int64) * heads, mine[:, 1])
+        return np.concatenate([np.stack([sequence, head, tile, position], 1), mine], 1).astype(np.uint32)
+
+    def explain(self) -> str:
+        """The cut in words."""
+        shape, tiles = self.shape, [self.begin(i + 1) - self.begin(i) for i in range(self.ctas)]
+        keys = sum(self.lengths)
+        cut = sum(self._parts(item) > 1 for item in range(self.counters))
+        nbytes = 2 * keys * shape.kv_heads * shape.head_size * 2
+        return (
+            f"{len(self.lengths)} sequences with {keys:,} keys, {shape.kv_heads} KV heads of {shape.head_size}: "
+            f"{nbytes / 1e6:,.1f} MB of keys and values in {self.tiles:,} tiles of {TILE} keys over {self.ctas} CTAs, "
+            f"{min(tiles)} to {max(tiles)} tiles each; {cut} of {self.counters} heads are shared by CTAs and merged"
+        )
+
+    def _parts(self, item: int) -> int:
+        sequence, head = divmod(item, self.shape.kv_heads)
+        start, end = (int(number) for number in self.tile_starts[sequence : sequence + 2])
+        first = start * self.shape.kv_heads + head * (end - start)
+        return self._owner(first + end - start - 1) - self._owner(first) + 1
+
+    def _owner(self, tile: int) -> int:
+        """The CTA that has a tile: the last that begins at it or before."""
+        return ((tile + 1) * self.ctas - 1) // self.tiles

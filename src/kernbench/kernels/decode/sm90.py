@@ -1,0 +1,292 @@
+"""Decode attention for sm_90a: one warp copies keys and values through a ring of stages, four warps compute.
+
+A CTA walks its tiles of 64 keys (`plan` says which). The copying warp keeps the ring full with bulk tensor copies,
+across segments: the next head's keys come while this one's are merged. A computing warp takes 16 keys of every tile,
+with the query heads of a group as the 16 rows of its products (rows past the group are zeros), and has its own softmax
+state. At the end of a segment the four states are merged through shared memory; of a head that several CTAs share, the
+one that comes last merges what all left in global memory. Counters are zero before a launch, and after it.
+"""
+
+from typing import Any
+
+from kernbench.common.errors import MisuseError
+from kernbench.kernels.decode.shape import TILE, WARP_KEYS, DecodeShape, DenseCache
+from kernbench.kernels.decode.softmax import LOWEST, Softmax
+from kernbench.kernels.decode.walk import Segment, Walk
+from kernbench.ptx.builder import FULL_MASK, Context, Pointer, PtxKernel, Register
+from kernbench.ptx.text.module import Kernel
+
+WARP = 32
+WARPS = TILE // WARP_KEYS
+COMPUTING = WARPS * WARP
+THREADS = COMPUTING + WARP
+SHARED_BYTES = 227 << 10
+# barriers, statistics of the warps, a flag, and room to align the stages
+_OTHER_BYTES = 2048
+_MOST_STAGES = 12
+_SWIZZLE_BYTES = 1024
+# elements that a thread merges at once
+PIECE = 4
+# parts of a head that are loaded at once
+PARTS_AT_ONCE = 8
+# number of the barrier that the computing warps have
+MEETING = 1
+_POINTERS = ("q_ptr", "out_ptr", "begins_ptr", "records_ptr", "table_ptr", "partial_ptr", "stats_ptr", "counters_ptr")
+
+
+class DecodeKernel:
+    """The kernel of one shape; `stages` tiles of keys and values are under way at once, by default all that fit."""
+
+    name = "decode_sm90"
+    target = "sm_90a"
+
+    def __init__(self, shape: DecodeShape, stages: int | None = None):
+        self.shape = shape
+        room = SHARED_BYTES - _OTHER_BYTES - self.merge_bytes
+        most = room // (2 * shape.tile_bytes)
+        self.stages = min(_MOST_STAGES, most) if stages is None else stages
+        if not 1 <= self.stages <= most:
+            raise MisuseError(f"stages = {stages!r}: 1 to {most} fit into the shared memory of a CTA")
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return THREADS
+
+    @property
+    def merge_bytes(self) -> int:
+        """Unfinished sums of the four warps."""
+        return WARPS * self.shape.group * self.shape.head_size * 4
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory: the ring, and the sums to be merged."""
+        return self.stages * 2 * self.shape.tile_bytes + self.merge_bytes
+
+    def build(self, **options: Any) -> Kernel:
+        """The kernel, built and checked; `options` are those of `PtxKernel`."""
+        kernel = PtxKernel(self.name, target=self.target, **options).reqntid(THREADS)
+        for name in ("k_map", "v_map"):
+            kernel.param("tensormap", name)
+        for name in _POINTERS:
+            kernel.param("u64", name)
+        for name in ("tiles", "table_width", "pages"):
+            kernel.param("u32", name)
+        return kernel.param("f32", "scale_log2").build(self.program)
+
+    def program(self, ctx: Context) -> None:
+        """Barriers, then the roles."""
+        _Cta(ctx, self).run()
+
+
+class _Cta:
+    """The kernel while it is built."""
+
+    def __init__(self, ctx: Context, kernel: DecodeKernel):
+        self.ctx, self.kernel, self.shape = ctx, kernel, kernel.shape
+        self.full = ctx.mbarriers(kernel.stages, name="full")
+        self.empty = ctx.mbarriers(kernel.stages, name="empty")
+        self.ring = ctx.dynamic_shared("b8", align=_SWIZZLE_BYTES)
+        self.warp, self.lane = ctx.tid_x // WARP, ctx.tid_x % WARP
+        self.stage_bytes = 2 * self.shape.tile_bytes
+
+    def run(self) -> None:
+        """Barriers, then the roles."""
+        ctx = self.ctx
+        with ctx.if_(ctx.tid_x == COMPUTING):
+            for name in ("k_map", "v_map"):
+                ctx.prefetch_tensormap(ctx.tensor_map(name))
+        with ctx.if_(ctx.tid_x == 0):
+            for stage in range(self.kernel.stages):
+                ctx.mbarrier_init(self.full[stage], 1)
+                ctx.mbarrier_init(self.empty[stage], WARPS)
+            ctx.fence_mbarrier_init()
+        walk = Walk(ctx, self.shape)
+        ctx.bar_sync()
+        with ctx.if_(self.warp < WARPS):
+            self.compute(walk)
+        with ctx.else_():
+            self.copy(walk)
+
+    def ring_position(self, turn: Register) -> tuple[Register, Register]:
+        """Stage of the CTA's tile number `turn`, and the parity of its barrier's phase while it is filled."""
+        return turn % self.kernel.stages, (turn // self.kernel.stages) & 1
+
+    # The warp that copies
+
+    def copy(self, walk: Walk) -> None:
+        """Begin the copies of each tile as soon as its stage is empty: a lane for each box of keys and of values."""
+        ctx = self.ctx
+        maps = [ctx.tensor_map(name) for name in ("k_map", "v_map")]
+        boxes = TILE // self.shape.cache.rows_of_box
+        # lanes 0 to boxes - 1 copy keys, the next ones values
+        mine, of_values = self.lane % boxes, self.lane // boxes
+        turn = ctx.const(0, "u32")
+        for segment in walk.segments():
+            with ctx.loop(segment.tile, segment.tile + segment.count) as tile:
+                stage, parity = self.ring_position(turn)
+                ctx.mbarrier_wait(self.empty[stage], parity ^ 1)
+                full = self.full + stage
+                # the copies show what they write themselves: the arrival has nothing to release
+                ctx.mbarrier_arrive_expect_tx(full, self.stage_bytes, sem="relaxed", pred=self.lane == 0)
+                page, row = self._location(segment, tile, mine)
+                target = self.ring + ctx.mad(stage, self.stage_bytes, mine * (self.shape.tile_bytes // boxes))
+                for number, one in enumerate(maps):
+                    with ctx.if_(of_values == number):
+                        to = target.shifted(number * self.shape.tile_bytes)
+                        ctx.tma_load(to, one, (0, row, 0, segment.head, page), full)
+                turn += 1
+
+    def _location(self, segment: Segment, tile: Register, box: Register) -> tuple[Register, Register]:
+        """Page and row of a box. What lies behind a sequence's end comes from behind the last page: zeros."""
+        ctx, cache = self.ctx, self.shape.cache
+        if isinstance(cache, DenseCache):
+            return ctx.const(0, "u32"), ctx.mad(tile, TILE, segment.row)
+        key = ctx.mad(tile, TILE, box * cache.rows_of_box)
+        entry = ctx.mad(segment.sequence, ctx.param("table_width"), key // cache.page_size)
+        table = ctx.pointer("table_ptr", "u32")
+        page = ctx.load(table, entry, mask=key < segment.length, other=ctx.param("pages"))
+        return page, key % cache.page_size
+
+    # The warps that compute
+
+    def compute(self, walk: Walk) -> None:
+        """All segments: the tiles of each, then the merge of what the warps have."""
+        ctx = self.ctx
+        softmax = Softmax(ctx, self.shape, self.warp, self.lane)
+        merge = _Merge(ctx, self, walk)
+        turn = ctx.const(0, "u32")
+        for segment in walk.segments():
+            softmax.begin(segment)
+            with ctx.loop(segment.tile, segment.tile + segment.count) as tile:
+                stage, parity = self.ring_position(turn)
+                ctx.mbarrier_wait(self.full[stage], parity)
+                softmax.add(self.ring + stage * self.stage_bytes, tile, segment)
+                # all lanes have read their part
+                ctx.bar_warp_sync(FULL_MASK)
+                ctx.mbarrier_arrive(self.empty[stage], pred=self.lane == 0)
+                turn += 1
+            merge.run(softmax, segment)
+
+
+class _Merge:
+    """The end of a segment: states of four warps, then of CTAs, become an output."""
+
+    def __init__(self, ctx: Context, cta: _Cta, walk: Walk):
+        self.ctx, self.cta, self.shape, self.walk = ctx, cta, cta.shape, walk
+        sums = cta.ring.shifted(cta.kernel.stages * cta.stage_bytes)
+        self.sums: Pointer = sums.retyped("f32")
+        self.states = ctx.shared("f32", WARPS * self.shape.group * 2, align=8, name="states")
+        self.last = ctx.shared("u32", 1, name="last")
+        self.out = ctx.pointer("out_ptr", "b32")
+        self.partial, self.stats = ctx.pointer("partial_ptr", "f32"), ctx.pointer("stats_ptr", "f32")
+        self.counters = ctx.pointer("counters_ptr", "u32")
+        self.elements = self.shape.group * self.shape.head_size
+
+    def meet(self) -> None:
+        """A barrier of the computing warps."""
+        self.ctx.bar_sync(MEETING, COMPUTING)
+
+    def run(self, softmax: Softmax, segment: Segment) -> None:
+        """Merge, and write the output, or what another CTA merges."""
+        ctx, shape = self.ctx, self.shape
+        softmax.leave(self.sums, self.states)
+        self.meet()
+        with ctx.if_(segment.count == segment.tiles):
+            for row, column, element in self._pieces():
+                values, _, total = self._of_warps(row, element)
+                self._write(segment, row, column, values, total)
+        with ctx.else_():
+            slot = ctx.ctaid_x * 2 + ctx.selp(ctx.const(1, "u32"), 0, segment.tile == 0)
+            for row, column, element in self._pieces():
+                values, largest, total = self._of_warps(row, element)
+                ctx.store(self.partial, tuple(values), ctx.mad(slot, self.elements, element))
+                with ctx.if_(column == 0):
+                    ctx.store(self.stats, (largest, total), ctx.mad(slot, shape.group, row) * 2)
+            self._arrive(segment)
+        # the next segment's states are written when all have read these
+        self.meet()
+
+    def _pieces(self) -> Any:
+        """Row, column and element of what a thread merges, piece after piece."""
+        ctx, size = self.ctx, self.shape.head_size
+        with ctx.loop(ctx.tid_x * PIECE, self.elements, COMPUTING * PIECE) as element:
+            yield element // size, element % size, element
+
+    def _of_warps(self, row: Register, element: Register) -> tuple[list[Register], Register, Register]:
+        """The sums of a piece over all warps, with the largest score that they go by, and the total."""
+        ctx = self.ctx
+        states = [ctx.load(self.states, row * 2 + warp * self.shape.group * 2, vec=2) for warp in range(WARPS)]
+        largest = states[0][0].copy()
+        for state in states[1:]:
+            ctx.max_(largest, state[0])
+        total = ctx.const(0.0, "f32")
+        values = [ctx.const(0.0, "f32") for _ in range(PIECE)]
+        for warp, (score, part) in enumerate(states):
+            weight = ctx.ex2(score - largest)
+            ctx.fma(weight, part, total, out=total)
+            for value, one in zip(values, ctx.load(self.sums, element + warp * self.elements, vec=PIECE), strict=True):
+                ctx.fma(weight, one, value, out=value)
+        return values, largest, total
+
+    def _write(self, segment: Segment, row: Register, column: Register, values: Any, total: Register) -> None:
+        """Sums over their total, as the output has them; without keys, zeros."""
+        ctx, shape = self.ctx, self.shape
+        inverse = ctx.selp(ctx.rcp(total), 0.0, total > 0.0)
+        scaled = [value * inverse for value in values]
+        packed = tuple(ctx.cvt_pack(f"{shape.dtype}x2", scaled[i + 1], scaled[i]).bits("b32") for i in (0, 2))
+        head = ctx.mad(segment.sequence, shape.heads, segment.head * shape.group) + row
+        ctx.store(self.out, packed, (ctx.mad(head, shape.head_size, column)) // 2)
+
+    def _arrive(self, segment: Segment) -> None:
+        """Count a part of a head that is shared; the CTA that completes it merges all parts."""
+        ctx, shape = self.ctx, self.shape
+        first, parts = self.walk.owners(segment)
+        item = ctx.mad(segment.sequence, shape.kv_heads, segment.head)
+        self.meet()
+        with ctx.if_(ctx.tid_x == 0):
+            before = ctx.atom_add(self.counters + item, 1, sem="acq_rel", scope="gpu")
+            ctx.store(self.last, ctx.selp(ctx.const(1, "u32"), 0, before == parts - 1))
+        self.meet()
+        with ctx.if_(ctx.load(self.last) == 1):
+            self._merge_parts(segment, first, parts)
+            with ctx.if_(ctx.tid_x == 0):
+                ctx.store(self.counters + item, ctx.const(0, "u32"))
+
+    def _merge_parts(self, segment: Segment, first: Register, parts: Register) -> None:
+        """All parts of a head, some loaded at once: what a load takes is most of the time that this takes."""
+        ctx = self.ctx
+        for row, column, element in self._pieces():
+            largest, total = ctx.const(LOWEST, "f32"), ctx.const(0.0, "f32")
+            values = [ctx.const(0.0, "f32") for _ in range(PIECE)]
+            with ctx.loop(0, parts, PARTS_AT_ONCE) as part:
+                found = [self._part(first, part + i, parts, row, element) for i in range(PARTS_AT_ONCE)]
+                new = largest.copy()
+                for score, *_ in found:
+                    ctx.max_(new, score)
+                correction = ctx.ex2(largest - new)
+                largest.set(new)
+                for sum_ in (total, *values):
+                    sum_ *= correction
+                for score, *more in found:
+                    weight = ctx.ex2(score - new)
+                    for sum_, one in zip((total, *values), more, strict=True):
+                        ctx.fma(one, weight, sum_, out=sum_)
+            self._write(segment, row, column, values, total)
+
+    def _part(
+        self, first: Register, part: Register, parts: Register, row: Register, element: Register
+    ) -> tuple[Register, ...]:
+        """Largest score, total and sums of one part; one that is not there counts for nothing.
+
+        The first CTA's part is its last segment, of the others it is the first.
+        """
+        ctx = self.ctx
+        slot = (first + part) * 2 + ctx.selp(ctx.const(1, "u32"), 0, part == 0)
+        there = part < parts
+        where = ctx.mad(slot, self.shape.group, row) * 2
+        score, total = ctx.load(self.stats, where, vec=2, mask=there, other=(LOWEST, 0.0))
+        sums = ctx.load(
+            self.partial, ctx.mad(slot, self.elements, element), vec=PIECE, mask=there, other=(0.0,) * PIECE
+        )
+        return score, total, *sums
