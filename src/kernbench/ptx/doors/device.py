@@ -16,6 +16,7 @@ from kernbench.ptx.emulator.memory.arena import TRACKED, Allocation, Arena
 from kernbench.ptx.emulator.memory.loading import LoadedModule
 from kernbench.ptx.launching.device_base import Extent, launch_shape
 from kernbench.ptx.names.demangling import title
+from kernbench.ptx.recording.launch import RecordedLaunch
 from kernbench.ptx.text.module import Kernel, Module
 from kernbench.result.run import Run
 from kernbench.safety.budget import Budget
@@ -43,7 +44,7 @@ class LaunchRequest:
 class RunSetting:
     """How a launch is run; of `blocks` (numbers, x fastest) the clusters are run, without them all.
 
-    `progress` is called with how many blocks have ended.
+    `progress` is called with how many blocks have ended. With `record` the run has a recording, for its time.
     """
 
     checks: bool = True
@@ -51,6 +52,7 @@ class RunSetting:
     budget: Budget | None = None
     blocks: tuple[int, ...] | None = None
     progress: Callable[[int], None] | None = None
+    record: bool = False
 
 
 class DoorDevice(EmulatedDevice):
@@ -84,7 +86,7 @@ class DoorDevice(EmulatedDevice):
         kernel, shape = request.kernel, request.shape
         _check_parameters(kernel, request.parameters)
         clustered = shape[2] != (1, 1, 1)
-        program = self._program(kernel, clustered, self._aliased(kernel, _words(request.parameters)))
+        program = self._program(kernel, clustered, self._aliased(kernel, _words(request.parameters)), how.record)
         self._check_fit(kernel, program, request.shared_bytes)
         data = parameter_block(kernel, request.parameters)
         setting = self._setting(kernel, shape, data, request.shared_bytes, how.schedule, how.budget)
@@ -92,7 +94,8 @@ class DoorDevice(EmulatedDevice):
         names = self._array_names(request)
         self.memory.settle()
         try:
-            run = self._perform(program, setting, names, how.checks)
+            recorder = RecordedLaunch(program) if how.record else None
+            run = self._perform(program, setting, names, how.checks, recorder=recorder)
         except BaseException:
             self._untrack()
             raise

@@ -22,10 +22,10 @@ class Options:
     `only` does not name, and launches of a kernel beyond the `first` ones, run without checks, so that the program's
     results stay right; what `skip` names is not run at all. `blocks` are numbers of blocks of each grid (x counts
     fastest); the others are left out. `max_seconds` is for one launch. With `stop_at_finding` a launch with findings
-    raises `UnsafeLaunchError` in the program. `all_configs` runs every configuration of an autotuned kernel. `strict`
-    counts formal findings. `sms` is how many multiprocessors a program sees: kernels that launch as many blocks as
-    there are get shorter with fewer. `keep_timelines` writes runs in which warps hand work to each other beside the
-    records.
+    raises `UnsafeLaunchError` in the program. `all_configs` runs every configuration of an autotuned kernel,
+    `best_config` takes the one with the shortest predicted time. `strict` counts formal findings. `sms` is how many
+    multiprocessors a program sees: kernels that launch as many blocks as there are get shorter with fewer.
+    `keep_timelines` writes runs in which warps hand work to each other beside the records.
     """
 
     arch: str = "sm_90a"
@@ -41,6 +41,7 @@ class Options:
     strict: bool = False
     sms: int | None = None
     keep_timelines: bool = False
+    best_config: bool = False
 
     def __post_init__(self) -> None:
         architecture(self.arch)

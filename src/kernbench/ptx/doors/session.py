@@ -3,12 +3,13 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
 from kernbench.common.errors import KernbenchError, MisuseError
@@ -16,7 +17,8 @@ from kernbench.ptx.doors.device import DoorDevice, LaunchRequest, RunSetting
 from kernbench.ptx.doors.forecast import Forecast, clock
 from kernbench.ptx.doors.gpus import whole_architecture
 from kernbench.ptx.doors.memory import DeviceMemory, process_memory
-from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, Options
+from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, UNCHECKED, Options
+from kernbench.ptx.doors.predicting import Predictions
 from kernbench.ptx.doors.records import RecordWriter
 from kernbench.ptx.launching.device_base import kernel_of
 from kernbench.ptx.names.demangling import title as title_of
@@ -25,6 +27,9 @@ from kernbench.ptx.text.parser import parse
 from kernbench.result.finding import Finding, Place, place_dict
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
+
+if TYPE_CHECKING:
+    from kernbench.ptx.machine.model import Gpu
 
 _STEPS = 2_000_000_000
 
@@ -158,6 +163,8 @@ class Session:
         self._counts: Counter[str] = Counter()
         # whether what kernels print goes to this process's output
         self.prints = True
+        # while launches are recorded and timed, and not checked: what comes of that
+        self._predictions: Predictions | None = None
         self._lock = RLock()
         forget = WeakMethod(self._after_fork)
         os.register_at_fork(after_in_child=lambda: (found := forget()) and found())
@@ -177,6 +184,15 @@ class Session:
         """A child has none of its parent's threads: a launch that one of them was in is not the child's."""
         self._lock = RLock()
         self.memory.lock = RLock()
+
+    @contextmanager
+    def predicting(self, gpu: "Gpu") -> Iterator[Predictions]:
+        """Inside the block, launches run without checks, and how long each takes on a GPU is predicted."""
+        before, self._predictions = self._predictions, Predictions(gpu)
+        try:
+            yield self._predictions
+        finally:
+            self._predictions = before
 
     def note(self, record: dict[str, Any]) -> None:
         """Write a record of something that is no launch."""
@@ -226,7 +242,10 @@ class Session:
     def _run(self, request: LaunchRequest, title: str, site: Place | None, details: Mapping[str, Any]) -> Launch:
         kernel = request.kernel.name
         treatment = self.options.treatment(title, self._counts[title])
-        self._counts[title] += 1
+        if self._predictions is None:
+            self._counts[title] += 1
+        elif treatment == CHECKED:
+            treatment = UNCHECKED
         number = len(self.launches) + 1
         grid, block, _ = request.shape
         began = clock()
@@ -238,6 +257,8 @@ class Session:
                 forecast.before(self.device.instructions(request))
                 self.note({"event": "begin", **about})
                 run = self.device.run(request, self._setting(treatment, forecast))
+                if self._predictions is not None:
+                    self._predictions.add(run)
         except KernbenchError as problem:
             error = str(problem)
             raise
@@ -276,7 +297,9 @@ class Session:
 
     def _setting(self, treatment: str, forecast: Forecast) -> RunSetting:
         budget = Budget(steps=_STEPS, seconds=self.options.max_seconds)
-        return RunSetting(treatment == CHECKED, self.options.schedule, budget, self.options.blocks, forecast.during)
+        checks, blocks = treatment == CHECKED, self.options.blocks
+        predicts = self._predictions is not None
+        return RunSetting(checks, self.options.schedule, budget, blocks, forecast.during, predicts)
 
     def _forecast(self, request: LaunchRequest, title: str, treatment: str) -> Forecast:
         grid, block, _ = request.shape

@@ -2,9 +2,12 @@
 
 import pytest
 
+from kernbench.ptx.doors.summary import read_session
+
 triton = pytest.importorskip("triton", reason="Triton is not installed: make test-doors installs it")
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-doors installs it")
 tl = pytest.importorskip("triton.language")
+tuning = pytest.importorskip("kernbench.ptx.doors.triton_door.tuning")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
@@ -22,6 +25,14 @@ def doubled(x, y, n, B: tl.constexpr, EVEN: tl.constexpr):
         tl.store(y + i, 2 * tl.load(x + i))
     else:
         tl.store(y + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+
+
+@triton.jit
+def looped(x, y, n, B: tl.constexpr):
+    first = tl.program_id(0) * n
+    for start in range(0, n, B):
+        i = first + start + tl.arange(0, B)
+        tl.store(y + i, 2 * tl.load(x + i))
 
 
 @triton.jit
@@ -105,3 +116,53 @@ def test_tuples_of_pointers(emulated):
     added[(1,)]((x, z), y, B=64)
     torch.testing.assert_close(y, x + z)
     session.assert_safe()
+
+
+def chosen(warps, sizes, **options):
+    """An autotuner around heuristics, as libraries stack them: which fit is known before, EVEN after it chose."""
+    configs = [triton.Config({"B": size}, num_warps=warps) for size in sizes]
+    kernel = triton.heuristics({"EVEN": lambda given: given["n"] % given["B"] == 0})(doubled.fn)
+    return triton.autotune(configs=configs, key=["n"], **options)(kernel)
+
+
+def test_an_autotuner_around_heuristics_says_what_it_chose(emulated, tmp_path):
+    session = emulated(folder=tmp_path / "records")
+    kernel = chosen(1, (64, 128, 32))
+    for n in (256, 200):
+        x, y = torch.randn(n, device="cuda"), torch.empty(n, device="cuda")
+        kernel[lambda meta, n=n: (triton.cdiv(n, meta["B"]),)](x, y, n)
+        torch.testing.assert_close(y, 2 * x)
+    constants = [launch.details["constants"] for launch in session.launches]
+    assert [(one["B"], one["EVEN"]) for one in constants] == [(64, True), (64, False)]
+    assert (
+        read_session(tmp_path / "records").kernels[0].tuned
+        == ["B 64, num_warps 1, num_stages 3 of 3 configurations (the first that fits)"] * 2
+    )
+
+
+def test_the_configuration_with_the_shortest_predicted_time(emulated, tmp_path):
+    """A block of one warp that copies 32 elements at a time takes far longer than many of 128."""
+    session = emulated(folder=tmp_path / "records", best_config=True)
+    n = 4096
+    x, y = torch.randn(n, device="cuda"), torch.empty(n, device="cuda")
+    kernel = triton.autotune(configs=[triton.Config({"B": 32}), triton.Config({"B": 1024})], key=["n"])(looped)
+    for _ in range(2):
+        kernel[(4,)](x, y, n // 4)
+    torch.testing.assert_close(y, 2 * x)
+    # each was timed once, without checks, and what was chosen is checked
+    found = [(one.details["constants"]["B"], one.treatment) for one in session.launches]
+    assert found == [(32, "unchecked"), (1024, "unchecked"), (1024, "checked"), (1024, "checked")]
+    tuned = read_session(tmp_path / "records").kernels[0].tuned
+    assert len(tuned) == 1
+    assert "B 1024" in tuned[0]
+    assert "the shortest predicted time" in tuned[0]
+    assert "2 were timed" in tuned[0]
+
+
+def test_where_no_gpu_is_known_the_first_that_fits_is_taken(emulated, tmp_path, monkeypatch):
+    monkeypatch.setattr(tuning, "gpu_that_runs", lambda arch: None)
+    session = emulated(folder=tmp_path / "records", best_config=True)
+    x, y = torch.randn(256, device="cuda"), torch.empty(256, device="cuda")
+    chosen(1, (64, 128))[lambda meta: (triton.cdiv(256, meta["B"]),)](x, y, 256)
+    assert [launch.details["constants"]["B"] for launch in session.launches] == [64]
+    assert read_session(tmp_path / "records").kernels[0].tuned[0].endswith("(the first that fits: none could be timed)")

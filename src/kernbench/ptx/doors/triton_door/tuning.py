@@ -1,12 +1,21 @@
-"""Autotuning where no time can be measured: the first configuration that fits is taken, or all of them are run."""
+"""Autotuning where no time can be measured: the first configuration that fits is taken, the one with the shortest
+predicted time, or all of them are run.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernbench.ptx.doors.patching import Patches
+from kernbench.ptx.doors.predicting import Predictions, gpu_that_runs
 from kernbench.ptx.doors.session import Session
+
+if TYPE_CHECKING:
+    from kernbench.ptx.machine.model import Gpu
+
+# milliseconds that no kernel takes
+_UNTIMED = 1e9
 
 
 class Dry:
@@ -43,8 +52,8 @@ class Tuning:
 
     def __init__(self, session: Session, dry: Dry):
         self._session, self._dry = session, dry
-        # of each autotuner that is choosing: how many configurations it has looked at that fit
-        self._fitting: dict[int, int] = {}
+        # of each autotuner that is choosing: the configurations it has looked at that fit, with their predicted seconds
+        self._fitting: dict[int, list[float | None]] = {}
 
     def install(self, patches: Patches) -> None:
         """Take the place of the benchmarks of Triton's autotuner."""
@@ -72,20 +81,37 @@ class Tuning:
 
     def _look(self, tuner: Any, bench: Any, args: Any, config: Any, meta: Any) -> list[float]:
         """The time that is claimed for a configuration: the first that fits is the fastest."""
-        fitting = self._fitting.setdefault(id(tuner), 0)
-        if fitting and not self._session.options.all_configs:
+        fitting = self._fitting.setdefault(id(tuner), [])
+        if fitting and not self._session.options.all_configs and self._gpu is None:
             return [inf, inf, inf]
         # what an autotuner was made with may be a benchmark of its own
         tuner.__dict__["do_bench"] = once
-        if self._session.options.all_configs:
+        with self._treated() as predictions:
             times = bench(tuner, *args, config=config, **meta)
-        else:
-            with self._dry.during():
-                times = bench(tuner, *args, config=config, **meta)
         if not isinstance(times, list) or times[0] == inf:
             return [inf, inf, inf]
-        self._fitting[id(tuner)] = fitting + 1
-        return [1.0 + fitting] * 3
+        seconds = None if predictions is None else predictions.total
+        fitting.append(seconds)
+        # milliseconds; what could not be timed comes behind what could, in the order of the configurations
+        return [1e3 * seconds if seconds is not None else _UNTIMED + len(fitting)] * 3
+
+    @contextmanager
+    def _treated(self) -> Iterator[Predictions | None]:
+        """What a launch of a configuration that is only looked at does: it runs, it is timed, or nothing."""
+        if self._gpu is not None:
+            with self._session.predicting(self._gpu) as predictions:
+                yield predictions
+        elif self._session.options.all_configs:
+            yield None
+        else:
+            with self._dry.during():
+                yield None
+
+    @property
+    def _gpu(self) -> "Gpu | None":
+        """The GPU for which configurations are timed, where that is asked for and there is one."""
+        options = self._session.options
+        return gpu_that_runs(self._session.arch) if options.best_config and not options.all_configs else None
 
     def _report(self, tuner: Any, known: int) -> None:
         """Say which configuration was taken where one was chosen now."""
@@ -93,10 +119,20 @@ class Tuning:
         if chosen is None or len(tuner.configs) < 2 or len(tuner.cache) == known:
             return
         name = getattr(tuner.base_fn, "__name__", "kernel")
-        how = "all were run" if self._session.options.all_configs else "the first that fits"
+        how = self._how(self._fitting.get(id(tuner), []))
         self._session.note(
             {"event": "autotune", "title": name, "chosen": _words(chosen), "of": len(tuner.configs), "how": how}
         )
+
+    def _how(self, fitting: list[float | None]) -> str:
+        """How a configuration was chosen, in words."""
+        if self._session.options.all_configs:
+            return "all were run"
+        known = [seconds for seconds in fitting if seconds is not None]
+        if self._gpu is None or not known:
+            asked = self._session.options.best_config
+            return "the first that fits" + (": none could be timed" if asked else "")
+        return f"the shortest predicted time, {1e6 * min(known):.3g} us on {self._gpu.name}; {len(known)} were timed"
 
 
 def _words(config: Any) -> str:

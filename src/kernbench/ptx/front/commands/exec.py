@@ -66,6 +66,14 @@ CONFIGS = Annotated[
     bool,
     typer.Option("--all-configs", help="Run every configuration of an autotuned kernel, not the first that fits."),
 ]
+BEST = Annotated[
+    bool,
+    typer.Option(
+        "--best-config",
+        help="Of an autotuned kernel, take the configuration with the shortest predicted time, not the first that "
+        "fits: each is recorded and timed once.",
+    ),
+]
 SMS = Annotated[
     int | None,
     typer.Option("--sms", metavar="N", help="Multiprocessors that the program sees; without it the product's.", min=1),
@@ -91,6 +99,7 @@ def exec_program(
     end_after: TOTAL = None,
     stop_at_finding: STOP = False,
     all_configs: CONFIGS = False,
+    best_config: BEST = False,
     sms: SMS = None,
     strict: STRICT = False,
     json: JSON = None,
@@ -120,6 +129,7 @@ def exec_program(
         strict,
         sms,
         trace is not None,
+        best_config,
     )
     with _folder(records) as folder:
         code = run_program(python_for(program), options, folder, end_after)
