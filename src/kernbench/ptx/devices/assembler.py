@@ -74,7 +74,9 @@ def assemble(
     text = module if isinstance(module, str) else module.emit()
     program = ptxas or find_ptxas()
     with TemporaryDirectory(prefix="kernbench-") as folder:
-        (Path(folder) / _SOURCE).write_text(text, encoding="utf-8", errors="replace")
+        # ptxas 13.0 with -lineinfo reads past the end of a text whose last line has no end, and may crash
+        ended = text if text.endswith("\n") else f"{text}\n"
+        (Path(folder) / _SOURCE).write_text(ended, encoding="utf-8", errors="replace")
         command = [program, "--verbose", f"--gpu-name={arch}", *options, f"--output-file={arch}.cubin", _SOURCE]
         done = _run(command, folder, timeout)
         log = done.stdout

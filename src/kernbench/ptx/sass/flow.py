@@ -163,8 +163,11 @@ def _may_go_on(jump: Instruction) -> bool:
 
 
 def _with_parted(nodes: list[Node]) -> list[Node]:
-    """The nodes with the ways of lanes that part: from the ends of one side of a branch to the other side."""
-    meeting = _meeting_points([node.following for node in nodes])
+    """The nodes with the ways of lanes that part: from the ends of one side of a branch to the other side.
+
+    Lanes that leave the kernel keep the others from meeting nowhere: an exit counts only where nothing else follows.
+    """
+    meeting = _meeting_points([tuple(there for there in n.following if there != EXIT) or (EXIT,) for n in nodes])
     parted: dict[int, set[int]] = defaultdict(set)
     for number, node in enumerate(nodes):
         if len(node.following) < 2:
@@ -182,11 +185,11 @@ def _with_parted(nodes: list[Node]) -> list[Node]:
 
 
 def _ends_of(side: int, meet: int, branch: int, nodes: list[Node]) -> list[int]:
-    """Nodes from which the way of one side leads to where the sides meet."""
+    """Nodes from which the way of one side leads to where the sides meet, or out of the kernel for all its lanes."""
     seen, pending, ends = {side, branch}, [side], []
     while pending:
         here = pending.pop()
-        if meet in nodes[here].following:
+        if meet in nodes[here].following or EXIT in nodes[here].following:
             ends.append(here)
         for there in nodes[here].following:
             if there not in seen and there not in (meet, EXIT):

@@ -54,6 +54,8 @@ class Anchors:
     hoisted: NDArray[np.bool_]
     # by PTX block: the row that stands for its steps, -1 where its events do, or nothing does
     stands_for: Ints
+    # rows whose machine instructions a compiler moves readily: what stands for a step by one of them proves little
+    loose: NDArray[np.bool_]
 
 
 def rows_of_lines(statements: Statements, instructions: Instructions) -> dict[int, int]:
@@ -95,6 +97,7 @@ class _Finder:
         self._anchored[row_of_op[self._takes]] = True
         self._depths = loop_depths([node.following for node in flow.nodes])
         self._scores = self._scored()
+        self._copies = self._steady_copies()
 
     def _event_ops(self) -> NDArray[np.bool_]:
         takes = np.zeros(len(self._code), bool)
@@ -110,7 +113,8 @@ class _Finder:
         """By PTX block: an instruction that stands for its steps, -1 where none can.
 
         Where the block has events, or is run again and again, only an instruction can that a compiler neither merges
-        nor hoists readily; where it is run again and again, one inside a loop.
+        nor hoists readily; where it is run again and again, one inside a loop or one that has copies, as a loop that
+        was unrolled to its end has.
         """
         blocks = max(int(self._rows.block.max(initial=-1)) + 1, 1)
         stands = np.full(blocks, -1, np.int32)
@@ -124,7 +128,7 @@ class _Finder:
                 continue
             (depth, steady, _), row = max(known)
             stands_out = steady if with_events[block] or repeats[block] else True
-            if stands_out and (depth > 0 or not repeats[block]):
+            if stands_out and (depth > 0 or not repeats[block] or self._copies[-row] > 1):
                 stands[block] = -row
         return stands
 
@@ -154,6 +158,11 @@ class _Finder:
                 score = (self._depths[number], steady, not self._code[op].predicated)
                 found[row] = max(found.get(row, score), score)
         return found
+
+    def _steady_copies(self) -> Counter[int]:
+        """By row: how many steady machine instructions it became."""
+        ops = np.flatnonzero(self._used & (self._row_of_op >= 0)).tolist()
+        return Counter(row for op in ops if self._is_steady(op, row := int(self._row_of_op[op])))
 
     def _is_steady(self, op: int, row: int) -> bool:
         """Whether it is the one machine instruction that each copy of its PTX instruction has."""
@@ -189,6 +198,7 @@ class _Finder:
             self._anchored,
             self.hoisted(stands_for),
             stands_for,
+            np.array([self._copies[row] == 0 for row in range(len(self._anchored))], bool),
         )
 
     def _counted(self, standing: set[int]) -> dict[int, str]:

@@ -22,11 +22,14 @@ _MOST_STATES = 40_000_000
 
 @dataclass(frozen=True)
 class Tokens:
-    """Of a trace: the row of each token, its event counted from the trace's first (-1: none), its step likewise."""
+    """Of a trace: the row of each token, its event counted from the trace's first (-1: none), its step likewise, and
+    whether fewer lanes than the warp has ran it.
+    """
 
     row: Ints
     event: Ints
     step: Ints
+    partial: Flags
     # steps of the trace, and events of it without an anchor
     steps: int
     unanchored: int
@@ -59,10 +62,12 @@ def tokens_of(traces: Traces, events: Events, trace: int, anchors: Anchors) -> T
     steps = np.concatenate((step_of_event[which], alone))
     row = np.concatenate((rows[which], standing[alone])).astype(np.int32)
     order = np.lexsort((row, steps))
+    lanes = traces.lanes[first:last]
     return Tokens(
         row[order],
         np.concatenate((which, np.full(len(alone), -1))).astype(np.int32)[order],
         steps.astype(np.int32)[order],
+        (lanes < lanes.max(initial=0))[steps[order]],
         last - first,
         len(rows) - len(which),
     )
@@ -77,23 +82,24 @@ class Joiner:
         self._table = (anchors.start, anchors.row, anchors.must)
         # a trifle for each instruction: the shortest of ways that explain the same is taken
         self._node_cost = np.array([1 + (node.last - node.first) // 8 for node in nodes], np.int32)
-        ways = [[(there, 0) for there in n.following] + [(there, matching.PARTED) for there in n.parted] for n in nodes]
+        ways = [[(there, False) for there in n.following] + [(there, True) for there in n.parted] for n in nodes]
         flat = [way for one in ways for way in one]
         self._edges = (
             np.cumsum([0, *map(len, ways)], dtype=np.int32),
             np.array([there for there, _ in flat], np.int32),
-            np.array([cost for _, cost in flat], np.int32),
+            np.array([parts for _, parts in flat], bool),
         )
         rows = len(anchors.anchored)
         self._weight = np.full(rows, matching.EVENT, np.int32)
-        self._weight[[row for row in set(anchors.stands_for.tolist()) if row >= 0]] = matching.STEP
+        standing = np.array(sorted(set(anchors.stands_for.tolist()) - {-1}), np.int64)
+        self._weight[standing] = np.where(anchors.loose[standing], matching.LOOSE, matching.STEP)
         self._weight[anchors.hoisted] = matching.HOISTED
         self._by_row = (np.zeros(rows, np.int32), np.zeros(rows, np.int32))
         self._splits = np.zeros(int(np.diff(anchors.start).max(initial=0)) + matching.BEYOND + 2, np.int64)
 
     def join(self, tokens: Tokens) -> Way | None:
         """The way that fits the tokens best; None where the code has none from its beginning to an end."""
-        found = self._search(tokens.row)
+        found = self._search(tokens)
         if found is None:
             return None
         nodes, splits, skipped, cost = found
@@ -106,13 +112,16 @@ class Joiner:
         self._moved(tokens.row, nodes, first_token, counts, token_of, taken)
         return Way(nodes, first_token, token_of, taken, cost)
 
-    def _search(self, rows: Ints) -> tuple[Ints, Ints, Ints, int] | None:
+    def _search(self, tokens: Tokens) -> tuple[Ints, Ints, Ints, int] | None:
+        rows = tokens.row
+        apart = np.append(tokens.partial, False) | np.append(False, tokens.partial)
+        edges = (*self._edges, np.where(apart, matching.PARTED, matching.TOGETHER).astype(np.int32))
         room, end = max(4096, 16 * len(rows)), np.zeros(3, np.int64)
         while True:
             state = np.empty((room, matching.STATE_COLUMNS), np.int32)
             head = np.empty(len(rows) + 2, np.int32)
             held = (state, np.empty(room, np.int64), head, *self._by_row, self._splits)
-            count = matching.match(rows, self._weight, self._table, self._node_cost, self._edges, held, end)
+            count = matching.match(rows, self._weight, self._table, self._node_cost, edges, held, end)
             if count != matching.OVERFLOW or room > _MOST_STATES:
                 break
             room *= 4

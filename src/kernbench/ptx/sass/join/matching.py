@@ -19,11 +19,12 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# weight of an event, of a step, of an event whose code left its loop: the cost of a token without an anchor, or of an
-# anchor without a token
-EVENT, STEP, HOISTED = 1000, 500, 20
-# of an anchor that its predicate kept from acting, of lanes that part
-NOT_TAKEN, PARTED = 20, 300
+# weight of an event, of a step, of a step that only a comparison or address arithmetic stands for, of an event whose
+# code left its loop: the cost of a token without an anchor, or of an anchor without a token
+EVENT, STEP, LOOSE, HOISTED = 1000, 500, 100, 20
+# of an anchor that its predicate kept from acting; of lanes that part, where steps with fewer lanes than the warp has
+# say that they may have, and where none does
+NOT_TAKEN, PARTED, TOGETHER = 20, 50, 3 * EVENT
 # a state that costs this much more than the best with as many tokens is dropped
 BEAM = 6 * EVENT
 # ways to split tokens at a node that are followed, what they may cost beyond the best, and tokens beyond its anchors
@@ -45,16 +46,16 @@ def match(
     weight: Ints,
     anchors: tuple[Ints, Ints, Flags],
     node_cost: Ints,
-    edges: tuple[Ints, Ints, Ints],
+    edges: tuple[Ints, Ints, Flags, Ints],
     room: tuple[Ints, Longs, Ints, Ints, Ints, Longs],
     end: Longs,
 ) -> int:
     """Find the best way; the number of states, or OVERFLOW where the room did not suffice.
 
     `tokens` are rows, `weight` the cost of one by row. Node n has the anchors `start[n]` to `start[n + 1]`, of a row
-    each, which must act or may; and the edges `edges[0][n]` to `edges[0][n + 1]`: where to (negative: the end) and at
-    what cost. `room` holds states, their costs, the first state by number of tokens, anchors left by row (that must
-    act, that may), and costs by split. `end` gets the cost of the way, its last state (NO_WAY: none leads to an end)
+    each, which must act or may; and the edges `edges[0][n]` to `edges[0][n + 1]`: where to (negative: the end) and
+    whether lanes part there, at a cost by the number of tokens explained. `room` holds states, their costs, the first
+    state by number of tokens, anchors left by row (that must act, that may), and costs by split. `end` gets the cost of the way, its last state (NO_WAY: none leads to an end)
     and how many tokens the last node explains.
     """
     state, cost, head, have_must, have_may, costs = room
@@ -90,13 +91,13 @@ def _follow(
     count: int,
     at: tuple[int, int, int],
     node_cost: int,
-    edges: tuple[Ints, Ints, Ints],
+    edges: tuple[Ints, Ints, Flags, Ints],
     costs: Longs,
     end: Longs,
 ) -> int:
     """Go on from a state by each edge of its node, for the cheapest splits; the number of states."""
     t, now, total = at
-    edge_start, edge_to, edge_cost = edges
+    edge_start, edge_to, edge_parts, part_cost = edges
     node = state[now, _NODE]
     most = np.int64(-1)
     for _ in range(_SPLITS):
@@ -108,9 +109,10 @@ def _follow(
         costs[c] = -1
         for e in range(edge_start[node], edge_start[node + 1]):
             if edge_to[e] >= 0:
-                count = _put(state, cost, head, count, edge_to[e], t + c, here + edge_cost[e], now, c)
-            elif t + c == total and (end[0] < 0 or here + edge_cost[e] < end[0]):
-                end[0], end[1], end[2] = here + edge_cost[e], now, c
+                price = here + part_cost[t + c] if edge_parts[e] else here
+                count = _put(state, cost, head, count, edge_to[e], t + c, price, now, c)
+            elif t + c == total and (end[0] < 0 or here < end[0]):
+                end[0], end[1], end[2] = here, now, c
     return count
 
 
