@@ -55,8 +55,8 @@ def match(
     `tokens` are rows, `weight` the cost of one by row. Node n has the anchors `start[n]` to `start[n + 1]`, of a row
     each, which must act or may; and the edges `edges[0][n]` to `edges[0][n + 1]`: where to (negative: the end) and
     whether lanes part there, at a cost by the number of tokens explained. `room` holds states, their costs, the first
-    state by number of tokens, anchors left by row (that must act, that may), and costs by split. `end` gets the cost of the way, its last state (NO_WAY: none leads to an end)
-    and how many tokens the last node explains.
+    state by number of tokens, anchors left by row (that must act, that may), and costs by split. `end` gets the cost
+    of the way, its last state (NO_WAY: none leads to an end) and how many tokens the last node explains.
     """
     state, cost, head, have_must, have_may, costs = room
     total = len(tokens)
