@@ -5,6 +5,9 @@
 Each line is one problem (64/8 heads of 128 in bf16 unless it says otherwise): the median of repeated launches, each
 with an L2 that holds none of its data. A time counts only if the output is right: heads are compared with float64.
 Needs torch, for the peers and for memory; a peer that is not there, or refuses the problem, is left out.
+
+L2 is flushed by writing (`--flush write`, as for the other measurements of this folder) or by reading (`--flush read`).
+What was written must leave L2 before anything else can come: 67 MB of keys and values then take 12 us longer at least.
 """
 
 import argparse
@@ -68,10 +71,37 @@ PROBLEMS = (
 )
 
 
+class Flush:
+    """Fills L2 with what nobody asks for."""
+
+    def __init__(self, torch: Any, reads: bool):
+        self.reads = reads
+        self.memory = torch.zeros(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
+
+    def __call__(self) -> None:
+        if self.reads:
+            self.memory.sum()
+        else:
+            self.memory.fill_(1)
+
+
+class FlushedDevice(ColdDevice):
+    """A GPU whose L2 is flushed as a peer's is; torch and this device use one stream."""
+
+    flush: Flush
+
+    def _submit(self, function: Any, config: Any, packed: list[bytes], repetitions: int) -> list[Any]:
+        events: list[Any] = []
+        for _ in range(repetitions):
+            self.flush()
+            events += super(ColdDevice, self)._submit(function, config, packed, 1)
+        return events
+
+
 class Case:
     """A problem's arrays on the GPU, and what is done with them."""
 
-    def __init__(self, torch: Any, device: ColdDevice, problem: Problem):
+    def __init__(self, torch: Any, device: FlushedDevice, problem: Problem):
         self.torch, self.device, self.problem = torch, device, problem
         p = problem
         kind = {"bf16": torch.bfloat16, "f16": torch.float16}[p.dtype]
@@ -141,10 +171,9 @@ class Case:
     def peer_time(self, call: Callable[[], Any]) -> float:
         """Microseconds of a peer, measured as ours is."""
         torch = self.torch
-        flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
         times = []
-        for turn in range(40):
-            flush.fill_(turn)
+        for _ in range(40):
+            self.device.flush()
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
             call()
@@ -154,10 +183,14 @@ class Case:
         return float(median(times[10:]))
 
 
-def measured(torch: Any, device: ColdDevice, problem: Problem) -> dict[str, Any]:
+def measured(torch: Any, device: FlushedDevice, problem: Problem) -> dict[str, Any]:
     """A row of the table."""
     case = Case(torch, device, problem)
-    row: dict[str, Any] = {"problem": problem.name, "limit_us": problem.nbytes / READ_RATE * 1e6}
+    row: dict[str, Any] = {
+        "problem": problem.name,
+        "flushed_by_reading": device.flush.reads,
+        "limit_us": problem.nbytes / READ_RATE * 1e6,
+    }
     row["ours_us"] = case.ours()
     row["difference"] = case.difference()
     if row["difference"] > 2e-2:
@@ -176,8 +209,10 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="write rows here as JSON lines, too")
+    parser.add_argument("--flush", choices=("write", "read"), default="write", help="how L2 is filled before a launch")
     given = parser.parse_args()
-    device = ColdDevice()
+    device = FlushedDevice()
+    device.flush = Flush(torch, given.flush == "read")
     for problem in PROBLEMS:
         row = measured(torch, device, problem)
         times = ", ".join(f"{name.removesuffix('_us')} {row[name]:.1f} us" for name in row if name.endswith("_us"))

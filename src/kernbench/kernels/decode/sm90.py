@@ -124,12 +124,13 @@ class _Cta:
         turn = ctx.const(0, "u32")
         for segment in walk.segments():
             with ctx.loop(segment.tile, segment.tile + segment.count) as tile:
+                # the table's entry comes while the stage is not empty yet
+                page, row = self._location(segment, tile, mine)
                 stage, parity = self.ring_position(turn)
                 ctx.mbarrier_wait(self.empty[stage], parity ^ 1)
                 full = self.full + stage
                 # the copies show what they write themselves: the arrival has nothing to release
                 ctx.mbarrier_arrive_expect_tx(full, self.stage_bytes, sem="relaxed", pred=self.lane == 0)
-                page, row = self._location(segment, tile, mine)
                 target = self.ring + ctx.mad(stage, self.stage_bytes, mine * (self.shape.tile_bytes // boxes))
                 for number, one in enumerate(maps):
                     with ctx.if_(of_values == number):
