@@ -2,6 +2,8 @@
 
 Targets are imported by name when they are first used (`from kernbench import mesh`), so that one runs where
 another's dependences are missing.
+
+PYTEST_DONT_REWRITE: under `kernbench exec` this is imported before pytest, which would warn that it comes too late.
 """
 
 from typing import TYPE_CHECKING

@@ -213,9 +213,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if bad:
         from kernbench.ptx.doors.session import describe
 
-        report.sections.append((f"kernbench: {session.arch}", describe(bad)))
+        # of a test that failed by itself, what was found stands beside its own reason
         if report.passed:
             report.outcome, report.longrepr = "failed", describe(bad)
+        else:
+            report.sections.append((f"kernbench: {session.arch}", describe(bad)))
     return report
 
 

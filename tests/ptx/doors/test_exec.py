@@ -81,6 +81,14 @@ def test_what_was_found_before_a_process_died_in_a_launch_is_kept(tmp_path):
     assert [one["number"] for one in document["unfinished"]] == [2]
 
 
+def test_a_pytest_for_which_warnings_are_errors_runs(tmp_path):
+    """kernbench is imported before pytest, which warns of plugins whose assertions it cannot rewrite any more."""
+    (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
+    words = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    done = CliRunner().invoke(app, ["exec", "--", *words, str(tmp_path / "test_it.py")])
+    assert done.exit_code == 0
+
+
 def test_a_program_that_launches_nothing(tmp_path):
     (tmp_path / "nothing.py").write_text("print('nothing')\n")
     done = CliRunner().invoke(app, ["exec", str(tmp_path / "nothing.py")])

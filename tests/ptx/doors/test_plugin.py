@@ -1,8 +1,12 @@
 """`pytest --kernbench sm_90a`: all tests on an emulated GPU; a finding fails the test that made it."""
 
+from pathlib import Path
+
 import numba
 import pytest
 from tests.ptx.doors.kernels import ADD_ONE
+
+from kernbench.common.compiled import folder
 
 pytest_plugins = ["pytester"]
 
@@ -83,6 +87,23 @@ def test_a_finding_fails_the_test_that_made_it(pytester):
     assert "add_one (launch 2): finished" in shown
     assert "for a reason of its own" in shown
     assert "out-of-bounds" in shown
+    # once for each test: where a test failed by itself it stands beside its reason
+    assert shown.count("add_one (launch 2): finished") == 1
+
+
+def test_findings_of_workers_reach_the_report(pytester, monkeypatch):
+    """pytest-xdist: the tests run in processes of their own, each with a GPU of its own."""
+    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    # pytester's programs have another home, where no compiled loops are kept
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(Path(folder()).parent.parent))
+    pytester.makepyfile(TESTS + ON_THE_GPU)
+    done = pytester.runpytest_subprocess(
+        "-p", "xdist", "-p", "kernbench.pytest_plugin", "-p", "no:cacheprovider", "-n", "1", "--kernbench", "sm_90a",
+        "--junitxml", "out.xml",
+    )  # fmt: skip
+    done.assert_outcomes(passed=2, failed=2, errors=1)
+    assert "\n".join(done.outlines).count("out-of-bounds") >= 3
+    assert (pytester.path / "out.xml").read_text().count("out-of-bounds") >= 3
 
 
 def test_a_test_may_have_a_gpu_by_itself(pytester):
