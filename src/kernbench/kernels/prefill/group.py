@@ -1,0 +1,249 @@
+"""What the computing warps of the prefill kernel do: scores, softmax, sums, and the output of 64 query rows."""
+
+from dataclasses import dataclass
+
+from kernbench.kernels.prefill.shape import GROUP_ROWS, ROW_BYTES, SPAN, PrefillShape
+from kernbench.ptx.builder import FULL_MASK, Context, Pointer, Register
+from kernbench.ptx.builder.matrix.tiles import Tile as Matrix
+
+WARP, GROUP = 32, 128
+DEPTH, OCTET = 16, 8
+PIECE_BYTES = 16
+# below every score that can be: the largest of a row that has seen no key, without a NaN
+LOWEST = -1e30
+# numbers of barriers: of each group, of its turn, and of both
+_MEETING, _TURN, _BOTH = 1, 3, 5
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile's record, in registers: see `PrefillPlan`."""
+
+    query: Register
+    rows: Register
+    head: Register
+    key: Register
+    keys: Register
+    at: Register
+    first: Register
+    count: Register
+
+    @classmethod
+    def load(cls, ctx: Context, index: Register) -> "Tile":
+        """Tile number `index`."""
+        record = ctx.pointer("records_ptr", "u32") + index * 8
+        return cls(*ctx.load(record, vec=4), *ctx.load(record[4], vec=4))
+
+
+class Group:
+    """Four warps with 16 rows each: a lane has two columns of every eight, in two rows eight apart."""
+
+    def __init__(self, ctx: Context, shape: PrefillShape, q: Matrix, k: Matrix, v: Matrix, turns: bool):
+        self.ctx, self.shape, self.turns = ctx, shape, turns
+        self.number, self.thread, self.lane = ctx.tid_x // GROUP, ctx.tid_x % GROUP, ctx.tid_x % WARP
+        place = ctx.wgmma_place(self.thread)
+        self.row, self.column = place.first_row, place.first_column
+        self.values = v
+        # the rows of this group in every panel of q
+        self.own = q.pointer.retyped("b8") + self.number * (GROUP_ROWS * ROW_BYTES)
+        self.panel_bytes = q.panel_bytes
+        mine = Matrix(self.own, q.type, q.rows, q.depth)
+        self.q, self.k, self.v = ctx.wgmma_descriptor(mine), ctx.wgmma_descriptor(k), ctx.wgmma_descriptor(v)
+        self.scale = ctx.param("scale_log2")
+        self.before_tanh = ctx.param("before_tanh") if shape.softcap else None
+        self.scores = list(ctx.wgmma_accumulator(shape.keys))
+        self.sums = list(ctx.wgmma_accumulator(shape.head_size))
+        self.weights = [ctx.const(0, "b32") for _ in range(shape.keys // 4)]
+        self.largest = [ctx.const(LOWEST, "f32") for _ in range(2)]
+        self.total = [ctx.const(0.0, "f32") for _ in range(2)]
+        self.correction = [ctx.const(1.0, "f32") for _ in range(2)]
+        self.types = f"f32.{shape.dtype}.{shape.dtype}"
+
+    # Turns of the two groups
+
+    def enter(self) -> None:
+        """The second group lets the first begin."""
+        if self.turns:
+            with self.ctx.if_(self.number == 1):
+                self.ctx.bar_arrive(_TURN, 2 * GROUP)
+
+    def take_turn(self) -> None:
+        """Wait until the other group has begun its products."""
+        if self.turns:
+            self.ctx.bar_sync(self.number + _TURN, 2 * GROUP)
+
+    def give_turn(self) -> None:
+        """Let the other group begin."""
+        if self.turns:
+            self.ctx.bar_arrive((self.number ^ 1) + _TURN, 2 * GROUP)
+
+    def leave(self) -> None:
+        """Take the turn that the other group gave last, so that none is left open."""
+        if self.turns:
+            with self.ctx.if_(self.number == 0):
+                self.ctx.bar_sync(_TURN, 2 * GROUP)
+
+    # Products
+
+    def begin(self, tile: Tile) -> None:
+        """Nothing seen yet."""
+        for half in range(2):
+            self.largest[half].set(LOWEST)
+            self.total[half].set(0.0)
+        for register in self.sums:
+            register.set(0.0)
+
+    def begin_scores(self, stage: Register) -> None:
+        """Begin q k^T of a stage."""
+        ctx, keys = self.ctx, self.k.at(stage=stage)
+        ctx.wgmma_fence()
+        for depth in range(0, self.shape.head_size, DEPTH):
+            ctx.wgmma(
+                f"m64n{self.shape.keys}k{DEPTH}",
+                self.scores,
+                self.q.at(k=depth),
+                keys.at(k=depth),
+                types=self.types,
+                accumulate=depth > 0,
+            )
+        ctx.wgmma_commit()
+
+    def begin_sums(self, stage: Register) -> None:
+        """Begin the product of the weights with the values of a stage."""
+        ctx, values = self.ctx, self.v.at(stage=stage)
+        ctx.wgmma_fence()
+        for depth in range(0, self.shape.keys, DEPTH):
+            left = self.weights[depth // 4 : depth // 4 + 4]
+            ctx.wgmma(f"m64n{self.shape.head_size}k{DEPTH}", self.sums, left, values.at(k=depth), types=self.types)
+        ctx.wgmma_commit()
+
+    def wait(self, groups: int) -> None:
+        """Wait until at most so many products are under way."""
+        self.ctx.wgmma_wait(groups)
+
+    # Softmax
+
+    def weigh(self, tile: Tile, number: Register) -> None:
+        """The scores of tile `number` of keys become weights in f32; largest scores and totals go on."""
+        ctx = self.ctx
+        if self.before_tanh is not None:
+            for i, score in enumerate(self.scores):
+                self.scores[i].set(ctx.tanh(score * self.before_tanh))
+        self._mask(tile, number)
+        for half in range(2):
+            mine = [i for i in range(len(self.scores)) if i // 2 % 2 == half]
+            new = ctx.max(self.scores[mine[0]], self.scores[mine[1]])
+            for i in mine[2:]:
+                ctx.max_(new, self.scores[i])
+            for step in (1, 2):
+                ctx.max_(new, ctx.shfl_bfly(new, step, mask=FULL_MASK))
+            ctx.max_(new, self.largest[half])
+            self.correction[half].set(ctx.ex2((self.largest[half] - new) * self.scale))
+            self.largest[half].set(new)
+            below = -(new * self.scale)
+            parts = [ctx.const(0.0, "f32") for _ in range(2)]
+            for n, i in enumerate(mine):
+                self.scores[i].set(ctx.ex2(ctx.fma(self.scores[i], self.scale, below)))
+                parts[n % 2] += self.scores[i]
+            ctx.fma(self.total[half], self.correction[half], parts[0] + parts[1], out=self.total[half])
+
+    def correct(self) -> None:
+        """Sums go by the new largest scores; weights are packed. No product may be under way."""
+        ctx = self.ctx
+        for i, register in enumerate(self.sums):
+            register *= self.correction[i // 2 % 2]
+        for i in range(0, len(self.scores), 2):
+            self.weights[i // 2].set(
+                ctx.cvt_pack(f"{self.shape.dtype}x2", self.scores[i + 1], self.scores[i]).bits("b32")
+            )
+
+    def _mask(self, tile: Tile, number: Register) -> None:
+        """Minus infinity for keys that a row does not see; most tiles are seen whole by all rows."""
+        ctx, shape = self.ctx, self.shape
+        first = number * shape.keys
+        mine = (tile.at + self.number * GROUP_ROWS).to("s32")
+        partly = first + shape.keys > tile.keys
+        if shape.causal:
+            partly = partly | (first.to("s32") + shape.keys - 1 > mine)
+        if shape.window:
+            partly = partly | (first.to("s32") <= mine + (GROUP_ROWS - 1 - shape.window))
+        with ctx.if_(partly):
+            # the last key that each row sees, from this lane's first column of the tile on
+            left = (tile.keys - first).to("s32") - self.column.to("s32") - 1
+            own = mine + self.row.to("s32") - first.to("s32") - self.column.to("s32")
+            for half in range(2):
+                until = ctx.min(left, own + half * OCTET) if shape.causal else left
+                since = own + half * OCTET - (shape.window - 1) if shape.window else None
+                for i in range(len(self.scores)):
+                    if i // 2 % 2 == half:
+                        column = OCTET * (i // 4) + i % 2
+                        seen = until >= column
+                        if since is not None:
+                            seen = seen & (since <= column)
+                        self.scores[i].set(ctx.selp(self.scores[i], float("-inf"), seen))
+
+    def clear_values(self, stage: Register, tile: Tile) -> None:
+        """Zeros for values of keys that are not there: zero times NaN would be NaN. Both groups, half the rows each."""
+        ctx, shape = self.ctx, self.shape
+        zero = ctx.const(0, "u32")
+        rows = self.values.stage(stage).pointer.retyped("u32")
+        left = tile.keys - (tile.first + tile.count - 1) * shape.keys
+        threads = ROW_BYTES // PIECE_BYTES
+        with ctx.loop(left + ctx.tid_x // threads, shape.keys, 2 * GROUP // threads) as row:
+            piece = rows + ctx.mad(row, ROW_BYTES // 4, ctx.tid_x % threads * (PIECE_BYTES // 4))
+            for span in range(shape.spans):
+                ctx.store(piece.shifted(span * shape.keys * ROW_BYTES), (zero,) * (PIECE_BYTES // 4))
+        ctx.fence_proxy_async()
+        ctx.bar_sync(_BOTH, 2 * GROUP)
+
+    # The output
+
+    def finish(self, tile: Tile) -> None:
+        """Sums over their totals: whole rows of a group by a bulk store, those of a tail one by one."""
+        ctx = self.ctx
+        inverse = []
+        for half in range(2):
+            total = self.total[half]
+            for step in (1, 2):
+                total += ctx.shfl_bfly(total, step, mask=FULL_MASK)
+            inverse.append(ctx.selp(ctx.rcp(total), 0.0, total > 0.0))
+        scaled = [value * inverse[i // 2 % 2] for i, value in enumerate(self.sums)]
+        packed = [
+            ctx.cvt_pack(f"{self.shape.dtype}x2", scaled[i + 1], scaled[i]).bits("b32")
+            for i in range(0, len(scaled), 2)
+        ]
+        with ctx.if_(tile.rows >= (self.number + 1) * GROUP_ROWS):
+            self._store_whole(tile, packed)
+        with ctx.else_():
+            self._store_rows(tile, packed)
+
+    def _store_whole(self, tile: Tile, packed: list[Register]) -> None:
+        """Through the shared memory of this group's queries, which nobody reads any more."""
+        ctx = self.ctx
+        row = self.thread // WARP * DEPTH + (self.lane & 15)
+        start = self.own + row * ROW_BYTES
+        piece = ((self.lane >> 4) ^ (self.lane & 7)) * PIECE_BYTES
+        for i in range(0, len(packed), 4):
+            span, octet = divmod(i // 2, SPAN // OCTET)
+            target = start + (piece ^ octet * PIECE_BYTES)
+            ctx.stmatrix(target.shifted(span * self.panel_bytes), packed[i : i + 4])
+        ctx.fence_proxy_async()
+        ctx.bar_sync(self.number + _MEETING, GROUP)
+        with ctx.if_(self.thread == 0):
+            output = ctx.tensor_map("o_map")
+            for span in range(self.shape.spans):
+                where = (0, tile.query + self.number * GROUP_ROWS, span, tile.head)
+                ctx.tma_store(output, where, self.own.shifted(span * self.panel_bytes))
+            ctx.bulk_commit()
+            ctx.bulk_wait(0, read=True)
+        ctx.bar_sync(self.number + _MEETING, GROUP)
+
+    def _store_rows(self, tile: Tile, packed: list[Register]) -> None:
+        ctx, shape = self.ctx, self.shape
+        out: Pointer = ctx.pointer("out_ptr", "b32")
+        for half in range(2):
+            row = self.number * GROUP_ROWS + self.row + half * OCTET
+            element = ctx.mad(tile.query + row, shape.heads, tile.head) * (shape.head_size // 2)
+            target = out + (element + self.column // 2)
+            for i in range(half, len(packed), 2):
+                ctx.store(target[i // 2 * (OCTET // 2)], packed[i], mask=row < tile.rows)

@@ -1,0 +1,57 @@
+"""What a prefill kernel is built for: heads, types, and which keys a query sees."""
+
+from dataclasses import dataclass
+
+from kernbench.common.errors import MisuseError
+
+# query rows of a tile, and of each of its two groups of warps
+ROWS, GROUP_ROWS = 128, 64
+SPAN = 64
+ELEMENT_BYTES = 2
+ROW_BYTES = SPAN * ELEMENT_BYTES
+HEAD_SIZES = (64, 128, 256)
+DTYPES = ("f16", "bf16")
+
+
+@dataclass(frozen=True)
+class PrefillShape:
+    """q and the output [tokens, heads, head_size], k and v [tokens, kv_heads, head_size], sequences one after the other.
+
+    The last query of a sequence stands at its last key. With `causal` a query sees no key behind its own; with a
+    `window` only so many keys up to its own; `softcap` c makes scores c tanh(score / c).
+    """
+
+    heads: int
+    kv_heads: int
+    head_size: int = 128
+    dtype: str = "bf16"
+    causal: bool = True
+    window: int = 0
+    softcap: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kv_heads < 1 or self.heads < 1 or self.heads % self.kv_heads:
+            raise MisuseError(f"heads = {self.heads} must be a multiple of kv_heads = {self.kv_heads}")
+        if self.head_size not in HEAD_SIZES:
+            raise MisuseError(f"head_size = {self.head_size}: one of {', '.join(map(str, HEAD_SIZES))}")
+        if self.dtype not in DTYPES:
+            raise MisuseError(f"dtype = {self.dtype!r}: one of {', '.join(DTYPES)}")
+        if self.window < 0 or (self.window and not self.causal):
+            raise MisuseError(f"window = {self.window}: a positive number of keys, with causal=True; 0 for none")
+        if self.softcap < 0:
+            raise MisuseError(f"softcap = {self.softcap}: a positive number, or 0 for none")
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a KV head."""
+        return self.heads // self.kv_heads
+
+    @property
+    def keys(self) -> int:
+        """Keys of one tile: as many as registers hold scores of beside the sums."""
+        return 128 if self.head_size <= 128 else 64
+
+    @property
+    def spans(self) -> int:
+        """Rows of 128 bytes that a head's row has."""
+        return self.head_size // SPAN

@@ -1,0 +1,91 @@
+"""Prefill attention for sm_90a: right, safe under several schedules, and its synchronisation is needed."""
+
+import numpy as np
+import pytest
+from tests.kernels.prefill.problem import Problem
+
+from kernbench.common.errors import MisuseError
+from kernbench.kernels.prefill import PrefillKernel, PrefillPlan, PrefillShape, arguments
+from kernbench.ptx.mutation import mutations
+from kernbench.ptx.proof import prove
+from kernbench.safety.budget import Budget
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("size", [64, 128, 256])
+def test_sizes(size, causal):
+    Problem(PrefillShape(2, 1, size, causal=causal), (200,)).check()
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "reversed", "eager", 1])
+@pytest.mark.parametrize("turns", [True, False])
+def test_sequences_of_many_lengths_under_several_schedules(turns, schedule):
+    Problem(PrefillShape(2, 2, 64, "f16"), (130, 64, 1), (200, 64, 300)).check(turns=turns, schedule=schedule)
+
+
+def test_more_queries_than_keys_where_all_are_seen():
+    Problem(PrefillShape(2, 1, 64, causal=False), (140, 30), (40, 200)).check()
+
+
+def test_a_sequence_without_keys_gives_zeros():
+    Problem(PrefillShape(1, 1, 64, causal=False), (20, 10), (0, 30)).check()
+
+
+@pytest.mark.parametrize("window", [1, 50, 128, 500])
+def test_windows(window):
+    Problem(PrefillShape(1, 1, 64, window=window), (300,), (330,)).check()
+
+
+def test_softcap():
+    Problem(PrefillShape(1, 1, 64, "f16", softcap=2.0), (140,), (260,)).check()
+
+
+def test_mutants_are_found():
+    """Some of them."""
+    # three tiles of queries on one CTA, so that every stage is used again
+    problem = Problem(PrefillShape(1, 1, 64), (384,), sms=1)
+    kernel = PrefillKernel(problem.shape).build()
+
+    def launch(mutant, **options):
+        return problem.launch(kernel=mutant, budget=Budget(steps=100_000, seconds=600), **options)[0]
+
+    proof = prove(kernel, launch, among=mutations(kernel)[3::17])
+    assert len(proof.verdicts) >= 5
+    assert proof.survivors == []
+
+
+def test_plans():
+    plan = PrefillPlan.of(PrefillShape(4, 2, 128), [300, 100], [300, 500], sms=8)
+    # longest first, all heads of a tile beside each other
+    assert plan.records[:, 7].tolist() == [4] * 4 + [3] * 4 + [2] * 4 + [1] * 4
+    assert plan.records[:4, 2].tolist() == [0, 1, 2, 3]
+    pairs = sum(range(1, 301)) + sum(range(401, 501))
+    assert plan.flops == 4 * pairs * 4 * 128
+    assert "400 queries of 2 sequences, 4 heads: 16 tiles of 128 rows over 8 CTAs" in plan.explain()
+    windowed = PrefillPlan.of(PrefillShape(1, 1, 128, window=128), [512], sms=8)
+    assert sorted(windowed.records[:, 7].tolist()) == [1, 2, 2, 2]
+
+
+def test_refusals():
+    with pytest.raises(MisuseError, match="heads = 6 must be a multiple of kv_heads = 4"):
+        PrefillShape(6, 4)
+    with pytest.raises(MisuseError, match="head_size = 96: one of 64, 128, 256"):
+        PrefillShape(4, 4, 96)
+    with pytest.raises(MisuseError, match="window = 3: a positive number of keys, with causal=True"):
+        PrefillShape(4, 4, causal=False, window=3)
+    with pytest.raises(MisuseError, match="softcap = -1"):
+        PrefillShape(4, 4, softcap=-1)
+    with pytest.raises(MisuseError, match="dtype = 'f32': one of f16, bf16"):
+        PrefillShape(4, 4, dtype="f32")
+    shape = PrefillShape(4, 4, 64)
+    with pytest.raises(MisuseError, match="5 queries and 3 keys: causal queries need a key each"):
+        PrefillPlan.of(shape, [5], [3])
+    with pytest.raises(MisuseError, match="1 numbers of keys for 2 sequences"):
+        PrefillPlan.of(shape, [5, 5], [5])
+    with pytest.raises(MisuseError, match="there are no queries"):
+        PrefillPlan.of(shape, [0])
+    with pytest.raises(MisuseError, match="stages = 4: .* bytes of shared memory are too many"):
+        PrefillKernel(PrefillShape(4, 4), stages=4)
+    rows = np.zeros((5, 4, 64))
+    with pytest.raises(MisuseError, match=r"k has shape \[5, 4, 64\], and \[7, 4, 64\] is wanted"):
+        arguments(None, PrefillPlan.of(shape, [5], [7]), rows, rows, rows, rows)
