@@ -84,7 +84,7 @@ def test_refusals():
         PrefillPlan.of(shape, [5, 5], [5])
     with pytest.raises(MisuseError, match="there are no queries"):
         PrefillPlan.of(shape, [0])
-    with pytest.raises(MisuseError, match="stages = 4: .* bytes of shared memory are too many"):
+    with pytest.raises(MisuseError, match=r"stages = 4: .* bytes of shared memory are too many"):
         PrefillKernel(PrefillShape(4, 4), stages=4)
     rows = np.zeros((5, 4, 64))
     with pytest.raises(MisuseError, match=r"k has shape \[5, 4, 64\], and \[7, 4, 64\] is wanted"):

@@ -12,7 +12,7 @@ from kernbench.kernels.prefill.shape import ELEMENT_BYTES, GROUP_ROWS, ROW_BYTES
 def arguments(
     device: ArrayMaker, plan: PrefillPlan, q: Any, k: Any, v: Any, out: Any, *, scale: float | None = None
 ) -> list[object]:
-    """The kernel's arguments for arrays on a device: q and out [tokens, heads, size], k and v [tokens, KV heads, size]."""
+    """The kernel's arguments: q and out [tokens, heads, size], k and v [tokens, KV heads, size] on a device."""
     shape = plan.shape
     queries, keys = (sum(lengths) for lengths in (plan.query_lengths, plan.key_lengths))
     wanted = {"q": (queries, shape.heads), "out": (queries, shape.heads), "k": (keys, shape.kv_heads)}

@@ -15,7 +15,7 @@ DTYPES = ("f16", "bf16")
 
 @dataclass(frozen=True)
 class PrefillShape:
-    """q and the output [tokens, heads, head_size], k and v [tokens, kv_heads, head_size], sequences one after the other.
+    """q and the output [tokens, heads, head_size], k and v [tokens, kv_heads, head_size], sequence after sequence.
 
     The last query of a sequence stands at its last key. With `causal` a query sees no key behind its own; with a
     `window` only so many keys up to its own; `softcap` c makes scores c tanh(score / c).

@@ -3,7 +3,8 @@
 A CTA walks its tiles of 128 query rows (`plan` says which). The copying thread brings q, then tiles of keys and values
 from the last that is seen to the first, through a ring of stages each. In a group of warps the scores of the next tile
 of keys are under way while the weights of this one are multiplied with its values, and softmax runs beside the second
-product. With `turns` the two groups hand the tensor cores to each other: one multiplies while the other has its softmax.
+product. With `turns` the two groups hand the tensor cores to each other: one multiplies while the other has its
+softmax.
 """
 
 from typing import Any
