@@ -35,7 +35,7 @@ from kernbench.safety.places import SiteTable
 from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.safety.unrun import check_ran
 from kernbench.safety.waits import Waiter, deadlock
-from kernbench.triton_emu.repeating.loops import UnlikeIterationError
+from kernbench.triton_emu.repeating.loops import Trust, UnlikeIterationError
 from kernbench.triton_emu.repeating.routines import Known
 from kernbench.triton_emu.tl_context import TLContext, run_kernel
 
@@ -85,7 +85,7 @@ class Launch:
         self._ports: list[MeshPort] = []
         self._contexts: list[TLContext] = []
         self._queues: list[Queue] = []
-        self._routines = Known()
+        self._routines, self._trust = Known(), Trust()
         self.log = FindingLog()
         # what the programs printed, in the order they ran
         self.printed: list[str] = []
@@ -158,7 +158,7 @@ class Launch:
             max_steps=setting.budget.steps,
         )
         context.core.folds = setting.folds
-        context.core.routines.known = self._routines
+        context.core.routines.known, context.core.watch.trust = self._routines, self._trust
         program = Program(
             placement.number, lambda: self._body(port, context), lambda error: self._over_budget(port, context, error)
         )

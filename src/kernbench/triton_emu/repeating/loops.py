@@ -4,7 +4,8 @@ At each boundary between two iterations the state that the next one can depend o
 boundaries in a row are alike up to a shift of handle numbers and a permutation of scratch blocks, the iterations that
 follow, all but the last, are recorded by repeating the rows of the one between them (`folding`). The last one runs,
 with a plain number as its index, and its rows must be the predicted ones: if a body has hidden state after all, the
-launch is run again with every iteration (`UnlikeIterationError`).
+launch is run again with every iteration (`UnlikeIterationError`). A loop statement of which that was seen is trusted:
+when it is entered again its last iteration is repeated, too, except at some entries, fewer and fewer (`Trust`).
 
 Iterations are not alike, and all of them run, where a body looks at its index, sends or receives, prints, allocates or
 reads values, or where a state cannot be compared.
@@ -26,7 +27,7 @@ from kernbench.triton_emu.repeating.loop_state import UnknownStateError
 from kernbench.triton_emu.repeating.recorder import Recorder
 from kernbench.triton_emu.repeating.replay import NotAlikeError, UnlikeIterationError
 
-__all__ = ["Access", "Loop", "UnlikeIterationError", "Watch", "loop"]
+__all__ = ["Access", "Loop", "Trust", "UnlikeIterationError", "Watch", "loop"]
 
 __kernbench_internal__ = True
 
@@ -45,6 +46,25 @@ _GENERATORS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 # how many boundaries at the beginning of a loop were unlike the rest when it was folded last: a loop that is entered
 # again will be no different, and they are not looked at
 _UNLIKE: dict[tuple[CodeType, int], int] = {}
+
+
+class Trust:
+    """Of the loop statements of a launch, how often each was folded to its end: the last iteration runs at the first of
+    these entries, the fourth, the sixteenth and so on.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[CodeType, int], int] = {}
+
+    def runs_last(self, where: tuple[CodeType, int]) -> bool:
+        """Whether the last iteration of a loop that is about to be folded must run."""
+        # how many entries are a power of four
+        count = self._entries.get(where, 0) + 1
+        return count & (count - 1) == 0 and count.bit_length() % 2 == 1
+
+    def note(self, where: tuple[CodeType, int]) -> None:
+        """A loop was folded to its end, and its last iteration was as predicted if it ran."""
+        self._entries[where] = self._entries.get(where, 0) + 1
 
 
 class WatchedPort(Port):
@@ -100,6 +120,8 @@ class Watch:
         self.folds = 0
         # whether what the allocator does for repeated iterations is noted as well
         self.logs_all = False
+        # shared by the programs of a launch
+        self.trust = Trust()
 
     def open(self, loop: Watched) -> None:
         """Watch one more loop."""
@@ -196,7 +218,8 @@ class Loop:
             return
         left = len(self._indices) - self._next
         irregular = watched.was_seen or context._port.effects != self._effects
-        if irregular or left < 2 or self._boundaries > MOST_BOUNDARIES:
+        kept = 1 if context.watch.trust.runs_last(self._where) else 0
+        if irregular or left <= kept or self._boundaries > MOST_BOUNDARIES:
             self._leave()
             return
         try:
@@ -205,7 +228,7 @@ class Loop:
                 fold = Fold(context, watched, self._before, now)
                 # new shelves fill in the first iterations of a loop: a long one waits for them
                 if fold.is_settled or self._boundaries >= SETTLED or left < LONG:
-                    self._repeat(fold, now, left - 1)
+                    self._repeat(fold, now, left - kept)
             self._before = now.bare()
         except UnknownStateError:
             self._leave()
@@ -221,10 +244,12 @@ class Loop:
         fold.repeat(now, times)
         self._next += times
         _UNLIKE[self._where] = max(1, self._boundaries - 2)
-        if times == wanted:
+        if times == wanted and self._next < len(self._indices):
             self._fold = fold
-        else:
-            self._leave()
+            return
+        if times == wanted:
+            self._context.watch.trust.note(self._where)
+        self._leave()
 
     def _check_last(self) -> None:
         """The iteration that ran after the fold must have recorded what the fold predicts."""
@@ -235,6 +260,7 @@ class Loop:
         if not good:
             self._context.folded_wrongly = True
             raise UnlikeIterationError
+        self._context.watch.trust.note(self._where)
 
 
 def loop(context: Recorder, indices: range, frame: FrameType) -> Iterable[int]:
