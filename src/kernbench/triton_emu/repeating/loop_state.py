@@ -85,7 +85,8 @@ class _Value:
             self._known = _typed(self._value)
         return self._known
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:
+        return self.number
 
 
 def _typed(value: Held) -> object:
@@ -313,11 +314,9 @@ class State:
                 self._walk(value)
 
     @property
-    def numbers(self) -> tuple[int, ...]:
-        """Numbers that are the same for states that are alike, and seldom for others."""
-        return tuple(
-            mark.number if type(mark) is _Value else mark for mark in self.marks if type(mark) in (int, _Value)
-        )
+    def number(self) -> int:
+        """A number that is the same for states that are alike, and seldom for others."""
+        return hash(tuple([mark for mark in self.marks if type(mark) in _NUMBERED]))
 
     def _counted(self, values: Held) -> list[object]:
         """The marks, to which the number of some values was added."""
@@ -391,6 +390,8 @@ class State:
 _PLAIN = frozenset(map(id, PLAIN))
 _AS_THEY_ARE = frozenset(map(id, (int, bool, str, bytes, type(None))))
 _LASTING = frozenset(map(id, (tuple, list, dict, set, frozenset, FunctionType, MethodType, TensorHandle, Affine)))
+# marks that are the same for states that are alike, and say most of what distinguishes others
+_NUMBERED = frozenset((int, _Value))
 # what the cache itself consists of
 _OF_CACHES = (FunctionType, type, dict, object)
 _CONTAINERS = (tuple, list, deque, set, frozenset, dict, OrderedDict, defaultdict)

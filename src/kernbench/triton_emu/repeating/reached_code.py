@@ -13,8 +13,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import repeat
-from operator import attrgetter, is_
+from operator import attrgetter, getitem, is_
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -314,8 +313,22 @@ class Reached:
             and not any(map(_ATTRIBUTES, self._bare))
             and all(function.__dict__ is known for function, known in self._attributes)
             and all(lacked.isdisjoint(known) for known, lacked in self._lacked.values())
-            and all(_unchanged(known, names) for known, names in self._fixed.values())
+            and (self._holds_the_same() or all(_unchanged(*variables) for variables in self._fixed.values()))
         )
+
+    @cached_property
+    def _present(self) -> tuple[list[Names], list[str], list[object]]:
+        """Variables that held code or a plain value, as three columns: what each belongs to, its name, what it held."""
+        found = [(known, name, held) for known, names in self._fixed.values() for name, held in names.items()]
+        return [one[0] for one in found], [one[1] for one in found], [one[2] for one in found]
+
+    def _holds_the_same(self) -> bool:
+        """Whether each variable holds the very object that it held."""
+        owners, names, held = self._present
+        try:
+            return _same(map(getitem, owners, names), held)
+        except KeyError:
+            return False
 
     @cached_property
     def sees_addresses(self) -> bool:
@@ -385,8 +398,6 @@ def plain_mark(value: Held) -> object:
 
 
 def _unchanged(known: Names, names: dict[str, object]) -> bool:
-    if all(map(is_, map(known.get, names, repeat(_MISSING)), names.values())):
-        return True
     for name, held in names.items():
         now = known.get(name, _MISSING)
         if now is held:

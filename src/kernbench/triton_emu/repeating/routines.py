@@ -70,7 +70,7 @@ class Routines:
         if state is None:
             self.known.irregular.add(code)
             return self._run(function, args, at)
-        key = (code, len(at), *state.numbers)
+        key = (code, len(at), state.number)
         if key in self.known.short:
             return self._run(function, args, at)
         template = self.known.templates.get(key) or self.known.templates.get((id(context), *key))
