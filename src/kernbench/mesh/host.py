@@ -472,14 +472,15 @@ def _metrics(recording: Recording) -> dict[str, dict[str, int] | int]:
     codes = {name: row.code for name, row in OPERATIONS.items()}
     moved = recording.tables.pattern_bytes()
     for stream in recording.streams:
-        op, made, y = (stream.rows.column(name) for name in ("op", "type", "y"))
-        first = stream.operand_types(stream.rows.column("a"))
+        op, made, first, y = (stream.rows.column(name) for name in ("op", "type", "a", "y"))
         counts += np.bincount(op, minlength=len(OPERATIONS))
-        dots, sends = op == codes["dot"], (op == codes["send"]) | (op == codes["send_async"])
-        totals["flops"] += int((2 * elements[made[dots]] * inner[first[dots]]).sum())
+        dots = np.flatnonzero(op == codes["dot"])
+        sends = np.flatnonzero((op == codes["send"]) | (op == codes["send_async"]))
+        of_dots, of_sends = (stream.operand_types(first[rows]) for rows in (dots, sends))
+        totals["flops"] += int((2 * elements[made[dots]] * inner[of_dots]).sum())
         totals["load_bytes"] += int(moved[y[op == codes["load"]]].sum())
         totals["store_bytes"] += int(moved[y[op == codes["store"]]].sum())
-        totals["send_bytes"] += int(nbytes[first[sends]].sum())
+        totals["send_bytes"] += int(nbytes[of_sends].sum())
     engines: dict[str, int] = {}
     for row in OPERATIONS.values():
         engines[row.engine] = engines.get(row.engine, 0) + int(counts[row.code])

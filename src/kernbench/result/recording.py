@@ -168,7 +168,7 @@ class Rows(Generic[AnyRow]):
         self.dtype = np.dtype([(name, {"i": "i4", "q": "i8"}[c]) for name, c in zip(row._fields, layout, strict=True)])
         self.size = self._struct.size
         self.pack = self._struct.pack_into
-        self._full: list[bytearray] = []
+        self._full: list[bytearray | bytes] = []
         # where each full chunk ends, in bytes from the first
         self._ends: list[int] = []
         self.chunk = bytearray(FIRST_CHUNK * self.size)
@@ -198,10 +198,10 @@ class Rows(Generic[AnyRow]):
         if self.offset:
             self._keep(self.chunk[: self.offset])
         if len(rows):
-            self._keep(bytearray(rows.tobytes()))
+            self._keep(rows.tobytes())
         self.offset = 0
 
-    def _keep(self, chunk: bytearray) -> None:
+    def _keep(self, chunk: bytearray | bytes) -> None:
         self._full.append(chunk)
         self._ends.append(len(chunk) + (self._ends[-1] if self._ends else 0))
 
@@ -290,8 +290,12 @@ class Stream(Sequence[PeCommand]):
 
     def operand_types(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """`type_of` for a column of handle numbers; -1 where there is none."""
-        made, views = (np.append(rows.column("type"), NONE) for rows in (self.rows, self.views))
-        return np.where(numbers >= NONE, made[np.maximum(numbers, NONE)], views[np.maximum(FIRST_VIEW - numbers, NONE)])
+        # number -1 stands for none: the last one
+        found: NDArray[np.int64] = np.append(self.rows.column("type"), NONE)[np.maximum(numbers, NONE)]
+        of_views = np.flatnonzero(numbers < NONE)
+        if len(of_views):
+            found[of_views] = self.views.column("type")[FIRST_VIEW - numbers[of_views]]
+        return found
 
     def _handle(self, number: int, type_number: int, address: int) -> TensorHandle:
         shape, dtype, space = self.tables.types[type_number]

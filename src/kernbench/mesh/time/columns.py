@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from kernbench.common.compiled import loop
 from kernbench.common.pe_commands import OPERATIONS
-from kernbench.result.recording import Recording
+from kernbench.result.recording import FIRST_VIEW, Recording
 from kernbench.timing.graph import Ints, Small
 
 # room at first for different cases of commands
@@ -47,10 +47,25 @@ def make_columns(recording: Recording) -> Columns:
             transfers = at + np.flatnonzero(IS_TRANSFER[op[rows]])
             y[transfers] = moved[y[transfers]]
             at = rows.stop
-        for i, operand in enumerate("ab"):
-            operand_type[start:at, i] = stream.operand_types(stream.rows.column(operand))
+        views = stream.views.column("type")
+        operands = stream.rows.column("a"), stream.rows.column("b")
+        _set_operand_types(operands, kind[start:at], views, FIRST_VIEW, operand_type[start:at])
     program = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     return Columns(op, site, kind, operand_type, y, first, program)
+
+
+@loop
+def _set_operand_types(operands, made, views, first_view, found):  # type: ignore[no-untyped-def]
+    """The types behind two columns of handle numbers, by those that commands made and those of views; -1 for none."""
+    for i in range(len(made)):
+        for k in range(2):
+            number = operands[k][i]
+            if number >= 0:
+                found[i, k] = made[number]
+            elif number <= first_view:
+                found[i, k] = views[first_view - number]
+            else:
+                found[i, k] = -1
 
 
 def cases(columns: Columns, types: int) -> tuple[Ints, Small]:

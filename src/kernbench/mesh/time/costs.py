@@ -54,7 +54,8 @@ def _command_times(lowered: Lowered, machine: Machine) -> Ints:
         given = machine.gemm, machine.math
         cycles = lowered.once("cycles", given, lambda: [_case(lowered, machine, i) for i in first.tolist()])
         times = np.array([machine.pe.cycles_ps(one) for one in cycles], np.int64)
-        np.take(times, case, out=duration[: len(case)])
+        # all cases are there; with another mode `take` would copy first
+        np.take(times, case, out=duration[: len(case)], mode="clip")
     return duration
 
 

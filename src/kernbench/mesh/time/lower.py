@@ -16,6 +16,7 @@ from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.common.ipcq_types import DIRECTIONS, OPPOSITE
@@ -34,6 +35,11 @@ CPU, GEMM, MATH, OUT = 0, 1, 2, 3
 FIRST_DMA = OUT + len(DIRECTIONS)
 # commands that hold the CPU until they are done
 BLOCKING = ("send", "recv", "wait", "read_value")
+# by the code of an operation: whether it holds the CPU, sends, receives
+HOLDS, SENDS, RECEIVES = (
+    np.array([name in names for name in OPERATIONS])
+    for names in (BLOCKING, ("send", "send_async"), ("recv", "recv_async"))
+)
 # edges from a command that are expected, and that there is room for at least
 EDGES_EACH, MANY_EDGES = 4, 1 << 12
 _ENGINE = {"cpu": CPU, "gemm": GEMM, "math": MATH, "dma": FIRST_DMA, "ipcq": CPU}
@@ -150,7 +156,7 @@ def _program_edges(
         Commands(op, columns.type[start:stop], rows.column("addr"), engine, entry),
         (rows.column("a"), rows.column("b"), rows.column("c")),
         Views(views.column("type"), views.column("producer"), views.column("addr")),
-        Waits(np.isin(op, [CODE[name] for name in BLOCKING]), _awaited(op, x, y)),
+        Waits(HOLDS[op], _awaited(op, x, y)),
         sizes,
         conflicts.arrays,
         edges,
@@ -160,7 +166,7 @@ def _program_edges(
 def _awaited(op: Array, x: Ints, y: Ints) -> Small:
     """For each wait of a program the command it waits for, -1 elsewhere; both know the number of their request."""
     awaited = np.full(len(op), NONE, np.int32)
-    asynchronous = np.flatnonzero(np.isin(op, (CODE["send_async"], CODE["recv_async"])))
+    asynchronous = np.flatnonzero((op == CODE["send_async"]) | (op == CODE["recv_async"]))
     waits = np.flatnonzero(op == CODE["wait"])
     if len(waits):
         by_request = np.empty(int(y[asynchronous].max()) + 1, np.int32)
@@ -182,8 +188,9 @@ def _engines(recording: Recording, columns: Columns, channels: int) -> Small:
         part = engine[start:stop]
         transfers = np.flatnonzero(part == FIRST_DMA)
         part[transfers] = FIRST_DMA + np.arange(len(transfers)) % channels
-        sends = np.isin(columns.op[start:stop], (CODE["send"], CODE["send_async"]))
-        part[sends] = OUT + stream.rows.column("x")[sends]
+        sends = np.flatnonzero(SENDS[columns.op[start:stop]])
+        if len(sends):
+            part[sends] = OUT + stream.rows.column("x")[sends]
     return engine
 
 
@@ -192,10 +199,10 @@ def _pieces(recording: Recording, columns: Columns, slot: int) -> Pieces:
     number = {(s.cube, s.pe): i for i, s in enumerate(recording.streams)}
     nbytes = _sizes(recording)
     parts: list[list[Array]] = [[], [], [], []]
+    messages = [_messages(recording, columns, program) for program in range(len(recording.streams))]
     for index, link in enumerate(recording.links):
-        sends = _messages(recording, columns, number.get(link.sender), link.direction, ("send", "send_async"))
-        side = OPPOSITE[link.direction]
-        takes = _messages(recording, columns, number.get(link.receiver), side, ("recv", "recv_async"))
+        sends = _on_side(messages, number.get(link.sender), link.direction, SENDS)
+        takes = _on_side(messages, number.get(link.receiver), OPPOSITE[link.direction], RECEIVES)
         size = nbytes[columns.operand_type[sends, 0]]
         count = np.maximum(1, -(-size // slot))
         which = np.repeat(np.arange(len(sends)), count)
@@ -218,15 +225,23 @@ def _pieces(recording: Recording, columns: Columns, slot: int) -> Pieces:
     )
 
 
-def _messages(
-    recording: Recording, columns: Columns, program: int | None, direction: str, verbs: tuple[str, ...]
+def _messages(recording: Recording, columns: Columns, program: int) -> tuple[Ints, Array, Ints]:
+    """The commands of a program that send or receive: their numbers, operations and directions."""
+    start, stop = int(columns.first[program]), int(columns.first[program + 1])
+    op = columns.op[start:stop]
+    here = np.flatnonzero((SENDS | RECEIVES)[op])
+    return here + start, op[here], recording.streams[program].rows.column("x")[here]
+
+
+def _on_side(
+    messages: list[tuple[Ints, Array, Ints]], program: int | None, direction: str, verbs: NDArray[np.bool_]
 ) -> Ints:
+    """Those of a program, None for one that dispatched nothing, over the link on one side."""
     if program is None:
         return np.empty(0, np.int64)
-    start, stop = columns.first[program], columns.first[program + 1]
-    here = np.isin(columns.op[start:stop], [CODE[v] for v in verbs])
-    toward = recording.streams[program].rows.column("x") == DIRECTIONS.index(direction)
-    return np.flatnonzero(here & toward) + int(start)
+    commands, op, toward = messages[program]
+    found: Ints = commands[verbs[op] & (toward == DIRECTIONS.index(direction))]
+    return found
 
 
 def _set_entries(entry: Small, command: Small, node: Small) -> None:

@@ -101,10 +101,15 @@ class Template:
             own = (column == NONE) | (column >= self._row) | (column <= FIRST_VIEW - self._view)
             if not own.all():
                 raise NotAlikeError
-        self._moving = {
-            name: (column >= 0, column <= FIRST_VIEW) for name, column in zip("abc", numbers[:3], strict=True)
-        }
-        self._producers = numbers[3] >= 0
+        # whole rows as words, of which the operands that are values of commands move; and those that are views
+        self._words = _words(self._rows)
+        self._moving = np.zeros_like(self._words)
+        self._viewed: dict[str, Ints] = {}
+        for name, column in zip("abc", numbers[:3], strict=True):
+            self._moving[:, _word_of(self._rows, name)] = column >= 0
+            if len(viewed := np.flatnonzero(column <= FIRST_VIEW)):
+                self._viewed[name] = viewed
+        self._producers = (numbers[3] >= 0).astype(np.int32)
 
     def _hbm(self, context: Recorder, accesses: "list[Access]", watched: list[Watched]) -> None:
         """By how much the address of each load and store moves with each given one, and what must be in bounds."""
@@ -144,11 +149,13 @@ class Template:
     def predicted(self, context: Recorder, at: tuple[int, ...]) -> "Predicted":
         """What a call would record now; without scratch addresses where only a call can give them."""
         further, views_further = context.steps - self._row, context._views_made - self._view
-        rows, views = self._rows.copy(), self._views.copy()
-        for name, (made, viewed) in self._moving.items():
-            rows[name] += (made * further - viewed * views_further).astype(np.int32)
+        moved = self._moving * np.int32(further)
+        moved += self._words
+        rows, views = moved.reshape(-1).view(self._rows.dtype), self._views.copy()
+        for name, viewed in self._viewed.items():
+            rows[name][viewed] -= np.int32(views_further)
         rows["x"][self._loads] += self._factors @ (np.array(at, np.int64) - self._at)
-        views["producer"] += (self._producers * further).astype(np.int32)
+        views["producer"] += self._producers * np.int32(further)
         return Predicted(rows, views, self._made, self._taken.would(context._scratch))
 
     def repeat(self, context: Recorder, at: tuple[int, ...]) -> Any:
@@ -194,6 +201,18 @@ class Predicted:
         if not self._is_placed:
             self.place(rows["addr"][self._made], views["addr"])
         return np.array_equal(rows, self.rows) and np.array_equal(views, self.views)
+
+
+def _words(rows: Array) -> NDArray[np.int32]:
+    """Rows as numbers of 32 bits, [rows, words]."""
+    return np.ascontiguousarray(rows).view(np.int32).reshape(len(rows), -1)
+
+
+def _word_of(rows: Array, name: str) -> int:
+    """Which word of a row a field of 32 bits is."""
+    fields = rows.dtype.fields
+    assert fields is not None
+    return int(fields[name][1]) // 4
 
 
 class _Model:
