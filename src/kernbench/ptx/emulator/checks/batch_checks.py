@@ -211,7 +211,7 @@ class BatchChecks(BatchObserver):
             report[UNINITIALISED, 0] = 0
         races = self._races(site, spot, report[SUSPECTS:][: report[RACE, 0]])
         add_findings = partial(self._checks.memory.add_findings, self, space, site, what)
-        races = self.idle.split(site, spot, report, races, add_findings)
+        races = self.idle.split(site, spot, races, add_findings)
         report[RACE, :2] = len(races), races[0, 0] if len(races) else 0
         if report[UNINITIALISED, 0] and self._reads_early(int(report[UNINITIALISED, 1]), races):
             report[UNINITIALISED, 0] = 0

@@ -14,7 +14,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.lanes import WARP
-from kernbench.ptx.emulator.memory.access import RACE
+from kernbench.ptx.emulator.memory.access import RACE, new_report
 from kernbench.ptx.emulator.memory.access_sites import AccessSites
 from kernbench.ptx.emulator.memory.cells import decode
 from kernbench.ptx.emulator.memory.port import Spot
@@ -58,25 +58,27 @@ class IdleReads:
         ways = self._checks.program.idle_loads[load]
         return any(bool(self._left[way][warp]) for way in ways if way in self._left)
 
-    def split(self, site: Site, spot: Spot, report: Array, races: Array, add_findings: AddFindings) -> Array:
+    def split(self, site: Site, spot: Spot, races: Array, add_findings: AddFindings) -> Array:
         """Races that are reported at once; the others are kept until it is known whether they matter."""
         if not len(races) or not self._checks.program.idle_loads:
             return races
-        at_once = np.ones(len(races), bool)
-        for number, race in enumerate(races):
-            reader = self._reader(site, spot, race)
+        readers = [self._reader(site, spot, race) for race in races]
+        kept: dict[tuple[int, int], list[int]] = {}
+        for number, reader in enumerate(readers):
             if reader is not None and not self.stores(*reader):
-                at_once[number] = False
-                alone = np.zeros_like(report)
-                alone[RACE, :2] = 1, race[0]
-                copied = replace(spot, lanes=spot.lanes.copy(), addresses=np.array(spot.addresses))
-                self._checks.later.append(self._late(reader, add_findings, copied, alone, race[None].copy()))
-        return races[at_once]
+                kept.setdefault(reader, []).append(number)
+        if not kept:
+            return races
+        # what lies behind the spot changes before the launch has ended
+        copied = replace(spot, lanes=spot.lanes.copy(), addresses=np.array(spot.addresses))
+        for reader, numbers in kept.items():
+            self._checks.later.append(self._late(reader, add_findings, copied, races[numbers]))
+        return np.delete(races, [number for numbers in kept.values() for number in numbers], axis=0)
 
-    def _late(
-        self, reader: tuple[int, int], add_findings: AddFindings, spot: Spot, report: Array, race: Array
-    ) -> Callable[[], None]:
-        return lambda: add_findings(spot, report, race) if self.stores(*reader) else None
+    def _late(self, reader: tuple[int, int], add_findings: AddFindings, spot: Spot, races: Array) -> Callable[[], None]:
+        report = new_report()
+        report[RACE, :2] = len(races), races[0, 0]
+        return lambda: add_findings(spot, report, races) if self.stores(*reader) else None
 
     def _reader(self, site: Site, spot: Spot, race: Array) -> tuple[int, int] | None:
         """The load and the warp of a race whose read may be for nothing."""
