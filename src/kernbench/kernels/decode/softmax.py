@@ -115,10 +115,10 @@ class Softmax:
             for step in (1, 2):
                 ctx.max_(new, ctx.shfl_bfly(new, step, mask=FULL_MASK))
             ctx.max_(new, self.largest[half])
-            correction = ctx.ex2(self.largest[half] - new)
+            correction = ctx.ex2(self.largest[half] - new, ftz=True)
             self.largest[half].set(new)
             for i in mine:
-                weights[i] = ctx.ex2(scores[i] - new)
+                weights[i] = ctx.ex2(scores[i] - new, ftz=True)
             part = (weights[mine[0]] + weights[mine[1]]) + (weights[mine[2]] + weights[mine[3]])
             ctx.fma(self.total[half], correction, part, out=self.total[half])
             for registers in self.sums:

@@ -130,22 +130,37 @@ class Group:
             for i, score in enumerate(self.scores):
                 self.scores[i].set(ctx.tanh(score * self.before_tanh))
         self._mask(tile, number)
-        for half in range(2):
-            mine = [i for i in range(len(self.scores)) if i // 2 % 2 == half]
-            new = ctx.max(self.scores[mine[0]], self.scores[mine[1]])
-            for i in mine[2:]:
-                ctx.max_(new, self.scores[i])
-            for step in (1, 2):
-                ctx.max_(new, ctx.shfl_bfly(new, step, mask=FULL_MASK))
-            ctx.max_(new, self.largest[half])
-            self.correction[half].set(ctx.ex2((self.largest[half] - new) * self.scale))
-            self.largest[half].set(new)
-            below = -(new * self.scale)
-            parts = [ctx.const(0.0, "f32") for _ in range(2)]
-            for n, i in enumerate(mine):
-                self.scores[i].set(ctx.ex2(ctx.fma(self.scores[i], self.scale, below)))
-                parts[n % 2] += self.scores[i]
-            ctx.fma(self.total[half], self.correction[half], parts[0] + parts[1], out=self.total[half])
+        parts = [self._weigh_row(half) for half in range(2)]
+        # Never so: sums of weights are not negative. An assembler may put the wait for the sums before whatever does
+        # not need it, and so before all of this; it cannot put it before a branch that needs every weight.
+        with ctx.if_(parts[0] + parts[1] < 0.0):
+            ctx.nanosleep(0)
+
+    def _weigh_row(self, half: int) -> Register:
+        """One of a lane's two rows; the sum of its weights."""
+        ctx = self.ctx
+        mine = [i for i in range(len(self.scores)) if i // 2 % 2 == half]
+        # four at a time: one chain would take as long as all its steps
+        chains = [ctx.max(self.scores[mine[i]], self.scores[mine[i + 4]]) for i in range(4)]
+        for n, i in enumerate(mine[8:]):
+            ctx.max_(chains[n % 4], self.scores[i])
+        new = ctx.max(ctx.max(chains[0], chains[1]), ctx.max(chains[2], chains[3]))
+        for step in (1, 2):
+            ctx.max_(new, ctx.shfl_bfly(new, step, mask=FULL_MASK))
+        ctx.max_(new, self.largest[half])
+        self.correction[half].set(ctx.ex2((self.largest[half] - new) * self.scale, ftz=True))
+        self.largest[half].set(new)
+        below = -(new * self.scale)
+        parts = []
+        for n, i in enumerate(mine):
+            self.scores[i].set(ctx.ex2(ctx.fma(self.scores[i], self.scale, below), ftz=True))
+            if n < 4:
+                parts.append(self.scores[i].copy())
+            else:
+                parts[n % 4] += self.scores[i]
+        part = (parts[0] + parts[1]) + (parts[2] + parts[3])
+        ctx.fma(self.total[half], self.correction[half], part, out=self.total[half])
+        return part
 
     def correct(self) -> None:
         """Sums go by the new largest scores; weights are packed. No product may be under way."""

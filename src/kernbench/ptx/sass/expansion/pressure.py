@@ -1,6 +1,7 @@
 """Registers a thread needs, counted from PTX: what is alive at once, with what an assembler adds."""
 
 from collections import defaultdict
+from math import prod
 
 from kernbench.ptx.sass.expansion.pieces import effects_of, label_of, operands
 from kernbench.ptx.text.errors import PtxError
@@ -15,6 +16,8 @@ _MOST = 255
 _LEAST = 16
 # registers are given out by this many
 _UNIT = 8
+# those of an SM, and threads of a warp
+_REGISTERS, _WARP = 1 << 16, 32
 # after these nothing runs the next instruction, unless a guard does not hold
 _LEAVING = frozenset(("branch", "return", "exit", "trap"))
 
@@ -22,15 +25,23 @@ _LEAVING = frozenset(("branch", "return", "exit", "trap"))
 def registers_of(text: str, entry: str) -> int:
     """Registers per thread of a kernel: those alive at once and some more, within what a thread can have.
 
-    `.maxnreg` bounds them, as it does for the assembler.
+    `.maxnreg` bounds them, and so does a CTA of `.reqntid` or `.maxntid` threads that must fit into an SM, as for the
+    assembler.
     """
     try:
         function = parse(text).kernels[entry].function
     except (PtxError, KeyError):
         return _LEAST
     alive = most_alive(function) + _MORE
-    bound = dict(function.performance).get("maxnreg", (_MOST,))
-    return min(max(_LEAST, -(-alive // _UNIT) * _UNIT), int(bound[0]), _MOST)
+    return min(max(_LEAST, -(-alive // _UNIT) * _UNIT), _bound(dict(function.performance)))
+
+
+def _bound(declared: dict[str, tuple[int, ...]]) -> int:
+    """The most registers of a thread that what a kernel declares leaves."""
+    threads = prod(declared.get("reqntid") or declared.get("maxntid") or (1,))
+    warps = -(-threads // _WARP)
+    fitting = _REGISTERS // (warps * _WARP) // _UNIT * _UNIT
+    return min(_MOST, fitting, *declared.get("maxnreg", ()))
 
 
 def most_alive(function: Function) -> int:
