@@ -70,3 +70,10 @@ def nothing_frozen() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def small_heap() -> None:
+    """A full scratch memory looks for cycles; what earlier tests left behind need not be looked through every time."""
+    gc.collect()
+    gc.freeze()

@@ -20,6 +20,7 @@ from kernbench.triton_emu.repeating.folding import Fold
 
 SHAPES = ((16, 16), (8, 32), (16, 1), (48, 16))
 BYTES = 4 * 48 * 16
+pytestmark = pytest.mark.usefixtures("small_heap")
 OPERATIONS = st.tuples(
     st.sampled_from(["load", "store", "add", "inplace", "view", "move", "reduce", "drop"]),
     st.integers(0, 5),

@@ -6,6 +6,8 @@ from tests.mesh.planted import D, S, at, launch, line_of, only
 
 from kernbench import mesh
 
+pytestmark = pytest.mark.usefixtures("small_heap")
+
 
 def loads_past_the_end(q_ptr, o_ptr, *, tl):
     x = tl.load(q_ptr + 4 * D * 4 - 8, shape=(S, D))

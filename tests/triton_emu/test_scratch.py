@@ -20,13 +20,7 @@ from kernbench.triton_emu import TLContext, run_kernel
 from kernbench.triton_emu.pe.scratch import ALIGNMENT, ScratchPool
 
 BASE, SIZE = 4096, 64 * 40
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_heap():
-    """A full scratch memory looks for cycles; what earlier tests left behind need not be looked through every time."""
-    gc.collect()
-    gc.freeze()
+pytestmark = pytest.mark.usefixtures("small_heap")
 
 
 def aligned(nbytes):

@@ -8,6 +8,7 @@ import pytest
 
 from kernbench import ptx
 from kernbench.ptx.emulator.analysis import building
+from kernbench.ptx.text import keeping
 from kernbench.ptx.text.keeping import Kept, no_collections
 
 COUNTER = """.version 8.0
@@ -123,7 +124,13 @@ def test_collections_go_on_afterwards():
     assert gc.isenabled()
 
 
-@pytest.mark.usefixtures("nothing_frozen")
+@pytest.fixture
+def nothing_seen(nothing_frozen, monkeypatch):
+    """As in a process where nobody froze anything."""
+    monkeypatch.setattr(keeping, "_FROZEN", keeping._Frozen())
+
+
+@pytest.mark.usefixtures("nothing_seen")
 def test_what_is_made_without_collections_is_old_afterwards():
     """Or the next collection of young objects goes through all of it."""
     with no_collections():
@@ -132,7 +139,7 @@ def test_what_is_made_without_collections_is_old_afterwards():
     assert not any(id(one) in young for one in made)
 
 
-@pytest.mark.usefixtures("nothing_frozen")
+@pytest.mark.usefixtures("nothing_seen")
 def test_what_a_program_has_frozen_stays_frozen():
     gc.freeze()
     try:
@@ -142,3 +149,14 @@ def test_what_a_program_has_frozen_stays_frozen():
         assert gc.get_freeze_count() == before > 0
     finally:
         gc.unfreeze()
+
+
+@pytest.mark.usefixtures("nothing_seen")
+def test_frozen_objects_are_not_counted_each_time(monkeypatch):
+    """Python goes through all of them, which would take longer than most of what is done here."""
+    counted = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: counted.append(1) or 3)
+    for _ in range(5):
+        with no_collections():
+            pass
+    assert len(counted) == 1

@@ -44,6 +44,25 @@ class Kept(Generic[Key, Value]):
                 self._weight -= gone
 
 
+class _Frozen:
+    """Whether somebody froze objects, so that they must not be unfrozen here.
+
+    Python counts frozen objects one by one, which takes longer than to parse a kernel where there are many: once there
+    were some, none are counted again.
+    """
+
+    def __init__(self) -> None:
+        self._seen = False
+
+    def any(self) -> bool:
+        """Whether there are any, or were once."""
+        self._seen = self._seen or gc.get_freeze_count() > 0
+        return self._seen
+
+
+_FROZEN = _Frozen()
+
+
 @contextmanager
 def no_collections() -> Iterator[None]:
     """Python's garbage collector waits: it would look again and again at objects that all stay.
@@ -57,7 +76,7 @@ def no_collections() -> Iterator[None]:
     try:
         yield
     finally:
-        if not gc.get_freeze_count():
+        if not _FROZEN.any():
             gc.freeze()
             gc.unfreeze()
         gc.enable()
