@@ -127,6 +127,8 @@ class Blocks:
         """Blocks of at most `most` keys."""
         self._all = _blocks(tuple(runs), most)
         self._cut = 0
+        # what tiles need to know, by the tiles: those of all heads and users are alike
+        self._known: dict[tuple[Queries, ...], Blocks] | None = {}
         self.first, self.rows = joined(self._all[0])[0] if self._all else (0, 0)
         self.even = next((n for n, block in enumerate(self._all) if not self._is_even(n, block)), len(self._all))
 
@@ -145,8 +147,16 @@ class Blocks:
         return max(0, min(self.even, (seen + 1 - self.first) // self.rows))
 
     def seen_by(self, tiling: Tiling, tiles: Sequence[Queries]) -> "Blocks":
-        """What these tiles, of one head, need to know of the blocks in HBM."""
+        """What these tiles, of one head, need to know of the blocks in HBM; the same object for the same tiles."""
+        assert self._known is not None
+        key = tuple(tiles)
+        if key not in self._known:
+            self._known[key] = self._cut_for(tiling, tiles)
+        return self._known[key]
+
+    def _cut_for(self, tiling: Tiling, tiles: Sequence[Queries]) -> "Blocks":
         known = copy(self)
+        known._known = None
         known._cut = known.even = self.hiding_nothing(tiling, tiles)
         seen = [b for b in self.after(known.even) if not all(tiling.hides_all(tile, b[0][0]) for tile in tiles)]
         known._all = tuple(seen)
