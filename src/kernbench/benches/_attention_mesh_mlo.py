@@ -1,13 +1,22 @@
 """(m, l, o)-merge decode on an open line: partial results travel east and west, K and V stay where they are."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernbench.benches.gqa_attention.parts.online_softmax import State, finish, fold, merge, start
 from kernbench.benches.gqa_attention.parts.partials import few_rows
 from kernbench.benches.gqa_attention.parts.routes import along_line
-from kernbench.benches.gqa_attention.parts.tiles import MESSAGE, Queries, Tiling, make_tiling
+from kernbench.benches.gqa_attention.parts.tiles import (
+    MESSAGE,
+    Keys,
+    Queries,
+    Tiling,
+    make_tiling,
+    without_position,
+)
 from kernbench.benches.gqa_attention.parts.waves import Pair, PairShapes, exchange
+from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
 
 if TYPE_CHECKING:
@@ -128,14 +137,41 @@ def _joined(tl: "TLContext", rows: list[TensorHandle]) -> TensorHandle:
 
 
 def _partial(tl: "TLContext", tiling: Tiling, tile: Queries, q_ptr: int, k_ptr: int, v_ptr: int) -> State:
-    """The unnormalised result over this rank's own keys."""
-    q = tiling.load_queries(tl, q_ptr, tile)
+    """The unnormalised result over this rank's own keys. Tiles of other heads, of users with as many keys, and of other
+    ranks where no key is hidden differ in addresses only.
+    """
+    first, pointers = Keys(tile.head, 0, 0, 0), (k_ptr, v_ptr)
+    blocks = [b for b in tiling.key_blocks(tiling.rank, tile.user) if b.head == tile.head]
+    seen = [b for b in blocks if not tiling.hides_all(tile, b.position)]
+    masked = tuple(tiling.masks(tile, (b.position, b.rows)) for b in seen)
+    runs = tuple((b.first, b.rows, b.position if mask else None) for b, mask in zip(seen, masked, strict=True))
+    steps = tuple(tiling.h_kv * tiling.d_head * ITEMSIZE[tl.element_type(p)] for p in pointers)
+    begins = (tiling.key_address(tl, p, tile.user, first) for p in pointers)
+    (some,) = without_position([tile if any(masked) else tile._replace(position=0)])
+    addresses = (tiling.query_address(tl, q_ptr, tile), *begins)
+    return tl.routine(_fold_runs, tl, replace(tiling, rank=0), some, runs, steps, at=addresses)
+
+
+def _fold_runs(
+    tl: "TLContext",
+    tiling: Tiling,
+    tile: Queries,
+    runs: tuple[tuple[int, int, int | None], ...],
+    steps: tuple[int, ...],
+    q_address: int,
+    *begins: int,
+) -> State:
+    """The state of a tile after runs of keys: of each the first row, the rows, and the position if some are hidden.
+    `begins` are where K and V of the head begin, `steps` the bytes from one row to the next.
+    """
+    q = tiling.load_rows(tl, q_address, tile.tokens)
     state = start(tl, tiling.group * tile.tokens, tiling.d_head)
-    for block in tiling.key_blocks(tiling.rank, tile.user):
-        if block.head == tile.head and not tiling.hides_all(tile, block.position):
-            k, v = (tiling.load_keys(tl, p, tile.user, block) for p in (k_ptr, v_ptr))
-            mask = tiling.mask(tl, tile, (block.position, block.rows))
-            state = fold(tl, state, q, k, v, tiling.scale, mask)
+    for first, rows, position in runs:
+        k, v = (
+            tiling.load_key_rows(tl, begin + first * step, rows) for begin, step in zip(begins, steps, strict=True)
+        )
+        mask = None if position is None else tiling.mask(tl, tile, (position, rows))
+        state = fold(tl, state, q, k, v, tiling.scale, mask)
     return state
 
 

@@ -135,9 +135,13 @@ class Tiling:
         """Whether no query of the tile sees the key at `position` or any after it."""
         return self.causal and position > tile.last
 
+    def masks(self, tile: Queries, *runs: tuple[int, int]) -> bool:
+        """Whether a query of the tile does not see some of the keys, runs of (position, rows)."""
+        return self.causal and any(position + rows - 1 > tile.position for position, rows in runs)
+
     def mask(self, tl: "TLContext", tile: Queries, *runs: tuple[int, int]) -> TensorHandle | None:
         """[tokens, keys], true where the query sees the key; None where all do. Keys are runs of (position, rows)."""
-        if not self.causal or all(position + rows - 1 <= tile.position for position, rows in runs):
+        if not self.masks(tile, *runs):
             return None
         keys = tl.arange(runs[0][0], sum(runs[0]))
         for position, rows in runs[1:]:
