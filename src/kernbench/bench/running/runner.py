@@ -60,14 +60,16 @@ def run_bench(
     second_order: str = NEVER,
     drawn: bool = True,
     strict: bool = False,
+    sensitivity: bool = False,
 ) -> Run:
     """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine,
     `chip.KEY` settings the chip.
 
     `schedule` and `budget` replace those of the bench's host; a budget that is a mapping changes what it names. With
     `timed`, a run that is right and safe gets its time on the machine, and unless `drawn` is False all that is drawn of
-    it. With `shapes_only` nothing is computed and no golden asked; inputs are drawn from `ShapesOnly`. `size` names one
-    of the bench's sizes, over the panel's values. Findings that the source or `baseline` acknowledges do not count, nor
+    it; with `sensitivity` it says what changes would save even where that takes long. With `shapes_only` nothing is
+    computed and no golden asked; inputs are drawn from `ShapesOnly`. `size` names one of the bench's sizes, over the
+    panel's values. Findings that the source or `baseline` acknowledges do not count, nor
     those that are formal, unless `strict`.
     `stop` ends the run inside a kernel. With `first_wrong` each value that the kernel names is compared with the
     bench's intermediates, and `views["first_wrong"]` says which was the first to leave them. With `second_order`
@@ -103,7 +105,7 @@ def run_bench(
         return run
     if kept is not None and may_repeat(first := Launched(run, host, watch.kernels), second_order):
         _Repeat(bench, panel, chosen, changes, kept, host.budget, baseline, strict).compare(first)
-    return _timed(bench, p, run, host, drawn) if timed else run
+    return _timed(bench, p, run, host, drawn, sensitivity) if timed else run
 
 
 @dataclass
@@ -333,8 +335,13 @@ def _call(bench: Bench, name: str, function: Callable[..., object], *args: objec
         raise BenchError(f"{where}: {name} of bench {bench.name} raised {type(error).__name__}: {error}") from error
 
 
-def _timed(bench: Bench, p: object, run: Run, host: Any, drawn: bool) -> Run:
-    timed = _retimed(run, lambda one: check_timed(registry.of_run(one).retime(one, host.machine, drawn)))
+def _timed(bench: Bench, p: object, run: Run, host: Any, drawn: bool, sensitivity: bool) -> Run:
+    def retime(one: Run) -> Run:
+        target = registry.of_run(one)
+        again = target.retime_with_changes if sensitivity else target.retime
+        return check_timed(again(one, host.machine, drawn))
+
+    timed = _retimed(run, retime)
     if bench.repeats is not None and "time_ps" in timed.metrics:
         timed.metrics["repeats"] = {"count": bench.repeats.count, "of": bench.repeats.of}
     if bench.limits is not None and "time_ps" in timed.metrics:

@@ -108,6 +108,13 @@ CASE = Annotated[
     typer.Option("--case", metavar="NAME", help="With --kernels: a case of the golden file, or all."),
 ]
 
+SENSITIVITY = Annotated[
+    bool,
+    typer.Option(
+        "--sensitivity", help="Time large launches again, too, for what rates, accesses and occupancy would save."
+    ),
+]
+
 
 def run(
     name: MAYBE = None,
@@ -137,6 +144,7 @@ def run(
     dump: DUMP = None,
     first_wrong: FIRST_WRONG = False,
     strict: STRICT = False,
+    sensitivity: SENSITIVITY = False,
 ) -> None:
     """Run a bench: is it right, is it safe, how fast is it and why.
 
@@ -149,7 +157,7 @@ def run(
     check_options(stop_at, dump)
     known = known_findings(baseline, write_baseline, reason)
     options = {"seed": seed, "shapes_only": shapes_only, "size": size, "baseline": known, "first_wrong": first_wrong}
-    options |= {"strict": strict}
+    options |= {"strict": strict, "sensitivity": sensitivity}
     given = {"steps": max_steps, "seconds": max_seconds, "total_seconds": max_total_seconds}
     limits = {name: limit for name, limit in given.items() if limit is not None}
     request = Request(bench, panels, values, {**options, "schedule": schedule_of(schedule), "budget": limits})

@@ -7,8 +7,13 @@ import numpy as np
 
 from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.sass.streams import Streams
+from kernbench.ptx.time.advice import advise
 from kernbench.ptx.time.causes import ENGINES, LAUNCH, REASONS, REST, TAIL, UNITS
+from kernbench.ptx.time.changes import Again
+from kernbench.ptx.time.lines import accesses_by_line
 from kernbench.ptx.time.result import LaunchTime, Reason, Unit
+from kernbench.ptx.time.sources import source_lines
+from kernbench.ptx.time.tail import tail_cycles
 from kernbench.result.finding import Place
 from kernbench.result.reading import Data
 from kernbench.result.run import Run
@@ -18,17 +23,52 @@ _PS = 1e12
 # lines with the most waiting that a document has, and that are named in words
 MOST_LINES = 40
 _LINES_NAMED = 3
+_NOT_TIMED_AGAIN = "a large launch: --sensitivity times it again for what rates, accesses and occupancy would save"
 
 
-def timed(run: Run, time: LaunchTime, recording: LaunchRecording, streams: Streams, drawn: bool = True) -> Run:
-    """The run with its time; unless `drawn`, without timeline and lines."""
-    metrics = {**run.metrics, **measure(time)}
+def timed(run: Run, again: Again, drawn: bool = True, sensitivity: bool = False) -> Run:
+    """The run with its time; unless `drawn`, without timeline, lines and advice.
+
+    What changes would save is said of small launches, and with `sensitivity` of all.
+    """
+    time, recording, streams = again.time, again.recording, again.streams
+    metrics = {**run.metrics, **measure(time), **_joined(streams)}
+    metrics["time_facts"] = [*metrics["time_facts"], *_unjoined(streams)]
     if not drawn:
         return replace(run, metrics=metrics)
     lines = lines_with_stalls(time, recording, streams)
     metrics["time_facts"] = [*metrics["time_facts"], *most_waited(lines)]
+    metrics |= _saved(again, sensitivity or again.small)
     views = {**run.views, "stalls": lines}
     return replace(run, metrics=metrics, views=views, timeline=timeline(time, recording.entry))
+
+
+def _saved(again: Again, time_again: bool) -> Data:
+    """What changes would save, and advice; only what needs no further timing unless `time_again`."""
+    if not time_again:
+        return {"advice": advise(again, None, False), "advice_note": _NOT_TIMED_AGAIN}
+    one_more = again.one_more_cta()
+    changes = [] if one_more is None else [{"what": one_more.what, "needs": one_more.needs, "saves": one_more.saves}]
+    return {"sensitivity": again.rates(), "changes": changes, "advice": advise(again, one_more, True)}
+
+
+def _joined(streams: Streams) -> Data:
+    """How much of the recording was found in machine code, and why the rest was not."""
+    return {
+        "unjoined": [{"reason": one.reason, "steps": one.steps} for one in streams.unjoined],
+        "events_without_code": streams.events_without_op,
+    }
+
+
+def _unjoined(streams: Streams) -> list[str]:
+    """The same in words, where there is something to say."""
+    machine_code = streams.joined > 0
+    facts = [
+        f"{one.steps:,} steps timed by the expansion of PTX: {one.reason}" for one in streams.unjoined if one.steps
+    ]
+    if streams.events_without_op and machine_code:
+        facts.append(f"{streams.events_without_op:,} accesses of paths were merged or removed by ptxas")
+    return facts
 
 
 def measure(time: LaunchTime) -> Data:
@@ -121,19 +161,6 @@ def shared_out(amount: int, weights: Mapping[str, float]) -> dict[str, int]:
     return parts
 
 
-def tail_cycles(time: LaunchTime) -> float:
-    """Cycles that SMs had nothing left to do, on average over all that had work."""
-    spans = time.spans
-    if not len(spans.cta):
-        return 0.0
-    groups, inverse = np.unique(spans.group, return_inverse=True)
-    ends = np.zeros(len(groups))
-    np.maximum.at(ends, inverse, spans.end)
-    weights = np.zeros(len(groups))
-    weights[inverse] = spans.stands_for
-    return float(((time.cycles - ends) * weights).sum() / weights.sum())
-
-
 def _by_reason(time: LaunchTime, total: int) -> dict[str, int]:
     """The whole time as warps spent it, waiting or issuing, behind the launch."""
     launch = min(total, round(time.overhead_ns * 1000))
@@ -198,7 +225,10 @@ def _path(lanes: list[Lane], names: list[str], lane: Ints, start: Ints, finish: 
 
 
 def lines_with_stalls(time: LaunchTime, recording: LaunchRecording, streams: Streams) -> list[Data]:
-    """Lines of the PTX where warps spent most cycles: how often they issued, and what they waited for."""
+    """Lines of the PTX where warps spent most cycles: how often they issued, what they waited for, the line of the
+    source; of accesses the bytes that lanes moved, the share of the sectors that those are, and of the passes over the
+    banks those that there would be without conflicts.
+    """
     lines = np.asarray(streams.ops.line, np.int64)
     count = int(lines.max(initial=0)) + 1
     cycles = np.zeros((count, len(Reason)))
@@ -206,15 +236,23 @@ def lines_with_stalls(time: LaunchTime, recording: LaunchRecording, streams: Str
     issued = np.bincount(lines, time.stalls.issued, count)
     total = float(cycles.sum()) or 1.0
     texts = dict(zip(recording.instructions.line.tolist(), recording.instructions.text, strict=True))
+    accesses, sources = accesses_by_line(recording), source_lines(recording.text)
     chosen = np.argsort(-cycles.sum(axis=1), kind="stable")[:MOST_LINES].tolist()
-    return [
-        {
+    found: list[Data] = []
+    for line in chosen:
+        if not cycles[line].any():
+            continue
+        row: Data = {
             "line": line,
             "text": texts.get(line, ""),
             "issued": int(issued[line]),
             "share": float(cycles[line].sum() / total),
             "waits": {REASONS[r]: float(cycles[line, r] / total) for r in Reason if cycles[line, r] > 0},
         }
-        for line in chosen
-        if cycles[line].any()
-    ]
+        if line in sources:
+            row["source"] = {"file": sources[line][0], "line": sources[line][1]}
+        if line in accesses:
+            here = accesses[line]
+            row |= {"bytes": here.bytes, "coalescing": here.coalescing, "bank_efficiency": here.bank_efficiency}
+        found.append(row)
+    return found

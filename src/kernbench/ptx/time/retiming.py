@@ -6,6 +6,7 @@ from kernbench.ptx.machine import Gpu
 from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.sass.join.making import streams_of
 from kernbench.ptx.sass.streams import Streams
+from kernbench.ptx.time.changes import Again
 from kernbench.ptx.time.launch import time_launch
 from kernbench.ptx.time.presentation import timed
 from kernbench.ptx.time.result import LaunchTime
@@ -32,7 +33,9 @@ def time_recording(recording: LaunchRecording, gpu: Gpu) -> LaunchTiming:
     return LaunchTiming(recording, streams, time_launch(recording, streams, gpu))
 
 
-def retime(run: Run, gpu: Gpu, drawn: bool = True) -> Run:
-    """A run that was recorded, is safe and not known to be wrong, with its time on `gpu`."""
+def retime(run: Run, gpu: Gpu, drawn: bool = True, sensitivity: bool = False) -> Run:
+    """A run that was recorded, is safe and not known to be wrong, with its time on `gpu`; with `sensitivity` also with
+    what changes would save, which is said of small launches anyway.
+    """
     timing = time_recording(run.recording, gpu)
-    return timed(run, timing.time, timing.recording, timing.streams, drawn)
+    return timed(run, Again(timing.recording, timing.streams, gpu, timing.time), drawn, sensitivity)

@@ -33,6 +33,7 @@ SCRIPTS = (
     "limits",
     "charts",
     "source",
+    "lines",
     "grid",
     "tasks",
     "pipeline",

@@ -1,6 +1,7 @@
 """Why a run takes as long as it does: floors, the critical path by kind and by kernel line, and what would help."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.text import Text
@@ -11,6 +12,7 @@ from kernbench.result.run import Run
 from kernbench.result.timeline import Timeline
 
 _LINES = 5
+_ADVICE = 5
 _WORTH_SAYING = 0.001
 _PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 _UNITS = {"gemm": "FLOP/s", "math": "op/s", "exp": "exp/s", "hbm": "B/s", "link": "B/s"}
@@ -72,8 +74,24 @@ def time_text(run: Run) -> Text:
     if gains:
         best = sorted(gains.items(), key=lambda item: -item[1])
         shown = ", ".join(f"{name} {100 * gain:.1f} %" for name, gain in best)
-        text.append(f"  10 % better would save (dispatch: if free): {shown}\n")
+        text.append(f"  10 % better would save{' (dispatch: if free)' if 'dispatch' in gains else ''}: {shown}\n")
+    _advice(text, metrics)
     return text
+
+
+def _advice(text: Text, metrics: Fields) -> None:
+    """What changes of the kernel would save, and advice with what it is worth; neither is a finding."""
+    for change in metrics.get("changes", ()):
+        needs = f", needs {change['needs']}" if change["needs"] else ""
+        text.append(f"  {change['what']} would save {100 * change['saves']:.1f} %{needs}\n")
+    for one in metrics.get("advice", ())[:_ADVICE]:
+        source = one.get("source")
+        where = f" at {Path(source['file']).name}:{source['line']}" if source else ""
+        where += f", line {one['line']} of the text" if one["line"] else ""
+        text.append(f"  advice: {one['kind']}{where}, {duration(one['cost_ps'])} ({one['by']}): {one['message']}; ")
+        text.append(f"{one['hint']}\n")
+    if "advice_note" in metrics:
+        text.append(f"  {metrics['advice_note']}\n")
 
 
 def no_time_text(runs: Sequence[tuple[str, Run]]) -> Text:

@@ -96,3 +96,10 @@ GPU = Annotated[
         "--gpu", metavar="NAME", help="With --time: the GPU, bundled or a TOML file; without it one that runs the code."
     ),
 ]
+SENSITIVITY = Annotated[
+    bool,
+    typer.Option(
+        "--sensitivity",
+        help="Time the launch again for what rates, accesses and occupancy would save, however large it is.",
+    ),
+]

@@ -25,6 +25,7 @@ from kernbench.ptx.front.commands.options import (
     FIRST_WRONG,
     GPU,
     SCHEDULE,
+    SENSITIVITY,
     TIME,
 )
 from kernbench.ptx.target import TARGET
@@ -46,6 +47,7 @@ def run(
     first_wrong: FIRST_WRONG = False,
     time: TIME = False,
     gpu: GPU = "",
+    sensitivity: SENSITIVITY = False,
 ) -> None:
     """Run a kernel of a PTX file: is it right (where the launch file says what to expect), is it safe, what did it do;
     with --time also how fast it is, and why.
@@ -60,7 +62,7 @@ def run(
     options: LaunchOptions = {"budget": limits.limits}
     if device == "emulator":
         options |= {"checks": checks, "schedule": int(schedule) if schedule.isdecimal() else schedule}
-    machine = gpu_for(gpu, arch or module.arch) if time or gpu else None
+    machine = gpu_for(gpu, arch or module.arch) if time or gpu or sensitivity else None
     if machine is not None and device == "emulator" and wanted.stop_at is None and not first_wrong:
         options["record"] = True
     maybe_stop(wanted, "ptx run", module, described, device, arch, asked.elements, options, strict)
@@ -68,5 +70,5 @@ def run(
     result = launch_kernel(module, described, device, arch, asked.elements, options)
     keep_first_wrong(result, comparing)
     if machine is not None:
-        result = TARGET.retime(result, machine)
+        result = TARGET.retime_with_changes(result, machine) if sensitivity else TARGET.retime(result, machine)
     finish("ptx run", file, result, out, wanted, strict)

@@ -31,6 +31,10 @@ async function showRun(run, panel) {
   if (run.right === false) showErrors(run, panel);
   if (isNumber(run.metrics.time_ps) && run.metrics.time_ps > 0 && run.metrics.floors_ps)
     panel.append(section("Limits: where the time goes", null, () => limitsPart(run)));
+  if (rowsOf(run.metrics.advice).length || rowsOf(run.metrics.changes).length)
+    panel.append(section("Advice", null, () => advicePart(run)));
+  if (rowsOf(run.views.stalls).length)
+    panel.append(section("Lines: what warps waited for", null, () => stallsPart(run)));
   const line = run.timeline ? await decodeTimeline(run.timeline) : null;
   if (line) for (const site of line.sites) site.short = (run.sources[site.file] || {}).name;
   const messages = run.views.messages

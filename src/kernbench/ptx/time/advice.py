@@ -1,0 +1,166 @@
+"""Advice: what a timed launch could save, where, and how much. It is no finding: such a launch is right and safe.
+
+Each piece has its cost in picoseconds, either by timing the launch again without what is advised against, or by the
+model's account of what warps waited for. What costs less than a hundredth of the time is not said.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.ptx.recording.recording import Events
+from kernbench.ptx.time.causes import REASONS
+from kernbench.ptx.time.changes import Again, Change
+from kernbench.ptx.time.lines import SECTOR, least_passes, least_sectors, warps_of_events
+from kernbench.ptx.time.result import LaunchTime, Reason
+from kernbench.ptx.time.sources import source_lines
+from kernbench.ptx.time.tail import tail_cycles
+from kernbench.result.reading import Data
+
+WORTH = 0.01
+AGAIN, ACCOUNT = "timed again without it", "the model's account of waits"
+# lines of each kind that are timed again, those with the most to save
+_MOST_LINES = 4
+_PS = 1e12
+# waits that more stages, earlier loads or better balance hide
+_EXPOSED = {
+    Reason.GLOBAL: "load earlier, or have more bytes in flight: wider loads, more stages, more warps",
+    Reason.SHARED: "load earlier: more independent work between the load and its use",
+    Reason.BARRIER: "balance the work of the warps, or let fewer of them meet",
+    Reason.MBARRIER: "more stages between producer and consumer, or earlier copies",
+    Reason.GROUP: "commit earlier and wait later: more groups in flight",
+    Reason.TENSOR: "keep more products in flight before their results are needed",
+    Reason.FENCE: "fewer fences, or fewer stores before them",
+}
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to change, where (line of the PTX, 0: the whole launch), what it costs now and how that is known."""
+
+    kind: str
+    line: int
+    message: str
+    cost_ps: int
+    by: str
+    hint: str
+
+    def data(self, source: tuple[str, int] | None) -> Data:
+        """As documents have it; `source` is the location of the line in the source, where the PTX names it."""
+        found: Data = {"kind": self.kind, "line": self.line or None, "message": self.message, "cost_ps": self.cost_ps}
+        found |= {"by": self.by, "hint": self.hint}
+        if source is not None:
+            found["source"] = {"file": source[0], "line": source[1]}
+        return found
+
+
+def advise(again: Again, one_more: Change | None, time_again: bool) -> list[Data]:
+    """All advice for a launch, dearest first; what needs further timings only with `time_again`."""
+    found = [*_tail(again.time), *_exposed(again)]
+    if time_again:
+        found += [*_uncoalesced(again), *_conflicts(again), *_spills(again), *_occupancy(again, one_more)]
+    least = again.time.seconds * _PS * WORTH
+    lines = source_lines(again.recording.text)
+    worth = sorted((one for one in found if one.cost_ps >= least), key=lambda one: (-one.cost_ps, one.kind, one.line))
+    return [one.data(lines.get(one.line)) for one in worth]
+
+
+def _ps(seconds: float) -> int:
+    return round(seconds * _PS)
+
+
+def _tail(time: LaunchTime) -> list[Advice]:
+    waves = len(set(zip(time.spans.group.tolist(), time.spans.slot.tolist(), strict=True))) < len(time.spans.cta)
+    if not waves:
+        return []
+    cost = _ps(tail_cycles(time) / (time.clock_mhz * 1e6))
+    message = "SMs run out of CTAs while others still work: a tail wave"
+    hint = "a grid of whole waves, smaller CTAs, or a persistent kernel"
+    return [Advice("tail wave", 0, message, cost, ACCOUNT, hint)]
+
+
+def _exposed(again: Again) -> list[Advice]:
+    """Waits by line: the share of all warp cycles that were spent there, of the time that CTAs ran."""
+    time, lines = again.time, np.asarray(again.streams.ops.line, np.int64)
+    cycles = np.zeros((int(lines.max(initial=0)) + 1, len(Reason)))
+    np.add.at(cycles, lines, time.stalls.cycles)
+    whole = float(cycles.sum())
+    if not whole:
+        return []
+    running = time.cycles / (time.clock_mhz * 1e6)
+    rows = again.recording.instructions
+    texts = dict(zip(rows.line.tolist(), rows.text, strict=True))
+    found = []
+    for reason, hint in _EXPOSED.items():
+        for line in np.argsort(-cycles[:, reason], kind="stable")[:_MOST_LINES].tolist():
+            share = float(cycles[line, reason]) / whole
+            message = f"{100 * share:.0f} % of warp cycles wait here for {REASONS[reason]}: `{texts.get(line, '')}`"
+            found.append(Advice("exposed wait", line, message, _ps(share * running), ACCOUNT, hint))
+    return found
+
+
+def _dearest(excess: NDArray[np.float64], again: Again) -> list[int]:
+    """Rows of PTX instructions with the largest excess over all warps, at most a few."""
+    rows = again.recording.events.instruction
+    by_row = np.bincount(rows, excess * warps_of_events(again.recording), len(again.recording.instructions))
+    return [row for row in np.argsort(-by_row, kind="stable")[:_MOST_LINES].tolist() if by_row[row] > 0]
+
+
+def _uncoalesced(again: Again) -> list[Advice]:
+    events, instructions = again.recording.events, again.recording.instructions
+    least = least_sectors(events)
+    found = []
+    for row in _dearest(events.sectors - least, again):
+        here = events.instruction == row
+        share = float(least[here].sum() / events.sectors[here].sum())
+        saved = again.saved(events=_coalesced(events, here, least))
+        message = f"{100 * share:.0f} % of the bytes that `{instructions.text[row]}` moves are what its lanes ask for"
+        hint = "let neighbouring lanes access neighbouring bytes, or pass through shared memory"
+        found.append(Advice("uncoalesced access", int(instructions.line[row]), message, _ps(saved), AGAIN, hint))
+    return found
+
+
+def _coalesced(events: Events, here: NDArray[np.bool_], least: NDArray[np.float64]) -> Events:
+    """The events with some accesses touching only the sectors that their bytes fill."""
+    ratio = np.where(here & (events.sectors > 0), least / np.maximum(events.sectors, 1), 1.0)
+    sectors = np.where(here, least, events.sectors)
+    lines = np.where(here, np.minimum(events.lines, np.ceil(sectors * SECTOR / 128)), events.lines)
+    scaled = {name: (getattr(events, name) * ratio).astype(np.float32) for name in ("first", "other", "own")}
+    return replace(events, sectors=sectors.astype(np.int32), lines=lines.astype(np.int32), **scaled)
+
+
+def _conflicts(again: Again) -> list[Advice]:
+    events, instructions = again.recording.events, again.recording.instructions
+    least = least_passes(events)
+    found = []
+    for row in _dearest(events.wavefronts - least, again):
+        here = events.instruction == row
+        times = float(events.wavefronts[here].sum() / least[here].sum())
+        free = replace(events, wavefronts=np.where(here, least, events.wavefronts).astype(np.uint16))
+        message = f"`{instructions.text[row]}` takes {times:.1f} times the passes over the banks that its bytes need"
+        hint = "pad rows, or swizzle addresses, so that lanes of one pass hit different banks"
+        found.append(
+            Advice("bank conflict", int(instructions.line[row]), message, _ps(again.saved(events=free)), AGAIN, hint)
+        )
+    return found
+
+
+def _spills(again: Again) -> list[Advice]:
+    ops = again.streams.ops
+    if not ops.implicit.any():
+        return []
+    kept = replace(again.streams, ops=replace(ops, implicit=np.zeros_like(ops.implicit)))
+    which = int(np.argmax(again.time.stalls.issued * ops.implicit))
+    message = f"{again.streams.spill_bytes:,} bytes of registers are spilled to local memory"
+    hint = "fewer live values, a smaller tile, more threads, or a higher limit of registers"
+    return [Advice("spills", int(ops.line[which]), message, _ps(again.saved(streams=kept)), AGAIN, hint)]
+
+
+def _occupancy(again: Again, one_more: Change | None) -> list[Advice]:
+    held = again.time.occupancy
+    if one_more is None or held.limit not in ("registers", "shared memory"):
+        return []
+    message = f"{held.limit} let an SM hold no more than {held.ctas} CTAs, {held.warps} of {held.most_warps} warps"
+    cost = _ps(one_more.saves * again.time.seconds)
+    return [Advice("low occupancy", 0, message, cost, AGAIN, f"one more CTA per SM needs {one_more.needs}")]
