@@ -28,9 +28,10 @@ CEILINGS = {
     "cli": 16,
     "common": 4,
     "golden": 1,
+    "kernels": 1,
     "mesh": 23,
     "npu": 109,
-    "ptx": 87,
+    "ptx": 46,
     "report": 13,
     "result": 79,
     "safety": 36,
@@ -38,7 +39,7 @@ CEILINGS = {
     "triton_emu": 113,
 }
 # the rooms' ceilings may be moved against each other, their sum only falls
-ALL_ROOMS = 509
+ALL_ROOMS = 469
 
 
 def gone(text: str) -> list[int]:

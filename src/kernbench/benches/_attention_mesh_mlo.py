@@ -167,9 +167,7 @@ def _fold_runs(
     q = tiling.load_rows(tl, q_address, tile.tokens)
     state = start(tl, tiling.group * tile.tokens, tiling.d_head)
     for first, rows, position in runs:
-        k, v = (
-            tiling.load_key_rows(tl, begin + first * step, rows) for begin, step in zip(begins, steps, strict=True)
-        )
+        k, v = (tiling.load_key_rows(tl, begin + first * step, rows) for begin, step in zip(begins, steps, strict=True))
         mask = None if position is None else tiling.mask(tl, tile, (position, rows))
         state = fold(tl, state, q, k, v, tiling.scale, mask)
     return state

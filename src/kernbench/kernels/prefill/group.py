@@ -41,8 +41,8 @@ class Group:
     def __init__(self, ctx: Context, shape: PrefillShape, q: Matrix, k: Matrix, v: Matrix, turns: bool):
         self.ctx, self.shape, self.turns = ctx, shape, turns
         self.number, self.thread, self.lane = ctx.tid_x // GROUP, ctx.tid_x % GROUP, ctx.tid_x % WARP
-        place = ctx.wgmma_place(self.thread)
-        self.row, self.column = place.first_row, place.first_column
+        first = ctx.wgmma_place(self.thread)
+        self.row, self.column = first.first_row, first.first_column
         self.values = v
         # the rows of this group in every panel of q
         self.own = q.pointer.retyped("b8") + self.number * (GROUP_ROWS * ROW_BYTES)
