@@ -36,7 +36,6 @@ FAMILIES: Mapping[str, tuple[Callable[[], Iterable[Case]], ...]] = {
     "patterns": (patterns.strides, patterns.spread_atomics, patterns.shared_atomics),
     "scattered": (
         scattered.beyond,
-        scattered.shared_misses,
         scattered.inside,
         scattered.columns,
         scattered.shared_lines,

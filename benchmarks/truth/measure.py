@@ -22,7 +22,8 @@ from kernbench.safety.budget import Budget
 
 from .emulated import difference, made
 from .points import Point, points
-from .problems import PROBLEMS, Input
+from .problems import Input
+from .registry import PROBLEMS
 
 WARM_UPS, LAUNCHES, LEAST_LAUNCHES, SECONDS = 20, 100, 10, 2.0
 FLUSH_BYTES = 256 << 20
@@ -193,6 +194,7 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--split", default="")
     given = parser.parse_args()
     device, deadline = ColdDevice(), time.monotonic() + given.seconds
     about = {"gpu": device.name, "cuda_of_driver": int(device._call("cuDriverGetVersion"))}
@@ -200,7 +202,7 @@ def main() -> int:
         # the emulator's own driver: no model is held to what it says
         file.write(json.dumps({"machine": {**about, "emulated": "KERNBENCH_DRIVER" in os.environ}}) + "\n")
         for point in points():
-            if given.only and point.id not in given.only:
+            if (given.only and point.id not in given.only) or (given.split and point.split != given.split):
                 continue
             late = time.monotonic() > deadline or device.lost
             row = {"id": point.id, "error": "no time left, or the GPU is lost"} if late else measure(device, point)

@@ -6,7 +6,11 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).parent / "points.toml"
-SETS, BOUNDS, SPLITS = ("ours", "triton", "nvcc"), ("memory", "compute", "latency"), ("tuning", "held-out")
+SETS, BOUNDS, SPLITS = (
+    ("ours", "triton", "nvcc"),
+    ("memory", "compute", "latency"),
+    ("tuning", "development", "held-out"),
+)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 Each point is recorded on the emulator (without checks: all kernels were checked at small sizes), joined to its machine
 code, and timed for the GPU. A grid of more CTAs than `--ctas` is not run whole: its first ones are, and stand for the
-others in turn. What they touch for the first time is then scaled to the bytes that must move at least, since data that
-CTAs share is fetched once.
+others in turn. What they touch for the first time others touched before them, if all of it is more than the launch's
+arrays have: of these, as much comes from L2 as it holds of what was touched that long ago.
 """
 
 import argparse
@@ -27,7 +27,8 @@ from kernbench.ptx.time.launch import time_launch
 from .emulated import made
 from .measure import _BENCHES, _inputs
 from .points import Point, points
-from .problems import PROBLEMS, Work
+from .problems import Work
+from .registry import PROBLEMS
 
 CTAS = 4096
 
@@ -46,8 +47,8 @@ class SamplingDevice(ptx.EmulatedDevice):
 def extended(recording: LaunchRecording, ran: int, moved: int) -> LaunchRecording:
     """A recording of the first CTAs as one of the whole grid: they stand for the others in turn.
 
-    Sectors that were touched for the first time are scaled so that all of them together are `moved` bytes, where that
-    is known and less; the others were touched by other CTAs before.
+    Sectors that were touched for the first time are at most `moved` bytes, where that is known. If they are k times as
+    many, others touched them before, and if these times lie evenly, a k-th of all that is touched was touched since.
     """
     classes = recording.cta_class
     classes = classes[np.arange(len(classes)) % ran]
@@ -60,7 +61,10 @@ def extended(recording: LaunchRecording, ran: int, moved: int) -> LaunchRecordin
     if not moved or total <= moved:
         return whole
     kept = (events.first * (moved / total)).astype(np.float32)
-    return replace(whole, events=replace(events, first=kept, other=events.other + events.first - kept))
+    again = events.first - kept
+    other = np.maximum(events.other + again, np.float32(1e-9))
+    distance = (events.other * events.other_distance + again * np.float32(np.log2(moved))) / other
+    return replace(whole, events=replace(events, first=kept, other=other, other_distance=distance.astype(np.float32)))
 
 
 def recorded(point: Point, most: int) -> list[LaunchRecording]:

@@ -20,7 +20,9 @@ NULL = 0
 
 @dataclass(frozen=True)
 class Input:
-    """An array a kernel reads: normal numbers, words that look random, one word again and again, or rows by number."""
+    """An array a kernel reads: normal numbers, words that look random, one word again and again, rows by number,
+    or all numbers in any order.
+    """
 
     shape: tuple[int, ...]
     dtype: Any = np.float32
@@ -34,6 +36,8 @@ class Input:
             block: Array = rng.standard_normal(min(count, _BLOCK)).astype(self.dtype)
         elif self.content == "index":
             return rng.integers(0, self.below, count).astype(self.dtype).reshape(self.shape)
+        elif self.content == "permutation":
+            return rng.permutation(count).astype(self.dtype).reshape(self.shape)
         elif self.content == "bytes":
             block = rng.integers(0, 1 << 32, min(count, _BLOCK), dtype=np.uint64).astype(np.uint32)
         else:
@@ -76,11 +80,13 @@ class Work:
         return (FOLDER / f"{self.file}.ptx").read_text(encoding="utf-8")
 
 
-def _cdiv(a: int, b: int) -> int:
+def cdiv(a: int, b: int) -> int:
+    """a / b, rounded up."""
     return -(-a // b)
 
 
-def _wide(array: Array) -> NDArray[np.float64]:
+def wide(array: Array) -> NDArray[np.float64]:
+    """In double precision."""
     return array.astype(np.float64)
 
 
@@ -88,7 +94,7 @@ def saxpy(n: int) -> Work:
     """Elements in fours."""
     given = (Input((n,)), Output((n,), zeroed=True), 2.0, n // 4)
     return Work(
-        "stream", "saxpy", (_cdiv(n // 4, 256),), (256,), given, 12 * n, 2 * n, lambda x: 2 * _wide(x)
+        "stream", "saxpy", (cdiv(n // 4, 256),), (256,), given, 12 * n, 2 * n, lambda x: 2 * wide(x)
     )  # fmt: skip
 
 
@@ -97,18 +103,18 @@ def strided_copy(n: int, stride: int) -> Work:
     given = (Input((n,)), Output((n,)), n, stride)
     moved = 8 * n
     return Work(
-        "stream", "strided_copy", (_cdiv(n, 256),), (256,), given, moved, 0,
+        "stream", "strided_copy", (cdiv(n, 256),), (256,), given, moved, 0,
         lambda x: x[np.arange(n, dtype=np.int64) * stride % n],
     )  # fmt: skip
 
 
 def reduction(n: int, form: str) -> Work:
     """A sum by at most 1056 blocks."""
-    blocks = min(1056, _cdiv(n, 1024))
+    blocks = min(1056, cdiv(n, 1024))
     given = (Input((n,)), Output((1,), zeroed=True), n)
     entry = f"sum_{form}"
     return Work(
-        "reduction", entry, (blocks,), (256,), given, 4 * n, n, lambda x: _wide(x).sum(keepdims=True), tolerance=1e-3
+        "reduction", entry, (blocks,), (256,), given, 4 * n, n, lambda x: wide(x).sum(keepdims=True), tolerance=1e-3
     )  # fmt: skip
 
 
@@ -123,8 +129,8 @@ def stencil(n: int, dimensions: int) -> Work:
     """Inner points only: the edge stays zero."""
     shape = (n,) * dimensions
     given = (Input(shape), Output(shape, zeroed=True), n)
-    grid: tuple[int, ...] = (_cdiv(n, 32), _cdiv(n, 8))
-    grid = grid if dimensions == 2 else (*grid, _cdiv(n, 8))
+    grid: tuple[int, ...] = (cdiv(n, 32), cdiv(n, 8))
+    grid = grid if dimensions == 2 else (*grid, cdiv(n, 8))
     points = n**dimensions
     return Work(
         "stencil", f"stencil_{dimensions}d", grid, (32, 8), given, 8 * points, (6, 8)[dimensions - 2] * points, _stencil
@@ -132,21 +138,21 @@ def stencil(n: int, dimensions: int) -> Work:
 
 
 def _stencil(x: Array) -> Array:
-    wide = _wide(x)
+    full = wide(x)
     inner = (slice(1, -1),) * x.ndim
     around = sum(
-        np.roll(wide, step, axis)[inner] for axis in range(x.ndim) for step in (-1, 1)
+        np.roll(full, step, axis)[inner] for axis in range(x.ndim) for step in (-1, 1)
     )  # fmt: skip
     own, others = (0.5, 0.125) if x.ndim == 2 else (0.4, 0.1)
-    out = np.zeros_like(wide)
-    out[inner] = own * wide[inner] + others * around
+    out = np.zeros_like(full)
+    out[inner] = own * full[inner] + others * around
     return out
 
 
 def histogram(n: int, form: str, content: str) -> Work:
     """Bytes of n words."""
     given = (Input((n,), np.uint32, content), Output((256,), np.uint32, zeroed=True), n)
-    blocks = min(1056, _cdiv(n, 256))
+    blocks = min(1056, cdiv(n, 256))
     return Work(
         "histogram", f"histogram_{form}", (blocks,), (256,), given, 4 * n, 0,
         lambda x: np.bincount(x.view(np.uint8), minlength=256),
@@ -158,13 +164,14 @@ def gemm(n: int, form: str) -> Work:
     given = (Input((n, n)), Input((n, n)), Output((n, n)), n)
     side, block = (n // 32, (32, 32)) if form == "tile" else (n // 64, (256,))
     return Work(
-        "gemm", f"gemm_{form}", (side, side), block, given, 12 * n * n, 2 * n**3, lambda a, b: _wide(a) @ _wide(b),
+        "gemm", f"gemm_{form}", (side, side), block, given, 12 * n * n, 2 * n**3, lambda a, b: wide(a) @ wide(b),
         tolerance=1e-4,
     )  # fmt: skip
 
 
-def _triton(name: str, grid: tuple[int, ...], given: tuple[Argument, ...], moved: int, flops: int,
-            expected: Callable[..., Array], tolerance: float = 2e-2) -> Work:  # fmt: skip
+def triton(name: str, grid: tuple[int, ...], given: tuple[Argument, ...], moved: int, flops: int,
+           expected: Callable[..., Array], tolerance: float = 2e-2) -> Work:  # fmt: skip
+    """A kernel that Triton compiled; the first line of its file says how it is launched."""
     first = (FOLDER / f"{name}.ptx").read_text(encoding="utf-8").splitlines()[0]
     about = json.loads(first.removeprefix("// "))
     # two pointers to scratch memory, of which these kernels have none
@@ -179,9 +186,9 @@ def matmul(m: int, n: int, k: int, tile: str) -> Work:
     """bf16 by Triton."""
     rows, columns = map(int, tile.split("x"))
     given = (Input((m, k), BF16), Input((k, n), BF16), Output((m, n), BF16), m, n, k)
-    grid = (_cdiv(m, rows) * _cdiv(n, columns),)
+    grid = (cdiv(m, rows) * cdiv(n, columns),)
     moved = 2 * (m * k + k * n + m * n)
-    return _triton(f"matmul_{tile}", grid, given, moved, 2 * m * n * k, lambda a, b: _wide(a) @ _wide(b))
+    return triton(f"matmul_{tile}", grid, given, moved, 2 * m * n * k, lambda a, b: wide(a) @ wide(b))
 
 
 def split_k(m: int, n: int, k: int, splits: int) -> Work:
@@ -189,30 +196,30 @@ def split_k(m: int, n: int, k: int, splits: int) -> Work:
     given = (Input((m, k), BF16), Input((k, n), BF16), Output((m, n), zeroed=True), m, n, k)
     moved = 2 * (m * k + k * n) + 4 * m * n
     grid = (m // 16, n // 64, splits)
-    return _triton(f"split_k_{splits}", grid, given, moved, 2 * m * n * k, lambda a, b: _wide(a) @ _wide(b))
+    return triton(f"split_k_{splits}", grid, given, moved, 2 * m * n * k, lambda a, b: wide(a) @ wide(b))
 
 
 def softmax(rows: int, columns: int) -> Work:
     """f32 rows by Triton."""
     given = (Input((rows, columns)), Output((rows, columns)), columns)
-    return _triton(f"softmax_{columns}", (rows,), given, 8 * rows * columns, 5 * rows * columns, _softmax, 1e-4)
+    return triton(f"softmax_{columns}", (rows,), given, 8 * rows * columns, 5 * rows * columns, _softmax, 1e-4)
 
 
 def _softmax(x: Array) -> Array:
-    weights = np.exp(_wide(x) - x.max(axis=1, keepdims=True))
+    weights = np.exp(wide(x) - x.max(axis=1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def layer_norm(rows: int, columns: int) -> Work:
     """bf16 rows by Triton."""
     given = (Input((rows, columns), BF16), Input((columns,)), Input((columns,)), Output((rows, columns), BF16), columns)
-    return _triton("layer_norm", (rows,), given, 4 * rows * columns, 8 * rows * columns, _layer_norm)
+    return triton("layer_norm", (rows,), given, 4 * rows * columns, 8 * rows * columns, _layer_norm)
 
 
 def _layer_norm(x: Array, scale: Array, shift: Array) -> Array:
-    wide = _wide(x)
-    centred = wide - wide.mean(axis=1, keepdims=True)
-    return np.asarray(centred / np.sqrt(wide.var(axis=1, keepdims=True) + 1e-5) * scale + shift)
+    full = wide(x)
+    centred = full - full.mean(axis=1, keepdims=True)
+    return np.asarray(centred / np.sqrt(full.var(axis=1, keepdims=True) + 1e-5) * scale + shift)
 
 
 def flash(heads: int, keys: int, d: int) -> Work:
@@ -220,23 +227,23 @@ def flash(heads: int, keys: int, d: int) -> Work:
     shape = (heads, keys, d)
     given = (*(Input(shape, BF16),) * 3, Output(shape, BF16), keys, LOG2_E / d**0.5)
     flops = 2 * heads * keys * keys * d
-    return _triton(f"flash_{d}", (keys // 128, heads), given, 8 * heads * keys * d, flops, _attention, 3e-2)
+    return triton(f"flash_{d}", (keys // 128, heads), given, 8 * heads * keys * d, flops, _attention, 3e-2)
 
 
 def _attention(q: Array, k: Array, v: Array) -> Array:
-    scores = np.einsum("hid,hjd->hij", _wide(q), _wide(k)) / q.shape[2] ** 0.5
+    scores = np.einsum("hid,hjd->hij", wide(q), wide(k)) / q.shape[2] ** 0.5
     scores = np.where(np.tri(scores.shape[1], dtype=bool), scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=2, keepdims=True))
-    return np.asarray(np.einsum("hij,hjd->hid", weights / weights.sum(axis=2, keepdims=True), _wide(v)))
+    return np.asarray(np.einsum("hij,hjd->hid", weights / weights.sum(axis=2, keepdims=True), wide(v)))
 
 
 def gather(rows: int, table: int, width: int) -> Work:
     """Rows of a table, by random numbers."""
     given = (Input((table, width)), Input((rows,), np.int32, "index", table), Output((rows, width)))
     moved = 8 * rows * width + 4 * rows
-    return _triton(f"gather_{width}", (rows,), given, moved, 0, lambda table, index: table[index], 1e-7)
+    return triton(f"gather_{width}", (rows,), given, moved, 0, lambda table, index: table[index], 1e-7)
 
 
 _ALL = (saxpy, strided_copy, reduction, transpose, stencil, histogram, gemm)
 _TRITON = (matmul, split_k, softmax, layer_norm, flash, gather)
-PROBLEMS: Mapping[str, Callable[..., Work]] = {made.__name__: made for made in (*_ALL, *_TRITON)}
+FIRST: Mapping[str, Callable[..., Work]] = {made.__name__: made for made in (*_ALL, *_TRITON)}

@@ -151,3 +151,94 @@ BUILDS: dict[str, tuple[Any, dict[str, str], dict[str, int], int, int]] = {
         for width in (128, 1024)
     },
 }
+
+
+@triton.jit
+def rms_norm(x, scale, y, columns, BLOCK: tl.constexpr):
+    """A row a program, held in registers."""
+    row = tl.program_id(0).to(tl.int64) * columns
+    at = tl.arange(0, BLOCK)
+    values = tl.load(x + row + at).to(tl.float32)
+    factor = tl.rsqrt(tl.sum(values * values, 0) / columns + 1e-6)
+    tl.store(y + row + at, (values * factor * tl.load(scale + at)).to(tl.bfloat16))
+
+
+@triton.jit
+def bias_gelu(x, bias, y, columns, BLOCK: tl.constexpr):
+    """y = gelu(x + bias), the usual approximation by tanh."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + at).to(tl.float32) + tl.load(bias + at % columns)
+    u = 1.5957691216 * (v + 0.044715 * v * v * v)
+    tl.store(y + at, (v / (1.0 + tl.exp(-u))).to(tl.bfloat16))
+
+
+@triton.jit
+def log_sum_exp(x, y, columns, BLOCK: tl.constexpr):
+    """A row a program, in one pass: the largest so far, and the sum that belongs to it."""
+    row = tl.program_id(0).to(tl.int64) * columns
+    largest = tl.full((BLOCK,), -float("inf"), tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, columns, BLOCK):
+        values = tl.load(x + row + start + tl.arange(0, BLOCK)).to(tl.float32)
+        new = tl.maximum(largest, values)
+        total = total * tl.exp(largest - new) + tl.exp(values - new)
+        largest = new
+    most = tl.max(largest, 0)
+    tl.store(y + tl.program_id(0), most + tl.log(tl.sum(total * tl.exp(largest - most), 0)))
+
+
+@triton.jit
+def attention(q, k, v, o, keys, factor, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """Attention of one head and BM queries over all keys."""
+    head = tl.program_id(1).to(tl.int64) * keys * D
+    i = tl.program_id(0) * BM + tl.arange(0, BM)
+    d = tl.arange(0, D)
+    queries = tl.load(q + head + i[:, None] * D + d[None, :])
+    largest = tl.full((BM,), -float("inf"), tl.float32)
+    weights = tl.zeros((BM,), tl.float32)
+    total = tl.zeros((BM, D), tl.float32)
+    for start in range(0, keys, BN):
+        j = start + tl.arange(0, BN)
+        scores = tl.dot(queries, tl.load(k + head + j[None, :] * D + d[:, None])) * factor
+        new = tl.maximum(largest, tl.max(scores, 1))
+        p = tl.exp2(scores - new[:, None])
+        old = tl.exp2(largest - new)
+        weights = weights * old + tl.sum(p, 1)
+        total = tl.dot(p.to(tl.bfloat16), tl.load(v + head + j[:, None] * D + d[None, :]), total * old[:, None])
+        largest = new
+    tl.store(o + head + i[:, None] * D + d[None, :], (total / weights[:, None]).to(tl.bfloat16))
+
+
+@triton.jit
+def bags(table, index, y, WIDTH: tl.constexpr, COUNT: tl.constexpr):
+    """Sums of rows of a table by number, COUNT of them a program."""
+    at = tl.arange(0, WIDTH)
+    total = tl.zeros((WIDTH,), tl.float32)
+    for n in range(COUNT):
+        row = tl.load(index + tl.program_id(0) * COUNT + n).to(tl.int64)
+        total += tl.load(table + row * WIDTH + at)
+    tl.store(y + tl.program_id(0).to(tl.int64) * WIDTH + at, total)
+
+
+_BF16_ROWS = {"x": "*bf16", "scale": "*fp32", "y": "*bf16", "columns": "i32"}
+BUILDS |= {
+    "matmul_128x64": (matmul, _GEMM, _tiles(128, 64, 64), 4, 4),
+    "matmul_64x128": (matmul, _GEMM, _tiles(64, 128, 64), 4, 3),
+    **{f"rms_norm_{block}": (rms_norm, _BF16_ROWS, {"BLOCK": block}, block // 512, 3) for block in (2048, 4096)},
+    "bias_gelu": (
+        bias_gelu,
+        {"x": "*bf16", "bias": "*fp32", "y": "*bf16", "columns": "i32"},
+        {"BLOCK": 1024},
+        4,
+        3,
+    ),
+    "log_sum_exp": (log_sum_exp, {"x": "*bf16", "y": "*fp32", "columns": "i32"}, {"BLOCK": 2048}, 8, 3),
+    "attention_64": (
+        attention,
+        {**dict.fromkeys(("q", "k", "v", "o"), "*bf16"), "keys": "i32", "factor": "fp32"},
+        {"D": 64, "BM": 64, "BN": 64},
+        4,
+        3,
+    ),
+    "bags_256": (bags, {"table": "*fp32", "index": "*i32", "y": "*fp32"}, {"WIDTH": 256, "COUNT": 8}, 2, 1),
+}

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 from benchmarks.truth.emulated import problem
+from benchmarks.truth.more_problems import MORE
 from benchmarks.truth.points import BOUNDS, SETS, SPLITS, points
 from benchmarks.truth.problems import (
     FOLDER,
-    PROBLEMS,
     flash,
     gather,
     gemm,
@@ -23,6 +23,7 @@ from benchmarks.truth.problems import (
     strided_copy,
     transpose,
 )
+from benchmarks.truth.registry import PROBLEMS
 
 POINTS = points()
 SMALL = [
@@ -45,6 +46,37 @@ SMALL = [
     flash(1, 128, 128),
     gather(8, 32, 128),
     gather(4, 16, 1024),
+    matmul(128, 64, 128, "128x64"),
+    matmul(64, 128, 64, "64x128"),
+    *(
+        MORE[name](**given)
+        for name, given in (
+            ("triad", {"n": 1000}),
+            ("copy_pairs", {"n": 4096, "blocks": 2}),
+            ("dot", {"n": 8192}),
+            ("scan", {"n": 2048}),
+            ("words", {"n": 1000, "table": 5000, "form": "gather"}),
+            ("words", {"n": 1000, "table": 1000, "form": "scatter"}),
+            ("logistic", {"n": 512}),
+            ("polynomial", {"n": 256}),
+            ("row_max", {"rows": 3, "columns": 700}),
+            ("column_sum", {"rows": 64, "columns": 256, "shares": 4}),
+            ("matvec", {"rows": 16, "columns": 512}),
+            ("halves", {"n": 128}),
+            ("gemm_128", {"n": 128}),
+            ("convolve", {"n": 1024}),
+            ("bodies", {"n": 256}),
+            ("sort_pieces", {"n": 2048}),
+            ("count_positive", {"n": 4096}),
+            ("histogram_warps", {"n": 4096}),
+            ("rms_norm", {"rows": 2, "columns": 2048}),
+            ("rms_norm", {"rows": 2, "columns": 4096}),
+            ("bias_gelu", {"rows": 2, "columns": 1024}),
+            ("log_sum_exp", {"rows": 2, "columns": 4096}),
+            ("attention", {"heads": 1, "keys": 128}),
+            ("bags", {"count": 4, "table": 64}),
+        )
+    ),
 ]
 
 
@@ -53,6 +85,8 @@ def test_there_are_enough_points_and_few_to_tune_with():
     assert splits["held-out"] >= 60
     assert splits["tuning"] <= 6
     assert bounds["memory"] >= len(POINTS) / 2
+    held_out = [point.bound for point in POINTS if point.split == "held-out"]
+    assert held_out.count("memory") >= len(held_out) / 2
     assert len({point.id for point in POINTS}) == len(POINTS)
     assert {point.set for point in POINTS} == set(SETS)
     assert set(splits) == set(SPLITS)

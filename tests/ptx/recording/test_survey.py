@@ -1,5 +1,7 @@
 """Compiled surveys of accesses against counts by sets, for any addresses, widths and masks."""
 
+from collections import Counter
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,15 +48,16 @@ def new_rows():
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(accesses(1 << 16), st.booleans())
-def test_sectors_and_lines_of_global_memory(access, cached):
+@given(accesses(1 << 16), st.booleans(), st.booleans())
+def test_sectors_and_lines_of_global_memory(access, cached, serial):
     places, width, mask = access
     reuse = BatchReuse(GlobalReuse(), 2)
     rows, known = new_rows()
     touching = reuse.touching(1 << 16, 1024)
     same, alike = survey.survey_global(
-        (places + BASE, np.uint64(0), BASE), mask, width, cached, CTAS, touching, rows, known, survey.new_scratch()
-    )
+        (places + BASE, np.uint64(0), BASE), mask, width, cached, serial, CTAS, touching, rows, known,
+        survey.new_scratch(),
+    )  # fmt: skip
     found, touched = rows_of(same, rows, mask), rows_of(alike, known, mask)
     before, own = set(), [set(), set()]
     for warp in range(WARPS):
@@ -63,13 +66,23 @@ def test_sectors_and_lines_of_global_memory(access, cached):
             assert found[warp] is None
             continue
         sectors = units(active, width, 32)
-        assert found[warp] == [len(sectors), len(units(active, width, 128)), 0, len(active) * width, -1, -1]
+        turns = rounds(active, width) if serial else 0
+        assert found[warp] == [len(sectors), len(units(active, width, 128)), turns, len(active) * width, -1, -1]
         mine = own[CTAS[warp]]
         assert touched[warp][:2] == (
             [len(sectors & mine), len(sectors & before - mine)] if cached else [0, len(sectors & before)]
         )
         before |= sectors
         mine |= sectors
+
+
+def rounds(places, width):
+    """The most lanes that want one word of a sector, all sectors together."""
+    words = Counter(int(word) for place in places for word in range(place // 4, (place + width - 1) // 4 + 1))
+    most: dict[int, int] = {}
+    for word, lanes in words.items():
+        most[word // 8] = max(most.get(word // 8, 0), lanes)
+    return sum(most.values())
 
 
 def passes(places, width, serial):
@@ -92,7 +105,8 @@ def test_passes_over_the_banks_of_shared_memory(access, serial):
         active = [[int(places[n]) for n in group if not len(mask) or mask[n]] for group in groups]
         count = sum(map(len, active))
         if count:
-            assert found == [0, 0, sum(passes(group, width, serial) for group in active), count * width, -1, -1]
+            needed, shared = (sum(passes(group, width, one) for group in active) for one in (serial, False))
+            assert found == [0, shared if serial else 0, needed, count * width, -1, -1]
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -149,7 +163,7 @@ def test_what_a_cta_touched_too_long_ago_is_forgotten():
             places = (np.arange(start, start + 32) * 32).astype(np.uint64), np.uint64(0), np.uint64(0)
             touching = reuse.touching(1 << 24, 64)
             survey.survey_global(
-                places, np.zeros(0, bool), 4, True, np.zeros(1, np.int64), touching, rows, known, scratch
+                places, np.zeros(0, bool), 4, True, False, np.zeros(1, np.int64), touching, rows, known, scratch
             )
             total += known[0]
         return total.tolist()

@@ -37,6 +37,7 @@ class Clock(Table):
 
     most: Annotated[Figure, megahertz("the highest clock, which light work gets")]
     streaming: Annotated[Figure, megahertz("while all SMs read HBM as fast as they can")]
+    products: Annotated[Figure, megahertz("while a kernel multiplies matrices on tensor cores, if only on one SM")]
     tensor: Annotated[Figure, megahertz("while all SMs multiply random bf16 matrices as fast as they can")]
 
 
@@ -138,13 +139,24 @@ class L2(Table):
 
     capacity: Annotated[Figure, size("all of it")]
     latency: Annotated[Figure, cycles("of a load that hits, averaged over near and far")]
+    spread: Annotated[Figure, cycles("between the latest and the earliest answer to loads that hit")]
     far: Annotated[Figure, cycles("between a hit in the far half and one in the near half")]
     bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of all SMs together, from a footprint that fits")]
+    lines_per_cycle: Annotated[Figure, rate("lines/cycle", "lines of which all SMs together load a part")]
     sm_bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of one SM")]
+    merged: Annotated[Figure, count("CTAs", "neighbours whose loads of one line at one time are one load of L2", 64)]
     write_bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of all SMs together, stored to lines it holds")]
+    sm_write_bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of one SM, stored")]
+    store_sector: Annotated[Figure, cycles("of a sector of which a part is stored, of all SMs together")]
+    store_line: Annotated[Figure, cycles("more for each line of such a store")]
     turnover: Annotated[Figure, size("what must come until all but a third of what it held has left")]
     dirty: Annotated[Figure, share("of that that must be written back before a kernel's data can come")]
-    atomic_interval: Annotated[Figure, cycles("between two atomics on one address, of all SMs")]
+    atomic_interval: Annotated[Figure, cycles("between two additions of integers to one word, of all SMs")]
+    atomic_float: Annotated[Figure, cycles("between two additions of f32 to one word, of all SMs")]
+    atomic_sector: Annotated[Figure, cycles("of a sector that a reduction changes, of all SMs together")]
+    atomic_result: Annotated[Figure, cycles("of a sector that an atomic changes whose result is used")]
+    atomic_lines: Annotated[Figure, rate("lines", "neighbouring lines whose atomics are done one after the other")]
+    atomic_units: Annotated[Figure, rate("units", "that do atomics at once, if lines are many")]
     atomic_latency: Annotated[Figure, cycles("of an atomic whose result is used")]
 
 
@@ -159,6 +171,10 @@ class Hbm(Table):
     copy_share: Annotated[Figure, share("of the bandwidth that copying reaches, bytes read and written")]
     latency: Annotated[Figure, cycles("of a load that misses L2, nothing else under way")]
     loaded: Annotated[Figure, cycles("more for a load that misses L2 while all of the bandwidth is used")]
+    spread: Annotated[Figure, cycles("between the latest and the earliest answer to loads that miss L2")]
+    shared: Annotated[Figure, cycles("more for a load that misses L2 at the same time as some neighbours'")]
+    granule: Annotated[Figure, size("what is read at least")]
+    scattered: Annotated[Figure, share("of the read rate that is left where no two granules are of one line")]
     in_flight: Annotated[Figure, size("bytes an SM must have under way for nine tenths of the read rate")]
 
 
@@ -184,7 +200,9 @@ class Tensor(Table):
     mma: Annotated[Figure, rate("flop/cycle", "of an SM by mma.sync, bf16")]
     mma_latency: Annotated[Figure, cycles("of a mma.sync.m16n8k16")]
     beside_fma: Annotated[Figure, share("of the rate of FP32 instructions that is left beside wgmma")]
+    beside_minmax: Annotated[Figure, share("of the rate of integer and minimum instructions that is left beside wgmma")]
     beside_mufu: Annotated[Figure, share("of the rate of MUFU instructions that is left beside wgmma")]
+    taken_by_fma: Annotated[Figure, cycles("of a tensor core that an FP32 instruction beside wgmma takes")]
     tcgen05: Annotated[Figure, rate("flop/cycle", "of an SM by tcgen05.mma, f16 or bf16")]
     tcgen05_tail: Annotated[Figure, cycles("from the last cycle of a tcgen05.mma to its commit's arrival")]
 

@@ -143,7 +143,8 @@ class BatchRecorder(Recorder):
             addresses = arena.aliases.translated(addresses, offset)
         rows, known = log.data.room(count), log.reuse.room(count)
         known[...] = 0
-        cached = report.cached and report.event not in _SERIAL
+        serial = report.event in _SERIAL
+        cached = report.cached and not serial
         most = batch.warps_per_cta * WARP * (1 + -(-report.nbytes // 32))
         touching = self._reuse.touching(arena.used, most if cached else 0)
         same, known_same = survey.survey_global(
@@ -151,6 +152,7 @@ class BatchRecorder(Recorder):
             _NO_MASK if mask is None else mask,
             report.nbytes,
             cached,
+            serial,
             window.warps % batch.ctas,
             touching,
             rows,

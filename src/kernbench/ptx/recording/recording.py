@@ -92,8 +92,10 @@ class Events:
     | kind | `Kind` |
     | lanes | lanes that executed it |
     | sectors, lines | distinct sectors of 32 bytes and lines of 128 bytes of global or local memory; of a bulk copy |
-    |   | those of all that it touches in global memory |
-    | wavefronts | passes over the banks of shared memory (ld, st, atom, ldmatrix, stmatrix, cp.async) |
+    |   | those of all that it touches in global memory. Lines of an atomic of shared memory: its passes over the |
+    |   | banks if lanes that want the same word count once |
+    | wavefronts | passes over the banks of shared memory (ld, st, atom, ldmatrix, stmatrix, cp.async); of an atomic |
+    |   | of global memory the most lanes that want one word of a sector, all its sectors together |
     | bytes | of all lanes: moved by an access, by a bulk copy (what the barrier counts, for each CTA that gets it), |
     |   | announced by an expect |
     | object | number of the barrier; of an mbarrier its byte in shared memory, with how many ranks further its CTA is |

@@ -89,26 +89,52 @@ def _sectors(accessed: Accessed, mask: Bools, warp: Int, nbytes: Int, scratch: I
     return found, lines, lanes
 
 
+@part
+def _rounds(accessed: Accessed, mask: Bools, warp: Int, nbytes: Int, sectors: Int, scratch: Int64s) -> int:
+    """Of an atomic: for each listed sector the most lanes that want one word of it, all sectors together."""
+    addresses, offset, base = accessed
+    rounds = 0
+    for i in range(sectors):
+        for word in range(8):
+            scratch[2, word] = 0
+        most = 0
+        for lane in range(warp * WARP, (warp + 1) * WARP):
+            if mask.size and not mask[lane]:
+                continue
+            start = np.int64(addresses[lane] + offset - base)
+            for word in range(start >> 2, ((start + nbytes - 1) >> 2) + 1):
+                if word >> 3 == scratch[0, i]:
+                    scratch[2, word & 7] += 1
+                    most = max(most, scratch[2, word & 7])
+        rounds += most
+    return rounds
+
+
 @kernel
 def survey_global(
     accessed: Accessed,
     mask: Bools,
     nbytes: int,
     cached: bool,
+    serial: bool,
     ctas: Int64s,
     given: GivenTouching,
     rows: Int32s,
     reuse: Int32s,
     scratch: Int64s,
 ) -> tuple[bool, bool]:
-    """Accesses to global memory, by warps of `ctas`; whether all rows are the same, and all rows of reuse."""
+    """Accesses to global memory, by warps of `ctas`; whether all rows are the same, and all rows of reuse.
+
+    Of atomics, which are `serial`, rounds in which lanes of one word take turns stand where passes over banks do.
+    """
     touching = touching_of(given)
     first, same, alike = -1, True, True
     for warp in range(len(ctas)):
         sectors, lines, lanes = _sectors(accessed, mask, warp, nbytes, scratch)
         if not lanes:
             continue
-        _fill(rows[warp], sectors, lines, 0, lanes * nbytes)
+        rounds = _rounds(accessed, mask, warp, nbytes, sectors, scratch) if serial else 0
+        _fill(rows[warp], sectors, lines, rounds, lanes * nbytes)
         touch(touching, scratch[0], sectors, ctas[warp], cached, reuse[warp])
         if first < 0:
             first = warp
@@ -154,20 +180,22 @@ def survey_shared(
 ) -> bool:
     """Accesses to shared memory: passes over the banks, each for as many lanes as 128 bytes serve.
 
-    Lanes that want the same word share it, but for atomics, which are `serial`. Of each warp the first `most_lanes`
-    lanes give addresses.
+    Lanes that want the same word share it, but for atomics, which are `serial`; passes as if they did, too, stand where
+    lines of global memory do. Of each warp the first `most_lanes` lanes give addresses.
     """
     together = min(WARP, max(1, 4 * WARP // nbytes))
     first, same = -1, True
     for warp in range(len(rows)):
-        lanes, passes = 0, 0
+        lanes, passes, shared = 0, 0, 0
         for lane in range(0, most_lanes, together):
             more, active = _passes(accessed, mask, warp * WARP + lane, together, nbytes, serial, scratch)
             passes += more
             lanes += active
+            if serial:
+                shared += _passes(accessed, mask, warp * WARP + lane, together, nbytes, False, scratch)[0]
         if not lanes:
             continue
-        _fill(rows[warp], 0, 0, passes, lanes * nbytes)
+        _fill(rows[warp], 0, shared, passes, lanes * nbytes)
         if first < 0:
             first = warp
         else:

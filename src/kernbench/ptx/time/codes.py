@@ -39,14 +39,18 @@ GROUP_KINDS, GROUPS = 3, 64
 
 # pipes of a sub-core
 HEAVY, LITE, ALU, XU, FP64, TENSOR, NO_PIPE = range(7)
-PIPES = 7
+# and beside them: until when the tensor core works on products of warpgroups, and ticks that other instructions took of
+# it
+PRODUCTS, TAKEN = 7, 8
+PIPES = 9
 # an instruction that either half of the FMA pipe takes
-EITHER = 7
+EITHER = 9
 
 # servers of an SM: the stage that shared memory, L1 and shuffles go through; what comes from L2; what goes there; the
-# unit of bulk copies; that of barriers; that of mbarriers
-MIO, PORT, STORES, TMA, BARRIERS, MBARRIERS = range(6)
-SM_SERVERS = 6
+# unit of bulk copies; that of barriers; that of mbarriers; and a count, of which answers of loads take their spread
+MIO, PORT, STORES, TMA, BARRIERS, MBARRIERS, STEPS = range(7)
+SM_SERVERS = 7
+GOLDEN = 40503
 # and of the GPU
 L2, L2_WRITES, HBM, ATOMICS, DISPATCH = range(5)
 GPU_SERVERS = 5
@@ -91,17 +95,25 @@ COST_SHIFT = 12
     WRITE_MIXED,
     SUB_CORE_BYTE,
     LATENCY_LOADED,
-) = range(30)
-CONSTANTS = 30
+    TAKEN_BY_FMA,
+    BESIDE_FMA,
+    BESIDE_ALU,
+    BESIDE_MUFU,
+    SPREAD_L2,
+    SPREAD_HBM,
+) = range(36)
+CONSTANTS = 36
 
 # columns of the table of instructions
-WHAT, PIPE, COST, LATENCY, STALL, WRITE, READ, WAITS, WIDTH, REASON, QUEUED, CLOSES = range(12)
-# columns of the events; `EXTRA` is the kind of a group, or what an atomic takes of L2
+WHAT, PIPE, COST, LATENCY, STALL, WRITE, READ, WAITS, WIDTH, REASON, QUEUED, CLOSES, TOGETHER = range(13)
+# columns of the events; `EXTRA` is the kind of a group, what an atomic takes of L2, or what one of shared memory takes
+# of the stage where lanes that want the same word are added up first
 E_WHAT, STAGE, E_PORT, E_L2, E_HBM, BYTES, LANES, SYNC, PHASE, EXTRA = range(10)
 # columns of a warp: whether it runs; where it is in its path, and the path's end; its first event; when it may issue,
 # when it issued last, until when the stall of that instruction lasts, why it waits; the completion it is blocked on;
-# its age; when its last store is done; its CTA; what held it back when it was ready; then its counters and their
-# reasons, groups that were committed and when the open one is done, of each kind
+# its age; when its last store is done; its CTA; what held it back when it was ready; what other instructions had taken
+# of its tensor core when it began to wait for products, or -1; then its counters and their reasons, groups that were
+# committed and when the open one is done, of each kind
 (
     W_STATE,
     W_AT,
@@ -116,8 +128,9 @@ E_WHAT, STAGE, E_PORT, E_L2, E_HBM, BYTES, LANES, SYNC, PHASE, EXTRA = range(10)
     W_STORED,
     W_CTA,
     W_HELD,
-) = range(13)
-W_COUNTER = 13
+    W_TAKEN,
+) = range(14)
+W_COUNTER = 14
 W_COUNTER_WHY = W_COUNTER + COUNTERS
 W_GROUPS = W_COUNTER_WHY + COUNTERS
 W_OPEN = W_GROUPS + GROUP_KINDS

@@ -6,8 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.ptx.machine import Gpu
-from kernbench.ptx.recording.kinds import Kind
-from kernbench.ptx.recording.recording import SECTOR, LaunchRecording
 from kernbench.ptx.sass.streams import Act, Ops, Pipe
 from kernbench.ptx.time import codes
 from kernbench.ptx.time.result import Reason
@@ -41,65 +39,8 @@ _REASONS = {
     Pipe.CONTROL: Reason.GROUP,
 }
 _MEMORY = (Pipe.GLOBAL, Pipe.LOCAL, Pipe.SHARED, Pipe.LDMATRIX, Pipe.STMATRIX, Pipe.CP_ASYNC)
+_TENSOR_PIPES = (Pipe.MMA, Pipe.WGMMA, Pipe.TCGEN05)
 _VARIABLE = (Pipe.MUFU, Pipe.CONSTANT, Pipe.SPECIAL, Pipe.VOTE, Pipe.UNIFORM, Pipe.DOUBLE)
-
-# events by what the model does for them, and for groups which
-_WHAT = {
-    Kind.GLOBAL_LOAD: codes.LOAD,
-    Kind.LOCAL_LOAD: codes.LOAD,
-    Kind.GLOBAL_STORE: codes.STORE,
-    Kind.LOCAL_STORE: codes.STORE,
-    Kind.GLOBAL_ATOMIC: codes.ATOMIC,
-    Kind.GLOBAL_REDUCTION: codes.REDUCTION,
-    Kind.SHARED_LOAD: codes.SHARED,
-    Kind.SHARED_STORE: codes.SHARED,
-    Kind.SHARED_ATOMIC: codes.SHARED,
-    Kind.CLUSTER_LOAD: codes.SHARED,
-    Kind.CLUSTER_STORE: codes.SHARED,
-    Kind.CLUSTER_ATOMIC: codes.SHARED,
-    Kind.MATRIX_LOAD: codes.SHARED,
-    Kind.MATRIX_STORE: codes.SHARED,
-    Kind.ASYNC_COPY: codes.CP_ASYNC,
-    Kind.ASYNC_COPY_COMMIT: codes.COMMIT,
-    Kind.ASYNC_COPY_WAIT: codes.WAIT_GROUP,
-    Kind.ASYNC_COPY_ARRIVE: codes.COPY_ARRIVE,
-    Kind.BULK_LOAD: codes.BULK_LOAD,
-    Kind.BULK_CLUSTER: codes.BULK_LOAD,
-    Kind.BULK_STORE: codes.BULK_STORE,
-    Kind.BULK_REDUCE: codes.BULK_STORE,
-    Kind.BULK_COMMIT: codes.COMMIT,
-    Kind.BULK_WAIT: codes.WAIT_GROUP,
-    Kind.WGMMA: codes.WGMMA,
-    Kind.WGMMA_COMMIT: codes.COMMIT,
-    Kind.WGMMA_WAIT: codes.WAIT_GROUP,
-    Kind.BARRIER_SYNC: codes.BARRIER_SYNC,
-    Kind.BARRIER_ARRIVE: codes.BARRIER_ARRIVE,
-    Kind.CLUSTER_ARRIVE: codes.BARRIER_ARRIVE,
-    Kind.CLUSTER_WAIT: codes.NOTHING,
-    Kind.MBARRIER_ARRIVE: codes.ARRIVE,
-    Kind.MBARRIER_EXPECT: codes.ARRIVE,
-    Kind.MBARRIER_WAIT: codes.WAIT,
-    Kind.FENCE: codes.FENCE,
-    Kind.PROXY_FENCE: codes.FENCE,
-}
-_GROUP_OF = {
-    Kind.ASYNC_COPY_COMMIT: codes.CP_GROUP,
-    Kind.ASYNC_COPY_WAIT: codes.CP_GROUP,
-    Kind.BULK_COMMIT: codes.BULK_GROUP,
-    Kind.BULK_WAIT: codes.BULK_GROUP,
-    Kind.WGMMA_COMMIT: codes.WGMMA_GROUP,
-    Kind.WGMMA_WAIT: codes.WGMMA_GROUP,
-}
-_BARRIER_KINDS = (Kind.BARRIER_SYNC, Kind.BARRIER_ARRIVE)
-_MBARRIER_KINDS = (Kind.MBARRIER_ARRIVE, Kind.MBARRIER_EXPECT, Kind.MBARRIER_WAIT, Kind.BULK_LOAD,
-                   Kind.BULK_CLUSTER, Kind.ASYNC_COPY_ARRIVE)  # fmt: skip
-_GLOBAL = (Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE, Kind.GLOBAL_ATOMIC, Kind.GLOBAL_REDUCTION, Kind.LOCAL_LOAD,
-           Kind.LOCAL_STORE, Kind.ASYNC_COPY, Kind.BULK_LOAD, Kind.BULK_STORE, Kind.BULK_REDUCE)  # fmt: skip
-_STORES = (Kind.GLOBAL_STORE, Kind.LOCAL_STORE, Kind.BULK_STORE, Kind.BULK_REDUCE, Kind.GLOBAL_REDUCTION,
-           Kind.GLOBAL_ATOMIC)  # fmt: skip
-_MAKE_DIRTY = (Kind.GLOBAL_STORE, Kind.BULK_STORE)
-# loads that ask L2 at once
-_PAST_L1 = (".cg", ".volatile", ".relaxed", ".acquire", ".cv", ".mmio")
 
 
 def ticks(cycles: float) -> int:
@@ -107,10 +48,16 @@ def ticks(cycles: float) -> int:
     return round(float(cycles) * codes.TICK)
 
 
-def constants(gpu: Gpu) -> Ints:
-    """Figures of a GPU that no table holds, in ticks."""
+def clock_of(ops: Ops, gpu: Gpu) -> float:
+    """MHz: work on tensor cores has a clock of its own, from its first product on."""
+    multiplies = bool(np.isin(ops.pipe, [int(pipe) for pipe in _TENSOR_PIPES]).any())
+    return float(gpu.clock.products if multiplies else gpu.clock.most)
+
+
+def constants(gpu: Gpu, clock_mhz: float) -> Ints:
+    """Figures of a GPU that no table holds, in ticks. What lies behind SMs keeps its own pace at another clock."""
     made = np.zeros(codes.CONSTANTS, np.int64)
-    clock = float(gpu.clock.most) / 1e3
+    clock, pace = clock_mhz / 1e3, clock_mhz / float(gpu.clock.most)
     for name, value in {
         codes.ISSUE: gpu.issue.interval,
         codes.BRANCH_LOST: gpu.issue.branch_back,
@@ -118,11 +65,13 @@ def constants(gpu: Gpu) -> Ints:
         # a byte of each lane
         codes.SUB_CORE_BYTE: 32 / float(gpu.shared.sub_core_bytes_per_cycle),
         codes.LATENCY_L1: gpu.l1.latency - 1,
-        codes.LATENCY_L2: gpu.l2.latency,
-        codes.LATENCY_HBM: gpu.hbm.latency,
-        codes.LATENCY_LOADED: gpu.hbm.loaded,
-        codes.LATENCY_ATOMIC: gpu.l2.atomic_latency,
-        codes.LATENCY_STORE: gpu.l2.latency,
+        codes.LATENCY_L2: gpu.l2.latency * pace,
+        codes.LATENCY_HBM: gpu.hbm.latency * pace,
+        codes.LATENCY_LOADED: gpu.hbm.loaded * pace,
+        codes.SPREAD_L2: gpu.l2.spread * pace,
+        codes.SPREAD_HBM: gpu.hbm.spread * pace,
+        codes.LATENCY_ATOMIC: gpu.l2.atomic_latency * pace,
+        codes.LATENCY_STORE: gpu.l2.latency * pace,
         codes.BARRIER: gpu.barriers.sync,
         codes.BARRIER_WARP: gpu.barriers.sync_warp,
         codes.TRY_WAIT: gpu.barriers.try_wait,
@@ -131,22 +80,26 @@ def constants(gpu: Gpu) -> Ints:
         codes.BULK_ISSUE: gpu.copies.bulk_issue,
         codes.BULK_EXTRA: gpu.copies.bulk_extra,
         codes.TENSOR_TAIL: gpu.tensor.wgmma_tail,
+        codes.TAKEN_BY_FMA: gpu.tensor.taken_by_fma,
+        codes.BESIDE_FMA: 1 / (float(gpu.tensor.beside_fma) or 1.0),
+        codes.BESIDE_ALU: 1 / (float(gpu.tensor.beside_minmax) or 1.0),
+        codes.BESIDE_MUFU: 1 / (float(gpu.tensor.beside_mufu) or 1.0),
         codes.FENCE_COST: gpu.barriers.proxy_fence,
-        codes.MEMBAR: gpu.l2.latency,
+        codes.MEMBAR: gpu.l2.latency * pace,
         codes.CTA_INTERVAL: gpu.launch.cta * clock,
-        codes.SLOT_REUSE: gpu.launch.slot_reuse,
-        codes.WARP_START: gpu.launch.first,
+        codes.SLOT_REUSE: gpu.launch.slot_reuse * pace,
+        codes.WARP_START: gpu.launch.first * pace,
     }.items():
         made[name] = ticks(value)
     made[codes.TENSOR_QUEUE] = int(gpu.tensor.wgmma_queue)
     made[codes.L2_CAPACITY] = int(gpu.l2.turnover) * codes.PART
-    made[[codes.READ_COST, codes.WRITE_COST, codes.WRITE_MIXED]] = _memory_costs(gpu)
+    made[[codes.READ_COST, codes.WRITE_COST, codes.WRITE_MIXED]] = _memory_costs(gpu, clock_mhz)
     return made
 
 
-def _memory_costs(gpu: Gpu) -> list[int]:
+def _memory_costs(gpu: Gpu, clock_mhz: float) -> list[int]:
     """Of a part of a byte that is read, that is written alone, and how much more if all other bytes are read."""
-    cycle = float(gpu.hbm.bandwidth) * 1e3 / float(gpu.clock.most)
+    cycle = float(gpu.hbm.bandwidth) * 1e3 / clock_mhz
     scale = codes.TICK * (1 << codes.COST_SHIFT) / codes.PART
     read, write = 1 / (cycle * float(gpu.hbm.read_share)), 1 / (cycle * float(gpu.hbm.write_share))
     # half of what a copy moves is read
@@ -172,11 +125,13 @@ class OpCosts:
     queued: Ints
     # machine code has no instruction that commits a group of products: the last of a group says so
     closes: Ints
+    # an atomic of shared memory that adds up lanes of one word first
+    together: Ints
 
     def table(self) -> Ints:
         """A row each; `codes` names the columns."""
         columns = (self.what, self.pipe, self.cost, self.latency, self.stall, self.write, self.read, self.wait,
-                self.width, self.reason, self.queued, self.closes)  # fmt: skip
+                self.width, self.reason, self.queued, self.closes, self.together)  # fmt: skip
         return np.ascontiguousarray(np.stack(columns, axis=1))
 
 
@@ -192,7 +147,7 @@ def op_costs(ops: Ops, gpu: Gpu) -> OpCosts:
         what, pipe, cost, latency, ops.stall.astype(np.int64) * codes.TICK, barrier, ops.read_barrier.astype(np.int64),
         ops.wait_mask.astype(np.int64), ops.width.astype(np.int64), reason,
         np.isin(ops.pipe, [int(pipe) for pipe in (*_MEMORY, Pipe.SHUFFLE)]).astype(np.int64),
-        np.array(closes, np.int64),
+        np.array(closes, np.int64), np.array(["POPC.INC" in text for text in ops.mnemonic], np.int64),
     )  # fmt: skip
 
 
@@ -248,101 +203,3 @@ def _product(ops: Ops, number: int, pipe: Pipe, gpu: Gpu) -> tuple[int, int, int
     registers = "gdesc" in ops.operands[number] and len(given) > 1 and not given[1].startswith("gdesc")
     nbytes = (n * k + (0 if registers else m * k)) * max(bits, 4) / 8
     return codes.WGMMA, codes.TENSOR, ticks(of_sub_core), ticks(nbytes / 4 / gpu.shared.bytes_per_cycle)
-
-
-@dataclass(frozen=True)
-class EventCosts:
-    """Columns of the events, as the model takes them, and the bytes of each by level."""
-
-    what: Ints
-    stage: Ints
-    port: Ints
-    l2: Ints
-    hbm: Ints
-    nbytes: Ints
-    lanes: Ints
-    sync: Ints
-    phase: Ints
-    extra: Ints
-    syncs: int
-    l2_bytes: NDArray[np.float64]
-    hbm_bytes: NDArray[np.float64]
-
-    def table(self) -> Ints:
-        """A row each; `codes` names the columns."""
-        columns = (self.what, self.stage, self.port, self.l2, self.hbm, self.nbytes, self.lanes, self.sync, self.phase,
-                self.extra)  # fmt: skip
-        return np.ascontiguousarray(np.stack(columns, axis=1))
-
-
-def event_costs(recording: LaunchRecording, gpu: Gpu, l1_bytes: float) -> EventCosts:
-    """One row for each event: what it takes of every server it passes."""
-    events = recording.events
-    kind = events.kind
-    what = np.full(256, codes.NOTHING, np.int64)
-    for one, code in _WHAT.items():
-        what[one] = code
-    is_global = np.isin(kind, [int(one) for one in _GLOBAL])
-    l2_bytes, hbm_bytes = _levels(recording, gpu, l1_bytes)
-    l2_bytes, hbm_bytes = np.where(is_global, l2_bytes, 0.0), np.where(is_global, hbm_bytes, 0.0)
-    stage = np.where(
-        is_global,
-        np.maximum(events.lines, np.maximum(events.sectors * SECTOR / float(gpu.l1.bytes_per_cycle), 1)),
-        np.maximum(events.wavefronts, 1) * float(gpu.shared.conflict),
-    )
-    stores = np.isin(kind, [int(one) for one in _STORES])
-    bulk = np.isin(kind, [int(Kind.BULK_LOAD), int(Kind.BULK_STORE), int(Kind.BULK_REDUCE)])
-    port_rate = np.where(bulk, float(gpu.copies.bulk_bytes_per_cycle), float(gpu.l2.sm_bytes_per_cycle))
-    l2_rate = np.where(stores, float(gpu.l2.write_bytes_per_cycle), float(gpu.l2.bytes_per_cycle))
-    sync, syncs = _sync_numbers(recording)
-    extra = np.zeros(len(kind), np.int64)
-    for one, group in _GROUP_OF.items():
-        extra[kind == one] = group
-    atomics = np.isin(kind, [int(Kind.GLOBAL_ATOMIC), int(Kind.GLOBAL_REDUCTION)])
-    extra[atomics] = (events.sectors[atomics] * ticks(gpu.l2.atomic_interval)).astype(np.int64)
-    return EventCosts(
-        what[kind], _whole(stage), _whole(l2_bytes / port_rate), _whole(l2_bytes / l2_rate),
-        np.rint(hbm_bytes * codes.PART).astype(np.int64), events.bytes.astype(np.int64),
-        events.lanes.astype(np.int64), sync, events.phase.astype(np.int64), extra, syncs, l2_bytes, hbm_bytes,
-    )  # fmt: skip
-
-
-def _whole(cycles: NDArray[np.float64]) -> Ints:
-    return np.rint(cycles * codes.TICK).astype(np.int64)
-
-
-def _levels(recording: LaunchRecording, gpu: Gpu, l1_bytes: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Bytes of each event that go to L2, and of those the bytes that go to memory, when L2 was cold at first."""
-    events = recording.events
-    texts = recording.instructions.opcode
-    past = np.array([any(word in text for word in _PAST_L1) for text in texts] or [False])[events.instruction]
-    loads = np.isin(events.kind, [int(Kind.GLOBAL_LOAD), int(Kind.LOCAL_LOAD)])
-    held_l1 = np.exp2(events.own_distance.astype(np.float64)) <= l1_bytes
-    l1_hits = np.where(loads & held_l1 & ~past, events.own, 0.0).astype(np.float64)
-    sectors = events.sectors.astype(np.float64)
-    share = held(np.exp2(events.other_distance.astype(np.float64)), gpu)
-    from_memory = events.first + events.other * (1.0 - share)
-    asked = np.maximum(sectors - l1_hits, 0.0)
-    # what is stored makes lines dirty, whoever brought them
-    stores = np.isin(events.kind, [int(one) for one in _MAKE_DIRTY])
-    return asked * SECTOR, np.where(stores, asked, np.minimum(from_memory, asked)) * SECTOR
-
-
-def held(distance: NDArray[np.float64], gpu: Gpu) -> NDArray[np.float64]:
-    """Of bytes that were touched so many bytes ago, the share that L2 still holds."""
-    capacity = float(gpu.l2.capacity)
-    whole = capacity / float(gpu.chip.l2_halves)
-    return np.clip((capacity - distance) / max(capacity - whole, 1.0), 0.0, 1.0)
-
-
-def _sync_numbers(recording: LaunchRecording) -> tuple[Ints, int]:
-    """A number for each completion of a barrier or mbarrier, the same for all events that have to do with it."""
-    events = recording.events
-    barrier = np.isin(events.kind, [int(one) for one in _BARRIER_KINDS])
-    mbarrier = np.isin(events.kind, [int(one) for one in _MBARRIER_KINDS])
-    concerned = (barrier | mbarrier) & (events.object >= 0) & (events.phase >= 0)
-    key = (events.object.astype(np.int64) & 0xFFFFF) << 32 | events.phase.astype(np.int64) << 1 | mbarrier
-    numbers = np.full(len(events), -1, np.int64)
-    found, inverse = np.unique(key[concerned], return_inverse=True)
-    numbers[concerned] = inverse
-    return numbers, len(found)

@@ -42,20 +42,32 @@ def _levels(sm, weight, begin, needs, servers, constants, server, base):  # type
         gpu_busy[c.HBM] += cost
         if not stores:
             more = constants[c.LATENCY_HBM] - constants[c.LATENCY_L2] + _loaded(at_hbm, cost, memory, constants)
-            done = max(done, at_hbm + cost + base + more)
+            return max(done, at_hbm + cost + base + more) + _spread(sm, c.SPREAD_HBM, sm_free, constants)
+    elif not stores:
+        done += _spread(sm, c.SPREAD_L2, sm_free, constants)
     return done
 
 
 @part
+def _spread(sm, which, sm_free, constants):  # type: ignore[no-untyped-def]
+    """How much earlier or later than others a load is answered: banks and ways differ. One after the other they lie
+    evenly between the most and the least, in steps of the golden section, so that their mean is 0.
+    """
+    sm_free[sm, c.STEPS] = (sm_free[sm, c.STEPS] + c.GOLDEN) % c.TICK
+    return (sm_free[sm, c.STEPS] - c.TICK // 2) * constants[which] // c.TICK
+
+
+@part
 def _loaded(now, cost, memory, constants):  # type: ignore[no-untyped-def]
-    """How much longer memory takes to answer because it works: in proportion to its load over the last window."""
+    """How much longer memory takes to answer because it works: by the cube of its load over the last window."""
     elapsed = now - memory[c.WINDOW_BEGAN]
     if elapsed >= c.WINDOW:
         memory[c.BUSY_SHARE] = min(memory[c.WINDOW_BUSY] * c.FULL // elapsed, c.FULL)
         memory[c.WINDOW_BEGAN] = now
         memory[c.WINDOW_BUSY] = 0
     memory[c.WINDOW_BUSY] += cost
-    return constants[c.LATENCY_LOADED] * memory[c.BUSY_SHARE] // c.FULL
+    share = memory[c.BUSY_SHARE]
+    return constants[c.LATENCY_LOADED] * (share * share // c.FULL * share // c.FULL) // c.FULL
 
 
 @part
@@ -116,13 +128,30 @@ def _taken_until(sub, op, now, ops, pipe_free, queue, constants):  # type: ignor
 
 
 @part
-def _take_pipe(sub, pipe, now, cost, free, busy):  # type: ignore[no-untyped-def]
+def _take_pipe(sub, pipe, now, cost, free, busy, constants):  # type: ignore[no-untyped-def]
     if pipe == c.NO_PIPE:
         return
     if pipe == c.EITHER:
         pipe = c.LITE if free[sub, c.LITE] <= free[sub, c.HEAVY] else c.HEAVY
+    if pipe <= c.XU and free[sub, c.PRODUCTS] > now:
+        cost = _beside_products(sub, pipe, cost, free, constants)
     free[sub, pipe] = max(now, free[sub, pipe]) + cost
     busy[sub, pipe] += cost
+
+
+@part
+def _beside_products(sub, pipe, cost, free, constants):  # type: ignore[no-untyped-def]
+    """What an instruction takes of its pipe while the tensor core works on products of a warpgroup: both want the same
+    registers. Instructions of the FMA pipe go first, and the products are done later.
+    """
+    if pipe == c.ALU:
+        return cost * constants[c.BESIDE_ALU] // c.TICK
+    if pipe == c.XU:
+        return cost * constants[c.BESIDE_MUFU] // c.TICK
+    free[sub, c.PRODUCTS] += constants[c.TAKEN_BY_FMA]
+    free[sub, c.TENSOR] += constants[c.TAKEN_BY_FMA]
+    free[sub, c.TAKEN] += constants[c.TAKEN_BY_FMA]
+    return cost * constants[c.BESIDE_FMA] // c.TICK
 
 
 @part
@@ -181,6 +210,7 @@ def _start_cta(cta, sm, now, grid, state, servers, constants, counts):  # type: 
         warps[w, c.W_FIXED] = begin
         warps[w, c.W_WHY] = _FIXED
         warps[w, c.W_STORED] = 0
+        warps[w, c.W_TAKEN] = -1
         warps[w, c.W_AGE] = counts[c.NEXT_AGE]
         counts[c.NEXT_AGE] += 1
         sub = sm * c.SUB_CORES + w % constants[c.PER_SM] % c.SUB_CORES
@@ -234,6 +264,8 @@ def _memory(what, w, sub, sm, op, event, now, weight, tables, warps, servers, co
     stage, needs = ops[op, c.COST], (0, 0, 0)
     if event >= 0:
         stage, needs = _needs(op, event, ops, events)
+        if ops[op, c.TOGETHER] and what == c.SHARED:
+            stage = events[event, c.EXTRA]
     through = max(constants[c.ADDRESS], ops[op, c.WIDTH] * constants[c.SUB_CORE_BYTE])
     accepted = _served(address_free, sub, now, through)
     begin = _served(sm_free[sm], c.MIO, accepted, stage)
@@ -285,12 +317,34 @@ def _commit(w, kind, warps, rings):  # type: ignore[no-untyped-def]
 
 
 @part
-def _wait_group(w, needed, kind, now, warps, rings):  # type: ignore[no-untyped-def]
-    """When as many groups are done as are needed."""
+def _wait_group(w, sub, needed, kind, now, warps, rings, pipe_free):  # type: ignore[no-untyped-def]
+    """When as many groups are done as are needed. Products are done later by what other instructions took of the tensor
+    core since they were issued.
+    """
     committed = warps[w, c.W_GROUPS + kind]
     if needed <= 0 or committed == 0:
         return now
-    return max(now, rings[w, kind, (min(needed, committed) - 1) % c.GROUPS])
+    done = rings[w, kind, (min(needed, committed) - 1) % c.GROUPS]
+    if kind == c.WGMMA_GROUP:
+        warps[w, c.W_TAKEN] = pipe_free[sub, c.TAKEN]
+        done += pipe_free[sub, c.TAKEN]
+    return max(now, done)
+
+
+@part
+def _multiply(w, sub, sm, op, now, ops, warps, rings, servers, constants):  # type: ignore[no-untyped-def]
+    """A product of a warpgroup: it is done when its operands have come from shared memory, and the tensor core has done
+    all before it.
+    """
+    pipe_free, passes = servers[0], ops[op, c.LATENCY]
+    read = _served(servers[1][sm], c.MIO, now, passes) + passes
+    servers[4][sm, c.MIO] += passes
+    pipe_free[sub, c.TENSOR] = max(pipe_free[sub, c.TENSOR], read)
+    pipe_free[sub, c.PRODUCTS] = pipe_free[sub, c.TENSOR]
+    tail = constants[c.TENSOR_TAIL] - pipe_free[sub, c.TAKEN]
+    _join_group(w, c.WGMMA_GROUP, pipe_free[sub, c.TENSOR] + tail, warps)
+    if ops[op, c.CLOSES]:
+        _commit(w, c.WGMMA_GROUP, warps, rings)
 
 
 @part
@@ -346,7 +400,7 @@ def _execute(w, sub, sm, op, event, now, tables, state, servers, constants):  # 
         what = events[event, c.E_WHAT]
     weight = ctas[warps[w, c.W_CTA], c.C_WEIGHT]
     done, taken, waits = now + ops[op, c.LATENCY], now, -1
-    _take_pipe(sub, ops[op, c.PIPE], now, ops[op, c.COST], servers[0], servers[3])
+    _take_pipe(sub, ops[op, c.PIPE], now, ops[op, c.COST], servers[0], servers[3], constants)
     if what in (c.PLAIN, c.VARIABLE, c.BRANCH, c.MMA):
         pass
     elif what <= c.CP_ASYNC:
@@ -361,17 +415,11 @@ def _execute(w, sub, sm, op, event, now, tables, state, servers, constants):  # 
     elif what in (c.ARRIVE, c.COPY_ARRIVE):
         _arrive(what, w, sm, events[event, c.SYNC], now, state, servers, constants)
     elif what == c.WGMMA:
-        # its operands come from shared memory; it is done when they have, and the tensor core has done all before it
-        read = _served(servers[1][sm], c.MIO, now, ops[op, c.LATENCY]) + ops[op, c.LATENCY]
-        servers[4][sm, c.MIO] += ops[op, c.LATENCY]
-        servers[0][sub, c.TENSOR] = max(servers[0][sub, c.TENSOR], read)
-        _join_group(w, c.WGMMA_GROUP, servers[0][sub, c.TENSOR] + constants[c.TENSOR_TAIL], warps)
-        if ops[op, c.CLOSES]:
-            _commit(w, c.WGMMA_GROUP, warps, rings)
+        _multiply(w, sub, sm, op, now, ops, warps, rings, servers, constants)
     elif what == c.COMMIT:
         _commit(w, events[event, c.EXTRA], warps, rings)
     elif what == c.WAIT_GROUP:
-        done = _wait_group(w, events[event, c.PHASE], events[event, c.EXTRA], now, warps, rings)
+        done = _wait_group(w, sub, events[event, c.PHASE], events[event, c.EXTRA], now, warps, rings, servers[0])
         warps[w, c.W_READY] = done
     elif what == c.BULK_LOAD:
         there = _copy(what, sm, event, now, weight, events, servers, constants)
@@ -461,6 +509,11 @@ def _choose(sub, now, last, path_op, tables, warps, pipe_free, constants):  # ty
         if warps[w, c.W_STATE] != c.RUNS:
             continue
         when = warps[w, c.W_READY]
+        if when <= now and warps[w, c.W_TAKEN] >= 0:
+            # more was taken of the tensor core while the warp waited for its products
+            when += pipe_free[sub, c.TAKEN] - warps[w, c.W_TAKEN]
+            warps[w, c.W_TAKEN] = pipe_free[sub, c.TAKEN] if when > now else -1
+            warps[w, c.W_READY] = when
         if when <= now:
             when = _taken_until(sub, path_op[warps[w, c.W_AT]], now, ops, pipe_free, queue, constants)
             if when <= now:

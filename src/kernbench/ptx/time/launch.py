@@ -10,14 +10,17 @@ from kernbench.ptx.machine import NOT_VALIDATED, Gpu
 from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.sass.streams import Streams
 from kernbench.ptx.time import codes
-from kernbench.ptx.time.costs import EventCosts, OpCosts, constants, event_costs, op_costs, ticks
+from kernbench.ptx.time.costs import OpCosts, clock_of, constants, op_costs, ticks
 from kernbench.ptx.time.engine import simulate
+from kernbench.ptx.time.events import EventCosts, event_costs, event_counts
 from kernbench.ptx.time.occupancy import occupancy
 from kernbench.ptx.time.result import CtaSpans, LaunchTime, Occupancy, Reason, Stalls, Traffic, Unit
 
 Ints = NDArray[np.int64]
 # warp instructions that are simulated rather than stood for, roughly: a few seconds
-BUDGET = 12_000_000
+BUDGET = 3_000_000
+# SM groups at least
+LEAST_GROUPS = 4
 # CTAs whose start and end are kept
 MOST_SPANS = 200_000
 
@@ -38,18 +41,14 @@ class Deal:
 def deal(recording: LaunchRecording, instructions: Ints, sms: int, budget: int = BUDGET) -> Deal:
     """SM groups for a launch, and the classes of its CTAs in the order in which they begin.
 
-    `instructions` of a CTA by class. Equal CTAs need two groups: SMs that get one CTA more, and the others. Where CTAs
-    differ there are as many groups as the budget allows, up to one for each SM.
+    `instructions` of a CTA by class. There are as many groups as the budget allows, up to one for each SM: SMs that do
+    the same do not stay in step, since memory serves one before the other.
     """
     order = recording.cta_class.astype(np.int64)
     count = len(order)
     used = min(sms, count)
-    if recording.classes == 1:
-        more = count % used
-        sizes = [more, used - more] if more else [used]
-        return Deal(np.array(sizes, np.int64), order)
     total = int(instructions[order].sum())
-    groups = int(np.clip(budget * used // max(total, 1), 2, used))
+    groups = int(np.clip(budget * used // max(total, 1), min(LEAST_GROUPS, used), used))
     sizes = [used // groups + (number < used % groups) for number in range(groups)]
     return Deal(np.array(sizes, np.int64), order)
 
@@ -73,16 +72,17 @@ def _count_syncs(counts, kind, paths, bases, start, event_at, what, sync):  # ty
 
 def time_launch(recording: LaunchRecording, streams: Streams, gpu: Gpu, budget: int = BUDGET) -> LaunchTime:
     """How long the launch takes on `gpu`, between events around it, and why."""
-    clock = float(gpu.clock.most)
+    clock = clock_of(streams.ops, gpu)
     held = _occupancy(recording, streams, gpu)
     carved = held.ctas * (streams.shared_bytes + recording.dynamic_shared + float(gpu.sm.shared_reserved))
-    events = event_costs(recording, gpu, max(float(gpu.sm.l1) - carved, 0.0))
+    pace = clock / float(gpu.clock.most)
+    events = event_costs(recording, gpu, max(float(gpu.sm.l1) - carved, 0.0), pace)
     ops = op_costs(streams.ops, gpu)
     lengths = np.diff(streams.path_start)
     class_paths = streams.trace_path[recording.class_trace].astype(np.int64)
     dealt = deal(recording, lengths[class_paths].sum(axis=1), int(gpu.chip.sms), budget)
-    machine = _Machine(recording, streams, gpu, ops, events, held, dealt, class_paths)
-    return machine.run(clock)
+    machine = _Machine(recording, streams, gpu, ops, events, held, dealt, class_paths, clock)
+    return machine.run()
 
 
 def _occupancy(recording: LaunchRecording, streams: Streams, gpu: Gpu) -> Occupancy:
@@ -95,13 +95,13 @@ class _Machine:
 
     def __init__(
         self, recording: LaunchRecording, streams: Streams, gpu: Gpu, ops: OpCosts, events: EventCosts,
-        held: Occupancy, dealt: Deal, class_paths: Ints,
+        held: Occupancy, dealt: Deal, class_paths: Ints, clock: float,
     ):  # fmt: skip
         self.recording, self.streams, self.gpu = recording, streams, gpu
         self.ops, self.events, self.held, self.dealt = ops, events, held, dealt
-        self.class_paths = class_paths
+        self.class_paths, self.clock = class_paths, clock
         self.class_events = streams.first_event[recording.class_trace].astype(np.int64)
-        self.constants = constants(gpu)
+        self.constants = constants(gpu, clock)
         groups, slots, warps = dealt.groups, held.ctas, recording.warps
         self.subs = groups * codes.SUB_CORES
         self.per_sm = slots * warps
@@ -125,7 +125,7 @@ class _Machine:
             )  # fmt: skip
         return counts
 
-    def run(self, clock: float) -> LaunchTime:
+    def run(self) -> LaunchTime:
         """Simulate, and say what came out."""
         spans = np.zeros((min(len(self.dealt.order), MOST_SPANS), 5), np.int64)
         queue = np.zeros((self.subs, int(self.gpu.shared.queue) + 1), np.int64)
@@ -139,9 +139,10 @@ class _Machine:
             np.full(self.subs, -1, np.int64), self.stalls, self.issued, spans,
         )  # fmt: skip
         finished = max(int(end), int(counts[codes.LAST_STORE]))
-        return self._result(finished / codes.TICK, clock, int(count), int(blocked), spans[: int(counts[codes.SPANS])])
+        return self._result(finished / codes.TICK, int(count), int(blocked), spans[: int(counts[codes.SPANS])])
 
-    def _result(self, cycles: float, clock: float, count: int, blocked: int, spans: Ints) -> LaunchTime:
+    def _result(self, cycles: float, count: int, blocked: int, spans: Ints) -> LaunchTime:
+        clock = self.clock
         floors = self._floors(clock)
         least = max(floors.values()) * clock * 1e6
         cycles = max(cycles, least)
@@ -194,15 +195,10 @@ class _Machine:
         np.add.at(counts, self.recording.class_trace, of_class[:, None])
         return counts
 
-    def _event_counts(self) -> NDArray[np.float64]:
-        """How often each event happens in the launch."""
-        traces = self.recording.traces
-        lengths = np.diff(traces.first_event[traces.start])
-        return np.repeat(self._warp_counts(), lengths).astype(np.float64)
-
     def _traffic(self) -> Traffic:
-        events, times = self.recording.events, self._event_counts()
-        shared = events.wavefronts > 0
+        events, times = self.recording.events, event_counts(self.recording)
+        # passes of atomics of global memory are none over banks
+        shared = (events.wavefronts > 0) & ~np.isin(self.events.what, [codes.ATOMIC, codes.REDUCTION])
         least = np.ceil(events.bytes / float(self.gpu.shared.bytes_per_cycle))
         stores = np.isin(self.events.what, [codes.STORE, codes.BULK_STORE, codes.REDUCTION, codes.ATOMIC])
         hbm = self.events.hbm_bytes * times

@@ -1,0 +1,8 @@
+"""All problems of the truth set, by name."""
+
+from collections.abc import Callable, Mapping
+
+from .more_problems import MORE
+from .problems import FIRST, Work
+
+PROBLEMS: Mapping[str, Callable[..., Work]] = {**FIRST, **MORE}

@@ -1,0 +1,284 @@
+"""What events cost on a GPU: what they take of every server they pass, as tables that the compiled model reads."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.ptx.machine import Gpu
+from kernbench.ptx.recording.kinds import Kind
+from kernbench.ptx.recording.recording import LINE, SECTOR, Events, LaunchRecording
+from kernbench.ptx.time import codes
+from kernbench.ptx.time.costs import Ints
+
+Floats = NDArray[np.float64]
+
+# events by what the model does for them, and for groups which
+_WHAT = {
+    Kind.GLOBAL_LOAD: codes.LOAD,
+    Kind.LOCAL_LOAD: codes.LOAD,
+    Kind.GLOBAL_STORE: codes.STORE,
+    Kind.LOCAL_STORE: codes.STORE,
+    Kind.GLOBAL_ATOMIC: codes.ATOMIC,
+    Kind.GLOBAL_REDUCTION: codes.REDUCTION,
+    Kind.SHARED_LOAD: codes.SHARED,
+    Kind.SHARED_STORE: codes.SHARED,
+    Kind.SHARED_ATOMIC: codes.SHARED,
+    Kind.CLUSTER_LOAD: codes.SHARED,
+    Kind.CLUSTER_STORE: codes.SHARED,
+    Kind.CLUSTER_ATOMIC: codes.SHARED,
+    Kind.MATRIX_LOAD: codes.SHARED,
+    Kind.MATRIX_STORE: codes.SHARED,
+    Kind.ASYNC_COPY: codes.CP_ASYNC,
+    Kind.ASYNC_COPY_COMMIT: codes.COMMIT,
+    Kind.ASYNC_COPY_WAIT: codes.WAIT_GROUP,
+    Kind.ASYNC_COPY_ARRIVE: codes.COPY_ARRIVE,
+    Kind.BULK_LOAD: codes.BULK_LOAD,
+    Kind.BULK_CLUSTER: codes.BULK_LOAD,
+    Kind.BULK_STORE: codes.BULK_STORE,
+    Kind.BULK_REDUCE: codes.BULK_STORE,
+    Kind.BULK_COMMIT: codes.COMMIT,
+    Kind.BULK_WAIT: codes.WAIT_GROUP,
+    Kind.WGMMA: codes.WGMMA,
+    Kind.WGMMA_COMMIT: codes.COMMIT,
+    Kind.WGMMA_WAIT: codes.WAIT_GROUP,
+    Kind.BARRIER_SYNC: codes.BARRIER_SYNC,
+    Kind.BARRIER_ARRIVE: codes.BARRIER_ARRIVE,
+    Kind.CLUSTER_ARRIVE: codes.BARRIER_ARRIVE,
+    Kind.CLUSTER_WAIT: codes.NOTHING,
+    Kind.MBARRIER_ARRIVE: codes.ARRIVE,
+    Kind.MBARRIER_EXPECT: codes.ARRIVE,
+    Kind.MBARRIER_WAIT: codes.WAIT,
+    Kind.FENCE: codes.FENCE,
+    Kind.PROXY_FENCE: codes.FENCE,
+}
+_GROUP_OF = {
+    Kind.ASYNC_COPY_COMMIT: codes.CP_GROUP,
+    Kind.ASYNC_COPY_WAIT: codes.CP_GROUP,
+    Kind.BULK_COMMIT: codes.BULK_GROUP,
+    Kind.BULK_WAIT: codes.BULK_GROUP,
+    Kind.WGMMA_COMMIT: codes.WGMMA_GROUP,
+    Kind.WGMMA_WAIT: codes.WGMMA_GROUP,
+}
+_BARRIER_KINDS = (Kind.BARRIER_SYNC, Kind.BARRIER_ARRIVE)
+_MBARRIER_KINDS = (Kind.MBARRIER_ARRIVE, Kind.MBARRIER_EXPECT, Kind.MBARRIER_WAIT, Kind.BULK_LOAD,
+                   Kind.BULK_CLUSTER, Kind.ASYNC_COPY_ARRIVE)  # fmt: skip
+_GLOBAL = (Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE, Kind.GLOBAL_ATOMIC, Kind.GLOBAL_REDUCTION, Kind.LOCAL_LOAD,
+           Kind.LOCAL_STORE, Kind.ASYNC_COPY, Kind.BULK_LOAD, Kind.BULK_STORE, Kind.BULK_REDUCE)  # fmt: skip
+_STORES = (Kind.GLOBAL_STORE, Kind.LOCAL_STORE, Kind.BULK_STORE, Kind.BULK_REDUCE, Kind.GLOBAL_REDUCTION,
+           Kind.GLOBAL_ATOMIC)  # fmt: skip
+_MAKE_DIRTY = (Kind.GLOBAL_STORE, Kind.BULK_STORE)
+# loads that ask L2 at once
+_PAST_L1 = (".cg", ".volatile", ".relaxed", ".acquire", ".cv", ".mmio")
+
+
+_ATOMICS = (Kind.GLOBAL_ATOMIC, Kind.GLOBAL_REDUCTION)
+_BULK = (Kind.BULK_LOAD, Kind.BULK_STORE, Kind.BULK_REDUCE)
+_FLOATS = (".f32", ".f64", ".f16", ".bf16")
+# accesses of other CTAs since a neighbour touched the same at most, for it to be at the same time
+NEAR = 2
+
+
+@dataclass(frozen=True)
+class EventCosts:
+    """Columns of the events, as the model takes them, and the bytes of each by level."""
+
+    what: Ints
+    stage: Ints
+    port: Ints
+    l2: Ints
+    hbm: Ints
+    nbytes: Ints
+    lanes: Ints
+    sync: Ints
+    phase: Ints
+    extra: Ints
+    syncs: int
+    l2_bytes: Floats
+    hbm_bytes: Floats
+
+    def table(self) -> Ints:
+        """A row each; `codes` names the columns."""
+        columns = (self.what, self.stage, self.port, self.l2, self.hbm, self.nbytes, self.lanes, self.sync, self.phase,
+                self.extra)  # fmt: skip
+        return np.ascontiguousarray(np.stack(columns, axis=1))
+
+
+def event_costs(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, pace: float = 1.0) -> EventCosts:
+    """One row for each event: what it takes of every server it passes. What lies behind SMs has `pace` cycles of theirs
+    for each that its figures were measured in.
+    """
+    events = recording.events
+    what = np.full(256, codes.NOTHING, np.int64)
+    for one, code in _WHAT.items():
+        what[one] = code
+    moved = _moved(recording, gpu, l1_bytes)
+    stage = np.where(
+        moved.is_global,
+        np.maximum(events.lines, np.maximum(events.sectors * SECTOR / float(gpu.l1.bytes_per_cycle), 1)),
+        np.maximum(events.wavefronts, 1) * float(gpu.shared.conflict),
+    )
+    sync, syncs = _sync_numbers(recording)
+    extra = np.zeros(len(events), np.int64)
+    for one, group in _GROUP_OF.items():
+        extra[events.kind == one] = group
+    atomics = _is(events, _ATOMICS)
+    extra[atomics] = _whole(atomic_cycles(recording, gpu) * pace)[atomics]
+    together = _is(events, (Kind.SHARED_ATOMIC, Kind.CLUSTER_ATOMIC))
+    extra[together] = _whole(np.maximum(events.lines, 1) * float(gpu.shared.conflict))[together]
+    return EventCosts(
+        what[events.kind], _whole(stage), _whole(moved.port), _whole(moved.l2 * pace),
+        np.rint(moved.of_memory * codes.PART).astype(np.int64), events.bytes.astype(np.int64),
+        events.lanes.astype(np.int64), sync, events.phase.astype(np.int64), extra, syncs, moved.l2_bytes,
+        moved.hbm_bytes,
+    )  # fmt: skip
+
+
+def _is(events: Events, kinds: tuple[Kind, ...]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.isin(events.kind, [int(one) for one in kinds])
+    return found
+
+
+def _whole(cycles: Floats) -> Ints:
+    return np.rint(cycles * codes.TICK).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """Of each event: cycles of the SM's port and of L2, bytes asked of L2 and moved by memory, and bytes of memory's
+    time, where those that lie apart count for more.
+    """
+
+    is_global: NDArray[np.bool_]
+    port: Floats
+    l2: Floats
+    l2_bytes: Floats
+    hbm_bytes: Floats
+    of_memory: Floats
+
+
+def _moved(recording: LaunchRecording, gpu: Gpu, l1_bytes: float) -> _Moved:
+    events = recording.events
+    is_global = _is(events, _GLOBAL)
+    asked, missed = _sectors(recording, gpu, l1_bytes)
+    asked, missed = np.where(is_global, asked, 0.0), np.where(is_global, missed, 0.0)
+    every = np.maximum(events.sectors.astype(np.float64), 1.0)
+    lines = events.lines * asked / every
+    stores = _is(events, _STORES)
+    port_in, l2_in = _load_cycles(events, gpu, asked, lines)
+    port_out, l2_out = _store_cycles(events, gpu, asked, lines)
+    # a sector that is alone in its line comes with what else memory reads at once
+    alone = np.where(_is(events, _BULK), 0.0, np.clip(2.0 - every / np.maximum(events.lines, 1), 0.0, 1.0))
+    granules = 1.0 + alone * (float(gpu.hbm.granule) / SECTOR - 1.0)
+    apart = granules * (1.0 + alone * (1.0 / float(gpu.hbm.scattered) - 1.0))
+    fetched = np.where(stores, unfilled(recording), 1.0)
+    written = np.where(stores & ~_is(events, _ATOMICS), 1.0, 0.0)
+    hbm_bytes = missed * SECTOR * (written + np.where(stores & (written == 0), 1.0, fetched) * granules)
+    of_memory = missed * SECTOR * (written + np.where(stores & (written == 0), 1.0, fetched) * apart)
+    return _Moved(
+        is_global, np.where(stores, port_out, port_in), np.where(stores, l2_out, l2_in), asked * SECTOR, hbm_bytes,
+        of_memory,
+    )  # fmt: skip
+
+
+def _load_cycles(events: Events, gpu: Gpu, asked: Floats, lines: Floats) -> tuple[Floats, Floats]:
+    """Cycles of the SM's port, and of L2: what neighbours load at the same time it gives to all of them at once."""
+    bulk = _is(events, _BULK)
+    port_rate = np.where(bulk, float(gpu.copies.bulk_bytes_per_cycle), float(gpu.l2.sm_bytes_per_cycle))
+    every = np.maximum(events.sectors.astype(np.float64), 1.0)
+    near = np.exp2(events.other_distance.astype(np.float64)) <= NEAR * every * SECTOR
+    merged = np.where(near, np.minimum(events.other, asked), 0.0)
+    left = np.maximum(asked - merged, asked / max(float(gpu.l2.merged), 1.0))
+    share = left / np.maximum(asked, 1e-9)
+    l2 = np.maximum(left * SECTOR / float(gpu.l2.bytes_per_cycle), lines * share / float(gpu.l2.lines_per_cycle))
+    return asked * SECTOR / port_rate, l2
+
+
+def _store_cycles(events: Events, gpu: Gpu, asked: Floats, lines: Floats) -> tuple[Floats, Floats]:
+    """Cycles of the SM's port, and of L2: a sector that is stored in part takes longer, and so does each line of it."""
+    part = (events.bytes < events.sectors * SECTOR) | _is(events, _ATOMICS)
+    port = (asked + np.where(part, lines, 0.0)) * SECTOR / float(gpu.l2.sm_write_bytes_per_cycle)
+    whole = asked * SECTOR / float(gpu.l2.write_bytes_per_cycle)
+    in_part = asked * float(gpu.l2.store_sector) + lines * float(gpu.l2.store_line)
+    return port, np.where(part, np.maximum(in_part, whole), whole)
+
+
+def unfilled(recording: LaunchRecording) -> float:
+    """Of the sectors that a launch stores to, the share that it never fills: memory must give the rest of them."""
+    events = recording.events
+    stores = _is(events, (Kind.GLOBAL_STORE,))
+    counts = event_counts(recording)[stores]
+    touched = float((events.first[stores] * counts).sum()) * SECTOR
+    stored = float((events.bytes[stores] * counts).sum())
+    return min(max(1.0 - stored / touched, 0.0), 1.0) if touched else 0.0
+
+
+def event_counts(recording: LaunchRecording) -> Floats:
+    """How often each event happens in the launch."""
+    traces = recording.traces
+    of_class = np.bincount(recording.cta_class, minlength=recording.classes)
+    counts = np.zeros(len(traces), np.int64)
+    np.add.at(counts, recording.class_trace, of_class[:, None])
+    return np.repeat(counts, np.diff(traces.first_event[traces.start])).astype(np.float64)
+
+
+def atomic_cycles(recording: LaunchRecording, gpu: Gpu) -> Floats:
+    """Cycles of what does atomics in L2: by sectors if these are spread, by rounds on the same word if they are not.
+
+    Lines that lie side by side share a unit: how many units work at once depends on how many lines an instruction
+    changes in the whole launch, which is what it touches first.
+    """
+    events, l2 = recording.events, gpu.l2
+    sectors, lines = (np.maximum(column.astype(np.float64), 1.0) for column in (events.sectors, events.lines))
+    opcodes = recording.instructions.opcode
+    floats = np.array([any(word in text for word in _FLOATS) for text in opcodes] or [False])[events.instruction]
+    rounds = np.maximum(events.wavefronts.astype(np.float64), sectors)
+    again = float(l2.atomic_interval) + np.where(floats, float(l2.atomic_float) - float(l2.atomic_interval), 0.0)
+    serial = sectors * float(l2.atomic_interval) + (rounds - sectors) * again
+    atomics = _is(events, _ATOMICS)
+    new = np.where(atomics, events.first * event_counts(recording) * lines / sectors, 0.0)
+    changed = np.bincount(events.instruction, new, minlength=len(opcodes))[events.instruction]
+    units = np.where(changed > 0, np.clip(changed / float(l2.atomic_lines), 1.0, float(l2.atomic_units)),
+                     float(l2.atomic_units))  # fmt: skip
+    each = np.where(events.kind == int(Kind.GLOBAL_ATOMIC), float(l2.atomic_result), float(l2.atomic_sector))
+    taken: Floats = np.maximum(sectors * each, serial / units)
+    return taken
+
+
+def _sectors(recording: LaunchRecording, gpu: Gpu, l1_bytes: float) -> tuple[Floats, Floats]:
+    """Sectors of each event that are asked of L2, and of those the ones that memory gives: L2 was cold at first."""
+    events = recording.events
+    texts = recording.instructions.opcode
+    past = np.array([any(word in text for word in _PAST_L1) for text in texts] or [False])[events.instruction]
+    loads = _is(events, (Kind.GLOBAL_LOAD, Kind.LOCAL_LOAD))
+    held_l1 = np.exp2(events.own_distance.astype(np.float64)) <= l1_bytes
+    l1_hits = np.where(loads & held_l1 & ~past, events.own, 0.0).astype(np.float64)
+    sectors = events.sectors.astype(np.float64)
+    # a line takes its room whether all of its sectors are there or not
+    room = np.maximum(events.lines * (LINE / SECTOR) / np.maximum(sectors, 1.0), 1.0)
+    share = held(np.exp2(events.other_distance.astype(np.float64)) * room, gpu)
+    from_memory = events.first + events.other * (1.0 - share)
+    asked = np.maximum(sectors - l1_hits, 0.0)
+    # what is stored makes lines dirty, whoever brought them
+    stores = _is(events, _MAKE_DIRTY)
+    return asked, np.where(stores, asked, np.minimum(from_memory, asked))
+
+
+def held(distance: Floats, gpu: Gpu) -> Floats:
+    """Of bytes that were touched so many bytes ago, the share that L2 still holds."""
+    capacity = float(gpu.l2.capacity)
+    whole = capacity / float(gpu.chip.l2_halves)
+    return np.clip((capacity - distance) / max(capacity - whole, 1.0), 0.0, 1.0)
+
+
+def _sync_numbers(recording: LaunchRecording) -> tuple[Ints, int]:
+    """A number for each completion of a barrier or mbarrier, the same for all events that have to do with it."""
+    events = recording.events
+    barrier = np.isin(events.kind, [int(one) for one in _BARRIER_KINDS])
+    mbarrier = np.isin(events.kind, [int(one) for one in _MBARRIER_KINDS])
+    concerned = (barrier | mbarrier) & (events.object >= 0) & (events.phase >= 0)
+    key = (events.object.astype(np.int64) & 0xFFFFF) << 32 | events.phase.astype(np.int64) << 1 | mbarrier
+    numbers = np.full(len(events), -1, np.int64)
+    found, inverse = np.unique(key[concerned], return_inverse=True)
+    numbers[concerned] = inverse
+    return numbers, len(found)
