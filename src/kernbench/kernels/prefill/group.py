@@ -163,10 +163,16 @@ class Group:
         return part
 
     def correct(self) -> None:
-        """Sums go by the new largest scores; weights are packed. No product may be under way."""
+        """Sums go by the new largest scores; most tiles have no larger score for any row of a warp."""
         ctx = self.ctx
-        for i, register in enumerate(self.sums):
-            register *= self.correction[i // 2 % 2]
+        # corrections are 1 at most
+        with ctx.if_(ctx.vote_any(self.correction[0] + self.correction[1] != 2.0, mask=FULL_MASK)):
+            for i, register in enumerate(self.sums):
+                register *= self.correction[i // 2 % 2]
+
+    def pack(self) -> None:
+        """Weights become what is multiplied with the values. No product may be under way."""
+        ctx = self.ctx
         for i in range(0, len(self.scores), 2):
             self.weights[i // 2].set(
                 ctx.cvt_pack(f"{self.shape.dtype}x2", self.scores[i + 1], self.scores[i]).bits("b32")

@@ -184,7 +184,7 @@ class _Cta:
         group.wait(0)
         self._release("k", stage, group)
         group.weigh(tile, tile.first + tile.count - 1)
-        group.correct()
+        group.pack()
         with self.ctx.if_((tile.first + tile.count) * self.shape.keys > tile.keys):
             group.clear_values(self._ready("v", turn), tile)
 
@@ -193,6 +193,8 @@ class _Cta:
         stage = self._ready("k", turn + step)
         group.take_turn()
         group.begin_scores(stage)
+        # while the scores are made
+        group.correct()
         values = self._ready("v", turn + step - 1)
         group.begin_sums(values)
         group.give_turn()
@@ -201,9 +203,10 @@ class _Cta:
         group.weigh(tile, tile.first + tile.count - 1 - step)
         group.wait(0)
         self._release("v", values, group)
-        group.correct()
+        group.pack()
 
     def _last(self, group: Group, turn: Register) -> None:
+        group.correct()
         values = self._ready("v", turn)
         group.begin_sums(values)
         group.wait(0)
