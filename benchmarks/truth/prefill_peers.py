@@ -128,7 +128,7 @@ def measured(torch: Any, device: FlushedDevice, problem: Problem) -> dict[str, A
     if row["difference"] > 2e-2:
         del row["ours_us"]
     else:
-        row["without_turns_us"] = case.ours(turns=False)
+        row["in_turns_us"] = case.ours(turns=True)
     for name, backend in (("flash", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION)):
         try:
             row[f"{name}_us"] = case.peer(backend)

@@ -32,7 +32,7 @@ class PrefillKernel:
     name = "prefill_sm90"
     target = "sm_90a"
 
-    def __init__(self, shape: PrefillShape, stages: int = 2, turns: bool = True):
+    def __init__(self, shape: PrefillShape, stages: int = 2, turns: bool = False):
         self.shape, self.stages, self.turns = shape, stages, turns
         if not stages >= 1 or self.shared_bytes + _SWIZZLE_BYTES > SHARED_BYTES:
             raise MisuseError(f"stages = {stages!r}: {self.shared_bytes} bytes of shared memory are too many for a CTA")
