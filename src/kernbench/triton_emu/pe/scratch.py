@@ -201,6 +201,42 @@ class ScratchPool:
         block.shelf.append(block)
         self._too_large = 1 << 62
 
+    def again(self, events: list[tuple[int, int]], blocks: list[Any]) -> list[int]:
+        """Allocations and releases that were made before, done again in the same order; the address of each allocation.
+
+        Events are (index, bytes), -1 for a release: the block of an allocation comes to `blocks[index]`, that of a
+        release is taken from there. As `allocate` and `shelve` would do it, in a loop that calls neither.
+        """
+        known, used, peak, has_room = self._shelf_for.get, self.used, self.peak, False
+        addresses = [0] * len(blocks)
+        for index, nbytes in events:
+            if nbytes < 0:
+                block = blocks[index]
+                used -= block.nbytes
+                block.users = 0
+                block.data = block.arriving = None
+                block.sends = ()
+                block.shelf.append(block)
+                has_room = True
+                continue
+            shelf = known(nbytes)
+            if shelf:
+                block = shelf.popleft()
+                block.users = 1
+            else:
+                self.used, self.peak = used, peak
+                self._too_large = 1 << 62 if has_room else self._too_large
+                block, has_room = self._first_of(nbytes), False
+                used = self.used
+            block.used = nbytes
+            used += block.nbytes
+            if used > peak:
+                peak = used
+            blocks[index], addresses[index] = block, block.addr
+        self.used, self.peak, self._moment = used, peak, self._moment + 1
+        self._too_large = 1 << 62 if has_room else self._too_large
+        return addresses
+
     def settle(self) -> None:
         """What was given back so far comes before what is given back from now on, as after an allocation."""
         self._moment += 1

@@ -116,43 +116,14 @@ class Events:
 
     def _work_out(self, log: Log, numbers: tuple[Ints, Ints], made: Ints, views: Ints, results: list[int]) -> None:
         """The events of the log, and which of them is behind each address."""
-        at: dict[int, tuple[int, int]] = {}
-        self._made, offset = self._columns(log, 0, numbers[0], made, self._events, at)
-        if offset.any() or len(at) != len(results) or not at.keys() >= set(results):
+        known = Lives(log)
+        self._events = known.events
+        self._made, offset = known.blocks_of(0, numbers[0], made)
+        if offset.any() or len(known.left) != len(results) or not known.left.keys() >= set(results):
             raise NotAlikeError
-        self._results = [at[address][0] for address in results]
-        self._views, self._offset = self._columns(log, 1, numbers[1], views, [], {})
+        self._results = [known.left[address] for address in results]
+        self._views, self._offset = known.blocks_of(1, numbers[1], views)
         self._is_known = True
-
-    def _columns(
-        self,
-        log: Log,
-        count: int,
-        numbers: Ints,
-        addresses: Ints,
-        events: list[tuple[int, int]],
-        at: dict[int, tuple[int, int]],
-    ) -> tuple[Ints, Ints]:
-        """The allocation behind each address at the time of its command or view, and how far in it lies.
-
-        `at` is what lies at an address as time goes on: (column, bytes).
-        """
-        found, position = [], 0
-        for number, address in zip((*numbers.tolist(), None), (*addresses.tolist(), 0), strict=True):
-            while position < len(log) and (number is None or log[position][count] <= number):
-                *_, where, nbytes = log[position]
-                position += 1
-                if nbytes >= 0:
-                    at[where] = len(events), nbytes
-                    events.append((len(events), nbytes))
-                elif where in at:
-                    events.append((at.pop(where)[0], -1))
-                else:
-                    raise NotAlikeError
-            if number is not None:
-                found.append(_block_of(at, address))
-        columns, offsets = np.array(found or np.empty((0, 2)), np.int64).T
-        return columns, offsets
 
     def fits(self, pool: ScratchPool) -> bool:
         """In any pool, if it is known which block is which."""
@@ -180,26 +151,65 @@ class Events:
         return addresses[self._made], addresses[self._views] + self._offset, [blocks[i] for i in self._results]
 
     def _done(self, pool: ScratchPool) -> tuple[Ints, list[Block]]:
-        allocate, shelve = type(pool).allocate, type(pool).shelve
         blocks: list[Any] = [None] * len(self._events)
-        addresses = [0] * len(self._events)
-        for column, nbytes in self._events:
-            if nbytes < 0:
-                shelve(pool, blocks[column])
-            else:
-                blocks[column] = block = allocate(pool, nbytes)
-                addresses[column] = block.addr
+        addresses = pool.again(self._events, blocks)
         return np.array(addresses or [0], np.int64), blocks
 
 
-def _block_of(at: dict[int, tuple[int, int]], address: int) -> tuple[int, int]:
-    """(column, offset) of the allocation that an address lies in."""
-    if address in at:
-        return at[address][0], 0
-    begin = max((begin for begin in at if begin < address), default=None)
-    if begin is None or address >= begin + at[begin][1]:
-        raise NotAlikeError
-    return at[begin][0], address - begin
+class Lives:
+    """Of the allocations in a log, when each was made and given back: which of them an address lay in at a moment.
+
+    `events` are (index, bytes) for an allocation, (index of the allocation, -1) for a release; `left` is what was not
+    given back, by address.
+    """
+
+    def __init__(self, log: Log):
+        self._log = np.array(log or np.empty((0, 4)), np.int64)
+        self.events: list[tuple[int, int]] = []
+        self.left: dict[int, int] = {}
+        # where the log comes to the release of each allocation
+        self._end = np.full(len(log) + 1, len(log), np.int64)
+        for i, (_, _, address, nbytes) in enumerate(log):
+            if nbytes >= 0:
+                self.left[address] = i
+                self.events.append((i, nbytes))
+            else:
+                made = self.left.pop(address, None)
+                if made is None:
+                    raise NotAlikeError
+                self.events.append((made, -1))
+                self._end[made] = i
+        made_at = np.flatnonzero(self._log[:, 3] >= 0)
+        self._begins, of = np.unique(self._log[made_at, 2], return_inverse=True)
+        # allocations by their address, and in the order of time where that is the same
+        self._keys = of * (len(log) + 1) + made_at
+        order = np.argsort(self._keys)
+        self._keys, self._made = self._keys[order], made_at[order]
+
+    def blocks_of(self, count: int, numbers: Ints, addresses: Ints) -> tuple[Ints, Ints]:
+        """The allocation behind each address at the time of its command (`count` 0) or view (1) of these numbers, and
+        how far in it lies.
+        """
+        time = np.searchsorted(self._log[:, count], numbers, side="right")
+        # the nearest block at or below the address that was there at the time
+        below = np.searchsorted(self._begins, addresses, side="right") - 1
+        found = np.full(len(addresses), -1, np.int64)
+        looking = np.arange(len(addresses))
+        while len(looking):
+            if (below[looking] < 0).any():
+                raise NotAlikeError
+            latest = np.searchsorted(self._keys, below[looking] * (len(self._log) + 1) + time[looking]) - 1
+            made = np.where(latest >= 0, self._made[latest], len(self._log))
+            begins = self._begins[below[looking]]
+            is_there = (latest >= 0) & (self._end[made] >= time[looking])
+            is_there &= self._log[np.minimum(made, len(self._log) - 1), 2] == begins
+            found[looking[is_there]] = made[is_there]
+            looking = looking[~is_there]
+            below[looking] -= 1
+        offsets = addresses - self._log[found, 2]
+        if (offsets >= np.maximum(self._log[found, 3], 1)).any():
+            raise NotAlikeError
+        return found, offsets
 
 
 def _inside(values: Ints, begins: Ints, ends: Ints) -> tuple[Ints, Ints]:

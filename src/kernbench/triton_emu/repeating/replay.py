@@ -165,18 +165,13 @@ class Replaying:
 
     def next(self, count: int) -> Ints:
         """Do it `count` times; the addresses of the columns, a row for each time."""
-        allocate, shelve = type(self._pool).allocate, type(self._pool).shelve
         pool, events, end, blocks = self._pool, self._events, self._end, self._blocks
         first = self._first_held
         found: list[int] = []
         for _ in range(count):
+            held = [block.addr for block in blocks]
             made: list[Any] = [None] * first + blocks
-            for column, nbytes in events:
-                if nbytes < 0:
-                    shelve(pool, made[column])
-                else:
-                    made[column] = allocate(pool, nbytes)
-            found += [block.addr for block in made]
+            found += pool.again(events, made)[:first] + held
             blocks = [made[column] for column in end]
         self._blocks = blocks
         return np.array(found, np.int64).reshape(count, first + len(blocks))
