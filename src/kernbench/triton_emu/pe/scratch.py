@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kernbench.common.errors import MisuseError
 from kernbench.safety.collector import collecting
 
@@ -23,6 +26,10 @@ ALIGNMENT = 64
 # a plain constructor would double the cost of an allocation, which every command has
 _new_block = object.__new__
 _address = attrgetter("addr")
+
+
+# what the log of a pool consists of
+Noted = tuple[int, int, int, int] | NDArray[np.int64]
 
 
 class Counts(Protocol):
@@ -110,8 +117,9 @@ class ScratchPool:
         self._too_large = 1 << 62
         # how often space came from gaps, where it depends on what lies around, and not from a shelf
         self.searches = 0
-        # while loops are watched: (commands and views so far, address, bytes; -1 where it is given back)
-        self.log: list[tuple[int, int, int, int]] = []
+        # while loops are watched: (commands and views so far, address, bytes; -1 where it is given back), or many of
+        # them as rows of an array
+        self.log: list[Noted] = []
         # of that, what was given back since the last allocation: handle numbers and addresses
         self._given_back: list[tuple[int, int]] = []
         # blocks past the end live here, out of the way of every real address

@@ -20,7 +20,14 @@ from kernbench.triton_emu.pe.scratch import Block, ScratchPool
 from kernbench.triton_emu.repeating.affine import Watched
 from kernbench.triton_emu.repeating.loop_state import State
 from kernbench.triton_emu.repeating.recorder import Recorder
-from kernbench.triton_emu.repeating.replay import NotAlikeError, Place, Replaying, Turning, UnlikeIterationError
+from kernbench.triton_emu.repeating.replay import (
+    NotAlikeError,
+    Place,
+    Replaying,
+    Turning,
+    UnlikeIterationError,
+    as_rows,
+)
 
 if TYPE_CHECKING:
     from kernbench.triton_emu.repeating.loops import Access
@@ -107,7 +114,7 @@ class Fold:
         # in the order of their rows: a routine may have many loops, and none looks at the accesses before it
         accesses = context.watch.accesses
         self._accesses = accesses[bisect_left(accesses, self._row, key=_row_of) :]
-        self._log = context._scratch.log[before.logged : after.logged] if context.watch.logs_all else []
+        self._log = as_rows(context._scratch.log[before.logged : after.logged] if context.watch.logs_all else [])
         self._plan()
         self._done = 0
 
@@ -159,7 +166,7 @@ class Fold:
         if before.folds != after.folds and not self._context.watch.logs_all:
             raise NotAlikeError
         pool = self._context._scratch
-        return Replaying(pool, pool.log[before.logged : after.logged], before.places, after.places)
+        return Replaying(pool, as_rows(pool.log[before.logged : after.logged]), before.places, after.places)
 
     # What an iteration changes
 
@@ -248,20 +255,24 @@ class Fold:
     def _extend(self, first: int, addresses: Ints) -> None:
         """Rows and views of iterations `first` and on; a row of addresses for each."""
         stream = self._context.stream
-        if self._log and len(self._context._scratch.log) > MOST_LOGGED:
-            self._context.watch.logs_all, self._log = False, []
-        if self._log:
+        watch = self._context.watch
+        if len(self._log) and watch.noted > MOST_LOGGED:
+            watch.logs_all, self._log = False, self._log[:0]
+        if len(self._log):
             self._note(first, self._scratch.events(self._log, addresses))
         stream.rows.extend(self._rows_for(first, addresses).reshape(-1))
         if self._views:
             stream.views.extend(self._views_for(first, addresses).reshape(-1))
 
-    def _note(self, first: int, addresses: list[list[int]]) -> None:
-        """What the allocator did for iterations `first` and on, as if it had been asked."""
-        log = self._context._scratch.log
-        for number, row in enumerate(addresses, first):
-            rows, views = number * self._rows, number * self._views
-            log += [(s + rows, v + views, a, nbytes) for (s, v, _, nbytes), a in zip(self._log, row, strict=True)]
+    def _note(self, first: int, addresses: Ints) -> None:
+        """What the allocator did for iterations `first` and on, as if asked; a row of addresses for each."""
+        noted = np.repeat(self._log[None], len(addresses), axis=0)
+        number = np.arange(first, first + len(addresses))[:, None]
+        noted[:, :, 0] += number * self._rows
+        noted[:, :, 1] += number * self._views
+        noted[:, :, 2] = addresses
+        self._context._scratch.log.append(noted.reshape(-1, 4))
+        self._context.watch.noted += noted.size // 4
 
     def _moved(self, first: int, count: int) -> Array:
         """Rows of iterations `first` and on, with the scratch addresses of the body."""

@@ -118,8 +118,9 @@ class Watch:
         self.accesses: list[Access] = []
         # how many loops were folded so far
         self.folds = 0
-        # whether what the allocator does for repeated iterations is noted as well
+        # whether what the allocator does for repeated iterations is noted as well, and how much that was
         self.logs_all = False
+        self.noted = 0
         # shared by the programs of a launch
         self.trust = Trust()
 
@@ -136,6 +137,7 @@ class Watch:
             loop.is_open = False
             self.loops.remove(loop)
             if not self.loops:
+                self.noted = 0
                 self.accesses.clear()
                 self._context._scratch.stop_log()
                 self._context._port = self._context._port.port

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.triton_emu.pe.scratch import Block, ScratchPool
+from kernbench.triton_emu.pe.scratch import Block, Noted, ScratchPool
 from kernbench.triton_emu.repeating.affine import Watched
 from kernbench.triton_emu.repeating.recorder import Recorder
-from kernbench.triton_emu.repeating.replay import NotAlikeError, UnlikeIterationError
+from kernbench.triton_emu.repeating.replay import NotAlikeError, UnlikeIterationError, as_rows
 
 if TYPE_CHECKING:
     from kernbench.triton_emu.repeating.template import Start
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __kernbench_internal__ = True
 
 Ints = NDArray[np.int64]
-Log = list[tuple[int, int, int, int]]
+Log = list[Noted]
 
 
 class Taken(Protocol):
@@ -116,7 +116,7 @@ class Events:
 
     def _work_out(self, log: Log, numbers: tuple[Ints, Ints], made: Ints, views: Ints, results: list[int]) -> None:
         """The events of the log, and which of them is behind each address."""
-        known = Lives(log)
+        known = Lives(as_rows(log))
         self._events = known.events
         self._made, offset = known.blocks_of(0, numbers[0], made)
         if offset.any() or len(known.left) != len(results) or not known.left.keys() >= set(results):
@@ -163,13 +163,13 @@ class Lives:
     given back, by address.
     """
 
-    def __init__(self, log: Log):
-        self._log = np.array(log or np.empty((0, 4)), np.int64)
+    def __init__(self, log: Ints):
+        self._log = log
         self.events: list[tuple[int, int]] = []
         self.left: dict[int, int] = {}
         # where the log comes to the release of each allocation
         self._end = np.full(len(log) + 1, len(log), np.int64)
-        for i, (_, _, address, nbytes) in enumerate(log):
+        for i, (address, nbytes) in enumerate(log[:, 2:].tolist()):
             if nbytes >= 0:
                 self.left[address] = i
                 self.events.append((i, nbytes))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.triton_emu.pe.scratch import Block, ScratchPool
+from kernbench.triton_emu.pe.scratch import Block, Noted, ScratchPool
 
 __kernbench_internal__ = True
 
@@ -27,6 +27,22 @@ class UnlikeIterationError(BaseException):
     """An iteration would do something else than those before it, and it is too late to run them; no `Exception`, as
     kernels may catch those.
     """
+
+
+def as_rows(log: list[Noted]) -> Ints:
+    """What the allocator noted, one row for each event."""
+    parts: list[Ints] = []
+    single: list[Any] = []
+    for entry in log:
+        if type(entry) is tuple:
+            single.append(entry)
+            continue
+        if single:
+            parts.append(np.array(single, np.int64))
+            single = []
+        parts.append(np.asarray(entry))
+    parts.append(np.array(single or np.empty((0, 4)), np.int64))
+    return np.concatenate(parts)
 
 
 class Turning:
@@ -69,13 +85,14 @@ class Turning:
         self._now = powers[count]
         return self._addresses[powers[:count]]
 
-    def events(self, log: list[tuple[int, int, int, int]], addresses: Ints) -> list[list[int]]:
+    def events(self, log: Ints, addresses: Ints) -> Ints:
         """The address of each event of the log, in the iterations whose addresses `next` gave."""
-        where = {int(address): i for i, address in enumerate(self._addresses)}
-        try:
-            return addresses[:, [where[address] for *_, address, _ in log]].tolist()  # type: ignore[no-any-return]
-        except KeyError:
-            raise NotAlikeError from None
+        ordered = self._addresses[self._order]
+        at = np.minimum(np.searchsorted(ordered, log[:, 2]), len(ordered) - 1)
+        if not len(ordered) or (ordered[at] != log[:, 2]).any():
+            raise NotAlikeError
+        found: Ints = addresses[:, self._order[at]]
+        return found
 
     def begin(self, held: dict[int, Block]) -> None:
         """The blocks behind the handles, as they are now."""
@@ -95,11 +112,9 @@ class Turning:
 class Replaying:
     """Allocations and releases done again. A column is an allocation of the iteration, or a block held before it."""
 
-    def __init__(
-        self, pool: ScratchPool, log: list[tuple[int, int, int, int]], before: dict[Place, int], after: dict[Place, int]
-    ):
+    def __init__(self, pool: ScratchPool, noted: Ints, before: dict[Place, int], after: dict[Place, int]):
         self._pool = pool
-        self._log = log
+        self._log = log = noted.tolist()
         held = {place[1]: address for place, address in before.items() if place[0] == "held"}
         self._held = list(held)
         self._first_held = sum(nbytes >= 0 for *_, nbytes in log)
@@ -147,9 +162,10 @@ class Replaying:
                 columns[i], offsets[i] = self._around(at, address)
         return columns, offsets
 
-    def events(self, log: list[tuple[int, int, int, int]], addresses: Ints) -> list[list[int]]:
+    def events(self, log: Ints, addresses: Ints) -> Ints:
         """The address of each event of the log, in the iterations whose addresses `next` gave."""
-        return addresses[:, [column for column, _ in self._events]].tolist()  # type: ignore[no-any-return]
+        found: Ints = addresses[:, [column for column, _ in self._events]]
+        return found
 
     def _around(self, at: dict[int, int], address: int) -> tuple[int, int]:
         """The block that a view lies inside of."""

@@ -1,6 +1,5 @@
 """What one call of a routine recorded, ready to be recorded again at other addresses (`routines`)."""
 
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from numpy.typing import NDArray
 from kernbench.common.dtypes import Array
 from kernbench.common.pe_commands import OPERATIONS, SCRATCH, TensorHandle
 from kernbench.result.recording import FIRST_VIEW, NONE
-from kernbench.triton_emu.pe.scratch import ALIGNMENT, Block, ScratchPool
+from kernbench.triton_emu.pe.scratch import ALIGNMENT, Block, Noted, ScratchPool
 from kernbench.triton_emu.repeating.affine import Watched
 from kernbench.triton_emu.repeating.folding import MOST_LOGGED, rows_of
 from kernbench.triton_emu.repeating.recorder import Recorder
@@ -23,8 +22,6 @@ __kernbench_internal__ = True
 
 Ints = NDArray[np.int64]
 _new_handle = object.__new__
-# of an entry of the allocator's log
-_asked_bytes = itemgetter(3)
 # by the code of an operation: whether it moves bytes of HBM
 IS_TRANSFER = np.array([name in ("load", "store") for name in OPERATIONS])
 
@@ -43,7 +40,7 @@ class Start:
         self.did_more = True
         self.accesses: list[Access] = []
         # what the allocator did (None: too much), and the sizes of blocks that it was asked for
-        self.log: list[tuple[int, int, int, int]] | None = None
+        self.log: list[Noted] | None = None
         self.taken: set[int] = set()
         # the most that was in use before, and that the call adds
         self._peak, pool.peak = pool.peak, pool.used
@@ -58,8 +55,10 @@ class Start:
             or context.adopted != self.adopted
         )
         self.accesses = list(context.watch.accesses)
-        self.log = list(pool.log) if context.watch.logs_all and len(pool.log) <= MOST_LOGGED else None
-        asked = set(map(_asked_bytes, pool.log))
+        noted = len(pool.log) + context.watch.noted
+        self.log = list(pool.log) if context.watch.logs_all and noted <= MOST_LOGGED else None
+        # blocks that repeated iterations were given are of sizes that those before them asked for
+        asked = {entry[3] for entry in pool.log if type(entry) is tuple}
         self.taken = {max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT) for nbytes in asked if nbytes >= 0}
         self.most = pool.peak - self.used
 
