@@ -42,6 +42,7 @@ FAMILIES: Mapping[str, tuple[Callable[[], Iterable[Case]], ...]] = {
         scattered.l2_flying,
     ),
     "misses": (bandwidth.hbm_widths, scattered.shared_misses),
+    "mixes": (bandwidth.hbm_mixes,),
     "contention": (contention.words, contention.rows, contention.in_shared),
     "overlap": (overlap.clocks, overlap.attention, overlap.same_warpgroup),
     "launches": (launches.starts, launches.waves),

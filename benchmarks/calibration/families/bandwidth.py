@@ -128,6 +128,41 @@ def _copied(block: int, unroll: int, half: int) -> list[str]:
     return [*loads, f"add.u64 %d6, %d5, {half};", *stores]
 
 
+def hbm_mixes() -> Iterator[Case]:
+    """Arrays that lie at an odd distance from each other: some are read, some written, side by side."""
+    block, unroll = 512, 2
+    piece = block * 16 * unroll
+    turns = 256 * MIB // (piece * 264)
+    for reads, writes in ((1, 1), (2, 1), (3, 1), (1, 2), (1, 0), (0, 1)):
+        made, small = (_mixed(block, unroll, reads, writes, nbytes) for nbytes in (BEYOND, _SMALL.nbytes))
+        yield Case(
+            "hbm.mix", made, {"reads": reads, "writes": writes}, piece * (reads + writes), "bytes of a CTA", block=block,
+            grid=0, grid_per_sm=2, turns=(turns, 3 * turns), data=Data(BEYOND, "numbers"), by_time=True,
+            small_data=_SMALL, small_source=small,
+        )  # fmt: skip
+
+
+def _mixed(block: int, unroll: int, reads: int, writes: int, nbytes: int) -> Source:
+    """Each array has a quarter of the memory less a piece, so that no two begin alike."""
+    piece = block * 16 * unroll
+    apart = nbytes // 4 - piece * 3 // 2
+    mask = nbytes // 8 - 1
+    body = ["add.u64 %d5, %d2, %d1;"]
+    for array in range(reads):
+        for n in range(unroll):
+            first = 4 * (unroll * array + n)
+            group = ", ".join(f"%r{first + part}" for part in range(4))
+            body.append(f"ld.global.v4.u32 {{{group}}}, [%d5+{16 * block * n}];")
+        body.append(f"add.u64 %d5, %d5, {apart};")
+    body += [f"xor.b32 %result, %result, %r{n};" for n in range(4 * unroll * reads)]
+    for _ in range(writes):
+        stored = "{%result, %result, %turn, %turn}"
+        body += [f"st.global.v4.u32 [%d5+{16 * block * n}], {stored};" for n in range(unroll)]
+        body.append(f"add.u64 %d5, %d5, {apart};")
+    setup = lines(_start(piece, nbytes // 8), "mad.wide.u32 %d2, %thread, 16, %data;")
+    return Source(f"hbm_mix_{reads}_{writes}_{nbytes}", lines(*body, _next(mask)), setup)
+
+
 def hbm_cp_async() -> Iterator[Case]:
     """cp.async of 16 bytes a lane into a ring of groups: `stages` of 4 KiB for each SM."""
     block, turns = 256, 4096
