@@ -18,6 +18,7 @@ from kernbench.ptx.time.changes import Again
 from kernbench.ptx.time.launch import time_launch
 from kernbench.ptx.time.result import CtaSpans, LaunchTime, Occupancy, Reason, Stalls, Traffic, Unit
 from kernbench.result.run import Run, Status
+from kernbench.result.timeline import Lane
 
 GPU = load("h200")
 
@@ -114,6 +115,7 @@ def test_a_run_keeps_what_it_had():
     drawn = presentation.timed(run, again)
     assert drawn.metrics["warp_instructions"] == 7
     assert set(drawn.views) == {"mine", "stalls"}
+    assert drawn.timeline.lanes[-1] == Lane("CTA 0: warps", "warp 0")
     assert drawn.timeline is not None
     assert presentation.timed(run, again, drawn=False).timeline is None
 

@@ -81,7 +81,8 @@ class Again:
 
 def _faster(gpu: Gpu, more: tuple[str, ...], less: tuple[str, ...]) -> Gpu:
     known = gpu.figures()
-    changed = {name: float(known[name]) * TENTH for name in more} | {name: float(known[name]) / TENTH for name in less}
+    changed = {name: float(known[name]) * TENTH for name in more if name in known}
+    changed |= {name: float(known[name]) / TENTH for name in less if name in known}
     return gpu.override({name: _plain(value) for name, value in changed.items()})
 
 

@@ -140,6 +140,11 @@ EMPTY, RUNS, BLOCKED = 0, 1, 2
 C_FIRST, C_WARPS, C_WEIGHT, C_LEFT, C_STARTED, C_NUMBER, C_CLASS, C_ENDS = range(8)
 CTA_COLUMNS = 8
 # rows of counts that the model keeps: the next CTA of the grid, the age of the next warp, spans written, when the last
-# store is done
-NEXT_CTA, NEXT_AGE, SPANS, LAST_STORE = range(4)
-COUNTS = 4
+# store is done; the first CTA that may be followed instruction by instruction, the one that is (-1: none yet), and
+# instructions of it that were noted
+NEXT_CTA, NEXT_AGE, SPANS, LAST_STORE, FOLLOW_FROM, FOLLOWED, NOTED = range(7)
+COUNTS = 7
+# columns of what is noted: the warp in its CTA, the instruction, when its last one issued, until when that stalled,
+# when it was ready, why it was not before, what held it then, when it issued; what it began, and until when that works
+N_WARP, N_OP, N_SINCE, N_FIXED, N_READY, N_WHY, N_HELD, N_ISSUED, N_BEGAN, N_UNTIL = range(10)
+NOTE_COLUMNS = 10

@@ -186,6 +186,8 @@ def _start_cta(cta, sm, now, grid, state, servers, constants, counts):  # type: 
         return
     count = min(sm_weight[sm], len(order) - at)
     counts[c.NEXT_CTA] = at + count
+    if counts[c.FOLLOWED] < 0 and at + count > counts[c.FOLLOW_FROM]:
+        counts[c.FOLLOWED] = at
     kind = order[at + count // 2]
     begin = _served(servers[2], c.DISPATCH, now, constants[c.CTA_INTERVAL] * count)
     ctas[cta, c.C_WEIGHT] = count
@@ -531,6 +533,41 @@ def _choose(sub, now, last, path_op, tables, warps, pipe_free, constants):  # ty
 
 
 @part
+def _note(notes, row, w, op, now, warps, ctas):  # type: ignore[no-untyped-def]
+    """What a warp did since its last instruction, before the next one is executed."""
+    notes[row, c.N_WARP] = w - ctas[warps[w, c.W_CTA], c.C_FIRST]
+    notes[row, c.N_OP] = op
+    notes[row, c.N_SINCE] = warps[w, c.W_ISSUED]
+    notes[row, c.N_FIXED] = warps[w, c.W_FIXED]
+    notes[row, c.N_READY] = warps[w, c.W_READY]
+    notes[row, c.N_WHY] = warps[w, c.W_WHY]
+    notes[row, c.N_HELD] = warps[w, c.W_HELD]
+    notes[row, c.N_ISSUED] = now
+    notes[row, c.N_BEGAN] = c.NOTHING
+
+
+@part
+def _note_unit(notes, row, w, sub, op, event, tables, state, servers):  # type: ignore[no-untyped-def]
+    """What the instruction began that works beside the warp, and until when: a copy, or a product."""
+    warps, done = state[0], state[3]
+    what = tables[0][op, c.WHAT]
+    if event >= 0 and tables[1][event, c.E_WHAT] != c.NOTHING:
+        what = tables[1][event, c.E_WHAT]
+    until = 0
+    if what == c.BULK_LOAD and tables[1][event, c.SYNC] >= 0:
+        until = done[warps[w, c.W_CTA], tables[1][event, c.SYNC]]
+    elif what == c.BULK_STORE:
+        until = warps[w, c.W_STORED]
+    elif what == c.CP_ASYNC:
+        until = warps[w, c.W_OPEN + c.CP_GROUP]
+    elif what == c.WGMMA:
+        until = servers[0][sub, c.TENSOR]
+    if until > 0:
+        notes[row, c.N_BEGAN] = what
+        notes[row, c.N_UNTIL] = until
+
+
+@part
 def _first(next_issue):  # type: ignore[no-untyped-def]
     """The sub-core that is to be looked at next."""
     sub, now = -1, c.NEVER
@@ -541,9 +578,9 @@ def _first(next_issue):  # type: ignore[no-untyped-def]
 
 
 @loop
-def simulate(tables, path, grid, state, servers, constants, counts, last, stalls, issued, spans):  # type: ignore[no-untyped-def]
+def simulate(tables, path, grid, state, servers, constants, counts, last, stalls, issued, spans, notes):  # type: ignore[no-untyped-def]
     """All CTAs of the grid, from the first to the last; gives when the last warp ends, in ticks, how many instructions
-    were issued, and how many warps wait for what nobody does.
+    were issued, and how many warps wait for what nobody does. `notes` has room for what one CTA does.
     """
     path_op, path_event = path
     warps, ctas, next_issue = state[0], state[1], state[5]
@@ -565,6 +602,10 @@ def simulate(tables, path, grid, state, servers, constants, counts, last, stalls
         at = warps[w, c.W_AT]
         op = path_op[at]
         event = path_event[at] + warps[w, c.W_EVENTS] if path_event[at] >= 0 else -1
+        noted = counts[c.NOTED] if ctas[warps[w, c.W_CTA], c.C_NUMBER] == counts[c.FOLLOWED] else len(notes)
+        if noted < len(notes):
+            counts[c.NOTED] = noted + 1
+            _note(notes, noted, w, op, now, warps, ctas)
         _account(w, op, now, ctas[warps[w, c.W_CTA], c.C_WEIGHT], warps, stalls, issued, constants[c.ISSUE])
         warps[w, c.W_ISSUED] = now
         warps[w, c.W_AT] = at + 1
@@ -573,6 +614,8 @@ def simulate(tables, path, grid, state, servers, constants, counts, last, stalls
         next_issue[sub] = now + constants[c.ISSUE]
         sm = sub // c.SUB_CORES
         waits = _execute(w, sub, sm, op, event, now, tables, state, servers, constants)
+        if noted < len(notes):
+            _note_unit(notes, noted, w, sub, op, event, tables, state, servers)
         if at + 1 >= warps[w, c.W_END]:
             end = max(end, _finish_warp(w, sm, now, grid, state, servers, constants, counts, spans))
             continue

@@ -1,6 +1,6 @@
 """One recorded launch timed for a GPU: its streams, its CTAs dealt to SMs, the compiled model, and what it says."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from kernbench.ptx.time.costs import OpCosts, clock_of, constants, op_costs, tic
 from kernbench.ptx.time.engine import simulate
 from kernbench.ptx.time.events import EventCosts, event_costs, event_counts
 from kernbench.ptx.time.occupancy import occupancy
-from kernbench.ptx.time.result import CtaSpans, LaunchTime, Occupancy, Reason, Stalls, Traffic, Unit
+from kernbench.ptx.time.result import CtaSpans, Followed, LaunchTime, Occupancy, Reason, Stalls, Traffic, Unit
 
 Ints = NDArray[np.int64]
 # warp instructions that are simulated rather than stood for, roughly: a few seconds
@@ -23,6 +23,8 @@ BUDGET = 3_000_000
 LEAST_GROUPS = 4
 # CTAs whose start and end are kept
 MOST_SPANS = 200_000
+# instructions that are kept of the CTA that is followed
+MOST_NOTES = 200_000
 
 
 @dataclass(frozen=True)
@@ -134,12 +136,30 @@ class _Machine:
         start = self.streams.path_start.astype(np.int64)
         grid = (self.dealt.weight, self.dealt.order, self.class_paths, self.class_events, self.class_syncs, start)
         counts = np.zeros(codes.COUNTS, np.int64)
+        counts[codes.FOLLOW_FROM], counts[codes.FOLLOWED] = len(self.dealt.order) // 2, -1
+        longest = int(np.diff(self.streams.path_start)[self.class_paths].sum(axis=1).max(initial=0))
+        notes = np.zeros((min(longest, MOST_NOTES), codes.NOTE_COLUMNS), np.int64)
         end, count, blocked = simulate(
             tables, path, grid, self.state, self.servers, self.constants, counts,
-            np.full(self.subs, -1, np.int64), self.stalls, self.issued, spans,
+            np.full(self.subs, -1, np.int64), self.stalls, self.issued, spans, notes,
         )  # fmt: skip
         finished = max(int(end), int(counts[codes.LAST_STORE]))
-        return self._result(finished / codes.TICK, int(count), int(blocked), spans[: int(counts[codes.SPANS])])
+        made = self._result(finished / codes.TICK, int(count), int(blocked), spans[: int(counts[codes.SPANS])])
+        return replace(made, followed=self._followed(notes[: int(counts[codes.NOTED])], int(counts[codes.FOLLOWED])))
+
+    def _followed(self, notes: Ints, cta: int) -> Followed | None:
+        """What one CTA did, instruction by instruction."""
+        if not len(notes):
+            return None
+        warp, op, why, held, began = (
+            notes[:, one] for one in (codes.N_WARP, codes.N_OP, codes.N_WHY, codes.N_HELD, codes.N_BEGAN)
+        )
+        since, fixed, ready, issued, until = (
+            notes[:, one] / codes.TICK
+            for one in (codes.N_SINCE, codes.N_FIXED, codes.N_READY, codes.N_ISSUED, codes.N_UNTIL)
+        )
+        kind = int(self.recording.cta_class[cta])
+        return Followed(cta, kind, warp, op, why, held, began, since, fixed, ready, issued, until)
 
     def _result(self, cycles: float, count: int, blocked: int, spans: Ints) -> LaunchTime:
         clock = self.clock

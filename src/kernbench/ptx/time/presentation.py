@@ -12,6 +12,7 @@ from kernbench.ptx.time.causes import ENGINES, LAUNCH, REASONS, REST, TAIL, UNIT
 from kernbench.ptx.time.changes import Again
 from kernbench.ptx.time.lines import accesses_by_line
 from kernbench.ptx.time.result import LaunchTime, Reason, Unit
+from kernbench.ptx.time.roles import with_warps
 from kernbench.ptx.time.sources import source_lines
 from kernbench.ptx.time.tail import tail_cycles
 from kernbench.result.finding import Place
@@ -40,7 +41,8 @@ def timed(run: Run, again: Again, drawn: bool = True, sensitivity: bool = False)
     metrics["time_facts"] = [*metrics["time_facts"], *most_waited(lines)]
     metrics |= _saved(again, sensitivity or again.small)
     views = {**run.views, "stalls": lines}
-    return replace(run, metrics=metrics, views=views, timeline=timeline(time, recording.entry))
+    drawn_line = with_warps(timeline(time, recording.entry), time, recording, streams)
+    return replace(run, metrics=metrics, views=views, timeline=drawn_line)
 
 
 def _saved(again: Again, time_again: bool) -> Data:

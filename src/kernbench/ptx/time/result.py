@@ -114,6 +114,28 @@ class Stalls:
 
 
 @dataclass(frozen=True)
+class Followed:
+    """One CTA instruction by instruction, in the order of issue: the warp in its CTA, the op, why the warp was not
+    ready before and what held it when it was; what it began that works beside the warp (a code of the model). Cycles:
+    when the warp's last instruction issued, until when that stalled, when it was ready, when it issued, until when what
+    it began works.
+    """
+
+    cta: int
+    kind: int
+    warp: Ints
+    op: Ints
+    why: Ints
+    held: Ints
+    began: Ints
+    since: Floats
+    fixed: Floats
+    ready: Floats
+    issued: Floats
+    until: Floats
+
+
+@dataclass(frozen=True)
 class LaunchTime:
     """The time of one launch.
 
@@ -141,6 +163,8 @@ class LaunchTime:
     # "not validated" for GPUs whose times nobody held to measurements
     predictions: str
     notes: tuple[str, ...] = field(default=())
+    # the CTA that was followed
+    followed: Followed | None = None
 
     @property
     def seconds(self) -> float:
