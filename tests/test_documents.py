@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 from tests.figures import find_shown
 
 from kernbench.bench import find, run_bench
@@ -80,6 +81,14 @@ def test_the_pipelined_kernel_of_the_guide_is_right_and_safe(capsys):
     wanted = names["a"].astype(float) @ names["b"].astype(float).T
     np.testing.assert_allclose(names["c"].numpy(), wanted, atol=1e-3)
     assert capsys.readouterr().out.startswith("True ")
+
+
+@pytest.mark.parametrize("file", ["decode.py", "prefill.py"])
+def test_the_kernels_of_the_guide_are_safe(file, capsys):
+    names = guide("kernels.md", file)
+    assert names["run"].safe
+    assert np.isfinite(names["out"].numpy().astype(float)).all()
+    assert capsys.readouterr().out.endswith("True\n")
 
 
 def test_every_kind_of_finding_is_documented():
