@@ -46,6 +46,18 @@ def test_types(gpu, d, a_kind, b_kind, k, n):
     np.testing.assert_allclose(ours, theirs, atol=atol, rtol=2e-3 if d == "f16" else 0)
 
 
+@pytest.mark.parametrize(("d", "a_kind", "b_kind", "k"), TYPES)
+@pytest.mark.parametrize("n", [8, 96, 256])
+def test_exact_launches_give_the_same_bits(gpu, d, a_kind, b_kind, k, n):
+    kinds = d, a_kind, b_kind
+    for seed in range(3):
+        _, _, data, descriptors = tiles(seed, n, k, kinds, "32B", "none")
+        code = kernel(n, kinds, k, tail="" if d == "s32" else "1, 1, 0, 0" if k == 16 else "1, 1")
+        _, ours = launch(code, data, descriptors, n, d, exact=True)
+        _, theirs = launch(code, data, descriptors, n, d, device=gpu)
+        np.testing.assert_array_equal(ours, theirs)
+
+
 @pytest.mark.parametrize("mode", ["32B", "64B", "128B"])
 @pytest.mark.parametrize("row", [0, 1, 3])
 @pytest.mark.parametrize("base", [0, 1, 3])

@@ -1,6 +1,7 @@
 """The emulated GPU: arrays in its memory, and launches that report what a kernel computed and what is wrong with it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple, Unpack
 
@@ -186,6 +187,7 @@ class EmulatedDevice(Device):
         checkpoints: Sequence[PtxCheckpoint] = (),
         taken: Taken | None = None,
         record: bool = False,
+        exact: bool = False,
     ) -> Run:
         """Run `kernel` on every block of `grid` and wait for it.
 
@@ -196,7 +198,7 @@ class EmulatedDevice(Device):
         memory. `stop` ends the launch inside the kernel: `views["stopped"]` is what it had there. `taken` gets every
         value that the kernel names, and those of `checkpoints`, which name them by line for a kernel that does not.
         With `record`, `recording` is what every warp executed (`LaunchRecording`), if the launch finished: for its
-        time.
+        time. With `exact`, `wgmma` adds as an H200 does, to the bit, which takes several times as long.
         """
         if order not in (False, True, "conflicts"):
             raise MisuseError(f"order={order!r}: True, or 'conflicts' to follow every word")
@@ -219,6 +221,7 @@ class EmulatedDevice(Device):
         parameters = parameter_block(kernel, pack_arguments(kernel.params, given))
         names = {**self._mapped_names(kernel, given), **_names(kernel, given)}
         setting = self._setting(kernel, (blocks, threads, clusters), parameters, shared_bytes, schedule, budget)
+        setting = replace(setting, exact=exact)
         self._arena.clear_written()
         recorder = RecordedLaunch(program) if record else None
         run = self._perform(program, setting, names, checks, order, probe, naming, recorder)

@@ -71,7 +71,8 @@ class Setting:
     """How a program is launched: extents, the parameters and where they lie, addresses of the module's variables.
 
     `dynamic_shared` are bytes; `number` counts the launches of a device. Of `clusters`, by number, all others are left
-    out; a block without clusters is one. `progress` is called with how many CTAs have ended, and may raise.
+    out; a block without clusters is one. `progress` is called with how many CTAs have ended, and may raise. With
+    `exact`, matrix products are added as the hardware adds them, to the bit.
     """
 
     grid: Extent
@@ -86,6 +87,7 @@ class Setting:
     number: int
     clusters: tuple[int, ...] | None = None
     progress: Callable[[int], None] | None = None
+    exact: bool = False
 
 
 class Launch:
@@ -106,7 +108,7 @@ class Launch:
         self.recorder = recorder or LaunchRecorder()
         self.checks, self.probe, self.naming = checks, probe, naming
         self.grid, self.block, self.cluster = setting.grid, setting.block, setting.cluster
-        self.schedule, self.number = setting.schedule, setting.number
+        self.schedule, self.number, self.exact = setting.schedule, setting.number, setting.exact
         self.threads = int(np.prod(self.block))
         self.warps_per_cta = -(-self.threads // WARP)
         self.explicit_cluster = self.cluster != (1, 1, 1)

@@ -157,7 +157,8 @@ def _fused(a: Array, b: Array, c: Array, least: int, c_least: int) -> Array:
     return out
 
 
-def _finish(sums: Array, kind: str) -> Array:
+def finish(sums: Array, kind: str) -> Array:
+    """The bits of sums in float64: cut to f32, or rounded to f16."""
     out = np.empty(sums.shape, np.uint32 if kind == "f32" else np.uint16)
     (_cut_to_f32 if kind == "f32" else _to_f16())(sums.ravel(), out.ravel())
     return out
@@ -166,7 +167,7 @@ def _finish(sums: Array, kind: str) -> Array:
 def _halves(a: Array, b: Array, c: Array, kinds: Kinds, **_: bool) -> Array:
     to, kind, _other, addend = kinds
     sums = _fused(values(a, kind), values(b, kind), values(c, addend), *_least(kind, addend))
-    return _finish(sums, to)
+    return finish(sums, to)
 
 
 def _least(kind: str, addend: str) -> tuple[int, int]:
@@ -181,10 +182,10 @@ def _small(a: Array, b: Array, c: Array, kinds: Kinds, **_: bool) -> Array:
     for first in (0, 2):
         chosen = np.flatnonzero(np.arange(x.shape[2]) % 4 // 2 == first // 2)
         sums = _fused(x[:, :, chosen], y[:, chosen], partial, -14, -126)
-        partial = _finish(sums, "f32").view(np.float32).astype(np.float64)
+        partial = finish(sums, "f32").view(np.float32).astype(np.float64)
     total = (values(c, addend).astype(np.float32) + partial.astype(np.float32)).astype(np.float32)
     if to == "f16":
-        return _finish(values(c, addend) + partial, "f16")
+        return finish(values(c, addend) + partial, "f16")
     bits = total.view(np.uint32)
     bits[np.isnan(total)] = np.uint32(0x7FFF_FFFF)
     return bits

@@ -96,5 +96,10 @@ class MatrixBatch(AsynchronousBatch, Protocol):
     """What matrix units need of their batch."""
 
     @property
+    def exact(self) -> bool:
+        """Whether products are added as the hardware adds them, to the bit."""
+        ...
+
+    @property
     def checks(self) -> BatchObserver:
         """Who looks at what happens."""

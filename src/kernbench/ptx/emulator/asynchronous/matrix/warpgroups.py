@@ -16,6 +16,7 @@ from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.tiles import Operand, Tiles, gather, tiles_of
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor
+from kernbench.ptx.numerics.matrix.exact import exact_sums
 from kernbench.ptx.numerics.matrix.sparse import columns_of, expanded
 from kernbench.ptx.numerics.matrix.warpgroup import accumulators, operand_a, registers_of
 from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, product
@@ -264,6 +265,10 @@ class _Performer:
         sums = None
         if events[0].adds.any():
             sums = self._accumulators(form, warps)
+        if self._batch.exact and form.kinds[0] != "s32":
+            for event in events:
+                sums = self._exactly(event, sums, _together(event, whole))
+            events = []
         while events:
             units = _together(events[0], whole)
             count = self._alike(events, units, whole)
@@ -283,6 +288,19 @@ class _Performer:
         found: Array = np.empty((len(warps), 16, 2 * len(form.d_rows)), np.uint32)
         take_accumulators(self._bank, form.d_rows, warps, found)
         return found
+
+    def _exactly(self, event: Issued, kept: Array | None, units: int) -> Array:
+        """The accumulators behind an operation, as the hardware adds."""
+        form, ctas = event.form, event.warps[::units] % self._batch.ctas
+        tile = form.operand("b", form.n)
+        b = gather(self._batch, ctas, _tiles([event.b[::units]], tile), tile)
+        a = self._left([event], units, ctas)
+        if form.negated:
+            a = -a
+        addend = _addend(event, kept)
+        if addend is not None:
+            addend = addend.reshape(len(b), 16 * units, -1)
+        return exact_sums(a, b, addend, form.kinds).reshape(len(event.warps), 16, -1)
 
     def _alike(self, events: list[Issued], units: int, whole: bool) -> int:
         """How many operations from the first on are of the same shape, so that their products are made at once."""
@@ -369,10 +387,14 @@ def _added(event: Issued, sums: Array, kept: Array | None) -> Array:
     form = event.form
     if form.negated:
         np.negative(sums, out=sums)
+    found: Array = accumulate(sums, _addend(event, kept), form.kinds[0], form.saturates)
+    return found
+
+
+def _addend(event: Issued, kept: Array | None) -> Array | None:
+    """What the products are added to: accumulators of the warps that add, zeros for others; None: of nobody."""
     adding = np.count_nonzero(event.adds)
-    if not adding:
-        kept = None
-    elif kept is not None and adding < len(event.adds):
-        kept = np.where(event.adds[:, None, None], kept, kept.dtype.type(0))
-    found: Array = accumulate(sums, kept, form.kinds[0], form.saturates)
+    if not adding or kept is None or adding == len(event.adds):
+        return kept if adding else None
+    found: Array = np.where(event.adds[:, None, None], kept, kept.dtype.type(0))
     return found

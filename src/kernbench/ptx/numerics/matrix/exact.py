@@ -1,0 +1,100 @@
+"""wgmma as an H200 computes it, to the bit: what `wide` computes with float32 sums of a matrix library.
+
+All products of an instruction and the accumulator are added at once. Every term is cut (toward zero) to a multiple of
+2**(e - 25), e the largest exponent among the terms, and the sum of the cut terms is cut to f32 (rounded to f16). With
+8-bit floats terms are cut at 2**(e - 13), and the sum to 13 bits behind the leading one. The exponent of a product is
+the sum of its factors' exponents, subnormals count with the least exponent of their type. Held against 960 tiles on
+an H200, made to show it: one large term among small ones, terms that cancel, exponents far apart.
+"""
+
+import numpy as np
+
+from kernbench.common.compiled import njit
+from kernbench.common.dtypes import Array
+from kernbench.ptx.numerics.matrix.products import finish
+from kernbench.ptx.numerics.rows.scalar import bits_of_float64, float64_of
+
+# bits that terms keep below the largest exponent
+_KEPT, _KEPT_OF_SMALL = 25, 13
+_SMALL = ("e4m3", "e5m2")
+_LEAST = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14, "f32": -126}
+_NO_TERM = -10000
+
+
+def exact_sums(a: Array, b: Array, c: Array | None, kinds: tuple[str, str, str]) -> Array:
+    """Bits of the accumulators [tiles, m, n] behind an instruction: float32 a [tiles, m, k], b [tiles, n, k].
+
+    `c` are their bits before it, None: zeros. `kinds` are the types of D, A and B.
+    """
+    to = kinds[0]
+    addend = np.zeros((len(a), a.shape[1], b.shape[1])) if c is None else _values(c, to)
+    small = kinds[1] in _SMALL
+    out = np.empty(addend.shape)
+    kept = _KEPT_OF_SMALL if small else _KEPT
+    _aligned(
+        np.ascontiguousarray(a, np.float32), np.ascontiguousarray(b, np.float32), addend,
+        kept, _LEAST[kinds[1]], _LEAST[kinds[2]], _LEAST[to], out,
+    )  # fmt: skip
+    if small and to == "f32":
+        _cut(out.reshape(-1))
+    return finish(out, to)
+
+
+def _values(bits: Array, kind: str) -> Array:
+    held: Array = bits.astype(np.uint16).view(np.float16) if kind == "f16" else bits.view(np.float32)
+    return held.astype(np.float64)
+
+
+@njit(cache=True, nogil=True)
+def _exponent(value: np.float64, least: np.int32) -> np.int32:
+    """Exponent of a value, at least `least`; infinities and NaN have 1024, a zero one below all."""
+    field = np.int32(bits_of_float64(value) >> np.uint64(52)) & np.int32(0x7FF)
+    return np.int32(_NO_TERM) if field == 0 else np.int32(max(field - np.int32(1023), least))
+
+
+@njit(cache=True, nogil=True)
+def _raise(top: Array, exponent: int, others: Array) -> None:
+    for j in range(top.size):
+        sum_ = np.int32(exponent + others[j])
+        top[j] = sum_ if sum_ > top[j] else top[j]
+
+
+@njit(cache=True, nogil=True)
+def _accumulate(total: Array, x: np.float64, y: Array, unit: Array) -> None:
+    for j in range(total.size):
+        total[j] += np.trunc(x * y[j] * unit[j])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _aligned(a: Array, b: Array, c: Array, kept: int, least_a: int, least_b: int, least_c: int, out: Array) -> None:
+    """The exact sums of terms that are cut to 2**(e - kept), a row of the result after the other."""
+    tiles, m, k = a.shape
+    n = b.shape[1]
+    y, ey = np.empty((k, n)), np.empty((k, n), np.int32)
+    top, unit, total = np.empty(n, np.int32), np.empty(n), np.empty(n)
+    for tile in range(tiles):
+        for step in range(k):
+            for j in range(n):
+                y[step, j] = b[tile, j, step]
+                ey[step, j] = _exponent(y[step, j], np.int32(least_b))
+        for i in range(m):
+            for j in range(n):
+                top[j] = _exponent(c[tile, i, j], np.int32(least_c))
+            for step in range(k):
+                _raise(top, _exponent(np.float64(a[tile, i, step]), np.int32(least_a)), ey[step])
+            for j in range(n):
+                unit[j] = float64_of(np.uint64(min(max(kept - top[j], -1000), 1000) + 1023) << np.uint64(52))
+                total[j] = np.trunc(c[tile, i, j] * unit[j])
+            for step in range(k):
+                _accumulate(total, np.float64(a[tile, i, step]), y[step], unit)
+            for j in range(n):
+                out[tile, i, j] = total[j] / unit[j]
+
+
+@njit(cache=True, nogil=True)
+def _cut(sums: Array) -> None:
+    """Values keep 13 bits behind the leading one."""
+    low = np.uint64((1 << (52 - 13)) - 1)
+    for i in range(sums.size):
+        if sums[i] == sums[i]:
+            sums[i] = float64_of(bits_of_float64(sums[i]) & ~low)
