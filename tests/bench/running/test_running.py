@@ -247,9 +247,10 @@ def test_what_is_installed_below_a_folder_is_not_loaded_twice(tmp_path):
 
 def test_a_generator_without_data_names_what_draws_shapes(tmp_path):
     file = tmp_path / "own.py"
-    file.write_text(OWN)
-    line = OWN.splitlines().index('    return {"x": rng.standard_normal((p.rows, 4)).astype(np.float32)}') + 1
-    wanted = rf"own.py:{line}: inputs of bench own .*draws no standard_normal: .*kernbench.bench.normal\(rng, shape"
+    drawn = '    return {"x": rng.standard_normal((p.rows, 4)).astype(np.float32)}'
+    line = OWN.splitlines().index(drawn) + 1
+    file.write_text(OWN.replace(drawn, drawn.replace("standard_normal", "standard_gamma")))
+    wanted = rf"own.py:{line}: inputs of bench own .*draws no standard_gamma: .*kernbench.bench.normal\(rng, shape"
     with pytest.raises(BenchError, match=wanted):
         run_bench(find(str(file)), shapes_only=True)
 

@@ -1,20 +1,76 @@
 """Drawing inputs: normal numbers from a seeded generator, or only their shape where a run carries no data."""
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from kernbench.common.dtypes import DTYPES, Array
 
+# a shape as generators take it
+Size = int | tuple[int, ...] | None
+_NO_VALUES = (
+    "this run carries no data (shapes only), and these values of inputs were not drawn: draw whole numbers, lengths "
+    "and masks without the generator, or leave --shapes-only away"
+)
+
 
 class ShapesOnly:
-    """Stands for the generator in a run without data: what it draws has a shape and a type, and takes no memory."""
+    """Stands for the generator in a run without data: what it draws has a shape and a type, and takes no memory.
+
+    It draws real numbers, as a generator of NumPy does. Whole numbers are indices and lengths, which a run without data
+    needs, too: it draws none.
+    """
+
+    def standard_normal(self, size: Size = None, dtype: DTypeLike = np.float64) -> Array:
+        """Zeros that stand for standard normal numbers."""
+        return _without_data(size, dtype)
+
+    def random(self, size: Size = None, dtype: DTypeLike = np.float64) -> Array:
+        """Zeros that stand for numbers between 0 and 1."""
+        return _without_data(size, dtype)
+
+    def normal(self, loc: float = 0.0, scale: float = 1.0, size: Size = None) -> Array:
+        """Zeros that stand for normal numbers."""
+        return _without_data(size, np.float64)
+
+    def uniform(self, low: float = 0.0, high: float = 1.0, size: Size = None) -> Array:
+        """Zeros that stand for numbers of a range."""
+        return _without_data(size, np.float64)
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
             f"this run carries no data (shapes only), and its generator draws no {name}: draw inputs with "
             "kernbench.bench.normal(rng, shape, dtype), which gives a shape without data here"
         )
+
+
+class _WithoutData(np.ndarray[Any, Any]):
+    """Read-only zeros in the memory of one, that stand for real numbers. Arithmetic with them and other types of real
+    numbers give the like; what would decide something (a comparison, a sum, whole numbers) is refused.
+    """
+
+    def astype(self, dtype: DTypeLike, *args: object, **kwargs: object) -> Any:  # type: ignore[override]
+        """The same shape, without data."""
+        return np.asarray(_real(self.shape, np.dtype(dtype)))
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """What the function would give, without data."""
+        if method != "__call__" or kwargs or ufunc.nout != 1:
+            raise TypeError(_NO_VALUES)
+        with np.errstate(all="ignore"):
+            kind = ufunc(*(np.zeros((), one.dtype) if isinstance(one, np.ndarray) else one for one in inputs)).dtype
+        return _real(np.broadcast_shapes(*(np.shape(one) for one in inputs)), kind)
+
+
+def _real(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    if dtype.kind in "biu":
+        raise TypeError(_NO_VALUES)
+    return _without_data(shape, dtype)
+
+
+def _without_data(size: Size, dtype: DTypeLike) -> Array:
+    return np.broadcast_to(np.zeros((), dtype), () if size is None else size).view(_WithoutData)
 
 
 def normal(rng: np.random.Generator | ShapesOnly, shape: tuple[int, ...], dtype: str) -> Array:
