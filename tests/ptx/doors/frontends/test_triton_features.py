@@ -1,5 +1,7 @@
 """Parts of Triton's language that reach the GPU by more than plain loads and stores: each runs, and is checked."""
 
+from importlib import import_module
+
 import pytest
 
 from kernbench.ptx.doors.summary import read_session
@@ -166,3 +168,43 @@ def test_where_no_gpu_is_known_the_first_that_fits_is_taken(emulated, tmp_path, 
     chosen(1, (64, 128))[lambda meta: (triton.cdiv(256, meta["B"]),)](x, y, 256)
     assert [launch.details["constants"]["B"] for launch in session.launches] == [64]
     assert read_session(tmp_path / "records").kernels[0].tuned[0].endswith("(the first that fits: none could be timed)")
+
+
+GLUON = """
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import async_copy as cp
+
+
+@gluon.jit
+def through(x, y, WAIT: gl.constexpr, B: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    wide: gl.constexpr = gl.BlockedLayout([4], [32], [4], [0])
+    room = gl.allocate_shared_memory(gl.float32, [B], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    cp.async_load(room, x + gl.arange(0, B, layout=layout))
+    cp.commit_group()
+    if WAIT:
+        cp.wait_group(0)
+    gl.store(y + gl.arange(0, B, layout=wide), room.load(wide) + 1)
+"""
+
+
+def test_a_wait_that_is_left_out_of_gluon_code(emulated, tmp_path, monkeypatch):
+    ampere = pytest.importorskip("triton.experimental.gluon.language.nvidia.ampere", reason="this Triton has no Gluon")
+    if not hasattr(ampere.async_copy, "async_load"):
+        pytest.skip("Gluon's copies had another name in this Triton")
+    (tmp_path / "by_copies.py").write_text(GLUON)
+    monkeypatch.syspath_prepend(tmp_path)
+    session = emulated()
+    kernel = import_module("by_copies").through
+    x, y = torch.randn(512, device="cuda"), torch.empty(512, device="cuda")
+    kernel[(1,)](x, y, WAIT=True, B=512, num_warps=4)
+    torch.testing.assert_close(y, x + 1)
+    session.assert_safe()
+    kernel[(1,)](x, y, WAIT=False, B=512, num_warps=4)
+    lines = GLUON.splitlines()
+    for found in session.findings:
+        assert "room.load(wide)" in lines[found.where.line - 1]
+        assert any("cp.async_load" in lines[other.where.line - 1] for other in found.others)
+    assert [found.kind for found in session.findings] == ["in-flight"]

@@ -104,3 +104,23 @@ def test_which_half_of_a_hand_over_is_missing(lab, before, order, behind, messag
     (race,) = [one for one in found if "'array0'" in one.message]
     assert message in race.message
     assert hint in race.hint
+
+
+def test_a_reader_that_does_not_wait_and_comes_first(lab):
+    """Nothing is missing at the writer, which releases what it wrote: the reader is to wait."""
+    body = """
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra WRITE;
+  ld.global.u32 %r8, [%rd20];
+  st.global.u32 [%rd22], %r8;
+  bra DONE;
+WRITE:
+  st.global.u32 [%rd20], 7;
+  fence.acq_rel.gpu;
+  st.relaxed.gpu.global.u32 [%rd21], 1;
+DONE:
+"""
+    found = lab.findings(body, *(np.zeros(1, "u4") for _ in range(3)), grid=2, block=1)
+    (race,) = [one for one in found if "'array0'" in one.message]
+    assert "of block (0, 0, 0) has read without waiting for thread (0, 0, 0) of block (1, 0, 0)" in race.message
+    assert "let it wait for a flag that thread (0, 0, 0) of block (1, 0, 0) sets" in race.hint

@@ -268,6 +268,8 @@ class MemoryReporter:
         hint = _SCOPE_HINT if narrow else hint
         if kind == "warp" and space.name == "global" and not narrow and self._program.hands_over:
             lacks = checks.patterns.missing(by, warp, clock, race[2])
+            if lacks == "release" and what == "store" and other.effects.access == "load":
+                lacks = "wait"
             more, hint = (text.format(them=them, who=who) for text in _HALVES[lacks])
             message += more
         if clock == CLOCK_LIMIT:
@@ -324,6 +326,12 @@ _HALVES = {
         ": {them} has released it, and {who} has not acquired that",
         "before the data is touched, wait for the flag that {them} sets: read it with .acquire, or with a fence behind "
         "it, in .gpu scope between blocks",
+    ),
+    "wait": (
+        ": {them} has read without waiting for {who}, and has released nothing since",
+        "if {them} is to read what is written here, let it wait for a flag that {who} sets behind the write, and read "
+        "the flag with .acquire; if it is to read what was there before, let it release behind the read, and acquire "
+        "that here; in .gpu scope between blocks",
     ),
     "release": (
         ": {them} has released nothing since that access",
