@@ -86,6 +86,8 @@ def test_refusals():
         PrefillPlan.of(shape, [0])
     with pytest.raises(MisuseError, match=r"stages = 4: .* bytes of shared memory are too many"):
         PrefillKernel(PrefillShape(4, 4), stages=4)
+    with pytest.raises(MisuseError, match="stages = 3: a power of two is wanted"):
+        PrefillKernel(shape, stages=3)
     rows = np.zeros((5, 4, 64))
     with pytest.raises(MisuseError, match=r"k has shape \[5, 4, 64\], and \[7, 4, 64\] is wanted"):
         arguments(None, PrefillPlan.of(shape, [5], [7]), rows, rows, rows, rows)

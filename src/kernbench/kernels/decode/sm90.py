@@ -108,10 +108,6 @@ class _Cta:
         with ctx.else_():
             self.copy(walk)
 
-    def ring_position(self, turn: Register) -> tuple[Register, Register]:
-        """Stage of the CTA's tile number `turn`, and the parity of its barrier's phase while it is filled."""
-        return turn % self.kernel.stages, (turn // self.kernel.stages) & 1
-
     # The warp that copies
 
     def copy(self, walk: Walk) -> None:
@@ -121,22 +117,21 @@ class _Cta:
         boxes = TILE // self.shape.cache.rows_of_box
         # lanes 0 to boxes - 1 copy keys, the next ones values
         mine, of_values = self.lane % boxes, self.lane // boxes
-        turn = ctx.const(0, "u32")
+        ring = _Ring(ctx, self.kernel.stages)
         for segment in walk.segments():
             with ctx.loop(segment.tile, segment.tile + segment.count) as tile:
                 # the table's entry comes while the stage is not empty yet
                 page, row = self._location(segment, tile, mine)
-                stage, parity = self.ring_position(turn)
-                ctx.mbarrier_wait(self.empty[stage], parity ^ 1)
-                full = self.full + stage
+                ctx.mbarrier_wait(self.empty[ring.stage], ring.parity ^ 1)
+                full = self.full + ring.stage
                 # the copies show what they write themselves: the arrival has nothing to release
                 ctx.mbarrier_arrive_expect_tx(full, self.stage_bytes, sem="relaxed", pred=self.lane == 0)
-                target = self.ring + ctx.mad(stage, self.stage_bytes, mine * (self.shape.tile_bytes // boxes))
+                target = self.ring + ctx.mad(ring.stage, self.stage_bytes, mine * (self.shape.tile_bytes // boxes))
                 for number, one in enumerate(maps):
                     with ctx.if_(of_values == number):
                         to = target.shifted(number * self.shape.tile_bytes)
                         ctx.tma_load(to, one, (0, row, 0, segment.head, page), full)
-                turn += 1
+                ring.advance()
 
     def _location(self, segment: Segment, tile: Register, box: Register) -> tuple[Register, Register]:
         """Page and row of a box. What lies behind a sequence's end comes from behind the last page: zeros."""
@@ -156,18 +151,33 @@ class _Cta:
         ctx = self.ctx
         softmax = Softmax(ctx, self.shape, self.warp, self.lane)
         merge = _Merge(ctx, self, walk)
-        turn = ctx.const(0, "u32")
+        ring = _Ring(ctx, self.kernel.stages)
         for segment in walk.segments():
             softmax.begin(segment)
             with ctx.loop(segment.tile, segment.tile + segment.count) as tile:
-                stage, parity = self.ring_position(turn)
-                ctx.mbarrier_wait(self.full[stage], parity)
-                softmax.add(self.ring + stage * self.stage_bytes, tile, segment)
+                ctx.mbarrier_wait(self.full[ring.stage], ring.parity)
+                softmax.add(self.ring + ring.stage * self.stage_bytes, tile, segment)
                 # all lanes have read their part
                 ctx.bar_warp_sync(FULL_MASK)
-                ctx.mbarrier_arrive(self.empty[stage], pred=self.lane == 0)
-                turn += 1
+                ctx.mbarrier_arrive(self.empty[ring.stage], pred=self.lane == 0)
+                ring.advance()
             merge.run(softmax, segment)
+
+
+class _Ring:
+    """A stage after the other: its number, and the parity of its barrier's phase while it is filled."""
+
+    def __init__(self, ctx: Context, stages: int):
+        self.ctx, self.stages = ctx, stages
+        self.stage, self.parity = ctx.const(0, "u32"), ctx.const(0, "u32")
+
+    def advance(self) -> None:
+        """Go on to the next stage; behind the last comes the first, in the next phase."""
+        ctx = self.ctx
+        self.stage += 1
+        begins = self.stage == self.stages
+        self.parity.set(ctx.selp(self.parity ^ 1, self.parity, begins))
+        self.stage.set(ctx.selp(ctx.const(0, "u32"), self.stage, begins))
 
 
 class _Merge:
@@ -212,7 +222,8 @@ class _Merge:
         """Row, column and element of what a thread merges, piece after piece."""
         ctx, size = self.ctx, self.shape.head_size
         with ctx.loop(ctx.tid_x * PIECE, self.elements, COMPUTING * PIECE) as element:
-            yield element // size, element % size, element
+            # sizes are powers of two, and an assembler of PTX divides where it is asked to
+            yield element >> (size.bit_length() - 1), element & (size - 1), element
 
     def _of_warps(self, row: Register, element: Register) -> tuple[list[Register], Register, Register]:
         """The sums of a piece over all warps, with the largest score that they go by, and the total."""

@@ -34,7 +34,9 @@ class PrefillKernel:
 
     def __init__(self, shape: PrefillShape, stages: int = 2, turns: bool = False):
         self.shape, self.stages, self.turns = shape, stages, turns
-        if not stages >= 1 or self.shared_bytes + _SWIZZLE_BYTES > SHARED_BYTES:
+        if stages < 1 or stages & (stages - 1):
+            raise MisuseError(f"stages = {stages!r}: a power of two is wanted")
+        if self.shared_bytes + _SWIZZLE_BYTES > SHARED_BYTES:
             raise MisuseError(f"stages = {stages!r}: {self.shared_bytes} bytes of shared memory are too many for a CTA")
 
     @property
@@ -113,7 +115,8 @@ class _Cta:
 
     def position(self, turn: Register) -> tuple[Register, Register]:
         """Stage of a ring's use number `turn`, and the parity of its barrier's phase while it is filled."""
-        return turn % self.kernel.stages, (turn // self.kernel.stages) & 1
+        # an assembler of PTX divides where it is asked to, also by two
+        return turn & (self.kernel.stages - 1), (turn >> (self.kernel.stages.bit_length() - 1)) & 1
 
     # The thread that copies
 
