@@ -1,9 +1,9 @@
 """Drawing inputs: normal numbers from a seeded generator, or only their shape where a run carries no data."""
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from kernbench.common.dtypes import DTYPES, Array
 
@@ -45,16 +45,16 @@ class ShapesOnly:
         )
 
 
-class _WithoutData(np.ndarray[Any, Any]):
+class _WithoutData(Array):
     """Read-only zeros in the memory of one, that stand for real numbers. Arithmetic with them and other types of real
     numbers give the like; what would decide something (a comparison, a sum, whole numbers) is refused.
     """
 
-    def astype(self, dtype: DTypeLike, *args: object, **kwargs: object) -> Any:  # type: ignore[override]
+    def astype(self, dtype: DTypeLike, *args: object, **kwargs: object) -> Array:  # type: ignore[override]
         """The same shape, without data."""
-        return np.asarray(_real(self.shape, np.dtype(dtype)))
+        return np.asarray(_real(self.shape, dtype))
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: ArrayLike, **kwargs: object) -> Array:
         """What the function would give, without data."""
         if method != "__call__" or kwargs or ufunc.nout != 1:
             raise TypeError(_NO_VALUES)
@@ -63,8 +63,8 @@ class _WithoutData(np.ndarray[Any, Any]):
         return _real(np.broadcast_shapes(*(np.shape(one) for one in inputs)), kind)
 
 
-def _real(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    if dtype.kind in "biu":
+def _real(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+    if np.dtype(dtype).kind in "biu":
         raise TypeError(_NO_VALUES)
     return _without_data(shape, dtype)
 

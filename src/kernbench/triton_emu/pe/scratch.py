@@ -209,7 +209,7 @@ class ScratchPool:
         block.shelf.append(block)
         self._too_large = 1 << 62
 
-    def again(self, events: list[tuple[int, int]], blocks: list[Any]) -> list[int]:
+    def again(self, events: list[tuple[int, int]], blocks: list[Block]) -> list[int]:
         """Allocations and releases that were made before, done again in the same order; the address of each allocation.
 
         Events are (index, bytes), -1 for a release: the block of an allocation comes to `blocks[index]`, that of a

@@ -32,7 +32,7 @@ class UnlikeIterationError(BaseException):
 def as_rows(log: list[Noted]) -> Ints:
     """What the allocator noted, one row for each event."""
     parts: list[Ints] = []
-    single: list[Any] = []
+    single: list[tuple[int, ...]] = []
     for entry in log:
         if type(entry) is tuple:
             single.append(entry)
