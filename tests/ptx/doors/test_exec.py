@@ -184,3 +184,26 @@ def test_what_the_program_compared_is_counted(tmp_path):
     records = [{"event": "compared", "process": 1, "right": right, "site": place} for right in (True, False)]
     summary = read_session(tmp_path, records)
     assert (summary.compared, [str(one) for one in summary.wrong], summary.kernels) == (2, ["t.py:3"], [])
+
+
+def test_launches_get_their_time_once_for_each_grid_and_unsafe_ones_none(tmp_path):
+    done, document = run_under(tmp_path, "launch(64)\nlaunch(63)\n", "--time", "--html", str(tmp_path / "out.html"))
+    assert done.exit_code == 0, done.stderr
+    (kernel,) = document["kernels"]
+    first, second = (run["predicted"] for run in kernel["runs"])
+    # both have the same grid and block: the first was timed
+    assert (first["timed_launch"], second["timed_launch"]) == (1, 1)
+    assert kernel["predicted_ps"] == first["time_ps"] + second["time_ps"] > 0
+    assert "predicted" in done.stderr
+    assert "predicted for h200" in done.stderr
+    assert "Limits: where the time goes" in (tmp_path / "out.html").read_text()
+
+
+def test_a_launch_that_is_not_safe_gets_no_time(tmp_path):
+    done, document = run_under(tmp_path, "launch(65)\nlaunch(64)\n", "--time")
+    (kernel,) = document["kernels"]
+    unsafe, safe = (run["predicted"] for run in kernel["runs"])
+    assert unsafe == {"no_time": "it is not safe"}
+    assert safe["timed_launch"] == 2
+    assert kernel["predicted_ps"] is None
+    assert "add_one: no time: it is not safe" in done.stderr

@@ -25,7 +25,8 @@ class Options:
     raises `UnsafeLaunchError` in the program. `all_configs` runs every configuration of an autotuned kernel,
     `best_config` takes the one with the shortest predicted time. `strict` counts formal findings. `sms` is how many
     multiprocessors a program sees: kernels that launch as many blocks as there are get shorter with fewer.
-    `keep_timelines` writes runs in which warps hand work to each other beside the records.
+    `keep_timelines` writes runs in which warps hand work to each other beside the records. `time` predicts how long
+    launches take on a GPU.
     """
 
     arch: str = "sm_90a"
@@ -42,6 +43,7 @@ class Options:
     sms: int | None = None
     keep_timelines: bool = False
     best_config: bool = False
+    time: bool = False
 
     def __post_init__(self) -> None:
         architecture(self.arch)

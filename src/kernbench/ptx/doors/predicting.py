@@ -4,12 +4,14 @@ The model is imported when it is asked for the first time: few sessions predict,
 tenth of all that a session needs.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
 from kernbench.common.errors import KernbenchError
 from kernbench.result.run import Run, Status
+from kernbench.result.untimed import no_time
 
 if TYPE_CHECKING:
     from kernbench.ptx.machine.model import Gpu
@@ -21,6 +23,39 @@ def gpu_that_runs(arch: str) -> "Gpu | None":
     from kernbench.ptx.machine.model import Gpu, bundled, load, unfit
 
     return next((gpu for gpu in map(load, (Gpu.whole, *bundled())) if not unfit(arch, gpu)), None)
+
+
+@dataclass
+class LaunchTimes:
+    """Predicted times of a session's launches on a GPU.
+
+    Recording and timing cost, so of each kernel with the same grid, block and shared memory the first launch that is
+    safe is recorded and timed, and later ones are taken to be alike.
+    """
+
+    gpu: "Gpu"
+    _known: dict[Hashable, dict[str, object]] = field(default_factory=dict)
+
+    def records(self, shape: Hashable) -> bool:
+        """Whether a launch of that shape is to be recorded."""
+        return shape not in self._known
+
+    def of(self, shape: Hashable, number: int, run: Run) -> dict[str, object]:
+        """The metrics of a launch's time, or why it has none; wrong and unsafe launches have none."""
+        why = no_time(run, "" if shape in self._known else "it was not recorded")
+        if why:
+            return {"no_time": why}
+        if shape in self._known:
+            return self._known[shape]
+        from kernbench.ptx.time.presentation import measure
+        from kernbench.ptx.time.retiming import time_recording
+
+        try:
+            timed = measure(time_recording(run.recording, self.gpu).time)
+        except KernbenchError as problem:
+            timed = {"no_time": str(problem)}
+        self._known[shape] = {**timed, "timed_launch": number}
+        return self._known[shape]
 
 
 @dataclass

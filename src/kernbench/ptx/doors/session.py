@@ -3,7 +3,7 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -18,7 +18,7 @@ from kernbench.ptx.doors.forecast import Forecast, clock
 from kernbench.ptx.doors.gpus import whole_architecture
 from kernbench.ptx.doors.memory import DeviceMemory, process_memory
 from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, UNCHECKED, Options
-from kernbench.ptx.doors.predicting import Predictions
+from kernbench.ptx.doors.predicting import LaunchTimes, Predictions, gpu_that_runs
 from kernbench.ptx.doors.records import RecordWriter
 from kernbench.ptx.launching.device_base import kernel_of
 from kernbench.ptx.names.demangling import title as title_of
@@ -56,7 +56,8 @@ class Launch:
     """One launch of a session: what was launched where, how it was treated, and what came of it.
 
     `number` counts the launches of the session, from 1. `site` is the line of the program that launched. `run` is None
-    for a launch that was left out. `details` are the front end's: a configuration, a signature.
+    for a launch that was left out. `details` are the front end's: a configuration, a signature. `predicted` are the
+    metrics of its time on a GPU, where that is asked for, or why it has none.
     """
 
     number: int
@@ -70,6 +71,7 @@ class Launch:
     block: tuple[int, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
+    predicted: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def findings(self) -> list[Finding]:
@@ -118,6 +120,7 @@ class Launch:
             "printf": self.printed,
             "details": dict(self.details),
             "error": self.error,
+            "predicted": dict(self.predicted),
         }
 
 
@@ -165,6 +168,8 @@ class Session:
         self.prints = True
         # while launches are recorded and timed, and not checked: what comes of that
         self._predictions: Predictions | None = None
+        gpu = gpu_that_runs(self.arch) if self.options.time else None
+        self._times = None if gpu is None else LaunchTimes(gpu)
         self._lock = RLock()
         forget = WeakMethod(self._after_fork)
         os.register_at_fork(after_in_child=lambda: (found := forget()) and found())
@@ -251,14 +256,18 @@ class Session:
         began = clock()
         about = {"kernel": kernel, "title": title, "number": number, "site": place_dict(site), "grid": list(grid)}
         run, error = None, ""
+        predicted: Mapping[str, object] = {}
+        shape = (title, grid, block, request.shared_bytes)
         try:
             if treatment != LEFT_OUT:
                 forecast = self._forecast(request, title, treatment)
                 forecast.before(self.device.instructions(request))
                 self.note({"event": "begin", **about})
-                run = self.device.run(request, self._setting(treatment, forecast))
+                run = self.device.run(request, self._setting(treatment, forecast, shape))
                 if self._predictions is not None:
                     self._predictions.add(run)
+                elif self._times is not None:
+                    predicted = self._predicted(self._times, shape, number, run)
         except KernbenchError as problem:
             error = str(problem)
             raise
@@ -271,9 +280,18 @@ class Session:
                 # but for loops of the emulator that were compiled on the way
                 seconds = clock() - began
                 kept = self._slim(number, run)
-                launch = Launch(number, kernel, title, treatment, site, kept, seconds, grid, block, details, error)
+                about_it = (seconds, grid, block, details, error, predicted)
+                launch = Launch(number, kernel, title, treatment, site, kept, *about_it)
                 self._keep(launch)
         return launch
+
+    def _predicted(self, times: LaunchTimes, shape: Hashable, number: int, run: Run) -> Mapping[str, object]:
+        """The metrics of a launch's time; the recording it was made of is not kept."""
+        if self.options.blocks is not None:
+            return {"no_time": "only some of its blocks were run"}
+        found = times.of(shape, number, run)
+        run.recording = None
+        return found
 
     def _slim(self, number: int, run: Run | None) -> Run | None:
         """A run as it is kept: whole on disk where that was asked for, in memory without what is large."""
@@ -295,10 +313,11 @@ class Session:
             sys.stdout.write("".join(launch.printed))
             sys.stdout.flush()
 
-    def _setting(self, treatment: str, forecast: Forecast) -> RunSetting:
+    def _setting(self, treatment: str, forecast: Forecast, shape: Hashable) -> RunSetting:
         budget = Budget(steps=_STEPS, seconds=self.options.max_seconds)
         checks, blocks = treatment == CHECKED, self.options.blocks
-        predicts = self._predictions is not None
+        times = self._times is not None and blocks is None and self._times.records(shape)
+        predicts = times or self._predictions is not None
         return RunSetting(checks, self.options.schedule, budget, blocks, forecast.during, predicts)
 
     def _forecast(self, request: LaunchRequest, title: str, treatment: str) -> Forecast:

@@ -8,6 +8,7 @@ from typing import Any
 from kernbench.ptx.doors.options import CHECKED
 from kernbench.ptx.doors.records import read_records
 from kernbench.result.finding import Finding, FindingLog, Place, read_fault, read_finding, read_place
+from kernbench.result.launches import joined_metrics
 from kernbench.result.reading import Reader
 from kernbench.result.run import Run, Status
 
@@ -51,6 +52,17 @@ class KernelSummary:
         failed = [f"launch {one['number']}: {one['error'] or one['status']}" for one in self.failed]
         return failed + [f"launch {one['number']}: the process ended in it" for one in self.unfinished]
 
+    @property
+    def predicted_ps(self) -> int | None:
+        """What all launches take on a GPU, as predicted; None where that was not asked, or one has no time."""
+        times = [launch.get("predicted", {}).get("time_ps") for launch in self.launches]
+        return sum(times) if times and None not in times and not self.unfinished else None
+
+    @property
+    def untimed(self) -> str:
+        """Why a launch has no time; empty where all have one, or it was not asked for."""
+        return next((why for launch in self.launches if (why := launch.get("predicted", {}).get("no_time", ""))), "")
+
     def run(self, arch: str) -> Run:
         """All launches as one run, for reports."""
         runs = [_run_of(launch, arch) for launch in self.launches]
@@ -62,6 +74,9 @@ class KernelSummary:
         origin = {"target": "ptx", "kernel": self.title, "device": "emulator", "arch": arch}
         whole = Run({}, self.findings, checked, bad, metrics=metrics, origin=origin, formal=self.formal)
         whole.launches = runs if len(runs) > 1 else []
+        if self.predicted_ps is None:
+            return whole
+        whole.metrics = {**joined_metrics([run.metrics for run in runs]), **metrics}
         return whole
 
 
@@ -152,4 +167,5 @@ def _run_of(launch: dict[str, Any], arch: str) -> Run:
         **launch["details"],
     }
     metrics = {"thread_instructions": launch["thread_instructions"], "seconds_here": launch["seconds"]}
+    metrics |= launch.get("predicted", {})
     return Run({}, found, tuple(launch["checked"]), status, metrics=metrics, origin=origin, formal=formal)

@@ -28,6 +28,7 @@ from kernbench.ptx.doors.summary import KernelSummary, SessionSummary, read_sess
 from kernbench.ptx.front.commands.options import TRACE
 from kernbench.report import finding_text, formal_text, page_html, trace_bytes
 from kernbench.report.export.junit import junit_xml
+from kernbench.report.time.explanation import duration
 from kernbench.result.finding import place_dict
 from kernbench.result.load import load_runs
 from kernbench.result.run import Run, write_bytes
@@ -74,6 +75,14 @@ BEST = Annotated[
         "fits: each is recorded and timed once.",
     ),
 ]
+TIME = Annotated[
+    bool,
+    typer.Option(
+        "--time",
+        help="Predict how long launches take on a GPU: of each kernel and grid the first safe launch is recorded and "
+        "timed, and later ones count as alike.",
+    ),
+]
 SMS = Annotated[
     int | None,
     typer.Option("--sms", metavar="N", help="Multiprocessors that the program sees; without it the product's.", min=1),
@@ -100,6 +109,7 @@ def exec_program(
     stop_at_finding: STOP = False,
     all_configs: CONFIGS = False,
     best_config: BEST = False,
+    time: TIME = False,
     sms: SMS = None,
     strict: STRICT = False,
     json: JSON = None,
@@ -130,6 +140,7 @@ def exec_program(
         sms,
         trace is not None,
         best_config,
+        time,
     )
     with _folder(records) as folder:
         code = run_program(python_for(program), options, folder, end_after)
@@ -288,6 +299,14 @@ def _notes(summary: SessionSummary) -> Iterator[str]:
         yield from (f"{kernel.title}, {error}" for error in kernel.errors)
         for tuned in dict.fromkeys(kernel.tuned):
             yield f"{kernel.title}: autotuned to {tuned}"
+        if kernel.untimed:
+            yield f"{kernel.title}: no time: {kernel.untimed}"
+    yield from dict.fromkeys(
+        launch["predicted"]["time_note"]
+        for kernel in summary.kernels
+        for launch in kernel.launches
+        if "time_note" in launch.get("predicted", {})
+    )
     if summary.compared:
         wrong = ", ".join(str(location) for location in dict.fromkeys(summary.wrong))
         times = "once" if summary.compared == 1 else f"{summary.compared} times"
@@ -306,7 +325,8 @@ def _table(summary: SessionSummary, options: Options) -> Table:
     found = summary.findings
     head = f"{options.arch}: {'no findings' if not found else f'{found} finding' + 's' * (found > 1)}"
     table = Table(title=head, title_justify="left")
-    for name in ("kernel", "launches", "checked", "instructions", "seconds", "findings"):
+    timed = ("predicted",) if options.time else ()
+    for name in ("kernel", "launches", "checked", "instructions", "seconds", *timed, "findings"):
         table.add_column(name, justify="left" if name in ("kernel", "findings") else "right", overflow="fold")
     for kernel in summary.kernels:
         kinds = ", ".join(dict.fromkeys(finding.kind for finding in kernel.findings)) or "none"
@@ -318,9 +338,15 @@ def _table(summary: SessionSummary, options: Options) -> Table:
             str(kernel.checked),
             f"{instructions:,}",
             f"{kernel.seconds:.2f}",
+            *([] if not options.time else [_predicted(kernel)]),
             Text(kinds + formal, style="red" if kernel.findings else "dim"),
         )
     return table
+
+
+def _predicted(kernel: KernelSummary) -> str:
+    """What all launches of a kernel take on a GPU together."""
+    return "none" if kernel.predicted_ps is None else duration(kernel.predicted_ps)
 
 
 def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, object]:
@@ -340,6 +366,7 @@ def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, obj
                 "seconds": kernel.seconds,
                 "safe": kernel.ok,
                 "autotuned": kernel.tuned,
+                "predicted_ps": kernel.predicted_ps,
                 "findings": [finding.to_dict() for finding in kernel.findings],
                 "formal": [finding.to_dict() for finding in kernel.formal],
                 "runs": kernel.launches,
