@@ -27,10 +27,10 @@ CEILINGS = {
     "sweep": 9,
     "targets": 4,
     "testing.py": 1,
-    "triton_emu": 46,
+    "triton_emu": 44,
 }
 # the rooms' ceilings may be moved against each other, their sum only falls
-ALL_ROOMS = 530
+ALL_ROOMS = 528
 
 
 def uses(text: str) -> int:
