@@ -55,6 +55,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: order.get(item.path, len(order)))
 
 
+# bytes that a process of the tests may grow by before what no test holds any more is looked for: a launch leaves cycles
+# behind, and in them its arrays, which Python's collector, which counts objects, may leave for long
+_GROWTH = 128 << 20
+
+
+class _Memory:
+    """What this process has in memory, where the system says."""
+
+    def __init__(self) -> None:
+        self._allowed = self._now() + _GROWTH
+
+    @staticmethod
+    def _now() -> int:
+        try:
+            return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except OSError:
+            return 0
+
+    def keep_small(self) -> None:
+        if self._now() > self._allowed:
+            gc.collect()
+            self._allowed = self._now() + _GROWTH
+
+
+_MEMORY = _Memory()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    _MEMORY.keep_small()
+
+
 def pytest_collection_finish() -> None:
     """What pytest holds of thousands of tests stays to the end: no collection needs to look through it."""
     # Hypothesis makes a generator the first time, and warns if it does not find what refers to it: what is frozen

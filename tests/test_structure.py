@@ -54,9 +54,15 @@ def statements(nodes):
 
 
 @cache
+def import_statements(text: str) -> list[ast.Import | ast.ImportFrom]:
+    """Those of a module, wherever they stand in it; several tests ask for them."""
+    return [node for node in statements(ast.parse(text).body) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+@cache
 def imports_of(path: Path) -> list[tuple[int, str]]:
     found = []
-    for node in statements(ast.parse(path.read_text()).body):
+    for node in import_statements(path.read_text()):
         if isinstance(node, ast.Import):
             found.extend((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -266,7 +272,7 @@ def crowded(package: Path) -> dict[str, int]:
 def names_imported(path: Path) -> list[tuple[int, str]]:
     """What a file imports, also for types alone or by name; `from a import b` may mean the package a.b."""
     found = imports_by_name(path)
-    for node in statements(ast.parse(path.read_text()).body):
+    for node in import_statements(path.read_text()):
         if isinstance(node, ast.Import):
             found.extend((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -348,6 +354,8 @@ CLOCKS = {
     f"{name}{ns}" for name in ("time", "perf_counter", "monotonic", "process_time", "thread_time") for ns in ("", "_ns")
 }
 CLOCK_IN_TEXT = re.compile(rf"\btime\.({'|'.join(sorted(CLOCKS))})\b")
+# one of them stands wherever there is anything to find
+CLOCK_WORDS = re.compile(r"\btime(it|out)?\b")
 # seconds that a program gets at least before a test gives it up: only one that hangs takes as long on a busy machine
 PATIENCE = 600
 # file -> why it may look at a clock, or be impatient
@@ -361,7 +369,10 @@ TIMED = {
 def timed(path: Path) -> list[str]:
     """Where a test looks at a clock, or a program does whose text it holds, or where it waits briefly for a program."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    text = path.read_text()
+    if not CLOCK_WORDS.search(text):
+        return found
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "time" and node.attr in CLOCKS:
             found.append(f"{path.name}:{node.lineno} time.{node.attr}")
         elif isinstance(node, ast.ImportFrom) and node.module == "time":
