@@ -2,7 +2,7 @@
 
 The layout is not published. It was read off maps of known tensors: the address, a word of flags, byte strides by 16
 (their upper four bits together in a word), sizes and boxes less one. The flags have, from the lowest bit on: version 4,
-rank 3, element 4, interleave 2, swizzle 2, fill 1, rounding to tf32 1, L2 promotion 2, atom of the swizzle 2 bits.
+rank 3, element 4, interleave 2, swizzle 2, fill 1, rounding to tf32 1, L2 promotion 2, atom of the swizzle 3 bits.
 Interleaved layouts and atoms whose numbers are not known are refused rather than read wrongly.
 """
 
@@ -39,9 +39,11 @@ def decode_hardware_map(data: bytes) -> TensorMapDescription:
     flags = _word(data, _FLAGS)
     rank = (flags >> 4 & 7) + 1
     swizzle = _SWIZZLES[flags >> 13 & 3]
-    if flags >> 19 == _ATOM_32B and swizzle == "128B":
+    # CuTe DSL sets a bit there also for maps without a swizzle, which have no atoms
+    atom = 0 if swizzle == "none" else flags >> 19
+    if atom == _ATOM_32B and swizzle == "128B":
         swizzle = "128B.atom32B"
-    elif flags >> 11 & 3 or flags >> 19:
+    elif flags >> 11 & 3 or atom:
         raise MisuseError(
             f"a tensor map in the hardware's bits with flags {flags:#x}: interleaved layouts and some swizzles "
             "are not known here; encode it with cuTensorMapEncodeTiled"
