@@ -49,6 +49,8 @@ _WHAT = {
     Kind.MBARRIER_ARRIVE: codes.ARRIVE,
     Kind.MBARRIER_EXPECT: codes.ARRIVE,
     Kind.MBARRIER_WAIT: codes.WAIT,
+    # of tcgen05: it arrives at an mbarrier; products themselves take no time yet
+    Kind.TENSOR_COMMIT: codes.ARRIVE,
     Kind.FENCE: codes.FENCE,
     Kind.PROXY_FENCE: codes.FENCE,
 }
@@ -62,7 +64,7 @@ _GROUP_OF = {
 }
 _BARRIER_KINDS = (Kind.BARRIER_SYNC, Kind.BARRIER_ARRIVE)
 _MBARRIER_KINDS = (Kind.MBARRIER_ARRIVE, Kind.MBARRIER_EXPECT, Kind.MBARRIER_WAIT, Kind.BULK_LOAD,
-                   Kind.BULK_CLUSTER, Kind.ASYNC_COPY_ARRIVE)  # fmt: skip
+                   Kind.BULK_CLUSTER, Kind.ASYNC_COPY_ARRIVE, Kind.TENSOR_COMMIT)  # fmt: skip
 _GLOBAL = (Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE, Kind.GLOBAL_ATOMIC, Kind.GLOBAL_REDUCTION, Kind.LOCAL_LOAD,
            Kind.LOCAL_STORE, Kind.ASYNC_COPY, Kind.BULK_LOAD, Kind.BULK_STORE, Kind.BULK_REDUCE)  # fmt: skip
 _STORES = (Kind.GLOBAL_STORE, Kind.LOCAL_STORE, Kind.BULK_STORE, Kind.BULK_REDUCE, Kind.GLOBAL_REDUCTION,
