@@ -4,71 +4,47 @@ Each fit is a function of the results and of the figures so far. What it finds i
 it finds nothing, and the figure of the file stays.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import log
 from statistics import median
 
-from kernbench.ptx.machine import MEASURED, Figure, Gpu
+from kernbench.ptx.machine import Gpu
 
+from .contended import (
+    beside_products,
+    contended_atomics,
+    lines_of_l2,
+    pieces_of_memory,
+    product_clock,
+    under_load,
+)
 from .results import (
     Results,
     Row,
     bytes_per_ns,
     clock,
     line,
-    ns_per_turn,
     per_turn,
-    per_turn_of,
     per_work,
     spread,
 )
+from .steps import Fitted, Known, found_from
 
-Known = Mapping[str, float]
 PIPES = ("fma", "integer", "multiply", "minmax", "half2", "double", "convert", "mufu", "shuffle")
 # instructions of a loop around what is measured (addition, comparison, branch) that go through the pipe itself
 LOOP_ON_PIPE = {"fma": 3, "integer": 1, "minmax": 1, "convert": 1}
 # cycles that warps wait by the control fields of the machine code: a turn of `branch.back`, all of it; from the last
 # instruction before a loop's branch to the first after it; a turn of `barrier.own` without what is waited for
 BRANCH_TURN, BRANCH_STALL, OWN_TURN = 25.0, 6.0, 20.0
-# cycles of a CTA of `launch.waves` by the model of time: its prologue, a barrier, and its results
+# and those between a product and the end of the wait for it
+WAIT_STALLS = 15.0
+# cycles of a CTA of `launch.waves` itself, which are assumed: its prologue, a barrier, and its results
 EMPTY_CTA = 400.0
-# and by which turns of `bandwidth.hbm` get longer there from no load to full load, for queues alone
-QUEUES = 60.0
 # launches that lay further apart than this were not all alike
 STEADY = 0.01
 WARP_BYTES = 128
 REACHED = 0.9
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A figure that was found: its value and range, the benchmark, and how far its rows lie from the fit at most."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    benchmark: str
-    residual: float
-    points: int
-
-    def figure(self) -> Figure:
-        """As a machine file has it."""
-        low, high = min(self.low, self.value), max(self.high, self.value)
-        places = 4 if self.value < 10 else 1
-        value = round(self.value, places)
-        return Figure(value, min(round(low, places), value), max(round(high, places), value), MEASURED, self.benchmark)
-
-
-def _from(name: str, values: list[float], rows: list[Row], benchmark: str, residual: float = 0.0) -> Fitted:
-    """The median of estimates, between the least and the most of them or as far as launches lay apart."""
-    if not values:
-        raise LookupError(f"nothing was measured for {name}")
-    value = median(values)
-    apart = max((spread(row) for row in rows), default=0.0) * abs(value) / 2
-    low, high = min(*values, value - apart), max(*values, value + apart)
-    return Fitted(name, value, max(low, 0.0), high, benchmark, residual, len(rows))
 
 
 def pipe_latencies(results: Results, known: Known) -> Iterator[Fitted]:
@@ -79,13 +55,15 @@ def pipe_latencies(results: Results, known: Known) -> Iterator[Fitted]:
         if len(found) < 2:
             continue
         slope, _, _ = line([(float(row["work"]), per_turn(row)) for row in found])
-        yield _from(f"pipes.{pipe}.latency", [slope], found, benchmark)
+        yield found_from(f"pipes.{pipe}.latency", [slope], found, benchmark)
 
 
 def branches(results: Results, known: Known) -> Iterator[Fitted]:
     """A turn of a loop with nearly nothing in it, less the stalls that its machine code says."""
     row = results.one("branch.back")
-    yield _from("issue.branch_back", [max(per_turn(row) - BRANCH_TURN, 0.0)], [row], "branch.back, less its stalls")
+    yield found_from(
+        "issue.branch_back", [max(per_turn(row) - BRANCH_TURN, 0.0)], [row], "branch.back, less its stalls"
+    )
 
 
 def loop_end(known: Known) -> float:
@@ -105,9 +83,9 @@ def pipe_intervals(results: Results, known: Known) -> Iterator[Fitted]:
         best = min(rows, key=per_work)
         slots = float(best["work"]) + LOOP_ON_PIPE.get(pipe, 0) * best["parameters"]["warps"] / 4
         interval = per_turn(best) / slots
-        yield _from(f"pipes.{pipe}.interval", [interval], [best], benchmark)
+        yield found_from(f"pipes.{pipe}.interval", [interval], [best], benchmark)
         if pipe == "fma":
-            yield _from("issue.interval", [interval], [best], benchmark)
+            yield found_from("issue.interval", [interval], [best], benchmark)
 
 
 def code(results: Results, known: Known) -> Iterator[Fitted]:
@@ -130,24 +108,24 @@ def shared_memory(results: Results, known: Known) -> Iterator[Fitted]:
     for name, less in (("latency", 0.0), ("ldmatrix_latency", step)):
         row = results.one(f"shared.{name}")
         value = found[f"shared.{name}"] = (per_turn(row) - loop_end(known)) / row["work"] - less
-        yield _from(f"shared.{name}", [value], [row], f"shared.{name}, less what else a turn takes")
+        yield found_from(f"shared.{name}", [value], [row], f"shared.{name}, less what else a turn takes")
     points = [(float(ways), per_work(row)) for ways, row in results.varied("shared.conflict", "ways", warps=16)]
     rows = results.of("shared.conflict", warps=16)
     slope, _, at = line(points)
     off = max(abs(at(x) - y) / y for x, y in points)
-    yield _from("shared.conflict", [slope], rows, "shared.conflict", off)
+    yield found_from("shared.conflict", [slope], rows, "shared.conflict", off)
     widths = dict(results.varied("shared.width", "width", warps=16))
     rates = [WARP_BYTES * width / 4 / per_work(row) for width, row in widths.items()]
     best = max(rates)
-    yield _from("shared.bytes_per_cycle", [best], list(widths.values()), "shared.width", 1 - min(rates) / best)
+    yield found_from("shared.bytes_per_cycle", [best], list(widths.values()), "shared.width", 1 - min(rates) / best)
     alone = results.one("shared.ldmatrix", warps=1)
     # four times a turn the warp waits for the last of eight
     waits = 4 * found["shared.ldmatrix_latency"]
     value = 4 * WARP_BYTES / max((per_turn(alone) - waits) / alone["work"], 1.0)
-    yield _from("shared.sub_core_bytes_per_cycle", [value], [alone], "shared.ldmatrix of one warp, less its waits")
+    yield found_from("shared.sub_core_bytes_per_cycle", [value], [alone], "shared.ldmatrix of one warp, less its waits")
     for name in ("ldmatrix", "stmatrix"):
         best = min(results.of(f"shared.{name}"), key=per_work)
-        yield _from(f"shared.{name}", [per_work(best)], [best], f"shared.{name}, the best of 1 to 8 warps")
+        yield found_from(f"shared.{name}", [per_work(best)], [best], f"shared.{name}, the best of 1 to 8 warps")
 
 
 def barriers(results: Results, known: Known) -> Iterator[Fitted]:
@@ -160,24 +138,24 @@ def barriers(results: Results, known: Known) -> Iterator[Fitted]:
     slope, rest, at = line(points)
     rows = results.of("barrier.sync")
     off = max(abs(at(x) - y) / y for x, y in points)
-    yield _from("barriers.sync", [rest], rows, "barrier.sync", off)
-    yield _from("barriers.sync_warp", [max(slope, 0.0)], rows, "barrier.sync", off)
+    yield found_from("barriers.sync", [rest], rows, "barrier.sync", off)
+    yield found_from("barriers.sync_warp", [max(slope, 0.0)], rows, "barrier.sync", off)
     for name, benchmark in (("named_hop", "barrier.named"), ("wake", "barrier.hop")):
         row = results.one(benchmark)
-        yield _from(f"barriers.{name}", [(per_turn(row) - loop) / 2], [row], f"{benchmark}, less the loop")
+        yield found_from(f"barriers.{name}", [(per_turn(row) - loop) / 2], [row], f"{benchmark}, less the loop")
     own = results.one("barrier.own")
-    yield _from("barriers.try_wait", [per_turn(own) - OWN_TURN - loop], [own], "barrier.own, less its stalls")
+    yield found_from("barriers.try_wait", [per_turn(own) - OWN_TURN - loop], [own], "barrier.own, less its stalls")
     row = results.one("barrier.parked")
-    yield _from("barriers.parked", [per_turn(row) / clock(row) * 1e3], [row], "barrier.parked")
+    yield found_from("barriers.parked", [per_turn(row) / clock(row) * 1e3], [row], "barrier.parked")
     row = results.one("shared.proxy_fence", stores=0)
-    yield _from("barriers.proxy_fence", [per_turn(row) - loop], [row], "shared.proxy_fence, less the loop")
+    yield found_from("barriers.proxy_fence", [per_turn(row) - loop], [row], "shared.proxy_fence, less the loop")
 
 
 def arrivals(results: Results, known: Known) -> Iterator[Fitted]:
     """How often a warp, and how often an SM, can arrive at mbarriers."""
     alone, crowd = results.one("barrier.arrive", warps=1), results.one("barrier.arrive", warps=16)
-    yield _from("barriers.arrive", [per_work(alone)], [alone], "barrier.arrive of one warp")
-    yield _from("barriers.interval", [per_work(crowd) / 16], [crowd], "barrier.arrive of 16 warps")
+    yield found_from("barriers.arrive", [per_work(alone)], [alone], "barrier.arrive of one warp")
+    yield found_from("barriers.interval", [per_work(crowd) / 16], [crowd], "barrier.arrive of 16 warps")
 
 
 def global_latency(results: Results, known: Known) -> Iterator[Fitted]:
@@ -195,7 +173,7 @@ def global_latency(results: Results, known: Known) -> Iterator[Fitted]:
         ("hbm.latency", 512 << 20, 4 << 30, "cg"),
     ):
         values, rows = chased(low, high, cache)
-        yield _from(name, values, rows, f"latency.global by .{cache}, less the address")
+        yield found_from(name, values, rows, f"latency.global by .{cache}, less the address")
 
 
 def far_half(results: Results, known: Known) -> Iterator[Fitted]:
@@ -226,14 +204,10 @@ def two_groups(values: list[float]) -> tuple[list[float], list[float]]:
 
 
 def atomics(results: Results, known: Known) -> Iterator[Fitted]:
-    """The latency of one, and the rate at which all SMs change one address."""
+    """The latency of one."""
     row = results.one("atomic.latency")
     step = 2 * known["pipes.integer.latency"]
-    yield _from("l2.atomic_latency", [per_work(row) - step], [row], "atomic.latency, less two steps")
-    row = results.one("atomic.rate", spread="one address")
-    warps = row["ctas"] * 256 / 32
-    cycles = ns_per_turn(row) * clock(row) / 1e3 / (row["work"] * warps)
-    yield _from("l2.atomic_interval", [cycles], [row], "atomic.rate on one address, a warp's together")
+    yield found_from("l2.atomic_latency", [per_work(row) - step], [row], "atomic.latency, less two steps")
 
 
 def copies(results: Results, known: Known) -> Iterator[Fitted]:
@@ -243,17 +217,19 @@ def copies(results: Results, known: Known) -> Iterator[Fitted]:
     slope, rest, at = line(sizes)
     off = max(abs(at(x) - y) / y for x, y in sizes)
     known_part = known["l2.latency"] + loop_end(known)
-    yield _from("copies.bulk_extra", [max(rest - known_part, 0.0)], rows, "bulk.latency from L2, less a load", off)
-    yield _from("copies.bulk_bytes_per_cycle", [1 / slope], rows, "bulk.latency from L2, by bytes", off)
+    yield found_from("copies.bulk_extra", [max(rest - known_part, 0.0)], rows, "bulk.latency from L2, less a load", off)
+    yield found_from("copies.bulk_bytes_per_cycle", [1 / slope], rows, "bulk.latency from L2, by bytes", off)
     few, many = (results.one("bulk.issue", bytes=128, count=count) for count in (1, 16))
-    yield _from("copies.bulk_issue", [(per_turn(many) - per_turn(few)) / 15], [few, many], "bulk.issue of 128 bytes")
+    yield found_from(
+        "copies.bulk_issue", [(per_turn(many) - per_turn(few)) / 15], [few, many], "bulk.issue of 128 bytes"
+    )
 
 
 def clusters(results: Results, known: Known) -> Iterator[Fitted]:
     """A chase through another CTA's shared memory."""
     row = results.one("cluster.latency", where="other")
     value = per_work(row) - known["pipes.integer.latency"]
-    yield _from("cluster.latency", [value], [row], "cluster.latency, less an addition")
+    yield found_from("cluster.latency", [value], [row], "cluster.latency, less an addition")
 
 
 def products(results: Results, known: Known) -> Iterator[Fitted]:
@@ -262,34 +238,27 @@ def products(results: Results, known: Known) -> Iterator[Fitted]:
             and row["parameters"]["chain"] * row["parameters"]["warpgroups"] >= 8]  # fmt: skip
     best = min(rows, key=lambda row: per_work(row) / row["parameters"]["n"])
     rate = 2 * 64 * 16 * best["parameters"]["n"] / per_work(best)
-    yield _from("tensor.wgmma", [rate], [best], "wgmma.rate, the best of N 128 and 256")
+    yield found_from("tensor.wgmma", [rate], [best], "wgmma.rate, the best of N 128 and 256")
     lone = results.of("wgmma.rate", chain=1, groups=0, operands="ss")
-    tails = [per_turn(row) - 2 * 64 * 16 * row["parameters"]["n"] / rate - loop_end(known) for row in lone]
-    yield _from("tensor.wgmma_tail", [max(tail, 0.0) for tail in tails], lone, "wgmma.rate of one product and a wait")
+    other = loop_end(known) + WAIT_STALLS
+    tails = [per_turn(row) - 2 * 64 * 16 * row["parameters"]["n"] / rate - other for row in lone]
+    benchmark = "wgmma.rate of one product and a wait, less their stalls"
+    yield found_from("tensor.wgmma_tail", [max(tail, 0.0) for tail in tails], lone, benchmark)
     chained = results.one("mma.rate", chains=1)
-    yield _from("tensor.mma_latency", [per_work(chained)], [chained], "mma.rate of one chain")
+    yield found_from("tensor.mma_latency", [per_work(chained)], [chained], "mma.rate of one chain")
     best = min(results.of("mma.rate", chains=8), key=per_work)
-    yield _from("tensor.mma", [2 * 16 * 8 * 16 / per_work(best)], [best], "mma.rate, the best of 4 to 16 warps")
-
-
-def beside_products(results: Results, known: Known) -> Iterator[Fitted]:
-    """Instructions of a warpgroup beside products: its rate by that of the same alone, at one warp a sub-core."""
-    for pipe, name in (("fma", "tensor.beside_fma"), ("mufu", "tensor.beside_mufu")):
-        row = results.one("wgmma.beside", beside=pipe)
-        alone = per_work(results.one(f"throughput.{pipe}", warps=4))
-        beside = per_turn_of(row, slice(4, 8)) / row["parameters"]["instructions"]
-        yield _from(name, [min(alone / beside, 1.0)], [row], "wgmma.beside")
+    yield found_from("tensor.mma", [2 * 16 * 8 * 16 / per_work(best)], [best], "mma.rate, the best of 4 to 16 warps")
 
 
 def cache_bandwidth(results: Results, known: Known) -> Iterator[Fitted]:
     """L1 and one SM's share of L2 by cycles; all SMs' by events and the clock that was read."""
     row = results.one("bandwidth.l1")
-    yield _from("l1.bytes_per_cycle", [1 / per_work(row)], [row], "bandwidth.l1")
+    yield found_from("l1.bytes_per_cycle", [1 / per_work(row)], [row], "bandwidth.l1")
     one = results.one("bandwidth.l2", sms=1)
-    yield _from("l2.sm_bytes_per_cycle", [1 / per_work(one)], [one], "bandwidth.l2 of one SM")
+    yield found_from("l2.sm_bytes_per_cycle", [1 / per_work(one)], [one], "bandwidth.l2 of one SM")
     rows = [row for size, row in results.varied("bandwidth.l2", "bytes", sms="all") if size <= 32 << 20]
-    rates = [bytes_per_ns(row) / clock(row) * 1e3 for row in rows]
-    yield _from("l2.bytes_per_cycle", [max(rates)], rows, "bandwidth.l2", 1 - min(rates) / max(rates))
+    rates = [float(row["work"]) * float(row["ctas"]) / per_turn(row) for row in rows]
+    yield found_from("l2.bytes_per_cycle", [max(rates)], rows, "bandwidth.l2", 1 - min(rates) / max(rates))
 
 
 def _cold_rate(results: Results) -> float:
@@ -319,17 +288,17 @@ def memory_bandwidth(results: Results, known: Known) -> Iterator[Fitted]:
     share = median(reached)
     off = max(abs(one / share - 1) for one in reached)
     yield Fitted("hbm.read_share", share, min(reached), max(reached), "bandwidth.hbm, cold.read", off, len(rows) + 2)
-    yield _from("hbm.in_flight", flying, rows, "bandwidth.hbm, nine tenths of its most")
+    yield found_from("hbm.in_flight", flying, rows, "bandwidth.hbm, nine tenths of its most")
     for way in ("write", "copy"):
         row = results.one("bandwidth.hbm", by=way)
-        yield _from(f"hbm.{way}_share", [bytes_per_ns(row) / peak], [row], "bandwidth.hbm")
+        yield found_from(f"hbm.{way}_share", [bytes_per_ns(row) / peak], [row], "bandwidth.hbm")
 
 
 def writes(results: Results, known: Known) -> Iterator[Fitted]:
     """Stores to lines that L2 holds; and how much longer a kernel reads when L2 was flushed by writing."""
     row = results.one("strided.store", stride=4)
     value = bytes_per_ns(row) * WARP_BYTES / clock(row) * 1e3
-    yield _from("l2.write_bytes_per_cycle", [value], [row], "strided.store of words side by side")
+    yield found_from("l2.write_bytes_per_cycle", [value], [row], "strided.store of words side by side")
     most = max(row["parameters"]["bytes"] for row in results.of("cold.read"))
     longer = {size: _longer(results, size) for size in (most // 16, most // 4, most)}
     # what a kernel brings in throws out what was there at random: 1 - exp(-brought / turnover) of it
@@ -343,19 +312,6 @@ def _longer(results: Results, size: int) -> float:
     """Nanoseconds by which a kernel reads longer when L2 was flushed by writing."""
     ns = {flush: results.one("cold.read", bytes=size, flushed_by=flush)["ns"] for flush in ("writes", "reads")}
     return float(max(ns["writes"] - ns["reads"], 1.0))
-
-
-def under_load(results: Results, known: Known) -> Iterator[Fitted]:
-    """How turns of loads get longer as more of the bandwidth is used, below the most: a line, less the queues that the
-    model of time has in any case.
-    """
-    peak = known["hbm.bandwidth"] * known["hbm.read_share"]
-    rows = [row for size, row in results.varied("bandwidth.hbm", "flying", by="ld") if size <= 16384]
-    points = [(bytes_per_ns(row) / peak, per_turn(row)) for row in rows]
-    slope, _, at = line(points)
-    off = max(abs(at(x) - y) / y for x, y in points)
-    value = max(slope - QUEUES, 0.0)
-    yield Fitted("hbm.loaded", value, value * 0.7, slope, "bandwidth.hbm by bytes under way", off, len(rows))
 
 
 def write_between_reads(known: Known) -> float:
@@ -390,7 +346,15 @@ def starts(results: Results, known: Known) -> Iterator[Fitted]:
     rows = [results.one("launch.waves", block=1024, ctas=ctas) for ctas in (16, 128)]
     between = (rows[1]["samples"][0]["event_ns"] - rows[0]["samples"][0]["event_ns"]) / (128 - 16) * 2
     value = max(between * known["clock.most"] / 1e3 - EMPTY_CTA, 0.0)
-    yield Fitted("launch.slot_reuse", value, value, value, "launch.waves of 1024 threads, less their code", 0.0, 2)
+    yield Fitted(
+        "launch.slot_reuse",
+        value,
+        value,
+        value,
+        "launch.waves of 1024 threads, less 400 cycles of their own, which are assumed",
+        0.0,
+        2,
+    )
 
 
 def clocks(results: Results, known: Known) -> Iterator[Fitted]:
@@ -401,9 +365,9 @@ def clocks(results: Results, known: Known) -> Iterator[Fitted]:
             "clock.most", median(seen), min(seen), max(seen), "the warp alone after each benchmark", 0.0, len(seen)
         )
     row = results.one("clock.streaming")
-    yield _from("clock.streaming", [clock(row)], [row], "clock.streaming")
+    yield found_from("clock.streaming", [clock(row)], [row], "clock.streaming")
     row = results.one("clock.tensor", data="numbers")
-    yield _from("clock.tensor", [clock(row)], [row], "clock.tensor on numbers that look random")
+    yield found_from("clock.tensor", [clock(row)], [row], "clock.tensor on numbers that look random")
 
 
 STEPS: tuple[Callable[[Results, Known], Iterator[Fitted]], ...] = (
@@ -425,6 +389,10 @@ STEPS: tuple[Callable[[Results, Known], Iterator[Fitted]], ...] = (
     memory_bandwidth,
     writes,
     clocks,
+    product_clock,
+    lines_of_l2,
+    contended_atomics,
+    pieces_of_memory,
     under_load,
     launches,
     starts,

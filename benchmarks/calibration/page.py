@@ -7,8 +7,9 @@ from pathlib import Path
 from kernbench.common.errors import MachineError
 from kernbench.ptx.machine import MEASURED, SOURCES, Figure, Gpu, load
 
-from .fit import Fit, Fitted, fit
+from .fit import Fit, fit
 from .results import Results, ResultsError, read
+from .steps import Fitted
 
 TITLE = "# Figures of GPUs, and what they were measured with"
 METHOD = """

@@ -137,8 +137,7 @@ def hbm_mixes() -> Iterator[Case]:
         made, small = (_mixed(block, unroll, reads, writes, nbytes) for nbytes in (BEYOND, _SMALL.nbytes))
         yield Case(
             "hbm.mix", made, {"reads": reads, "writes": writes}, piece * (reads + writes), "bytes of a CTA",
-            block=block,
-            grid=0, grid_per_sm=2, turns=(turns, 3 * turns), data=Data(BEYOND, "numbers"), by_time=True,
+            block=block, grid=0, grid_per_sm=2, turns=(turns, 3 * turns), data=Data(BEYOND, "numbers"), by_time=True,
             small_data=_SMALL, small_source=small,
         )  # fmt: skip
 

@@ -12,8 +12,8 @@ from benchmarks.calibration.fit import (
     LOOP_ON_PIPE,
     OWN_TURN,
     PIPES,
-    QUEUES,
     STEPS,
+    WAIT_STALLS,
     fit,
     two_groups,
     write_between_reads,
@@ -82,6 +82,23 @@ TRUTH = {
     "l2.dirty": 0.5,
     "l2.turnover": 50e6,
     "hbm.loaded": 120.0,
+    "clock.products": 1600.0,
+    "l2.lines_per_cycle": 75.0,
+    "l2.merged": 4.0,
+    "l2.sm_write_bytes_per_cycle": 30.0,
+    "l2.store_sector": 0.02,
+    "l2.store_line": 0.01,
+    "l2.atomic_float": 4.0,
+    "l2.atomic_sector": 0.02,
+    "l2.atomic_result": 0.03,
+    "l2.atomic_lines": 5.0,
+    "l2.atomic_units": 60.0,
+    "l2.spread": 120.0,
+    "hbm.granule": 64.0,
+    "hbm.scattered": 0.8,
+    "hbm.spread": 300.0,
+    "tensor.beside_minmax": 0.4,
+    "tensor.taken_by_fma": 0.9,
     "clock.most": CLOCK,
     "clock.streaming": 1900.0,
     "clock.tensor": 1500.0,
@@ -125,11 +142,60 @@ def turn(case) -> float:
         "cluster.latency": lambda: case.work * (t["cluster.latency"] + step),
         "wgmma.rate": lambda: product(p) * case.work + tail(p),
         "mma.rate": lambda: case.work * (t["tensor.mma_latency"] if p["chains"] == 1 else 4096 / t["tensor.mma"]),
-        "bandwidth.hbm": lambda: 700 + (t["hbm.loaded"] + QUEUES) * FLYING.get(p["flying"], 1.0),
+        "strided.load": lambda: shared_by_all(case) * 32 / t["l2.lines_per_cycle"],
+        "strided.store": lambda: shared_by_all(case) * stored(p["stride"]),
+        "scattered": lambda: scattered(case),
+        "l2.shared": lambda: {1: 1000.0, 2: 500.0}.get(p["by"], 300.0),
+        "l2.flying": lambda: 300 + t["l2.spread"] * (2 / 3 - 1 / 2) * (p["flying"] == 4096),
+        "contention.global": lambda: shared_by_all(case) * contended(p),
+        "contention.rows": lambda: shared_by_all(case) * sectors(p) * spread_out(p),
+        "hbm.width": lambda: 700 + t["hbm.loaded"] * used(p) ** 3 + 0.3 * t["hbm.spread"] * (p["loads"] == 4),
         "bandwidth.l1": lambda: case.work / t["l1.bytes_per_cycle"],
-        "bandwidth.l2": lambda: case.work / t["l2.sm_bytes_per_cycle"],
-    }
+        "bandwidth.l2": lambda: case.work / t["l2.sm_bytes_per_cycle"] if p["sms"] != "all"
+        else shared_by_all(case) / t["l2.bytes_per_cycle"],
+    }  # fmt: skip
     return costs.get(case.benchmark, lambda: 100.0)()
+
+
+def shared_by_all(case) -> float:
+    return float(case.work * case.ctas(132))
+
+
+def stored(stride) -> float:
+    """Cycles of a store of 32 words, each in a sector of its own."""
+    return 32 * TRUTH["l2.store_sector"] + min(32, stride / 4) * TRUTH["l2.store_line"]
+
+
+def scattered(case) -> float:
+    p = case.parameters
+    if p["sms"] == 1:
+        return case.work * 128 / TRUTH["l2.sm_write_bytes_per_cycle"]
+    if p["bytes"] == 16 << 20:
+        return shared_by_all(case) * 32 / TRUTH["l2.lines_per_cycle"]
+    return 1000.0 if p["stride"] == 32 else 2000.0 if p["stride"] == 64 else 2000 / TRUTH["hbm.scattered"]
+
+
+def spread_out(p) -> float:
+    return TRUTH["l2.atomic_result" if p["kind"] == "atom.u32" else "l2.atomic_sector"]
+
+
+def sectors(p) -> int:
+    return {"red.v2.f32": 8, "red.v4.f32": 16}.get(p["kind"], 4)
+
+
+def contended(p) -> float:
+    """Cycles of a warp's atomic."""
+    if p["words"] == 1:
+        return 32 * TRUTH["l2.atomic_float" if p["kind"] == "red.f32" else "l2.atomic_interval"]
+    if p["words"] == 65536:
+        return 32 * spread_out(p)
+    units = min(p["words"] / TRUTH["l2.atomic_lines"], TRUTH["l2.atomic_units"])
+    return 32 * TRUTH["l2.atomic_interval"] / units
+
+
+def used(p) -> float:
+    """Of the bandwidth, by what is under way."""
+    return {8192: 0.6, 16384: 0.9}.get(p["width"] * p["warps"] * p["loads"] * 32, 0.3)
 
 
 def matrices(case) -> float:
@@ -144,7 +210,8 @@ def product(p) -> float:
 
 
 def tail(p) -> float:
-    return TRUTH["tensor.wgmma_tail"] + TRUTH["issue.branch_back"] + BRANCH_STALL if p["groups"] == 0 else 0.0
+    stalls = TRUTH["issue.branch_back"] + BRANCH_STALL + WAIT_STALLS
+    return TRUTH["tensor.wgmma_tail"] + stalls if p["groups"] == 0 else 0.0
 
 
 def chased(nbytes: float) -> float:
@@ -159,19 +226,17 @@ def nanoseconds(case) -> float:
     if case.benchmark == "bandwidth.hbm":
         share = t[f"hbm.{p['by']}_share"] if p["by"] in ("write", "copy") else t["hbm.read_share"] * FLYING[p["flying"]]
         return moved / (share * float(H200.hbm.bandwidth))
-    if case.benchmark == "bandwidth.l2":
-        return moved / (t["l2.bytes_per_cycle"] * CLOCK / 1e3)
+    if case.benchmark == "hbm.width":
+        return moved / (used(p) * t["hbm.read_share"] * float(H200.hbm.bandwidth))
     if case.benchmark == "strided.store":
         return moved * 128 / (t["l2.write_bytes_per_cycle"] * CLOCK / 1e3)
-    if case.benchmark == "atomic.rate":
-        return case.work * case.ctas(132) * 8 * t["l2.atomic_interval"] / CLOCK * 1e3
     return turn(case) / CLOCK * 1e3
 
 
 def row(case):
-    clock = {"clock.streaming": TRUTH["clock.streaming"], "clock.tensor": TRUTH["clock.tensor"]}.get(
-        case.benchmark, CLOCK
-    )
+    clocks = {name: TRUTH[name] for name in ("clock.streaming", "clock.tensor")}
+    clocks["clock.kind"] = CLOCK if case.parameters.get("kind") == "fma" else TRUTH["clock.products"]
+    clock = clocks.get(case.benchmark, CLOCK)
     made = {
         "benchmark": case.benchmark,
         "parameters": dict(case.parameters),
@@ -188,7 +253,7 @@ def row(case):
                 "cycles_spread": 0.0,
                 "event_spread": 0.0,
                 "clock_mhz": clock,
-                "by_warp": [71 + turns * beside(case)] * 8,
+                "by_warp": [71 + turns * products_beside(case)] * 4 + [71 + turns * beside(case)] * 4,
             }
             for turns in dict.fromkeys(case.turns)
         ],
@@ -201,9 +266,14 @@ def row(case):
     return made
 
 
+def products_beside(case) -> float:
+    taken = case.parameters.get("beside") == "fma" and case.benchmark == "wgmma.beside"
+    return 100 + TRUTH["tensor.taken_by_fma"] * case.parameters["instructions"] if taken else 100.0
+
+
 def beside(case) -> float:
     pipe = case.parameters.get("beside")
-    if pipe not in ("fma", "mufu"):
+    if pipe not in ("fma", "minmax", "mufu"):
         return 100.0
     alone = next(c for c in ALL if c.benchmark == f"throughput.{pipe}" and c.parameters["warps"] == 4)
     return turn(alone) / alone.work / TRUTH[f"tensor.beside_{pipe}"] * case.parameters["instructions"]

@@ -12,8 +12,8 @@ from kernbench.ptx.machine import load as gpu_file
 from kernbench.ptx.time import Reason, Unit
 from kernbench.ptx.time.launch import deal, time_launch
 
-# nothing in L2 must be written back first, and the first CTAs run at once
-H200 = gpu_file("h200").override({"l2.dirty": 0, "launch.first": 0})
+# nothing in L2 must be written back first, the first CTAs run at once, and all answers take the same time
+H200 = gpu_file("h200").override({"l2.dirty": 0, "launch.first": 0, "l2.spread": 0, "hbm.spread": 0})
 END = Op(Pipe.CONTROL)
 
 
@@ -238,3 +238,67 @@ def test_the_first_ctas_begin_late():
 def test_twice_the_work_takes_twice_as_long():
     short, long = (cycles([stream(count=n)] * 16, ctas=264) for n in (64, 128))
     assert long / short == pytest.approx(2, rel=0.03)
+
+
+def access(kind, act, sectors, lines, nbytes, **event) -> Op:
+    columns = {"sectors": sectors, "lines": lines, "bytes": nbytes, "lanes": 32, "other": sectors, **event}
+    return Op(Pipe.GLOBAL, stall=2, write=0, kind=kind, act=act, width=nbytes // 32, event=columns)
+
+
+def of_many(op: Op) -> float:
+    """Cycles of one instruction of the whole GPU where all SMs issue nothing else."""
+    few, many = (cycles([[op] * count + [END]] * 16, ctas=132) for count in (8, 40))
+    return (many - few) / (32 * 16 * 132)
+
+
+def test_stores_of_parts_take_longer_by_sector_and_by_line():
+    near = {"other_distance": 20}
+    whole = of_many(access(Kind.GLOBAL_STORE, Act.STORE, 4, 1, 128, **near))
+    dense = of_many(access(Kind.GLOBAL_STORE, Act.STORE, 32, 8, 128, **near))
+    apart = of_many(access(Kind.GLOBAL_STORE, Act.STORE, 32, 32, 128, **near))
+    l2 = H200.l2
+    assert whole == pytest.approx(128 / float(l2.write_bytes_per_cycle), rel=0.05)
+    assert dense == pytest.approx(32 * float(l2.store_sector) + 8 * float(l2.store_line), rel=0.05)
+    assert apart == pytest.approx(32 * float(l2.store_sector) + 32 * float(l2.store_line), rel=0.05)
+
+
+def test_loads_of_single_words_of_lines_are_bound_by_lines():
+    one = of_many(access(Kind.GLOBAL_LOAD, Act.LOAD, 32, 32, 128, other_distance=20))
+    assert one == pytest.approx(32 / float(H200.l2.lines_per_cycle), rel=0.05)
+
+
+def test_what_neighbours_load_at_once_l2_gives_once():
+    alone, merged = (of_many(access(Kind.GLOBAL_LOAD, Act.LOAD, 16, 4, 512, other_distance=log)) for log in (20, 9))
+    assert alone / merged > 2
+
+
+@pytest.mark.parametrize(("opcode", "figure"), [("red.global.add.u32", "atomic_interval"), ("red.f32", "atomic_float")])
+def test_additions_to_one_word_go_one_after_the_other(opcode, figure):
+    op = access(Kind.GLOBAL_REDUCTION, Act.REDUCTION, 1, 1, 128, wavefronts=32, first=1 / (132 * 16 * 40), other=0)
+    made = [launch([[op] * count + [END]] * 16, ctas=132) for count in (8, 40)]
+    named = [(replace(one, instructions=replace(one.instructions, opcode=(opcode,) * len(one.instructions))), streams)
+             for one, streams in made]  # fmt: skip
+    few, many = (time_launch(*one, H200).cycles for one in named)
+    one = float(H200.l2.atomic_interval) + 31 * float(getattr(H200.l2, figure))
+    assert (many - few) / (32 * 16 * 132) == pytest.approx(one, rel=0.05)
+
+
+def test_products_have_a_clock_of_their_own():
+    product = Op(Pipe.MMA, mnk=(16, 8, 16), act=Act.MULTIPLY)
+    plain, multiplied = (time_launch(*launch([[op, END]]), H200) for op in (Op(Pipe.FMA), product))
+    assert (plain.clock_mhz, multiplied.clock_mhz) == (float(H200.clock.most), float(H200.clock.products))
+
+
+def test_loads_that_miss_answer_at_different_times_with_the_same_mean():
+    spread = H200.override({"hbm.spread": 400})
+    chase = [load(wait=1, stall=2, first=4) for _ in range(65)]
+    assert cycles([[*chase, END]], spread) == pytest.approx(cycles([[*chase, END]]), rel=0.02)
+    # of four that are waited for together the last one counts
+    four = [load(stall=2, first=4, wait=int(n % 4 == 0)) for n in range(64)]
+    late = (cycles([[*four, END]], spread) - cycles([[*four, END]])) / 16
+    assert 60 < late < 200
+
+
+def test_sms_that_do_the_same_do_not_stay_in_step():
+    recording, streams = launch([stream()] * 4, ctas=132)
+    assert deal(recording, np.diff(streams.path_start)[:1], 132).groups == 132

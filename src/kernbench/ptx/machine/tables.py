@@ -172,7 +172,6 @@ class Hbm(Table):
     latency: Annotated[Figure, cycles("of a load that misses L2, nothing else under way")]
     loaded: Annotated[Figure, cycles("more for a load that misses L2 while all of the bandwidth is used")]
     spread: Annotated[Figure, cycles("between the latest and the earliest answer to loads that miss L2")]
-    shared: Annotated[Figure, cycles("more for a load that misses L2 at the same time as some neighbours'")]
     granule: Annotated[Figure, size("what is read at least")]
     scattered: Annotated[Figure, share("of the read rate that is left where no two granules are of one line")]
     in_flight: Annotated[Figure, size("bytes an SM must have under way for nine tenths of the read rate")]

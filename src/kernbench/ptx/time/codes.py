@@ -47,9 +47,10 @@ PIPES = 9
 EITHER = 9
 
 # servers of an SM: the stage that shared memory, L1 and shuffles go through; what comes from L2; what goes there; the
-# unit of bulk copies; that of barriers; that of mbarriers; and a count, of which answers of loads take their spread
-MIO, PORT, STORES, TMA, BARRIERS, MBARRIERS, STEPS = range(7)
-SM_SERVERS = 7
+# unit of bulk copies; that of barriers; that of mbarriers; a count, of which answers of loads take their spread; what
+# looks for lines in L1
+MIO, PORT, STORES, TMA, BARRIERS, MBARRIERS, STEPS, TAGS = range(8)
+SM_SERVERS = 8
 GOLDEN = 40503
 # and of the GPU
 L2, L2_WRITES, HBM, ATOMICS, DISPATCH = range(5)
@@ -99,16 +100,15 @@ COST_SHIFT = 12
     BESIDE_FMA,
     BESIDE_ALU,
     BESIDE_MUFU,
-    SPREAD_L2,
-    SPREAD_HBM,
-) = range(36)
-CONSTANTS = 36
+) = range(34)
+CONSTANTS = 34
 
 # columns of the table of instructions
 WHAT, PIPE, COST, LATENCY, STALL, WRITE, READ, WAITS, WIDTH, REASON, QUEUED, CLOSES, TOGETHER = range(13)
 # columns of the events; `EXTRA` is the kind of a group, what an atomic takes of L2, or what one of shared memory takes
-# of the stage where lanes that want the same word are added up first
-E_WHAT, STAGE, E_PORT, E_L2, E_HBM, BYTES, LANES, SYNC, PHASE, EXTRA = range(10)
+# of the stage where lanes that want the same word are added up first; `LATER` and `WIDER` are by how much loads of
+# several lines are answered later, and how far their answers lie apart; `E_TAGS` what they take to look for their lines
+E_WHAT, STAGE, E_PORT, E_L2, E_HBM, BYTES, LANES, SYNC, PHASE, EXTRA, LATER, WIDER, E_TAGS = range(13)
 # columns of a warp: whether it runs; where it is in its path, and the path's end; its first event; when it may issue,
 # when it issued last, until when the stall of that instruction lasts, why it waits; the completion it is blocked on;
 # its age; when its last store is done; its CTA; what held it back when it was ready; what other instructions had taken

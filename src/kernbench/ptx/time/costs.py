@@ -68,8 +68,6 @@ def constants(gpu: Gpu, clock_mhz: float) -> Ints:
         codes.LATENCY_L2: gpu.l2.latency * pace,
         codes.LATENCY_HBM: gpu.hbm.latency * pace,
         codes.LATENCY_LOADED: gpu.hbm.loaded * pace,
-        codes.SPREAD_L2: gpu.l2.spread * pace,
-        codes.SPREAD_HBM: gpu.hbm.spread * pace,
         codes.LATENCY_ATOMIC: gpu.l2.atomic_latency * pace,
         codes.LATENCY_STORE: gpu.l2.latency * pace,
         codes.BARRIER: gpu.barriers.sync,

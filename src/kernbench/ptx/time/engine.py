@@ -22,7 +22,7 @@ def _served(free, which, arrival, cost):  # type: ignore[no-untyped-def]
 
 
 @part
-def _levels(sm, weight, begin, needs, servers, constants, server, base):  # type: ignore[no-untyped-def]
+def _levels(sm, weight, begin, needs, servers, constants, server, base, wider):  # type: ignore[no-untyped-def]
     """What misses L1 goes through the SM's port, L2 and memory; gives when all of it is there.
 
     SMs of a group do the same at the same time: L2 and memory serve what all of them ask for.
@@ -42,19 +42,17 @@ def _levels(sm, weight, begin, needs, servers, constants, server, base):  # type
         gpu_busy[c.HBM] += cost
         if not stores:
             more = constants[c.LATENCY_HBM] - constants[c.LATENCY_L2] + _loaded(at_hbm, cost, memory, constants)
-            return max(done, at_hbm + cost + base + more) + _spread(sm, c.SPREAD_HBM, sm_free, constants)
-    elif not stores:
-        done += _spread(sm, c.SPREAD_L2, sm_free, constants)
-    return done
+            done = max(done, at_hbm + cost + base + more)
+    return done + _spread(sm, wider, sm_free)
 
 
 @part
-def _spread(sm, which, sm_free, constants):  # type: ignore[no-untyped-def]
+def _spread(sm, wider, sm_free):  # type: ignore[no-untyped-def]
     """How much earlier or later than others a load is answered: banks and ways differ. One after the other they lie
     evenly between the most and the least, in steps of the golden section, so that their mean is 0.
     """
     sm_free[sm, c.STEPS] = (sm_free[sm, c.STEPS] + c.GOLDEN) % c.TICK
-    return (sm_free[sm, c.STEPS] - c.TICK // 2) * constants[which] // c.TICK
+    return (sm_free[sm, c.STEPS] - c.TICK // 2) * wider // c.TICK
 
 
 @part
@@ -270,6 +268,9 @@ def _memory(what, w, sub, sm, op, event, now, weight, tables, warps, servers, co
             stage = events[event, c.EXTRA]
     through = max(constants[c.ADDRESS], ops[op, c.WIDTH] * constants[c.SUB_CORE_BYTE])
     accepted = _served(address_free, sub, now, through)
+    if event >= 0 and events[event, c.E_TAGS]:
+        accepted = _served(sm_free[sm], c.TAGS, accepted, events[event, c.E_TAGS])
+        sm_busy[sm, c.TAGS] += events[event, c.E_TAGS]
     begin = _served(sm_free[sm], c.MIO, accepted, stage)
     sm_busy[sm, c.MIO] += stage
     depth = queue.shape[1] - 1
@@ -284,10 +285,12 @@ def _memory(what, w, sub, sm, op, event, now, weight, tables, warps, servers, co
     done = passed + constants[c.LATENCY_L1]
     if what == c.STORE:
         if needs[0]:
-            done = _levels(sm, weight, begin, needs, servers, constants, c.STORES, constants[c.LATENCY_STORE])
+            done = _levels(sm, weight, begin, needs, servers, constants, c.STORES, constants[c.LATENCY_STORE], 0)
         warps[w, c.W_STORED] = max(warps[w, c.W_STORED], done)
     elif needs[0]:
-        done = max(done, _levels(sm, weight, begin, needs, servers, constants, c.PORT, constants[c.LATENCY_L2]))
+        base = constants[c.LATENCY_L2] + events[event, c.LATER]
+        answered = _levels(sm, weight, begin, needs, servers, constants, c.PORT, base, events[event, c.WIDER])
+        done = max(done, answered)
     return passed, done
 
 
@@ -298,9 +301,8 @@ def _copy(what, sm, event, now, weight, events, servers, constants):  # type: ig
     servers[4][sm, c.TMA] += constants[c.BULK_ISSUE]
     needs = events[event, c.E_PORT], events[event, c.E_L2], events[event, c.E_HBM]
     server = c.PORT if what == c.BULK_LOAD else c.STORES
-    return _levels(
-        sm, weight, begin, needs, servers, constants, server, constants[c.LATENCY_L2] + constants[c.BULK_EXTRA]
-    )
+    base = constants[c.LATENCY_L2] + constants[c.BULK_EXTRA] + events[event, c.LATER]
+    return _levels(sm, weight, begin, needs, servers, constants, server, base, events[event, c.WIDER])
 
 
 @part

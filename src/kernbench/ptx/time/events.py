@@ -78,7 +78,10 @@ _ATOMICS = (Kind.GLOBAL_ATOMIC, Kind.GLOBAL_REDUCTION)
 _BULK = (Kind.BULK_LOAD, Kind.BULK_STORE, Kind.BULK_REDUCE)
 _FLOATS = (".f32", ".f64", ".f16", ".bf16")
 # accesses of other CTAs since a neighbour touched the same at most, for it to be at the same time
-NEAR = 2
+NEAR = 4
+# by how much of the spread a load is answered later, and its answers lie further apart, for each doubling of its lines;
+# and doublings that count
+LATER, WIDER, MOST_DOUBLINGS = 0.06, 0.25, 4.0
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,9 @@ class EventCosts:
     sync: Ints
     phase: Ints
     extra: Ints
+    later: Ints
+    wider: Ints
+    tags: Ints
     syncs: int
     l2_bytes: Floats
     hbm_bytes: Floats
@@ -102,7 +108,7 @@ class EventCosts:
     def table(self) -> Ints:
         """A row each; `codes` names the columns."""
         columns = (self.what, self.stage, self.port, self.l2, self.hbm, self.nbytes, self.lanes, self.sync, self.phase,
-                self.extra)  # fmt: skip
+                self.extra, self.later, self.wider, self.tags)  # fmt: skip
         return np.ascontiguousarray(np.stack(columns, axis=1))
 
 
@@ -117,10 +123,12 @@ def event_costs(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, pace: flo
     moved = _moved(recording, gpu, l1_bytes)
     stage = np.where(
         moved.is_global,
-        np.maximum(events.lines, np.maximum(events.sectors * SECTOR / float(gpu.l1.bytes_per_cycle), 1)),
+        np.maximum(events.sectors * SECTOR / float(gpu.l1.bytes_per_cycle), 1),
         np.maximum(events.wavefronts, 1) * float(gpu.shared.conflict),
     )
+    tags = np.where(moved.is_global & ~_is(events, _BULK), events.lines, 0.0)
     sync, syncs = _sync_numbers(recording)
+    later, wider = _answers(events, gpu, moved)
     extra = np.zeros(len(events), np.int64)
     for one, group in _GROUP_OF.items():
         extra[events.kind == one] = group
@@ -131,8 +139,8 @@ def event_costs(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, pace: flo
     return EventCosts(
         what[events.kind], _whole(stage), _whole(moved.port), _whole(moved.l2 * pace),
         np.rint(moved.of_memory * codes.PART).astype(np.int64), events.bytes.astype(np.int64),
-        events.lanes.astype(np.int64), sync, events.phase.astype(np.int64), extra, syncs, moved.l2_bytes,
-        moved.hbm_bytes,
+        events.lanes.astype(np.int64), sync, events.phase.astype(np.int64), extra,
+        _whole(later * pace), _whole(wider * pace), _whole(tags), syncs, moved.l2_bytes, moved.hbm_bytes,
     )  # fmt: skip
 
 
@@ -183,13 +191,32 @@ def _moved(recording: LaunchRecording, gpu: Gpu, l1_bytes: float) -> _Moved:
     )  # fmt: skip
 
 
+def _answers(events: Events, gpu: Gpu, moved: _Moved) -> tuple[Floats, Floats]:
+    """By how many cycles loads are answered later than one of a line alone, and how far their answers lie apart.
+
+    An instruction is answered with the last of its lines.
+    """
+    loads = moved.is_global & ~_is(events, _STORES)
+    doublings = np.minimum(np.log2(np.maximum(events.lines, 1)), MOST_DOUBLINGS)
+    missed = moved.hbm_bytes > 0
+    spread = np.where(missed, float(gpu.hbm.spread), float(gpu.l2.spread))
+    wider = np.where(_is(events, _BULK), spread, spread * (1.0 + WIDER * doublings))
+    later = np.where(missed, spread * LATER * doublings, 0.0)
+    return np.where(loads, later, 0.0), np.where(loads, wider, 0.0)
+
+
+def _near(events: Events) -> NDArray[np.bool_]:
+    """Whether neighbours touched the same so shortly before that it was at the same time."""
+    every = np.maximum(events.sectors.astype(np.float64), 1.0)
+    near: NDArray[np.bool_] = np.exp2(events.other_distance.astype(np.float64)) <= NEAR * every * SECTOR
+    return near
+
+
 def _load_cycles(events: Events, gpu: Gpu, asked: Floats, lines: Floats) -> tuple[Floats, Floats]:
     """Cycles of the SM's port, and of L2: what neighbours load at the same time it gives to all of them at once."""
     bulk = _is(events, _BULK)
     port_rate = np.where(bulk, float(gpu.copies.bulk_bytes_per_cycle), float(gpu.l2.sm_bytes_per_cycle))
-    every = np.maximum(events.sectors.astype(np.float64), 1.0)
-    near = np.exp2(events.other_distance.astype(np.float64)) <= NEAR * every * SECTOR
-    merged = np.where(near, np.minimum(events.other, asked), 0.0)
+    merged = np.where(_near(events), np.minimum(events.other, asked), 0.0)
     left = np.maximum(asked - merged, asked / max(float(gpu.l2.merged), 1.0))
     share = left / np.maximum(asked, 1e-9)
     l2 = np.maximum(left * SECTOR / float(gpu.l2.bytes_per_cycle), lines * share / float(gpu.l2.lines_per_cycle))
@@ -238,8 +265,12 @@ def atomic_cycles(recording: LaunchRecording, gpu: Gpu) -> Floats:
     again = float(l2.atomic_interval) + np.where(floats, float(l2.atomic_float) - float(l2.atomic_interval), 0.0)
     serial = sectors * float(l2.atomic_interval) + (rounds - sectors) * again
     atomics = _is(events, _ATOMICS)
-    new = np.where(atomics, events.first * event_counts(recording) * lines / sectors, 0.0)
+    # where a warp has two sectors of one line, all of its sectors are changed in the end
+    of_line = np.where(sectors > lines, SECTOR / LINE, 1.0)
+    new = np.where(atomics, events.first * event_counts(recording) * of_line, 0.0)
     changed = np.bincount(events.instruction, new, minlength=len(opcodes))[events.instruction]
+    # what changes only lines that others changed before changes those
+    changed = np.where(changed > 0, changed, new.sum())
     units = np.where(changed > 0, np.clip(changed / float(l2.atomic_lines), 1.0, float(l2.atomic_units)),
                      float(l2.atomic_units))  # fmt: skip
     each = np.where(events.kind == int(Kind.GLOBAL_ATOMIC), float(l2.atomic_result), float(l2.atomic_sector))
