@@ -86,9 +86,9 @@ def test_one_more_cta_says_what_it_needs():
 
 
 def test_shared_memory_that_limits_says_how_much_would_do():
-    change = again(reading(4, 1), ctas=2000, shared=50_000).one_more_cta()
+    change = again(reading(4, 1), ctas=2000, shared=110_000).one_more_cta()
     assert change.needs.startswith("at most ")
-    assert change.needs.endswith(" bytes of shared memory instead of 50,000")
+    assert change.needs.endswith(" bytes of shared memory instead of 110,000")
     assert change.saves > 0
 
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from kernbench.ptx.recording.recording import Events
 from kernbench.ptx.time.causes import REASONS
 from kernbench.ptx.time.changes import Again, Change
+from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.lines import SECTOR, least_passes, least_sectors, warps_of_events
-from kernbench.ptx.time.result import LaunchTime, Reason
+from kernbench.ptx.time.result import LaunchTime
 from kernbench.ptx.time.sources import source_lines
 from kernbench.ptx.time.tail import tail_cycles
 from kernbench.result.reading import Data

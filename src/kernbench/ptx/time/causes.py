@@ -1,6 +1,7 @@
 """What the time of a PTX launch is spent on, in words: units that can be the bound, causes of time above it."""
 
-from kernbench.ptx.time.result import Reason, Unit
+from kernbench.ptx.time.engine.reasons import Reason
+from kernbench.ptx.time.result import Unit
 
 UNITS = {
     Unit.ISSUE: "issue",

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from kernbench.ptx.machine import Gpu
 from kernbench.ptx.sass.streams import Act, Ops, Pipe
-from kernbench.ptx.time import codes
-from kernbench.ptx.time.result import Reason
+from kernbench.ptx.time.engine import codes
+from kernbench.ptx.time.engine.reasons import Reason
 
 Ints = NDArray[np.int64]
 # pipes of the streams: the pipe of the model, and the figures of the GPU's file that say how long it is taken

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from kernbench.ptx.machine import Gpu
 from kernbench.ptx.recording.kinds import Kind
 from kernbench.ptx.recording.recording import LINE, SECTOR, Events, LaunchRecording
-from kernbench.ptx.time import codes
 from kernbench.ptx.time.costs import Ints
+from kernbench.ptx.time.engine import codes
 
 Floats = NDArray[np.float64]
 

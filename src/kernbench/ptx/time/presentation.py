@@ -10,8 +10,9 @@ from kernbench.ptx.sass.streams import Streams
 from kernbench.ptx.time.advice import advise
 from kernbench.ptx.time.causes import ENGINES, LAUNCH, REASONS, REST, TAIL, UNITS
 from kernbench.ptx.time.changes import Again
+from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.lines import accesses_by_line
-from kernbench.ptx.time.result import LaunchTime, Reason, Unit
+from kernbench.ptx.time.result import LaunchTime, Unit
 from kernbench.ptx.time.roles import with_warps
 from kernbench.ptx.time.sources import source_lines
 from kernbench.ptx.time.tail import tail_cycles

@@ -6,34 +6,10 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.ptx.time.engine.reasons import Reason
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-
-class Reason(IntEnum):
-    """What a warp waited for between two of its instructions, in the words of GPU profilers."""
-
-    # the fixed stall of the instruction before, and the slot in which it issued itself
-    ISSUED = 0
-    FIXED = 1
-    # a counter: results of memory or of a unit of variable latency
-    GLOBAL = 2
-    SHARED = 3
-    MATH = 4
-    # the unit itself was taken
-    PIPE = 5
-    QUEUE = 6
-    # ready, but another warp of the sub-core issued
-    NOT_SELECTED = 7
-    BARRIER = 8
-    MBARRIER = 9
-    # groups of cp.async, of bulk copies and of wgmma
-    GROUP = 10
-    TENSOR = 11
-    BRANCH = 12
-    FENCE = 13
-    # code that had to be fetched
-    FETCH = 14
 
 
 class Unit(IntEnum):

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.sass.streams import Pipe, Streams
-from kernbench.ptx.time import codes
 from kernbench.ptx.time.causes import REASONS
-from kernbench.ptx.time.result import Followed, LaunchTime, Reason
+from kernbench.ptx.time.engine import codes
+from kernbench.ptx.time.engine.reasons import Reason
+from kernbench.ptx.time.result import Followed, LaunchTime
 from kernbench.ptx.time.sources import source_lines
 from kernbench.result.finding import Place
 from kernbench.result.timeline import Lane, Timeline
@@ -135,8 +136,8 @@ def _units(spans: Spans, followed: Followed, group: str, lines: Ints) -> None:
         spans.add(lane, name, int(lines[followed.op[row]]), begin, end)
 
 
-def places(recording: LaunchRecording, lines: list[int]) -> tuple[list[Place], list[int]]:
-    """Where lines of the PTX lie: in the source where it is named; and the number of the place of each."""
+def locations(recording: LaunchRecording, lines: list[int]) -> tuple[list[Place], list[int]]:
+    """Where lines of the PTX lie: in the source where it is named; and the number of each line's location."""
     sources = source_lines(recording.text)
     rows = recording.instructions
     texts = dict(zip(rows.line.tolist(), rows.text, strict=True))
@@ -159,7 +160,7 @@ def with_warps(line: Timeline, time: LaunchTime, recording: LaunchRecording, str
     lanes, names = list(dict.fromkeys(spans.lane)), list(dict.fromkeys(spans.name))
     lane_of = {lane: number for number, lane in enumerate(lanes, len(line.lanes))}
     name_of = {name: number for number, name in enumerate(names, len(line.names))}
-    sites, which = places(recording, spans.line)
+    sites, which = locations(recording, spans.line)
     before, picoseconds = round(time.overhead_ns * 1000), 1e6 / time.clock_mhz
 
     def joined(one: Longs, more: Iterable[float]) -> Longs:

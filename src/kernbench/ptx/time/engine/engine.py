@@ -6,87 +6,90 @@ a row for each instruction, event, warp and slot of a CTA; `codes` names their c
 """
 
 from kernbench.common.compiled import loop, part
-from kernbench.ptx.time import codes as c
-from kernbench.ptx.time.result import Reason
+from kernbench.ptx.time.engine import codes as c
+from kernbench.ptx.time.engine.memory import copy, levels, served, traffic
+from kernbench.ptx.time.engine.reasons import Reason
+from kernbench.ptx.time.engine.waiting import arrive, barrier, commit, contribute, join_group, wait, wait_group
 
 _ISSUED, _FIXED, _PIPE, _QUEUE = int(Reason.ISSUED), int(Reason.FIXED), int(Reason.PIPE), int(Reason.QUEUE)
 _NOT_SELECTED, _BRANCH = int(Reason.NOT_SELECTED), int(Reason.BRANCH)
 
 
 @part
-def _served(free, which, arrival, cost):  # type: ignore[no-untyped-def]
-    """A server takes what arrives after all it took before; gives when it begins, and is busy for `cost`."""
-    begin = max(arrival, free[which])
-    free[which] = begin + cost
-    return begin
+def _needs(op, event, ops, events):  # type: ignore[no-untyped-def]
+    """Ticks of the SM's stage, and of the port, L2 and memory: of an access that is split, this instruction's share."""
+    stage, port, l2, hbm = (
+        events[event, c.STAGE],
+        events[event, c.E_PORT],
+        events[event, c.E_L2],
+        events[event, c.E_HBM],
+    )
+    nbytes, share = events[event, c.BYTES], ops[op, c.WIDTH] * events[event, c.LANES]
+    if 0 < share < nbytes:
+        stage, port, l2, hbm = (
+            stage * share // nbytes, port * share // nbytes, l2 * share // nbytes, hbm * share // nbytes,
+        )  # fmt: skip
+    return stage, (port, l2, hbm)
 
 
 @part
-def _levels(sm, weight, begin, needs, servers, constants, server, base, wider):  # type: ignore[no-untyped-def]
-    """What misses L1 goes through the SM's port, L2 and memory; gives when all of it is there.
-
-    SMs of a group do the same at the same time: L2 and memory serve what all of them ask for.
-    """
-    _, sm_free, gpu_free, _, sm_busy, gpu_busy, memory = servers
-    port, l2, hbm = needs
-    out = _served(sm_free[sm], server, begin, port)
-    sm_busy[sm, server] += port
-    stores = server == c.STORES
-    unit = c.L2_WRITES if stores else c.L2
-    at_l2 = _served(gpu_free, unit, out, l2 * weight)
-    gpu_busy[unit] += l2 * weight
-    done = max(out + port, at_l2 + l2 * weight) + base
+def _atomic(w, sm, weight, begin, event, needs, events, warps, servers, constants):  # type: ignore[no-untyped-def]
+    """An atomic or a reduction is done in L2; gives when."""
+    _, sm_free, gpu_free, _, _, gpu_busy, memory = servers
+    port, _, hbm = needs
+    out = served(sm_free[sm], c.STORES, begin, port)
+    cost = events[event, c.EXTRA] * weight
+    at = served(gpu_free, c.ATOMICS, out, cost)
+    gpu_busy[c.ATOMICS] += cost
+    done = at + cost + constants[c.LATENCY_ATOMIC]
     if hbm > 0:
-        cost = _traffic(hbm * weight, stores, memory, constants)
-        at_hbm = _served(gpu_free, c.HBM, at_l2, cost)
+        cost = traffic(hbm * weight, False, memory, constants)
+        served(gpu_free, c.HBM, at, cost)
         gpu_busy[c.HBM] += cost
-        if not stores:
-            more = constants[c.LATENCY_HBM] - constants[c.LATENCY_L2] + _loaded(at_hbm, cost, memory, constants)
-            done = max(done, at_hbm + cost + base + more)
-    return done + _spread(sm, wider, sm_free)
+        done += constants[c.LATENCY_HBM] - constants[c.LATENCY_L2]
+    warps[w, c.W_STORED] = max(warps[w, c.W_STORED], done)
+    return done
 
 
 @part
-def _spread(sm, wider, sm_free):  # type: ignore[no-untyped-def]
-    """How much earlier or later than others a load is answered: banks and ways differ. One after the other they lie
-    evenly between the most and the least, in steps of the golden section, so that their mean is 0.
+def _access(what, w, sub, sm, op, event, now, weight, tables, warps, servers, constants):  # type: ignore[no-untyped-def]
+    """An instruction of the memory pipeline: the sub-core's address unit, the SM's stage, then what lies behind.
+
+    Gives when its operands were read and when its result is there.
     """
-    sm_free[sm, c.STEPS] = (sm_free[sm, c.STEPS] + c.GOLDEN) % c.TICK
-    return (sm_free[sm, c.STEPS] - c.TICK // 2) * wider // c.TICK
-
-
-@part
-def _loaded(now, cost, memory, constants):  # type: ignore[no-untyped-def]
-    """How much longer memory takes to answer because it works: by the cube of its load over the last window."""
-    elapsed = now - memory[c.WINDOW_BEGAN]
-    if elapsed >= c.WINDOW:
-        memory[c.BUSY_SHARE] = min(memory[c.WINDOW_BUSY] * c.FULL // elapsed, c.FULL)
-        memory[c.WINDOW_BEGAN] = now
-        memory[c.WINDOW_BUSY] = 0
-    memory[c.WINDOW_BUSY] += cost
-    share = memory[c.BUSY_SHARE]
-    return constants[c.LATENCY_LOADED] * (share * share // c.FULL * share // c.FULL) // c.FULL
-
-
-@part
-def _traffic(amount, stores, memory, constants):  # type: ignore[no-untyped-def]
-    """Ticks of the memory for an amount that L2 does not hold, and for what must leave L2 to make room for it.
-
-    What leaves is any line, dirty in proportion to all that is. Stores make lines dirty; they fetch nothing. Writing
-    between reads takes longer than writing alone.
-    """
-    leaves = amount * (memory[c.DIRTY] >> 8) // (constants[c.L2_CAPACITY] >> 8)
-    memory[c.DIRTY] -= leaves
-    if stores:
-        memory[c.DIRTY] = min(memory[c.DIRTY] + amount, constants[c.L2_CAPACITY])
-        amount = 0
-    memory[c.HAS_READ] += amount
-    memory[c.HAS_WRITTEN] += leaves
-    cost = amount * constants[c.READ_COST] >> c.COST_SHIFT
-    if leaves > 0:
-        mixed = constants[c.WRITE_MIXED] * memory[c.HAS_READ] // (memory[c.HAS_READ] + memory[c.HAS_WRITTEN])
-        cost += leaves * (constants[c.WRITE_COST] + mixed) >> c.COST_SHIFT
-    return cost
+    ops, events, address_free, queue = tables
+    sm_free, sm_busy = servers[1], servers[4]
+    stage, needs = ops[op, c.COST], (0, 0, 0)
+    if event >= 0:
+        stage, needs = _needs(op, event, ops, events)
+        if ops[op, c.TOGETHER] and what == c.SHARED:
+            stage = events[event, c.EXTRA]
+    through = max(constants[c.ADDRESS], ops[op, c.WIDTH] * constants[c.SUB_CORE_BYTE])
+    accepted = served(address_free, sub, now, through)
+    if event >= 0 and events[event, c.E_TAGS]:
+        accepted = served(sm_free[sm], c.TAGS, accepted, events[event, c.E_TAGS])
+        sm_busy[sm, c.TAGS] += events[event, c.E_TAGS]
+    begin = served(sm_free[sm], c.MIO, accepted, stage)
+    sm_busy[sm, c.MIO] += stage
+    depth = queue.shape[1] - 1
+    slot = queue[sub, depth]
+    queue[sub, slot] = begin
+    queue[sub, depth] = (slot + 1) % depth
+    passed = begin + stage
+    if what == c.SHARED:
+        return passed, passed + ops[op, c.LATENCY]
+    if what in (c.ATOMIC, c.REDUCTION):
+        return passed, _atomic(w, sm, weight, begin, event, needs, events, warps, servers, constants)
+    done = passed + constants[c.LATENCY_L1]
+    if what == c.STORE:
+        if needs[0]:
+            done = levels(sm, weight, begin, needs, servers, constants, c.STORES, constants[c.LATENCY_STORE], 0)
+        warps[w, c.W_STORED] = max(warps[w, c.W_STORED], done)
+    elif needs[0]:
+        base = constants[c.LATENCY_L2] + events[event, c.LATER]
+        answered = levels(sm, weight, begin, needs, servers, constants, c.PORT, base, events[event, c.WIDER])
+        done = max(done, answered)
+    return passed, done
 
 
 @part
@@ -153,28 +156,6 @@ def _beside_products(sub, pipe, cost, free, constants):  # type: ignore[no-untyp
 
 
 @part
-def _contribute(cta, sync, when, lag, state, constants):  # type: ignore[no-untyped-def]
-    """One of those that a completion waits for is there at `when`; the last one lets all waiters go `lag` later."""
-    warps, ctas, remaining, done, _, next_issue = state
-    remaining[cta, sync] -= 1
-    if when > done[cta, sync]:
-        done[cta, sync] = when
-    if remaining[cta, sync] > 0:
-        return
-    first, per_sm = ctas[cta, c.C_FIRST], constants[c.PER_SM]
-    for w in range(first, first + ctas[cta, c.C_WARPS]):
-        if warps[w, c.W_STATE] == c.BLOCKED and warps[w, c.W_BLOCKED_ON] == sync:
-            wake = max(warps[w, c.W_READY], done[cta, sync] + lag)
-            warps[w, c.W_STATE] = c.RUNS
-            warps[w, c.W_READY] = wake
-            for counter in range(c.W_COUNTER, c.W_COUNTER + c.COUNTERS):
-                if warps[w, counter] == c.NEVER:
-                    warps[w, counter] = wake
-            sub = w // per_sm * c.SUB_CORES + w % per_sm % c.SUB_CORES
-            next_issue[sub] = min(next_issue[sub], wake)
-
-
-@part
 def _start_cta(cta, sm, now, grid, state, servers, constants, counts):  # type: ignore[no-untyped-def]
     """The next CTAs of the grid go into a free slot of an SM group."""
     sm_weight, order, class_paths, class_events, class_syncs, path_start = grid
@@ -187,7 +168,7 @@ def _start_cta(cta, sm, now, grid, state, servers, constants, counts):  # type: 
     if counts[c.FOLLOWED] < 0 and at + count > counts[c.FOLLOW_FROM]:
         counts[c.FOLLOWED] = at
     kind = order[at + count // 2]
-    begin = _served(servers[2], c.DISPATCH, now, constants[c.CTA_INTERVAL] * count)
+    begin = served(servers[2], c.DISPATCH, now, constants[c.CTA_INTERVAL] * count)
     ctas[cta, c.C_WEIGHT] = count
     ctas[cta, c.C_LEFT] = ctas[cta, c.C_WARPS]
     ctas[cta, c.C_STARTED] = begin
@@ -218,180 +199,19 @@ def _start_cta(cta, sm, now, grid, state, servers, constants, counts):  # type: 
 
 
 @part
-def _needs(op, event, ops, events):  # type: ignore[no-untyped-def]
-    """Ticks of the SM's stage, and of the port, L2 and memory: of an access that is split, this instruction's share."""
-    stage, port, l2, hbm = (
-        events[event, c.STAGE],
-        events[event, c.E_PORT],
-        events[event, c.E_L2],
-        events[event, c.E_HBM],
-    )
-    nbytes, share = events[event, c.BYTES], ops[op, c.WIDTH] * events[event, c.LANES]
-    if 0 < share < nbytes:
-        stage, port, l2, hbm = (
-            stage * share // nbytes, port * share // nbytes, l2 * share // nbytes, hbm * share // nbytes,
-        )  # fmt: skip
-    return stage, (port, l2, hbm)
-
-
-@part
-def _atomic(w, sm, weight, begin, event, needs, events, warps, servers, constants):  # type: ignore[no-untyped-def]
-    """An atomic or a reduction is done in L2; gives when."""
-    _, sm_free, gpu_free, _, _, gpu_busy, memory = servers
-    port, _, hbm = needs
-    out = _served(sm_free[sm], c.STORES, begin, port)
-    cost = events[event, c.EXTRA] * weight
-    at = _served(gpu_free, c.ATOMICS, out, cost)
-    gpu_busy[c.ATOMICS] += cost
-    done = at + cost + constants[c.LATENCY_ATOMIC]
-    if hbm > 0:
-        cost = _traffic(hbm * weight, False, memory, constants)
-        _served(gpu_free, c.HBM, at, cost)
-        gpu_busy[c.HBM] += cost
-        done += constants[c.LATENCY_HBM] - constants[c.LATENCY_L2]
-    warps[w, c.W_STORED] = max(warps[w, c.W_STORED], done)
-    return done
-
-
-@part
-def _memory(what, w, sub, sm, op, event, now, weight, tables, warps, servers, constants):  # type: ignore[no-untyped-def]
-    """An instruction of the memory pipeline: the sub-core's address unit, the SM's stage, then what lies behind.
-
-    Gives when its operands were read and when its result is there.
-    """
-    ops, events, address_free, queue = tables
-    sm_free, sm_busy = servers[1], servers[4]
-    stage, needs = ops[op, c.COST], (0, 0, 0)
-    if event >= 0:
-        stage, needs = _needs(op, event, ops, events)
-        if ops[op, c.TOGETHER] and what == c.SHARED:
-            stage = events[event, c.EXTRA]
-    through = max(constants[c.ADDRESS], ops[op, c.WIDTH] * constants[c.SUB_CORE_BYTE])
-    accepted = _served(address_free, sub, now, through)
-    if event >= 0 and events[event, c.E_TAGS]:
-        accepted = _served(sm_free[sm], c.TAGS, accepted, events[event, c.E_TAGS])
-        sm_busy[sm, c.TAGS] += events[event, c.E_TAGS]
-    begin = _served(sm_free[sm], c.MIO, accepted, stage)
-    sm_busy[sm, c.MIO] += stage
-    depth = queue.shape[1] - 1
-    slot = queue[sub, depth]
-    queue[sub, slot] = begin
-    queue[sub, depth] = (slot + 1) % depth
-    passed = begin + stage
-    if what == c.SHARED:
-        return passed, passed + ops[op, c.LATENCY]
-    if what in (c.ATOMIC, c.REDUCTION):
-        return passed, _atomic(w, sm, weight, begin, event, needs, events, warps, servers, constants)
-    done = passed + constants[c.LATENCY_L1]
-    if what == c.STORE:
-        if needs[0]:
-            done = _levels(sm, weight, begin, needs, servers, constants, c.STORES, constants[c.LATENCY_STORE], 0)
-        warps[w, c.W_STORED] = max(warps[w, c.W_STORED], done)
-    elif needs[0]:
-        base = constants[c.LATENCY_L2] + events[event, c.LATER]
-        answered = _levels(sm, weight, begin, needs, servers, constants, c.PORT, base, events[event, c.WIDER])
-        done = max(done, answered)
-    return passed, done
-
-
-@part
-def _copy(what, sm, event, now, weight, events, servers, constants):  # type: ignore[no-untyped-def]
-    """A bulk copy: issued in turn by the SM's unit; gives when its bytes are there."""
-    begin = _served(servers[1][sm], c.TMA, now, constants[c.BULK_ISSUE])
-    servers[4][sm, c.TMA] += constants[c.BULK_ISSUE]
-    needs = events[event, c.E_PORT], events[event, c.E_L2], events[event, c.E_HBM]
-    server = c.PORT if what == c.BULK_LOAD else c.STORES
-    base = constants[c.LATENCY_L2] + constants[c.BULK_EXTRA] + events[event, c.LATER]
-    return _levels(sm, weight, begin, needs, servers, constants, server, base, events[event, c.WIDER])
-
-
-@part
-def _join_group(w, kind, when, warps):  # type: ignore[no-untyped-def]
-    """Work joins the group that a warp has not committed yet."""
-    warps[w, c.W_OPEN + kind] = max(warps[w, c.W_OPEN + kind], when)
-
-
-@part
-def _commit(w, kind, warps, rings):  # type: ignore[no-untyped-def]
-    """The group is closed: it is done when all before it and its own work are."""
-    count = warps[w, c.W_GROUPS + kind]
-    before = rings[w, kind, (count - 1) % c.GROUPS] if count > 0 else 0
-    rings[w, kind, count % c.GROUPS] = max(before, warps[w, c.W_OPEN + kind])
-    warps[w, c.W_GROUPS + kind] = count + 1
-
-
-@part
-def _wait_group(w, sub, needed, kind, now, warps, rings, pipe_free):  # type: ignore[no-untyped-def]
-    """When as many groups are done as are needed. Products are done later by what other instructions took of the tensor
-    core since they were issued.
-    """
-    committed = warps[w, c.W_GROUPS + kind]
-    if needed <= 0 or committed == 0:
-        return now
-    done = rings[w, kind, (min(needed, committed) - 1) % c.GROUPS]
-    if kind == c.WGMMA_GROUP:
-        warps[w, c.W_TAKEN] = pipe_free[sub, c.TAKEN]
-        done += pipe_free[sub, c.TAKEN]
-    return max(now, done)
-
-
-@part
 def _multiply(w, sub, sm, op, now, ops, warps, rings, servers, constants):  # type: ignore[no-untyped-def]
     """A product of a warpgroup: it is done when its operands have come from shared memory, and the tensor core has done
     all before it.
     """
     pipe_free, passes = servers[0], ops[op, c.LATENCY]
-    read = _served(servers[1][sm], c.MIO, now, passes) + passes
+    read = served(servers[1][sm], c.MIO, now, passes) + passes
     servers[4][sm, c.MIO] += passes
     pipe_free[sub, c.TENSOR] = max(pipe_free[sub, c.TENSOR], read)
     pipe_free[sub, c.PRODUCTS] = pipe_free[sub, c.TENSOR]
     tail = constants[c.TENSOR_TAIL] - pipe_free[sub, c.TAKEN]
-    _join_group(w, c.WGMMA_GROUP, pipe_free[sub, c.TENSOR] + tail, warps)
+    join_group(w, c.WGMMA_GROUP, pipe_free[sub, c.TENSOR] + tail, warps)
     if ops[op, c.CLOSES]:
-        _commit(w, c.WGMMA_GROUP, warps, rings)
-
-
-@part
-def _barrier(what, w, sm, sync, now, state, servers, constants):  # type: ignore[no-untyped-def]
-    """bar.sync and bar.arrive; gives the completion that the warp waits for, or -1."""
-    warps, _, remaining, done, _, _ = state
-    cta = warps[w, c.W_CTA]
-    begin = _served(servers[1][sm], c.BARRIERS, now, constants[c.BARRIER_WARP])
-    servers[4][sm, c.BARRIERS] += constants[c.BARRIER_WARP]
-    if sync < 0:
-        return -1
-    _contribute(cta, sync, begin, constants[c.BARRIER], state, constants)
-    if what == c.BARRIER_ARRIVE:
-        return -1
-    if remaining[cta, sync] > 0:
-        return sync
-    warps[w, c.W_READY] = done[cta, sync] + constants[c.BARRIER]
-    return -1
-
-
-@part
-def _wait(w, sm, sync, now, state, servers, constants):  # type: ignore[no-untyped-def]
-    """An mbarrier's try_wait; gives when it succeeds, or NEVER where that is not known yet."""
-    warps, _, remaining, done, _, _ = state
-    cta = warps[w, c.W_CTA]
-    begin = _served(servers[1][sm], c.MBARRIERS, now, constants[c.MBARRIER])
-    servers[4][sm, c.MBARRIERS] += constants[c.MBARRIER]
-    if sync >= 0 and remaining[cta, sync] > 0:
-        return c.NEVER
-    lasts = begin + constants[c.TRY_WAIT]
-    return max(lasts, done[cta, sync] + constants[c.WAKE]) if sync >= 0 else lasts
-
-
-@part
-def _arrive(what, w, sm, sync, now, state, servers, constants):  # type: ignore[no-untyped-def]
-    """An arrival at an mbarrier, of the warp or of its copies."""
-    warps = state[0]
-    begin = _served(servers[1][sm], c.MBARRIERS, now, constants[c.MBARRIER])
-    servers[4][sm, c.MBARRIERS] += constants[c.MBARRIER]
-    if what == c.COPY_ARRIVE:
-        begin = max(begin, warps[w, c.W_OPEN + c.CP_GROUP])
-    if sync >= 0:
-        _contribute(warps[w, c.W_CTA], sync, begin, constants[c.WAKE], state, constants)
+        commit(w, c.WGMMA_GROUP, warps, rings)
 
 
 @part
@@ -408,30 +228,30 @@ def _execute(w, sub, sm, op, event, now, tables, state, servers, constants):  # 
     if what in (c.PLAIN, c.VARIABLE, c.BRANCH, c.MMA):
         pass
     elif what <= c.CP_ASYNC:
-        taken, done = _memory(what, w, sub, sm, op, event, now, weight, tables, warps, servers, constants)
+        taken, done = _access(what, w, sub, sm, op, event, now, weight, tables, warps, servers, constants)
         if what == c.CP_ASYNC:
-            _join_group(w, c.CP_GROUP, done, warps)
+            join_group(w, c.CP_GROUP, done, warps)
     elif what in (c.BARRIER_SYNC, c.BARRIER_ARRIVE):
-        waits = _barrier(what, w, sm, events[event, c.SYNC], now, state, servers, constants)
+        waits = barrier(what, w, sm, events[event, c.SYNC], now, state, servers, constants)
     elif what == c.WAIT:
-        done = _wait(w, sm, events[event, c.SYNC], now, state, servers, constants)
+        done = wait(w, sm, events[event, c.SYNC], now, state, servers, constants)
         waits = events[event, c.SYNC] if done == c.NEVER else -1
     elif what in (c.ARRIVE, c.COPY_ARRIVE):
-        _arrive(what, w, sm, events[event, c.SYNC], now, state, servers, constants)
+        arrive(what, w, sm, events[event, c.SYNC], now, state, servers, constants)
     elif what == c.WGMMA:
         _multiply(w, sub, sm, op, now, ops, warps, rings, servers, constants)
     elif what == c.COMMIT:
-        _commit(w, events[event, c.EXTRA], warps, rings)
+        commit(w, events[event, c.EXTRA], warps, rings)
     elif what == c.WAIT_GROUP:
-        done = _wait_group(w, sub, events[event, c.PHASE], events[event, c.EXTRA], now, warps, rings, servers[0])
+        done = wait_group(w, sub, events[event, c.PHASE], events[event, c.EXTRA], now, warps, rings, servers[0])
         warps[w, c.W_READY] = done
     elif what == c.BULK_LOAD:
-        there = _copy(what, sm, event, now, weight, events, servers, constants)
+        there = copy(what, sm, event, now, weight, events, servers, constants)
         if events[event, c.SYNC] >= 0:
-            _contribute(warps[w, c.W_CTA], events[event, c.SYNC], there, constants[c.WAKE], state, constants)
+            contribute(warps[w, c.W_CTA], events[event, c.SYNC], there, constants[c.WAKE], state, constants)
     elif what == c.BULK_STORE:
-        there = _copy(what, sm, event, now, weight, events, servers, constants)
-        _join_group(w, c.BULK_GROUP, there, warps)
+        there = copy(what, sm, event, now, weight, events, servers, constants)
+        join_group(w, c.BULK_GROUP, there, warps)
         warps[w, c.W_STORED] = max(warps[w, c.W_STORED], there)
     elif what == c.FENCE:
         if ops[op, c.COST]:

@@ -1,0 +1,1 @@
+"""The engine of the time model: compiled loops over what warps issued."""

@@ -1,0 +1,91 @@
+"""Accesses to memory in the engine: L1, L2 and HBM as servers, atomics and bulk copies."""
+
+from kernbench.common.compiled import part
+from kernbench.ptx.time.engine import codes as c
+
+
+@part
+def served(free, which, arrival, cost):  # type: ignore[no-untyped-def]
+    """A server takes what arrives after all it took before; gives when it begins, and is busy for `cost`."""
+    begin = max(arrival, free[which])
+    free[which] = begin + cost
+    return begin
+
+
+@part
+def levels(sm, weight, begin, needs, servers, constants, server, base, wider):  # type: ignore[no-untyped-def]
+    """What misses L1 goes through the SM's port, L2 and memory; gives when all of it is there.
+
+    SMs of a group do the same at the same time: L2 and memory serve what all of them ask for.
+    """
+    _, sm_free, gpu_free, _, sm_busy, gpu_busy, memory = servers
+    port, l2, hbm = needs
+    out = served(sm_free[sm], server, begin, port)
+    sm_busy[sm, server] += port
+    stores = server == c.STORES
+    unit = c.L2_WRITES if stores else c.L2
+    at_l2 = served(gpu_free, unit, out, l2 * weight)
+    gpu_busy[unit] += l2 * weight
+    done = max(out + port, at_l2 + l2 * weight) + base
+    if hbm > 0:
+        cost = traffic(hbm * weight, stores, memory, constants)
+        at_hbm = served(gpu_free, c.HBM, at_l2, cost)
+        gpu_busy[c.HBM] += cost
+        if not stores:
+            more = constants[c.LATENCY_HBM] - constants[c.LATENCY_L2] + _loaded(at_hbm, cost, memory, constants)
+            done = max(done, at_hbm + cost + base + more)
+    return done + _spread(sm, wider, sm_free)
+
+
+@part
+def _spread(sm, wider, sm_free):  # type: ignore[no-untyped-def]
+    """How much earlier or later than others a load is answered: banks and ways differ. One after the other they lie
+    evenly between the most and the least, in steps of the golden section, so that their mean is 0.
+    """
+    sm_free[sm, c.STEPS] = (sm_free[sm, c.STEPS] + c.GOLDEN) % c.TICK
+    return (sm_free[sm, c.STEPS] - c.TICK // 2) * wider // c.TICK
+
+
+@part
+def _loaded(now, cost, memory, constants):  # type: ignore[no-untyped-def]
+    """How much longer memory takes to answer because it works: by the cube of its load over the last window."""
+    elapsed = now - memory[c.WINDOW_BEGAN]
+    if elapsed >= c.WINDOW:
+        memory[c.BUSY_SHARE] = min(memory[c.WINDOW_BUSY] * c.FULL // elapsed, c.FULL)
+        memory[c.WINDOW_BEGAN] = now
+        memory[c.WINDOW_BUSY] = 0
+    memory[c.WINDOW_BUSY] += cost
+    share = memory[c.BUSY_SHARE]
+    return constants[c.LATENCY_LOADED] * (share * share // c.FULL * share // c.FULL) // c.FULL
+
+
+@part
+def traffic(amount, stores, memory, constants):  # type: ignore[no-untyped-def]
+    """Ticks of the memory for an amount that L2 does not hold, and for what must leave L2 to make room for it.
+
+    What leaves is any line, dirty in proportion to all that is. Stores make lines dirty; they fetch nothing. Writing
+    between reads takes longer than writing alone.
+    """
+    leaves = amount * (memory[c.DIRTY] >> 8) // (constants[c.L2_CAPACITY] >> 8)
+    memory[c.DIRTY] -= leaves
+    if stores:
+        memory[c.DIRTY] = min(memory[c.DIRTY] + amount, constants[c.L2_CAPACITY])
+        amount = 0
+    memory[c.HAS_READ] += amount
+    memory[c.HAS_WRITTEN] += leaves
+    cost = amount * constants[c.READ_COST] >> c.COST_SHIFT
+    if leaves > 0:
+        mixed = constants[c.WRITE_MIXED] * memory[c.HAS_READ] // (memory[c.HAS_READ] + memory[c.HAS_WRITTEN])
+        cost += leaves * (constants[c.WRITE_COST] + mixed) >> c.COST_SHIFT
+    return cost
+
+
+@part
+def copy(what, sm, event, now, weight, events, servers, constants):  # type: ignore[no-untyped-def]
+    """A bulk copy: issued in turn by the SM's unit; gives when its bytes are there."""
+    begin = served(servers[1][sm], c.TMA, now, constants[c.BULK_ISSUE])
+    servers[4][sm, c.TMA] += constants[c.BULK_ISSUE]
+    needs = events[event, c.E_PORT], events[event, c.E_L2], events[event, c.E_HBM]
+    server = c.PORT if what == c.BULK_LOAD else c.STORES
+    base = constants[c.LATENCY_L2] + constants[c.BULK_EXTRA] + events[event, c.LATER]
+    return levels(sm, weight, begin, needs, servers, constants, server, base, events[event, c.WIDER])

@@ -1,0 +1,100 @@
+"""What warps wait for in the engine: barriers, phases of mbarriers, groups of copies and products."""
+
+from kernbench.common.compiled import part
+from kernbench.ptx.time.engine import codes as c
+from kernbench.ptx.time.engine.memory import served
+
+
+@part
+def contribute(cta, sync, when, lag, state, constants):  # type: ignore[no-untyped-def]
+    """One of those that a completion waits for is there at `when`; the last one lets all waiters go `lag` later."""
+    warps, ctas, remaining, done, _, next_issue = state
+    remaining[cta, sync] -= 1
+    if when > done[cta, sync]:
+        done[cta, sync] = when
+    if remaining[cta, sync] > 0:
+        return
+    first, per_sm = ctas[cta, c.C_FIRST], constants[c.PER_SM]
+    for w in range(first, first + ctas[cta, c.C_WARPS]):
+        if warps[w, c.W_STATE] == c.BLOCKED and warps[w, c.W_BLOCKED_ON] == sync:
+            wake = max(warps[w, c.W_READY], done[cta, sync] + lag)
+            warps[w, c.W_STATE] = c.RUNS
+            warps[w, c.W_READY] = wake
+            for counter in range(c.W_COUNTER, c.W_COUNTER + c.COUNTERS):
+                if warps[w, counter] == c.NEVER:
+                    warps[w, counter] = wake
+            sub = w // per_sm * c.SUB_CORES + w % per_sm % c.SUB_CORES
+            next_issue[sub] = min(next_issue[sub], wake)
+
+
+@part
+def join_group(w, kind, when, warps):  # type: ignore[no-untyped-def]
+    """Work joins the group that a warp has not committed yet."""
+    warps[w, c.W_OPEN + kind] = max(warps[w, c.W_OPEN + kind], when)
+
+
+@part
+def commit(w, kind, warps, rings):  # type: ignore[no-untyped-def]
+    """The group is closed: it is done when all before it and its own work are."""
+    count = warps[w, c.W_GROUPS + kind]
+    before = rings[w, kind, (count - 1) % c.GROUPS] if count > 0 else 0
+    rings[w, kind, count % c.GROUPS] = max(before, warps[w, c.W_OPEN + kind])
+    warps[w, c.W_GROUPS + kind] = count + 1
+
+
+@part
+def wait_group(w, sub, needed, kind, now, warps, rings, pipe_free):  # type: ignore[no-untyped-def]
+    """When as many groups are done as are needed. Products are done later by what other instructions took of the tensor
+    core since they were issued.
+    """
+    committed = warps[w, c.W_GROUPS + kind]
+    if needed <= 0 or committed == 0:
+        return now
+    done = rings[w, kind, (min(needed, committed) - 1) % c.GROUPS]
+    if kind == c.WGMMA_GROUP:
+        warps[w, c.W_TAKEN] = pipe_free[sub, c.TAKEN]
+        done += pipe_free[sub, c.TAKEN]
+    return max(now, done)
+
+
+@part
+def barrier(what, w, sm, sync, now, state, servers, constants):  # type: ignore[no-untyped-def]
+    """bar.sync and bar.arrive; gives the completion that the warp waits for, or -1."""
+    warps, _, remaining, done, _, _ = state
+    cta = warps[w, c.W_CTA]
+    begin = served(servers[1][sm], c.BARRIERS, now, constants[c.BARRIER_WARP])
+    servers[4][sm, c.BARRIERS] += constants[c.BARRIER_WARP]
+    if sync < 0:
+        return -1
+    contribute(cta, sync, begin, constants[c.BARRIER], state, constants)
+    if what == c.BARRIER_ARRIVE:
+        return -1
+    if remaining[cta, sync] > 0:
+        return sync
+    warps[w, c.W_READY] = done[cta, sync] + constants[c.BARRIER]
+    return -1
+
+
+@part
+def wait(w, sm, sync, now, state, servers, constants):  # type: ignore[no-untyped-def]
+    """An mbarrier's try_wait; gives when it succeeds, or NEVER where that is not known yet."""
+    warps, _, remaining, done, _, _ = state
+    cta = warps[w, c.W_CTA]
+    begin = served(servers[1][sm], c.MBARRIERS, now, constants[c.MBARRIER])
+    servers[4][sm, c.MBARRIERS] += constants[c.MBARRIER]
+    if sync >= 0 and remaining[cta, sync] > 0:
+        return c.NEVER
+    lasts = begin + constants[c.TRY_WAIT]
+    return max(lasts, done[cta, sync] + constants[c.WAKE]) if sync >= 0 else lasts
+
+
+@part
+def arrive(what, w, sm, sync, now, state, servers, constants):  # type: ignore[no-untyped-def]
+    """An arrival at an mbarrier, of the warp or of its copies."""
+    warps = state[0]
+    begin = served(servers[1][sm], c.MBARRIERS, now, constants[c.MBARRIER])
+    servers[4][sm, c.MBARRIERS] += constants[c.MBARRIER]
+    if what == c.COPY_ARRIVE:
+        begin = max(begin, warps[w, c.W_OPEN + c.CP_GROUP])
+    if sync >= 0:
+        contribute(warps[w, c.W_CTA], sync, begin, constants[c.WAKE], state, constants)
