@@ -45,7 +45,7 @@ class ShapesOnly:
         )
 
 
-class _WithoutData(Array):
+class _WithoutData(np.ndarray[tuple[int, ...], np.dtype[np.generic]]):
     """Read-only zeros in the memory of one, that stand for real numbers. Arithmetic with them and other types of real
     numbers give the like; what would decide something (a comparison, a sum, whole numbers) is refused.
     """
