@@ -69,10 +69,9 @@ def run_bench(
     `timed`, a run that is right and safe gets its time on the machine, and unless `drawn` is False all that is drawn of
     it; with `sensitivity` it says what changes would save even where that takes long. With `shapes_only` nothing is
     computed and no golden asked; inputs are drawn from `ShapesOnly`. `size` names one of the bench's sizes, over the
-    panel's values. Findings that the source or `baseline` acknowledges do not count, nor
-    those that are formal, unless `strict`.
-    `stop` ends the run inside a kernel. With `first_wrong` each value that the kernel names is compared with the
-    bench's intermediates, and `views["first_wrong"]` says which was the first to leave them. With `second_order`
+    panel's values. Findings that the source or `baseline` acknowledges do not count, nor those that are formal, unless
+    `strict`. `stop` ends the run inside a kernel. With `first_wrong` each value that the kernel names is compared with
+    the bench's intermediates, and `views["first_wrong"]` says which was the first to leave them. With `second_order`
     ("always", or "cheap": where its counted work is small) a run that is safe and not wrong is repeated in another
     order; a difference is a finding.
     """
@@ -90,10 +89,7 @@ def run_bench(
     kept = None if stop is not None or first_wrong or host.shapes_only else kept_inputs(inputs, second_order)
     comparing = _intermediates(bench, host, p, inputs) if first_wrong else None
     watch = _Watch(host)
-    run = _launched(bench, p, inputs, host, stop)
-    if not isinstance(run, Run):
-        raise BenchError(f"bench {bench.name}: launch must return the Run of torch.launch; got {type(run).__name__}")
-    run = _acknowledged(run, list(host.launches), baseline, strict)
+    run = _acknowledged(_launched(bench, p, inputs, host, stop), list(host.launches), baseline, strict)
     _add_views(run, host, watch, comparing)
     stopped = stop is not None and stop.met is not None
     if not stopped and _is_judged(run, host):
@@ -235,18 +231,21 @@ def limit_of(
     return max(_call(bench, "limits", bench.limits, p, host.machine).values(), default=0)
 
 
-def _launched(bench: Bench, p: object, inputs: object, host: Any, stop: Stopper | None) -> object:
+def _launched(bench: Bench, p: object, inputs: object, host: "Host", stop: Stopper | None) -> Run:
     """What the bench's launch gives back; a launch that was stopped may leave it without what it goes on with."""
     if stop is not None:
         host.launch = _halting(host.launch, stop)
     try:
-        return _call(bench, "launch", bench.launch, p, inputs, torch=host)
+        run = _call(bench, "launch", bench.launch, p, inputs, torch=host)
     except StoppedError:
         return host.launches[-1]
     except BenchError:
         if stop is None or stop.met is None:
             raise
         return Run({}, [], (), Status.STOPPED)
+    if not isinstance(run, Run):
+        raise BenchError(f"bench {bench.name}: launch must return the Run of torch.launch; got {type(run).__name__}")
+    return run
 
 
 class _Watch:

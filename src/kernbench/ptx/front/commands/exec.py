@@ -149,14 +149,19 @@ def exec_program(
     _show(summary, options, code)
     if trace is not None:
         _write_trace(trace, traced)
+    _write_pages(html, junit, program, summary, arch)
+    write_document(json, "exec", lambda: _data(summary, options, code))
+    raise typer.Exit(code or (RIGHT_AND_SAFE if summary.ok else FOUND))
+
+
+def _write_pages(html: Path | None, junit: Path | None, program: list[str], summary: SessionSummary, arch: str) -> None:
+    """The page and the JUnit file, where they are asked for."""
     if html is not None:
-        runs = [(kernel.title, kernel.run(options.arch)) for kernel in summary.kernels]
+        runs = [(kernel.title, kernel.run(arch)) for kernel in summary.kernels]
         write_bytes(html, page_html(" ".join(program), runs).encode())
     if junit is not None:
         named = next((word for word in program if word.endswith(".py")), program[0])
-        write_bytes(junit, junit_xml([_Case(named, kernel, options.arch) for kernel in summary.kernels]))
-    write_document(json, "exec", lambda: _data(summary, options, code))
-    raise typer.Exit(code or (RIGHT_AND_SAFE if summary.ok else FOUND))
+        write_bytes(junit, junit_xml([_Case(named, kernel, arch) for kernel in summary.kernels]))
 
 
 @contextmanager
