@@ -10,12 +10,11 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "kernbench"
 # room (or file beside the rooms) -> how often `Any` may stand in it; a room that is not here has none
 CEILINGS = {
-    "bench": 16,
+    "bench": 15,
     "benches": 21,
     "cli": 8,
     "common": 12,
     "golden": 4,
-    "kernels": 26,
     "machine": 2,
     "mesh": 23,
     "npu": 45,
@@ -30,7 +29,7 @@ CEILINGS = {
     "triton_emu": 44,
 }
 # the rooms' ceilings may be moved against each other, their sum only falls
-ALL_ROOMS = 528
+ALL_ROOMS = 501
 
 
 def uses(text: str) -> int:

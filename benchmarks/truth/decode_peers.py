@@ -10,22 +10,16 @@ L2 is flushed by writing (`--flush write`, as for the other measurements of this
 What was written must leave L2 before anything else can come: 67 MB of keys and values then take 12 us longer at least.
 """
 
-import argparse
-import json
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from statistics import median
 from typing import Any
 
 from kernbench.kernels.decode import DecodeKernel, DecodePlan, DecodeShape, DenseCache, PagedCache, arguments
 
-from .measure import ColdDevice, repeated
+from .peers import FlushedDevice, Row, add_peers, our_time, show
 
 # bytes a second that an H200 reads when nothing else is done
 READ_RATE = 4.41e12
-FLUSH_BYTES = 256 << 20
 HEADS_COMPARED = 8
 
 
@@ -71,33 +65,6 @@ PROBLEMS = (
 )
 
 
-class Flush:
-    """Fills L2 with what nobody asks for."""
-
-    def __init__(self, torch: Any, reads: bool):
-        self.reads = reads
-        self.memory = torch.zeros(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
-
-    def __call__(self) -> None:
-        if self.reads:
-            self.memory.sum()
-        else:
-            self.memory.fill_(1)
-
-
-class FlushedDevice(ColdDevice):
-    """A GPU whose L2 is flushed as a peer's is; torch and this device use one stream."""
-
-    flush: Flush
-
-    def _submit(self, function: Any, config: Any, packed: list[bytes], repetitions: int) -> list[Any]:
-        events: list[Any] = []
-        for _ in range(repetitions):
-            self.flush()
-            events += super(ColdDevice, self)._submit(function, config, packed, 1)
-        return events
-
-
 class Case:
     """A problem's arrays on the GPU, and what is done with them."""
 
@@ -125,10 +92,7 @@ class Case:
         paged = (-1, p.page, p.kv_heads, p.size) if p.page else tuple(self.k.shape)
         k, v = (device.array(one.view(paged)) for one in (self.k, self.v))
         given = arguments(device, plan, self.q, k, v, self.out, table=self.table)
-        run = repeated(device, kernel.build(), plan.ctas, kernel.threads, given, kernel.shared_bytes)
-        if run.findings:
-            raise RuntimeError(str(run.findings[0]))
-        return float(median(device.times)) / 1e3
+        return our_time(device, kernel, plan.ctas, given)
 
     def difference(self) -> float:
         """The largest difference from float64, over some heads of the first and the last sequence."""
@@ -149,79 +113,28 @@ class Case:
         mine = self.table[sequence].long()
         return cache.view(-1, p.page, p.kv_heads, p.size)[mine].reshape(p.keys, p.kv_heads, p.size)
 
-    def peers(self) -> Iterator[tuple[str, Callable[[], Any]]]:
-        """torch's attention, by each backend that takes the problem; of a dense cache only."""
-        p, torch = self.problem, self.torch
-        if p.page:
-            return
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-
-        group = p.heads // p.kv_heads
-        # a group's heads as rows of one query: what makes flash and cuDNN fast here
-        q = self.q.view(p.batch, p.kv_heads, group, p.size)
+    def peer(self) -> Any:
+        """torch's attention, with a group's heads as rows of one query: what makes flash and cuDNN fast here."""
+        p = self.problem
+        q = self.q.view(p.batch, p.kv_heads, p.heads // p.kv_heads, p.size)
         k, v = (one.view(p.batch, p.keys, p.kv_heads, p.size).transpose(1, 2) for one in (self.k, self.v))
-        for name, backend in (("flash", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION)):
-
-            def call(backend: Any = backend) -> Any:
-                with sdpa_kernel(backend):
-                    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
-
-            yield name, call
-
-    def peer_time(self, call: Callable[[], Any]) -> float:
-        """Microseconds of a peer, measured as ours is."""
-        torch = self.torch
-        times = []
-        for _ in range(40):
-            self.device.flush()
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            call()
-            end.record()
-            torch.cuda.synchronize()
-            times.append(begin.elapsed_time(end) * 1e3)
-        return float(median(times[10:]))
+        return self.torch.nn.functional.scaled_dot_product_attention(q, k, v)
 
 
-def measured(torch: Any, device: FlushedDevice, problem: Problem) -> dict[str, Any]:
-    """A row of the table."""
+def measured(torch: Any, device: FlushedDevice, problem: Problem) -> Row:
+    """A row of the table; peers take dense caches only."""
     case = Case(torch, device, problem)
-    row: dict[str, Any] = {
-        "problem": problem.name,
-        "flushed_by_reading": device.flush.reads,
-        "limit_us": problem.nbytes / READ_RATE * 1e6,
-    }
-    row["ours_us"] = case.ours()
+    row: Row = {"limit_us": problem.nbytes / READ_RATE * 1e6, "ours_us": case.ours()}
     row["difference"] = case.difference()
-    if row["difference"] > 2e-2:
-        del row["ours_us"]
-    for name, call in case.peers():
-        try:
-            row[f"{name}_us"] = case.peer_time(call)
-        except RuntimeError as error:
-            row[f"{name}_refused"] = str(error).splitlines()[0][:80]
+    if not problem.page:
+        add_peers(row, torch, device, case.peer)
     return row
 
 
-def main() -> None:
-    """Print a line for each problem."""
-    import torch
-
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, help="write rows here as JSON lines, too")
-    parser.add_argument("--flush", choices=("write", "read"), default="write", help="how L2 is filled before a launch")
-    given = parser.parse_args()
-    device = FlushedDevice()
-    device.flush = Flush(torch, given.flush == "read")
-    for problem in PROBLEMS:
-        row = measured(torch, device, problem)
-        times = ", ".join(f"{name.removesuffix('_us')} {row[name]:.1f} us" for name in row if name.endswith("_us"))
-        share = f", {row['limit_us'] / row['ours_us']:.0%} of the limit" if "ours_us" in row else ", WRONG"
-        print(f"{row['problem']}: {times}{share}, off by {row['difference']:.1e}", flush=True)
-        if given.out:
-            with given.out.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+def share(name: str, row: Row) -> str:
+    """Of our time, how much of the limit that is."""
+    return f" ({row['limit_us'] / row[name]:.0%} of the limit)" if name == "ours_us" else ""
 
 
 if __name__ == "__main__":
-    main()
+    show(__doc__, PROBLEMS, measured, share)

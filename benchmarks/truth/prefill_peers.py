@@ -5,18 +5,13 @@
 A figure counts only if the output is right: rows of some heads are compared with float64.
 """
 
-import argparse
-import json
 import math
 from dataclasses import dataclass
-from pathlib import Path
-from statistics import median
 from typing import Any
 
 from kernbench.kernels.prefill import PrefillKernel, PrefillPlan, PrefillShape, arguments
 
-from .decode_peers import Flush, FlushedDevice
-from .measure import repeated
+from .peers import FlushedDevice, Row, add_peers, our_time, show
 
 ROWS_COMPARED = 64
 
@@ -76,10 +71,7 @@ class Case:
         """Microseconds of our kernel."""
         kernel = PrefillKernel(self.problem.shape, **options)
         given = arguments(self.device, self.plan, *map(self.device.array, (self.q, self.k, self.v, self.out)))
-        run = repeated(self.device, kernel.build(), self.plan.ctas, kernel.threads, given, kernel.shared_bytes)
-        if run.findings:
-            raise RuntimeError(str(run.findings[0]))
-        return float(median(self.device.times)) / 1e3
+        return our_time(self.device, kernel, self.plan.ctas, given)
 
     def difference(self) -> float:
         """The largest difference from float64, over rows of the last sequence of two heads."""
@@ -98,66 +90,27 @@ class Case:
             worst = max(worst, float((self.out[first + rows, head].double() - wanted).abs().max()))
         return worst
 
-    def peer(self, backend: Any) -> float:
-        """Microseconds of torch's attention."""
-        p, torch = self.problem, self.torch
-        from torch.nn.attention import sdpa_kernel
-
+    def peer(self) -> Any:
+        """torch's attention."""
+        p = self.problem
         q, k, v = (one.view(p.batch, p.length, -1, p.size).transpose(1, 2) for one in (self.q, self.k, self.v))
-        times = []
-        with sdpa_kernel(backend):
-            for _ in range(15):
-                self.device.flush()
-                begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                begin.record()
-                torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=p.causal, enable_gqa=True)
-                end.record()
-                torch.cuda.synchronize()
-                times.append(begin.elapsed_time(end) * 1e3)
-        return float(median(times[5:]))
+        attention = self.torch.nn.functional.scaled_dot_product_attention
+        return attention(q, k, v, is_causal=p.causal, enable_gqa=True)
 
 
-def measured(torch: Any, device: FlushedDevice, problem: Problem) -> dict[str, Any]:
+def measured(torch: Any, device: FlushedDevice, problem: Problem) -> Row:
     """A row of the table: microseconds by name."""
-    from torch.nn.attention import SDPBackend
-
     case = Case(torch, device, problem)
-    row: dict[str, Any] = {"problem": problem.name, "tflop": case.plan.flops / 1e12}
-    row["ours_us"] = case.ours()
+    row: Row = {"tflop": case.plan.flops / 1e12, "ours_in_turns_us": case.ours(turns=True), "ours_us": case.ours()}
     row["difference"] = case.difference()
-    if row["difference"] > 2e-2:
-        del row["ours_us"]
-    else:
-        row["in_turns_us"] = case.ours(turns=True)
-    for name, backend in (("flash", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION)):
-        try:
-            row[f"{name}_us"] = case.peer(backend)
-        except RuntimeError as error:
-            row[f"{name}_refused"] = str(error).splitlines()[0][:80]
+    add_peers(row, torch, device, case.peer)
     return row
 
 
-def main() -> None:
-    """Print a line for each problem."""
-    import torch
-
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, help="write rows here as JSON lines, too")
-    given = parser.parse_args()
-    device = FlushedDevice()
-    device.flush = Flush(torch, reads=False)
-    for problem in PROBLEMS:
-        row = measured(torch, device, problem)
-        rates = [
-            f"{name.removesuffix('_us')} {row[name]:.0f} us = {row['tflop'] / row[name] * 1e6:.0f} TFLOP/s"
-            for name in row
-            if name.endswith("_us")
-        ]
-        print(f"{row['problem']}: {', '.join(rates)}, off by {row['difference']:.1e}", flush=True)
-        if given.out:
-            with given.out.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+def rate(name: str, row: Row) -> str:
+    """The rate of a time."""
+    return f" = {row['tflop'] / row[name] * 1e6:.0f} TFLOP/s"
 
 
 if __name__ == "__main__":
-    main()
+    show(__doc__, PROBLEMS, measured, rate)

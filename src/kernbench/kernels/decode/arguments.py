@@ -1,34 +1,27 @@
 """What a launch of the decode kernel is given, on any device."""
 
+from collections.abc import Sequence
 from math import sqrt
-from typing import Any, Protocol
 
 import numpy as np
 
 from kernbench.common.errors import MisuseError
+from kernbench.kernels.arrays import LOG2_E, Maker, Shaped
 from kernbench.kernels.decode.plan import DecodePlan
-from kernbench.kernels.decode.shape import MapMaker, PagedCache
-
-LOG2_E = 1.4426950408889634
-
-
-class ArrayMaker(MapMaker, Protocol):
-    """A device or a host: who makes arrays and tensor maps."""
-
-    def array(self, data: Any, name: str = "") -> Any:
-        """An array on the device with the data of another."""
+from kernbench.kernels.decode.shape import PagedCache
+from kernbench.ptx.launching.device_base import DeviceArray
 
 
 def arguments(
-    device: ArrayMaker,
+    device: Maker,
     plan: DecodePlan,
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
+    q: Shaped,
+    k: DeviceArray,
+    v: DeviceArray,
+    out: Shaped,
     *,
-    table: Any = None,
-    rows: Any = None,
+    table: Shaped | None = None,
+    rows: Sequence[int] | None = None,
     scale: float | None = None,
 ) -> list[object]:
     """The kernel's arguments for arrays on a device; memory for unfinished sums is made.
@@ -60,7 +53,7 @@ def arguments(
         "stats": np.zeros((*plan.partial_shape[:2], 2), np.float32),
         "counters": np.zeros(plan.counters, np.uint32),
     }
-    begins, records, *rest = (device.array(data, name) for name, data in made.items())
+    arrays = [device.array(data, name) for name, data in made.items()]
     maps = [cache.tensor_map(device, one, shape) for one in (k, v)]
     found = (1 / sqrt(shape.head_size) if scale is None else scale) * LOG2_E
-    return [*maps, q, out, begins, records, 0 if table is None else table, *rest, plan.tiles, width, pages, found]
+    return [*maps, q, out, *arrays[:2], 0 if table is None else table, *arrays[2:], plan.tiles, width, pages, found]

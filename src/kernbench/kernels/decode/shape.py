@@ -1,9 +1,11 @@
 """What a decode kernel is built for: heads, types, and how the cache lies in memory."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from kernbench.common.errors import MisuseError
+from kernbench.kernels.arrays import Maker
+from kernbench.ptx.launching.device_base import DeviceArray
+from kernbench.ptx.launching.tensor_map import TensorMap
 
 # keys of one tile, and of a warp in it
 TILE, WARP_KEYS = 64, 16
@@ -19,13 +21,6 @@ DTYPES = ("f16", "bf16")
 PAGE_LAYOUTS = ("NHD", "HND")
 
 
-class MapMaker(Protocol):
-    """A device or a host: who makes tensor maps."""
-
-    def tensor_map(self, array: Any, dims: Any, strides: Any, box: Any, swizzle: str = "none") -> Any:
-        """A map of an array on the device."""
-
-
 @dataclass(frozen=True)
 class DenseCache:
     """Keys and values [rows, KV heads, size]; the rows of a sequence follow each other, wherever they begin."""
@@ -35,7 +30,7 @@ class DenseCache:
         """Rows that one bulk copy brings."""
         return TILE
 
-    def tensor_map(self, maker: "MapMaker", array: Any, shape: "DecodeShape") -> object:
+    def tensor_map(self, maker: Maker, array: DeviceArray, shape: "DecodeShape") -> TensorMap:
         """A map of coordinates (0, row, 0, head, 0): the box is a tile of one head."""
         rows = array.shape[0]
         _check_shape(array, (rows, shape.kv_heads, shape.head_size), "[rows, KV heads, head size]")
@@ -65,7 +60,7 @@ class PagedCache:
         """Rows that one bulk copy brings: a page, or the tile's part of a larger one."""
         return min(self.page_size, TILE)
 
-    def tensor_map(self, maker: "MapMaker", array: Any, shape: "DecodeShape") -> object:
+    def tensor_map(self, maker: Maker, array: DeviceArray, shape: "DecodeShape") -> TensorMap:
         """A map of coordinates (0, token in the page, 0, head, page)."""
         pages, page = array.shape[0], self.page_size
         tokens_first = self.layout == "NHD"
@@ -79,7 +74,7 @@ class PagedCache:
         return maker.tensor_map(array, dims, all_strides, (SPAN, self.rows_of_box, shape.spans, 1, 1), "128B")
 
 
-def _check_shape(array: Any, wanted: tuple[int, ...], words: str) -> None:
+def _check_shape(array: DeviceArray, wanted: tuple[int, ...], words: str) -> None:
     if tuple(array.shape) != wanted:
         raise MisuseError(f"the cache has shape {list(array.shape)}, and {list(wanted)} is wanted: {words}")
 

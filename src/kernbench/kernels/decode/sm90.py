@@ -7,7 +7,7 @@ state. At the end of a segment the four states are merged through shared memory;
 one that comes last merges what all left in global memory. Counters are zero before a launch, and after it.
 """
 
-from typing import Any
+from collections.abc import Iterator
 
 from kernbench.common.errors import MisuseError
 from kernbench.kernels.decode.shape import TILE, WARP_KEYS, DecodeShape, DenseCache
@@ -63,9 +63,9 @@ class DecodeKernel:
         """Dynamic shared memory: the ring, and the sums to be merged."""
         return self.stages * 2 * self.shape.tile_bytes + self.merge_bytes
 
-    def build(self, **options: Any) -> Kernel:
-        """The kernel, built and checked; `options` are those of `PtxKernel`."""
-        kernel = PtxKernel(self.name, target=self.target, **options).reqntid(THREADS)
+    def build(self, lines: bool = True) -> Kernel:
+        """The kernel, built and checked; with `lines` it names those of its source."""
+        kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(THREADS)
         for name in ("k_map", "v_map"):
             kernel.param("tensormap", name)
         for name in _POINTERS:
@@ -218,7 +218,7 @@ class _Merge:
         # the next segment's states are written when all have read these
         self.meet()
 
-    def _pieces(self) -> Any:
+    def _pieces(self) -> Iterator[tuple[Register, Register, Register]]:
         """Row, column and element of what a thread merges, piece after piece."""
         ctx, size = self.ctx, self.shape.head_size
         with ctx.loop(ctx.tid_x * PIECE, self.elements, COMPUTING * PIECE) as element:
@@ -241,7 +241,9 @@ class _Merge:
                 ctx.fma(weight, one, value, out=value)
         return values, largest, total
 
-    def _write(self, segment: Segment, row: Register, column: Register, values: Any, total: Register) -> None:
+    def _write(
+        self, segment: Segment, row: Register, column: Register, values: list[Register], total: Register
+    ) -> None:
         """Sums over their total, as the output has them; without keys, zeros."""
         ctx, shape = self.ctx, self.shape
         inverse = ctx.selp(ctx.rcp(total), 0.0, total > 0.0)

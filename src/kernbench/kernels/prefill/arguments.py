@@ -1,16 +1,24 @@
 """What a launch of the prefill kernel is given, on any device."""
 
 from math import sqrt
-from typing import Any
 
 from kernbench.common.errors import MisuseError
-from kernbench.kernels.decode.arguments import LOG2_E, ArrayMaker
+from kernbench.kernels.arrays import LOG2_E, Maker
 from kernbench.kernels.prefill.plan import PrefillPlan
 from kernbench.kernels.prefill.shape import ELEMENT_BYTES, GROUP_ROWS, ROW_BYTES, ROWS, SPAN, PrefillShape
+from kernbench.ptx.launching.device_base import DeviceArray
+from kernbench.ptx.launching.tensor_map import TensorMap
 
 
 def arguments(
-    device: ArrayMaker, plan: PrefillPlan, q: Any, k: Any, v: Any, out: Any, *, scale: float | None = None
+    device: Maker,
+    plan: PrefillPlan,
+    q: DeviceArray,
+    k: DeviceArray,
+    v: DeviceArray,
+    out: DeviceArray,
+    *,
+    scale: float | None = None,
 ) -> list[object]:
     """The kernel's arguments: q and out [tokens, heads, size], k and v [tokens, KV heads, size] on a device."""
     shape = plan.shape
@@ -32,7 +40,7 @@ def _factors(shape: PrefillShape, scale: float) -> tuple[float, float]:
     return (scale / shape.softcap, shape.softcap * LOG2_E) if shape.softcap else (1.0, scale * LOG2_E)
 
 
-def _rows(device: ArrayMaker, array: Any, box: int, shape: PrefillShape, spans: int | None = None) -> object:
+def _rows(device: Maker, array: DeviceArray, box: int, shape: PrefillShape, spans: int | None = None) -> TensorMap:
     """A map of [rows, heads, size]: the box is `box` rows of one head, or so many spans of them."""
     rows, heads, size = array.shape
     row = heads * size * ELEMENT_BYTES

@@ -7,12 +7,10 @@ product. With `turns` the two groups hand the tensor cores to each other: one mu
 softmax.
 """
 
-from typing import Any
-
 from kernbench.common.errors import MisuseError
 from kernbench.kernels.prefill.group import GROUP, Group, Tile
 from kernbench.kernels.prefill.shape import ELEMENT_BYTES, ROWS, PrefillShape
-from kernbench.ptx.builder import Context, PtxKernel, Register
+from kernbench.ptx.builder import Context, Pointer, PtxKernel, Register
 from kernbench.ptx.text.module import Kernel
 
 WARP = 32
@@ -59,9 +57,9 @@ class PrefillKernel:
         """Dynamic shared memory: queries, and the rings of keys and of values."""
         return self.query_bytes + 2 * self.stages * self.key_bytes
 
-    def build(self, **options: Any) -> Kernel:
-        """The kernel, built and checked; `options` are those of `PtxKernel`."""
-        kernel = PtxKernel(self.name, target=self.target, **options).reqntid(THREADS)
+    def build(self, lines: bool = True) -> Kernel:
+        """The kernel, built and checked; with `lines` it names those of its source."""
+        kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(THREADS)
         for name in _MAPS:
             kernel.param("tensormap", name)
         for name in ("out_ptr", "records_ptr"):
@@ -141,7 +139,7 @@ class _Cta:
             self._bring("v", maps, turn - 1, tile.key + tile.first * self.shape.keys, head)
             number += 1
 
-    def _bring(self, name: str, maps: Any, turn: Register, row: Register, head: Register) -> None:
+    def _bring(self, name: str, maps: dict[str, Pointer], turn: Register, row: Register, head: Register) -> None:
         ctx = self.ctx
         stage, parity = self.position(turn)
         ctx.mbarrier_wait(self.empty[name][stage], parity ^ 1)

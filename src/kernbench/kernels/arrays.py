@@ -1,0 +1,32 @@
+"""What kernels are given: arrays of a device, and who makes them."""
+
+from typing import Protocol
+
+from kernbench.ptx.launching.device_base import DeviceArray, Sizes
+from kernbench.ptx.launching.tensor_map import TensorMap
+
+# softmax is computed with ex2: scores are multiplied with this
+LOG2_E = 1.4426950408889634
+
+
+class Shaped(Protocol):
+    """An array of any library."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each axis."""
+        ...
+
+
+class Maker(Protocol):
+    """A device, emulated or real, or a bench's host: who makes arrays and tensor maps."""
+
+    def array(self, value: object, name: str = "") -> DeviceArray:
+        """An array on the device with the data of another."""
+        ...
+
+    def tensor_map(
+        self, array: DeviceArray, dims: Sizes, strides: Sizes, box: Sizes, swizzle: str = "none"
+    ) -> TensorMap:
+        """A map of an array on the device."""
+        ...
