@@ -5,9 +5,6 @@ from typing import Protocol
 from kernbench.ptx.launching.device_base import DeviceArray, Sizes
 from kernbench.ptx.launching.tensor_map import TensorMap
 
-# softmax is computed with ex2: scores are multiplied with this
-LOG2_E = 1.4426950408889634
-
 
 class Shaped(Protocol):
     """An array of any library."""

@@ -6,7 +6,8 @@ from math import sqrt
 import numpy as np
 
 from kernbench.common.errors import MisuseError
-from kernbench.kernels.arrays import LOG2_E, Maker, Shaped
+from kernbench.kernels.arrays import Maker, Shaped
+from kernbench.kernels.attention import LOG2_E
 from kernbench.kernels.decode.plan import DecodePlan
 from kernbench.kernels.decode.shape import PagedCache
 from kernbench.ptx.launching.device_base import DeviceArray

@@ -4,19 +4,14 @@ from dataclasses import dataclass
 
 from kernbench.common.errors import MisuseError
 from kernbench.kernels.arrays import Maker
+from kernbench.kernels.attention import ELEMENT_BYTES, ROW_BYTES, SPAN, check_heads
 from kernbench.ptx.launching.device_base import DeviceArray
 from kernbench.ptx.launching.tensor_map import TensorMap
 
 # keys of one tile, and of a warp in it
 TILE, WARP_KEYS = 64, 16
-# elements of a row of 128 bytes, as wide as the swizzle
-SPAN = 64
-ELEMENT_BYTES = 2
-ROW_BYTES = SPAN * ELEMENT_BYTES
-HEAD_SIZES = (64, 128, 256)
 LARGEST_GROUP = 16
 PAGE_SIZES = (16, 32, 64, 128)
-DTYPES = ("f16", "bf16")
 # how the dimensions of a page lie: tokens before heads, or heads before tokens
 PAGE_LAYOUTS = ("NHD", "HND")
 
@@ -90,17 +85,12 @@ class DecodeShape:
     cache: DenseCache | PagedCache = DenseCache()
 
     def __post_init__(self) -> None:
-        if self.kv_heads < 1 or self.heads < 1 or self.heads % self.kv_heads:
-            raise MisuseError(f"heads = {self.heads} must be a multiple of kv_heads = {self.kv_heads}")
+        check_heads(self.heads, self.kv_heads, self.head_size, self.dtype)
         if self.group > LARGEST_GROUP:
             raise MisuseError(
                 f"{self.group} query heads for each KV head: at most {LARGEST_GROUP}; repeat the KV heads, or split "
                 f"the query heads over two launches"
             )
-        if self.head_size not in HEAD_SIZES:
-            raise MisuseError(f"head_size = {self.head_size}: one of {', '.join(map(str, HEAD_SIZES))}")
-        if self.dtype not in DTYPES:
-            raise MisuseError(f"dtype = {self.dtype!r}: one of {', '.join(DTYPES)}")
 
     @property
     def group(self) -> int:

@@ -10,8 +10,9 @@ one that comes last merges what all left in global memory. Counters are zero bef
 from collections.abc import Iterator
 
 from kernbench.common.errors import MisuseError
+from kernbench.kernels.attention import LOWEST
 from kernbench.kernels.decode.shape import TILE, WARP_KEYS, DecodeShape, DenseCache
-from kernbench.kernels.decode.softmax import LOWEST, Softmax
+from kernbench.kernels.decode.softmax import Softmax
 from kernbench.kernels.decode.walk import Segment, Walk
 from kernbench.ptx.builder import FULL_MASK, Context, Pointer, PtxKernel, Register
 from kernbench.ptx.text.module import Kernel

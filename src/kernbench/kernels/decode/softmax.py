@@ -5,12 +5,11 @@ registers, the left side of the product with the values. A lane has two rows, ei
 eight. Scores are kept times log2(e), so that ex2 serves.
 """
 
-from kernbench.kernels.decode.shape import ROW_BYTES, SPAN, TILE, WARP_KEYS, DecodeShape
+from kernbench.kernels.attention import LOWEST, ROW_BYTES, SPAN
+from kernbench.kernels.decode.shape import TILE, WARP_KEYS, DecodeShape
 from kernbench.kernels.decode.walk import Segment
 from kernbench.ptx.builder import FULL_MASK, Context, Pointer, Register
 
-# below every score that can be: the state of a warp without keys, which merges without a NaN
-LOWEST = -1e30
 # depth of a product, columns of one, and rows between the two of a lane
 DEPTH, OCTET = 16, 8
 PIECE_BYTES = 16

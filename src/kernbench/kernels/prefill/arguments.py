@@ -3,9 +3,10 @@
 from math import sqrt
 
 from kernbench.common.errors import MisuseError
-from kernbench.kernels.arrays import LOG2_E, Maker
+from kernbench.kernels.arrays import Maker
+from kernbench.kernels.attention import ELEMENT_BYTES, LOG2_E, ROW_BYTES, SPAN
 from kernbench.kernels.prefill.plan import PrefillPlan
-from kernbench.kernels.prefill.shape import ELEMENT_BYTES, GROUP_ROWS, ROW_BYTES, ROWS, SPAN, PrefillShape
+from kernbench.kernels.prefill.shape import GROUP_ROWS, ROWS, PrefillShape
 from kernbench.ptx.launching.device_base import DeviceArray
 from kernbench.ptx.launching.tensor_map import TensorMap
 

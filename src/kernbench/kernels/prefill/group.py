@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass
 
-from kernbench.kernels.prefill.shape import GROUP_ROWS, ROW_BYTES, SPAN, PrefillShape
+from kernbench.kernels.attention import LOWEST, ROW_BYTES, SPAN
+from kernbench.kernels.prefill.shape import GROUP_ROWS, PrefillShape
 from kernbench.ptx.builder import FULL_MASK, Context, Pointer, Register
 from kernbench.ptx.builder.matrix.tiles import Tile as Matrix
 
 WARP, GROUP = 32, 128
 DEPTH, OCTET = 16, 8
 PIECE_BYTES = 16
-# below every score that can be: the largest of a row that has seen no key, without a NaN
-LOWEST = -1e30
 # numbers of barriers: of each group, of its turn, and of both
 _MEETING, _TURN, _BOTH = 1, 3, 5
 

@@ -3,14 +3,10 @@
 from dataclasses import dataclass
 
 from kernbench.common.errors import MisuseError
+from kernbench.kernels.attention import SPAN, check_heads
 
 # query rows of a tile, and of each of its two groups of warps
 ROWS, GROUP_ROWS = 128, 64
-SPAN = 64
-ELEMENT_BYTES = 2
-ROW_BYTES = SPAN * ELEMENT_BYTES
-HEAD_SIZES = (64, 128, 256)
-DTYPES = ("f16", "bf16")
 
 
 @dataclass(frozen=True)
@@ -30,12 +26,7 @@ class PrefillShape:
     softcap: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.kv_heads < 1 or self.heads < 1 or self.heads % self.kv_heads:
-            raise MisuseError(f"heads = {self.heads} must be a multiple of kv_heads = {self.kv_heads}")
-        if self.head_size not in HEAD_SIZES:
-            raise MisuseError(f"head_size = {self.head_size}: one of {', '.join(map(str, HEAD_SIZES))}")
-        if self.dtype not in DTYPES:
-            raise MisuseError(f"dtype = {self.dtype!r}: one of {', '.join(DTYPES)}")
+        check_heads(self.heads, self.kv_heads, self.head_size, self.dtype)
         if self.window < 0 or (self.window and not self.causal):
             raise MisuseError(f"window = {self.window}: a positive number of keys, with causal=True; 0 for none")
         if self.softcap < 0:

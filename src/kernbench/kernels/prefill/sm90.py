@@ -8,8 +8,9 @@ softmax.
 """
 
 from kernbench.common.errors import MisuseError
+from kernbench.kernels.attention import ELEMENT_BYTES
 from kernbench.kernels.prefill.group import GROUP, Group, Tile
-from kernbench.kernels.prefill.shape import ELEMENT_BYTES, ROWS, PrefillShape
+from kernbench.kernels.prefill.shape import ROWS, PrefillShape
 from kernbench.ptx.builder import Context, Pointer, PtxKernel, Register
 from kernbench.ptx.text.module import Kernel
 

@@ -11,14 +11,13 @@ import numpy as np
 
 from kernbench.common.compiled import njit
 from kernbench.common.dtypes import Array
-from kernbench.ptx.numerics.matrix.products import finish
+from kernbench.ptx.numerics.matrix.products import exponent_of, finish
 from kernbench.ptx.numerics.rows.scalar import bits_of_float64, float64_of
 
 # bits that terms keep below the largest exponent
 _KEPT, _KEPT_OF_SMALL = 25, 13
 _SMALL = ("e4m3", "e5m2")
 _LEAST = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14, "f32": -126}
-_NO_TERM = -10000
 
 
 def exact_sums(a: Array, b: Array, c: Array | None, kinds: tuple[str, str, str]) -> Array:
@@ -46,13 +45,6 @@ def _values(bits: Array, kind: str) -> Array:
 
 
 @njit(cache=True, nogil=True)
-def _exponent(value: np.float64, least: np.int32) -> np.int32:
-    """Exponent of a value, at least `least`; infinities and NaN have 1024, a zero one below all."""
-    field = np.int32(bits_of_float64(value) >> np.uint64(52)) & np.int32(0x7FF)
-    return np.int32(_NO_TERM) if field == 0 else np.int32(max(field - np.int32(1023), least))
-
-
-@njit(cache=True, nogil=True)
 def _raise(top: Array, exponent: int, others: Array) -> None:
     for j in range(top.size):
         sum_ = np.int32(exponent + others[j])
@@ -76,12 +68,12 @@ def _aligned(a: Array, b: Array, c: Array, kept: int, least_a: int, least_b: int
         for step in range(k):
             for j in range(n):
                 y[step, j] = b[tile, j, step]
-                ey[step, j] = _exponent(y[step, j], np.int32(least_b))
+                ey[step, j] = exponent_of(y[step, j], np.int32(least_b))
         for i in range(m):
             for j in range(n):
-                top[j] = _exponent(c[tile, i, j], np.int32(least_c))
+                top[j] = exponent_of(c[tile, i, j], np.int32(least_c))
             for step in range(k):
-                _raise(top, _exponent(np.float64(a[tile, i, step]), np.int32(least_a)), ey[step])
+                _raise(top, exponent_of(np.float64(a[tile, i, step]), np.int32(least_a)), ey[step])
             for j in range(n):
                 unit[j] = float64_of(np.uint64(min(max(kept - top[j], -1000), 1000) + 1023) << np.uint64(52))
                 total[j] = np.trunc(c[tile, i, j] * unit[j])

@@ -60,7 +60,7 @@ _BLOCK = 64
 
 
 @njit(cache=True, nogil=True)
-def _exponent(value: np.float64, least: np.int32) -> np.int32:
+def exponent_of(value: np.float64, least: np.int32) -> np.int32:
     """Exponent of a value, at least `least`; infinities and NaN have 1024, a zero one below all."""
     field = np.int32(bits_of_float64(value) >> np.uint64(52)) & np.int32(0x7FF)
     return np.int32(-10000) if field == 0 else np.int32(max(field - np.int32(1023), least))
@@ -75,7 +75,7 @@ def _turn(matrices: Array, start: int, least: int, turned: Array, exponents: Arr
             for w in range(_BLOCK):
                 value = matrices[start + w, i, j] if w < count else 0.0
                 turned[i, j, w] = value
-                exponents[i, j, w] = _exponent(value, least)
+                exponents[i, j, w] = exponent_of(value, least)
 
 
 @njit(cache=True, nogil=True)

@@ -1,0 +1,24 @@
+"""What attention kernels share: sizes and types of heads, rows as the swizzle has them, softmax by ex2."""
+
+from kernbench.common.errors import MisuseError
+
+HEAD_SIZES = (64, 128, 256)
+DTYPES = ("f16", "bf16")
+ELEMENT_BYTES = 2
+# elements of a row of 128 bytes, as wide as the swizzle
+SPAN = 64
+ROW_BYTES = SPAN * ELEMENT_BYTES
+# scores are multiplied with this, so that ex2 serves
+LOG2_E = 1.4426950408889634
+# below every score that can be: the largest of a row that has seen no key, which merges without a NaN
+LOWEST = -1e30
+
+
+def check_heads(heads: int, kv_heads: int, head_size: int, dtype: str) -> None:
+    """Raise MisuseError for heads that no kernel here has."""
+    if kv_heads < 1 or heads < 1 or heads % kv_heads:
+        raise MisuseError(f"heads = {heads} must be a multiple of kv_heads = {kv_heads}")
+    if head_size not in HEAD_SIZES:
+        raise MisuseError(f"head_size = {head_size}: one of {', '.join(map(str, HEAD_SIZES))}")
+    if dtype not in DTYPES:
+        raise MisuseError(f"dtype = {dtype!r}: one of {', '.join(DTYPES)}")
