@@ -21,9 +21,12 @@ if hasattr(providers, "_get_local_constants"):
 if sys.platform == "linux":
     os.environ.setdefault("KERNBENCH_START_METHOD", "fork")
 
-# tables and help are as wide as where there is no terminal, and have no colours unless a test asks for them
+# tables and help are as wide as where there is no terminal, and have no colours unless a test asks for them; what
+# pytest inside a test prints does not depend on a server for continuous integration, for which pytest cuts no line
 os.environ |= {"COLUMNS": "80", "LINES": "25"}
-for _name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+_TERMINAL = ("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+_SERVER = ("CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "PYTEST_ADDOPTS")
+for _name in (*_TERMINAL, *_SERVER):
     os.environ.pop(_name, None)
 
 # files that take longest come first, so that no process is left with one of them when the others have nothing to do
