@@ -19,12 +19,13 @@ class Problem:
     lengths: tuple[int, ...]
     sms: int = 4
     seed: int = 0
+    fixed: bool = False
     table: np.ndarray | None = field(default=None, init=False)
 
     def __post_init__(self):
         shape, rng = self.shape, np.random.default_rng(self.seed)
         kind = NUMPY[shape.dtype]
-        self.plan = DecodePlan.of(shape, self.lengths, self.sms)
+        self.plan = DecodePlan.of(shape, self.lengths, self.sms, fixed=self.fixed)
         self.q = rng.standard_normal((len(self.lengths), shape.heads, shape.head_size)).astype(kind)
         # room behind every sequence, and behind the last
         self.page = shape.cache.page_size if isinstance(shape.cache, PagedCache) else 8

@@ -9,9 +9,9 @@ from kernbench.common.errors import MisuseError
 from kernbench.kernels.decode import DecodePlan, DecodeShape, PagedCache, arguments
 
 
-@given(st.lists(st.integers(0, 700), min_size=1, max_size=6), st.integers(1, 4), st.integers(1, 40))
-def test_records_say_where_each_cta_begins(lengths, heads, sms):
-    plan = DecodePlan.of(DecodeShape(heads, heads, 64), lengths, sms)
+@given(st.lists(st.integers(0, 700), min_size=1, max_size=6), st.integers(1, 4), st.integers(1, 40), st.booleans())
+def test_records_say_where_each_cta_begins(lengths, heads, sms, fixed):
+    plan = DecodePlan.of(DecodeShape(heads, heads, 64), lengths, sms, fixed=fixed)
     # one tile after the other, the slow way
     line = [
         (sequence, head, tile)
@@ -21,9 +21,11 @@ def test_records_say_where_each_cta_begins(lengths, heads, sms):
     ]
     assert plan.tiles == len(line)
     begins = plan.begins(plan.records())
-    assert [tuple(row[:3]) for row in begins] == [line[plan.begin(cta)] for cta in range(plan.ctas)]
-    shares = np.diff([plan.begin(cta) for cta in range(plan.ctas + 1)])
-    assert shares.max() - shares.min() <= 1
+    assert len(begins) == (sms if fixed else min(sms, len(line)))
+    assert [tuple(row[:3]) for row in begins[: plan.working]] == [line[plan.begin(cta)] for cta in range(plan.working)]
+    assert [row[8] - row[3] for row in begins] == [plan.begin(i + 1) - plan.begin(i) for i in range(plan.ctas)]
+    shares = np.diff([plan.begin(cta) for cta in range(plan.working + 1)])
+    assert shares.max() - shares.min() <= 1 and shares.sum() == len(line)
     for number, (sequence, head, _) in enumerate(line):
         owner = plan._owner(number)
         assert plan.begin(owner) <= number < plan.begin(owner + 1)

@@ -33,6 +33,10 @@ def test_any_number_of_ctas(sms):
     Problem(DecodeShape(4, 1, 64), (1000, 40), sms=sms).check(stages=3)
 
 
+def test_more_ctas_than_tiles():
+    Problem(DecodeShape(4, 2, 64), (100, 0, 30), sms=20, fixed=True).check()
+
+
 @pytest.mark.parametrize("layout", ["NHD", "HND"])
 @pytest.mark.parametrize("page", [16, 32, 64, 128])
 def test_pages(page, layout):

@@ -57,4 +57,4 @@ def arguments(
     arrays = [device.array(data, name) for name, data in made.items()]
     maps = [cache.tensor_map(device, one, shape) for one in (k, v)]
     found = (1 / sqrt(shape.head_size) if scale is None else scale) * LOG2_E
-    return [*maps, q, out, *arrays[:2], 0 if table is None else table, *arrays[2:], plan.tiles, width, pages, found]
+    return [*maps, q, out, *arrays[:2], 0 if table is None else table, *arrays[2:], width, pages, found]

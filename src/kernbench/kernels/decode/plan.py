@@ -16,6 +16,8 @@ from kernbench.kernels.decode.shape import TILE, DecodeShape
 
 # numbers of tiles times CTAs are computed with 32 bits
 _MOST = 1 << 32
+# numbers that a CTA reads when it begins
+BEGIN = 12
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,9 @@ class DecodePlan:
     """The cut for sequences of given lengths; `tile_starts` [sequences + 1] counts the tiles of one KV head.
 
     What a kernel reads of it are `records` [sequences, 4]: where a sequence's tiles begin (counted for one head), how
-    many there are, how many keys, and its first row in a dense cache; and `begins` [CTAs, 8]: the sequence, the head
-    and the tile that a CTA begins with, and the sequence's record.
+    many there are, how many keys, and its first row in a dense cache; and `begins` [CTAs, 12]: the sequence, the head
+    and the tile that a CTA begins with, that tile's number among all, the sequence's record, the tile behind its last,
+    how many tiles and how many working CTAs there are, and a zero. CTAs that do not work have no tiles.
     """
 
     shape: DecodeShape
@@ -33,8 +36,11 @@ class DecodePlan:
     tile_starts: Array
 
     @classmethod
-    def of(cls, shape: DecodeShape, lengths: Sequence[int], sms: int) -> "DecodePlan":
-        """One CTA for each SM, fewer if there are fewer tiles; a sequence without keys has a tile of its own."""
+    def of(cls, shape: DecodeShape, lengths: Sequence[int], sms: int, *, fixed: bool = False) -> "DecodePlan":
+        """One CTA for each SM, fewer if there are fewer tiles; a sequence without keys has a tile of its own.
+
+        With `fixed` there are as many CTAs as SMs for any lengths, so that a captured launch serves them all.
+        """
         if not len(lengths):
             raise MisuseError("there are no sequences: nothing is to be launched")
         if min(lengths) < 0:
@@ -42,7 +48,7 @@ class DecodePlan:
         tiles = np.maximum(1, -(-np.asarray(lengths, np.int64) // TILE))
         starts = np.concatenate([[0], np.cumsum(tiles)])
         total = int(starts[-1]) * shape.kv_heads
-        ctas = min(sms, total)
+        ctas = sms if fixed else min(sms, total)
         if (total + 1) * ctas >= _MOST:
             raise MisuseError(f"{total:,} tiles of {TILE} keys are too many for one launch: split the batch")
         return cls(shape, tuple(map(int, lengths)), ctas, starts.astype(np.uint32))
@@ -51,6 +57,11 @@ class DecodePlan:
     def tiles(self) -> int:
         """Tiles of all heads."""
         return int(self.tile_starts[-1]) * self.shape.kv_heads
+
+    @property
+    def working(self) -> int:
+        """CTAs that have tiles."""
+        return min(self.ctas, self.tiles)
 
     @property
     def partial_shape(self) -> tuple[int, int, int]:
@@ -64,7 +75,7 @@ class DecodePlan:
 
     def begin(self, cta: int) -> int:
         """The first tile of a CTA."""
-        return cta * self.tiles // self.ctas
+        return min(cta, self.working) * self.tiles // self.working
 
     def records(self, rows: Sequence[int] | None = None) -> Array:
         """What the kernel reads of each sequence; without `rows`, sequences follow each other in the cache."""
@@ -76,22 +87,29 @@ class DecodePlan:
 
     def begins(self, records: Array) -> Array:
         """What the kernel reads of each CTA."""
-        position = np.arange(self.ctas, dtype=np.int64) * self.tiles // self.ctas
-        heads = self.shape.kv_heads
+        working, total, heads = self.working, self.tiles, self.shape.kv_heads
+        edges = np.arange(working + 1, dtype=np.int64) * total // working
+        position = edges[:-1]
         sequence = np.searchsorted(self.tile_starts.astype(np.int64) * heads, position, "right") - 1
         mine = records[sequence]
         head, tile = np.divmod(position - mine[:, 0].astype(np.int64) * heads, mine[:, 1])
-        return np.concatenate([np.stack([sequence, head, tile, position], 1), mine], 1).astype(np.uint32)
+        made = np.zeros((self.ctas, BEGIN), np.uint32)
+        made[:, 8:11] = total, total, working
+        made[:, 3] = total
+        made[:working, :4] = np.stack([sequence, head, tile, position], 1)
+        made[:working, 4:8] = mine
+        made[:working, 8] = edges[1:]
+        return made
 
     def explain(self) -> str:
         """The cut in words."""
-        shape, tiles = self.shape, [self.begin(i + 1) - self.begin(i) for i in range(self.ctas)]
+        shape, tiles = self.shape, [self.begin(i + 1) - self.begin(i) for i in range(self.working)]
         keys = sum(self.lengths)
         cut = sum(self._parts(item) > 1 for item in range(self.counters))
         nbytes = 2 * keys * shape.kv_heads * shape.head_size * 2
         return (
             f"{len(self.lengths)} sequences with {keys:,} keys, {shape.kv_heads} KV heads of {shape.head_size}: "
-            f"{nbytes / 1e6:,.1f} MB of keys and values in {self.tiles:,} tiles of {TILE} keys over {self.ctas} CTAs, "
+            f"{nbytes / 1e6:,.1f} MB of keys and values in {self.tiles:,} tiles of {TILE} keys over {self.working} CTAs, "
             f"{min(tiles)} to {max(tiles)} tiles each; {cut} of {self.counters} heads are shared by CTAs and merged"
         )
 
@@ -103,4 +121,4 @@ class DecodePlan:
 
     def _owner(self, tile: int) -> int:
         """The CTA that has a tile: the last that begins at it or before."""
-        return ((tile + 1) * self.ctas - 1) // self.tiles
+        return ((tile + 1) * self.working - 1) // self.tiles

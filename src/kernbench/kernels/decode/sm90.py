@@ -71,7 +71,7 @@ class DecodeKernel:
             kernel.param("tensormap", name)
         for name in _POINTERS:
             kernel.param("u64", name)
-        for name in ("tiles", "table_width", "pages"):
+        for name in ("table_width", "pages"):
             kernel.param("u32", name)
         return kernel.param("f32", "scale_log2").build(self.program)
 

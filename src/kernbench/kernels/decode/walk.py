@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kernbench.kernels.decode.plan import BEGIN
 from kernbench.kernels.decode.shape import DecodeShape
 from kernbench.ptx.builder import Context, Register
 
@@ -25,16 +26,18 @@ class Segment:
 
 
 class Walk:
-    """Where a CTA begins, and how it goes on: one load of 32 bytes, then one of 16 for each sequence."""
+    """Where a CTA begins, and how it goes on: one load of 48 bytes, then one of 16 for each sequence.
+
+    All that depends on the lengths comes from memory: a launch that was captured serves other lengths, too.
+    """
 
     def __init__(self, ctx: Context, shape: DecodeShape):
         self.ctx, self.shape = ctx, shape
-        self.total = ctx.param("tiles")
-        begin = ctx.pointer("begins_ptr", "u32") + ctx.ctaid_x * 8
+        begin = ctx.pointer("begins_ptr", "u32") + ctx.ctaid_x * BEGIN
         self.sequence, self.head, self.tile, self.position = ctx.load(begin, vec=4)
         self.record = list(ctx.load(begin[4], vec=4))
         self.records = ctx.pointer("records_ptr", "u32")
-        self.end: Register = (ctx.ctaid_x + 1) * self.total // ctx.nctaid_x
+        self.end, self.total, self.working, _ = ctx.load(begin[8], vec=4)
 
     def segments(self) -> Iterator[Segment]:
         """Each segment of the CTA: the body of the loop is built once."""
@@ -59,5 +62,5 @@ class Walk:
 
     def _owner(self, tile: Register) -> Register:
         """The last CTA that begins at a tile or before it."""
-        owner: Register = ((tile + 1) * self.ctx.nctaid_x - 1) // self.total
+        owner: Register = ((tile + 1) * self.working - 1) // self.total
         return owner
