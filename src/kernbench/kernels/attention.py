@@ -10,6 +10,7 @@ SPAN = 64
 ROW_BYTES = SPAN * ELEMENT_BYTES
 # scores are multiplied with this, so that ex2 serves
 LOG2_E = 1.4426950408889634
+LN_2 = 0.6931471805599453
 # below every score that can be: the largest of a row that has seen no key, which merges without a NaN
 LOWEST = -1e30
 

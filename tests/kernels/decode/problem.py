@@ -41,8 +41,8 @@ class Problem:
                 self.cache[:, page, : part.shape[1]] = part
 
     def golden(self):
-        """In float64."""
-        out = np.zeros(self.q.shape)
+        """In float64: the output, and the logarithm of each softmax's sum."""
+        out, lse = np.zeros(self.q.shape), np.full(self.q.shape[:2], -np.inf)
         for i, (length, mine) in enumerate(zip(self.lengths, self.pages, strict=True)):
             rows = self.cache[:, mine].reshape(2, -1, *self.cache.shape[3:])[:, :length].astype(np.float64)
             for head in range(self.shape.heads if length else 0):
@@ -50,7 +50,8 @@ class Problem:
                 scores = k @ self.q[i, head].astype(np.float64) / np.sqrt(self.shape.head_size)
                 weights = np.exp(scores - scores.max())
                 out[i, head] = weights @ v / weights.sum()
-        return out
+                lse[i, head] = scores.max() + np.log(weights.sum())
+        return out, lse
 
     def launch(self, kernel=None, device=None, stages=None, **options):
         """A run, and the output."""
@@ -67,6 +68,8 @@ class Problem:
             more["table"] = device.array(table, "table")
         else:
             more["rows"] = [int(mine[0]) * self.page if len(mine) else 0 for mine in self.pages]
+        if self.shape.lse:
+            more["lse"] = device.empty(self.q.shape[:2], np.float32, name="lse")
         given = arguments(device, self.plan, q, k, v, out, **more)
         run = device.launch(kernel or way.build(), self.plan.ctas, way.threads, given, way.shared_bytes, **options)
         return run, out.numpy()
@@ -81,4 +84,7 @@ class Problem:
         run, out = self.launch(**options)
         assert not run.findings, run.findings[0]
         tolerance = {"f16": 2e-3, "bf16": 1.6e-2}[self.shape.dtype]
-        np.testing.assert_allclose(out.astype(np.float64), self.golden(), atol=tolerance, rtol=0)
+        wanted, lse = self.golden()
+        np.testing.assert_allclose(out.astype(np.float64), wanted, atol=tolerance, rtol=0)
+        if self.shape.lse:
+            np.testing.assert_allclose(run.outputs["lse"], lse, atol=1e-3, rtol=1e-4)

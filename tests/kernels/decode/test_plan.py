@@ -25,7 +25,8 @@ def test_records_say_where_each_cta_begins(lengths, heads, sms, fixed):
     assert [tuple(row[:3]) for row in begins[: plan.working]] == [line[plan.begin(cta)] for cta in range(plan.working)]
     assert [row[8] - row[3] for row in begins] == [plan.begin(i + 1) - plan.begin(i) for i in range(plan.ctas)]
     shares = np.diff([plan.begin(cta) for cta in range(plan.working + 1)])
-    assert shares.max() - shares.min() <= 1 and shares.sum() == len(line)
+    assert shares.max() - shares.min() <= 1
+    assert shares.sum() == len(line)
     for number, (sequence, head, _) in enumerate(line):
         owner = plan._owner(number)
         assert plan.begin(owner) <= number < plan.begin(owner + 1)

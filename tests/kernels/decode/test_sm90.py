@@ -33,6 +33,11 @@ def test_any_number_of_ctas(sms):
     Problem(DecodeShape(4, 1, 64), (1000, 40), sms=sms).check(stages=3)
 
 
+def test_logarithms_of_the_sums():
+    """Of heads that one CTA has, of shared ones, and of a sequence without keys."""
+    Problem(DecodeShape(8, 2, 64, lse=True), RAGGED, sms=5).check()
+
+
 def test_more_ctas_than_tiles():
     Problem(DecodeShape(4, 2, 64), (100, 0, 30), sms=20, fixed=True).check()
 

@@ -8,8 +8,8 @@ import numpy as np
 from kernbench.common.errors import MisuseError
 from kernbench.kernels.arrays import Maker, Shaped
 from kernbench.kernels.attention import LOG2_E
+from kernbench.kernels.caches import PagedCache
 from kernbench.kernels.decode.plan import DecodePlan
-from kernbench.kernels.decode.shape import PagedCache
 from kernbench.ptx.launching.device_base import DeviceArray
 
 
@@ -24,17 +24,21 @@ def arguments(
     table: Shaped | None = None,
     rows: Sequence[int] | None = None,
     scale: float | None = None,
+    lse: Shaped | None = None,
 ) -> list[object]:
     """The kernel's arguments for arrays on a device; memory for unfinished sums is made.
 
     q and out [sequences, heads, size]; k and v as the cache of the plan's shape says. `table` [sequences, pages] of a
-    paged cache; `rows`, the first row of each sequence in a dense one, without it one sequence follows the other.
+    paged cache; `rows`, the first row of each sequence in a dense one, without it one sequence follows the other; `lse`
+    [sequences, heads] of a shape with lse.
     """
     shape, sequences = plan.shape, len(plan.lengths)
     wanted = (sequences, shape.heads, shape.head_size)
     for name, array in (("q", q), ("out", out)):
         if tuple(array.shape) != wanted:
             raise MisuseError(f"{name} has shape {list(array.shape)}, and {list(wanted)} is wanted")
+    if (lse is not None) != shape.lse or (lse is not None and tuple(lse.shape) != wanted[:2]):
+        raise MisuseError(f"a shape with lse=True, and no other, is given an array lse {list(wanted[:2])}")
     cache, width, pages = shape.cache, 0, 0
     if isinstance(cache, PagedCache):
         if table is None or len(table.shape) != 2 or table.shape[0] != sequences:
@@ -55,6 +59,7 @@ def arguments(
         "counters": np.zeros(plan.counters, np.uint32),
     }
     arrays = [device.array(data, name) for name, data in made.items()]
-    maps = [cache.tensor_map(device, one, shape) for one in (k, v)]
+    maps = [shape.tensor_map(device, one) for one in (k, v)]
     found = (1 / sqrt(shape.head_size) if scale is None else scale) * LOG2_E
-    return [*maps, q, out, *arrays[:2], 0 if table is None else table, *arrays[2:], width, pages, found]
+    pointers = [q, out, *arrays[:2], 0 if table is None else table, *arrays[2:], *([] if lse is None else [lse])]
+    return [*maps, *pointers, width, pages, found]

@@ -109,8 +109,9 @@ class DecodePlan:
         nbytes = 2 * keys * shape.kv_heads * shape.head_size * 2
         return (
             f"{len(self.lengths)} sequences with {keys:,} keys, {shape.kv_heads} KV heads of {shape.head_size}: "
-            f"{nbytes / 1e6:,.1f} MB of keys and values in {self.tiles:,} tiles of {TILE} keys over {self.working} CTAs, "
-            f"{min(tiles)} to {max(tiles)} tiles each; {cut} of {self.counters} heads are shared by CTAs and merged"
+            f"{nbytes / 1e6:,.1f} MB of keys and values in {self.tiles:,} tiles of {TILE} keys over {self.working} "
+            f"CTAs, {min(tiles)} to {max(tiles)} tiles each; {cut} of {self.counters} heads are shared by CTAs and "
+            "merged"
         )
 
     def _parts(self, item: int) -> int:

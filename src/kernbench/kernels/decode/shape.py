@@ -1,88 +1,33 @@
 """What a decode kernel is built for: heads, types, and how the cache lies in memory."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernbench.common.errors import MisuseError
 from kernbench.kernels.arrays import Maker
-from kernbench.kernels.attention import ELEMENT_BYTES, ROW_BYTES, SPAN, check_heads
+from kernbench.kernels.attention import ELEMENT_BYTES, SPAN, check_heads
+from kernbench.kernels.caches import DenseCache, PagedCache
 from kernbench.ptx.launching.device_base import DeviceArray
 from kernbench.ptx.launching.tensor_map import TensorMap
 
 # keys of one tile, and of a warp in it
 TILE, WARP_KEYS = 64, 16
 LARGEST_GROUP = 16
-PAGE_SIZES = (16, 32, 64, 128)
-# how the dimensions of a page lie: tokens before heads, or heads before tokens
-PAGE_LAYOUTS = ("NHD", "HND")
-
-
-@dataclass(frozen=True)
-class DenseCache:
-    """Keys and values [rows, KV heads, size]; the rows of a sequence follow each other, wherever they begin."""
-
-    @property
-    def rows_of_box(self) -> int:
-        """Rows that one bulk copy brings."""
-        return TILE
-
-    def tensor_map(self, maker: Maker, array: DeviceArray, shape: "DecodeShape") -> TensorMap:
-        """A map of coordinates (0, row, 0, head, 0): the box is a tile of one head."""
-        rows = array.shape[0]
-        _check_shape(array, (rows, shape.kv_heads, shape.head_size), "[rows, KV heads, head size]")
-        row = shape.kv_heads * shape.head_size * ELEMENT_BYTES
-        head = shape.head_size * ELEMENT_BYTES
-        dims = (SPAN, rows, shape.spans, shape.kv_heads, 1)
-        return maker.tensor_map(
-            array, dims, (row, ROW_BYTES, head, rows * row), (SPAN, TILE, shape.spans, 1, 1), "128B"
-        )
-
-
-@dataclass(frozen=True)
-class PagedCache:
-    """Pages of `page_size` tokens, found by a table [sequences, pages]; `layout` is that of a page's dimensions."""
-
-    page_size: int
-    layout: str = "NHD"
-
-    def __post_init__(self) -> None:
-        if self.page_size not in PAGE_SIZES:
-            raise MisuseError(f"page_size = {self.page_size!r}: one of {', '.join(map(str, PAGE_SIZES))}")
-        if self.layout not in PAGE_LAYOUTS:
-            raise MisuseError(f"layout = {self.layout!r}: one of {', '.join(PAGE_LAYOUTS)}")
-
-    @property
-    def rows_of_box(self) -> int:
-        """Rows that one bulk copy brings: a page, or the tile's part of a larger one."""
-        return min(self.page_size, TILE)
-
-    def tensor_map(self, maker: Maker, array: DeviceArray, shape: "DecodeShape") -> TensorMap:
-        """A map of coordinates (0, token in the page, 0, head, page)."""
-        pages, page = array.shape[0], self.page_size
-        tokens_first = self.layout == "NHD"
-        wanted = (page, shape.kv_heads) if tokens_first else (shape.kv_heads, page)
-        words = "[pages, tokens, KV heads, size]" if tokens_first else "[pages, KV heads, tokens, size]"
-        _check_shape(array, (pages, *wanted, shape.head_size), words)
-        head = shape.head_size * ELEMENT_BYTES
-        strides = (shape.kv_heads * head, head) if tokens_first else (head, page * head)
-        dims = (SPAN, page, shape.spans, shape.kv_heads, pages)
-        all_strides = (strides[0], ROW_BYTES, strides[1], page * shape.kv_heads * head)
-        return maker.tensor_map(array, dims, all_strides, (SPAN, self.rows_of_box, shape.spans, 1, 1), "128B")
-
-
-def _check_shape(array: DeviceArray, wanted: tuple[int, ...], words: str) -> None:
-    if tuple(array.shape) != wanted:
-        raise MisuseError(f"the cache has shape {list(array.shape)}, and {list(wanted)} is wanted: {words}")
 
 
 @dataclass(frozen=True)
 class DecodeShape:
-    """Heads and types: query and output [sequences, heads, head_size], `heads / kv_heads` query heads share a cache."""
+    """Heads and types: query and output [sequences, heads, head_size], `heads / kv_heads` query heads share a cache.
+
+    With `lse` the kernel also writes the natural logarithm of each softmax's sum [sequences, heads] in f32, by which
+    outputs over parts of the keys are merged; minus infinity where there are no keys.
+    """
 
     heads: int
     kv_heads: int
     head_size: int = 128
     dtype: str = "bf16"
-    cache: DenseCache | PagedCache = DenseCache()
+    cache: DenseCache | PagedCache = field(default_factory=DenseCache)
+    lse: bool = False
 
     def __post_init__(self) -> None:
         check_heads(self.heads, self.kv_heads, self.head_size, self.dtype)
@@ -106,3 +51,12 @@ class DecodeShape:
     def tile_bytes(self) -> int:
         """Bytes of the keys of a tile; the values have as many."""
         return TILE * self.head_size * ELEMENT_BYTES
+
+    @property
+    def box_rows(self) -> int:
+        """Rows of the cache that one bulk copy brings."""
+        return self.cache.box_rows(TILE)
+
+    def tensor_map(self, maker: Maker, array: DeviceArray) -> TensorMap:
+        """A map of keys or values: the box is a tile of one head, or the part of it that a page has."""
+        return self.cache.tensor_map(maker, array, self.kv_heads, self.head_size, TILE)

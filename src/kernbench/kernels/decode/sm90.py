@@ -10,8 +10,9 @@ one that comes last merges what all left in global memory. Counters are zero bef
 from collections.abc import Iterator
 
 from kernbench.common.errors import MisuseError
-from kernbench.kernels.attention import LOWEST
-from kernbench.kernels.decode.shape import TILE, WARP_KEYS, DecodeShape, DenseCache
+from kernbench.kernels.attention import LN_2, LOWEST
+from kernbench.kernels.caches import DenseCache
+from kernbench.kernels.decode.shape import TILE, WARP_KEYS, DecodeShape
 from kernbench.kernels.decode.softmax import Softmax
 from kernbench.kernels.decode.walk import Segment, Walk
 from kernbench.ptx.builder import FULL_MASK, Context, Pointer, PtxKernel, Register
@@ -69,7 +70,7 @@ class DecodeKernel:
         kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(THREADS)
         for name in ("k_map", "v_map"):
             kernel.param("tensormap", name)
-        for name in _POINTERS:
+        for name in (*_POINTERS, *(("lse_ptr",) if self.shape.lse else ())):
             kernel.param("u64", name)
         for name in ("table_width", "pages"):
             kernel.param("u32", name)
@@ -115,7 +116,7 @@ class _Cta:
         """Begin the copies of each tile as soon as its stage is empty: a lane for each box of keys and of values."""
         ctx = self.ctx
         maps = [ctx.tensor_map(name) for name in ("k_map", "v_map")]
-        boxes = TILE // self.shape.cache.rows_of_box
+        boxes = TILE // self.shape.box_rows
         # lanes 0 to boxes - 1 copy keys, the next ones values
         mine, of_values = self.lane % boxes, self.lane // boxes
         ring = _Ring(ctx, self.kernel.stages)
@@ -139,7 +140,7 @@ class _Cta:
         ctx, cache = self.ctx, self.shape.cache
         if isinstance(cache, DenseCache):
             return ctx.const(0, "u32"), ctx.mad(tile, TILE, segment.row)
-        key = ctx.mad(tile, TILE, box * cache.rows_of_box)
+        key = ctx.mad(tile, TILE, box * self.shape.box_rows)
         entry = ctx.mad(segment.sequence, ctx.param("table_width"), key // cache.page_size)
         table = ctx.pointer("table_ptr", "u32")
         page = ctx.load(table, entry, mask=key < segment.length, other=ctx.param("pages"))
@@ -206,8 +207,8 @@ class _Merge:
         self.meet()
         with ctx.if_(segment.count == segment.tiles):
             for row, column, element in self._pieces():
-                values, _, total = self._of_warps(row, element)
-                self._write(segment, row, column, values, total)
+                values, largest, total = self._of_warps(row, element)
+                self._write(segment, row, column, values, largest, total)
         with ctx.else_():
             slot = ctx.ctaid_x * 2 + ctx.selp(ctx.const(1, "u32"), 0, segment.tile == 0)
             for row, column, element in self._pieces():
@@ -243,7 +244,13 @@ class _Merge:
         return values, largest, total
 
     def _write(
-        self, segment: Segment, row: Register, column: Register, values: list[Register], total: Register
+        self,
+        segment: Segment,
+        row: Register,
+        column: Register,
+        values: list[Register],
+        largest: Register,
+        total: Register,
     ) -> None:
         """Sums over their total, as the output has them; without keys, zeros."""
         ctx, shape = self.ctx, self.shape
@@ -252,6 +259,10 @@ class _Merge:
         packed = tuple(ctx.cvt_pack(f"{shape.dtype}x2", scaled[i + 1], scaled[i]).bits("b32") for i in (0, 2))
         head = ctx.mad(segment.sequence, shape.heads, segment.head * shape.group) + row
         ctx.store(self.out, packed, (ctx.mad(head, shape.head_size, column)) // 2)
+        if shape.lse:
+            # the largest score is kept times log2(e); without keys lg2(0) is minus infinity, and stays it
+            with ctx.if_(column == 0):
+                ctx.store(ctx.pointer("lse_ptr", "f32"), (largest + ctx.lg2(total)) * LN_2, head)
 
     def _arrive(self, segment: Segment) -> None:
         """Count a part of a head that is shared; the CTA that completes it merges all parts."""
@@ -287,7 +298,7 @@ class _Merge:
                     weight = ctx.ex2(score - new)
                     for sum_, one in zip((total, *values), more, strict=True):
                         ctx.fma(one, weight, sum_, out=sum_)
-            self._write(segment, row, column, values, total)
+            self._write(segment, row, column, values, largest, total)
 
     def _part(
         self, first: Register, part: Register, parts: Register, row: Register, element: Register

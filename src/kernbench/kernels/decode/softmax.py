@@ -37,7 +37,7 @@ class Softmax:
         Four matrices of 8 x 8: of keys, those of 8 keys and 16 elements, then of the next 8 keys; of values, those of
         16 keys and 8 elements, then of the next 8 elements. In a row, piece p of 16 bytes lies at p ^ (row % 8).
         """
-        rows = self.shape.cache.rows_of_box
+        rows = self.shape.box_rows
         box = self.first_key // rows * (rows * self.shape.head_size * 2)
         start = box + self.first_key % rows * ROW_BYTES
         lane, line = self.lane, self.lane & 7
@@ -98,7 +98,7 @@ class Softmax:
     def _piece(self, lanes: list[Pointer], number: int) -> Pointer:
         """Elements 16 `number` and on: rows of 128 bytes follow each other by boxes."""
         span, pair = divmod(number, SPAN // DEPTH)
-        return lanes[pair].shifted(span * self.shape.cache.rows_of_box * ROW_BYTES)
+        return lanes[pair].shifted(span * self.shape.box_rows * ROW_BYTES)
 
     def _update(self, stage: Pointer, scores: list[Register], keys: Register | None) -> None:
         """Largest scores, totals and sums with 16 keys more; with `keys`, only so many of the tile are there."""

@@ -1,0 +1,80 @@
+"""How keys and values lie in memory: rows one after the other, or pages that a table names."""
+
+from dataclasses import dataclass
+
+from kernbench.common.errors import MisuseError
+from kernbench.kernels.arrays import Maker, Shaped
+from kernbench.kernels.attention import ELEMENT_BYTES, ROW_BYTES, SPAN
+from kernbench.ptx.launching.device_base import DeviceArray
+from kernbench.ptx.launching.tensor_map import TensorMap
+
+PAGE_SIZES = (16, 32, 64, 128)
+# how the dimensions of a page lie: tokens before heads, or heads before tokens
+PAGE_LAYOUTS = ("NHD", "HND")
+
+
+@dataclass(frozen=True)
+class DenseCache:
+    """Keys and values [rows, KV heads, size]; the rows of a sequence follow each other, wherever they begin."""
+
+    def box_rows(self, tile: int) -> int:
+        """Rows that one bulk copy of a tile brings: all."""
+        return tile
+
+    def check(self, array: Shaped, heads: int, size: int) -> None:
+        """Raise MisuseError for an array of another shape."""
+        _check_shape(array, (array.shape[0], heads, size), "[rows, KV heads, head size]")
+
+    def tensor_map(self, maker: Maker, array: DeviceArray, heads: int, size: int, tile: int) -> TensorMap:
+        """A map of coordinates (0, row, 0, head, 0): the box is `tile` rows of one head."""
+        self.check(array, heads, size)
+        rows, head = array.shape[0], size * ELEMENT_BYTES
+        dims = (SPAN, rows, size // SPAN, heads, 1)
+        strides = (heads * head, ROW_BYTES, head, rows * heads * head)
+        return maker.tensor_map(array, dims, strides, (SPAN, tile, size // SPAN, 1, 1), "128B")
+
+
+@dataclass(frozen=True)
+class PagedCache:
+    """Pages of `page_size` tokens, found by a table [sequences, pages]; `layout` is that of a page's dimensions."""
+
+    page_size: int
+    layout: str = "NHD"
+
+    def __post_init__(self) -> None:
+        if self.page_size not in PAGE_SIZES:
+            raise MisuseError(f"page_size = {self.page_size!r}: one of {', '.join(map(str, PAGE_SIZES))}")
+        if self.layout not in PAGE_LAYOUTS:
+            raise MisuseError(f"layout = {self.layout!r}: one of {', '.join(PAGE_LAYOUTS)}")
+
+    @property
+    def tokens_first(self) -> bool:
+        """Whether a page has all heads of a token beside each other."""
+        return self.layout == "NHD"
+
+    def box_rows(self, tile: int) -> int:
+        """Rows that one bulk copy of a tile brings: a page, or the tile's part of a larger one."""
+        return min(self.page_size, tile)
+
+    def strides(self, heads: int, size: int) -> tuple[int, int]:
+        """Elements from a token to the next, and from a head to the next, in a page."""
+        return (heads * size, size) if self.tokens_first else (size, self.page_size * size)
+
+    def check(self, array: Shaped, heads: int, size: int) -> None:
+        """Raise MisuseError for an array of another shape."""
+        wanted = (self.page_size, heads) if self.tokens_first else (heads, self.page_size)
+        words = "[pages, tokens, KV heads, size]" if self.tokens_first else "[pages, KV heads, tokens, size]"
+        _check_shape(array, (array.shape[0], *wanted, size), words)
+
+    def tensor_map(self, maker: Maker, array: DeviceArray, heads: int, size: int, tile: int) -> TensorMap:
+        """A map of coordinates (0, token in the page, 0, head, page)."""
+        self.check(array, heads, size)
+        token, head = (stride * ELEMENT_BYTES for stride in self.strides(heads, size))
+        dims = (SPAN, self.page_size, size // SPAN, heads, array.shape[0])
+        strides = (token, ROW_BYTES, head, self.page_size * heads * size * ELEMENT_BYTES)
+        return maker.tensor_map(array, dims, strides, (SPAN, self.box_rows(tile), size // SPAN, 1, 1), "128B")
+
+
+def _check_shape(array: Shaped, wanted: tuple[int, ...], words: str) -> None:
+    if tuple(array.shape) != wanted:
+        raise MisuseError(f"the cache has shape {list(array.shape)}, and {list(wanted)} is wanted: {words}")
