@@ -32,6 +32,7 @@ ALLOWED = {
     "bench": {"common", "result", "safety", "machine", "golden", "targets"},
 }
 ALLOWED["kernels"] = {"common", "result", "ptx"}
+ALLOWED["torch"] = ALLOWED["kernels"] | {"kernels"}
 ALLOWED["benches"] = ALLOWED["bench"] | {"bench", "timing", "triton_emu", "mesh", "npu", "ptx", "kernels"}
 ALLOWED["sweep"] = {"common", "result", "safety", "machine", "targets", "bench"}
 ALLOWED["cli"] = {"common", "result", "safety", "machine", "report", "targets", "bench", "sweep"}

@@ -340,3 +340,30 @@ def test_a_dlpack_capsule_is_read_without_a_copy():
     assert borrow(OnOtherGpu(array, kind=1), 1) is None
     assert borrow(np.zeros(3), 1) is None
     assert device.array(np.ones(2, ml_dtypes.bfloat16)).numpy().tolist() == [1, 1]
+
+
+def test_a_prepared_launch_packs_its_values_and_waits_for_nothing():
+    device, bindings = opened()
+    prepared = device.prepare(KERNEL, 128, shared_bytes=100_000)
+    bindings.calls.clear()
+    taken = []
+
+    def launched(function, *rest):
+        where = ctypes.cast(rest[8], ctypes.POINTER(ctypes.c_void_p))
+        taken.append(
+            (*rest[:8], ctypes.c_uint64.from_address(where[0]).value, ctypes.c_uint32.from_address(where[1]).value)
+        )
+        return (CUresult.CUDA_SUCCESS,)
+
+    prepared._launch = launched
+    prepared.launch((3, 1, 1), 77, 1 << 40, 5)
+    assert taken == [(3, 1, 1, 128, 1, 1, 100_000, 77, 1 << 40, 5)]
+    assert not bindings.calls
+    with pytest.raises(MisuseError, match="values of a prepared launch"):
+        prepared.launch((1, 1, 1), 0, 1)
+
+
+def test_a_prepared_launch_that_the_driver_refuses():
+    device, _ = opened(cuLaunchKernel="CUDA_ERROR_UNKNOWN")
+    with pytest.raises(CudaError, match=r"cuLaunchKernel: CUDA_ERROR_UNKNOWN \(in the driver's words\)"):
+        device.prepare(KERNEL, 32).launch((1, 1, 1), 0, 0, 0)

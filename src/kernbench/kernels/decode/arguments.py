@@ -1,6 +1,6 @@
 """What a launch of the decode kernel is given, on any device."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import sqrt
 
 import numpy as np
@@ -10,6 +10,7 @@ from kernbench.kernels.arrays import Maker, Shaped
 from kernbench.kernels.attention import LOG2_E
 from kernbench.kernels.caches import PagedCache
 from kernbench.kernels.decode.plan import DecodePlan
+from kernbench.kernels.decode.shape import POINTERS, DecodeShape
 from kernbench.ptx.launching.device_base import DeviceArray
 
 
@@ -39,27 +40,46 @@ def arguments(
             raise MisuseError(f"{name} has shape {list(array.shape)}, and {list(wanted)} is wanted")
     if (lse is not None) != shape.lse or (lse is not None and tuple(lse.shape) != wanted[:2]):
         raise MisuseError(f"a shape with lse=True, and no other, is given an array lse {list(wanted[:2])}")
-    cache, width, pages = shape.cache, 0, 0
-    if isinstance(cache, PagedCache):
-        if table is None or len(table.shape) != 2 or table.shape[0] != sequences:
-            raise MisuseError(f"a paged cache needs a table [{sequences}, pages]")
-        width, pages = table.shape[1], k.shape[0]
-        if max(plan.lengths) > width * cache.page_size:
-            raise MisuseError(
-                f"a sequence of {max(plan.lengths)} keys, and the table has {width} pages of {cache.page_size} for each"
-            )
-    elif table is not None:
-        raise MisuseError("a dense cache has no table of pages")
+    width, pages = table_size(shape, plan.lengths, k, table)
     records = plan.records(rows)
     made = {
         "begins": plan.begins(records),
         "records": records,
         "partial": np.zeros(plan.partial_shape, np.float32),
-        "stats": np.zeros((*plan.partial_shape[:2], 2), np.float32),
+        "stats": np.zeros(plan.stats_shape, np.float32),
         "counters": np.zeros(plan.counters, np.uint32),
     }
-    arrays = [device.array(data, name) for name, data in made.items()]
+    arrays = {name: device.array(data, name) for name, data in made.items()}
     maps = [shape.tensor_map(device, one) for one in (k, v)]
-    found = (1 / sqrt(shape.head_size) if scale is None else scale) * LOG2_E
-    pointers = [q, out, *arrays[:2], 0 if table is None else table, *arrays[2:], *([] if lse is None else [lse])]
-    return [*maps, *pointers, width, pages, found]
+    optional = {"table": 0 if table is None else table, **({} if lse is None else {"lse": lse})}
+    return in_order(maps, {"q": q, "out": out, **arrays, **optional}, (width, pages), default_scale(shape, scale))
+
+
+def default_scale(shape: DecodeShape, scale: float | None) -> float:
+    """What scores are multiplied with: without `scale`, one over the root of a head's size."""
+    return 1 / sqrt(shape.head_size) if scale is None else scale
+
+
+def in_order(
+    maps: Sequence[object], pointers: Mapping[str, object], table: tuple[int, int], scale: float
+) -> list[object]:
+    """Arguments as the kernel has them: maps of keys and values, arrays by name, width of the table and pages."""
+    order = (*POINTERS, *(("lse",) if "lse" in pointers else ()))
+    return [*maps, *(pointers[name] for name in order), *table, scale * LOG2_E]
+
+
+def table_size(shape: DecodeShape, lengths: Sequence[int], k: Shaped, table: Shaped | None) -> tuple[int, int]:
+    """Pages of a sequence in the table, and of the cache; MisuseError for a table that does not fit."""
+    cache, sequences = shape.cache, len(lengths)
+    if not isinstance(cache, PagedCache):
+        if table is not None:
+            raise MisuseError("a dense cache has no table of pages")
+        return 0, 0
+    if table is None or len(table.shape) != 2 or table.shape[0] != sequences:
+        raise MisuseError(f"a paged cache needs a table [{sequences}, pages]")
+    width = table.shape[1]
+    if max(lengths) > width * cache.page_size:
+        raise MisuseError(
+            f"a sequence of {max(lengths)} keys, and the table has {width} pages of {cache.page_size} for each"
+        )
+    return width, k.shape[0]

@@ -16,8 +16,8 @@ from kernbench.kernels.decode.shape import TILE, DecodeShape
 
 # numbers of tiles times CTAs are computed with 32 bits
 _MOST = 1 << 32
-# numbers that a CTA reads when it begins
-BEGIN = 12
+# numbers that a CTA reads when it begins, and of a sequence
+BEGIN, RECORD = 12, 4
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,11 @@ class DecodePlan:
     def partial_shape(self) -> tuple[int, int, int]:
         """Unfinished sums: two of each CTA."""
         return 2 * self.ctas, self.shape.group, self.shape.head_size
+
+    @property
+    def stats_shape(self) -> tuple[int, int, int]:
+        """The largest score and the total of each unfinished sum."""
+        return (*self.partial_shape[:2], 2)
 
     @property
     def counters(self) -> int:

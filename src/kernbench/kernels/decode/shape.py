@@ -12,6 +12,8 @@ from kernbench.ptx.launching.tensor_map import TensorMap
 # keys of one tile, and of a warp in it
 TILE, WARP_KEYS = 64, 16
 LARGEST_GROUP = 16
+# arrays that the kernel is given, in this order; behind them the logarithms of the sums, if they are asked for
+POINTERS = ("q", "out", "begins", "records", "table", "partial", "stats", "counters")
 
 
 @dataclass(frozen=True)

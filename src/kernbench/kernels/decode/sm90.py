@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from kernbench.common.errors import MisuseError
 from kernbench.kernels.attention import LN_2, LOWEST
 from kernbench.kernels.caches import DenseCache
-from kernbench.kernels.decode.shape import TILE, WARP_KEYS, DecodeShape
+from kernbench.kernels.decode.shape import POINTERS, TILE, WARP_KEYS, DecodeShape
 from kernbench.kernels.decode.softmax import Softmax
 from kernbench.kernels.decode.walk import Segment, Walk
 from kernbench.ptx.builder import FULL_MASK, Context, Pointer, PtxKernel, Register
@@ -33,7 +33,6 @@ PIECE = 4
 PARTS_AT_ONCE = 8
 # number of the barrier that the computing warps have
 MEETING = 1
-_POINTERS = ("q_ptr", "out_ptr", "begins_ptr", "records_ptr", "table_ptr", "partial_ptr", "stats_ptr", "counters_ptr")
 
 
 class DecodeKernel:
@@ -70,8 +69,8 @@ class DecodeKernel:
         kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(THREADS)
         for name in ("k_map", "v_map"):
             kernel.param("tensormap", name)
-        for name in (*_POINTERS, *(("lse_ptr",) if self.shape.lse else ())):
-            kernel.param("u64", name)
+        for name in (*POINTERS, *(("lse",) if self.shape.lse else ())):
+            kernel.param("u64", f"{name}_ptr")
         for name in ("table_width", "pages"):
             kernel.param("u32", name)
         return kernel.param("f32", "scale_log2").build(self.program)

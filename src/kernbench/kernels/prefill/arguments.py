@@ -1,5 +1,7 @@
 """What a launch of the prefill kernel is given, on any device."""
 
+from collections.abc import Callable
+from functools import partial
 from math import sqrt
 
 from kernbench.common.errors import MisuseError
@@ -30,20 +32,32 @@ def arguments(
         size = (*wanted[name], shape.head_size)
         if tuple(array.shape) != size:
             raise MisuseError(f"{name} has shape {list(array.shape)}, and {list(size)} is wanted")
-    maps = [_rows(device, one, rows, shape) for one, rows in ((q, ROWS), (k, shape.keys), (v, shape.keys))]
-    maps.append(_rows(device, out, GROUP_ROWS, shape, spans=1))
-    factor = 1 / sqrt(shape.head_size) if scale is None else scale
-    return [*maps, out, device.array(plan.records, "records"), len(plan.records), *_factors(shape, factor)]
+    arrays = {"q": q, "k": k, "v": v, "out": out}
+    maps = [made(device, arrays[name]) for name, made in maps_of(shape).items()]
+    records = device.array(plan.records, "records")
+    return [*maps, out, records, len(plan.records), *factors(shape, default_scale(shape, scale))]
 
 
-def _factors(shape: PrefillShape, scale: float) -> tuple[float, float]:
+def default_scale(shape: PrefillShape, scale: float | None) -> float:
+    """What scores are multiplied with: without `scale`, one over the root of a head's size."""
+    return 1 / sqrt(shape.head_size) if scale is None else scale
+
+
+def factors(shape: PrefillShape, scale: float) -> tuple[float, float]:
     """What a score is multiplied with before its tanh (or nothing), and before ex2."""
     return (scale / shape.softcap, shape.softcap * LOG2_E) if shape.softcap else (1.0, scale * LOG2_E)
 
 
-def _rows(device: Maker, array: DeviceArray, box: int, shape: PrefillShape, spans: int | None = None) -> TensorMap:
-    """A map of [rows, heads, size]: the box is `box` rows of one head, or so many spans of them."""
+def maps_of(shape: PrefillShape) -> dict[str, Callable[[Maker, DeviceArray], TensorMap]]:
+    """Who makes the maps that the kernel begins with, in its order."""
+    boxes = {"q": ROWS, "k": shape.keys, "v": shape.keys}
+    made = {name: partial(_rows, box=box, spans=shape.spans) for name, box in boxes.items()}
+    return {**made, "out": partial(_rows, box=GROUP_ROWS, spans=1)}
+
+
+def _rows(device: Maker, array: DeviceArray, box: int, spans: int) -> TensorMap:
+    """A map of [rows, heads, size]: the box is `spans` spans of `box` rows of one head."""
     rows, heads, size = array.shape
     row = heads * size * ELEMENT_BYTES
-    dims, strides = (SPAN, rows, shape.spans, heads), (row, ROW_BYTES, size * ELEMENT_BYTES)
-    return device.tensor_map(array, dims, strides, (SPAN, box, spans or shape.spans, 1), "128B")
+    dims, strides = (SPAN, rows, size // SPAN, heads), (row, ROW_BYTES, size * ELEMENT_BYTES)
+    return device.tensor_map(array, dims, strides, (SPAN, box, spans, 1), "128B")

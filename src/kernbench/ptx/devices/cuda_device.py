@@ -19,6 +19,7 @@ from kernbench.common.errors import MisuseError, OtherHardwareError
 from kernbench.ptx.devices.assembler import refusal
 from kernbench.ptx.devices.cuda_driver import CudaError, DeviceLostError, Driver, Handle, open_device
 from kernbench.ptx.devices.cuda_memory import Borrowed, CudaArray, borrow
+from kernbench.ptx.devices.prepared import PreparedLaunch
 from kernbench.ptx.emulator.engine.machine import target_runs_on
 from kernbench.ptx.launching.arguments import Parameter, pack_arguments
 from kernbench.ptx.launching.device_base import (
@@ -232,6 +233,15 @@ class CudaDevice(Device):
             return self._failed(title(kernel.name), code, budget or Budget(), origin)
         outputs = _named_outputs(kernel.params, given)
         return Run(outputs, [], (), Status.FINISHED, metrics=self._timing(events), origin=origin)
+
+    def prepare(self, kernel: object, block: Sizes, shared_bytes: int = 0) -> PreparedLaunch:
+        """`kernel` loaded and allowed its shared memory, to be launched on any stream at the least cost."""
+        self._use()
+        kernel = kernel_of(kernel)
+        _, threads, _ = launch_shape(1, block, None, kernel)
+        function = self._function(kernel)
+        self._allow_shared(function, title(kernel.name), shared_bytes)
+        return PreparedLaunch(self._driver, function, kernel.params, threads, shared_bytes)
 
     def _on_device(self, arg: object) -> object:
         """An array of another library on this GPU becomes ours; anything else stays as it is."""

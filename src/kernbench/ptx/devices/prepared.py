@@ -1,0 +1,59 @@
+"""A kernel that is loaded once and launched many times, at the cost of one call of the driver."""
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from threading import Lock
+
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.devices.cuda_driver import Driver, Handle
+from kernbench.ptx.launching.device_base import Extent
+from kernbench.ptx.text.module import Parameter
+
+# what `struct` calls a parameter's type; others are bytes
+_CODES = {"u64": "Q", "s64": "q", "b64": "Q", "u32": "I", "s32": "i", "b32": "I", "f32": "f", "f64": "d"}
+
+
+class PreparedLaunch:
+    """A loaded kernel. `launch` puts it on a stream and returns at once: no check, no wait, nothing allocated.
+
+    Values come in the order of the parameters: numbers, addresses as numbers, and the bytes of tensor maps. What is
+    wrong with them shows on the device alone; whoever prepares a launch checks its arguments.
+    """
+
+    def __init__(self, driver: Driver, function: Handle, params: Sequence[Parameter], block: Extent, shared_bytes: int):
+        self._driver, self._function = driver, function
+        self._launch, self._success = driver.api.cuLaunchKernel, driver.api.CUresult.CUDA_SUCCESS
+        self._block, self._shared_bytes = block, shared_bytes
+        self._packed = packing(params)
+        self._buffer = ctypes.create_string_buffer(max(1, self._packed.size))
+        start = ctypes.addressof(self._buffer)
+        addresses = [start + parameter.offset for parameter in params]
+        self._pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+        self._where = ctypes.addressof(self._pointers)
+        # the driver copies the values before it returns; until then they belong to one thread
+        self._lock = Lock()
+
+    def launch(self, grid: Extent, stream: int, *values: object) -> None:
+        """Queue the kernel on a stream, a handle."""
+        with self._lock:
+            try:
+                self._packed.pack_into(self._buffer, 0, *values)
+            except struct.error as error:
+                raise MisuseError(f"values of a prepared launch: {error}") from None
+            (status,) = self._launch(self._function, *grid, *self._block, self._shared_bytes, stream, self._where, 0)
+        if status != self._success:
+            raise self._driver.error("cuLaunchKernel", status.name)
+
+
+def packing(params: Sequence[Parameter]) -> struct.Struct:
+    """How values become the block of parameters, each at its offset."""
+    form, end = "<", 0
+    for parameter in params:
+        form += "x" * (parameter.offset - end)
+        form += _CODES.get(parameter.type, "") if parameter.size <= 8 else f"{parameter.size}s"
+        end = parameter.offset + parameter.size
+    made = struct.Struct(form)
+    if made.size != end:
+        raise MisuseError(f"parameters of types {[one.type for one in params]}: not all can be prepared")
+    return made

@@ -1,0 +1,30 @@
+"""kernbench's attention kernels as operators of torch: for Hopper GPUs, and on the emulator for tensors on the CPU.
+
+import kernbench.torch as kt
+
+shape = kt.DecodeShape(heads=64, kv_heads=8, cache=kt.PagedCache(16))
+plan = kt.DecodePlan(shape, lengths, device="cuda")
+out = kt.decode(q, k_pages, v_pages, plan, table=table)
+"""
+
+from kernbench.kernels.caches import DenseCache, PagedCache
+from kernbench.kernels.decode import DecodeShape
+from kernbench.kernels.prefill import PrefillShape
+from kernbench.torch.appending import append, slots_of
+from kernbench.torch.decoding import DecodePlan, decode
+from kernbench.torch.merging import merge
+from kernbench.torch.prefilling import PrefillPlan, prefill
+
+__all__ = [
+    "DecodePlan",
+    "DecodeShape",
+    "DenseCache",
+    "PagedCache",
+    "PrefillPlan",
+    "PrefillShape",
+    "append",
+    "decode",
+    "merge",
+    "prefill",
+    "slots_of",
+]

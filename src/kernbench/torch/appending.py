@@ -1,0 +1,69 @@
+"""New keys and values into a paged cache: the operator `kernbench::append`."""
+
+import torch
+
+from kernbench.common.errors import MisuseError
+from kernbench.kernels import append as kernels
+from kernbench.kernels.caches import PagedCache
+from kernbench.torch.launches import Built, Operation, Tensors, direct
+from kernbench.torch.library import operator
+from kernbench.torch.tensors import check, check_inference, dtype_name
+
+
+def slots_of(table: torch.Tensor, positions: torch.Tensor, page_size: int) -> torch.Tensor:
+    """Slots of one token a sequence, at `positions` [sequences]: a page of the table, and a token in it."""
+    where = positions.to(torch.int64)
+    page = table.gather(1, (where // page_size)[:, None])[:, 0].to(torch.int64)
+    return page * page_size + where % page_size
+
+
+def append(
+    k_new: torch.Tensor,
+    v_new: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    slots: torch.Tensor,
+    *,
+    layout: str = "NHD",
+) -> None:
+    """Write k_new and v_new [tokens, KV heads, size] into the pages k and v, token i at slots[i] (int64).
+
+    A slot is a page's number times its tokens plus the token in it. Tokens with a slot that is not there, such as -1,
+    are left out.
+    """
+    check_inference(k_new, v_new, k, v)
+    run = _run if direct(k_new, v_new, k, v) else torch.ops.kernbench.append
+    run(k_new, v_new, k, v, slots, layout)
+
+
+def _run(
+    k_new: torch.Tensor, v_new: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor, layout: str
+) -> None:
+    if slots.numel():
+        _OPERATION({"k_new": k_new, "v_new": v_new, "k": k, "v": v, "slots": slots}, layout)
+
+
+def _build(tensors: Tensors, layout: str) -> Built:
+    """Check everything, and build the kernel."""
+    k, slots = tensors["k"], tensors["slots"]
+    if k.dim() != 4:
+        raise MisuseError(f"k has shape {list(k.shape)}, and pages have 4 dimensions")
+    page, heads = k.shape[1:3] if layout == "NHD" else reversed(k.shape[1:3])
+    shape = kernels.AppendShape(heads, k.shape[3], dtype_name(k.dtype), PagedCache(page, layout))
+    for name, tensor in tensors.items():
+        check(name, tensor, k.device, torch.int64 if name == "slots" else k.dtype)
+    if slots.dim() != 1:
+        raise MisuseError(f"slots have shape {list(slots.shape)}, and [tokens] is wanted")
+    numbers = kernels.arguments(shape, **tensors)[len(tensors) :]
+
+    kernel = kernels.AppendKernel(shape)
+    ctas = kernel.ctas(slots.shape[0])
+    pointers = [(name, 0) for name in ("k_new", "v_new", "k", "v", "slots")]
+    return Built(kernel.build(lines=False), kernel.threads, ctas, pointers, numbers, written=("k", "v"))
+
+
+_OPERATION = Operation(_build)
+operator(
+    "append(Tensor k_new, Tensor v_new, Tensor(a!) k, Tensor(b!) v, Tensor slots, str layout) -> ()",
+    _run,
+)

@@ -1,0 +1,230 @@
+"""Decode attention: a plan for sequences of given lengths, and the operator `kernbench::decode`."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError
+from kernbench.kernels.attention import LOG2_E
+from kernbench.kernels.caches import DenseCache, PagedCache
+from kernbench.kernels.decode import DecodeKernel, DecodeShape
+from kernbench.kernels.decode import DecodePlan as Cut
+from kernbench.kernels.decode.arguments import default_scale
+from kernbench.kernels.decode.plan import BEGIN, RECORD
+from kernbench.kernels.decode.shape import POINTERS
+from kernbench.torch.launches import Built, Operation, Tensors, direct, present, sms_of
+from kernbench.torch.library import operator
+from kernbench.torch.tensors import check, check_inference, dtype_name, from_array
+
+WORD = 4
+
+
+class DecodePlan:
+    """How the work of sequences of given lengths is cut, and the memory that a launch needs beside its tensors.
+
+    It is made once for a number of sequences; `update` gives them other lengths, in the same memory, so that a captured
+    graph goes on with them. `rows` are the sequences' first rows in a dense cache; without them one follows the other.
+    """
+
+    def __init__(
+        self,
+        shape: DecodeShape,
+        lengths: Sequence[int],
+        *,
+        rows: Sequence[int] | None = None,
+        scale: float | None = None,
+        device: torch.device | str = "cuda",
+    ):
+        where = torch.empty(0, device=device).device
+        self.shape, self.scale = shape, default_scale(shape, scale)
+        self.layout = shape.cache.layout if isinstance(shape.cache, PagedCache) else ""
+        self._cut = Cut.of(shape, _numbers(lengths), sms_of(where), fixed=True)
+        self._held = sum(_parts(shape, len(self.lengths), self.ctas)[:2])
+        counters = np.zeros(self._cut.counters, np.uint32)
+        self.integers = from_array(np.concatenate([self._records(rows), counters])).to(where)
+        floats = sum(_floats(shape, self.ctas))
+        self.floats = torch.empty(floats, dtype=torch.float32, device=where)
+        if where.type == "cpu":
+            self.floats.zero_()
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Keys of each sequence."""
+        return self._cut.lengths
+
+    @property
+    def ctas(self) -> int:
+        """CTAs of a launch."""
+        return self._cut.ctas
+
+    def update(self, lengths: Sequence[int], rows: Sequence[int] | None = None) -> None:
+        """Other lengths for as many sequences, from the next launch of this stream on."""
+        if len(lengths) != len(self.lengths):
+            raise MisuseError(f"{len(lengths)} lengths for a plan of {len(self.lengths)} sequences: make another plan")
+        self._cut = Cut.of(self.shape, _numbers(lengths), self.ctas, fixed=True)
+        self.integers[: self._held].copy_(from_array(self._records(rows)))
+
+    def _records(self, rows: Sequence[int] | None) -> Array:
+        records = self._cut.records(rows)
+        self.longest = max(self.lengths)
+        self.rows_end = int((records[:, 3].astype(np.int64) + records[:, 2]).max())
+        return np.concatenate([self._cut.begins(records).ravel(), records.ravel()])
+
+    def check(self, k: torch.Tensor, table: torch.Tensor | None, entries: bool = False) -> None:
+        """Raise MisuseError where the lengths need more than a cache or a table has.
+
+        With `entries` also for a table that names pages that are not there: of a table on a GPU this waits for it.
+        """
+        cache = self.shape.cache
+        if isinstance(cache, DenseCache):
+            if self.rows_end > k.shape[0]:
+                raise MisuseError(f"the sequences' rows end at {self.rows_end}, and the cache has {k.shape[0]}")
+            return
+        if table is None:
+            raise MisuseError("the plan has pages: table= names those of each sequence")
+        if self.longest > table.shape[1] * cache.page_size:
+            raise MisuseError(
+                f"a sequence of {self.longest} keys, and the table has {table.shape[1]} pages of {cache.page_size} "
+                f"for each"
+            )
+        if entries:
+            self._check_entries(table.cpu().numpy(), k.shape[0], cache.page_size)
+
+    def _check_entries(self, table: Array, pages: int, page_size: int) -> None:
+        used = -(-np.asarray(self.lengths) // page_size)
+        wrong = (np.arange(table.shape[1]) < used[:, None]) & ((table < 0) | (table >= pages))
+        if wrong.any():
+            sequence, number = (int(axis[0]) for axis in np.nonzero(wrong))
+            raise MisuseError(
+                f"table[{sequence}, {number}] is {int(table[sequence, number])}, and the cache has {pages} pages"
+            )
+
+    def explain(self) -> str:
+        """The cut in words."""
+        return self._cut.explain()
+
+
+def _numbers(lengths: Sequence[int] | torch.Tensor) -> list[int]:
+    return [int(length) for length in (lengths.tolist() if isinstance(lengths, torch.Tensor) else lengths)]
+
+
+def _parts(shape: DecodeShape, sequences: int, ctas: int) -> tuple[int, int, int]:
+    """Numbers of begins, of records and of counters, which follow each other in one tensor."""
+    return ctas * BEGIN, sequences * RECORD, sequences * shape.kv_heads
+
+
+def _floats(shape: DecodeShape, ctas: int) -> tuple[int, int]:
+    """Numbers of unfinished sums and of their states, which follow each other in one tensor."""
+    rows = 2 * ctas * shape.group
+    return rows * shape.head_size, rows * 2
+
+
+def decode(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    plan: DecodePlan,
+    *,
+    table: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+    lse: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Attention of one query token a sequence: q and the output [sequences, heads, head size].
+
+    k and v are the cache: [rows, KV heads, size], or pages with a `table` [sequences, pages] of int32. A plan with lse
+    writes the natural logarithms of the softmax's sums into `lse` [sequences, heads], f32.
+    """
+    check_inference(q, k, v)
+    if not torch.compiler.is_compiling():
+        # what is compiled serves all lengths, and knows none
+        plan.check(k, table, entries=not q.is_cuda)
+    if out is None:
+        out = torch.empty_like(q)
+    run = _run if direct(q, k, v, out) else torch.ops.kernbench.decode
+    run(q, k, v, table, plan.integers, plan.floats, plan.layout, plan.scale, out, lse)
+    return out
+
+
+def _run(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    table: torch.Tensor | None,
+    integers: torch.Tensor,
+    floats: torch.Tensor,
+    layout: str,
+    scale: float,
+    out: torch.Tensor,
+    lse: torch.Tensor | None,
+) -> None:
+    tensors = present(q=q, k=k, v=v, table=table, integers=integers, floats=floats, out=out, lse=lse)
+    _OPERATION(tensors, layout, scale)
+
+
+def _build(tensors: Tensors, layout: str, scale: float) -> Built:
+    """Check everything, and build the kernel."""
+    shape = _shape(tensors, layout)
+    ctas = _check(tensors, shape)
+    begins, records, _ = _parts(shape, tensors["q"].shape[0], ctas)
+    partial, _ = _floats(shape, ctas)
+    size = (tensors["table"].shape[1], tensors["k"].shape[0]) if "table" in tensors else (0, 0)
+    inside = {
+        "begins": ("integers", 0),
+        "records": ("integers", begins * WORD),
+        "counters": ("integers", (begins + records) * WORD),
+        "partial": ("floats", 0),
+        "stats": ("floats", partial * WORD),
+        "table": ("table" if "table" in tensors else "", 0),
+    }
+    pointers = [inside.get(name, (name, 0)) for name in (*POINTERS, *(("lse",) if shape.lse else ()))]
+    kernel = DecodeKernel(shape)
+    maps = {"k": shape.tensor_map, "v": shape.tensor_map}
+    written = ("out", "lse", "integers")
+    numbers = (*size, scale * LOG2_E)
+    built = kernel.build(lines=False)
+    return Built(built, kernel.threads, ctas, pointers, numbers, kernel.shared_bytes, maps, written)
+
+
+def _shape(tensors: Tensors, layout: str) -> DecodeShape:
+    """What the kernel is built for, as the tensors say."""
+    q, k, paged = tensors["q"], tensors["k"], "table" in tensors
+    if q.dim() != 3:
+        raise MisuseError(f"q has shape {list(q.shape)}, and [sequences, heads, head size] is wanted")
+    if k.dim() != (4 if paged else 3):
+        words = "pages have 4 dimensions" if paged else "a dense cache has 3 dimensions"
+        raise MisuseError(f"k has shape {list(k.shape)}, and {words}")
+    kind, lse = dtype_name(q.dtype), "lse" in tensors
+    if not paged:
+        return DecodeShape(q.shape[1], k.shape[1], q.shape[2], kind, DenseCache(), lse)
+    page, heads = k.shape[1:3] if layout == "NHD" else reversed(k.shape[1:3])
+    return DecodeShape(q.shape[1], heads, q.shape[2], kind, PagedCache(page, layout), lse)
+
+
+def _check(tensors: Tensors, shape: DecodeShape) -> int:
+    """Types, devices and sizes of all tensors; the number of CTAs that the plan has memory for."""
+    q, integers, floats = (tensors[name] for name in ("q", "integers", "floats"))
+    kinds = {"table": torch.int32, "integers": torch.int32, "floats": torch.float32, "lse": torch.float32}
+    wanted = {"out": q.shape, "lse": q.shape[:2]}
+    for name, tensor in tensors.items():
+        check(name, tensor, q.device, kinds.get(name, q.dtype))
+        if name in ("k", "v"):
+            shape.cache.check(tensor, shape.kv_heads, shape.head_size)
+        if name in wanted and tensor.shape != wanted[name]:
+            raise MisuseError(f"{name} has shape {list(tensor.shape)}, and {list(wanted[name])} is wanted")
+    if "table" in tensors and (tensors["table"].dim() != 2 or tensors["table"].shape[0] != q.shape[0]):
+        raise MisuseError(f"table has shape {list(tensors['table'].shape)}, and [{q.shape[0]}, pages] is wanted")
+    _, *others = _parts(shape, q.shape[0], 0)
+    ctas, left = divmod(integers.numel() - sum(others), BEGIN)
+    if left or ctas < 1 or floats.numel() != sum(_floats(shape, ctas)):
+        raise MisuseError("the plan was made for other heads or another number of sequences than q and k have")
+    return int(ctas)
+
+
+_OPERATION = Operation(_build)
+operator(
+    "decode(Tensor q, Tensor k, Tensor v, Tensor? table, Tensor(a!) integers, Tensor(b!) floats, str layout, "
+    "float scale, Tensor(c!) out, Tensor(d!)? lse) -> ()",
+    _run,
+)

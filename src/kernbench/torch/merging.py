@@ -1,0 +1,58 @@
+"""Outputs over parts of the keys become one: the operator `kernbench::merge`."""
+
+import torch
+
+from kernbench.common.errors import MisuseError
+from kernbench.kernels import merge as kernels
+from kernbench.torch.launches import Built, Operation, Tensors, direct, present
+from kernbench.torch.library import operator
+from kernbench.torch.tensors import check, check_inference, dtype_name
+
+
+def merge(
+    parts: torch.Tensor,
+    lses: torch.Tensor,
+    *,
+    out: torch.Tensor | None = None,
+    lse: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """One output [tokens, heads, size] of parts [parts, tokens, heads, size], weighted by lses [parts, tokens, heads].
+
+    lses are natural logarithms of the softmax's sums, f32; `lse` gets that of all parts. The output is of `dtype`,
+    by default as the parts are.
+    """
+    check_inference(parts, lses)
+    if out is None:
+        out = torch.empty(parts.shape[1:], dtype=dtype or parts.dtype, device=parts.device)
+    run = _run if direct(parts, lses, out) else torch.ops.kernbench.merge
+    run(parts, lses, out, lse)
+    return out
+
+
+def _run(parts: torch.Tensor, lses: torch.Tensor, out: torch.Tensor, lse: torch.Tensor | None) -> None:
+    if out.numel():
+        _OPERATION(present(parts=parts, lses=lses, out=out, lse=lse))
+
+
+def _build(tensors: Tensors) -> Built:
+    """Check everything, and build the kernel."""
+    parts, lses, out, lse = tensors["parts"], tensors["lses"], tensors["out"], tensors.get("lse")
+    if parts.dim() != 4:
+        raise MisuseError(f"parts have shape {list(parts.shape)}, and [parts, tokens, heads, head size] is wanted")
+    check("parts", parts, parts.device, parts.dtype)
+    check("out", out, parts.device, out.dtype)
+    for name, tensor in (("lses", lses), ("lse", lse)):
+        if tensor is not None:
+            check(name, tensor, parts.device, torch.float32)
+    shape = kernels.MergeShape(parts.shape[2], parts.shape[3], dtype_name(parts.dtype), dtype_name(out.dtype))
+    numbers = kernels.arguments(shape, parts, lses, out, lse)[4:]
+
+    kernel = kernels.MergeKernel(shape)
+    ctas = kernel.ctas(parts.shape[1])
+    pointers = [(name if name in tensors else "", 0) for name in ("parts", "lses", "out", "lse")]
+    return Built(kernel.build(lines=False), kernel.threads, ctas, pointers, numbers, written=("out", "lse"))
+
+
+_OPERATION = Operation(_build)
+operator("merge(Tensor parts, Tensor lses, Tensor(a!) out, Tensor(b!)? lse) -> ()", _run)

@@ -1,0 +1,47 @@
+"""torch tensors as kernels see them: names of types, checks, and numbers between torch and NumPy."""
+
+from collections.abc import Iterable
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import MisuseError
+
+DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """A type as kernels name it."""
+    if dtype not in DTYPES:
+        raise MisuseError(f"{dtype}: one of {', '.join(map(str, DTYPES))}")
+    return DTYPES[dtype]
+
+
+def check(name: str, tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> None:
+    """Raise MisuseError for a tensor elsewhere, of another type, or whose elements do not follow each other."""
+    if tensor.device != device:
+        raise MisuseError(f"{name} is on {tensor.device}, and {device} is wanted")
+    if tensor.dtype != dtype:
+        raise MisuseError(f"{name} has type {tensor.dtype}, and {dtype} is wanted")
+    if not tensor.is_contiguous():
+        raise MisuseError(f"{name} has strides {tuple(tensor.stride())}: give it as it lies, or {name}.contiguous()")
+
+
+def check_inference(*tensors: torch.Tensor | None) -> None:
+    """Raise MisuseError where a gradient would be lost: kernels have none."""
+    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
+        raise MisuseError("these kernels have no gradient: call them under torch.no_grad(), or detach the tensors")
+
+
+def signature(tensors: Iterable[torch.Tensor]) -> list[tuple[object, ...]]:
+    """What a launch depends on beside addresses: equal signatures have passed the same checks."""
+    return [(tensor.dtype, tensor.shape, tensor.is_contiguous(), tensor.get_device()) for tensor in tensors]
+
+
+def from_array(array: Array) -> torch.Tensor:
+    """A tensor on the CPU that shares an array's memory; unsigned numbers become signed ones of the same bits."""
+    if array.dtype == np.dtype(ml_dtypes.bfloat16):
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array.view(array.dtype.str.replace("u", "i")) if array.dtype.kind == "u" else array)
