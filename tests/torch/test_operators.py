@@ -99,6 +99,23 @@ def test_prefill(causal, window):
         torch.testing.assert_close(out[rows].transpose(0, 1).double(), wanted, atol=2e-2, rtol=0)
 
 
+def test_prefill_of_pages():
+    """Prompts that go on: their first keys were in the cache already."""
+    problem = Paged(lengths=(70, 33))
+    shape = kt.PrefillShape(8, 2, 64, "f16", cache=kt.PagedCache(16), lse=True)
+    plan, q = kt.PrefillPlan(shape, [20, 33], [70, 33], device="cpu"), torch.randn(53, 8, 64).half()
+    lse = torch.empty(53, 8)
+    out = kt.prefill(q, problem.k, problem.v, plan, table=problem.table, lse=lse)
+    for rows, sequence, length in ((slice(0, 20), 0, 70), (slice(20, 53), 1, 33)):
+        pages = problem.table[sequence, : -(-length // 16)].long()
+        k, v = (one[pages].flatten(0, 1)[:length].transpose(0, 1) for one in (problem.k, problem.v))
+        count = rows.stop - rows.start
+        seen = torch.arange(length) <= torch.arange(length - count, length)[:, None]
+        wanted = attention(q[rows].transpose(0, 1), k, v, attn_mask=seen)
+        torch.testing.assert_close(out[rows].transpose(0, 1).double(), wanted, atol=3e-3, rtol=0)
+    assert torch.isfinite(lse).all()
+
+
 def test_append_and_merge():
     problem = Paged()
     positions = torch.tensor([69, 0, 32])
@@ -140,11 +157,12 @@ def samples():
     problem = Paged(lengths=(20, 5))
     plan = kt.DecodePlan(problem.shape, problem.lengths, device="cpu")
     tensors = (problem.q, problem.k, problem.v, problem.table, plan.integers, plan.floats)
-    yield "decode", (*tensors, plan.layout, plan.scale, torch.zeros_like(problem.q), None)
+    yield "decode", (*tensors, torch.zeros_like(problem.q), None, plan.layout, plan.scale)
     shape = kt.PrefillShape(1, 1, 64, "f16")
     prompts = kt.PrefillPlan(shape, [10], device="cpu")
     q, k, v = torch.randn(3, 10, 1, 64).half()
-    yield "prefill", (q, k, v, prompts.records, prompts.ctas, True, 0, 0.0, 0.125, torch.zeros_like(q))
+    written = (torch.zeros_like(q), torch.zeros(10, 1))
+    yield "prefill", (q, k, v, None, prompts.records, *written, prompts.ctas, True, 0, 0.0, 0.125, "")
     yield "append", (*torch.randn(2, 1, 2, 64).half(), problem.k, problem.v, torch.tensor([3]), "NHD")
     yield "merge", (torch.randn(2, 1, 2, 64), torch.randn(2, 1, 2), torch.zeros(1, 2, 64), torch.zeros(1, 2))
 

@@ -58,7 +58,7 @@ class AppendKernel:
 
     def ctas(self, tokens: int) -> int:
         """CTAs of a launch."""
-        return max(1, tokens)
+        return tokens
 
     def build(self, lines: bool = True) -> Kernel:
         """The kernel, built and checked; with `lines` it names those of its source."""

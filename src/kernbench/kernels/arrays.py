@@ -1,5 +1,6 @@
 """What kernels are given: arrays of a device, and who makes them."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from kernbench.ptx.launching.device_base import DeviceArray, Sizes
@@ -27,3 +28,7 @@ class Maker(Protocol):
     ) -> TensorMap:
         """A map of an array on the device."""
         ...
+
+
+# who makes a tensor map of an array
+MapMaker = Callable[[Maker, DeviceArray], TensorMap]

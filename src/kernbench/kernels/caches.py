@@ -1,5 +1,6 @@
 """How keys and values lie in memory: rows one after the other, or pages that a table names."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernbench.common.errors import MisuseError
@@ -66,13 +67,27 @@ class PagedCache:
         words = "[pages, tokens, KV heads, size]" if self.tokens_first else "[pages, KV heads, tokens, size]"
         _check_shape(array, (array.shape[0], *wanted, size), words)
 
-    def tensor_map(self, maker: Maker, array: DeviceArray, heads: int, size: int, tile: int) -> TensorMap:
-        """A map of coordinates (0, token in the page, 0, head, page)."""
+    def tensor_map(
+        self, maker: Maker, array: DeviceArray, heads: int, size: int, tile: int, spans: int = 0
+    ) -> TensorMap:
+        """A map of coordinates (0, token in the page, span, head, page); a box has `spans`, by default all."""
         self.check(array, heads, size)
         token, head = (stride * ELEMENT_BYTES for stride in self.strides(heads, size))
         dims = (SPAN, self.page_size, size // SPAN, heads, array.shape[0])
         strides = (token, ROW_BYTES, head, self.page_size * heads * size * ELEMENT_BYTES)
-        return maker.tensor_map(array, dims, strides, (SPAN, self.box_rows(tile), size // SPAN, 1, 1), "128B")
+        box = (SPAN, self.box_rows(tile), spans or size // SPAN, 1, 1)
+        return maker.tensor_map(array, dims, strides, box, "128B")
+
+    def check_table(self, lengths: Sequence[int], table: Shaped | None) -> int:
+        """Pages of a sequence in the table; MisuseError for one that does not fit sequences of these lengths."""
+        if table is None or len(table.shape) != 2 or table.shape[0] != len(lengths):
+            raise MisuseError(f"a paged cache needs a table [{len(lengths)}, pages]")
+        width = table.shape[1]
+        if max(lengths) > width * self.page_size:
+            raise MisuseError(
+                f"a sequence of {max(lengths)} keys, and the table has {width} pages of {self.page_size} for each"
+            )
+        return width
 
 
 def _check_shape(array: Shaped, wanted: tuple[int, ...], words: str) -> None:

@@ -71,7 +71,7 @@ class MergeKernel:
 
     def ctas(self, tokens: int) -> int:
         """CTAs of a launch."""
-        return max(1, -(-tokens * self.shape.heads // WARPS))
+        return -(-tokens * self.shape.heads // WARPS)
 
     def build(self, lines: bool = True) -> Kernel:
         """The kernel, built and checked; with `lines` it names those of its source."""

@@ -5,9 +5,9 @@ import torch
 from kernbench.common.errors import MisuseError
 from kernbench.kernels import append as kernels
 from kernbench.kernels.caches import PagedCache
-from kernbench.torch.launches import Built, Operation, Tensors, direct
+from kernbench.torch.launches import Built, Tensors, direct
 from kernbench.torch.library import operator
-from kernbench.torch.tensors import check, check_inference, dtype_name
+from kernbench.torch.tensors import cache_of, check, check_inference, dtype_name
 
 
 def slots_of(table: torch.Tensor, positions: torch.Tensor, page_size: int) -> torch.Tensor:
@@ -32,24 +32,16 @@ def append(
     are left out.
     """
     check_inference(k_new, v_new, k, v)
-    run = _run if direct(k_new, v_new, k, v) else torch.ops.kernbench.append
+    run = _RUN if direct(k_new, v_new, k, v) else torch.ops.kernbench.append
     run(k_new, v_new, k, v, slots, layout)
-
-
-def _run(
-    k_new: torch.Tensor, v_new: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor, layout: str
-) -> None:
-    if slots.numel():
-        _OPERATION({"k_new": k_new, "v_new": v_new, "k": k, "v": v, "slots": slots}, layout)
 
 
 def _build(tensors: Tensors, layout: str) -> Built:
     """Check everything, and build the kernel."""
     k, slots = tensors["k"], tensors["slots"]
-    if k.dim() != 4:
-        raise MisuseError(f"k has shape {list(k.shape)}, and pages have 4 dimensions")
-    page, heads = k.shape[1:3] if layout == "NHD" else reversed(k.shape[1:3])
-    shape = kernels.AppendShape(heads, k.shape[3], dtype_name(k.dtype), PagedCache(page, layout))
+    cache, heads = cache_of(k, layout)
+    assert isinstance(cache, PagedCache)
+    shape = kernels.AppendShape(heads, k.shape[3], dtype_name(k.dtype), cache)
     for name, tensor in tensors.items():
         check(name, tensor, k.device, torch.int64 if name == "slots" else k.dtype)
     if slots.dim() != 1:
@@ -62,8 +54,9 @@ def _build(tensors: Tensors, layout: str) -> Built:
     return Built(kernel.build(lines=False), kernel.threads, ctas, pointers, numbers, written=("k", "v"))
 
 
-_OPERATION = Operation(_build)
-operator(
-    "append(Tensor k_new, Tensor v_new, Tensor(a!) k, Tensor(b!) v, Tensor slots, str layout) -> ()",
-    _run,
+_RUN = operator(
+    "append",
+    {"k_new": "Tensor", "v_new": "Tensor", "k": "Tensor(a!)", "v": "Tensor(b!)", "slots": "Tensor"},
+    "str layout",
+    _build,
 )

@@ -8,15 +8,15 @@ import torch
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.kernels.attention import LOG2_E
-from kernbench.kernels.caches import DenseCache, PagedCache
+from kernbench.kernels.caches import PagedCache
 from kernbench.kernels.decode import DecodeKernel, DecodeShape
 from kernbench.kernels.decode import DecodePlan as Cut
 from kernbench.kernels.decode.arguments import default_scale
 from kernbench.kernels.decode.plan import BEGIN, RECORD
 from kernbench.kernels.decode.shape import POINTERS
-from kernbench.torch.launches import Built, Operation, Tensors, direct, present, sms_of
+from kernbench.torch.launches import Built, Tensors, direct, sms_of
 from kernbench.torch.library import operator
-from kernbench.torch.tensors import check, check_inference, dtype_name, from_array
+from kernbench.torch.tensors import cache_of, check, check_inference, check_table, dtype_name, from_array
 
 WORD = 4
 
@@ -68,7 +68,6 @@ class DecodePlan:
 
     def _records(self, rows: Sequence[int] | None) -> Array:
         records = self._cut.records(rows)
-        self.longest = max(self.lengths)
         self.rows_end = int((records[:, 3].astype(np.int64) + records[:, 2]).max())
         return np.concatenate([self._cut.begins(records).ravel(), records.ravel()])
 
@@ -77,29 +76,10 @@ class DecodePlan:
 
         With `entries` also for a table that names pages that are not there: of a table on a GPU this waits for it.
         """
-        cache = self.shape.cache
-        if isinstance(cache, DenseCache):
-            if self.rows_end > k.shape[0]:
-                raise MisuseError(f"the sequences' rows end at {self.rows_end}, and the cache has {k.shape[0]}")
-            return
-        if table is None:
-            raise MisuseError("the plan has pages: table= names those of each sequence")
-        if self.longest > table.shape[1] * cache.page_size:
-            raise MisuseError(
-                f"a sequence of {self.longest} keys, and the table has {table.shape[1]} pages of {cache.page_size} "
-                f"for each"
-            )
-        if entries:
-            self._check_entries(table.cpu().numpy(), k.shape[0], cache.page_size)
-
-    def _check_entries(self, table: Array, pages: int, page_size: int) -> None:
-        used = -(-np.asarray(self.lengths) // page_size)
-        wrong = (np.arange(table.shape[1]) < used[:, None]) & ((table < 0) | (table >= pages))
-        if wrong.any():
-            sequence, number = (int(axis[0]) for axis in np.nonzero(wrong))
-            raise MisuseError(
-                f"table[{sequence}, {number}] is {int(table[sequence, number])}, and the cache has {pages} pages"
-            )
+        if isinstance(self.shape.cache, PagedCache):
+            check_table(self.shape.cache, self.lengths, k, table, entries)
+        elif self.rows_end > k.shape[0]:
+            raise MisuseError(f"the sequences' rows end at {self.rows_end}, and the cache has {k.shape[0]}")
 
     def explain(self) -> str:
         """The cut in words."""
@@ -142,25 +122,9 @@ def decode(
         plan.check(k, table, entries=not q.is_cuda)
     if out is None:
         out = torch.empty_like(q)
-    run = _run if direct(q, k, v, out) else torch.ops.kernbench.decode
-    run(q, k, v, table, plan.integers, plan.floats, plan.layout, plan.scale, out, lse)
+    run = _RUN if direct(q, k, v, out) else torch.ops.kernbench.decode
+    run(q, k, v, table, plan.integers, plan.floats, out, lse, plan.layout, plan.scale)
     return out
-
-
-def _run(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    table: torch.Tensor | None,
-    integers: torch.Tensor,
-    floats: torch.Tensor,
-    layout: str,
-    scale: float,
-    out: torch.Tensor,
-    lse: torch.Tensor | None,
-) -> None:
-    tensors = present(q=q, k=k, v=v, table=table, integers=integers, floats=floats, out=out, lse=lse)
-    _OPERATION(tensors, layout, scale)
 
 
 def _build(tensors: Tensors, layout: str, scale: float) -> Built:
@@ -189,17 +153,11 @@ def _build(tensors: Tensors, layout: str, scale: float) -> Built:
 
 def _shape(tensors: Tensors, layout: str) -> DecodeShape:
     """What the kernel is built for, as the tensors say."""
-    q, k, paged = tensors["q"], tensors["k"], "table" in tensors
+    q, k = tensors["q"], tensors["k"]
     if q.dim() != 3:
         raise MisuseError(f"q has shape {list(q.shape)}, and [sequences, heads, head size] is wanted")
-    if k.dim() != (4 if paged else 3):
-        words = "pages have 4 dimensions" if paged else "a dense cache has 3 dimensions"
-        raise MisuseError(f"k has shape {list(k.shape)}, and {words}")
-    kind, lse = dtype_name(q.dtype), "lse" in tensors
-    if not paged:
-        return DecodeShape(q.shape[1], k.shape[1], q.shape[2], kind, DenseCache(), lse)
-    page, heads = k.shape[1:3] if layout == "NHD" else reversed(k.shape[1:3])
-    return DecodeShape(q.shape[1], heads, q.shape[2], kind, PagedCache(page, layout), lse)
+    cache, heads = cache_of(k, layout if "table" in tensors else None)
+    return DecodeShape(q.shape[1], heads, q.shape[2], dtype_name(q.dtype), cache, "lse" in tensors)
 
 
 def _check(tensors: Tensors, shape: DecodeShape) -> int:
@@ -222,9 +180,18 @@ def _check(tensors: Tensors, shape: DecodeShape) -> int:
     return int(ctas)
 
 
-_OPERATION = Operation(_build)
-operator(
-    "decode(Tensor q, Tensor k, Tensor v, Tensor? table, Tensor(a!) integers, Tensor(b!) floats, str layout, "
-    "float scale, Tensor(c!) out, Tensor(d!)? lse) -> ()",
-    _run,
+_RUN = operator(
+    "decode",
+    {
+        "q": "Tensor",
+        "k": "Tensor",
+        "v": "Tensor",
+        "table": "Tensor?",
+        "integers": "Tensor(a!)",
+        "floats": "Tensor(b!)",
+        "out": "Tensor(c!)",
+        "lse": "Tensor(d!)?",
+    },
+    "str layout, float scale",
+    _build,
 )

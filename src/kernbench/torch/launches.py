@@ -7,12 +7,10 @@ from functools import cache
 import torch
 
 from kernbench.common.errors import KernbenchError, MisuseError
-from kernbench.kernels.arrays import Maker
+from kernbench.kernels.arrays import MapMaker
 from kernbench.ptx.devices.cuda_device import CudaDevice
 from kernbench.ptx.devices.device import EmulatedDevice
 from kernbench.ptx.devices.prepared import PreparedLaunch
-from kernbench.ptx.launching.device_base import DeviceArray
-from kernbench.ptx.launching.tensor_map import TensorMap
 from kernbench.ptx.text.module import Kernel
 from kernbench.torch.tensors import from_array, signature
 
@@ -23,8 +21,6 @@ EMULATED_SMS = 4
 # tensor maps of one launch that are kept, by address
 _MOST_MAPS = 4096
 
-# a tensor map of an array, by who makes it
-MapMaker = Callable[[Maker, DeviceArray], TensorMap]
 # by name, without those that are not given
 Tensors = Mapping[str, torch.Tensor]
 
@@ -51,11 +47,6 @@ class Built:
     written: Sequence[str] = ()
 
 
-def present(**tensors: torch.Tensor | None) -> dict[str, torch.Tensor]:
-    """The tensors that are given, by name."""
-    return {name: tensor for name, tensor in tensors.items() if tensor is not None}
-
-
 def sms_of(device: torch.device) -> int:
     """SMs of a device."""
     if device.type == "cpu":
@@ -77,21 +68,28 @@ def direct(*tensors: torch.Tensor) -> bool:
 
 
 class Operation:
-    """An operator's launches: checks and the kernel are made once for all calls with tensors and options alike."""
+    """An operator's launches: checks and the kernel are made once for all calls with tensors and options alike.
 
-    def __init__(self, build: Callable[..., Built]):
-        self._build = build
+    It is called as the operator is: with the tensors of `names`, None for one that is not given, then options.
+    """
+
+    def __init__(self, names: Sequence[str], build: Callable[..., Built]):
+        self._names, self._build = tuple(names), build
         self._ready: dict[tuple[object, ...], _OnGpu | _OnEmulator] = {}
 
-    def __call__(self, tensors: Tensors, *options: object) -> None:
-        """Launch for these tensors; `options` are what the kernel is built for beside them."""
+    def __call__(self, *given: object) -> None:
+        """Launch; a grid of no CTAs is nothing to launch."""
+        options = given[len(self._names) :]
+        named = zip(self._names, given, strict=False)
+        tensors: dict[str, torch.Tensor] = {name: tensor for name, tensor in named if tensor is not None}
         key = (*tensors, *signature(tensors.values()), *options)
         ready = self._ready.get(key)
         if ready is None:
             built = self._build(tensors, *options)
             first = next(iter(tensors.values()))
             ready = self._ready[key] = _OnGpu(built, first.get_device()) if first.is_cuda else _OnEmulator(built)
-        ready.run(tensors)
+        if ready.built.ctas:
+            ready.run(tensors)
 
 
 @cache

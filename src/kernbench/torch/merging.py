@@ -4,7 +4,7 @@ import torch
 
 from kernbench.common.errors import MisuseError
 from kernbench.kernels import merge as kernels
-from kernbench.torch.launches import Built, Operation, Tensors, direct, present
+from kernbench.torch.launches import Built, Tensors, direct
 from kernbench.torch.library import operator
 from kernbench.torch.tensors import check, check_inference, dtype_name
 
@@ -25,14 +25,9 @@ def merge(
     check_inference(parts, lses)
     if out is None:
         out = torch.empty(parts.shape[1:], dtype=dtype or parts.dtype, device=parts.device)
-    run = _run if direct(parts, lses, out) else torch.ops.kernbench.merge
+    run = _RUN if direct(parts, lses, out) else torch.ops.kernbench.merge
     run(parts, lses, out, lse)
     return out
-
-
-def _run(parts: torch.Tensor, lses: torch.Tensor, out: torch.Tensor, lse: torch.Tensor | None) -> None:
-    if out.numel():
-        _OPERATION(present(parts=parts, lses=lses, out=out, lse=lse))
 
 
 def _build(tensors: Tensors) -> Built:
@@ -54,5 +49,4 @@ def _build(tensors: Tensors) -> Built:
     return Built(kernel.build(lines=False), kernel.threads, ctas, pointers, numbers, written=("out", "lse"))
 
 
-_OPERATION = Operation(_build)
-operator("merge(Tensor parts, Tensor lses, Tensor(a!) out, Tensor(b!)? lse) -> ()", _run)
+_RUN = operator("merge", {"parts": "Tensor", "lses": "Tensor", "out": "Tensor(a!)", "lse": "Tensor(b!)?"}, "", _build)

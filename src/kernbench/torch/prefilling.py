@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import torch
 
 from kernbench.common.errors import MisuseError
+from kernbench.kernels.caches import PagedCache
 from kernbench.kernels.prefill import PrefillKernel, PrefillShape
 from kernbench.kernels.prefill import PrefillPlan as Cut
 from kernbench.kernels.prefill.arguments import default_scale, factors, maps_of
-from kernbench.torch.launches import Built, Operation, Tensors, direct, sms_of
+from kernbench.torch.launches import Built, Tensors, direct, sms_of
 from kernbench.torch.library import operator
-from kernbench.torch.tensors import check, check_inference, dtype_name, from_array
+from kernbench.torch.tensors import cache_of, check, check_inference, check_table, dtype_name, from_array
 
 RECORD = 8
 
@@ -29,16 +30,23 @@ class PrefillPlan:
     ):
         where = torch.empty(0, device=device).device
         self.shape, self.scale = shape, default_scale(shape, scale)
+        self.layout = shape.cache.layout if isinstance(shape.cache, PagedCache) else ""
         self._cut = Cut.of(shape, query_lengths, key_lengths, sms_of(where))
         self.ctas = self._cut.ctas
         self.records = from_array(self._cut.records).to(where)
         self.queries, self.keys = sum(self._cut.query_lengths), sum(self._cut.key_lengths)
 
-    def check(self, q: torch.Tensor, k: torch.Tensor) -> None:
-        """Raise MisuseError for tensors with other numbers of tokens than the plan has."""
-        for name, tensor, wanted in (("q", q, self.queries), ("k", k, self.keys)):
-            if tensor.shape[0] != wanted:
-                raise MisuseError(f"{name} has {tensor.shape[0]} tokens, and the plan has {wanted}")
+    def check(self, q: torch.Tensor, k: torch.Tensor, table: torch.Tensor | None, entries: bool = False) -> None:
+        """Raise MisuseError for tensors with other numbers of tokens than the plan has, or a table that does not fit.
+
+        With `entries` also for a table that names pages that are not there: of a table on a GPU this waits for it.
+        """
+        if isinstance(self.shape.cache, PagedCache):
+            check_table(self.shape.cache, self._cut.key_lengths, k, table, entries)
+        elif k.shape[0] != self.keys:
+            raise MisuseError(f"k has {k.shape[0]} tokens, and the plan has {self.keys}")
+        if q.shape[0] != self.queries:
+            raise MisuseError(f"q has {q.shape[0]} tokens, and the plan has {self.queries}")
 
     def explain(self) -> str:
         """The cut in words."""
@@ -46,60 +54,88 @@ class PrefillPlan:
 
 
 def prefill(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: PrefillPlan, *, out: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Attention of whole prompts: q and the output [tokens, heads, size], k and v [tokens, KV heads, size]."""
-    check_inference(q, k, v)
-    shape = plan.shape
-    if not torch.compiler.is_compiling():
-        plan.check(q, k)
-    if out is None:
-        out = torch.empty_like(q)
-    options = (plan.ctas, shape.causal, shape.window, shape.softcap, plan.scale)
-    run = _run if direct(q, k, v, out) else torch.ops.kernbench.prefill
-    run(q, k, v, plan.records, *options, out)
-    return out
-
-
-def _run(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    records: torch.Tensor,
-    ctas: int,
-    causal: bool,
-    window: int,
-    softcap: float,
-    scale: float,
-    out: torch.Tensor,
-) -> None:
-    _OPERATION({"q": q, "k": k, "v": v, "out": out, "records": records}, ctas, causal, window, softcap, scale)
+    plan: PrefillPlan,
+    *,
+    table: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+    lse: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Attention of whole prompts: q and the output [tokens, heads, size], k and v [tokens, KV heads, size] or pages.
+
+    A plan with pages takes their `table` [sequences, pages] of int32; one with lse writes the natural logarithms of the
+    softmax's sums into `lse` [tokens, heads], f32.
+    """
+    check_inference(q, k, v)
+    shape = plan.shape
+    if not torch.compiler.is_compiling():
+        plan.check(q, k, table, entries=not q.is_cuda)
+    if out is None:
+        out = torch.empty_like(q)
+    run = _RUN if direct(q, k, v, out) else torch.ops.kernbench.prefill
+    options = (plan.ctas, shape.causal, shape.window, shape.softcap, plan.scale, plan.layout)
+    run(q, k, v, table, plan.records, out, lse, *options)
+    return out
 
 
-def _build(tensors: Tensors, ctas: int, causal: bool, window: int, softcap: float, scale: float) -> Built:
+def _build(tensors: Tensors, ctas: int, causal: bool, window: int, softcap: float, scale: float, layout: str) -> Built:
     """Check everything, and build the kernel."""
-    q, k, v, out, records = (tensors[name] for name in ("q", "k", "v", "out", "records"))
-    for name, tensor in (("q", q), ("k", k), ("v", v), ("out", out)):
-        if tensor.dim() != 3:
-            raise MisuseError(f"{name} has shape {list(tensor.shape)}, and [tokens, heads, head size] is wanted")
-        check(name, tensor, q.device, q.dtype)
-    check("records", records, q.device, torch.int32)
-    shape = PrefillShape(q.shape[1], k.shape[1], q.shape[2], dtype_name(q.dtype), causal, window, softcap)
-    if k.shape != v.shape or k.shape[2] != q.shape[2] or out.shape != q.shape:
-        sizes = ", ".join(f"{name} {list(tensors[name].shape)}" for name in ("q", "k", "v", "out"))
-        raise MisuseError(f"{sizes}: k and v are alike, q and out are alike, and all have one head size")
+    shape = _shape(tensors, causal, window, softcap, layout)
+    _check(tensors, shape)
+    numbers: list[object] = [tensors["records"].shape[0]]
+    if "table" in tensors:
+        numbers += [tensors["table"].shape[1], tensors["k"].shape[0]]
+    kernel, pointers = PrefillKernel(shape), [(name, 0) for name in shape.pointers]
+    return Built(
+        kernel.build(lines=False),
+        kernel.threads,
+        ctas,
+        pointers,
+        (*numbers, *factors(shape, scale)),
+        kernel.shared_bytes,
+        maps_of(shape),
+        ("out", "lse"),
+    )
+
+
+def _shape(tensors: Tensors, causal: bool, window: int, softcap: float, layout: str) -> PrefillShape:
+    """What the kernel is built for, as the tensors say."""
+    q = tensors["q"]
+    if q.dim() != 3:
+        raise MisuseError(f"q has shape {list(q.shape)}, and [tokens, heads, head size] is wanted")
+    cache, heads = cache_of(tensors["k"], layout if "table" in tensors else None)
+    kind, lse = dtype_name(q.dtype), "lse" in tensors
+    return PrefillShape(q.shape[1], heads, q.shape[2], kind, causal, window, softcap, cache, lse)
+
+
+def _check(tensors: Tensors, shape: PrefillShape) -> None:
+    """Types, devices and sizes of all tensors."""
+    q, k, records = (tensors[name] for name in ("q", "k", "records"))
+    kinds = {"records": torch.int32, "table": torch.int32, "lse": torch.float32}
+    wanted = {"out": q.shape, "lse": q.shape[:2], "v": k.shape}
+    for name, tensor in tensors.items():
+        check(name, tensor, q.device, kinds.get(name, q.dtype))
+        if name in ("k", "v"):
+            shape.cache.check(tensor, shape.kv_heads, shape.head_size)
+        if name in wanted and tensor.shape != wanted[name]:
+            raise MisuseError(f"{name} has shape {list(tensor.shape)}, and {list(wanted[name])} is wanted")
     if records.dim() != 2 or records.shape[1] != RECORD or records.shape[0] % shape.heads:
         raise MisuseError("the plan was made for other heads than q has")
 
-    numbers = (records.shape[0], *factors(shape, scale))
-    kernel = PrefillKernel(shape)
-    built, pointers = kernel.build(lines=False), (("out", 0), ("records", 0))
-    return Built(built, kernel.threads, ctas, pointers, numbers, kernel.shared_bytes, maps_of(shape), ("out",))
 
-
-_OPERATION = Operation(_build)
-operator(
-    "prefill(Tensor q, Tensor k, Tensor v, Tensor records, int ctas, bool causal, int window, float softcap, "
-    "float scale, Tensor(a!) out) -> ()",
-    _run,
+_RUN = operator(
+    "prefill",
+    {
+        "q": "Tensor",
+        "k": "Tensor",
+        "v": "Tensor",
+        "table": "Tensor?",
+        "records": "Tensor",
+        "out": "Tensor(a!)",
+        "lse": "Tensor(b!)?",
+    },
+    "int ctas, bool causal, int window, float softcap, float scale, str layout",
+    _build,
 )

@@ -1,6 +1,6 @@
 """torch tensors as kernels see them: names of types, checks, and numbers between torch and NumPy."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import ml_dtypes
 import numpy as np
@@ -8,6 +8,7 @@ import torch
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
+from kernbench.kernels.caches import DenseCache, PagedCache
 
 DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
 
@@ -27,6 +28,36 @@ def check(name: str, tensor: torch.Tensor, device: torch.device, dtype: torch.dt
         raise MisuseError(f"{name} has type {tensor.dtype}, and {dtype} is wanted")
     if not tensor.is_contiguous():
         raise MisuseError(f"{name} has strides {tuple(tensor.stride())}: give it as it lies, or {name}.contiguous()")
+
+
+def cache_of(k: torch.Tensor, layout: str | None) -> tuple[DenseCache | PagedCache, int]:
+    """What cache k is, of pages with a `layout` or dense, and how many heads it has."""
+    if k.dim() != (3 if layout is None else 4):
+        words = "a dense cache has 3 dimensions" if layout is None else "pages have 4 dimensions"
+        raise MisuseError(f"k has shape {list(k.shape)}, and {words}")
+    if layout is None:
+        return DenseCache(), k.shape[1]
+    page, heads = k.shape[1:3] if layout == "NHD" else reversed(k.shape[1:3])
+    return PagedCache(page, layout), heads
+
+
+def check_table(
+    cache: PagedCache, lengths: Sequence[int], k: torch.Tensor, table: torch.Tensor | None, entries: bool
+) -> None:
+    """Raise MisuseError for a table that does not fit lengths; with `entries` for pages that k does not have, too."""
+    if table is None:
+        raise MisuseError("the plan has pages: table= names those of each sequence")
+    cache.check_table(lengths, table)
+    if not entries:
+        return
+    numbers, pages = table.cpu().numpy(), k.shape[0]
+    used = -(-np.asarray(lengths) // cache.page_size)
+    wrong = (np.arange(numbers.shape[1]) < used[:, None]) & ((numbers < 0) | (numbers >= pages))
+    if wrong.any():
+        sequence, number = (int(axis[0]) for axis in np.nonzero(wrong))
+        raise MisuseError(
+            f"table[{sequence}, {number}] is {int(numbers[sequence, number])}, and the cache has {pages} pages"
+        )
 
 
 def check_inference(*tensors: torch.Tensor | None) -> None:

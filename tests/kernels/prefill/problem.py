@@ -31,16 +31,17 @@ class Problem:
         self.q, self.k, self.v = (one.astype(NUMPY[shape.dtype]) for one in made.values())
 
     def golden(self):
-        """In float64."""
-        shape, out = self.shape, np.zeros(self.q.shape)
+        """In float64: the output, and the logarithm of each softmax's sum."""
+        shape, out, lse = self.shape, np.zeros(self.q.shape), np.full(self.q.shape[:2], -np.inf)
         query = key = 0
         for count, seen in zip(self.queries, self.keys, strict=True):
             for head in range(shape.heads if seen else 0):
                 q = self.q[query : query + count, head].astype(np.float64)
                 k, v = (one[key : key + seen, head // shape.group].astype(np.float64) for one in (self.k, self.v))
-                out[query : query + count, head] = self._attention(q, k, v)
+                rows = slice(query, query + count), head
+                out[rows], lse[rows] = self._attention(q, k, v)
             query, key = query + count, key + seen
-        return out
+        return out, lse
 
     def _attention(self, q, k, v):
         scores = q @ k.T / np.sqrt(self.shape.head_size)
@@ -51,21 +52,48 @@ class Problem:
             scores = np.where(other <= at, scores, -np.inf)
         if self.shape.window:
             scores = np.where(other > at - self.shape.window, scores, -np.inf)
-        weights = np.exp(scores - scores.max(1, keepdims=True, initial=-1e300))
-        return weights @ v / weights.sum(1, keepdims=True)
+        largest = scores.max(1, keepdims=True, initial=-1e300)
+        weights = np.exp(scores - largest)
+        total = weights.sum(1, keepdims=True)
+        return weights @ v / total, (largest + np.log(total))[:, 0]
 
     def launch(self, kernel=None, device=None, turns=False, **options):
         """A run, and the output."""
         device = device or ptx.EmulatedDevice("sm_90a")
         way = PrefillKernel(self.shape, turns=turns)
         out = device.empty(self.q.shape, self.q.dtype, name="out")
-        given = arguments(device, self.plan, *map(device.array, (self.q, self.k, self.v)), out)
+        k, v, more = self.k, self.v, {}
+        if self.shape.paged:
+            (k, v), table = self._pages()
+            more["table"] = device.array(table, "table")
+        if self.shape.lse:
+            more["lse"] = device.empty(self.q.shape[:2], np.float32, name="lse")
+        given = arguments(device, self.plan, *map(device.array, (self.q, k, v)), out, **more)
         run = device.launch(kernel or way.build(), self.plan.ctas, way.threads, given, way.shared_bytes, **options)
         return run, out.numpy()
+
+    def _pages(self):
+        """Keys and values in pages in any order, NaN where no key is; entries of the table behind an end are bad."""
+        page, counts = self.shape.cache.page_size, [-(-seen // self.shape.cache.page_size) for seen in self.keys]
+        order = np.random.default_rng(self.seed).permutation(sum(counts) + 2)
+        pages = np.full((2, len(order), page, *self.k.shape[1:]), np.nan, self.k.dtype)
+        table = np.full((len(counts), max(1, *counts)), 0xDEADBEEF, np.uint32)
+        row = used = 0
+        for i, (count, seen) in enumerate(zip(counts, self.keys, strict=True)):
+            mine = table[i, :count] = order[used : used + count]
+            for number, where in enumerate(mine):
+                rows = slice(row + number * page, row + min(seen, (number + 1) * page))
+                pages[:, where, : rows.stop - rows.start] = self.k[rows], self.v[rows]
+            used, row = used + count, row + seen
+        tokens_first = self.shape.cache.tokens_first
+        return pages if tokens_first else np.ascontiguousarray(pages.transpose(0, 1, 3, 2, 4)), table
 
     def check(self, **options):
         """Right and safe."""
         run, out = self.launch(**options)
         assert not run.findings, run.findings[0]
         tolerance = {"f16": 2e-3, "bf16": 1.6e-2}[self.shape.dtype]
-        np.testing.assert_allclose(out.astype(np.float64), self.golden(), atol=tolerance, rtol=0)
+        wanted, lse = self.golden()
+        np.testing.assert_allclose(out.astype(np.float64), wanted, atol=tolerance, rtol=0)
+        if self.shape.lse:
+            np.testing.assert_allclose(run.outputs["lse"], lse, atol=1e-3, rtol=1e-4)

@@ -5,6 +5,7 @@ import pytest
 from tests.kernels.prefill.problem import Problem
 
 from kernbench.common.errors import MisuseError
+from kernbench.kernels.caches import PagedCache
 from kernbench.kernels.prefill import PrefillKernel, PrefillPlan, PrefillShape, arguments
 from kernbench.ptx.mutation import mutations
 from kernbench.ptx.proof import prove
@@ -29,6 +30,24 @@ def test_more_queries_than_keys_where_all_are_seen():
 
 def test_a_sequence_without_keys_gives_zeros():
     Problem(PrefillShape(1, 1, 64, causal=False), (20, 10), (0, 30)).check()
+
+
+@pytest.mark.parametrize("layout", ["NHD", "HND"])
+@pytest.mark.parametrize(("page", "size"), [(16, 128), (32, 64), (64, 256), (128, 64), (16, 256)])
+def test_pages(page, size, layout):
+    shape = PrefillShape(2, 1, size, "f16", cache=PagedCache(page, layout))
+    Problem(shape, (70, 1, 130), (150, 40, 130)).check()
+
+
+@pytest.mark.parametrize("schedule", ["reversed", "eager", 1])
+def test_pages_under_several_schedules(schedule):
+    Problem(PrefillShape(2, 2, 64, cache=PagedCache(16)), (130, 64, 1), (200, 64, 300)).check(schedule=schedule)
+
+
+@pytest.mark.parametrize("softcap", [0.0, 2.0])
+def test_logarithms_of_the_sums(softcap):
+    shape = PrefillShape(2, 1, 64, "f16", causal=False, softcap=softcap, lse=True)
+    Problem(shape, (140, 30, 10), (90, 200, 0)).check()
 
 
 @pytest.mark.parametrize("window", [1, 50, 128, 500])
@@ -88,6 +107,14 @@ def test_refusals():
         PrefillKernel(PrefillShape(4, 4), stages=4)
     with pytest.raises(MisuseError, match="stages = 3: a power of two is wanted"):
         PrefillKernel(shape, stages=3)
+    paged = PrefillPlan.of(PrefillShape(4, 4, 64, cache=PagedCache(16)), [5], [70], 2)
+    pages, few = np.zeros((9, 16, 4, 64)), np.zeros((5, 4, 64))
+    with pytest.raises(MisuseError, match=r"a paged cache needs a table \[1, pages\]"):
+        arguments(None, paged, few, pages, pages, few)
+    with pytest.raises(MisuseError, match="a sequence of 70 keys, and the table has 4 pages of 16 for each"):
+        arguments(None, paged, few, pages, pages, few, table=np.zeros((1, 4)))
+    with pytest.raises(MisuseError, match="a shape with lse=True, and no other, is given an array lse"):
+        arguments(None, paged, few, pages, pages, few, lse=few[..., 0])
     rows = np.zeros((5, 4, 64))
     with pytest.raises(MisuseError, match=r"k has shape \[5, 4, 64\], and \[7, 4, 64\] is wanted"):
         arguments(None, PrefillPlan.of(shape, [5], [7]), rows, rows, rows, rows)

@@ -70,16 +70,9 @@ def in_order(
 
 def table_size(shape: DecodeShape, lengths: Sequence[int], k: Shaped, table: Shaped | None) -> tuple[int, int]:
     """Pages of a sequence in the table, and of the cache; MisuseError for a table that does not fit."""
-    cache, sequences = shape.cache, len(lengths)
-    if not isinstance(cache, PagedCache):
-        if table is not None:
-            raise MisuseError("a dense cache has no table of pages")
-        return 0, 0
-    if table is None or len(table.shape) != 2 or table.shape[0] != sequences:
-        raise MisuseError(f"a paged cache needs a table [{sequences}, pages]")
-    width = table.shape[1]
-    if max(lengths) > width * cache.page_size:
-        raise MisuseError(
-            f"a sequence of {max(lengths)} keys, and the table has {width} pages of {cache.page_size} for each"
-        )
-    return width, k.shape[0]
+    cache = shape.cache
+    if isinstance(cache, PagedCache):
+        return cache.check_table(lengths, table), k.shape[0]
+    if table is not None:
+        raise MisuseError("a dense cache has no table of pages")
+    return 0, 0

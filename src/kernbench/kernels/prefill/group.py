@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kernbench.kernels.attention import LOWEST, ROW_BYTES, SPAN
+from kernbench.kernels.attention import LN_2, LOWEST, ROW_BYTES, SPAN
 from kernbench.kernels.prefill.shape import GROUP_ROWS, PrefillShape
 from kernbench.ptx.builder import FULL_MASK, Context, Pointer, Register
 from kernbench.ptx.builder.matrix.tiles import Tile as Matrix
@@ -232,6 +232,8 @@ class Group:
             ctx.cvt_pack(f"{self.shape.dtype}x2", scaled[i + 1], scaled[i]).bits("b32")
             for i in range(0, len(scaled), 2)
         ]
+        if self.shape.lse:
+            self._store_logarithms(tile)
         with ctx.if_(tile.rows >= (self.number + 1) * GROUP_ROWS):
             self._store_whole(tile, packed)
         with ctx.else_():
@@ -267,3 +269,14 @@ class Group:
             target = out + (element + self.column // 2)
             for i in range(half, len(packed), 2):
                 ctx.store(target[i // 2 * (OCTET // 2)], packed[i], mask=row < tile.rows)
+
+    def _store_logarithms(self, tile: Tile) -> None:
+        """Of the sums of both rows; the first of the four lanes that have them writes. No keys: minus infinity."""
+        ctx = self.ctx
+        lse = ctx.pointer("lse_ptr", "f32")
+        for half in range(2):
+            row = self.number * GROUP_ROWS + self.row + half * OCTET
+            value = ctx.fma(self.largest[half], self.scale, ctx.lg2(self.total[half])) * LN_2
+            where = ctx.mad(tile.query + row, self.shape.heads, tile.head)
+            with ctx.if_((self.column == 0) & (row < tile.rows)):
+                ctx.store(lse, value, where)

@@ -18,7 +18,8 @@ from kernbench.kernels.prefill.shape import ROWS, PrefillShape
 class PrefillPlan:
     """Tiles for sequences of given lengths; `records` [tiles, 8] is what the kernel reads of each.
 
-    First row in q, how many rows of the tile are the sequence's, the head, the first row in k, keys of the sequence,
+    First row in q, how many rows of the tile are the sequence's, the head, the first row in k (of a paged cache the
+    sequence's number), keys of the sequence,
     the key at which row 0 stands, the first tile of keys that some row sees, and how many tiles of keys do.
     """
 
@@ -71,14 +72,15 @@ class PrefillPlan:
 def _records(shape: PrefillShape, queries: tuple[int, ...], keys: tuple[int, ...]) -> Array:
     rows = []
     first_query = first_key = 0
-    for count, seen in zip(queries, keys, strict=True):
+    for number, (count, seen) in enumerate(zip(queries, keys, strict=True)):
+        where = number if shape.paged else first_key
         for start in range(0, count, ROWS):
             held = min(ROWS, count - start)
             at = seen - count + start
             last = min(seen, at + held) if shape.causal else seen
             first = max(0, at - shape.window + 1) // shape.keys if shape.window else 0
             tiles = max(1, -(-last // shape.keys) - first)
-            rows.append((first_query + start, held, first_key, seen, at, first, tiles))
+            rows.append((first_query + start, held, where, seen, at, first, tiles))
         first_query += count
         first_key += seen
     rows.sort(key=lambda row: -row[6])

@@ -1,9 +1,10 @@
 """What a prefill kernel is built for: heads, types, and which keys a query sees."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernbench.common.errors import MisuseError
 from kernbench.kernels.attention import SPAN, check_heads
+from kernbench.kernels.caches import DenseCache, PagedCache
 
 # query rows of a tile, and of each of its two groups of warps
 ROWS, GROUP_ROWS = 128, 64
@@ -12,6 +13,9 @@ ROWS, GROUP_ROWS = 128, 64
 @dataclass(frozen=True)
 class PrefillShape:
     """q and the output [tokens, heads, head_size], k and v [tokens, kv_heads, head_size], sequence after sequence.
+
+    With a paged `cache`, k and v are pages. With `lse` the kernel also writes the natural logarithm of each softmax's
+    sum [tokens, heads] in f32, by which outputs over parts of the keys are merged.
 
     The last query of a sequence stands at its last key. With `causal` a query sees no key behind its own; with a
     `window` only so many keys up to its own; `softcap` c makes scores c tanh(score / c).
@@ -24,6 +28,8 @@ class PrefillShape:
     causal: bool = True
     window: int = 0
     softcap: float = 0.0
+    cache: DenseCache | PagedCache = field(default_factory=DenseCache)
+    lse: bool = False
 
     def __post_init__(self) -> None:
         check_heads(self.heads, self.kv_heads, self.head_size, self.dtype)
@@ -46,3 +52,13 @@ class PrefillShape:
     def spans(self) -> int:
         """Rows of 128 bytes that a head's row has."""
         return self.head_size // SPAN
+
+    @property
+    def paged(self) -> bool:
+        """Whether keys and values are found by a table of pages."""
+        return isinstance(self.cache, PagedCache)
+
+    @property
+    def pointers(self) -> tuple[str, ...]:
+        """Arrays that the kernel is given behind its maps, in this order."""
+        return "out", "records", *(("table",) if self.paged else ()), *(("lse",) if self.lse else ())

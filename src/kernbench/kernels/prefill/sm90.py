@@ -7,8 +7,11 @@ product. With `turns` the two groups hand the tensor cores to each other: one mu
 softmax.
 """
 
+from contextlib import AbstractContextManager, nullcontext
+
 from kernbench.common.errors import MisuseError
-from kernbench.kernels.attention import ELEMENT_BYTES
+from kernbench.kernels.attention import ELEMENT_BYTES, ROW_BYTES
+from kernbench.kernels.caches import PagedCache
 from kernbench.kernels.prefill.group import GROUP, Group, Tile
 from kernbench.kernels.prefill.shape import ROWS, PrefillShape
 from kernbench.ptx.builder import Context, Pointer, PtxKernel, Register
@@ -63,9 +66,10 @@ class PrefillKernel:
         kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(THREADS)
         for name in _MAPS:
             kernel.param("tensormap", name)
-        for name in ("out_ptr", "records_ptr"):
-            kernel.param("u64", name)
-        kernel.param("u32", "tiles")
+        for name in self.shape.pointers:
+            kernel.param("u64", f"{name}_ptr")
+        for name in ("tiles", *(("table_width", "pages") if self.shape.paged else ())):
+            kernel.param("u32", name)
         for name in ("before_tanh", "scale_log2"):
             kernel.param("f32", name)
         return kernel.build(self.program)
@@ -109,7 +113,9 @@ class _Cta:
             self.compute()
         with ctx.else_():
             ctx.setmaxnreg_dec(FEW)
-            with ctx.if_(ctx.tid_x == GROUPS * GROUP):
+            # one thread, or a warp of which each lane brings a part of every page
+            copying = ctx.tid_x < GROUPS * GROUP + WARP if self.shape.paged else ctx.tid_x == GROUPS * GROUP
+            with ctx.if_(copying):
                 self.copy()
 
     def position(self, turn: Register) -> tuple[Register, Register]:
@@ -117,37 +123,41 @@ class _Cta:
         # an assembler of PTX divides where it is asked to, also by two
         return turn & (self.kernel.stages - 1), (turn >> (self.kernel.stages.bit_length() - 1)) & 1
 
-    # The thread that copies
+    # The thread or the warp that copies
 
     def copy(self) -> None:
         """q of each tile, then keys and values from the last tile to the first: keys are a tile ahead."""
         ctx = self.ctx
-        maps = {name: ctx.tensor_map(f"{name}_map") for name in "qkv"}
+        source = _Pages(ctx, self.shape) if self.shape.paged else _Rows(ctx, self.shape)
+        queries = ctx.tensor_map("q_map")
         turn, number = ctx.const(0, "u32"), ctx.const(0, "u32")
         with ctx.loop(ctx.ctaid_x, ctx.param("tiles"), ctx.nctaid_x) as index:
             tile = Tile.load(ctx, index)
             ctx.mbarrier_wait(self.empty["q"][0], (number & 1) ^ 1)
-            ctx.mbarrier_arrive_expect_tx(self.full["q"][0], self.kernel.query_bytes, sem="relaxed")
-            ctx.tma_load(self.q.pointer, maps["q"], (0, tile.query, 0, tile.head), self.full["q"][0])
-            head = tile.head // self.shape.group
+            with source.one_lane():
+                ctx.mbarrier_arrive_expect_tx(self.full["q"][0], self.kernel.query_bytes, sem="relaxed")
+                ctx.tma_load(self.q.pointer, queries, (0, tile.query, 0, tile.head), self.full["q"][0])
+            source.begin(tile)
             last = tile.first + tile.count - 1
-            self._bring("k", maps, turn, tile.key + last * self.shape.keys, head)
+            self._bring("k", source, turn, last)
             with ctx.loop(1, tile.count) as step:
-                row = tile.key + (last - step) * self.shape.keys
-                self._bring("k", maps, turn + step, row, head)
-                self._bring("v", maps, turn + step - 1, row + self.shape.keys, head)
+                self._bring("k", source, turn + step, last - step)
+                self._bring("v", source, turn + step - 1, last - step + 1)
             turn += tile.count
-            self._bring("v", maps, turn - 1, tile.key + tile.first * self.shape.keys, head)
+            self._bring("v", source, turn - 1, tile.first)
             number += 1
 
-    def _bring(self, name: str, maps: dict[str, Pointer], turn: Register, row: Register, head: Register) -> None:
+    def _bring(self, name: str, source: "_Rows | _Pages", turn: Register, number: Register) -> None:
+        """Tile `number` of a sequence's keys or values, when its stage is empty."""
         ctx = self.ctx
         stage, parity = self.position(turn)
+        found = source.find(number)
         ctx.mbarrier_wait(self.empty[name][stage], parity ^ 1)
         full = self.full[name] + stage
-        ctx.mbarrier_arrive_expect_tx(full, self.kernel.key_bytes, sem="relaxed")
+        with source.one_lane():
+            ctx.mbarrier_arrive_expect_tx(full, self.kernel.key_bytes, sem="relaxed")
         tile = self.k if name == "k" else self.v
-        ctx.tma_load(tile.stage(stage).pointer, maps[name], (0, row, 0, head), full)
+        source.bring(name, tile.stage(stage).pointer, found, full)
 
     # The warps that compute
 
@@ -213,3 +223,69 @@ class _Cta:
         group.begin_sums(values)
         group.wait(0)
         self._release("v", values, group)
+
+
+class _Rows:
+    """Keys and values one after the other: one box a tile, by one thread."""
+
+    def __init__(self, ctx: Context, shape: PrefillShape):
+        self.ctx, self.shape = ctx, shape
+        self.maps = {name: ctx.tensor_map(f"{name}_map") for name in "kv"}
+
+    def one_lane(self) -> AbstractContextManager[object]:
+        """What one thread of all that copy does: there is one."""
+        return nullcontext()
+
+    def begin(self, tile: Tile) -> None:
+        """The sequence and the head of a tile of queries."""
+        self.tile, self.head = tile, tile.head // self.shape.group
+
+    def find(self, number: Register) -> tuple[Register, ...]:
+        """The first row of a tile."""
+        return (self.tile.key + number * self.shape.keys,)
+
+    def bring(self, name: str, target: Pointer, found: tuple[Register, ...], full: Pointer) -> None:
+        """Begin the copy of a tile."""
+        (row,) = found
+        self.ctx.tma_load(target, self.maps[name], (0, row, 0, self.head), full)
+
+
+class _Pages:
+    """Pages that a table names: a lane brings a span of a page's rows, or of the part of it that a tile has."""
+
+    def __init__(self, ctx: Context, shape: PrefillShape):
+        self.ctx, self.shape = ctx, shape
+        self.maps = {name: ctx.tensor_map(f"{name}_map") for name in "kv"}
+        self.page_size = shape.cache.page_size if isinstance(shape.cache, PagedCache) else 0
+        self.rows = shape.cache.box_rows(shape.keys)
+        boxes = shape.keys // self.rows
+        self.lane = ctx.tid_x & WARP - 1
+        self.row, self.span = (self.lane & boxes - 1) * self.rows, self.lane >> (boxes.bit_length() - 1)
+        self.mine = self.span < shape.spans
+        # where a lane's box lies in a tile: rows of 128 bytes, span after span
+        self.offset = ctx.mad(self.span, shape.keys, self.row) * ROW_BYTES
+        self.table = ctx.pointer("table_ptr", "u32")
+
+    def one_lane(self) -> AbstractContextManager[object]:
+        """What one lane does for all."""
+        return self.ctx.if_(self.lane == 0)
+
+    def begin(self, tile: Tile) -> None:
+        """The sequence and the head of a tile of queries."""
+        self.tile, self.head = tile, tile.head // self.shape.group
+        self.entries = self.table + tile.key * self.ctx.param("table_width")
+
+    def find(self, number: Register) -> tuple[Register, ...]:
+        """The page of a lane's box, and its row there. What lies behind the end comes from behind the last: zeros."""
+        ctx = self.ctx
+        key = ctx.mad(number, self.shape.keys, self.row)
+        entry = key >> (self.page_size.bit_length() - 1)
+        page = ctx.load(self.entries, entry, mask=key < self.tile.keys, other=ctx.param("pages"))
+        return page, key & self.page_size - 1
+
+    def bring(self, name: str, target: Pointer, found: tuple[Register, ...], full: Pointer) -> None:
+        """Begin the copies of a tile."""
+        page, row = found
+        with self.ctx.if_(self.mine):
+            to = target.retyped("b8") + self.offset
+            self.ctx.tma_load(to, self.maps[name], (0, row, self.span, self.head, page), full)
