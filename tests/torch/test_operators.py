@@ -134,6 +134,26 @@ def test_append_and_merge():
     torch.testing.assert_close(kt.merge(parts, lses), wanted)
 
 
+def test_steps_of_the_gated_delta_rule():
+    """Some tokens one after the other, beside the rule in torch."""
+    generator = torch.Generator().manual_seed(3)
+    states, slots = torch.randn(4, 2, 64, 64, generator=generator), torch.tensor([3, 1], dtype=torch.int32)
+    wanted = states.double()
+    for _ in range(3):
+        q, k, v = (torch.randn(2, heads, 64, generator=generator).half() for heads in (1, 1, 2))
+        k = (k / 8).contiguous()
+        g, beta = -torch.rand(2, 2, generator=generator), torch.rand(2, 2, generator=generator)
+        out = kt.gated_delta_step(q, k, v, g, beta, states, slots)
+        for i, slot in enumerate(slots.tolist()):
+            for head in range(2):
+                state = wanted[slot, head]
+                state *= g[i, head].double().exp()
+                change = beta[i, head].double() * (v[i, head].double() - state @ k[i, 0].double())
+                state += change[:, None] * k[i, 0].double()
+                torch.testing.assert_close(out[i, head].double(), state @ q[i, 0].double() / 8, atol=4e-3, rtol=2e-3)
+    torch.testing.assert_close(states.double(), wanted, atol=1e-4, rtol=1e-4)
+
+
 def test_the_layer_of_the_guide():
     """Every token as torch's own attention gives it, with the layer's weights."""
     names = guide("kernels.md", "layer.py")
@@ -164,10 +184,13 @@ def samples():
     written = (torch.zeros_like(q), torch.zeros(10, 1))
     yield "prefill", (q, k, v, None, prompts.records, *written, prompts.ctas, True, 0, 0.0, 0.125, "")
     yield "append", (*torch.randn(2, 1, 2, 64).half(), problem.k, problem.v, torch.tensor([3]), "NHD")
+    vectors, gates = torch.randn(3, 2, 1, 64).half(), torch.rand(2, 2, 1)
+    states = (torch.randn(3, 1, 64, 64), torch.tensor([2, 0], dtype=torch.int32), torch.zeros(2, 1, 64).half())
+    yield "gated_delta_step", (*vectors, *gates, *states, 0.125, True)
     yield "merge", (torch.randn(2, 1, 2, 64), torch.randn(2, 1, 2), torch.zeros(1, 2, 64), torch.zeros(1, 2))
 
 
-@pytest.mark.parametrize("name", ["decode", "prefill", "append", "merge"])
+@pytest.mark.parametrize("name", ["decode", "prefill", "append", "merge", "gated_delta_step"])
 def test_torch_accepts_the_operators(name):
     """Schemas, fake tensors and tracing, by torch's own checks."""
     arguments = dict(samples())[name]

@@ -12,6 +12,7 @@ from kernbench.kernels.decode import DecodeShape
 from kernbench.kernels.prefill import PrefillShape
 from kernbench.torch.appending import append, slots_of
 from kernbench.torch.decoding import DecodePlan, decode
+from kernbench.torch.delta_rule import gated_delta_step
 from kernbench.torch.merging import merge
 from kernbench.torch.prefilling import PrefillPlan, prefill
 
@@ -24,6 +25,7 @@ __all__ = [
     "PrefillShape",
     "append",
     "decode",
+    "gated_delta_step",
     "merge",
     "prefill",
     "slots_of",

@@ -51,7 +51,7 @@ def _build(tensors: Tensors, layout: str) -> Built:
     kernel = kernels.AppendKernel(shape)
     ctas = kernel.ctas(slots.shape[0])
     pointers = [(name, 0) for name in ("k_new", "v_new", "k", "v", "slots")]
-    return Built(kernel.build(lines=False), kernel.threads, ctas, pointers, numbers, written=("k", "v"))
+    return Built(kernel.build(lines=False), kernel.threads, (ctas, 1, 1), pointers, numbers, written=("k", "v"))
 
 
 _RUN = operator(

@@ -148,7 +148,7 @@ def _build(tensors: Tensors, layout: str, scale: float) -> Built:
     written = ("out", "lse", "integers")
     numbers = (*size, scale * LOG2_E)
     built = kernel.build(lines=False)
-    return Built(built, kernel.threads, ctas, pointers, numbers, kernel.shared_bytes, maps, written)
+    return Built(built, kernel.threads, (ctas, 1, 1), pointers, numbers, kernel.shared_bytes, maps, written)
 
 
 def _shape(tensors: Tensors, layout: str) -> DecodeShape:

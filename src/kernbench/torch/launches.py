@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from math import prod
 
 import torch
 
@@ -11,6 +12,7 @@ from kernbench.kernels.arrays import MapMaker
 from kernbench.ptx.devices.cuda_device import CudaDevice
 from kernbench.ptx.devices.device import EmulatedDevice
 from kernbench.ptx.devices.prepared import PreparedLaunch
+from kernbench.ptx.launching.device_base import Extent
 from kernbench.ptx.text.module import Kernel
 from kernbench.torch.tensors import from_array, signature
 
@@ -39,7 +41,7 @@ class Built:
 
     kernel: Kernel
     threads: int
-    ctas: int
+    grid: Extent
     pointers: Sequence[tuple[str, int]]
     numbers: Sequence[object]
     shared_bytes: int = 0
@@ -88,7 +90,7 @@ class Operation:
             built = self._build(tensors, *options)
             first = next(iter(tensors.values()))
             ready = self._ready[key] = _OnGpu(built, first.get_device()) if first.is_cuda else _OnEmulator(built)
-        if ready.built.ctas:
+        if prod(ready.built.grid):
             ready.run(tensors)
 
 
@@ -115,7 +117,6 @@ class _OnGpu:
         with torch.cuda.device(self.index):
             self.prepared: PreparedLaunch = self._device.prepare(built.kernel, built.threads, built.shared_bytes)
         self.maps: dict[str, dict[int, bytes]] = {name: {} for name in built.maps}
-        self.grid = (built.ctas, 1, 1)
 
     def run(self, tensors: Tensors) -> None:
         """Queue the launch on torch's current stream; with several GPUs, the tensors' own is made current."""
@@ -128,7 +129,7 @@ class _OnGpu:
     def _queue(self, tensors: Tensors) -> None:
         maps = [self._map(name, tensors[name]) for name in self.maps]
         pointers = [tensors[name].data_ptr() + offset if name else 0 for name, offset in self.built.pointers]
-        self.prepared.launch(self.grid, _stream(self.index), *maps, *pointers, *self.built.numbers)
+        self.prepared.launch(self.built.grid, _stream(self.index), *maps, *pointers, *self.built.numbers)
 
     def _map(self, name: str, tensor: torch.Tensor) -> bytes:
         """A map by the tensor's address: all else is the same in every call."""
@@ -156,7 +157,7 @@ class _OnEmulator:
             maps = [made(device, arrays[name]) for name, made in built.maps.items()]
             pointers = [arrays[name].address + offset if name else 0 for name, offset in built.pointers]
             given = [*maps, *pointers, *built.numbers]
-            run = device.launch(built.kernel, built.ctas, built.threads, given, built.shared_bytes)
+            run = device.launch(built.kernel, built.grid, built.threads, given, built.shared_bytes)
             if not run.ok:
                 reason = run.findings[0] if run.findings else run.status
                 raise UnsafeLaunchError(f"{built.kernel.name} on the emulator: {reason}")

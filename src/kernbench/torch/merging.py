@@ -46,7 +46,7 @@ def _build(tensors: Tensors) -> Built:
     kernel = kernels.MergeKernel(shape)
     ctas = kernel.ctas(parts.shape[1])
     pointers = [(name if name in tensors else "", 0) for name in ("parts", "lses", "out", "lse")]
-    return Built(kernel.build(lines=False), kernel.threads, ctas, pointers, numbers, written=("out", "lse"))
+    return Built(kernel.build(lines=False), kernel.threads, (ctas, 1, 1), pointers, numbers, written=("out", "lse"))
 
 
 _RUN = operator("merge", {"parts": "Tensor", "lses": "Tensor", "out": "Tensor(a!)", "lse": "Tensor(b!)?"}, "", _build)

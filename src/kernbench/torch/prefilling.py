@@ -91,7 +91,7 @@ def _build(tensors: Tensors, ctas: int, causal: bool, window: int, softcap: floa
     return Built(
         kernel.build(lines=False),
         kernel.threads,
-        ctas,
+        (ctas, 1, 1),
         pointers,
         (*numbers, *factors(shape, scale)),
         kernel.shared_bytes,
