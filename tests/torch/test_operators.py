@@ -83,6 +83,21 @@ def test_dense_decode_and_its_logarithms():
     torch.testing.assert_close(lse[0].double(), scores.logsumexp(1), atol=1e-3, rtol=0)
 
 
+def test_a_cache_of_8_bits():
+    """What was appended with a scale is read with it."""
+    problem = Paged()
+    narrow = [(one.float() / 2).to(torch.float8_e4m3fn) for one in (problem.k, problem.v)]
+    new = torch.randn(2, 1, 2, 64).half()
+    kt.append(*new, *narrow, torch.tensor([int(problem.table[0, 0]) * 16 + 3]), scales=(2.0, 2.0))
+    row = narrow[0][int(problem.table[0, 0]), 3].float() * 2
+    torch.testing.assert_close(row, new[0, 0].float(), atol=1e-2, rtol=0.07)
+    shape = kt.DecodeShape(8, 2, 64, "f16", kt.PagedCache(16), cache_dtype="e4m3")
+    plan = kt.DecodePlan(shape, problem.lengths, scale=kt.Scales(keys=2.0, values=2.0), device="cpu")
+    out = kt.decode(problem.q, *narrow, plan, table=problem.table)
+    problem.k, problem.v = ((one.float() * 2).half() for one in narrow)
+    torch.testing.assert_close(out.double(), problem.golden(), atol=4e-3, rtol=0)
+
+
 @pytest.mark.parametrize(("causal", "window"), [(True, 0), (False, 0), (True, 20)])
 def test_prefill(causal, window):
     generator = torch.Generator().manual_seed(1)
@@ -177,13 +192,13 @@ def samples():
     problem = Paged(lengths=(20, 5))
     plan = kt.DecodePlan(problem.shape, problem.lengths, device="cpu")
     tensors = (problem.q, problem.k, problem.v, problem.table, plan.integers, plan.floats)
-    yield "decode", (*tensors, torch.zeros_like(problem.q), None, plan.layout, plan.scale)
+    yield "decode", (*tensors, torch.zeros_like(problem.q), None, plan.layout, plan.score_factor, 1.0)
     shape = kt.PrefillShape(1, 1, 64, "f16")
     prompts = kt.PrefillPlan(shape, [10], device="cpu")
     q, k, v = torch.randn(3, 10, 1, 64).half()
     written = (torch.zeros_like(q), torch.zeros(10, 1))
     yield "prefill", (q, k, v, None, prompts.records, *written, prompts.ctas, True, 0, 0.0, 0.125, "")
-    yield "append", (*torch.randn(2, 1, 2, 64).half(), problem.k, problem.v, torch.tensor([3]), "NHD")
+    yield "append", (*torch.randn(2, 1, 2, 64).half(), problem.k, problem.v, torch.tensor([3]), "NHD", 1.0, 1.0)
     vectors, gates = torch.randn(3, 2, 1, 64).half(), torch.rand(2, 2, 1)
     states = (torch.randn(3, 1, 64, 64), torch.tensor([2, 0], dtype=torch.int32), torch.zeros(2, 1, 64).half())
     yield "gated_delta_step", (*vectors, *gates, *states, 0.125, True)

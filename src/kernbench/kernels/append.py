@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kernbench.common.errors import MisuseError
 from kernbench.kernels.arrays import Shaped
-from kernbench.kernels.attention import ELEMENT_BYTES, check_heads
+from kernbench.kernels.attention import ELEMENT_BYTES, NARROW, check_heads
 from kernbench.kernels.caches import PagedCache
 from kernbench.ptx.builder import Context, PtxKernel, Register
 from kernbench.ptx.text.module import Kernel
@@ -25,15 +25,27 @@ _POINTERS = ("k_new_ptr", "v_new_ptr", "k_ptr", "v_ptr", "slots_ptr")
 
 @dataclass(frozen=True)
 class AppendShape:
-    """New keys and values [tokens, kv_heads, head_size], and pages that have as many heads."""
+    """New keys and values [tokens, kv_heads, head_size], and pages that have as many heads.
+
+    With `cache_dtype` "e4m3" the pages have 8 bits: elements are divided by a scale, rounded to the nearest, and those
+    that are too large become the largest there is.
+    """
 
     kv_heads: int
     head_size: int
     dtype: str
     cache: PagedCache
+    cache_dtype: str = ""
 
     def __post_init__(self) -> None:
         check_heads(self.kv_heads, self.kv_heads, self.head_size, self.dtype)
+        if self.cache_dtype not in ("", self.dtype, NARROW):
+            raise MisuseError(f"cache_dtype = {self.cache_dtype!r}: {self.dtype} as new keys are, or {NARROW}")
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the pages have elements of 8 bits."""
+        return self.cache_dtype == NARROW
 
     @property
     def pieces(self) -> int:
@@ -45,10 +57,11 @@ class AppendKernel:
     """A CTA for each token. A slot that no page has, such as -1, is a token that is not kept."""
 
     name = "append"
-    target = "sm_80"
 
     def __init__(self, shape: AppendShape):
         self.shape = shape
+        # conversions to 8 bits came with Ada and Hopper
+        self.target = "sm_89" if shape.narrow else "sm_80"
 
     @property
     def threads(self) -> int:
@@ -65,7 +78,10 @@ class AppendKernel:
         kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(self.threads)
         for name in _POINTERS:
             kernel.param("u64", name)
-        return kernel.param("u32", "tokens").param("u64", "slots_of_cache").build(self.program)
+        kernel.param("u32", "tokens").param("u64", "slots_of_cache")
+        for name in ("k_inverse", "v_inverse") if self.shape.narrow else ():
+            kernel.param("f32", name)
+        return kernel.build(self.program)
 
     def program(self, ctx: Context) -> None:
         """Where the token goes, then its row, 16 bytes a thread at a time."""
@@ -84,14 +100,27 @@ class AppendKernel:
         shape, page = self.shape, self.shape.cache.page_size
         token_stride, head_stride = shape.cache.strides(shape.kv_heads, shape.head_size)
         row = shape.kv_heads * shape.head_size
+        # elements in a word of the pages
+        held = 4 if shape.narrow else 2
         new = ctx.pointer(f"{name}_new_ptr", "b32") + ctx.ctaid_x.to("u64") * (row // 2)
-        inside = (slot >> _bits(page)) * (page * row // 2) + (slot & (page - 1)) * (token_stride // 2)
+        inside = (slot >> _bits(page)) * (page * row // held) + (slot & (page - 1)) * (token_stride // held)
         kept = ctx.pointer(f"{name}_ptr", "b32") + inside
         pieces = _bits(shape.head_size // PIECE)
         with ctx.loop(first, shape.pieces, self.threads // 2) as piece:
             head, column = piece >> pieces, piece & (1 << pieces) - 1
-            target = ctx.mad(head, head_stride // 2, column * _WORDS)
-            ctx.store(kept + target, ctx.load(new + piece * _WORDS, vec=_WORDS))
+            target = ctx.mad(head, head_stride // held, column * (PIECE // held))
+            words = list(ctx.load(new + piece * _WORDS, vec=_WORDS))
+            if shape.narrow:
+                words = self._narrowed(ctx, words, ctx.param(f"{name}_inverse"))
+            ctx.store(kept + target, tuple(words))
+
+    def _narrowed(self, ctx: Context, words: list[Register], inverse: Register) -> list[Register]:
+        """Half as many words, of elements of 8 bits."""
+        halves = []
+        for word in words:
+            low, high = (one.to("f32") * inverse for one in ctx.unpack(word, self.shape.dtype))
+            halves.append(ctx.cvt_pack("e4m3x2", high, low))
+        return [ctx.pack("b32", halves[i], halves[i + 1]) for i in range(0, len(halves), 2)]
 
 
 def _bits(power: int) -> int:
@@ -99,8 +128,24 @@ def _bits(power: int) -> int:
     return power.bit_length() - 1
 
 
-def arguments(shape: AppendShape, k_new: Shaped, v_new: Shaped, k: Shaped, v: Shaped, slots: Shaped) -> list[object]:
-    """The kernel's arguments for arrays on a device; slots [tokens] are 64-bit numbers."""
+def arguments(
+    shape: AppendShape,
+    k_new: Shaped,
+    v_new: Shaped,
+    k: Shaped,
+    v: Shaped,
+    slots: Shaped,
+    *,
+    scales: tuple[float, float] = (1.0, 1.0),
+) -> list[object]:
+    """The kernel's arguments for arrays on a device; slots [tokens] are 64-bit numbers.
+
+    `scales` of pages of 8 bits: what their keys and values stand for is times this.
+    """
+    if scales != (1.0, 1.0) and not shape.narrow:
+        raise MisuseError(f"scales of keys and values are for pages of 8 bits, and these have {shape.dtype}")
+    if min(scales) <= 0:
+        raise MisuseError(f"scales {scales}: above 0")
     wanted = (slots.shape[0], shape.kv_heads, shape.head_size)
     for name, array in (("k_new", k_new), ("v_new", v_new)):
         if tuple(array.shape) != wanted:
@@ -109,4 +154,5 @@ def arguments(shape: AppendShape, k_new: Shaped, v_new: Shaped, k: Shaped, v: Sh
         shape.cache.check(array, shape.kv_heads, shape.head_size)
     if k.shape != v.shape:
         raise MisuseError(f"k has {k.shape[0]} pages and v has {v.shape[0]}")
-    return [k_new, v_new, k, v, slots, slots.shape[0], k.shape[0] * shape.cache.page_size]
+    inverses = [1 / scale for scale in scales] if shape.narrow else []
+    return [k_new, v_new, k, v, slots, slots.shape[0], k.shape[0] * shape.cache.page_size, *inverses]

@@ -4,6 +4,8 @@ from kernbench.common.errors import MisuseError
 
 HEAD_SIZES = (64, 128, 256)
 DTYPES = ("f16", "bf16")
+# what caches may hold beside them
+NARROW = "e4m3"
 ELEMENT_BYTES = 2
 # elements of a row of 128 bytes, as wide as the swizzle
 SPAN = 64
@@ -13,6 +15,11 @@ LOG2_E = 1.4426950408889634
 LN_2 = 0.6931471805599453
 # below every score that can be: the largest of a row that has seen no key, which merges without a NaN
 LOWEST = -1e30
+
+
+def row_bytes(size: int, element_bytes: int) -> int:
+    """Bytes of a head's row in shared memory: a head is cut into rows as wide as the widest swizzle."""
+    return min(ROW_BYTES, size * element_bytes)
 
 
 def check_heads(heads: int, kv_heads: int, head_size: int, dtype: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kernbench.common.errors import MisuseError
 from kernbench.kernels.arrays import Maker, Shaped
-from kernbench.kernels.attention import ELEMENT_BYTES, ROW_BYTES, SPAN
+from kernbench.kernels.attention import row_bytes
 from kernbench.ptx.launching.device_base import DeviceArray
 from kernbench.ptx.launching.tensor_map import TensorMap
 
@@ -29,10 +29,10 @@ class DenseCache:
     def tensor_map(self, maker: Maker, array: DeviceArray, heads: int, size: int, tile: int) -> TensorMap:
         """A map of coordinates (0, row, 0, head, 0): the box is `tile` rows of one head."""
         self.check(array, heads, size)
-        rows, head = array.shape[0], size * ELEMENT_BYTES
-        dims = (SPAN, rows, size // SPAN, heads, 1)
-        strides = (heads * head, ROW_BYTES, head, rows * heads * head)
-        return maker.tensor_map(array, dims, strides, (SPAN, tile, size // SPAN, 1, 1), "128B")
+        rows, head = array.shape[0], size * array.dtype.itemsize
+        row, wide, spans = _spans(array, size)
+        dims, strides = (wide, rows, spans, heads, 1), (heads * head, row, head, rows * heads * head)
+        return maker.tensor_map(array, dims, strides, (wide, tile, spans, 1, 1), f"{row}B")
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,13 @@ class PagedCache:
     ) -> TensorMap:
         """A map of coordinates (0, token in the page, span, head, page); a box has `spans`, by default all."""
         self.check(array, heads, size)
-        token, head = (stride * ELEMENT_BYTES for stride in self.strides(heads, size))
-        dims = (SPAN, self.page_size, size // SPAN, heads, array.shape[0])
-        strides = (token, ROW_BYTES, head, self.page_size * heads * size * ELEMENT_BYTES)
-        box = (SPAN, self.box_rows(tile), spans or size // SPAN, 1, 1)
-        return maker.tensor_map(array, dims, strides, box, "128B")
+        nbytes = array.dtype.itemsize
+        token, head = (stride * nbytes for stride in self.strides(heads, size))
+        row, wide, all_spans = _spans(array, size)
+        dims = (wide, self.page_size, all_spans, heads, array.shape[0])
+        strides = (token, row, head, self.page_size * heads * size * nbytes)
+        box = (wide, self.box_rows(tile), spans or all_spans, 1, 1)
+        return maker.tensor_map(array, dims, strides, box, f"{row}B")
 
     def check_table(self, lengths: Sequence[int], table: Shaped | None) -> int:
         """Pages of a sequence in the table; MisuseError for one that does not fit sequences of these lengths."""
@@ -88,6 +90,12 @@ class PagedCache:
                 f"a sequence of {max(lengths)} keys, and the table has {width} pages of {self.page_size} for each"
             )
         return width
+
+
+def _spans(array: DeviceArray, size: int) -> tuple[int, int, int]:
+    """Bytes and elements of a row in shared memory, as wide as the swizzle at most, and how many rows a head has."""
+    row = row_bytes(size, array.dtype.itemsize)
+    return row, row // array.dtype.itemsize, size * array.dtype.itemsize // row
 
 
 def _check_shape(array: Shaped, wanted: tuple[int, ...], words: str) -> None:

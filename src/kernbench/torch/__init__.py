@@ -8,7 +8,7 @@ out = kt.decode(q, k_pages, v_pages, plan, table=table)
 """
 
 from kernbench.kernels.caches import DenseCache, PagedCache
-from kernbench.kernels.decode import DecodeShape
+from kernbench.kernels.decode import DecodeShape, Scales
 from kernbench.kernels.prefill import PrefillShape
 from kernbench.torch.appending import append, slots_of
 from kernbench.torch.decoding import DecodePlan, decode
@@ -23,6 +23,7 @@ __all__ = [
     "PagedCache",
     "PrefillPlan",
     "PrefillShape",
+    "Scales",
     "append",
     "decode",
     "gated_delta_step",

@@ -4,6 +4,7 @@ import torch
 
 from kernbench.common.errors import MisuseError
 from kernbench.kernels import append as kernels
+from kernbench.kernels.attention import NARROW
 from kernbench.kernels.caches import PagedCache
 from kernbench.torch.launches import Built, Tensors, direct
 from kernbench.torch.library import operator
@@ -25,28 +26,33 @@ def append(
     slots: torch.Tensor,
     *,
     layout: str = "NHD",
+    scales: tuple[float, float] = (1.0, 1.0),
 ) -> None:
     """Write k_new and v_new [tokens, KV heads, size] into the pages k and v, token i at slots[i] (int64).
 
     A slot is a page's number times its tokens plus the token in it. Tokens with a slot that is not there, such as -1,
-    are left out.
+    are left out. Into pages of 8 bits (float8_e4m3fn) keys and values go divided by `scales`.
     """
     check_inference(k_new, v_new, k, v)
     run = _RUN if direct(k_new, v_new, k, v) else torch.ops.kernbench.append
-    run(k_new, v_new, k, v, slots, layout)
+    run(k_new, v_new, k, v, slots, layout, *scales)
 
 
-def _build(tensors: Tensors, layout: str) -> Built:
+def _build(tensors: Tensors, layout: str, key_scale: float, value_scale: float) -> Built:
     """Check everything, and build the kernel."""
     k, slots = tensors["k"], tensors["slots"]
     cache, heads = cache_of(k, layout)
     assert isinstance(cache, PagedCache)
-    shape = kernels.AppendShape(heads, k.shape[3], dtype_name(k.dtype), cache)
+    new = tensors["k_new"].dtype
+    narrow = NARROW if k.dtype == torch.float8_e4m3fn else ""
+    shape = kernels.AppendShape(heads, k.shape[3], dtype_name(new), cache, narrow)
+    kept = k.dtype if narrow else new
+    kinds = {"slots": torch.int64, "k": kept, "v": kept}
     for name, tensor in tensors.items():
-        check(name, tensor, k.device, torch.int64 if name == "slots" else k.dtype)
+        check(name, tensor, k.device, kinds.get(name, new))
     if slots.dim() != 1:
         raise MisuseError(f"slots have shape {list(slots.shape)}, and [tokens] is wanted")
-    numbers = kernels.arguments(shape, **tensors)[len(tensors) :]
+    numbers = kernels.arguments(shape, **tensors, scales=(key_scale, value_scale))[len(tensors) :]
 
     kernel = kernels.AppendKernel(shape)
     ctas = kernel.ctas(slots.shape[0])
@@ -57,6 +63,6 @@ def _build(tensors: Tensors, layout: str) -> Built:
 _RUN = operator(
     "append",
     {"k_new": "Tensor", "v_new": "Tensor", "k": "Tensor(a!)", "v": "Tensor(b!)", "slots": "Tensor"},
-    "str layout",
+    "str layout, float key_scale, float value_scale",
     _build,
 )

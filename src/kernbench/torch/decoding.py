@@ -7,11 +7,11 @@ import torch
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
-from kernbench.kernels.attention import LOG2_E
+from kernbench.kernels.attention import NARROW
 from kernbench.kernels.caches import PagedCache
-from kernbench.kernels.decode import DecodeKernel, DecodeShape
+from kernbench.kernels.decode import DecodeKernel, DecodeShape, Scales
 from kernbench.kernels.decode import DecodePlan as Cut
-from kernbench.kernels.decode.arguments import default_scale
+from kernbench.kernels.decode.arguments import factors
 from kernbench.kernels.decode.plan import BEGIN, RECORD
 from kernbench.kernels.decode.shape import POINTERS
 from kernbench.torch.launches import Built, Tensors, direct, sms_of
@@ -34,11 +34,12 @@ class DecodePlan:
         lengths: Sequence[int],
         *,
         rows: Sequence[int] | None = None,
-        scale: float | None = None,
+        scale: float | Scales | None = None,
         device: torch.device | str = "cuda",
     ):
         where = torch.empty(0, device=device).device
-        self.shape, self.scale = shape, default_scale(shape, scale)
+        # what the kernel multiplies scores with, and values of 8 bits
+        self.shape, (self.score_factor, self.value_factor) = shape, (*factors(shape, scale), 1.0)[:2]
         self.layout = shape.cache.layout if isinstance(shape.cache, PagedCache) else ""
         self._cut = Cut.of(shape, _numbers(lengths), sms_of(where), fixed=True)
         self._held = sum(_parts(shape, len(self.lengths), self.ctas)[:2])
@@ -123,11 +124,11 @@ def decode(
     if out is None:
         out = torch.empty_like(q)
     run = _RUN if direct(q, k, v, out) else torch.ops.kernbench.decode
-    run(q, k, v, table, plan.integers, plan.floats, out, lse, plan.layout, plan.scale)
+    run(q, k, v, table, plan.integers, plan.floats, out, lse, plan.layout, plan.score_factor, plan.value_factor)
     return out
 
 
-def _build(tensors: Tensors, layout: str, scale: float) -> Built:
+def _build(tensors: Tensors, layout: str, score_factor: float, value_factor: float) -> Built:
     """Check everything, and build the kernel."""
     shape = _shape(tensors, layout)
     ctas = _check(tensors, shape)
@@ -146,7 +147,7 @@ def _build(tensors: Tensors, layout: str, scale: float) -> Built:
     kernel = DecodeKernel(shape)
     maps = {"k": shape.tensor_map, "v": shape.tensor_map}
     written = ("out", "lse", "integers")
-    numbers = (*size, scale * LOG2_E)
+    numbers = (*size, score_factor, *([value_factor] if shape.narrow else []))
     built = kernel.build(lines=False)
     return Built(built, kernel.threads, (ctas, 1, 1), pointers, numbers, kernel.shared_bytes, maps, written)
 
@@ -157,13 +158,16 @@ def _shape(tensors: Tensors, layout: str) -> DecodeShape:
     if q.dim() != 3:
         raise MisuseError(f"q has shape {list(q.shape)}, and [sequences, heads, head size] is wanted")
     cache, heads = cache_of(k, layout if "table" in tensors else None)
-    return DecodeShape(q.shape[1], heads, q.shape[2], dtype_name(q.dtype), cache, "lse" in tensors)
+    narrow = NARROW if k.dtype == torch.float8_e4m3fn else ""
+    return DecodeShape(q.shape[1], heads, q.shape[2], dtype_name(q.dtype), cache, "lse" in tensors, narrow)
 
 
 def _check(tensors: Tensors, shape: DecodeShape) -> int:
     """Types, devices and sizes of all tensors; the number of CTAs that the plan has memory for."""
     q, integers, floats = (tensors[name] for name in ("q", "integers", "floats"))
     kinds = {"table": torch.int32, "integers": torch.int32, "floats": torch.float32, "lse": torch.float32}
+    if shape.narrow:
+        kinds |= {"k": torch.float8_e4m3fn, "v": torch.float8_e4m3fn}
     wanted = {"out": q.shape, "lse": q.shape[:2]}
     for name, tensor in tensors.items():
         check(name, tensor, q.device, kinds.get(name, q.dtype))
@@ -192,6 +196,6 @@ _RUN = operator(
         "out": "Tensor(c!)",
         "lse": "Tensor(d!)?",
     },
-    "str layout, float scale",
+    "str layout, float score_factor, float value_factor",
     _build,
 )

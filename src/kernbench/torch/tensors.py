@@ -75,4 +75,6 @@ def from_array(array: Array) -> torch.Tensor:
     """A tensor on the CPU that shares an array's memory; unsigned numbers become signed ones of the same bits."""
     if array.dtype == np.dtype(ml_dtypes.bfloat16):
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    if array.dtype == np.dtype(ml_dtypes.float8_e4m3fn):
+        return torch.from_numpy(array.view(np.uint8)).view(torch.float8_e4m3fn)
     return torch.from_numpy(array.view(array.dtype.str.replace("u", "i")) if array.dtype.kind == "u" else array)

@@ -6,9 +6,11 @@ import ml_dtypes
 import numpy as np
 
 from kernbench import ptx
-from kernbench.kernels.decode import DecodeKernel, DecodePlan, DecodeShape, PagedCache, arguments
+from kernbench.kernels.decode import DecodeKernel, DecodePlan, DecodeShape, PagedCache, Scales, arguments
 
-NUMPY = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
+NUMPY = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn}
+# scales of keys and values of 8 bits
+SCALES = (0.5, 2.0)
 
 
 @dataclass
@@ -33,6 +35,8 @@ class Problem:
         order = rng.permutation(sum(pages) + 3) if isinstance(shape.cache, PagedCache) else np.arange(sum(pages) + 3)
         self.pages = np.split(order, np.cumsum(pages))[: len(pages)]
         size = (2, len(order), self.page, shape.kv_heads, shape.head_size)
+        kind = NUMPY[shape.cache_dtype or shape.dtype]
+        self.scales = SCALES if shape.narrow else (1.0, 1.0)
         self.cache = np.full(size, np.nan, kind)
         for length, mine in zip(self.lengths, self.pages, strict=True):
             rows = rng.standard_normal((2, length, *size[3:])).astype(kind)
@@ -47,9 +51,9 @@ class Problem:
             rows = self.cache[:, mine].reshape(2, -1, *self.cache.shape[3:])[:, :length].astype(np.float64)
             for head in range(self.shape.heads if length else 0):
                 k, v = rows[:, :, head // self.shape.group]
-                scores = k @ self.q[i, head].astype(np.float64) / np.sqrt(self.shape.head_size)
+                scores = self.scales[0] * k @ self.q[i, head].astype(np.float64) / np.sqrt(self.shape.head_size)
                 weights = np.exp(scores - scores.max())
-                out[i, head] = weights @ v / weights.sum()
+                out[i, head] = self.scales[1] * weights @ v / weights.sum()
                 lse[i, head] = scores.max() + np.log(weights.sum())
         return out, lse
 
@@ -70,7 +74,7 @@ class Problem:
             more["rows"] = [int(mine[0]) * self.page if len(mine) else 0 for mine in self.pages]
         if self.shape.lse:
             more["lse"] = device.empty(self.q.shape[:2], np.float32, name="lse")
-        given = arguments(device, self.plan, q, k, v, out, **more)
+        given = arguments(device, self.plan, q, k, v, out, scale=Scales(None, *self.scales), **more)
         run = device.launch(kernel or way.build(), self.plan.ctas, way.threads, given, way.shared_bytes, **options)
         return run, out.numpy()
 
@@ -83,7 +87,7 @@ class Problem:
         """Right and safe."""
         run, out = self.launch(**options)
         assert not run.findings, run.findings[0]
-        tolerance = {"f16": 2e-3, "bf16": 1.6e-2}[self.shape.dtype]
+        tolerance = {"f16": 2e-3, "bf16": 1.6e-2}[self.shape.dtype] * self.scales[1]
         wanted, lse = self.golden()
         np.testing.assert_allclose(out.astype(np.float64), wanted, atol=tolerance, rtol=0)
         if self.shape.lse:

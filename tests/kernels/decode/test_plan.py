@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernbench.common.errors import MisuseError
-from kernbench.kernels.decode import DecodePlan, DecodeShape, PagedCache, arguments
+from kernbench.kernels.decode import DecodePlan, DecodeShape, PagedCache, Scales, arguments
+from kernbench.kernels.decode.arguments import factors
 
 
 @given(st.lists(st.integers(0, 700), min_size=1, max_size=6), st.integers(1, 4), st.integers(1, 40), st.booleans())
@@ -58,5 +59,7 @@ def test_refusals():
         arguments(None, paged, q, q, q, q)
     with pytest.raises(MisuseError, match="a sequence of 40 keys, and the table has 2 pages of 16 for each"):
         arguments(None, paged, q, q, q, q, table=np.zeros((2, 2)))
+    with pytest.raises(MisuseError, match="scales of keys and values are for a cache of 8 bits, and this one has bf16"):
+        factors(shape, Scales(keys=2.0))
     with pytest.raises(MisuseError, match="a dense cache has no table of pages"):
         arguments(None, DecodePlan.of(shape, [1, 1], 4), q, q, q, q, table=q)

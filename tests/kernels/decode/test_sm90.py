@@ -4,7 +4,7 @@ import pytest
 from tests.kernels.decode.problem import Problem
 
 from kernbench.common.errors import MisuseError
-from kernbench.kernels.decode import DecodeKernel, DecodeShape, PagedCache
+from kernbench.kernels.decode import DecodeKernel, DecodeShape, DenseCache, PagedCache
 from kernbench.ptx.mutation import mutations
 from kernbench.ptx.proof import prove
 from kernbench.safety.budget import Budget
@@ -48,6 +48,20 @@ def test_pages(page, layout):
     Problem(DecodeShape(8, 2, 128, "f16", PagedCache(page, layout)), RAGGED, sms=5).check()
 
 
+@pytest.mark.parametrize(
+    ("group", "size", "dtype", "cache"),
+    [
+        (8, 128, "bf16", DenseCache()),
+        (12, 64, "f16", DenseCache()),
+        (1, 256, "bf16", PagedCache(16)),
+        (4, 128, "f16", PagedCache(32, "HND")),
+        (8, 64, "bf16", PagedCache(128)),
+    ],
+)
+def test_caches_of_8_bits(group, size, dtype, cache):
+    Problem(DecodeShape(2 * group, 2, size, dtype, cache, cache_dtype="e4m3"), RAGGED, sms=5).check()
+
+
 def test_counters_are_zero_again():
     problem = Problem(DecodeShape(8, 1, 64), (500,), sms=4)
     run, _ = problem.launch()
@@ -79,6 +93,8 @@ def test_refusals():
         DecodeShape(8, 8, 80)
     with pytest.raises(MisuseError, match="dtype = 'f32': one of f16, bf16"):
         DecodeShape(8, 8, dtype="f32")
+    with pytest.raises(MisuseError, match="cache_dtype = 'e5m2': bf16 as the queries are, or e4m3"):
+        DecodeShape(8, 8, cache_dtype="e5m2")
     with pytest.raises(MisuseError, match="page_size = 24: one of 16, 32, 64, 128"):
         PagedCache(24)
     with pytest.raises(MisuseError, match="layout = 'DHN': one of NHD, HND"):

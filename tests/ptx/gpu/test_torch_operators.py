@@ -122,5 +122,5 @@ def test_parts_merged_are_the_whole():
 def test_torch_accepts_the_operator():
     layer = Layer([30])
     tensors = (layer.q, layer.k, layer.v, layer.table, layer.plan.integers, layer.plan.floats)
-    given = (*tensors, torch.zeros_like(layer.q), None, layer.plan.layout, layer.plan.scale)
+    given = (*tensors, torch.zeros_like(layer.q), None, layer.plan.layout, layer.plan.score_factor, 1.0)
     torch.library.opcheck(torch.ops.kernbench.decode.default, given)

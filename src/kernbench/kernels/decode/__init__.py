@@ -4,9 +4,9 @@ from kernbench.kernels.decode import DecodeKernel, DecodeShape, DenseCache, Page
 """
 
 from kernbench.kernels.caches import DenseCache, PagedCache
-from kernbench.kernels.decode.arguments import arguments
+from kernbench.kernels.decode.arguments import Scales, arguments
 from kernbench.kernels.decode.plan import DecodePlan
 from kernbench.kernels.decode.shape import DecodeShape
 from kernbench.kernels.decode.sm90 import DecodeKernel
 
-__all__ = ["DecodeKernel", "DecodePlan", "DecodeShape", "DenseCache", "PagedCache", "arguments"]
+__all__ = ["DecodeKernel", "DecodePlan", "DecodeShape", "DenseCache", "PagedCache", "Scales", "arguments"]

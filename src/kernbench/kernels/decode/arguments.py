@@ -1,6 +1,7 @@
 """What a launch of the decode kernel is given, on any device."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
@@ -24,14 +25,14 @@ def arguments(
     *,
     table: Shaped | None = None,
     rows: Sequence[int] | None = None,
-    scale: float | None = None,
+    scale: "float | Scales | None" = None,
     lse: Shaped | None = None,
 ) -> list[object]:
     """The kernel's arguments for arrays on a device; memory for unfinished sums is made.
 
     q and out [sequences, heads, size]; k and v as the cache of the plan's shape says. `table` [sequences, pages] of a
     paged cache; `rows`, the first row of each sequence in a dense one, without it one sequence follows the other; `lse`
-    [sequences, heads] of a shape with lse.
+    [sequences, heads] of a shape with lse; keys and values of 8 bits have scales of their own.
     """
     shape, sequences = plan.shape, len(plan.lengths)
     wanted = (sequences, shape.heads, shape.head_size)
@@ -52,20 +53,32 @@ def arguments(
     arrays = {name: device.array(data, name) for name, data in made.items()}
     maps = [shape.tensor_map(device, one) for one in (k, v)]
     optional = {"table": 0 if table is None else table, **({} if lse is None else {"lse": lse})}
-    return in_order(maps, {"q": q, "out": out, **arrays, **optional}, (width, pages), default_scale(shape, scale))
+    pointers = {"q": q, "out": out, **arrays, **optional}
+    order = (*POINTERS, *(("lse",) if shape.lse else ()))
+    return [*maps, *(pointers[name] for name in order), width, pages, *factors(shape, scale)]
 
 
-def default_scale(shape: DecodeShape, scale: float | None) -> float:
-    """What scores are multiplied with: without `scale`, one over the root of a head's size."""
-    return 1 / sqrt(shape.head_size) if scale is None else scale
+@dataclass(frozen=True)
+class Scales:
+    """What scores are multiplied with, and what elements of keys and of values of 8 bits stand for is times this."""
+
+    scores: float | None = None
+    keys: float = 1.0
+    values: float = 1.0
 
 
-def in_order(
-    maps: Sequence[object], pointers: Mapping[str, object], table: tuple[int, int], scale: float
-) -> list[object]:
-    """Arguments as the kernel has them: maps of keys and values, arrays by name, width of the table and pages."""
-    order = (*POINTERS, *(("lse",) if "lse" in pointers else ()))
-    return [*maps, *(pointers[name] for name in order), *table, scale * LOG2_E]
+def factors(shape: DecodeShape, scale: float | Scales | None) -> list[float]:
+    """What the kernel multiplies scores with before ex2, and, of values of 8 bits, the output.
+
+    Without a scale scores are multiplied with one over the root of a head's size.
+    """
+    scales = scale if isinstance(scale, Scales) else Scales(scale)
+    found = (1 / sqrt(shape.head_size) if scales.scores is None else scales.scores) * LOG2_E
+    if shape.narrow:
+        return [found * scales.keys, scales.values]
+    if (scales.keys, scales.values) != (1.0, 1.0):
+        raise MisuseError(f"scales of keys and values are for a cache of 8 bits, and this one has {shape.dtype}")
+    return [found]
 
 
 def table_size(shape: DecodeShape, lengths: Sequence[int], k: Shaped, table: Shaped | None) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from kernbench.common.errors import MisuseError
 from kernbench.kernels.arrays import Maker
-from kernbench.kernels.attention import ELEMENT_BYTES, SPAN, check_heads
+from kernbench.kernels.attention import ELEMENT_BYTES, NARROW, check_heads, row_bytes
 from kernbench.kernels.caches import DenseCache, PagedCache
 from kernbench.ptx.launching.device_base import DeviceArray
 from kernbench.ptx.launching.tensor_map import TensorMap
@@ -21,7 +21,8 @@ class DecodeShape:
     """Heads and types: query and output [sequences, heads, head_size], `heads / kv_heads` query heads share a cache.
 
     With `lse` the kernel also writes the natural logarithm of each softmax's sum [sequences, heads] in f32, by which
-    outputs over parts of the keys are merged; minus infinity where there are no keys.
+    outputs over parts of the keys are merged; minus infinity where there are no keys. With `cache_dtype` "e4m3" keys
+    and values have 8 bits, and a launch has a scale for each.
     """
 
     heads: int
@@ -30,9 +31,12 @@ class DecodeShape:
     dtype: str = "bf16"
     cache: DenseCache | PagedCache = field(default_factory=DenseCache)
     lse: bool = False
+    cache_dtype: str = ""
 
     def __post_init__(self) -> None:
         check_heads(self.heads, self.kv_heads, self.head_size, self.dtype)
+        if self.cache_dtype not in ("", self.dtype, NARROW):
+            raise MisuseError(f"cache_dtype = {self.cache_dtype!r}: {self.dtype} as the queries are, or {NARROW}")
         if self.group > LARGEST_GROUP:
             raise MisuseError(
                 f"{self.group} query heads for each KV head: at most {LARGEST_GROUP}; repeat the KV heads, or split "
@@ -45,14 +49,23 @@ class DecodeShape:
         return self.heads // self.kv_heads
 
     @property
-    def spans(self) -> int:
-        """Rows of 128 bytes that one key has."""
-        return self.head_size // SPAN
+    def narrow(self) -> bool:
+        """Whether the cache has elements of 8 bits."""
+        return self.cache_dtype == NARROW
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in shared memory, of which one key has one or several."""
+        return row_bytes(self.head_size, self._element_bytes)
 
     @property
     def tile_bytes(self) -> int:
         """Bytes of the keys of a tile; the values have as many."""
-        return TILE * self.head_size * ELEMENT_BYTES
+        return TILE * self.head_size * self._element_bytes
+
+    @property
+    def _element_bytes(self) -> int:
+        return 1 if self.narrow else ELEMENT_BYTES
 
     @property
     def box_rows(self) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from kernbench.common.errors import MisuseError
 from kernbench.kernels.attention import LN_2, LOWEST
 from kernbench.kernels.caches import DenseCache
+from kernbench.kernels.decode.narrow import NarrowSoftmax
 from kernbench.kernels.decode.shape import POINTERS, TILE, WARP_KEYS, DecodeShape
 from kernbench.kernels.decode.softmax import Softmax
 from kernbench.kernels.decode.walk import Segment, Walk
@@ -73,7 +74,9 @@ class DecodeKernel:
             kernel.param("u64", f"{name}_ptr")
         for name in ("table_width", "pages"):
             kernel.param("u32", name)
-        return kernel.param("f32", "scale_log2").build(self.program)
+        for name in ("scale_log2", *(("value_scale",) if self.shape.narrow else ())):
+            kernel.param("f32", name)
+        return kernel.build(self.program)
 
     def program(self, ctx: Context) -> None:
         """Barriers, then the roles."""
@@ -150,7 +153,8 @@ class _Cta:
     def compute(self, walk: Walk) -> None:
         """All segments: the tiles of each, then the merge of what the warps have."""
         ctx = self.ctx
-        softmax = Softmax(ctx, self.shape, self.warp, self.lane)
+        kind = NarrowSoftmax if self.shape.narrow else Softmax
+        softmax = kind(ctx, self.shape, self.warp, self.lane)
         merge = _Merge(ctx, self, walk)
         ring = _Ring(ctx, self.kernel.stages)
         for segment in walk.segments():
@@ -254,6 +258,8 @@ class _Merge:
         """Sums over their total, as the output has them; without keys, zeros."""
         ctx, shape = self.ctx, self.shape
         inverse = ctx.selp(ctx.rcp(total), 0.0, total > 0.0)
+        if shape.narrow:
+            inverse *= ctx.param("value_scale")
         scaled = [value * inverse for value in values]
         packed = tuple(ctx.cvt_pack(f"{shape.dtype}x2", scaled[i + 1], scaled[i]).bits("b32") for i in (0, 2))
         head = ctx.mad(segment.sequence, shape.heads, segment.head * shape.group) + row

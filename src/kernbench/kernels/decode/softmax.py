@@ -5,10 +5,10 @@ registers, the left side of the product with the values. A lane has two rows, ei
 eight. Scores are kept times log2(e), so that ex2 serves.
 """
 
-from kernbench.kernels.attention import LOWEST, ROW_BYTES, SPAN
+from kernbench.kernels.attention import LOWEST, ROW_BYTES
 from kernbench.kernels.decode.shape import TILE, WARP_KEYS, DecodeShape
 from kernbench.kernels.decode.walk import Segment
-from kernbench.ptx.builder import FULL_MASK, Context, Pointer, Register
+from kernbench.ptx.builder import FULL_MASK, Context, Pointer, Predicate, Register
 
 # depth of a product, columns of one, and rows between the two of a lane
 DEPTH, OCTET = 16, 8
@@ -20,7 +20,9 @@ class Softmax:
 
     def __init__(self, ctx: Context, shape: DecodeShape, warp: Register, lane: Register):
         self.ctx, self.shape, self.warp, self.lane = ctx, shape, warp, lane
-        self.types = f"f32.{shape.dtype}.{shape.dtype}.f32"
+        # what is multiplied; elements of 8 bits become f16
+        self.multiplied = "f16" if shape.narrow else shape.dtype
+        self.types = f"f32.{self.multiplied}.{self.multiplied}.f32"
         self.queries = ctx.pointer("q_ptr", "b32")
         self.scale = ctx.param("scale_log2")
         self.row, self.column = lane // 4, lane % 4 * 2
@@ -34,16 +36,18 @@ class Softmax:
     def _lane_offsets(self) -> tuple[Register, Register]:
         """Bytes from a tile's begin to the row that this lane gives to ldmatrix, for keys and for values.
 
-        Four matrices of 8 x 8: of keys, those of 8 keys and 16 elements, then of the next 8 keys; of values, those of
-        16 keys and 8 elements, then of the next 8 elements. In a row, piece p of 16 bytes lies at p ^ (row % 8).
+        Four matrices of 8 rows of 16 bytes: of keys, two pieces of 8 keys, then of the next 8 keys; of values, a piece
+        of 16 keys, then the next piece. In a row of 128 bytes, piece p of 16 lies at p ^ (row % 8), in one of 64 at
+        p ^ (row / 2 % 4).
         """
-        rows = self.shape.box_rows
-        box = self.first_key // rows * (rows * self.shape.head_size * 2)
-        start = box + self.first_key % rows * ROW_BYTES
+        rows, row_bytes = self.shape.box_rows, self.shape.row_bytes
+        box = self.first_key // rows * (rows * (self.shape.tile_bytes // TILE))
+        start = box + self.first_key % rows * row_bytes
         lane, line = self.lane, self.lane & 7
+        turned = line if row_bytes == ROW_BYTES else line >> 1
         key = (lane >> 4) * OCTET + line
-        of_keys = start + key * ROW_BYTES + (((lane >> 3) & 1) ^ line) * PIECE_BYTES
-        of_values = start + (lane & 15) * ROW_BYTES + ((lane >> 4) ^ line) * PIECE_BYTES
+        of_keys = start + key * row_bytes + (((lane >> 3) & 1) ^ turned) * PIECE_BYTES
+        of_values = start + (lane & 15) * row_bytes + ((lane >> 4) ^ turned) * PIECE_BYTES
         return of_keys, of_values
 
     def begin(self, segment: Segment) -> None:
@@ -58,11 +62,14 @@ class Softmax:
         head = ctx.mad(segment.sequence, shape.heads, segment.head * shape.group)
         for half in range(2 if shape.group > OCTET else 1):
             row = self.row + half * OCTET
-            element = ctx.mad(head + row, shape.head_size, self.column)
-            source = self.queries + element // 2
-            for i in range(half, len(self.fragments), 2):
-                # registers of a product: rows, rows + 8, then the same for the next 8 columns
-                ctx.load(source[i // 2 * (OCTET // 2)], mask=row < shape.group, other=0, out=self.fragments[i])
+            self._load_queries(head + row, row < shape.group, half)
+
+    def _load_queries(self, row: Register, there: Predicate, half: int) -> None:
+        """A lane's elements of a query; registers of a product: rows, rows + 8, then the same for 8 columns more."""
+        ctx = self.ctx
+        source = self.queries + ctx.mad(row, self.shape.head_size, self.column) // 2
+        for i in range(half, len(self.fragments), 2):
+            ctx.load(source[i // 2 * (OCTET // 2)], mask=there, other=0, out=self.fragments[i])
 
     def add(self, stage: Pointer, tile: Register, segment: Segment) -> None:
         """A tile that is there: keys past the sequence's end count for nothing, whatever lies there."""
@@ -87,18 +94,18 @@ class Softmax:
         return [score * self.scale for sums in scores for score in sums]
 
     def _turned(self, stage: Pointer, lane: Register) -> list[Pointer]:
-        """The lane's row, at each of the four pairs of pieces that a row of 128 bytes has."""
+        """The lane's row, at each of the pairs of pieces that a row has."""
         first = stage + lane
-        pairs = ROW_BYTES // (2 * PIECE_BYTES)
+        pairs = self.shape.row_bytes // (2 * PIECE_BYTES)
         return [first] + [
             Pointer(self.ctx.xor(first.base, i * 2 * PIECE_BYTES), first.type, first.space, first.offset, first.name)
             for i in range(1, pairs)
         ]
 
     def _piece(self, lanes: list[Pointer], number: int) -> Pointer:
-        """Elements 16 `number` and on: rows of 128 bytes follow each other by boxes."""
-        span, pair = divmod(number, SPAN // DEPTH)
-        return lanes[pair].shifted(span * self.shape.box_rows * ROW_BYTES)
+        """Pair `number` of a key's pieces: rows of all keys of a box, then the next rows of all."""
+        span, pair = divmod(number, len(lanes))
+        return lanes[pair].shifted(span * self.shape.box_rows * self.shape.row_bytes)
 
     def _update(self, stage: Pointer, scores: list[Register], keys: Register | None) -> None:
         """Largest scores, totals and sums with 16 keys more; with `keys`, only so many of the tile are there."""
@@ -123,7 +130,7 @@ class Softmax:
             for registers in self.sums:
                 for i in (2 * half, 2 * half + 1):
                     registers[i] *= correction
-        packed = [ctx.cvt_pack(f"{self.shape.dtype}x2", weights[i + 1], weights[i]).bits("b32") for i in range(0, 8, 2)]
+        packed = [ctx.cvt_pack(f"{self.multiplied}x2", weights[i + 1], weights[i]).bits("b32") for i in range(0, 8, 2)]
         self._add_values(stage, packed, keys)
 
     def _masked(self, scores: list[Register], keys: Register) -> list[Register]:
@@ -165,8 +172,11 @@ class Softmax:
             row = self.row + half * OCTET
             mine = ctx.mad(self.warp, shape.group, row)
             with ctx.if_(row < shape.group):
-                target = sums + ctx.mad(mine, shape.head_size, self.column)
-                for number, registers in enumerate(self.sums):
-                    ctx.store(target[number * OCTET], (registers[2 * half], registers[2 * half + 1]))
+                self._leave_sums(sums + mine * shape.head_size, half)
                 with ctx.if_(self.column == 0):
                     ctx.store(states, (self.largest[half], total), mine * 2)
+
+    def _leave_sums(self, row: Pointer, half: int) -> None:
+        target = row + self.column
+        for number, registers in enumerate(self.sums):
+            self.ctx.store(target[number * OCTET], (registers[2 * half], registers[2 * half + 1]))
