@@ -169,6 +169,39 @@ def test_steps_of_the_gated_delta_rule():
     torch.testing.assert_close(states.double(), wanted, atol=1e-4, rtol=1e-4)
 
 
+def rule(q, k, v, g, beta, state):
+    """The gated delta rule in float64, token by token; the state moves on."""
+    rows = []
+    for t in range(len(q)):
+        heads = []
+        for head in range(v.shape[1]):
+            shared = head // (v.shape[1] // q.shape[1])
+            state[head] *= g[t, head].double().exp()
+            change = beta[t, head].double() * (v[t, head].double() - state[head] @ k[t, shared].double())
+            state[head] += change[:, None] * k[t, shared].double()
+            heads.append(state[head] @ q[t, shared].double() / math.sqrt(q.shape[2]))
+        rows.append(torch.stack(heads))
+    return torch.stack(rows)
+
+
+def test_the_gated_delta_rule_over_whole_sequences():
+    generator = torch.Generator().manual_seed(4)
+    shape, lengths = kt.ForwardShape(1, 2, 64, 64, "f16"), [70, 30]
+    q, k = (torch.nn.functional.normalize(torch.randn(100, 1, 64, generator=generator), dim=-1).half() for _ in "qk")
+    v, g = torch.randn(100, 2, 64, generator=generator).half(), -torch.rand(100, 2, generator=generator) / 10
+    beta, initial = torch.rand(100, 2, generator=generator), torch.randn(2, 2, 64, 64, generator=generator)
+    plan, final = kt.GatedDeltaPlan(shape, lengths, device="cpu"), torch.empty_like(initial)
+    out = kt.gated_delta_rule(q, k, v, g, beta, plan, initial=initial, final=final)
+    assert "2 sequences with 100 tokens in 3 chunks" in plan.explain()
+    states = initial.double()
+    for i, rows in enumerate((slice(0, 70), slice(70, 100))):
+        wanted = rule(*(one[rows] for one in (q, k, v, g, beta)), states[i])
+        torch.testing.assert_close(out[rows].double(), wanted, atol=3e-3, rtol=3e-3)
+    torch.testing.assert_close(final.double(), states, atol=1e-2, rtol=1e-2)
+    with pytest.raises(MisuseError, match=r"beta has shape \[99, 2\], and \[100, 2\] is wanted"):
+        kt.gated_delta_rule(q, k, v, g, beta[:99].contiguous(), plan)
+
+
 def test_the_layer_of_the_guide():
     """Every token as torch's own attention gives it, with the layer's weights."""
     names = guide("kernels.md", "layer.py")
@@ -202,10 +235,18 @@ def samples():
     vectors, gates = torch.randn(3, 2, 1, 64).half(), torch.rand(2, 2, 1)
     states = (torch.randn(3, 1, 64, 64), torch.tensor([2, 0], dtype=torch.int32), torch.zeros(2, 1, 64).half())
     yield "gated_delta_step", (*vectors, *gates, *states, 0.125, True)
+    shape = kt.ForwardShape(1, 1, 64, 64, "f16")
+    plan, gates = kt.GatedDeltaPlan(shape, [10], device="cpu"), torch.rand(2, 10, 1)
+    yield "gated_delta_inverse", (k / 8, plan.chunks, -gates[0], gates[1], plan.gates, plan.inverses)
+    middle = (plan.inverses, torch.zeros_like(v), plan.sequences, plan.gates)
+    yield "gated_delta_forward", (q, k / 8, v, *middle, None, torch.zeros(1, 1, 64, 64), 0.125)
     yield "merge", (torch.randn(2, 1, 2, 64), torch.randn(2, 1, 2), torch.zeros(1, 2, 64), torch.zeros(1, 2))
 
 
-@pytest.mark.parametrize("name", ["decode", "prefill", "append", "merge", "gated_delta_step"])
+@pytest.mark.parametrize(
+    "name",
+    ["decode", "prefill", "append", "merge", "gated_delta_step", "gated_delta_inverse", "gated_delta_forward"],
+)
 def test_torch_accepts_the_operators(name):
     """Schemas, fake tensors and tracing, by torch's own checks."""
     arguments = dict(samples())[name]
