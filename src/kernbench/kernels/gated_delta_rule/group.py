@@ -66,8 +66,8 @@ class Group:
         self.ctx, self.shape, self.ring, self.groups = ctx, shape, ring, groups
         self.memory = Memory(ctx, own, shape, groups)
         self.number, self.thread, self.lane = ctx.tid_x // GROUP, ctx.tid_x % GROUP, ctx.tid_x % WARP
-        place = ctx.wgmma_place(self.thread)
-        self.row, self.column = place.first_row, place.first_column
+        mine = ctx.wgmma_place(self.thread)
+        self.row, self.column = mine.first_row, mine.first_column
         self.types = f"f32.{shape.dtype}.{shape.dtype}"
         tiles = ring.tiles
         self.q, self.k, self.inverse = (ctx.wgmma_descriptor(tiles[name]) for name in ("q", "k", "inverses"))

@@ -125,19 +125,19 @@ class _Chunk:
             )
         ctx.wgmma_commit()
         ctx.wgmma_wait(0)
-        place = ctx.wgmma_place(ctx.tid_x)
+        mine = ctx.wgmma_place(ctx.tid_x)
         for half in range(2):
-            row = place.first_row + half * OCTET
+            row = mine.first_row + half * OCTET
             gate, beta = ctx.load(self.gates, row), ctx.load(self.betas, row)
             below = ctx.selp(row, ctx.const(0, "u32"), row < self.length)
-            target = self.matrix + ctx.mad(row, _ROW, place.first_column)
+            target = self.matrix + ctx.mad(row, _ROW, mine.first_column)
             for octet in range(0, CHUNK, OCTET):
-                others = ctx.load(self.gates + place.first_column, octet, vec=2)
+                others = ctx.load(self.gates + mine.first_column, octet, vec=2)
                 pair = []
                 for i, other in enumerate(others):
                     score = scores[octet // 2 + 2 * half + i]
                     value = score * beta * ctx.ex2((gate - other) * LOG2_E)
-                    pair.append(ctx.selp(value, 0.0, place.first_column + (octet + i) < below))
+                    pair.append(ctx.selp(value, 0.0, mine.first_column + (octet + i) < below))
                 ctx.store(target[octet], tuple(pair))
 
     def _solve(self) -> None:
