@@ -1,5 +1,6 @@
 """Compiled loops are kept by the version of all sources."""
 
+import gc
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numba.core import event
+from numba.core.errors import TypingError
 
 from kernbench.common import compiled
 
@@ -118,6 +120,28 @@ def test_compiling_for_long_is_told_once(monkeypatch, caplog):
     assert watch.seconds == 3.0
     assert len(caplog.messages) == 1
     assert compiled.folder() in caplog.messages[0]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_garbage_is_not_looked_for_while_a_loop_is_compiled(before):
+    class Collector(event.Listener):
+        def on_start(self, event):
+            seen.append(gc.isenabled())
+
+        def on_end(self, event):
+            seen.append(gc.isenabled())
+
+    seen = []
+    loop = compiled.njit()(lambda x: x + missing)  # noqa: F821
+    (gc.enable if before else gc.disable)()
+    try:
+        with event.install_listener("numba:run_pass", Collector()), pytest.raises(TypingError, match="missing"):
+            loop(1)
+        assert gc.isenabled() == before
+    finally:
+        gc.enable()
+    assert seen
+    assert not any(seen)
 
 
 @pytest.fixture
