@@ -56,6 +56,24 @@ def test_all_come(lab):
     assert formal(lab, WARP_ALONE.replace("  @%p1 bra DONE;\n", "") + BEHIND).formal == []
 
 
+# a block comes to the barrier once more often than the one before it; all of its warps do
+ROUNDS = """
+  mul.wide.u32 %rd1, %r3, 4; add.u64 %rd1, %rd1, %rd20;
+  mov.u32 %r1, %ctaid.x;
+AGAIN:
+  bar.sync 0;
+  setp.ne.u32 %p1, %r1, 0;
+  sub.u32 %r1, %r1, 1;
+  @%p1 bra AGAIN;
+"""
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "reversed", 3])
+def test_other_blocks_that_ended_have_not_gone_round(lab, schedule):
+    run = lab.launch(ROUNDS + BEHIND, np.zeros(192, "u4"), grid=3, block=64, schedule=schedule)
+    assert (run.findings, run.formal) == ([], [])
+
+
 def test_strict_makes_it_count(lab):
     run = formal(lab, WARP_ALONE + BEHIND).strict()
     assert not run.safe

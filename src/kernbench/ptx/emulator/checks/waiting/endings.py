@@ -57,7 +57,8 @@ class Endings(EndingsObserver):
         batch, level = self._batch, fragment.level
         if (site.number, level) in self._reported:
             return
-        here = np.unique(fragment.window.warps % batch.ctas)
+        # of the blocks that came: the window may have warps of others, which ended long ago
+        here = np.unique(fragment.lanes.present()[0] % batch.ctas)
         warps = np.flatnonzero(np.isin(np.arange(batch.warps) % batch.ctas, here))
         warps = warps[~batch.alive.reshape(-1, WARP)[warps].any(axis=1)]
         past = warps[self._past_bits(warps, level) != 0] if len(warps) else warps
