@@ -232,6 +232,31 @@ def clusters(results: Results, known: Known) -> Iterator[Fitted]:
     yield found_from("cluster.latency", [value], [row], "cluster.latency, less an addition")
 
 
+def between_ctas(results: Results, known: Known) -> Iterator[Fitted]:
+    """Hops between mbarriers of two CTAs, less what a wait itself takes; the cluster's barrier; one copy for several
+    CTAs against a copy of each; and bytes a cycle of an SM whose shared memory another one reads.
+    """
+    row = results.one("cluster.hop")
+    hop = (per_turn(row) - loop_end(known)) / 2 - known["barriers.try_wait"]
+    yield found_from("cluster.one_way", [max(hop, 0.0)], [row], "cluster.hop, less the loop and a wait")
+    rows = results.of("cluster.barrier")
+    values = [per_work(row) - known["barriers.sync_warp"] for row in rows]
+    yield found_from("cluster.barrier", values, rows, "cluster.barrier of 2 to 8 CTAs")
+    rows = results.of("cluster.multicast", bytes=1024)
+    more = [
+        per_turn(results.one("cluster.multicast", bytes=1024, ctas=size, by="multicast"))
+        - per_turn(results.one("cluster.multicast", bytes=1024, ctas=size, by="own"))
+        for size in sorted({row["parameters"]["ctas"] for row in rows})
+    ]
+    yield found_from(
+        "cluster.multicast", [max(one, 0.0) for one in more], rows, "cluster.multicast less a copy of each"
+    )
+    rows = results.of("cluster.bandwidth", where="all")
+    yield found_from(
+        "cluster.bytes_per_cycle", [1 / per_work(row) for row in rows], rows, "cluster.bandwidth on all SMs"
+    )
+
+
 def products(results: Results, known: Known) -> Iterator[Fitted]:
     """The rate of long chains of wide products, and what a lone one takes beyond its share of that."""
     rows = [row for row in results.of("wgmma.rate") if row["parameters"]["n"] in (128, 256)
@@ -383,6 +408,7 @@ STEPS: tuple[Callable[[Results, Known], Iterator[Fitted]], ...] = (
     atomics,
     copies,
     clusters,
+    between_ctas,
     products,
     beside_products,
     cache_bandwidth,

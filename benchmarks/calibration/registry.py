@@ -7,6 +7,7 @@ from .families import (
     arithmetic,
     bandwidth,
     barriers,
+    clusters,
     contention,
     copies,
     latency,
@@ -24,6 +25,7 @@ FAMILIES: Mapping[str, tuple[Callable[[], Iterable[Case]], ...]] = {
     "barriers": (barriers.sync, barriers.named, barriers.hops, barriers.waits, barriers.rings, barriers.parked),
     "latency": (latency.chases, latency.l2_map, latency.atomics),
     "copies": (copies.latency, copies.issue, copies.remote),
+    "clusters": (clusters.barrier, clusters.hops, clusters.multicast, clusters.bandwidth),
     "tensor": (tensor_cores.products, tensor_cores.warpgroups, tensor_cores.beside, tensor_cores.mma),
     "bandwidth": (
         bandwidth.l1,

@@ -49,8 +49,8 @@ def walked(program: list[Op]) -> list[int]:
     return order
 
 
-def launch(programs: list[list[Op]], ctas=1, registers=32, shared=0, classes=None):
-    """A launch of CTAs whose warp w runs program w (or, with `classes`, of several kinds of CTAs)."""
+def launch(programs: list[list[Op]], ctas=1, registers=32, shared=0, classes=None, cluster=1):
+    """A launch of CTAs whose warp w runs program w (or, with `classes`, of several kinds of CTAs in turn)."""
     kinds = classes or [programs]
     table = [op for one in kinds for program in one for op in program]
     starts, first_of, op_column, event_column, events, path_start = [], [], [], [], [], [0]
@@ -71,7 +71,7 @@ def launch(programs: list[list[Op]], ctas=1, registers=32, shared=0, classes=Non
     warps = len(kinds[0])
     count = len(kinds) * warps
     order = [n % len(kinds) for n in range(ctas)]
-    return recorded(events, first_of, warps, len(kinds), order, shared), Streams(
+    return recorded(events, first_of, warps, len(kinds), order, shared, cluster), Streams(
         ops=ops(table), path_start=np.array(path_start, np.int64), op=np.array(op_column, np.int32),
         event=np.array(event_column, np.int32), trace_path=np.arange(count, dtype=np.int32),
         first_event=np.array(first_of, np.int64), registers=registers, spill_bytes=0, shared_bytes=shared,
@@ -102,7 +102,7 @@ def ops(table: list[Op]) -> Ops:
     return Ops(**{one.name: given.get(one.name, zeros) for one in fields(Ops)})
 
 
-def recorded(events, first_of, warps, classes, order, shared) -> LaunchRecording:
+def recorded(events, first_of, warps, classes, order, shared, cluster) -> LaunchRecording:
     def column(name, kind):
         return np.array([event.get(name, -1 if name in ("object", "phase") else 0) for _, event in events], kind)
 
@@ -125,7 +125,7 @@ def recorded(events, first_of, warps, classes, order, shared) -> LaunchRecording
         np.zeros(1, bool),
     )  # fmt: skip
     return LaunchRecording(
-        "", "made", "sm_90a", (len(order), 1, 1), (32 * warps, 1, 1), (1, 1, 1), shared, 0, 0, one,
+        "", "made", "sm_90a", (len(order), 1, 1), (32 * warps, 1, 1), (cluster, 1, 1), shared, 0, 0, one,
         np.array(order, np.int32), np.arange(count, dtype=np.int32).reshape(classes, warps), traces, made,
     )  # fmt: skip
 

@@ -10,7 +10,8 @@ from tests.ptx.time.made import Act, Kind, Op, Pipe, launch, load
 
 from kernbench.ptx.machine import load as gpu_file
 from kernbench.ptx.time import Reason, Unit
-from kernbench.ptx.time.launch import deal, time_launch
+from kernbench.ptx.time.dealing import deal
+from kernbench.ptx.time.launch import time_launch
 
 # nothing in L2 must be written back first, the first CTAs run at once, and all answers take the same time
 H200 = gpu_file("h200").override({"l2.dirty": 0, "launch.first": 0, "l2.spread": 0, "hbm.spread": 0})
@@ -183,8 +184,8 @@ def test_the_same_launch_takes_the_same_time_to_the_last_digit():
 def test_ctas_that_differ_get_sm_groups_by_the_budget():
     recording, streams = launch([], ctas=400, classes=[[stream()], [stream(count=32)]])
     lengths = np.diff(streams.path_start)
-    whole = deal(recording, lengths, 132)
-    few = deal(recording, lengths, 132, budget=1000)
+    whole = deal(recording, lengths, H200, 4)
+    few = deal(recording, lengths, H200, 4, budget=1000)
     assert (whole.groups, int(whole.weight.sum())) == (132, 132)
     assert (few.groups, int(few.weight.sum())) == (4, 132)
     exact = time_launch(recording, streams, H200).cycles
@@ -301,4 +302,4 @@ def test_loads_that_miss_answer_at_different_times_with_the_same_mean():
 
 def test_sms_that_do_the_same_do_not_stay_in_step():
     recording, streams = launch([stream()] * 4, ctas=132)
-    assert deal(recording, np.diff(streams.path_start)[:1], 132).groups == 132
+    assert deal(recording, np.diff(streams.path_start)[:1], H200, 1).groups == 132

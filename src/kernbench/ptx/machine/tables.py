@@ -213,6 +213,10 @@ class Cluster(Table):
     latency: Annotated[Figure, cycles("of a load from another SM's shared memory")]
     one_way: Annotated[Figure, cycles("from a store or an arrival to its effect in another SM")]
     multicast: Annotated[Figure, cycles("more for a bulk copy to several CTAs")]
+    barrier: Annotated[Figure, cycles("from the last arrival at a cluster's barrier to going on")]
+    bytes_per_cycle: Annotated[
+        Figure, rate("bytes/cycle", "that an SM's shared memory gives to, or takes from, other SMs")
+    ]
 
 
 @dataclass(frozen=True)

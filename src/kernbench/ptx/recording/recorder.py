@@ -176,17 +176,21 @@ class BatchRecorder(Recorder):
             here = None if mask is None and not remote.any() else active & ~remote
             self._banks(report, window, here, near, _ZERO, access_kind(report, "shared"))
         if remote.any():
-            self._banks(report, window, remote, near, _ZERO, access_kind(report, "cluster"))
+            further = (ctas - cluster.own(lanes)) % cluster.size
+            self._banks(report, window, remote, near, _ZERO, access_kind(report, "cluster"), further)
 
     def _banks(
-        self, report: Report, window: Window, mask: Mask | None, addresses: Array, offset: np.uint64, kind: int
-    ) -> None:
+        self, report: Report, window: Window, mask: Mask | None, addresses: Array, offset: np.uint64, kind: int,
+        further: Array | None = None,
+    ) -> None:  # fmt: skip
         count = len(window.warps)
         rows = self._log.data.room(count)
         given = _NO_MASK if mask is None else mask
         serial, lanes = report.event in _SERIAL, report.rows or WARP
         accessed = (addresses, offset, _ZERO)
         same = survey.survey_shared(accessed, given, report.nbytes, lanes, serial, rows, self._scratch)
+        if further is not None:
+            same = _named(rows, same, further, given)
         self._event(report.site, kind, self._of(window, mask), self._kept(same, count))
 
     def _local(
@@ -384,6 +388,23 @@ class BatchRecorder(Recorder):
 
 
 _WAITS = frozenset((Kind.ASYNC_COPY_WAIT, Kind.BULK_WAIT, Kind.WGMMA_WAIT))
+
+
+def _named(rows: Int32s, same: bool, further: Array, mask: Bools) -> bool:
+    """Rows of accesses to other CTAs say how many ranks further the CTA of their first lane is; whether all rows are
+    the same then.
+    """
+    by_warp = mask.reshape(-1, WARP)
+    first, live = by_warp.argmax(axis=1), by_warp.any(axis=1)
+    objects = further.reshape(-1, WARP)[np.arange(len(rows)), first] << RANK_SHIFT
+    if same:
+        rows[1:] = rows[0]
+    rows[:, survey.OBJECT] = objects
+    named = objects[live]
+    if not same or not (named == named[0]).all():
+        return False
+    rows[0, survey.OBJECT] = named[0]
+    return True
 
 
 def _once(lanes: Array, sources: Array, slots: Array | None) -> Bools:

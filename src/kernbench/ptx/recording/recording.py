@@ -99,7 +99,8 @@ class Events:
     | bytes | of all lanes: moved by an access, by a bulk copy (what the barrier counts, for each CTA that gets it), |
     |   | announced by an expect |
     | object | number of the barrier; of an mbarrier its byte in shared memory, with how many ranks further its CTA is |
-    |   | in the cluster << `RANK_SHIFT`; of a bulk load the mbarrier it completes on; -1: none |
+    |   | in the cluster << `RANK_SHIFT`; of a bulk load the mbarrier it completes on; of an access to shared memory |
+    |   | of another CTA how many ranks further that of its first lane is << `RANK_SHIFT`; -1: none |
     | phase | the completion of the object, from 0 on, that it contributes to, or that it waited for. Commits and what |
     |   | joins a group: the number of the group, from 0 on, in this warp. Waits for groups: how many groups of this |
     |   | warp must have completed. -1: none, or nothing had to be waited for |

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from kernbench.ptx.machine import Gpu
 from kernbench.ptx.recording.kinds import Kind
-from kernbench.ptx.recording.recording import LINE, SECTOR, Events, LaunchRecording
+from kernbench.ptx.recording.recording import LINE, RANK_SHIFT, SECTOR, Events, LaunchRecording
 from kernbench.ptx.time.costs import Ints
 from kernbench.ptx.time.engine import codes
 
@@ -24,9 +24,10 @@ _WHAT = {
     Kind.SHARED_LOAD: codes.SHARED,
     Kind.SHARED_STORE: codes.SHARED,
     Kind.SHARED_ATOMIC: codes.SHARED,
-    Kind.CLUSTER_LOAD: codes.SHARED,
-    Kind.CLUSTER_STORE: codes.SHARED,
-    Kind.CLUSTER_ATOMIC: codes.SHARED,
+    Kind.CLUSTER_LOAD: codes.REMOTE_LOAD,
+    Kind.CLUSTER_STORE: codes.REMOTE_STORE,
+    Kind.CLUSTER_ATOMIC: codes.REMOTE_LOAD,
+    Kind.REMOTE_STORE: codes.REMOTE_STORE,
     Kind.MATRIX_LOAD: codes.SHARED,
     Kind.MATRIX_STORE: codes.SHARED,
     Kind.ASYNC_COPY: codes.CP_ASYNC,
@@ -34,7 +35,8 @@ _WHAT = {
     Kind.ASYNC_COPY_WAIT: codes.WAIT_GROUP,
     Kind.ASYNC_COPY_ARRIVE: codes.COPY_ARRIVE,
     Kind.BULK_LOAD: codes.BULK_LOAD,
-    Kind.BULK_CLUSTER: codes.BULK_LOAD,
+    Kind.BULK_CLUSTER: codes.BULK_SHARED,
+    Kind.BULK_MULTICAST: codes.MULTICAST,
     Kind.BULK_STORE: codes.BULK_STORE,
     Kind.BULK_REDUCE: codes.BULK_STORE,
     Kind.BULK_COMMIT: codes.COMMIT,
@@ -44,8 +46,8 @@ _WHAT = {
     Kind.WGMMA_WAIT: codes.WAIT_GROUP,
     Kind.BARRIER_SYNC: codes.BARRIER_SYNC,
     Kind.BARRIER_ARRIVE: codes.BARRIER_ARRIVE,
-    Kind.CLUSTER_ARRIVE: codes.BARRIER_ARRIVE,
-    Kind.CLUSTER_WAIT: codes.NOTHING,
+    Kind.CLUSTER_ARRIVE: codes.CLUSTER_ARRIVE,
+    Kind.CLUSTER_WAIT: codes.CLUSTER_WAIT,
     Kind.MBARRIER_ARRIVE: codes.ARRIVE,
     Kind.MBARRIER_EXPECT: codes.ARRIVE,
     Kind.MBARRIER_WAIT: codes.WAIT,
@@ -63,8 +65,9 @@ _GROUP_OF = {
     Kind.WGMMA_WAIT: codes.WGMMA_GROUP,
 }
 _BARRIER_KINDS = (Kind.BARRIER_SYNC, Kind.BARRIER_ARRIVE)
-_MBARRIER_KINDS = (Kind.MBARRIER_ARRIVE, Kind.MBARRIER_EXPECT, Kind.MBARRIER_WAIT, Kind.BULK_LOAD,
-                   Kind.BULK_CLUSTER, Kind.ASYNC_COPY_ARRIVE, Kind.TENSOR_COMMIT)  # fmt: skip
+_CLUSTER_KINDS = (Kind.CLUSTER_ARRIVE, Kind.CLUSTER_WAIT)
+_MBARRIER_KINDS = (Kind.MBARRIER_ARRIVE, Kind.MBARRIER_EXPECT, Kind.MBARRIER_WAIT, Kind.BULK_LOAD, Kind.BULK_MULTICAST,
+                   Kind.BULK_CLUSTER, Kind.REMOTE_STORE, Kind.ASYNC_COPY_ARRIVE, Kind.TENSOR_COMMIT)  # fmt: skip
 _GLOBAL = (Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE, Kind.GLOBAL_ATOMIC, Kind.GLOBAL_REDUCTION, Kind.LOCAL_LOAD,
            Kind.LOCAL_STORE, Kind.ASYNC_COPY, Kind.BULK_LOAD, Kind.BULK_STORE, Kind.BULK_REDUCE)  # fmt: skip
 _STORES = (Kind.GLOBAL_STORE, Kind.LOCAL_STORE, Kind.BULK_STORE, Kind.BULK_REDUCE, Kind.GLOBAL_REDUCTION,
@@ -101,6 +104,7 @@ class EventCosts:
     later: Ints
     wider: Ints
     tags: Ints
+    further: Ints
     syncs: int
     l2_bytes: Floats
     hbm_bytes: Floats
@@ -108,7 +112,7 @@ class EventCosts:
     def table(self) -> Ints:
         """A row each; `codes` names the columns."""
         columns = (self.what, self.stage, self.port, self.l2, self.hbm, self.nbytes, self.lanes, self.sync, self.phase,
-                self.extra, self.later, self.wider, self.tags)  # fmt: skip
+                self.extra, self.later, self.wider, self.tags, self.further)  # fmt: skip
         return np.ascontiguousarray(np.stack(columns, axis=1))
 
 
@@ -140,7 +144,8 @@ def event_costs(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, pace: flo
         what[events.kind], _whole(stage), _whole(moved.port), _whole(moved.l2 * pace),
         np.rint(moved.of_memory * codes.PART).astype(np.int64), events.bytes.astype(np.int64),
         events.lanes.astype(np.int64), sync, events.phase.astype(np.int64), extra,
-        _whole(later * pace), _whole(wider * pace), _whole(tags), syncs, moved.l2_bytes, moved.hbm_bytes,
+        _whole(later * pace), _whole(wider * pace), _whole(tags),
+        np.maximum(events.object.astype(np.int64), 0) >> RANK_SHIFT, syncs, moved.l2_bytes, moved.hbm_bytes,
     )  # fmt: skip
 
 
@@ -307,10 +312,10 @@ def held(distance: Floats, gpu: Gpu) -> Floats:
 def _sync_numbers(recording: LaunchRecording) -> tuple[Ints, int]:
     """A number for each completion of a barrier or mbarrier, the same for all events that have to do with it."""
     events = recording.events
-    barrier = np.isin(events.kind, [int(one) for one in _BARRIER_KINDS])
-    mbarrier = np.isin(events.kind, [int(one) for one in _MBARRIER_KINDS])
-    concerned = (barrier | mbarrier) & (events.object >= 0) & (events.phase >= 0)
-    key = (events.object.astype(np.int64) & 0xFFFFF) << 32 | events.phase.astype(np.int64) << 1 | mbarrier
+    barrier, mbarrier, cluster = (_is(events, kinds) for kinds in (_BARRIER_KINDS, _MBARRIER_KINDS, _CLUSTER_KINDS))
+    concerned = (barrier | mbarrier | cluster) & (events.object >= 0) & (events.phase >= 0)
+    own = events.object.astype(np.int64) & ((1 << RANK_SHIFT) - 1)
+    key = own << 33 | events.phase.astype(np.int64) << 2 | mbarrier | cluster.astype(np.int64) << 1
     numbers = np.full(len(events), -1, np.int64)
     found, inverse = np.unique(key[concerned], return_inverse=True)
     numbers[concerned] = inverse

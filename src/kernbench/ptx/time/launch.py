@@ -1,6 +1,6 @@
 """One recorded launch timed for a GPU: its streams, its CTAs dealt to SMs, the compiled model, and what it says."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from kernbench.ptx.machine import NOT_VALIDATED, Gpu
 from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.sass.streams import Streams
 from kernbench.ptx.time.costs import OpCosts, clock_of, constants, op_costs, ticks
+from kernbench.ptx.time.dealing import BUDGET, Deal, deal
 from kernbench.ptx.time.engine import codes
 from kernbench.ptx.time.engine.engine import simulate
 from kernbench.ptx.time.engine.reasons import Reason
@@ -18,47 +19,16 @@ from kernbench.ptx.time.occupancy import occupancy
 from kernbench.ptx.time.result import CtaSpans, Followed, LaunchTime, Occupancy, Stalls, Traffic, Unit
 
 Ints = NDArray[np.int64]
-# warp instructions that are simulated rather than stood for, roughly: a few seconds
-BUDGET = 3_000_000
-# SM groups at least
-LEAST_GROUPS = 4
 # CTAs whose start and end are kept
 MOST_SPANS = 200_000
 # instructions that are kept of the CTA that is followed
 MOST_NOTES = 200_000
 
 
-@dataclass(frozen=True)
-class Deal:
-    """How SMs are simulated: each SM group stands for `weight` SMs that do the same at the same time."""
-
-    weight: Ints
-    order: Ints
-
-    @property
-    def groups(self) -> int:
-        """SM groups."""
-        return len(self.weight)
-
-
-def deal(recording: LaunchRecording, instructions: Ints, sms: int, budget: int = BUDGET) -> Deal:
-    """SM groups for a launch, and the classes of its CTAs in the order in which they begin.
-
-    `instructions` of a CTA by class. There are as many groups as the budget allows, up to one for each SM: SMs that do
-    the same do not stay in step, since memory serves one before the other.
-    """
-    order = recording.cta_class.astype(np.int64)
-    count = len(order)
-    used = min(sms, count)
-    total = int(instructions[order].sum())
-    groups = int(np.clip(budget * used // max(total, 1), min(LEAST_GROUPS, used), used))
-    sizes = [used // groups + (number < used % groups) for number in range(groups)]
-    return Deal(np.array(sizes, np.int64), order)
-
-
 @loop
-def _count_syncs(counts, kind, paths, bases, start, event_at, what, sync):  # type: ignore[no-untyped-def]
-    """How many arrivals complete each completion in a class of CTAs."""
+def _count_syncs(counts, paths, bases, start, event_at, what, sync, further):  # type: ignore[no-untyped-def]
+    """How many arrivals of a CTA contribute to each completion of the CTAs that are so many ranks further."""
+    size = len(counts)
     for n in range(len(paths)):
         for at in range(start[paths[n]], start[paths[n] + 1]):
             if event_at[at] < 0:
@@ -67,10 +37,18 @@ def _count_syncs(counts, kind, paths, bases, start, event_at, what, sync):  # ty
             code = what[event]
             contributes = (
                 code == codes.BARRIER_SYNC or code == codes.BARRIER_ARRIVE or code == codes.ARRIVE
-                or code == codes.COPY_ARRIVE or code == codes.BULK_LOAD
+                or code == codes.COPY_ARRIVE or code == codes.BULK_LOAD or code == codes.BULK_SHARED
+                or code == codes.REMOTE_STORE
             )  # fmt: skip
-            if contributes and sync[event] >= 0:
-                counts[kind, sync[event]] += 1
+            if code == codes.CLUSTER_ARRIVE and sync[event] >= 0:
+                for rank in range(size):
+                    counts[rank, sync[event]] += 1
+            while contributes:
+                if sync[event] >= 0:
+                    counts[further[event] % size, sync[event]] += 1
+                # what a multicast brings to others follows it
+                event += 1
+                contributes = code == codes.BULK_LOAD and event < len(what) and what[event] == codes.MULTICAST
 
 
 def time_launch(recording: LaunchRecording, streams: Streams, gpu: Gpu, budget: int = BUDGET) -> LaunchTime:
@@ -83,14 +61,15 @@ def time_launch(recording: LaunchRecording, streams: Streams, gpu: Gpu, budget: 
     ops = op_costs(streams.ops, gpu)
     lengths = np.diff(streams.path_start)
     class_paths = streams.trace_path[recording.class_trace].astype(np.int64)
-    dealt = deal(recording, lengths[class_paths].sum(axis=1), int(gpu.chip.sms), budget)
+    dealt = deal(recording, lengths[class_paths].sum(axis=1), gpu, held.ctas, budget)
     machine = _Machine(recording, streams, gpu, ops, events, held, dealt, class_paths, clock)
     return machine.run()
 
 
 def _occupancy(recording: LaunchRecording, streams: Streams, gpu: Gpu) -> Occupancy:
     shared = max(streams.shared_bytes, recording.static_shared) + recording.dynamic_shared
-    return occupancy(gpu, recording.warps, streams.registers, shared, recording.ctas)
+    cluster = int(np.prod(recording.cluster))
+    return occupancy(gpu, recording.warps, streams.registers, shared, recording.ctas, cluster)
 
 
 class _Machine:
@@ -109,24 +88,38 @@ class _Machine:
         self.subs = groups * codes.SUB_CORES
         self.per_sm = slots * warps
         self.constants[codes.PER_SM] = self.per_sm
-        self.class_syncs = self._class_syncs()
-        self.state = _state(groups * slots, warps, self.class_syncs.shape[1], self.subs)
+        self.kinds, self.syncs = self._syncs()
+        self.state = (
+            *_state(groups * slots, warps, self.syncs.shape[2], self.subs), dealt.seats,
+            np.zeros((len(dealt.seats), codes.CLUSTER_COLUMNS), np.int64),
+        )  # fmt: skip
         memory = np.zeros(codes.MEMORY, np.int64)
         memory[codes.DIRTY] = round(float(gpu.l2.dirty) * float(gpu.l2.turnover) * codes.PART)
         self.servers = (*_servers(groups, self.subs), memory)
         self.stalls = np.zeros((len(streams.ops), len(Reason)), np.int64)
         self.issued = np.zeros(len(streams.ops), np.int64)
 
-    def _class_syncs(self) -> Ints:
-        """For each class of CTAs how many arrivals make each completion."""
-        counts = np.zeros((self.recording.classes, max(self.events.syncs, 1)), np.int64)
+    def _syncs(self) -> tuple[Ints, Ints]:
+        """The kind of each cluster, and for each kind and rank how many arrivals make each completion.
+
+        Clusters are of one kind if the CTAs of each rank are of one class.
+        """
+        size, syncs = self.dealt.size, max(self.events.syncs, 1)
+        counts = np.zeros((self.recording.classes, size, syncs), np.int64)
         start, at = self.streams.path_start.astype(np.int64), self.streams.event.astype(np.int64)
         for kind in range(self.recording.classes):
             _count_syncs(
-                counts, kind, self.class_paths[kind], self.class_events[kind], start, at, self.events.what,
-                self.events.sync,
+                counts[kind], self.class_paths[kind], self.class_events[kind], start, at, self.events.what,
+                self.events.sync, self.events.further,
             )  # fmt: skip
-        return counts
+        if size == 1:
+            return self.dealt.order, counts
+        classes, kinds = np.unique(self.dealt.order.reshape(-1, size), axis=0, return_inverse=True)
+        made = np.zeros((len(classes), size, syncs), np.int64)
+        for rank in range(size):
+            for other in range(size):
+                made[:, rank] += counts[classes[:, other], (rank - other) % size]
+        return kinds.reshape(-1).astype(np.int64), made
 
     def run(self) -> LaunchTime:
         """Simulate, and say what came out."""
@@ -135,7 +128,10 @@ class _Machine:
         tables = (self.ops.table(), self.events.table(), np.zeros(self.subs, np.int64), queue)
         path = self.streams.op.astype(np.int64), self.streams.event.astype(np.int64)
         start = self.streams.path_start.astype(np.int64)
-        grid = (self.dealt.weight, self.dealt.order, self.class_paths, self.class_events, self.class_syncs, start)
+        grid = (
+            self.dealt.weight, self.dealt.order, self.dealt.numbers, self.class_paths, self.class_events, self.kinds,
+            self.syncs, start,
+        )  # fmt: skip
         counts = np.zeros(codes.COUNTS, np.int64)
         counts[codes.FOLLOW_FROM], counts[codes.FOLLOWED] = len(self.dealt.order) // 2, -1
         longest = int(np.diff(self.streams.path_start)[self.class_paths].sum(axis=1).max(initial=0))

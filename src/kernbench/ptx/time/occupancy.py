@@ -2,6 +2,7 @@
 
 from kernbench.common.errors import KernbenchError
 from kernbench.ptx.machine import Gpu
+from kernbench.ptx.time.dealing import gpc_sizes, resident
 from kernbench.ptx.time.result import Occupancy
 
 
@@ -9,8 +10,10 @@ def _up(value: float, unit: float) -> int:
     return int(-(-value // unit) * unit)
 
 
-def occupancy(gpu: Gpu, warps: int, registers: int, shared_bytes: int, ctas: int) -> Occupancy:
-    """Of CTAs with so many warps, registers a thread and bytes of shared memory; a grid has `ctas` of them."""
+def occupancy(gpu: Gpu, warps: int, registers: int, shared_bytes: int, ctas: int, cluster: int = 1) -> Occupancy:
+    """Of CTAs with so many warps, registers a thread and bytes of shared memory; a grid has `ctas` of them, in clusters
+    of so many.
+    """
     sm = gpu.sm
     limits = {"CTAs": int(sm.ctas), "warps": int(sm.warps) // warps}
     if registers:
@@ -24,7 +27,22 @@ def occupancy(gpu: Gpu, warps: int, registers: int, shared_bytes: int, ctas: int
     held = limits[name]
     if held < 1:
         raise KernbenchError(f"a CTA of this launch does not fit into an SM of {gpu.name}: too many {name}")
-    most = -(-ctas // int(gpu.chip.sms))
-    if most < held:
-        name, held = "grid", most
-    return Occupancy(held, held * warps, int(sm.warps), name)
+    clusters = resident(gpu, cluster, held)
+    if not clusters:
+        raise KernbenchError(
+            f"a cluster of {cluster} CTAs of this launch does not fit into a GPC of {gpu.name}, which has "
+            f"{max(gpc_sizes(gpu))} SMs that hold {held} of its CTAs each (limited by {name})"
+        )
+    if cluster > 1 and clusters * cluster < held * int(gpu.chip.sms):
+        name = "clusters"
+    return _of_grid(gpu, ctas, cluster, Occupancy(held, held * warps, int(sm.warps), name, clusters))
+
+
+def _of_grid(gpu: Gpu, ctas: int, cluster: int, held: Occupancy) -> Occupancy:
+    """No more CTAs than the grid has."""
+    warps = held.warps // held.ctas
+    for fewer in range(1, held.ctas):
+        clusters = resident(gpu, cluster, fewer)
+        if clusters * cluster >= ctas:
+            return Occupancy(fewer, fewer * warps, held.most_warps, "grid", clusters)
+    return held

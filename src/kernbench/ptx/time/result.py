@@ -32,14 +32,16 @@ class Unit(IntEnum):
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many CTAs and warps an SM holds at once, and what allows no more: registers, shared memory, warps, CTAs or
-    the grid, which has no more of them.
+    """How many CTAs and warps an SM holds at once, and what allows no more: registers, shared memory, warps, CTAs,
+    clusters, of which a GPC holds whole ones only, or the grid, which has no more CTAs. `clusters` are those that the
+    GPU holds at once; without clusters each CTA is one.
     """
 
     ctas: int
     warps: int
     most_warps: int
     limit: str
+    clusters: int = 0
 
     @property
     def share(self) -> float:

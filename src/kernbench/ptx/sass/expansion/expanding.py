@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.ptx.recording.kinds import Kind
 from kernbench.ptx.recording.recording import Events, LaunchRecording, Traces
 from kernbench.ptx.sass.building import Builder
 from kernbench.ptx.sass.expansion.pieces import parsed_rows, pieces_of_block
@@ -44,7 +45,9 @@ class Expansion:
         numbers = np.arange(bounds[0], bounds[-1])
         rows = events.instruction[bounds[0] : bounds[-1]]
         where = np.repeat(starts, np.diff(bounds))
-        held = self.taker[rows] >= 0
+        # what a multicast brings to further CTAs is no instruction of its own
+        further = events.kind[bounds[0] : bounds[-1]] == int(Kind.BULK_MULTICAST)
+        held = (self.taker[rows] >= 0) & ~further
         taken[where[held] + self.taker[rows[held]]] = (numbers - base)[held]
         for number in np.flatnonzero(held & _several(self.takers, rows)).tolist():
             for more in self.takers[int(rows[number])][1:]:

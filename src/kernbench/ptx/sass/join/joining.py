@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.ptx.recording.kinds import Kind
 from kernbench.ptx.recording.recording import Events, Traces
 from kernbench.ptx.sass.flow import Flow
 from kernbench.ptx.sass.join import matching
@@ -55,7 +56,9 @@ def tokens_of(traces: Traces, events: Events, trace: int, anchors: Anchors) -> T
     bounds = traces.first_event[first : last + 1]
     rows = events.instruction[bounds[0] : bounds[-1]]
     step_of_event = np.repeat(np.arange(last - first), np.diff(bounds))
-    anchored = anchors.anchored[rows]
+    # what a multicast brings to further CTAs is no instruction of its own
+    further = events.kind[bounds[0] : bounds[-1]] == int(Kind.BULK_MULTICAST)
+    anchored = anchors.anchored[rows] & ~further
     which = np.flatnonzero(anchored)
     standing = anchors.stands_for[traces.block[first:last]]
     alone = np.flatnonzero(standing >= 0)

@@ -91,7 +91,9 @@ class _Paths:
         self._events.append(events)
         first = self._recording.traces.start[trace]
         last = self._recording.traces.start[trace + 1]
-        count = int(self._recording.traces.first_event[last] - self._recording.traces.first_event[first])
+        begin, end = (int(self._recording.traces.first_event[one]) for one in (first, last))
+        further = self._recording.events.kind[begin:end] == int(Kind.BULK_MULTICAST)
+        count = end - begin - int(further.sum())
         self.lost += count - len(np.unique(events[events != NO_EVENT]))
 
     def streams(

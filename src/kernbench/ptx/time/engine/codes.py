@@ -20,6 +20,8 @@ GROUP_KINDS, GROUPS = 3, 64
     STORE,
     ATOMIC,
     REDUCTION,
+    REMOTE_LOAD,
+    REMOTE_STORE,
     CP_ASYNC,
     BULK_LOAD,
     BULK_STORE,
@@ -34,8 +36,12 @@ GROUP_KINDS, GROUPS = 3, 64
     FENCE,
     BRANCH,
     COPY_ARRIVE,
+    CLUSTER_ARRIVE,
+    CLUSTER_WAIT,
+    BULK_SHARED,
+    MULTICAST,
     NOTHING,
-) = range(22)
+) = range(28)
 
 # pipes of a sub-core
 HEAVY, LITE, ALU, XU, FP64, TENSOR, NO_PIPE = range(7)
@@ -48,9 +54,9 @@ EITHER = 9
 
 # servers of an SM: the stage that shared memory, L1 and shuffles go through; what comes from L2; what goes there; the
 # unit of bulk copies; that of barriers; that of mbarriers; a count, of which answers of loads take their spread; what
-# looks for lines in L1
-MIO, PORT, STORES, TMA, BARRIERS, MBARRIERS, STEPS, TAGS = range(8)
-SM_SERVERS = 8
+# looks for lines in L1; what other SMs of a cluster read and write of its shared memory
+MIO, PORT, STORES, TMA, BARRIERS, MBARRIERS, STEPS, TAGS, NETWORK = range(9)
+SM_SERVERS = 9
 GOLDEN = 40503
 # and of the GPU
 L2, L2_WRITES, HBM, ATOMICS, DISPATCH = range(5)
@@ -100,15 +106,21 @@ COST_SHIFT = 12
     BESIDE_FMA,
     BESIDE_ALU,
     BESIDE_MUFU,
-) = range(34)
-CONSTANTS = 34
+    REMOTE_LATENCY,
+    ONE_WAY,
+    MULTICAST_EXTRA,
+    CLUSTER_BARRIER,
+    NETWORK_BYTE,
+) = range(39)
+CONSTANTS = 39
 
 # columns of the table of instructions
 WHAT, PIPE, COST, LATENCY, STALL, WRITE, READ, WAITS, WIDTH, REASON, QUEUED, CLOSES, TOGETHER = range(13)
 # columns of the events; `EXTRA` is the kind of a group, what an atomic takes of L2, or what one of shared memory takes
 # of the stage where lanes that want the same word are added up first; `LATER` and `WIDER` are by how much loads of
-# several lines are answered later, and how far their answers lie apart; `E_TAGS` what they take to look for their lines
-E_WHAT, STAGE, E_PORT, E_L2, E_HBM, BYTES, LANES, SYNC, PHASE, EXTRA, LATER, WIDER, E_TAGS = range(13)
+# several lines are answered later, and how far their answers lie apart; `E_TAGS` what looking for their lines takes;
+# `FURTHER` how many ranks further in the cluster the CTA is that they concern
+E_WHAT, STAGE, E_PORT, E_L2, E_HBM, BYTES, LANES, SYNC, PHASE, EXTRA, LATER, WIDER, E_TAGS, FURTHER = range(14)
 # columns of a warp: whether it runs; where it is in its path, and the path's end; its first event; when it may issue,
 # when it issued last, until when the stall of that instruction lasts, why it waits; the completion it is blocked on;
 # its age; when its last store is done; its CTA; what held it back when it was ready; what other instructions had taken
@@ -136,13 +148,16 @@ W_GROUPS = W_COUNTER_WHY + COUNTERS
 W_OPEN = W_GROUPS + GROUP_KINDS
 WARP_COLUMNS = W_OPEN + GROUP_KINDS
 EMPTY, RUNS, BLOCKED = 0, 1, 2
-# columns of a CTA's slot
-C_FIRST, C_WARPS, C_WEIGHT, C_LEFT, C_STARTED, C_NUMBER, C_CLASS, C_ENDS = range(8)
-CTA_COLUMNS = 8
-# rows of counts that the model keeps: the next CTA of the grid, the age of the next warp, spans written, when the last
-# store is done; the first CTA that may be followed instruction by instruction, the one that is (-1: none yet), and
+# columns of a CTA's slot; the last two: the slot of its cluster, and its rank there
+C_FIRST, C_WARPS, C_WEIGHT, C_LEFT, C_STARTED, C_NUMBER, C_CLASS, C_ENDS, C_CLUSTER, C_RANK = range(10)
+CTA_COLUMNS = 10
+# columns of a cluster's slot: CTAs of it that run, and when the last of those that ended did
+K_LEFT, K_ENDS = range(2)
+CLUSTER_COLUMNS = 2
+# rows of counts that the model keeps: the next cluster of the grid, the age of the next warp, spans written, when the
+# last store is done; the first CTA that may be followed instruction by instruction, the one that is (-1: none yet), and
 # instructions of it that were noted
-NEXT_CTA, NEXT_AGE, SPANS, LAST_STORE, FOLLOW_FROM, FOLLOWED, NOTED = range(7)
+NEXT_CLUSTER, NEXT_AGE, SPANS, LAST_STORE, FOLLOW_FROM, FOLLOWED, NOTED = range(7)
 COUNTS = 7
 # columns of what is noted: the warp in its CTA, the instruction, when its last one issued, until when that stalled,
 # when it was ready, why it was not before, what held it then, when it issued; what it began, and until when that works

@@ -7,9 +7,11 @@ a row for each instruction, event, warp and slot of a CTA; `codes` names their c
 
 from kernbench.common.compiled import loop, part
 from kernbench.ptx.time.engine import codes as c
+from kernbench.ptx.time.engine.clusters import bulk_load, bulk_shared, cluster_arrive, cluster_wait, concerned, remote
+from kernbench.ptx.time.engine.dispatch import finish_warp, start_cluster
 from kernbench.ptx.time.engine.memory import copy, levels, served, traffic
 from kernbench.ptx.time.engine.reasons import Reason
-from kernbench.ptx.time.engine.waiting import arrive, barrier, commit, contribute, join_group, wait, wait_group
+from kernbench.ptx.time.engine.waiting import arrive, barrier, commit, join_group, wait, wait_group
 
 _ISSUED, _FIXED, _PIPE, _QUEUE = int(Reason.ISSUED), int(Reason.FIXED), int(Reason.PIPE), int(Reason.QUEUE)
 _NOT_SELECTED, _BRANCH = int(Reason.NOT_SELECTED), int(Reason.BRANCH)
@@ -52,13 +54,13 @@ def _atomic(w, sm, weight, begin, event, needs, events, warps, servers, constant
 
 
 @part
-def _access(what, w, sub, sm, op, event, now, weight, tables, warps, servers, constants):  # type: ignore[no-untyped-def]
+def _access(what, w, sub, sm, op, event, now, weight, tables, state, servers, constants):  # type: ignore[no-untyped-def]
     """An instruction of the memory pipeline: the sub-core's address unit, the SM's stage, then what lies behind.
 
     Gives when its operands were read and when its result is there.
     """
     ops, events, address_free, queue = tables
-    sm_free, sm_busy = servers[1], servers[4]
+    warps, sm_free, sm_busy = state[0], servers[1], servers[4]
     stage, needs = ops[op, c.COST], (0, 0, 0)
     if event >= 0:
         stage, needs = _needs(op, event, ops, events)
@@ -78,6 +80,8 @@ def _access(what, w, sub, sm, op, event, now, weight, tables, warps, servers, co
     passed = begin + stage
     if what == c.SHARED:
         return passed, passed + ops[op, c.LATENCY]
+    if what in (c.REMOTE_LOAD, c.REMOTE_STORE):
+        return passed, remote(what, w, event, passed, stage, now, events, state, servers, constants)
     if what in (c.ATOMIC, c.REDUCTION):
         return passed, _atomic(w, sm, weight, begin, event, needs, events, warps, servers, constants)
     done = passed + constants[c.LATENCY_L1]
@@ -156,49 +160,6 @@ def _beside_products(sub, pipe, cost, free, constants):  # type: ignore[no-untyp
 
 
 @part
-def _start_cta(cta, sm, now, grid, state, servers, constants, counts):  # type: ignore[no-untyped-def]
-    """The next CTAs of the grid go into a free slot of an SM group."""
-    sm_weight, order, class_paths, class_events, class_syncs, path_start = grid
-    warps, ctas, remaining, done, _, next_issue = state
-    at = counts[c.NEXT_CTA]
-    if at >= len(order):
-        return
-    count = min(sm_weight[sm], len(order) - at)
-    counts[c.NEXT_CTA] = at + count
-    if counts[c.FOLLOWED] < 0 and at + count > counts[c.FOLLOW_FROM]:
-        counts[c.FOLLOWED] = at
-    kind = order[at + count // 2]
-    begin = served(servers[2], c.DISPATCH, now, constants[c.CTA_INTERVAL] * count)
-    ctas[cta, c.C_WEIGHT] = count
-    ctas[cta, c.C_LEFT] = ctas[cta, c.C_WARPS]
-    ctas[cta, c.C_STARTED] = begin
-    ctas[cta, c.C_NUMBER] = at
-    ctas[cta, c.C_CLASS] = kind
-    ctas[cta, c.C_ENDS] = begin
-    for sync in range(class_syncs.shape[1]):
-        remaining[cta, sync] = class_syncs[kind, sync]
-        done[cta, sync] = 0
-    for n in range(ctas[cta, c.C_WARPS]):
-        w = ctas[cta, c.C_FIRST] + n
-        for column in range(c.W_COUNTER, c.WARP_COLUMNS):
-            warps[w, column] = 0
-        warps[w, c.W_STATE] = c.RUNS
-        warps[w, c.W_AT] = path_start[class_paths[kind, n]]
-        warps[w, c.W_END] = path_start[class_paths[kind, n] + 1]
-        warps[w, c.W_EVENTS] = class_events[kind, n]
-        warps[w, c.W_READY] = begin
-        warps[w, c.W_ISSUED] = begin
-        warps[w, c.W_FIXED] = begin
-        warps[w, c.W_WHY] = _FIXED
-        warps[w, c.W_STORED] = 0
-        warps[w, c.W_TAKEN] = -1
-        warps[w, c.W_AGE] = counts[c.NEXT_AGE]
-        counts[c.NEXT_AGE] += 1
-        sub = sm * c.SUB_CORES + w % constants[c.PER_SM] % c.SUB_CORES
-        next_issue[sub] = min(next_issue[sub], begin)
-
-
-@part
 def _multiply(w, sub, sm, op, now, ops, warps, rings, servers, constants):  # type: ignore[no-untyped-def]
     """A product of a warpgroup: it is done when its operands have come from shared memory, and the tensor core has done
     all before it.
@@ -218,7 +179,7 @@ def _multiply(w, sub, sm, op, now, ops, warps, rings, servers, constants):  # ty
 def _execute(w, sub, sm, op, event, now, tables, state, servers, constants):  # type: ignore[no-untyped-def]
     """What an instruction does when it issues. Gives the completion that its warp then waits for, or -1."""
     ops, events, _, _ = tables
-    warps, ctas, _, _, rings, _ = state
+    warps, ctas, rings = state[0], state[1], state[4]
     what = ops[op, c.WHAT]
     if event >= 0 and events[event, c.E_WHAT] != c.NOTHING:
         what = events[event, c.E_WHAT]
@@ -228,7 +189,7 @@ def _execute(w, sub, sm, op, event, now, tables, state, servers, constants):  # 
     if what in (c.PLAIN, c.VARIABLE, c.BRANCH, c.MMA):
         pass
     elif what <= c.CP_ASYNC:
-        taken, done = _access(what, w, sub, sm, op, event, now, weight, tables, warps, servers, constants)
+        taken, done = _access(what, w, sub, sm, op, event, now, weight, tables, state, servers, constants)
         if what == c.CP_ASYNC:
             join_group(w, c.CP_GROUP, done, warps)
     elif what in (c.BARRIER_SYNC, c.BARRIER_ARRIVE):
@@ -237,7 +198,12 @@ def _execute(w, sub, sm, op, event, now, tables, state, servers, constants):  # 
         done = wait(w, sm, events[event, c.SYNC], now, state, servers, constants)
         waits = events[event, c.SYNC] if done == c.NEVER else -1
     elif what in (c.ARRIVE, c.COPY_ARRIVE):
-        arrive(what, w, sm, events[event, c.SYNC], now, state, servers, constants)
+        cta = concerned(w, events[event, c.FURTHER], state)
+        arrive(what, w, sm, cta, events[event, c.SYNC], now, state, servers, constants)
+    elif what == c.CLUSTER_ARRIVE:
+        cluster_arrive(w, sm, events[event, c.SYNC], now, state, servers, constants)
+    elif what == c.CLUSTER_WAIT:
+        waits = cluster_wait(w, events[event, c.SYNC], now, state, constants)
     elif what == c.WGMMA:
         _multiply(w, sub, sm, op, now, ops, warps, rings, servers, constants)
     elif what == c.COMMIT:
@@ -246,11 +212,11 @@ def _execute(w, sub, sm, op, event, now, tables, state, servers, constants):  # 
         done = wait_group(w, sub, events[event, c.PHASE], events[event, c.EXTRA], now, warps, rings, servers[0])
         warps[w, c.W_READY] = done
     elif what == c.BULK_LOAD:
-        there = copy(what, sm, event, now, weight, events, servers, constants)
-        if events[event, c.SYNC] >= 0:
-            contribute(warps[w, c.W_CTA], events[event, c.SYNC], there, constants[c.WAKE], state, constants)
+        bulk_load(w, event, now, weight, events, state, servers, constants)
+    elif what == c.BULK_SHARED:
+        bulk_shared(w, sm, event, now, events, state, servers, constants)
     elif what == c.BULK_STORE:
-        there = copy(what, sm, event, now, weight, events, servers, constants)
+        there = copy(what, sm, sm, event, now, weight, events, servers, constants)
         join_group(w, c.BULK_GROUP, there, warps)
         warps[w, c.W_STORED] = max(warps[w, c.W_STORED], there)
     elif what == c.FENCE:
@@ -273,35 +239,6 @@ def _count(w, op, done, taken, ops, warps):  # type: ignore[no-untyped-def]
     if read < c.COUNTERS:
         warps[w, c.W_COUNTER + read] = max(warps[w, c.W_COUNTER + read], taken)
         warps[w, c.W_COUNTER_WHY + read] = _QUEUE
-
-
-@part
-def _finish_warp(w, sm, now, grid, state, servers, constants, counts, spans):  # type: ignore[no-untyped-def]
-    """A warp is at its end, which is when nothing writes its registers any more; gives that. The last one of its CTA
-    makes room for the next CTA.
-    """
-    warps, ctas = state[0], state[1]
-    cta = warps[w, c.W_CTA]
-    ends = now + constants[c.ISSUE]
-    for counter in range(c.W_COUNTER, c.W_COUNTER + c.COUNTERS):
-        ends = max(ends, warps[w, counter])
-    warps[w, c.W_STATE] = c.EMPTY
-    ctas[cta, c.C_LEFT] -= 1
-    ctas[cta, c.C_ENDS] = max(ctas[cta, c.C_ENDS], ends)
-    counts[c.LAST_STORE] = max(counts[c.LAST_STORE], warps[w, c.W_STORED])
-    if ctas[cta, c.C_LEFT]:
-        return ends
-    over = ctas[cta, c.C_ENDS]
-    row = counts[c.SPANS]
-    if row < len(spans):
-        spans[row, 0] = ctas[cta, c.C_NUMBER]
-        spans[row, 1] = cta
-        spans[row, 2] = ctas[cta, c.C_STARTED]
-        spans[row, 3] = over
-        spans[row, 4] = ctas[cta, c.C_WEIGHT]
-    counts[c.SPANS] = row + 1
-    _start_cta(cta, sm, over + constants[c.SLOT_REUSE], grid, state, servers, constants, counts)
-    return ends
 
 
 @part
@@ -377,7 +314,7 @@ def _note_unit(notes, row, w, sub, op, event, tables, state, servers):  # type: 
         what = tables[1][event, c.E_WHAT]
     until = 0
     if what == c.BULK_LOAD and tables[1][event, c.SYNC] >= 0:
-        until = done[warps[w, c.W_CTA], tables[1][event, c.SYNC]]
+        until = done[concerned(w, tables[1][event, c.FURTHER], state), tables[1][event, c.SYNC]]
     elif what == c.BULK_STORE:
         until = warps[w, c.W_STORED]
     elif what == c.CP_ASYNC:
@@ -406,11 +343,8 @@ def simulate(tables, path, grid, state, servers, constants, counts, last, stalls
     """
     path_op, path_event = path
     warps, ctas, next_issue = state[0], state[1], state[5]
-    sms = len(next_issue) // c.SUB_CORES
-    slots = len(ctas) // sms
-    for slot in range(slots):
-        for sm in range(sms):
-            _start_cta(sm * slots + slot, sm, constants[c.WARP_START], grid, state, servers, constants, counts)
+    for slot in range(len(state[6])):
+        start_cluster(slot, constants[c.WARP_START], grid, state, servers, constants, counts)
     count = 0
     end = 0
     while True:
@@ -439,7 +373,7 @@ def simulate(tables, path, grid, state, servers, constants, counts, last, stalls
         if noted < len(notes):
             _note_unit(notes, noted, w, sub, op, event, tables, state, servers)
         if at + 1 >= warps[w, c.W_END]:
-            end = max(end, _finish_warp(w, sm, now, grid, state, servers, constants, counts, spans))
+            end = max(end, finish_warp(w, now, grid, state, servers, constants, counts, spans))
             continue
         resumes = warps[w, c.W_READY]
         _next_ready(w, op, path_op[at + 1], tables[0], warps, constants)

@@ -81,11 +81,11 @@ def traffic(amount, stores, memory, constants):  # type: ignore[no-untyped-def]
 
 
 @part
-def copy(what, sm, event, now, weight, events, servers, constants):  # type: ignore[no-untyped-def]
-    """A bulk copy: issued in turn by the SM's unit; gives when its bytes are there."""
+def copy(what, sm, there, event, now, weight, events, servers, constants):  # type: ignore[no-untyped-def]
+    """A bulk copy: issued in turn by the unit of its SM; gives when its bytes are there, in that SM or another."""
     begin = served(servers[1][sm], c.TMA, now, constants[c.BULK_ISSUE])
     servers[4][sm, c.TMA] += constants[c.BULK_ISSUE]
     needs = events[event, c.E_PORT], events[event, c.E_L2], events[event, c.E_HBM]
     server = c.PORT if what == c.BULK_LOAD else c.STORES
     base = constants[c.LATENCY_L2] + constants[c.BULK_EXTRA] + events[event, c.LATER]
-    return levels(sm, weight, begin, needs, servers, constants, server, base, events[event, c.WIDER])
+    return levels(there, weight, begin, needs, servers, constants, server, base, events[event, c.WIDER])

@@ -8,7 +8,7 @@ from kernbench.ptx.time.engine.memory import served
 @part
 def contribute(cta, sync, when, lag, state, constants):  # type: ignore[no-untyped-def]
     """One of those that a completion waits for is there at `when`; the last one lets all waiters go `lag` later."""
-    warps, ctas, remaining, done, _, next_issue = state
+    warps, ctas, remaining, done, next_issue = state[0], state[1], state[2], state[3], state[5]
     remaining[cta, sync] -= 1
     if when > done[cta, sync]:
         done[cta, sync] = when
@@ -60,7 +60,7 @@ def wait_group(w, sub, needed, kind, now, warps, rings, pipe_free):  # type: ign
 @part
 def barrier(what, w, sm, sync, now, state, servers, constants):  # type: ignore[no-untyped-def]
     """bar.sync and bar.arrive; gives the completion that the warp waits for, or -1."""
-    warps, _, remaining, done, _, _ = state
+    warps, remaining, done = state[0], state[2], state[3]
     cta = warps[w, c.W_CTA]
     begin = served(servers[1][sm], c.BARRIERS, now, constants[c.BARRIER_WARP])
     servers[4][sm, c.BARRIERS] += constants[c.BARRIER_WARP]
@@ -78,7 +78,7 @@ def barrier(what, w, sm, sync, now, state, servers, constants):  # type: ignore[
 @part
 def wait(w, sm, sync, now, state, servers, constants):  # type: ignore[no-untyped-def]
     """An mbarrier's try_wait; gives when it succeeds, or NEVER where that is not known yet."""
-    warps, _, remaining, done, _, _ = state
+    warps, remaining, done = state[0], state[2], state[3]
     cta = warps[w, c.W_CTA]
     begin = served(servers[1][sm], c.MBARRIERS, now, constants[c.MBARRIER])
     servers[4][sm, c.MBARRIERS] += constants[c.MBARRIER]
@@ -89,12 +89,14 @@ def wait(w, sm, sync, now, state, servers, constants):  # type: ignore[no-untype
 
 
 @part
-def arrive(what, w, sm, sync, now, state, servers, constants):  # type: ignore[no-untyped-def]
-    """An arrival at an mbarrier, of the warp or of its copies."""
+def arrive(what, w, sm, cta, sync, now, state, servers, constants):  # type: ignore[no-untyped-def]
+    """An arrival at an mbarrier of a CTA, of the warp or of its copies; at that of another CTA it is later."""
     warps = state[0]
     begin = served(servers[1][sm], c.MBARRIERS, now, constants[c.MBARRIER])
     servers[4][sm, c.MBARRIERS] += constants[c.MBARRIER]
     if what == c.COPY_ARRIVE:
         begin = max(begin, warps[w, c.W_OPEN + c.CP_GROUP])
+    if cta != warps[w, c.W_CTA]:
+        begin += constants[c.ONE_WAY]
     if sync >= 0:
-        contribute(warps[w, c.W_CTA], sync, begin, constants[c.WAKE], state, constants)
+        contribute(cta, sync, begin, constants[c.WAKE], state, constants)
