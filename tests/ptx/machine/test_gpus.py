@@ -43,6 +43,14 @@ def test_what_holds_between_the_figures():
         assert gpu.l1.latency < gpu.l2.latency < gpu.hbm.latency
         assert gpu.sm.shared_cta <= gpu.sm.shared <= gpu.sm.l1
         assert gpu.clock.tensor <= gpu.clock.streaming <= gpu.clock.most
+        assert gpu.clock.tensor <= gpu.clock.products <= gpu.clock.most
+
+
+def test_what_is_taken_from_an_h200_is_what_one_measured():
+    for gpu in map(load, bundled()):
+        for name, figure in gpu.figures().items():
+            if figure.note == "as H200" and figure.source == ASSUMED:
+                assert float(figure) == pytest.approx(float(H200.figures()[name]), rel=0.06), (gpu.name, name)
 
 
 def test_a_machine_without_measurements_does_not_claim_any():
