@@ -1,6 +1,7 @@
 """What attention kernels share: sizes and types of heads, rows as the swizzle has them, softmax by ex2."""
 
 from kernbench.common.errors import MisuseError
+from kernbench.ptx.builder import Context, Register
 
 HEAD_SIZES = (64, 128, 256)
 DTYPES = ("f16", "bf16")
@@ -20,6 +21,12 @@ LOWEST = -1e30
 def row_bytes(size: int, element_bytes: int) -> int:
     """Bytes of a head's row in shared memory: a head is cut into rows as wide as the widest swizzle."""
     return min(ROW_BYTES, size * element_bytes)
+
+
+def first_element(ctx: Context, thread: Register) -> tuple[Register, Register]:
+    """Row and column of the first element of a wgmma accumulator that a thread of a group of four warps has."""
+    found = ctx.wgmma_place(thread)
+    return found.first_row, found.first_column
 
 
 def check_heads(heads: int, kv_heads: int, head_size: int, dtype: str) -> None:

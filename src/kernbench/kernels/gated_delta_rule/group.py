@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kernbench.kernels.attention import LOG2_E, ROW_BYTES, SPAN
+from kernbench.kernels.attention import LOG2_E, ROW_BYTES, SPAN, first_element
 from kernbench.kernels.gated_delta_rule.shape import CHUNK, ForwardShape
 from kernbench.ptx.builder import Context, Pointer, Register
 from kernbench.ptx.builder.matrix.tiles import MatrixDescriptor
@@ -66,8 +66,7 @@ class Group:
         self.ctx, self.shape, self.ring, self.groups = ctx, shape, ring, groups
         self.memory = Memory(ctx, own, shape, groups)
         self.number, self.thread, self.lane = ctx.tid_x // GROUP, ctx.tid_x % GROUP, ctx.tid_x % WARP
-        mine = ctx.wgmma_place(self.thread)
-        self.row, self.column = mine.first_row, mine.first_column
+        self.row, self.column = first_element(ctx, self.thread)
         self.types = f"f32.{shape.dtype}.{shape.dtype}"
         tiles = ring.tiles
         self.q, self.k, self.inverse = (ctx.wgmma_descriptor(tiles[name]) for name in ("q", "k", "inverses"))

@@ -6,7 +6,7 @@ have a column each and go down the rows, for which they need nothing of each oth
 beta: their columns are zeros, and so are the rows but for the diagonal.
 """
 
-from kernbench.kernels.attention import LOG2_E, SPAN
+from kernbench.kernels.attention import LOG2_E, SPAN, first_element
 from kernbench.kernels.gated_delta_rule.shape import CHUNK, ForwardShape
 from kernbench.ptx.builder import FULL_MASK, Context, PtxKernel, Register
 from kernbench.ptx.text.module import Kernel
@@ -125,19 +125,19 @@ class _Chunk:
             )
         ctx.wgmma_commit()
         ctx.wgmma_wait(0)
-        mine = ctx.wgmma_place(ctx.tid_x)
+        first_row, first_column = first_element(ctx, ctx.tid_x)
         for half in range(2):
-            row = mine.first_row + half * OCTET
+            row = first_row + half * OCTET
             gate, beta = ctx.load(self.gates, row), ctx.load(self.betas, row)
             below = ctx.selp(row, ctx.const(0, "u32"), row < self.length)
-            target = self.matrix + ctx.mad(row, _ROW, mine.first_column)
+            target = self.matrix + ctx.mad(row, _ROW, first_column)
             for octet in range(0, CHUNK, OCTET):
-                others = ctx.load(self.gates + mine.first_column, octet, vec=2)
+                others = ctx.load(self.gates + first_column, octet, vec=2)
                 pair = []
                 for i, other in enumerate(others):
                     score = scores[octet // 2 + 2 * half + i]
                     value = score * beta * ctx.ex2((gate - other) * LOG2_E)
-                    pair.append(ctx.selp(value, 0.0, mine.first_column + (octet + i) < below))
+                    pair.append(ctx.selp(value, 0.0, first_column + (octet + i) < below))
                 ctx.store(target[octet], tuple(pair))
 
     def _solve(self) -> None:

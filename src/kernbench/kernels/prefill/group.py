@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kernbench.kernels.attention import LN_2, LOWEST, ROW_BYTES, SPAN
+from kernbench.kernels.attention import LN_2, LOWEST, ROW_BYTES, SPAN, first_element
 from kernbench.kernels.prefill.shape import GROUP_ROWS, PrefillShape
 from kernbench.ptx.builder import FULL_MASK, Context, Pointer, Register
 from kernbench.ptx.builder.matrix.tiles import Tile as Matrix
@@ -40,8 +40,7 @@ class Group:
     def __init__(self, ctx: Context, shape: PrefillShape, q: Matrix, k: Matrix, v: Matrix, turns: bool):
         self.ctx, self.shape, self.turns = ctx, shape, turns
         self.number, self.thread, self.lane = ctx.tid_x // GROUP, ctx.tid_x % GROUP, ctx.tid_x % WARP
-        first = ctx.wgmma_place(self.thread)
-        self.row, self.column = first.first_row, first.first_column
+        self.row, self.column = first_element(ctx, self.thread)
         self.values = v
         # the rows of this group in every panel of q
         self.own = q.pointer.retyped("b8") + self.number * (GROUP_ROWS * ROW_BYTES)
