@@ -137,11 +137,17 @@ class _Cta:
         own = self.memory.shifted(kernel.stages * Operands.nbytes(self.shape))
         group = Group(ctx, self.shape, self.ring, own, kernel.groups)
         state = ctx.mad(self.sequence, self.shape.v_heads, ctx.ctaid_x)
+        group.look(self.row, ctx.min(self.rows, CHUNK))
         group.begin(state)
+        left = self.rows.copy()
         with ctx.loop(0, self.count) as number:
             stage, parity = self.position(number)
             row = ctx.mad(number, CHUNK, self.row)
-            group.gates_of(row, ctx.min(self.rows - number * CHUNK, CHUNK))
+            length = ctx.min(left, CHUNK)
+            group.share_gates(row, length)
+            left -= length
+            # the next chunk's come while this one is multiplied
+            group.look(row + CHUNK, ctx.min(left, CHUNK))
             ctx.mbarrier_wait(self.full[stage], parity)
             group.multiply(stage)
             ctx.mbarrier_arrive(self.empty[stage], pred=group.lane == 0)

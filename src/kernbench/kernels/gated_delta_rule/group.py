@@ -81,6 +81,7 @@ class Group:
             for pointer in (self.memory.change, self.memory.new, self.memory.late)
         )
         self.state = list(ctx.wgmma_accumulator(shape.key_size))
+        self.gate = ctx.const(0.0, "f32")
         self.scale, self.output = ctx.param("scale"), ctx.tensor_map("out_map")
 
     def meet(self) -> None:
@@ -125,18 +126,20 @@ class Group:
 
     # Gates
 
-    def gates_of(self, start: Register, length: Register) -> None:
-        """G of a chunk's rows in shared memory, beside those of the chunk before, which may still be read.
-
-        Rows behind the end have the last row's.
-        """
-        ctx, gates = self.ctx, self.memory.gates
-        self.start, self.length = start, length
+    def look(self, start: Register, length: Register) -> None:
+        """Ask for G of a chunk's rows: row number `thread`, behind the end that of the last; nothing for no rows."""
+        ctx = self.ctx
         last = ctx.min(self.thread, length - 1)
         where = ctx.mad(start + last, self.shape.v_heads, ctx.ctaid_x)
+        wanted = (self.thread < CHUNK) & (length > 0)
+        ctx.load(ctx.pointer("gates_ptr", "f32"), where, mask=wanted, out=self.gate)
+
+    def share_gates(self, start: Register, length: Register) -> None:
+        """What was asked for in shared memory, beside the gates of the chunk before, which may still be read."""
+        ctx, gates = self.ctx, self.memory.gates
+        self.start, self.length = start, length
         ctx.xor(gates.base, CHUNK * 4, out=gates.base)
-        with ctx.if_(self.thread < CHUNK):
-            ctx.store(gates, ctx.load(ctx.pointer("gates_ptr", "f32"), where), self.thread)
+        ctx.store(gates, self.gate, self.thread, mask=self.thread < CHUNK)
         self.meet()
         rows = gates + self.row
         self.own = [ctx.load(rows[half * OCTET]) for half in range(2)]
