@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import subprocess
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -58,12 +60,13 @@ def add_peers(row: Row, torch: Any, device: FlushedDevice, call: Callable[[], An
     for name, backend in (("flash", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION)):
         try:
             with sdpa_kernel(backend):
-                row[f"{name}_us"] = _peer_time(torch, device, call)
+                row[f"{name}_us"] = peer_time(torch, device, call)
         except RuntimeError as error:
             row[f"{name}_refused"] = str(error).splitlines()[0][:80]
 
 
-def _peer_time(torch: Any, device: FlushedDevice, call: Callable[[], Any]) -> float:
+def peer_time(torch: Any, device: FlushedDevice, call: Callable[[], Any]) -> float:
+    """Microseconds of a call between two events, the median; L2 is flushed before each."""
     times = []
     for _ in range(LAUNCHES):
         device.flush()
@@ -74,6 +77,19 @@ def _peer_time(torch: Any, device: FlushedDevice, call: Callable[[], Any]) -> fl
         torch.cuda.synchronize()
         times.append(begin.elapsed_time(end) * 1e3)
     return float(median(times[WARM_UPS:]))
+
+
+def measured_on(torch: Any) -> Row:
+    """When and on what rows were measured: date, GPU, driver, clocks now and at most."""
+    asked = ("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "power.limit")
+    words = ["nvidia-smi", "--id=0", f"--query-gpu={','.join(asked)}", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+        found = dict(zip(asked, (one.strip() for one in said.split(",")), strict=False))
+    except (OSError, subprocess.SubprocessError) as error:
+        found = {"nvidia-smi": f"{type(error).__name__}: {error}"[:80]}
+    name = torch.cuda.get_device_name(0)
+    return {"date": datetime.now(UTC).isoformat(timespec="seconds"), "gpu": name, "torch": torch.__version__, **found}
 
 
 def show(
@@ -92,6 +108,7 @@ def show(
     given = parser.parse_args()
     device = FlushedDevice()
     device.flush = Flush(torch, given.flush == "read")
+    _add(given.out, {"about": measured_on(torch)})
     for problem in problems:
         row = {"problem": problem.name, "flushed_by_reading": device.flush.reads, **measured(torch, device, problem)}
         if row["difference"] > MOST_DIFFERENCE:
@@ -101,6 +118,10 @@ def show(
         ]
         wrong = "WRONG, " if "wrong" in row else ""
         print(f"{problem.name}: {wrong}{', '.join(times)}, off by {row['difference']:.1e}", flush=True)
-        if given.out:
-            with given.out.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+        _add(given.out, row)
+
+
+def _add(file: Path | None, row: Row) -> None:
+    if file is not None:
+        with file.open("a") as target:
+            target.write(json.dumps(row) + "\n")

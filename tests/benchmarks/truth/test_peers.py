@@ -25,7 +25,8 @@ def torch(monkeypatch):
             return 0.25
 
     made = ModuleType("torch")
-    made.cuda = SimpleNamespace(Event=Event, synchronize=lambda: None)
+    made.cuda = SimpleNamespace(Event=Event, synchronize=lambda: None, get_device_name=lambda index: "Pretend GPU")
+    made.__version__ = "2.0"
     made.int32 = "int32"
     made.zeros = lambda *given, **how: SimpleNamespace(sum=lambda: 0, fill_=lambda value: None)
     attention = ModuleType("torch.nn.attention")
@@ -54,7 +55,9 @@ def test_a_time_counts_only_if_the_result_is_right(torch, tmp_path, monkeypatch,
         return row
 
     peers.show("", [SimpleNamespace(name="one")], measured, lambda name, row: f" <{name}>")
-    row = json.loads(out.read_text())
+    first, row = map(json.loads, out.read_text().splitlines())
+    assert first["about"]["gpu"] == "Pretend GPU"
+    assert first["about"]["date"].endswith("+00:00")
     assert ("ours_us" in row, "ours_in_turns_us" in row, "wrong" in row) == (counts, counts, not counts)
     assert (row["flash_us"], row["cuDNN_refused"], row["flushed_by_reading"]) == (250.0, "no such heads", True)
     shown = capsys.readouterr().out
