@@ -77,7 +77,14 @@ class Listed:
 
 BUNDLED = (
     Listed("mesh", "kernbench.mesh.target", MACHINE, "a K/V ring over PEs", by_rank=True),
-    Listed("npu", "kernbench.npu.target", "chip", "cube and vector tasks", folders="kernbench.npu.front.folders"),
+    Listed(
+        "npu",
+        "kernbench.npu.target",
+        "chip",
+        "cube and vector tasks",
+        commands=Commands("npu", "kernbench.npu.front.commands", "C++ kernels with their test classes: test."),
+        folders="kernbench.npu.front.folders",
+    ),
     Listed(
         "ptx",
         "kernbench.ptx.target",

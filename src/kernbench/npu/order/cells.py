@@ -3,6 +3,8 @@
 A tile whose valid part is narrower than its lines touches a piece of each line; one without gaps is one piece.
 """
 
+from collections.abc import Collection
+
 import numpy as np
 
 from kernbench.common.dtypes import ITEMSIZE, Array
@@ -15,7 +17,7 @@ _SPACES = sorted({space for spaces in SPACES_OF.values() for space in spaces})
 Pieces = tuple[Array, Array]
 
 
-def lay_out(tiles: list[TileShape], sizes: dict[str, int]) -> tuple[Tiles, int]:
+def lay_out(tiles: list[TileShape], sizes: dict[str, int], nesting: Collection[int] = ()) -> tuple[Tiles, int]:
     """What `happens_before.check` needs of tiles, and how many cells there are."""
     pieces = [_pieces(tile, sizes) for tile in tiles]
     edges = {space: _edges(space, tiles, pieces) for space in _SPACES}
@@ -25,7 +27,10 @@ def lay_out(tiles: list[TileShape], sizes: dict[str, int]) -> tuple[Tiles, int]:
     space = np.array([_SPACES.index(t.space) for t in tiles] or [0], np.int64)
     roots = np.array([t.root for t in tiles] or [0], np.int64)
     bases, total = _bases({s: len(e) for s, e in edges.items()})
-    return Tiles(starts, together, bases, space, roots), total
+    first = np.array([t.offset for t in tiles] or [0], np.int64)
+    last = np.array([t.offset + t.shape[0] * t.shape[1] * ITEMSIZE[t.dtype] for t in tiles] or [0], np.int64)
+    nests = np.array([t.root in nesting for t in tiles] or [False], np.bool_)
+    return Tiles(starts, together, bases, space, roots, first, last, nests), total
 
 
 def _pieces(tile: TileShape, sizes: dict[str, int]) -> Pieces:

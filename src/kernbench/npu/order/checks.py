@@ -57,7 +57,7 @@ def inspect(
         recording.firsts(),
         clocks.Rows(**{name: rows[name].copy() for name in clocks.Rows._fields}),
         CLASSES,
-        *lay_out(recording.tables.tiles, capacities(chip.spaces)),
+        *lay_out(recording.tables.tiles, capacities(chip.spaces), recording.tables.nesting),
         np.array([_reach(p) for p in recording.tables.patterns] or [0], np.int64),
         max(1, buffers),
         recording.fifo_table(),

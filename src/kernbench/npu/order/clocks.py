@@ -37,6 +37,10 @@ class Tiles(NamedTuple):
     space: Ints
     # the tile of which it is a part
     roots: Ints
+    # first and one past the last byte, and whether it is only these bytes: one inside another is then a view of it
+    first: Ints
+    last: Ints
+    nests: NDArray[np.bool_]
 
 
 class Posts(NamedTuple):

@@ -90,6 +90,16 @@ def _mark(tile, i, p, tiles, cells):  # type: ignore[no-untyped-def]
 
 
 @part
+def _nested(tiles, one, two):  # type: ignore[no-untyped-def]
+    """Whether one tile lies inside the other, and both are only bytes of their memory."""
+    if not (tiles.nests[one] and tiles.nests[two]):
+        return False
+    first, last = tiles.first, tiles.last
+    inside = first[one] >= first[two] and last[one] <= last[two]
+    return inside or (first[two] >= first[one] and last[two] <= last[one])
+
+
+@part
 def _touch(tile, writes, i, p, first, tiles, cells, clocks, found):  # type: ignore[no-untyped-def]
     """Look at all cells of a tile that row i reads or is going to write; each thing that is wrong is reported once.
 
@@ -114,7 +124,7 @@ def _touch(tile, writes, i, p, first, tiles, cells, clocks, found):  # type: ign
         else:
             if w < first:
                 blank = True
-            elif tiles.roots[cells.by_tile[g]] != tiles.roots[tile]:
+            elif tiles.roots[cells.by_tile[g]] != tiles.roots[tile] and not _nested(tiles, cells.by_tile[g], tile):
                 overlap = w
             cells.readers[g, p % PER_LANE] = i
     if race >= 0:

@@ -87,6 +87,8 @@ class Tables:
     tiles: list[TileShape] = field(default_factory=list)
     tile_names: list[str] = field(default_factory=list)
     tile_numbers: dict[object, int] = field(default_factory=dict)
+    # tiles that are only bytes of their memory: one inside another is a view of it
+    nesting: set[int] = field(default_factory=set)
     patterns: list[Pattern] = field(default_factory=list)
     pattern_numbers: dict[object, int] = field(default_factory=dict)
 

@@ -114,6 +114,12 @@ class Runtime:
         task = self._admit(Create(sizes(shape), dtype_name(dtype), name, initial_value, manual_dep))
         return task.outputs[0]
 
+    @refusing
+    def make(self, *wanted: Create) -> Task:
+        """Several tensors at once, by one submit: `outputs` of the task that it gives back."""
+        self._check_caller("make")
+        return self._admit(*wanted)
+
     def _admit(self, *wanted: Create) -> Task:
         """A task that only makes tensors and is done at once."""
         task = self._new_task("tensor", {}, 0, wanted, {})

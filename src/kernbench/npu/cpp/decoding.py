@@ -1,0 +1,64 @@
+"""The arguments of a record: tiles, tensors and numbers, each with a tag."""
+
+from dataclasses import dataclass
+from struct import Struct, unpack_from
+
+__kernbench_internal__ = True
+_TILE = Struct("<4B4iIq")
+_TENSOR = Struct("<3B5xQ5q5q")
+_NUMBER = Struct("<B7xq")
+_T, _G, _I, _F = b"TGIF"
+# a kernel's tile types, in the order of their numbers, and the memories they lie in
+SPACES = ("UB", "L1", "L0A", "L0B", "L0C", "L1", "L1", "L0A_MX", "L0B_MX")
+
+
+@dataclass(frozen=True)
+class TileWords:
+    """A tile as a kernel describes it; `site` is where it was given its address."""
+
+    space: str
+    element: int
+    layout: str
+    shape: tuple[int, int]
+    valid: tuple[int, int]
+    site: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class TensorWords:
+    """A tensor in device memory: its address, and five sizes and strides in elements."""
+
+    element: int
+    layout: int
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+Given = TileWords | TensorWords | int | float
+
+
+def decode(payload: bytes) -> list[Given]:
+    """The arguments of an operation."""
+    found: list[Given] = []
+    at, end = 0, len(payload)
+    while at < end:
+        tag = payload[at]
+        if tag == _T:
+            found.append(_tile(_TILE.unpack_from(payload, at)))
+            at += _TILE.size
+        elif tag == _G:
+            _, element, layout, address, *sizes = _TENSOR.unpack_from(payload, at)
+            found.append(TensorWords(element, layout, address, tuple(sizes[:5]), tuple(sizes[5:])))
+            at += _TENSOR.size
+        else:
+            found.append(_NUMBER.unpack_from(payload, at)[1] if tag == _I else unpack_from("<d", payload, at + 8)[0])
+            at += _NUMBER.size
+    return found
+
+
+def _tile(words: tuple[int, ...]) -> TileWords:
+    _, space, element, by_columns, rows, columns, valid_rows, valid_columns, site, offset = words
+    layout = "col" if by_columns else "row"
+    return TileWords(SPACES[space], element, layout, (rows, columns), (valid_rows, valid_columns), site, offset)

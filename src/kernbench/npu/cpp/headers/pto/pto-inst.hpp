@@ -1,0 +1,179 @@
+// The tile operations by their names. Each becomes one record with its operands and the line that calls it; what it
+// computes, on which pipe, in which order and for how long is the machine's.
+#pragma once
+
+#include "pto/common/pto_tile.hpp"
+#include "pto/common/fifo.hpp"
+
+namespace pto {
+
+#define KB_OPERATION_2(NAME)                                                                                        \
+    template <class A, class B> inline RecordEvent NAME(A &&a, B &&b, KB_AT) {                                      \
+        kb::operate(#NAME, KB_HERE, a, b);                                                                          \
+        return {};                                                                                                  \
+    }
+#define KB_OPERATION_3(NAME)                                                                                        \
+    template <class A, class B, class C> inline RecordEvent NAME(A &&a, B &&b, C &&c, KB_AT) {                      \
+        kb::operate(#NAME, KB_HERE, a, b, c);                                                                       \
+        return {};                                                                                                  \
+    }
+#define KB_OPERATION_4(NAME)                                                                                        \
+    template <class A, class B, class C, class D> inline RecordEvent NAME(A &&a, B &&b, C &&c, D &&d, KB_AT) {      \
+        kb::operate(#NAME, KB_HERE, a, b, c, d);                                                                    \
+        return {};                                                                                                  \
+    }
+#define KB_OPERATION_5(NAME)                                                                                        \
+    template <class A, class B, class C, class D, class E>                                                          \
+    inline RecordEvent NAME(A &&a, B &&b, C &&c, D &&d, E &&e, KB_AT) {                                             \
+        kb::operate(#NAME, KB_HERE, a, b, c, d, e);                                                                 \
+        return {};                                                                                                  \
+    }
+
+// Elementwise, of two tiles (some take a scratch tile last), and of a tile and a number
+KB_OPERATION_3(TADD) KB_OPERATION_3(TSUB) KB_OPERATION_3(TMUL) KB_OPERATION_3(TDIV) KB_OPERATION_3(TMAX)
+KB_OPERATION_3(TMIN) KB_OPERATION_3(TAND) KB_OPERATION_3(TOR) KB_OPERATION_3(TXOR) KB_OPERATION_4(TXOR)
+KB_OPERATION_3(TSHL) KB_OPERATION_3(TSHR) KB_OPERATION_3(TREM) KB_OPERATION_4(TREM)
+KB_OPERATION_3(TADDS) KB_OPERATION_3(TSUBS) KB_OPERATION_3(TMULS) KB_OPERATION_3(TDIVS) KB_OPERATION_3(TMAXS)
+KB_OPERATION_3(TMINS) KB_OPERATION_3(TAXPY)
+KB_OPERATION_2(TEXP) KB_OPERATION_2(TLOG) KB_OPERATION_2(TSQRT) KB_OPERATION_2(TRSQRT) KB_OPERATION_3(TRSQRT)
+KB_OPERATION_2(TRECIP) KB_OPERATION_2(TABS) KB_OPERATION_2(TNEG) KB_OPERATION_2(TRELU) KB_OPERATION_2(TNOT)
+// Rows and columns
+KB_OPERATION_2(TROWSUM) KB_OPERATION_3(TROWSUM) KB_OPERATION_2(TROWMAX) KB_OPERATION_3(TROWMAX)
+KB_OPERATION_2(TROWMIN) KB_OPERATION_3(TROWMIN) KB_OPERATION_3(TROWPROD)
+KB_OPERATION_2(TCOLSUM) KB_OPERATION_4(TCOLSUM) KB_OPERATION_2(TCOLMAX) KB_OPERATION_2(TCOLMIN)
+KB_OPERATION_2(TCOLPROD)
+KB_OPERATION_2(TROWEXPAND) KB_OPERATION_2(TCOLEXPAND)
+KB_OPERATION_3(TROWEXPANDADD) KB_OPERATION_3(TROWEXPANDSUB) KB_OPERATION_3(TROWEXPANDMUL)
+KB_OPERATION_3(TROWEXPANDDIV) KB_OPERATION_3(TROWEXPANDMAX) KB_OPERATION_3(TROWEXPANDMIN)
+KB_OPERATION_4(TROWEXPANDADD) KB_OPERATION_4(TROWEXPANDSUB) KB_OPERATION_4(TROWEXPANDMUL)
+KB_OPERATION_4(TROWEXPANDDIV)
+KB_OPERATION_3(TCOLEXPANDADD) KB_OPERATION_3(TCOLEXPANDSUB) KB_OPERATION_3(TCOLEXPANDMUL)
+KB_OPERATION_3(TCOLEXPANDDIV) KB_OPERATION_3(TCOLEXPANDMAX) KB_OPERATION_3(TCOLEXPANDMIN)
+KB_OPERATION_3(TCOLEXPANDEXPDIF) KB_OPERATION_3(TROWEXPANDEXPDIF)
+// Conversion, comparison, choice, fill, rearranging
+KB_OPERATION_3(TCVT) KB_OPERATION_4(TCVT) KB_OPERATION_4(TCMP) KB_OPERATION_4(TCMPS)
+KB_OPERATION_4(TSEL) KB_OPERATION_5(TSEL) KB_OPERATION_2(TEXPANDS)
+KB_OPERATION_2(TTRANS) KB_OPERATION_3(TTRANS)
+KB_OPERATION_3(TGATHER) KB_OPERATION_4(TGATHER) KB_OPERATION_3(TGATHERB)
+KB_OPERATION_3(TCONCAT) KB_OPERATION_5(TCONCAT)
+KB_OPERATION_3(TSORT32) KB_OPERATION_4(TSORT32) KB_OPERATION_3(TMRGSORT)
+// The cube
+KB_OPERATION_3(TMATMUL) KB_OPERATION_3(TMATMUL_ACC) KB_OPERATION_4(TMATMUL_ACC) KB_OPERATION_4(TMATMUL_BIAS)
+KB_OPERATION_5(TMATMUL_MX)
+// Moves
+KB_OPERATION_2(TMOV) KB_OPERATION_4(TEXTRACT) KB_OPERATION_4(TINSERT)
+template <AccPhase, class A, class B, class C> inline RecordEvent TMATMUL(A &&a, B &&b, C &&c, KB_AT) {
+    kb::operate("TMATMUL", KB_HERE, a, b, c);
+    return {};
+}
+template <AccPhase, class A, class B, class C> inline RecordEvent TMATMUL_ACC(A &&a, B &&b, C &&c, KB_AT) {
+    kb::operate("TMATMUL_ACC", KB_HERE, a, b, c);
+    return {};
+}
+
+template <class Tile, class Address> inline void TASSIGN(Tile &&tile, Address address, KB_AT) {
+    if constexpr (std::is_pointer_v<Address>) tile.SetAddr(reinterpret_cast<uint64_t>(address));
+    else tile.kb_place(static_cast<int64_t>(address), KB_HERE);
+}
+
+// another view of the same bytes
+template <class A, class B> inline RecordEvent TRESHAPE(A &&dst, B &&src, KB_AT) {
+    dst.kb_place(static_cast<int64_t>(src.data()), src.kb_placed_at());
+    return {};
+}
+
+template <class Tile, class Tensor> inline RecordEvent TLOAD(Tile &&tile, Tensor &&tensor, KB_AT) {
+    kb::operate("TLOAD", KB_HERE, tile, tensor);
+    return {};
+}
+
+template <class Tensor, class Tile> inline RecordEvent TSTORE(Tensor &&tensor, Tile &&tile, KB_AT) {
+    kb::operate("TSTORE", KB_HERE, tensor, tile);
+    return {};
+}
+template <class Tile, class Tensor, AtomicType atomic> inline RecordEvent TSTORE(Tensor &&tensor, Tile &&tile, KB_AT) {
+    kb::operate(atomic == AtomicType::AtomicAdd ? "TSTORE_ADD" : "TSTORE", KB_HERE, tensor, tile);
+    return {};
+}
+template <STPhase, class Tensor, class Tile> inline RecordEvent TSTORE(Tensor &&tensor, Tile &&tile, KB_AT) {
+    kb::operate("TSTORE", KB_HERE, tensor, tile);
+    return {};
+}
+
+template <class Tile> constexpr double kb_pad() {
+    constexpr auto pad = Tile::PadVal;
+    using T = typename Tile::DType;
+    if (static_cast<uint64_t>(pad) >= static_cast<uint64_t>(PadValue::CustomBase))
+        return kb::bits_to_float(static_cast<uint32_t>(static_cast<uint64_t>(pad)));
+    if (pad == PadValue::Zero || pad == PadValue::Null) return 0;
+    if constexpr (std::is_integral_v<T>)
+        return static_cast<double>(pad == PadValue::Max ? std::numeric_limits<T>::max() : std::numeric_limits<T>::min());
+    else
+        return pad == PadValue::Max ? __builtin_inf() : -__builtin_inf();
+}
+template <class Dst, class Src> inline void kb_fill(const char *name, uint32_t site, const Dst &dst, const Src &src) {
+    kb::operate(name, site, dst, src, kb_pad<Dst>(), static_cast<int>(Dst::PadVal != PadValue::Null));
+}
+template <class Dst, class Src> inline RecordEvent TFILLPAD(Dst &dst, Src &src, KB_AT) {
+    kb_fill("TFILLPAD", KB_HERE, dst, src);
+    return {};
+}
+template <class Dst, class Src> inline RecordEvent TFILLPAD_INPLACE(Dst &dst, Src &src, KB_AT) {
+    kb_fill("TFILLPAD", KB_HERE, dst, src);
+    return {};
+}
+template <class Dst, class Src> inline RecordEvent TFILLPAD_EXPAND(Dst &dst, Src &src, KB_AT) {
+    kb_fill("TFILLPAD", KB_HERE, dst, src);
+    return {};
+}
+template <class Dst, MaskPattern pattern, class Src> inline RecordEvent TGATHER(Dst &&dst, Src &&src, KB_AT) {
+    kb::operate("TGATHER_MASK", KB_HERE, dst, src, pattern);
+    return {};
+}
+template <class Dst, class Src, MaskPattern pattern> inline RecordEvent TGATHER(Dst &&dst, Src &&src, KB_AT) {
+    kb::operate("TGATHER_MASK", KB_HERE, dst, src, pattern);
+    return {};
+}
+template <class Tile, class T, int descending = 0> inline RecordEvent TCI(Tile &&tile, T first, KB_AT) {
+    kb::operate("TCI", KB_HERE, tile, first, descending);
+    return {};
+}
+
+}  // namespace pto
+
+// Order between pipes, and what is not an operation on tiles
+
+inline void set_flag(pipe_t source, pipe_t target, int event, KB_AT) {
+    kb::operate("set_flag", KB_HERE, source, target, event);
+}
+inline void wait_flag(pipe_t source, pipe_t target, int event, KB_AT) {
+    kb::operate("wait_flag", KB_HERE, source, target, event);
+}
+inline void pipe_barrier(pipe_t pipe, KB_AT) { kb::operate("pipe_barrier", KB_HERE, pipe); }
+
+template <class T> inline void dcci(T *address, cache_line_t lines, KB_AT) {
+    kb::operate("dcci", KB_HERE, address, lines);
+}
+template <class T> inline void dcci(T *address, cache_line_t lines, dcci_dst_t, KB_AT) {
+    kb::operate("dcci", KB_HERE, address, lines);
+}
+// the scalar unit waits until its own accesses to memory are done: it does so here at each of them
+template <class T> inline void dsb(T) {}
+
+inline void set_mask_norm() {}
+inline void set_mask_count() {}
+inline void set_vector_mask(uint64_t, uint64_t) {}
+inline void set_ctrl(uint64_t) {}
+inline uint64_t get_ctrl() { return 0; }
+inline void set_atomic_none() {}
+
+inline void ffts_cross_core_sync(pipe_t pipe, uint64_t config, KB_AT) {
+    kb::operate("ffts_cross_core_sync", KB_HERE, pipe, config);
+}
+inline uint16_t getFFTSMsg(uint16_t mode, uint16_t flag, uint16_t base = 1) {
+    return static_cast<uint16_t>((base & 0xf) | ((mode & 3) << 4) | ((flag & 0xf) << 8));
+}
+inline void wait_flag_dev(int64_t flag, KB_AT) { kb::operate("wait_flag_dev", KB_HERE, flag); }
+inline void set_ffts_base_addr(uint64_t) {}
+inline void set_intra_block(pipe_t pipe, uint8_t flag, KB_AT) { kb::operate("set_intra_block", KB_HERE, pipe, flag); }
+inline void wait_intra_block(pipe_t pipe, uint8_t flag, KB_AT) { kb::operate("wait_intra_block", KB_HERE, pipe, flag); }

@@ -1,0 +1,27 @@
+"""`kernbench npu`: test classes of folders with C++ kernels."""
+
+import typer
+
+from kernbench.cli.arguments.examples import examples
+from kernbench.npu.front.commands.scenes import run_scenes
+
+app = typer.Typer(
+    help="Folders of C++ kernels with their test classes: are they right, are they safe, how long do they take.",
+    no_args_is_help=True,
+    epilog=examples("kernbench npu test my_kernel --platform a2a3"),
+)
+
+
+@app.callback()
+def _several() -> None:
+    """Folders of C++ kernels with their test classes: are they right, are they safe, how long do they take."""
+
+
+app.command(
+    "test",
+    short_help="Run the cases of @scene_test classes.",
+    epilog=examples(
+        "kernbench npu test my_kernel --platform a2a3",
+        "kernbench npu test my_kernel/test_it.py --case all --set batch=2",
+    ),
+)(run_scenes)

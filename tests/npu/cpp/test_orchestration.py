@@ -1,0 +1,51 @@
+"""Orchestrations in C++ run against the same runtime; either language submits kernels of the other."""
+
+import numpy as np
+from tests.npu.cpp.compiled import ORCHESTRATION, kernel, needs_compiler, orchestration
+from tests.npu.cpp.test_kernels import python_scale
+
+from kernbench import npu
+from kernbench.result.run import Status
+
+pytestmark = needs_compiler
+X = np.random.default_rng(7).standard_normal((24, 64)).astype(np.float32)
+
+
+def launch(scale, rounds=3, x=X, **options):
+    chip = npu.Chip("a2a3", kernels={0: (scale, "aiv")})
+    sizes = np.array([rounds], np.int32)
+    run = chip.launch(
+        orchestration("x", "out", "sizes", "factor"), x, np.zeros_like(x), sizes, np.float32(0.5), **options
+    )
+    return chip.retime(run) if run.safe else run
+
+
+def test_it_submits_tasks_and_reads_values():
+    run = launch(kernel("scale"))
+    assert run.safe, run.findings
+    assert run.status is Status.FINISHED
+    np.testing.assert_array_equal(run.outputs["out"], X)
+    assert run.metrics["tasks"] == 6
+    assert run.metrics["time_ps"] > 0
+
+
+def test_it_submits_kernels_in_python():
+    def scale(core, x, out, bits):
+        python_scale(core, x, out, float(np.array(bits, np.uint32).view(np.float32)))
+
+    run = launch(scale)
+    assert run.safe, run.findings
+    np.testing.assert_array_equal(run.outputs["out"], X)
+
+
+def test_dependences_are_those_of_the_tensor_map():
+    assert [sorted(t.dependences) for t in launch(kernel("scale"), 2).recording.tasks] == [[], [0], [], [2]]
+
+
+def test_a_view_outside_its_tensor_is_found_at_its_line():
+    run = launch(kernel("scale"), rounds=4)
+    assert run.status is Status.FAILED
+    (finding,) = run.findings
+    assert finding.kind == "out-of-bounds"
+    assert finding.where.file == str(ORCHESTRATION)
+    assert "rt_submit_aiv_task(0, one)" in finding.where.text

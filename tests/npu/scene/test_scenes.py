@@ -1,0 +1,132 @@
+"""Test classes run as they lie: their modules are offered, their sources compiled, cases chosen by chip and name."""
+
+import sys
+
+import pytest
+from tests.npu.cpp.compiled import KERNELS, ORCHESTRATION, needs_compiler
+
+from kernbench.common.errors import BenchError
+from kernbench.npu.scene.cases import cases_of, files_in
+from kernbench.npu.scene.running import run_case
+
+TEXT = f"""
+import ctypes
+
+import numpy as np
+from simpler.task_interface import ArgDirection as D
+
+from simpler_setup import Scalar, SceneTestCase, TaskArgsBuilder, TensorArg, scene_test
+from simpler_setup.goldens.doubled import doubled
+
+
+@scene_test(level=2, runtime="tensormap_and_ringbuffer")
+class TestScale(SceneTestCase):
+    CALLABLE = {{
+        "orchestration": {{
+            "source": {str(ORCHESTRATION)!r},
+            "function_name": "aicpu_orchestration_entry",
+            "signature": [D.IN, D.OUT, D.IN],
+        }},
+        "incores": [{{"func_id": 0, "source": {str(KERNELS)!r}, "core_type": "aiv", "signature": [D.IN, D.OUT]}}],
+    }}
+    CASES = [
+        {{"name": "small", "platforms": ["a2a3sim", "a2a3"], "params": {{"rows": 16, "factor": 1.0}}}},
+        {{"name": "both", "platforms": ["a2a3sim", "a5sim"], "params": {{"rows": 8, "factor": 1.0}}}},
+        {{
+            "name": "wrong",
+            "platforms": ["a5sim"],
+            "manual": True,
+            "config": {{"aicpu_thread_num": 2, "runtime_env": {{"ring_task_window": 4}}}},
+            "params": {{"rows": 8, "factor": 3.0}},
+        }},
+    ]
+
+    def generate_args(self, params):
+        x = np.arange(params["rows"] * 64, dtype=np.float32).reshape(-1, 64)
+        return TaskArgsBuilder(
+            TensorArg("x", x),
+            TensorArg("out", np.zeros_like(x)),
+            TensorArg("sizes", np.array([params["rows"] // 8], np.int32)),
+            Scalar("factor", ctypes.c_float(params["factor"])),
+        )
+
+    def compute_golden(self, args, params):
+        args.out[:] = doubled(args.x)
+
+
+@scene_test(level=3, runtime="tensormap_and_ringbuffer")
+class TestSeveral(SceneTestCase):
+    CASES = [{{"name": "two", "platforms": ["a2a3"], "params": {{}}}}]
+
+
+if __name__ == "__main__":
+    SceneTestCase.run_module(__name__)
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    goldens = tmp_path / "simpler_setup" / "goldens"
+    goldens.mkdir(parents=True)
+    (goldens / "__init__.py").write_text("")
+    (goldens / "doubled.py").write_text("def doubled(x):\n    return 2 * x\n")
+    folder = tmp_path / "scale"
+    folder.mkdir()
+    (folder / "test_scale.py").write_text(TEXT)
+    return folder / "test_scale.py"
+
+
+def titles(cases):
+    return [(case.chip, case.title) for case in cases]
+
+
+def test_cases_by_chip_and_name(file):
+    assert files_in(file.parent) == [file]
+    two = ("a2a3", "TestSeveral.two")
+    assert titles(cases_of(file)) == [("a2a3", "TestScale.small"), ("a2a3", "TestScale.both"), two]
+    assert titles(cases_of(file, "a5")) == [("a5", "TestScale.both")]
+    assert titles(cases_of(file, "a5", ["all"])) == [("a5", "TestScale.both"), ("a5", "TestScale.wrong")]
+    assert titles(cases_of(file, "a5sim", ["wrong"])) == [("a5", "TestScale.wrong")]
+    with pytest.raises(BenchError, match="unknown case 'other'"):
+        cases_of(file, "", ["other"])
+    with pytest.raises(BenchError, match="unknown platform 'a6'"):
+        cases_of(file, "a6")
+
+
+def test_modules_are_offered_only_while_the_file_is_read(file):
+    cases_of(file)
+    assert not [name for name in sys.modules if name.partition(".")[0] in ("simpler", "simpler_setup")]
+
+
+@needs_compiler
+@pytest.mark.parametrize("chip", ["a2a3", "a5"])
+def test_a_case_is_right_safe_and_timed(file, chip):
+    outcome = run_case(cases_of(file, chip, ["both"])[0])
+    assert outcome.is_good, (outcome.wrong, outcome.refusal, outcome.run)
+    assert outcome.time_ps > 0
+
+
+@needs_compiler
+def test_parameters_can_be_set(file):
+    (case,) = cases_of(file, "a2a3", ["small"], {"rows": 24})
+    outcome = run_case(case)
+    assert outcome.is_good
+    assert outcome.run.metrics["tasks"] == 6
+
+
+@needs_compiler
+def test_a_wrong_result_is_reported_by_the_test_itself(file):
+    outcome = run_case(cases_of(file, "a5", ["wrong"])[0])
+    assert outcome.run.safe
+    assert not outcome.is_good
+    assert "out is wrong" in outcome.wrong
+
+
+def test_several_chips_are_refused_with_a_reason(file):
+    outcome = run_case(cases_of(file, "a2a3", ["two"])[0])
+    assert "several chips" in outcome.refusal
+
+
+def test_what_the_test_itself_raises_is_named(file):
+    outcome = run_case(cases_of(file, "a2a3", ["small"], {"rows": "many"})[0])
+    assert "generate_args of the test raises" in outcome.refusal
