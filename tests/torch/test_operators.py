@@ -1,5 +1,6 @@
 """Operators of torch, on the emulator: right against torch's own attention, and declared as torch wants them."""
 
+import itertools
 import math
 from itertools import pairwise
 
@@ -184,22 +185,24 @@ def rule(q, k, v, g, beta, state):
     return torch.stack(rows)
 
 
-def test_the_gated_delta_rule_over_whole_sequences():
+@pytest.mark.parametrize("lengths", [[70, 30], [1050]])
+def test_the_gated_delta_rule_over_whole_sequences(lengths):
+    """Two short sequences, and a long one that is cut in two for the four SMs of an emulated GPU."""
     generator = torch.Generator().manual_seed(4)
-    shape, lengths = kt.ForwardShape(1, 2, 64, 64, "f16"), [70, 30]
-    q, k = (torch.nn.functional.normalize(torch.randn(100, 1, 64, generator=generator), dim=-1).half() for _ in "qk")
-    v, g = torch.randn(100, 2, 64, generator=generator).half(), -torch.rand(100, 2, generator=generator) / 10
-    beta, initial = torch.rand(100, 2, generator=generator), torch.randn(2, 2, 64, 64, generator=generator)
+    shape, tokens, count = kt.ForwardShape(1, 2, 64, 64, "f16"), sum(lengths), len(lengths)
+    q, k = (torch.nn.functional.normalize(torch.randn(tokens, 1, 64, generator=generator), dim=-1).half() for _ in "qk")
+    v, g = torch.randn(tokens, 2, 64, generator=generator).half(), -torch.rand(tokens, 2, generator=generator) / 10
+    beta, initial = torch.rand(tokens, 2, generator=generator), torch.randn(count, 2, 64, 64, generator=generator)
     plan, final = kt.GatedDeltaPlan(shape, lengths, device="cpu"), torch.empty_like(initial)
     out = kt.gated_delta_rule(q, k, v, g, beta, plan, initial=initial, final=final)
-    assert "2 sequences with 100 tokens in 3 chunks" in plan.explain()
-    states = initial.double()
-    for i, rows in enumerate((slice(0, 70), slice(70, 100))):
+    assert ("cut into 2 segments" in plan.explain()) == (count == 1)
+    states, ends = initial.double(), list(itertools.accumulate(lengths))
+    for i, rows in enumerate(itertools.starmap(slice, pairwise([0, *ends]))):
         wanted = rule(*(one[rows] for one in (q, k, v, g, beta)), states[i])
         torch.testing.assert_close(out[rows].double(), wanted, atol=3e-3, rtol=3e-3)
     torch.testing.assert_close(final.double(), states, atol=1e-2, rtol=1e-2)
-    with pytest.raises(MisuseError, match=r"beta has shape \[99, 2\], and \[100, 2\] is wanted"):
-        kt.gated_delta_rule(q, k, v, g, beta[:99].contiguous(), plan)
+    with pytest.raises(MisuseError, match=r"beta has shape \[\d+, 1\], and \[\d+, 2\] is wanted"):
+        kt.gated_delta_rule(q, k, v, g, beta[:, :1].contiguous(), plan)
 
 
 def test_the_layer_of_the_guide():
@@ -237,15 +240,14 @@ def samples():
     yield "gated_delta_step", (*vectors, *gates, *states, 0.125, True)
     shape = kt.ForwardShape(1, 1, 64, 64, "f16")
     plan, gates = kt.GatedDeltaPlan(shape, [10], device="cpu"), torch.rand(2, 10, 1)
-    yield "gated_delta_inverse", (k / 8, plan.chunks, -gates[0], gates[1], plan.gates, plan.inverses)
-    middle = (plan.inverses, torch.zeros_like(v), plan.sequences, plan.gates)
-    yield "gated_delta_forward", (q, k / 8, v, *middle, None, torch.zeros(1, 1, 64, 64), 0.125)
+    vectors = (q, k / 8, v, -gates[0], gates[1])
+    yield "gated_delta_rule", (*vectors, *plan.tables, *plan.between, None, None, torch.zeros_like(v), 0.125)
     yield "merge", (torch.randn(2, 1, 2, 64), torch.randn(2, 1, 2), torch.zeros(1, 2, 64), torch.zeros(1, 2))
 
 
 @pytest.mark.parametrize(
     "name",
-    ["decode", "prefill", "append", "merge", "gated_delta_step", "gated_delta_inverse", "gated_delta_forward"],
+    ["decode", "prefill", "append", "merge", "gated_delta_step", "gated_delta_rule"],
 )
 def test_torch_accepts_the_operators(name):
     """Schemas, fake tensors and tracing, by torch's own checks."""

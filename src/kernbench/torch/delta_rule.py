@@ -1,6 +1,6 @@
-"""The gated delta rule: one token a sequence, and whole sequences by the two kernels of a plan.
+"""The gated delta rule: one token a sequence, and whole sequences.
 
-Operators `kernbench::gated_delta_step`, `kernbench::gated_delta_inverse` and `kernbench::gated_delta_forward`.
+Operators `kernbench::gated_delta_step` and `kernbench::gated_delta_rule`.
 """
 
 from collections.abc import Sequence
@@ -9,17 +9,15 @@ from math import sqrt
 import torch
 
 from kernbench.common.errors import MisuseError
-from kernbench.kernels.gated_delta_rule import (
-    ForwardKernel,
-    ForwardPlan,
-    ForwardShape,
-    InverseKernel,
-    StepKernel,
-    StepShape,
-    step_arguments,
+from kernbench.kernels.gated_delta_rule import ForwardPlan, ForwardShape, Launch, StepKernel, StepShape, step_arguments
+from kernbench.kernels.gated_delta_rule.arguments import (
+    BETWEEN,
+    MAP_MAKERS,
+    TABLES,
+    between,
+    check_arrays,
+    launches,
 )
-from kernbench.kernels.gated_delta_rule.arguments import MAP_MAKERS
-from kernbench.kernels.gated_delta_rule.shape import CHUNK
 from kernbench.torch.launches import Built, Tensors, direct, sms_of
 from kernbench.torch.library import operator
 from kernbench.torch.tensors import check, check_inference, dtype_name, from_array
@@ -88,16 +86,23 @@ _RUN = operator(
 
 
 class GatedDeltaPlan:
-    """The chunks of sequences of given lengths, one after the other, and memory between the two kernels."""
+    """The chunks of sequences of given lengths, one after the other, and memory between the kernels.
+
+    Where there are too few sequences for the GPU's SMs, long ones are cut into segments that are walked side by side.
+    """
 
     def __init__(self, shape: ForwardShape, lengths: Sequence[int], *, device: torch.device | str = "cuda"):
         where = torch.empty(0, device=device).device
-        self.shape, self._cut = shape, ForwardPlan.of(shape, [int(length) for length in lengths])
-        kinds = {"f16": torch.float16, "bf16": torch.bfloat16}
-        self.chunks, self.sequences = (from_array(one).to(where) for one in (self._cut.chunks, self._cut.sequences))
-        items = len(self._cut.chunks) * shape.v_heads
-        self.inverses = torch.zeros(items, CHUNK, CHUNK, dtype=kinds[shape.dtype], device=where)
-        self.gates = torch.zeros(self._cut.tokens, shape.v_heads, dtype=torch.float32, device=where)
+        self.shape = shape
+        self._cut = ForwardPlan.of(shape, [int(length) for length in lengths], sms_of(where))
+        self.tables = [from_array(getattr(self._cut, name)).to(where) for name in TABLES]
+        kinds = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+        made = between(self._cut)
+        # zeros, since an emulated launch copies them there and back
+        self.between = [
+            torch.zeros(*made[name][0], dtype=kinds[made[name][1]], device=where) if name in made else None
+            for name in BETWEEN
+        ]
 
     @property
     def tokens(self) -> int:
@@ -132,96 +137,53 @@ def gated_delta_rule(
     if out is None:
         out = torch.empty_like(v)
     found = 1 / sqrt(q.shape[-1]) if scale is None else scale
-    listens = not direct(q, k, v, g)
-    inverse = torch.ops.kernbench.gated_delta_inverse if listens else _INVERSE
-    forward = torch.ops.kernbench.gated_delta_forward if listens else _FORWARD
-    inverse(k, plan.chunks, g, beta, plan.gates, plan.inverses)
-    forward(q, k, v, plan.inverses, out, plan.sequences, plan.gates, initial, final, found)
+    run = _FORWARD if direct(q, k, v, g) else torch.ops.kernbench.gated_delta_rule
+    run(q, k, v, g, beta, *plan.tables, *plan.between, initial, final, out, found)
     return out
 
 
-def _build_inverse(tensors: Tensors) -> Built:
-    """Check everything, and build the kernel."""
-    k, chunks, gates = (tensors[name] for name in ("k", "chunks", "gates"))
-    kinds = {"chunks": torch.int32, "g": torch.float32, "beta": torch.float32, "gates": torch.float32}
+def _build_forward(tensors: Tensors, scale: float) -> list[Built]:
+    """Check everything, and build the kernels."""
+    q, v, chains = (tensors[name] for name in ("q", "v", "chains"))
+    for name, rank in (("q", 3), ("v", 3)):
+        if tensors[name].dim() != rank:
+            raise MisuseError(f"{name} has shape {list(tensors[name].shape)}, and {rank} dimensions are wanted")
+    kinds = dict.fromkeys(TABLES, torch.int32)
+    kinds |= dict.fromkeys(("g", "beta", "gates", "states", "transfers", "starts", "initial", "final"), torch.float32)
     for name, tensor in tensors.items():
-        check(name, tensor, k.device, kinds.get(name, k.dtype))
-    shape = _forward_shape(k, gates.shape[-1], CHUNK)
-    tokens, items = (k.shape[0], gates.shape[1]), (chunks.shape[0] * gates.shape[1], CHUNK, CHUNK)
-    wanted = {"g": tokens, "beta": tokens, "gates": tokens, "inverses": items}
-    _check_sizes(tensors, wanted)
-    kernel = InverseKernel(shape)
-    pointers = [(name, 0) for name in ("chunks", "g", "beta", "gates", "inverses")]
+        check(name, tensor, q.device, kinds.get(name, q.dtype))
+    shape = ForwardShape(q.shape[1], v.shape[1], q.shape[2], v.shape[2], dtype_name(q.dtype))
+    check_arrays(shape, q.shape[0], chains.shape[0], tensors)
+    if tensors["gates"].shape != (q.shape[0], shape.v_heads):
+        raise MisuseError(
+            f"the plan was made for {list(tensors['gates'].shape)} tokens and heads, not {list(v.shape[:2])}"
+        )
+    sizes = {name: tensors[name].shape[0] for name in TABLES}
+    return [_built(launch, scale) for launch in launches(shape, sizes, list(tensors))]
+
+
+def _built(launch: Launch, scale: float) -> Built:
+    kernel = launch.kernel
     return Built(
         kernel.build(lines=False),
         kernel.threads,
-        kernel.grid(chunks.shape[0]),
-        pointers,
-        (),
+        launch.grid,
+        [(name, 0) for name in launch.pointers],
+        (scale,) if launch.scaled else (),
         kernel.shared_bytes,
-        {"k": MAP_MAKERS["k"]},
-        ("gates", "inverses"),
+        {name: MAP_MAKERS[name] for name in launch.maps},
+        (*BETWEEN, "final", "out"),
     )
 
 
-def _build_forward(tensors: Tensors, scale: float) -> Built:
-    """Check everything, and build the kernel."""
-    q, v, sequences = (tensors[name] for name in ("q", "v", "sequences"))
-    kinds = {"sequences": torch.int32, "gates": torch.float32, "initial": torch.float32, "final": torch.float32}
-    for name, tensor in tensors.items():
-        check(name, tensor, q.device, kinds.get(name, q.dtype))
-    if v.dim() != 3 or sequences.dim() != 2:
-        raise MisuseError(f"v has shape {list(v.shape)}, and [tokens, value heads, value size] is wanted")
-    shape = _forward_shape(q, v.shape[1], v.shape[2])
-    states = (sequences.shape[0], shape.v_heads, shape.value_size, shape.key_size)
-    wanted = {"k": tuple(q.shape), "v": (q.shape[0], *v.shape[1:]), "out": tuple(v.shape), "initial": states}
-    wanted |= {"final": states, "gates": (q.shape[0], shape.v_heads)}
-    _check_sizes(tensors, wanted)
-    kernel = ForwardKernel(shape)
-    names = ("sequences", "gates", "initial", "final", "out")
-    pointers = [(name if name in tensors else "", 0) for name in names]
-    grid = kernel.grid(sequences.shape[0])
-    built = kernel.build(lines=False)
-    return Built(built, kernel.threads, grid, pointers, (scale,), kernel.shared_bytes, MAP_MAKERS, ("out", "final"))
-
-
-def _forward_shape(k: torch.Tensor, v_heads: int, value_size: int) -> ForwardShape:
-    if k.dim() != 3:
-        raise MisuseError(f"queries or keys have shape {list(k.shape)}, and [tokens, heads, key size] is wanted")
-    return ForwardShape(k.shape[1], v_heads, k.shape[2], value_size, dtype_name(k.dtype))
-
-
-def _check_sizes(tensors: Tensors, wanted: dict[str, tuple[int, ...]]) -> None:
-    for name, size in wanted.items():
-        if name in tensors and tuple(tensors[name].shape) != size:
-            raise MisuseError(f"{name} has shape {list(tensors[name].shape)}, and {list(size)} is wanted")
-
-
-_INVERSE = operator(
-    "gated_delta_inverse",
-    {
-        "k": "Tensor",
-        "chunks": "Tensor",
-        "g": "Tensor",
-        "beta": "Tensor",
-        "gates": "Tensor(a!)",
-        "inverses": "Tensor(b!)",
-    },
-    "",
-    _build_inverse,
-)
 _FORWARD = operator(
-    "gated_delta_forward",
+    "gated_delta_rule",
     {
-        "q": "Tensor",
-        "k": "Tensor",
-        "v": "Tensor",
-        "inverses": "Tensor",
-        "out": "Tensor(a!)",
-        "sequences": "Tensor",
-        "gates": "Tensor",
+        **dict.fromkeys(("q", "k", "v", "g", "beta", *TABLES), "Tensor"),
+        **{name: f"Tensor({chr(ord('a') + i)}!){'?' if i > 1 else ''}" for i, name in enumerate(BETWEEN)},
         "initial": "Tensor?",
-        "final": "Tensor(b!)?",
+        "final": "Tensor(y!)?",
+        "out": "Tensor(z!)",
     },
     "float scale",
     _build_forward,

@@ -75,23 +75,29 @@ class Operation:
     It is called as the operator is: with the tensors of `names`, None for one that is not given, then options.
     """
 
-    def __init__(self, names: Sequence[str], build: Callable[..., Built]):
+    def __init__(self, names: Sequence[str], build: Callable[..., Built | list[Built]]):
         self._names, self._build = tuple(names), build
-        self._ready: dict[tuple[object, ...], _OnGpu | _OnEmulator] = {}
+        self._ready: dict[tuple[object, ...], list[_OnGpu] | list[_OnEmulator]] = {}
 
     def __call__(self, *given: object) -> None:
-        """Launch; a grid of no CTAs is nothing to launch."""
+        """Launch, one kernel or several one after the other."""
         options = given[len(self._names) :]
         named = zip(self._names, given, strict=False)
         tensors: dict[str, torch.Tensor] = {name: tensor for name, tensor in named if tensor is not None}
         key = (*tensors, *signature(tensors.values()), *options)
         ready = self._ready.get(key)
         if ready is None:
-            built = self._build(tensors, *options)
+            made = self._build(tensors, *options)
+            all_made = made if isinstance(made, list) else [made]
+            # a grid of no CTAs is nothing to launch
+            worked = [built for built in all_made if prod(built.grid)]
             first = next(iter(tensors.values()))
-            ready = self._ready[key] = _OnGpu(built, first.get_device()) if first.is_cuda else _OnEmulator(built)
-        if prod(ready.built.grid):
-            ready.run(tensors)
+            if first.is_cuda:
+                ready = self._ready[key] = [_OnGpu(built, first.get_device()) for built in worked]
+            else:
+                ready = self._ready[key] = [_OnEmulator(built) for built in worked]
+        for launch in ready:
+            launch.run(tensors)
 
 
 @cache

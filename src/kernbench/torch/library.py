@@ -11,7 +11,9 @@ _LIBRARY = torch.library.Library("kernbench", "DEF")
 _TAGS = tuple(getattr(torch.Tag, name) for name in ("needs_exact_strides",) if hasattr(torch.Tag, name))
 
 
-def operator(name: str, tensors: Mapping[str, str], options: str, build: Callable[..., Built]) -> Operation:
+def operator(
+    name: str, tensors: Mapping[str, str], options: str, build: Callable[..., Built | list[Built]]
+) -> Operation:
     """Declare an operator that gives nothing back and writes into the tensors whose types say so.
 
     `tensors` are its tensors with their types in a schema, `options` its other arguments. It runs alike on GPUs and,

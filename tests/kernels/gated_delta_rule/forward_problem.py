@@ -7,14 +7,7 @@ from tests.kernels.decode.problem import NUMPY
 
 from kernbench import ptx
 from kernbench.golden.gated_delta_rule import recurrent
-from kernbench.kernels.gated_delta_rule import (
-    Arrays,
-    ForwardKernel,
-    ForwardPlan,
-    ForwardShape,
-    InverseKernel,
-    arguments,
-)
+from kernbench.kernels.gated_delta_rule import ForwardPass, ForwardPlan, ForwardShape
 
 
 @dataclass
@@ -26,10 +19,11 @@ class Problem:
     states: bool = True
     decay: float = 0.05
     seed: int = 0
+    sms: int = 0
 
     def __post_init__(self):
         shape, rng = self.shape, np.random.default_rng(self.seed)
-        self.plan = ForwardPlan.of(shape, self.lengths)
+        self.plan = ForwardPlan.of(shape, self.lengths, self.sms)
         kind, tokens = NUMPY[shape.dtype], self.plan.tokens
         q, k = (rng.standard_normal((tokens, shape.heads, shape.key_size)) for _ in range(2))
         self.q, self.k = ((one / np.linalg.norm(one, axis=-1, keepdims=True)).astype(kind) for one in (q, k))
@@ -50,30 +44,28 @@ class Problem:
         starts = np.concatenate([[0], np.cumsum(self.lengths)])
         return recurrent(*inputs, initial_state=self.initial, cu_seqlens=starts)
 
-    def launch(self, kernels=(None, None), device=None, **options):
-        """Both runs, the output, and the final states."""
+    def launch(self, mutants=None, device=None, **options):
+        """All runs by the names of their kernels, the output, and the final states."""
         device = device or ptx.EmulatedDevice("sm_90a")
-        inputs = {name: device.array(getattr(self, name), name) for name in ("q", "k", "v", "g", "beta")}
-        tokens, heads = self.v.shape[:2]
-        made = {"out": device.empty(self.v.shape, self.v.dtype, name="out"), "gates": device.empty((tokens, heads))}
-        made["inverses"] = device.empty((len(self.plan.chunks) * heads, 64, 64), self.v.dtype)
+        arrays = {name: device.array(getattr(self, name), name) for name in ("q", "k", "v", "g", "beta")}
+        arrays["out"] = device.empty(self.v.shape, self.v.dtype, name="out")
         if self.states:
-            made["initial"] = device.array(self.initial, "initial")
-            made["final"] = device.empty(self.initial.shape, name="final")
-        given = arguments(device, self.plan, Arrays(**inputs, **made))
-        first, second = InverseKernel(self.shape), ForwardKernel(self.shape)
-        grids = first.grid(len(self.plan.chunks)), second.grid(len(self.lengths))
-        runs = []
-        for way, kernel, grid, values in zip((first, second), kernels, grids, given, strict=True):
-            runs.append(device.launch(kernel or way.build(), grid, way.threads, values, way.shared_bytes, **options))
-            if runs[-1].findings:
+            arrays["initial"] = device.array(self.initial, "initial")
+            arrays["final"] = device.empty(self.initial.shape, name="final")
+        runs = {}
+        for launch, given in ForwardPass(device, self.plan, {**NUMPY, "f32": np.float32}).arguments(arrays):
+            kernel = launch.kernel
+            text = (mutants or {}).get(kernel.name) or kernel.build()
+            run = device.launch(text, launch.grid, kernel.threads, given, kernel.shared_bytes, **options)
+            runs[kernel.name] = run
+            if run.findings:
                 break
-        return runs, made["out"].numpy(), made["final"].numpy() if self.states else None
+        return runs, arrays["out"].numpy(), arrays["final"].numpy() if self.states else None
 
     def check(self, **options):
         """Right and safe."""
         runs, out, final = self.launch(**options)
-        for run in runs:
+        for run in runs.values():
             assert not run.findings, run.findings[0]
         wanted = self.golden()
         tolerance = {"f16": 2e-3, "bf16": 1.2e-2}[self.shape.dtype]

@@ -5,7 +5,7 @@ import pytest
 from tests.kernels.gated_delta_rule.forward_problem import Problem
 
 from kernbench.common.errors import MisuseError
-from kernbench.kernels.gated_delta_rule import ForwardKernel, ForwardPlan, ForwardShape, InverseKernel
+from kernbench.kernels.gated_delta_rule import ChainKernel, ForwardKernel, ForwardPlan, ForwardShape, InverseKernel
 from kernbench.ptx.mutation import mutations
 from kernbench.ptx.proof import prove
 from kernbench.safety.budget import Budget
@@ -40,7 +40,7 @@ def test_a_sequence_does_not_see_its_neighbours():
     problem = Problem(SMALL, (70, 90, 64))
     problem.poison(slice(70, 160))
     runs, out, final = problem.launch()
-    assert all(run.ok for run in runs)
+    assert all(run.ok for run in runs.values())
     clean = Problem(SMALL, (70, 90, 64))
     wanted = clean.golden()
     rows = np.r_[0:70, 160:224]
@@ -49,28 +49,57 @@ def test_a_sequence_does_not_see_its_neighbours():
     assert np.isnan(out[70:160].astype(float)).all()
 
 
-@pytest.mark.parametrize(("which", "step"), [(0, 9), (1, 27)])
-def test_mutants_are_found(which, step):
+@pytest.mark.parametrize(("sms", "lengths"), [(3, (1200,)), (8, (1300, 640)), (4, (1100, 0))])
+def test_sequences_that_are_cut(sms, lengths):
+    """Two segments and more: the chain of their states gives each its first."""
+    problem = Problem(SMALL, lengths, sms=sms)
+    assert problem.plan.cut
+    problem.check()
+
+
+@pytest.mark.parametrize("keys", [64, 128])
+def test_cut_with_heads_of_other_sizes(keys):
+    Problem(ForwardShape(1, 2, keys, 192 - keys), (1100,), sms=4, states=False).check()
+
+
+def test_cut_under_another_schedule():
+    Problem(SMALL, (1050,), sms=2).check(schedule=3)
+
+
+@pytest.mark.parametrize(("name", "step"), [("inverse", 9), ("forward", 27), ("transfers", 31), ("chain", 3)])
+def test_mutants_are_found(name, step):
     """Some of them."""
-    # five chunks, the last with a tail: each stage is used again twice
-    problem = Problem(SMALL, (300,))
-    kernel = (InverseKernel, ForwardKernel)[which](SMALL).build()
+    # five chunks, the last with a tail, or segments of eight: each stage is used again twice and more
+    cut = name in ("transfers", "chain")
+    problem = Problem(SMALL, (1030,) if cut else (300,), sms=2 * cut)
+    kernels = {"inverse": InverseKernel, "forward": ForwardKernel, "chain": ChainKernel}
+    kernel = (kernels[name](SMALL) if name in kernels else ForwardKernel(SMALL, kind=name)).build()
 
     def launch(mutant, **options):
-        kernels = [None, None]
-        kernels[which] = mutant
-        return problem.launch(kernels, budget=Budget(steps=200_000, seconds=600), **options)[0][which]
+        runs, *_ = problem.launch({kernel.name: mutant}, budget=Budget(steps=400_000, seconds=600), **options)
+        return runs[kernel.name]
 
     proof = prove(kernel, launch, among=mutations(kernel)[1::step])
-    assert len(proof.verdicts) >= 2
+    assert proof.verdicts
     assert proof.survivors == []
 
 
 def test_plans():
     plan = ForwardPlan.of(ForwardShape(1, 2), [64, 0, 130])
     assert plan.chunks.tolist() == [[0, 64], [64, 64], [128, 64], [192, 2]]
-    assert plan.sequences.tolist() == [[64, 130, 1, 2], [0, 64, 0, 0], [64, 0, 1, 1]]
-    assert "3 sequences with 194 tokens in 4 chunks of 64: 8 inverses; then 6 CTAs" in plan.explain()
+    assert plan.segments[:, :5].tolist() == [[64, 130, 1, 2, 2], [0, 64, 0, 0, 0], [64, 0, 1, 1, 1]]
+    assert "3 sequences with 194 tokens in 4 chunks of 64: 8 inverses; then 6 CTAs walk" in plan.explain()
+    cut = ForwardPlan.of(ForwardShape(1, 2), [1024, 600], sms=10)
+    # 16 chunks in two segments, ten in one: a segment has eight at least
+    assert cut.chains.tolist() == [[0, 2, 0, 0], [2, 1, 1, 0]]
+    nobody = 0xFFFFFFFF
+    wanted = [[1024, 600, 16, 2, 1], [0, 512, 0, 0, nobody], [512, 512, 8, 1, 0]]
+    assert cut.segments[:, :5].tolist() == wanted
+    assert cut.inner[:, :5].tolist() == [[0, 512, 0, nobody, 0]]
+    assert "segments, whose states are chained first" in cut.explain()
+    # 132 SMs and 32 heads: four segments of a long sequence, none of eight short ones
+    assert len(ForwardPlan.of(ForwardShape(16, 32), [32768], sms=132).segments) == 4
+    assert not ForwardPlan.of(ForwardShape(16, 32), [4096] * 8, sms=132).cut
 
 
 def test_refusals():

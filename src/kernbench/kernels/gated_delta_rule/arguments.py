@@ -1,60 +1,114 @@
-"""What launches of the forward kernels are given, on any device."""
+"""The launches of a forward pass, and what they are given, on any device."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
 
+import numpy as np
+
 from kernbench.common.errors import MisuseError
 from kernbench.kernels.arrays import Maker, MapMaker, Shaped
 from kernbench.kernels.attention import ELEMENT_BYTES, ROW_BYTES, SPAN
-from kernbench.kernels.gated_delta_rule.shape import CHUNK, ForwardPlan
-from kernbench.ptx.launching.device_base import DeviceArray
+from kernbench.kernels.gated_delta_rule.chain import POINTERS as CHAIN_POINTERS
+from kernbench.kernels.gated_delta_rule.chain import ChainKernel
+from kernbench.kernels.gated_delta_rule.forward import ForwardKernel
+from kernbench.kernels.gated_delta_rule.inverse import POINTERS as INVERSE_POINTERS
+from kernbench.kernels.gated_delta_rule.inverse import InverseKernel
+from kernbench.kernels.gated_delta_rule.shape import CHUNK, ForwardPlan, ForwardShape
+from kernbench.ptx.launching.device_base import DeviceArray, Extent
 from kernbench.ptx.launching.tensor_map import TensorMap
+
+# what a plan is on a device
+TABLES = ("chunks", "segments", "inner", "chains")
+# what kernels leave for each other; the last three where sequences are cut
+BETWEEN = ("gates", "inverses", "states", "transfers", "starts")
 
 
 @dataclass(frozen=True)
-class Arrays:
-    """Arrays of a forward pass: what it reads, what it writes, and `gates` and `inverses` between its two kernels.
+class Launch:
+    """A kernel, its grid, and the names of arrays that it has maps of and pointers to; "" is an array of nobody."""
 
-    gates [tokens, v_heads] are f32, inverses [chunks * v_heads, 64, 64] of the shape's type.
+    kernel: InverseKernel | ForwardKernel | ChainKernel
+    grid: Extent
+    maps: Sequence[str]
+    pointers: Sequence[str]
+    scaled: bool = False
+
+
+def launches(shape: ForwardShape, sizes: Mapping[str, int], optional: Sequence[str]) -> list[Launch]:
+    """One after the other, for tables of so many rows: inverses; of segments that are cut their chain; the outputs.
+
+    `optional` says which of "initial" and "final" are given.
+    """
+    inverse, forward = InverseKernel(shape), ForwardKernel(shape)
+    made = [Launch(inverse, inverse.grid(sizes["chunks"]), ("k",), INVERSE_POINTERS)]
+    given = {name: name if name in optional else "" for name in ("initial", "final")}
+    begins = given["initial"]
+    if sizes["inner"]:
+        for kind in ("states", "transfers"):
+            part = ForwardKernel(shape, kind=kind)
+            made.append(Launch(part, part.grid(sizes["inner"]), part.maps, part.pointers))
+        chain = ChainKernel(shape)
+        names = [given.get(name, name) for name in CHAIN_POINTERS]
+        made.append(Launch(chain, chain.grid(sizes["chains"]), (), names))
+        begins = "starts"
+    names = [{**given, "initial": begins}.get(name, name) for name in forward.pointers]
+    return [*made, Launch(forward, forward.grid(sizes["segments"]), forward.maps, names, scaled=True)]
+
+
+def between(plan: ForwardPlan) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Arrays between the kernels by name: shapes, and types as kernels name them."""
+    shape, keys = plan.shape, plan.shape.key_size
+    made: dict[str, tuple[tuple[int, ...], str]] = {
+        "gates": ((plan.tokens, shape.v_heads), "f32"),
+        "inverses": ((len(plan.chunks) * shape.v_heads, CHUNK, CHUNK), shape.dtype),
+    }
+    if plan.cut:
+        inner = (len(plan.inner), shape.v_heads)
+        made["states"] = ((*inner, shape.value_size, keys), "f32")
+        made["transfers"] = ((*inner, keys, keys), "f32")
+        made["starts"] = ((len(plan.segments), shape.v_heads, shape.value_size, keys), "f32")
+    return made
+
+
+def check_arrays(shape: ForwardShape, tokens: int, sequences: int, arrays: Mapping[str, Shaped]) -> None:
+    """Raise MisuseError for what is read or written and has another shape."""
+    queries, values = (tokens, shape.heads, shape.key_size), (tokens, shape.v_heads, shape.value_size)
+    states = (sequences, shape.v_heads, shape.value_size, shape.key_size)
+    wanted = {"q": queries, "k": queries, "v": values, "out": values, "initial": states, "final": states}
+    wanted |= {"g": values[:2], "beta": values[:2]}
+    for name, size in wanted.items():
+        if name in arrays and tuple(arrays[name].shape) != size:
+            raise MisuseError(f"{name} has shape {list(arrays[name].shape)}, and {list(size)} is wanted")
+
+
+class ForwardPass:
+    """A plan on a device, with the arrays between its kernels.
+
+    `arguments` gives, for arrays q, k, v, g, beta, out and perhaps initial and final, each launch with its arguments.
     """
 
-    q: DeviceArray
-    k: DeviceArray
-    v: DeviceArray
-    g: DeviceArray
-    beta: DeviceArray
-    out: DeviceArray
-    gates: DeviceArray
-    inverses: DeviceArray
-    initial: DeviceArray | None = None
-    final: DeviceArray | None = None
+    def __init__(self, device: Maker, plan: ForwardPlan, numpy_types: Mapping[str, object]):
+        self.device, self.plan = device, plan
+        self._own = {name: device.array(getattr(plan, name), name) for name in TABLES if len(getattr(plan, name))}
+        for name, (size, kind) in between(plan).items():
+            self._own[name] = device.array(np.zeros(size, numpy_types[kind]), name)  # type: ignore[call-overload]
 
-    def check(self, plan: ForwardPlan) -> None:
-        """Raise MisuseError for an array of another shape than the plan's."""
-        shape, tokens = plan.shape, plan.tokens
-        queries, values = (tokens, shape.heads, shape.key_size), (tokens, shape.v_heads, shape.value_size)
-        states = (len(plan.lengths), shape.v_heads, shape.value_size, shape.key_size)
-        wanted = {"q": queries, "k": queries, "v": values, "out": values, "initial": states, "final": states}
-        wanted |= dict.fromkeys(("g", "beta", "gates"), values[:2])
-        wanted["inverses"] = (len(plan.chunks) * shape.v_heads, CHUNK, CHUNK)
-        for name, size in wanted.items():
-            array: Shaped | None = getattr(self, name)
-            if array is not None and tuple(array.shape) != size:
-                raise MisuseError(f"{name} has shape {list(array.shape)}, and {list(size)} is wanted")
-
-
-def arguments(
-    device: Maker, plan: ForwardPlan, arrays: Arrays, scale: float | None = None
-) -> tuple[list[object], list[object]]:
-    """Arguments of the inverse kernel, and of the forward kernel."""
-    arrays.check(plan)
-    maps = {name: made(device, getattr(arrays, name)) for name, made in MAP_MAKERS.items()}
-    first = [maps["k"], device.array(plan.chunks, "chunks"), arrays.g, arrays.beta, arrays.gates, arrays.inverses]
-    states = [0 if state is None else state for state in (arrays.initial, arrays.final)]
-    sequences = device.array(plan.sequences, "sequences")
-    factor = 1 / sqrt(plan.shape.key_size) if scale is None else scale
-    return first, [*maps.values(), sequences, arrays.gates, *states, arrays.out, factor]
+    def arguments(
+        self, arrays: Mapping[str, DeviceArray], scale: float | None = None
+    ) -> list[tuple[Launch, list[object]]]:
+        """Launches in their order."""
+        plan = self.plan
+        check_arrays(plan.shape, plan.tokens, len(plan.lengths), arrays)
+        given = {**arrays, **self._own}
+        factor = 1 / sqrt(plan.shape.key_size) if scale is None else scale
+        made: list[tuple[Launch, list[object]]] = []
+        for launch in launches(plan.shape, {name: len(getattr(plan, name)) for name in TABLES}, list(arrays)):
+            maps = [MAP_MAKERS[name](self.device, given[name]) for name in launch.maps]
+            pointers = [given[name] if name else 0 for name in launch.pointers]
+            made.append((launch, [*maps, *pointers, *([factor] if launch.scaled else [])]))
+        return made
 
 
 def _rows(device: Maker, array: DeviceArray, spans: int | None = None) -> TensorMap:
@@ -72,7 +126,6 @@ def _squares(device: Maker, array: DeviceArray) -> TensorMap:
     return device.tensor_map(array, (columns, rows, items), strides, (columns, rows, 1), "128B")
 
 
-# maps of the forward kernel, in its order; that of k serves the other kernel, too
 MAP_MAKERS: dict[str, MapMaker] = {
     "q": _rows,
     "k": _rows,

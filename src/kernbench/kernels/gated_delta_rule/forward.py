@@ -1,4 +1,4 @@
-"""The gated delta rule over whole sequences for sm_90a: a CTA walks a sequence for one value head.
+"""The gated delta rule over whole sequences for sm_90a: a CTA walks a segment of one for a value head.
 
 The state [V, K] stays in registers, in f32, from the first chunk to the last. A group of four warps has 64 of its rows,
 and with them 64 columns of everything that has V columns: groups need nothing of each other but the operands, which one
@@ -9,11 +9,15 @@ thread copies into a ring of stages. What a group does with a chunk (G are the c
 2. Y = v - e^G X is made and rounded, and V' = B Y multiplied
 3. the output e^G (q S^T) + lower((q k^T) e^(G[i] - G[j])) V'
 4. the state e^(G[last]) S + (V' e^(G[last] - G))^T k, while the output leaves
+
+A state that a segment begins with comes out of it multiplied with a matrix, and what its tokens add does not depend on
+it. The same kernel without queries makes both: from zeros what is added, and from the identity, without values, the
+matrix. `chain` then finds the state that each segment begins with.
 """
 
 from kernbench.common.errors import MisuseError
 from kernbench.kernels.gated_delta_rule.group import GROUP, Group, Memory, Operands
-from kernbench.kernels.gated_delta_rule.shape import CHUNK, ForwardShape
+from kernbench.kernels.gated_delta_rule.shape import CHUNK, NOBODY, ForwardShape
 from kernbench.ptx.builder import Context, PtxKernel, Register
 from kernbench.ptx.text.module import Kernel
 
@@ -22,18 +26,23 @@ SHARED_BYTES = 227 << 10
 _SWIZZLE_BYTES = 1024
 # registers of a thread that copies, and of one that computes
 FEW, MANY = 40, 232
-MAPS = ("q", "k", "v", "inverses", "out")
-POINTERS = ("sequences", "gates", "initial", "final", "out")
+# what a kernel is for -> the operands of its chunks: the whole; the state that a segment ends with when it begins with
+# zeros; and the matrix that it multiplies a state with that it begins with, which is where the identity ends
+OPERANDS = {
+    "forward": ("q", "k", "v", "inverses"),
+    "states": ("k", "v", "inverses"),
+    "transfers": ("k", "inverses"),
+}
 
 
 class ForwardKernel:
-    """The kernel of one shape, with `stages` chunks under way."""
+    """The kernel of one shape, with `stages` chunks under way, for one of `OPERANDS`."""
 
-    name = "gated_delta_forward"
     target = "sm_90a"
 
-    def __init__(self, shape: ForwardShape, stages: int = 2):
-        self.shape, self.stages = shape, stages
+    def __init__(self, shape: ForwardShape, stages: int = 2, kind: str = "forward"):
+        self.shape, self.stages, self.kind, self.operands = shape, stages, kind, OPERANDS[kind]
+        self.name = f"gated_delta_{kind}"
         if stages < 1 or stages & (stages - 1):
             raise MisuseError(f"stages = {stages!r}: a power of two is wanted")
         if self.shared_bytes + _SWIZZLE_BYTES > SHARED_BYTES:
@@ -42,7 +51,7 @@ class ForwardKernel:
     @property
     def groups(self) -> int:
         """Groups of four warps that compute."""
-        return self.shape.value_size // CHUNK
+        return (self.shape.value_size if "v" in self.operands else self.shape.key_size) // CHUNK
 
     @property
     def threads(self) -> int:
@@ -52,20 +61,39 @@ class ForwardKernel:
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory: the ring, and what each group has of its own."""
-        return self.stages * Operands.nbytes(self.shape) + self.groups * Memory.nbytes(self.shape)
+        return self.stages * self.stage_bytes + self.groups * Memory.nbytes(self.shape)
 
-    def grid(self, sequences: int) -> tuple[int, int, int]:
-        """Value heads, then sequences."""
-        return self.shape.v_heads, sequences, 1
+    @property
+    def stage_bytes(self) -> int:
+        """The operands of a chunk."""
+        return Operands.nbytes(self.shape, self.operands)
+
+    @property
+    def maps(self) -> tuple[str, ...]:
+        """Arrays that the kernel has tensor maps of, in this order."""
+        return *self.operands, *(("out",) if "q" in self.operands else ())
+
+    @property
+    def pointers(self) -> tuple[str, ...]:
+        """Arrays that the kernel is given behind them, in this order."""
+        more = ("initial", "final", "out") if "q" in self.operands else (self.kind,)
+        return "segments" if "q" in self.operands else "inner", "gates", *more
+
+    def grid(self, segments: int) -> tuple[int, int, int]:
+        """Value heads, then segments."""
+        return self.shape.v_heads, segments, 1
 
     def build(self, lines: bool = True) -> Kernel:
         """The kernel, built and checked; with `lines` it names those of its source."""
         kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(self.threads)
-        for name in MAPS:
+        for name in self.maps:
             kernel.param("tensormap", f"{name}_map")
-        for name in POINTERS:
-            kernel.param("u64", f"{name}_ptr")
-        return kernel.param("f32", "scale").build(self.program)
+        names = {"segments": "segments", "inner": "segments", self.kind: "final"}
+        for name in self.pointers:
+            kernel.param("u64", f"{names.get(name, name)}_ptr")
+        if "q" in self.operands:
+            kernel.param("f32", "scale")
+        return kernel.build(self.program)
 
     def program(self, ctx: Context) -> None:
         """Barriers, then the roles."""
@@ -80,9 +108,10 @@ class _Cta:
         self.full = ctx.mbarriers(kernel.stages, name="full")
         self.empty = ctx.mbarriers(kernel.stages, name="empty")
         self.memory = ctx.dynamic_shared("b8", align=_SWIZZLE_BYTES)
-        self.ring = Operands.at(ctx, self.memory, self.shape, kernel.stages)
-        record = ctx.load(ctx.pointer("sequences_ptr", "u32") + ctx.ctaid_y * 4, vec=4)
-        self.row, self.rows, self.chunk, self.sequence = record
+        self.ring = Operands.at(ctx, self.memory, self.shape, kernel.stages, kernel.operands)
+        record = ctx.pointer("segments_ptr", "u32") + ctx.ctaid_y * 8
+        self.row, self.rows, self.chunk, self.first_state = ctx.load(record, vec=4)
+        self.last_state = ctx.load(record[4])
         self.count = (self.rows + (CHUNK - 1)) >> 6
 
     def run(self) -> None:
@@ -119,7 +148,7 @@ class _Cta:
             stage, parity = self.position(number)
             full = self.full + stage
             ctx.mbarrier_wait(self.empty[stage], parity ^ 1)
-            ctx.mbarrier_arrive_expect_tx(full, Operands.nbytes(shape), sem="relaxed")
+            ctx.mbarrier_arrive_expect_tx(full, self.kernel.stage_bytes, sem="relaxed")
             row = ctx.mad(number, CHUNK, self.row)
             item = ctx.mad(self.chunk + number, shape.v_heads, head)
             boxes = {
@@ -128,17 +157,17 @@ class _Cta:
                 "v": (0, row, 0, head),
                 "inverses": (0, 0, item),
             }
-            for name, box in boxes.items():
-                ctx.tma_load(self.ring.tiles[name].stage(stage).pointer, maps[name], box, full)
+            for name, tile in self.ring.tiles.items():
+                ctx.tma_load(tile.stage(stage).pointer, maps[name], boxes[name], full)
 
     def compute(self) -> None:
         """A group: all chunks one after the other."""
         ctx, kernel = self.ctx, self.kernel
-        own = self.memory.shifted(kernel.stages * Operands.nbytes(self.shape))
+        own = self.memory.shifted(kernel.stages * kernel.stage_bytes)
         group = Group(ctx, self.shape, self.ring, own, kernel.groups)
-        state = ctx.mad(self.sequence, self.shape.v_heads, ctx.ctaid_x)
         group.look(self.row, ctx.min(self.rows, CHUNK))
-        group.begin(state)
+        whole = "q" in kernel.operands
+        group.begin(self._item(self.first_state) if whole else None)
         left = self.rows.copy()
         with ctx.loop(0, self.count) as number:
             stage, parity = self.position(number)
@@ -152,4 +181,10 @@ class _Cta:
             group.multiply(stage)
             ctx.mbarrier_arrive(self.empty[stage], pred=group.lane == 0)
             group.keep_state()
-        group.end(state)
+        final = ctx.pointer("final_ptr", "f32")
+        wanted = (self.last_state != NOBODY) & (final.base != 0)
+        group.end(self._item(self.last_state), wanted)
+
+    def _item(self, number: Register) -> Register:
+        """The number of a state of this value head."""
+        return self.ctx.mad(number, self.shape.v_heads, self.ctx.ctaid_x)

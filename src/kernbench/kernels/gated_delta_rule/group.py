@@ -1,10 +1,11 @@
 """What a group of four warps of the forward kernel does: 64 rows of the state, and 64 columns of all else."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernbench.kernels.attention import LOG2_E, ROW_BYTES, SPAN, first_element
 from kernbench.kernels.gated_delta_rule.shape import CHUNK, ForwardShape
-from kernbench.ptx.builder import Context, Pointer, Register
+from kernbench.ptx.builder import Context, Pointer, Predicate, Register
 from kernbench.ptx.builder.matrix.tiles import MatrixDescriptor
 from kernbench.ptx.builder.matrix.tiles import Tile as Matrix
 
@@ -24,18 +25,24 @@ class Operands:
     tiles: dict[str, Matrix]
 
     @staticmethod
-    def nbytes(shape: ForwardShape) -> int:
+    def nbytes(shape: ForwardShape, names: Sequence[str]) -> int:
         """Bytes of one stage."""
-        return (2 * shape.spans + shape.value_size // SPAN + 1) * PANEL_BYTES
+        return sum(_depth(shape, name) // SPAN for name in names) * PANEL_BYTES
 
     @classmethod
-    def at(cls, ctx: Context, start: Pointer, shape: ForwardShape, stages: int) -> "Operands":
+    def at(cls, ctx: Context, start: Pointer, shape: ForwardShape, stages: int, names: Sequence[str]) -> "Operands":
         """One operand behind the other."""
         tiles = {}
-        for name, depth in (("q", shape.key_size), ("k", shape.key_size), ("v", shape.value_size), ("inverses", CHUNK)):
+        for name in names:
+            depth = _depth(shape, name)
             tiles[name] = ctx.shared_tile(shape.dtype, CHUNK, depth, stages=stages, at=start)
             start = start.shifted(stages * tiles[name].nbytes)
         return cls(tiles)
+
+
+def _depth(shape: ForwardShape, name: str) -> int:
+    """Elements of an operand's row."""
+    return {"q": shape.key_size, "k": shape.key_size, "v": shape.value_size, "inverses": CHUNK}[name]
 
 
 class Memory:
@@ -69,7 +76,9 @@ class Group:
         self.row, self.column = first_element(ctx, self.thread)
         self.types = f"f32.{shape.dtype}.{shape.dtype}"
         tiles = ring.tiles
-        self.q, self.k, self.inverse = (ctx.wgmma_descriptor(tiles[name]) for name in ("q", "k", "inverses"))
+        self.k, self.inverse = (ctx.wgmma_descriptor(tiles[name]) for name in ("k", "inverses"))
+        # with queries there is an output; without values, what a state becomes of itself alone
+        self.q = ctx.wgmma_descriptor(tiles["q"]) if "q" in tiles else None
         # keys once more, as the right side of a product over tokens
         over = ctx.shared_tile(
             shape.dtype, shape.key_size, CHUNK, major="MN", stages=tiles["k"].stages, at=tiles["k"].pointer
@@ -82,7 +91,6 @@ class Group:
         )
         self.state = list(ctx.wgmma_accumulator(shape.key_size))
         self.gate = ctx.const(0.0, "f32")
-        self.scale, self.output = ctx.param("scale"), ctx.tensor_map("out_map")
 
     def meet(self) -> None:
         """A barrier of the group."""
@@ -90,28 +98,34 @@ class Group:
 
     # The state
 
-    def begin(self, item: Register) -> None:
-        """The initial state, or zeros where none is given."""
+    def begin(self, item: Register | None) -> None:
+        """The initial state; without a number, zeros, or, where no values come, the identity."""
         ctx = self.ctx
-        source = ctx.pointer("initial_ptr", "f32")
-        with ctx.if_(source.base != 0):
-            for i, where in self._state_elements(source, item):
-                ctx.load(where, vec=2, out=(self.state[i], self.state[i + 1]))
+        if item is not None:
+            source = ctx.pointer("initial_ptr", "f32")
+            with ctx.if_(source.base != 0):
+                for i, where in self._state_elements(source, item):
+                    ctx.load(where, vec=2, out=(self.state[i], self.state[i + 1]))
+        elif "v" not in self.ring.tiles:
+            beyond = ctx.mad(self.number, CHUNK, self.row).to("s32") - self.column.to("s32")
+            for i, register in enumerate(self.state):
+                row, column = i // 2 % 2 * OCTET, i // 4 * OCTET + i % 2
+                register.set(ctx.selp(ctx.const(1.0, "f32"), 0.0, beyond == column - row))
         self.keep_state()
 
-    def end(self, item: Register) -> None:
+    def end(self, item: Register, wanted: Predicate) -> None:
         """The final state, where it is asked for, when the last output has been read."""
         ctx = self.ctx
-        target = ctx.pointer("final_ptr", "f32")
-        with ctx.if_(target.base != 0):
-            for i, where in self._state_elements(target, item):
+        with ctx.if_(wanted):
+            for i, where in self._state_elements(ctx.pointer("final_ptr", "f32"), item):
                 ctx.store(where, (self.state[i], self.state[i + 1]))
-        ctx.bulk_wait(0, read=True, pred=self.thread == 0)
+        if self.q is not None:
+            ctx.bulk_wait(0, read=True, pred=self.thread == 0)
 
     def _state_elements(self, states: Pointer, item: Register) -> list[tuple[int, Pointer]]:
         """Pairs of this thread's elements, and where they lie."""
         ctx, shape = self.ctx, self.shape
-        mine = states + item.to("u64") * (shape.value_size * shape.key_size)
+        mine = states + item.to("u64") * (self.groups * CHUNK * shape.key_size)
         row = ctx.mad(self.number, CHUNK, self.row)
         start = mine + ctx.mad(row, shape.key_size, self.column)
         return [
@@ -152,40 +166,48 @@ class Group:
         """Everything that a chunk needs; when it returns, the stage is no longer read, and the state has moved on."""
         ctx = self.ctx
         self._clear_tail(stage)
-        state, q, k = self.state_before, self.q.at(stage=stage), self.k.at(stage=stage)
+        state, k = self.state_before, self.k.at(stage=stage)
         recalled, scores, sums = (list(ctx.wgmma_accumulator(CHUNK)) for _ in range(3))
         ctx.wgmma_fence()
-        for sums_of, left, right in ((recalled, k, state), (scores, q, k), (sums, q, state)):
-            self._product(sums_of, left, right, self.shape.key_size, fresh=True)
-        ctx.wgmma_wait(2)
+        self._product(recalled, k, state, self.shape.key_size, fresh=True)
+        if self.q is not None:
+            q = self.q.at(stage=stage)
+            self._product(scores, q, k, self.shape.key_size, fresh=True)
+            self._product(sums, q, state, self.shape.key_size, fresh=True)
+        ctx.wgmma_wait(2 if self.q is not None else 0)
         self._make_change(recalled, stage)
         new = list(ctx.wgmma_accumulator(CHUNK))
         ctx.wgmma_fence()
         self._product(new, self.inverse.at(stage=stage), self.change, CHUNK, fresh=True)
-        # the scores are there; what is carried and V' are still under way
-        ctx.wgmma_wait(2)
-        weights = self._weights(scores)
+        weights: list[Register] = []
+        if self.q is not None:
+            # the scores are there; what is carried and V' are still under way
+            ctx.wgmma_wait(2)
+            weights = self._weights(scores)
         ctx.wgmma_wait(0)
-        for i, register in enumerate(sums):
-            register *= self.decay[i // 2 % 2]
+        if self.q is not None:
+            for i, register in enumerate(sums):
+                register *= self.decay[i // 2 % 2]
         self._keep_new(new)
         self._outputs_and_state(sums, weights, stage)
 
     def _outputs_and_state(self, sums: list[Register], weights: list[Register], stage: Register) -> None:
         """Both products with V'; the output leaves while the state is multiplied."""
         ctx = self.ctx
-        ctx.wgmma_fence()
-        for depth in range(0, CHUNK, DEPTH):
-            left = weights[depth // 4 : depth // 4 + 4]
-            ctx.wgmma(f"m64n{CHUNK}k{DEPTH}", sums, left, self.new.at(k=depth), types=self.types)
-        ctx.wgmma_commit()
+        if self.q is not None:
+            ctx.wgmma_fence()
+            for depth in range(0, CHUNK, DEPTH):
+                left = weights[depth // 4 : depth // 4 + 4]
+                ctx.wgmma(f"m64n{CHUNK}k{DEPTH}", sums, left, self.new.at(k=depth), types=self.types)
+            ctx.wgmma_commit()
         whole = ctx.ex2(self.last * LOG2_E)
         for register in self.state:
             register *= whole
         ctx.wgmma_fence()
         self._product(self.state, self.late, self.k_over_tokens.at(stage=stage), CHUNK)
-        ctx.wgmma_wait(1)
-        self._store(sums)
+        if self.q is not None:
+            ctx.wgmma_wait(1)
+            self._store(sums)
         ctx.wgmma_wait(0)
 
     def _product(
@@ -211,25 +233,30 @@ class Group:
 
     def _make_change(self, recalled: list[Register], stage: Register) -> None:
         """Y = v - e^G (k S^T), rounded; zeros behind the end, whatever lies there."""
-        ctx, dtype = self.ctx, self.shape.dtype
-        panel = self.ring.tiles["v"].stage(stage).pointer.retyped("b8") + self.number * PANEL_BYTES
+        ctx = self.ctx
         there = [self.row + half * OCTET < self.length for half in range(2)]
-        packed = []
-        for octet in range(0, CHUNK // OCTET, 2):
-            for i, word in enumerate(ctx.ldmatrix(self._piece(panel, octet), 4)):
-                first, half = 4 * octet + 2 * i, i % 2
-                values = [one.to("f32") for one in ctx.unpack(word, dtype)]
-                pair = [
-                    ctx.selp(ctx.fma(-self.decay[half], recalled[first + j], value), 0.0, there[half])
-                    for j, value in enumerate(values)
-                ]
-                packed.append(ctx.cvt_pack(f"{dtype}x2", pair[1], pair[0]).bits("b32"))
-        # the last output has left
-        ctx.bulk_wait(0, read=True, pred=self.thread == 0)
-        self.meet()
-        self._to_shared(self.memory.change, packed)
+        values = self._values(stage)
+        changes = []
+        for i, one in enumerate(recalled):
+            half = i // 2 % 2
+            value = ctx.fma(-self.decay[half], one, values[i]) if values else -(self.decay[half] * one)
+            changes.append(ctx.selp(value, 0.0, there[half]))
+        if self.q is not None:
+            # the last output has left
+            ctx.bulk_wait(0, read=True, pred=self.thread == 0)
+            self.meet()
+        self._to_shared(self.memory.change, self._packed(changes))
         ctx.fence_proxy_async()
         self.meet()
+
+    def _values(self, stage: Register) -> list[Register]:
+        """This thread's values of a chunk, as an accumulator has them; none where none come."""
+        ctx = self.ctx
+        if "v" not in self.ring.tiles:
+            return []
+        panel = self.ring.tiles["v"].stage(stage).pointer.retyped("b8") + self.number * PANEL_BYTES
+        words = [word for octet in range(0, CHUNK // OCTET, 2) for word in ctx.ldmatrix(self._piece(panel, octet), 4)]
+        return [one.to("f32") for word in words for one in ctx.unpack(word, self.shape.dtype)]
 
     def _weights(self, scores: list[Register]) -> list[Register]:
         """lower(scores * e^(G[i] - G[j])), two columns a register."""
@@ -250,7 +277,8 @@ class Group:
     def _keep_new(self, new: list[Register]) -> None:
         """V', and V' as it is at the chunk's end, rounded, to where the products over tokens read them."""
         ctx = self.ctx
-        self._to_shared(self.memory.new, self._packed(new))
+        if self.q is not None:
+            self._to_shared(self.memory.new, self._packed(new))
         late = [ctx.ex2((self.last - own) * LOG2_E) for own in self.own]
         self._to_shared(self.memory.late, self._packed([value * late[i // 2 % 2] for i, value in enumerate(new)]))
         ctx.fence_proxy_async()
@@ -279,13 +307,14 @@ class Group:
     def _store(self, sums: list[Register]) -> None:
         """scale times the sums: a whole chunk by a bulk store, the rows of a tail one by one."""
         ctx = self.ctx
-        packed = self._packed([value * self.scale for value in sums])
+        scale = ctx.param("scale")
+        packed = self._packed([value * scale for value in sums])
         with ctx.if_(self.length == CHUNK):
             self._to_shared(self.memory.change, packed)
             ctx.fence_proxy_async()
             self.meet()
             with ctx.if_(self.thread == 0):
-                ctx.tma_store(self.output, (0, self.start, self.number, ctx.ctaid_x), self.memory.change)
+                ctx.tma_store(ctx.tensor_map("out_map"), (0, self.start, self.number, ctx.ctaid_x), self.memory.change)
                 ctx.bulk_commit()
         with ctx.else_():
             self._store_rows(packed)

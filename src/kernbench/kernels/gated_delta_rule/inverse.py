@@ -18,7 +18,7 @@ _SWIZZLE_BYTES = 1024
 _ROW = CHUNK + WIDE
 # sums of a row that are made beside each other
 _CHAINS = 4
-_POINTERS = ("chunks", "g", "beta", "gates", "inverses")
+POINTERS = ("chunks", "g", "beta", "gates", "inverses")
 
 
 class InverseKernel:
@@ -52,7 +52,7 @@ class InverseKernel:
     def build(self, lines: bool = True) -> Kernel:
         """The kernel, built and checked; with `lines` it names those of its source."""
         kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(GROUP).param("tensormap", "k_map")
-        for name in _POINTERS:
+        for name in POINTERS:
             kernel.param("u64", f"{name}_ptr")
         return kernel.build(self.program)
 

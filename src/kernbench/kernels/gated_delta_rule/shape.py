@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -11,6 +12,10 @@ from kernbench.kernels.attention import DTYPES, SPAN
 
 CHUNK = 64
 SIZES = (64, 128)
+# a segment has so many chunks at least: what it takes to chain segments is worth that much work
+LEAST_CHUNKS = 8
+# the number of a state that is not kept
+NOBODY = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
@@ -49,43 +54,79 @@ class ForwardShape:
 
 @dataclass(frozen=True)
 class ForwardPlan:
-    """Chunks of sequences of given lengths, one after the other.
+    """Chunks of sequences of given lengths, one after the other, and segments, which CTAs walk side by side.
 
-    `chunks` [chunks, 2] has the first row of each and how many it has; `sequences` [sequences, 4] the first row, the
-    rows, the first chunk and the number of each, those with the most rows first.
+    `chunks` [chunks, 2] has the first row of each and how many it has. `segments` [segments, 8] has the first row, the
+    rows, the first chunk, the number of the state it begins with and of the one it ends with (`NOBODY`: not kept) of
+    each, those with the most rows first. `inner` [inner, 8] are those that another follows, which end with states of
+    their own; `chains` [sequences, 4] the first segment of each sequence, how many it has, and its first inner one.
     """
 
     shape: ForwardShape
     lengths: tuple[int, ...]
     chunks: Array
-    sequences: Array
+    segments: Array
+    inner: Array
+    chains: Array
 
     @classmethod
-    def of(cls, shape: ForwardShape, lengths: Sequence[int]) -> "ForwardPlan":
-        """The chunks; a sequence without tokens has none."""
+    def of(cls, shape: ForwardShape, lengths: Sequence[int], sms: int = 0) -> "ForwardPlan":
+        """Chunks and segments; with `sms`, sequences are cut where there are too few of them for so many SMs."""
         if not lengths or min(lengths) < 0:
             raise MisuseError(f"lengths = {list(lengths)}: at least one sequence, and none may be negative")
         if not sum(lengths):
             raise MisuseError("there are no tokens: nothing is to be launched")
-        chunks: list[tuple[int, int]] = []
-        sequences, row = [], 0
-        for number, length in enumerate(lengths):
-            sequences.append((row, length, len(chunks), number))
-            chunks += [(row + i, min(CHUNK, length - i)) for i in range(0, length, CHUNK)]
-            row += length
-        sequences.sort(key=lambda one: -one[1])
-        return cls(shape, tuple(map(int, lengths)), np.array(chunks, np.uint32), np.array(sequences, np.uint32))
+        counts = [-(-length // CHUNK) for length in lengths]
+        chunks: list[tuple[int, ...]] = []
+        segments: list[tuple[int, ...]] = []
+        inner: list[tuple[int, ...]] = []
+        chains: list[tuple[int, ...]] = []
+        rows = 0
+        for length, parts in zip(lengths, _parts(shape, counts, sms), strict=True):
+            chains.append((len(segments), len(parts), len(inner), 0))
+            taken = 0
+            for part, count in enumerate(parts):
+                size, last = min(count * CHUNK, length - taken), part == len(parts) - 1
+                begin = (rows + taken, size, len(chunks) + taken // CHUNK)
+                segments.append((*begin, len(segments), len(chains) - 1 if last else NOBODY, 0, 0, 0))
+                if not last:
+                    inner.append((*begin, NOBODY, len(inner), 0, 0, 0))
+                taken += size
+            chunks += [(rows + i, min(CHUNK, length - i)) for i in range(0, length, CHUNK)]
+            rows += length
+        segments.sort(key=lambda one: -one[1])
+        tables = ((chunks, 2), (segments, 8), (inner, 8), (chains, 4))
+        return cls(shape, tuple(map(int, lengths)), *(np.array(one, np.uint32).reshape(-1, n) for one, n in tables))
 
     @property
     def tokens(self) -> int:
         """Of all sequences."""
         return sum(self.lengths)
 
+    @property
+    def cut(self) -> bool:
+        """Whether a sequence has several segments."""
+        return bool(len(self.inner))
+
     def explain(self) -> str:
         """The cut in words."""
-        most = -(-max(self.lengths) // CHUNK)
+        most, heads = -(-int(self.segments[0, 1]) // CHUNK), self.shape.v_heads
+        cut = f"cut into {len(self.segments)} segments, whose states are chained first; " if self.cut else ""
         return (
             f"{len(self.lengths)} sequences with {self.tokens:,} tokens in {len(self.chunks):,} chunks of {CHUNK}: "
-            f"{len(self.chunks) * self.shape.v_heads:,} inverses; then {len(self.lengths) * self.shape.v_heads} CTAs "
-            f"walk a sequence for a value head each, the longest {most} chunks"
+            f"{len(self.chunks) * heads:,} inverses; {cut}then {len(self.segments) * heads} CTAs walk, the longest "
+            f"{most} chunks"
         )
+
+
+def _parts(shape: ForwardShape, counts: Sequence[int], sms: int) -> list[list[int]]:
+    """Chunks of each segment of each sequence: as many segments in all as fill the SMs, by the sequences' lengths."""
+    wanted, total = sms // shape.v_heads, sum(counts)
+    parts = []
+    for count in counts:
+        segments = 1
+        if len(counts) * 2 <= wanted:
+            segments = max(1, min(count // LEAST_CHUNKS, wanted * count // total))
+        edges = [count * i // segments for i in range(segments + 1)]
+        parts.append([after - before for before, after in pairwise(edges)])
+    return parts
