@@ -472,14 +472,15 @@ def _metrics(recording: Recording) -> dict[str, dict[str, int] | int]:
     codes = {name: row.code for name, row in OPERATIONS.items()}
     moved = recording.tables.pattern_bytes()
     for stream in recording.streams:
-        op, made, first, y = (stream.rows.column(name) for name in ("op", "type", "a", "y"))
+        # of all other columns only what is asked for: rows are many, and lie as they were recorded
+        rows, op = stream.rows, stream.rows.column("op").astype(np.int8)
         counts += np.bincount(op, minlength=len(OPERATIONS))
-        dots = np.flatnonzero(op == codes["dot"])
+        dots, loads, stores = (np.flatnonzero(op == codes[name]) for name in ("dot", "load", "store"))
         sends = np.flatnonzero((op == codes["send"]) | (op == codes["send_async"]))
-        of_dots, of_sends = (stream.operand_types(first[rows]) for rows in (dots, sends))
-        totals["flops"] += int((2 * elements[made[dots]] * inner[of_dots]).sum())
-        totals["load_bytes"] += int(moved[y[op == codes["load"]]].sum())
-        totals["store_bytes"] += int(moved[y[op == codes["store"]]].sum())
+        of_dots, of_sends = (stream.operand_types(rows.values("a", some)) for some in (dots, sends))
+        totals["flops"] += int((2 * elements[rows.values("type", dots)] * inner[of_dots]).sum())
+        totals["load_bytes"] += int(moved[rows.values("y", loads)].sum())
+        totals["store_bytes"] += int(moved[rows.values("y", stores)].sum())
         totals["send_bytes"] += int(nbytes[of_sends].sum())
     engines: dict[str, int] = {}
     for row in OPERATIONS.values():

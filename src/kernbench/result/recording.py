@@ -240,6 +240,19 @@ class Rows(Generic[AnyRow]):
         """One field of all rows."""
         return np.concatenate([part[name] for part in self.parts()])
 
+    def values(self, name: str, numbers: NDArray[np.int64]) -> Array:
+        """One field of some rows."""
+        parts = self.parts()
+        if len(parts) > 2:
+            return self.column(name)[numbers]
+        # in one piece, but for those that came last
+        whole, last = parts[0], parts[-1]
+        late = np.flatnonzero(numbers >= len(whole))
+        found: Array = whole[name][np.minimum(numbers, len(whole) - 1)]
+        if len(late):
+            found[late] = last[name][numbers[late] - len(whole)]
+        return found
+
     def columns(self) -> NDArray[np.int64]:
         """All rows as one array, [rows, fields]."""
         return np.stack([self.column(name).astype(np.int64) for name in self._row._fields], axis=1)
@@ -290,11 +303,10 @@ class Stream(Sequence[PeCommand]):
 
     def operand_types(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """`type_of` for a column of handle numbers; -1 where there is none."""
-        # number -1 stands for none: the last one
-        found: NDArray[np.int64] = np.append(self.rows.column("type"), NONE)[np.maximum(numbers, NONE)]
-        of_views = np.flatnonzero(numbers < NONE)
-        if len(of_views):
-            found[of_views] = self.views.column("type")[FIRST_VIEW - numbers[of_views]]
+        found = np.full(len(numbers), NONE, np.int64)
+        made, viewed = np.flatnonzero(numbers >= 0), np.flatnonzero(numbers <= FIRST_VIEW)
+        found[made] = self.rows.values("type", numbers[made])
+        found[viewed] = self.views.values("type", FIRST_VIEW - numbers[viewed])
         return found
 
     def _handle(self, number: int, type_number: int, address: int) -> TensorHandle:

@@ -286,10 +286,12 @@ class ScratchPool:
         del self.allocate, self.release, self.settle
 
     def _allocate_noted(self, nbytes: int) -> Block:
-        assert self.context is not None
-        self._settle_noted()
+        context = self.context
+        assert context is not None
+        if self._given_back:
+            self._note_given_back()
         block = ScratchPool.allocate(self, nbytes)
-        self.log.append((self.context.steps, self.context._views_made, block.addr, nbytes))
+        self.log.append((context.steps, context._views_made, block.addr, nbytes))
         return block
 
     def _release_noted(self, block: Block) -> None:
@@ -298,12 +300,18 @@ class ScratchPool:
         ScratchPool.release(self, block)
 
     def _settle_noted(self) -> None:
-        assert self.context is not None
         if self._given_back:
-            given_back, self._given_back = sorted(self._given_back), []
-            now = self.context.steps, self.context._views_made
-            self.log += [(*now, addr, -1) for _, addr in given_back]
+            self._note_given_back()
         ScratchPool.settle(self)
+
+    def _note_given_back(self) -> None:
+        """In the order in which it will be used again."""
+        assert self.context is not None
+        given_back, steps, views = self._given_back, self.context.steps, self.context._views_made
+        given_back.sort()
+        for _, addr in given_back:
+            self.log.append((steps, views, addr, -1))
+        given_back.clear()
 
     def _from_gaps(self, size: int) -> int:
         self.searches += 1

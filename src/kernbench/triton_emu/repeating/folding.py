@@ -187,12 +187,11 @@ class Fold:
 
     def _operand_steps(self, numbers: Ints) -> Ints:
         """By how much each number in a column moves."""
-        made = (numbers >= self._row) | (numbers <= FIRST_VIEW - self._view)
         steps: Ints = np.where(numbers >= 0, self._rows, -self._views)
-        outside = ~made
-        met, inverse = np.unique(numbers[outside], return_inverse=True)
+        steps[numbers == NONE] = 0
+        outside = np.flatnonzero((numbers < self._row) & (numbers > FIRST_VIEW - self._view) & (numbers != NONE))
         try:
-            steps[outside] = np.array([self._shifts[number] for number in met.tolist()], np.int64)[inverse]
+            steps[outside] = [self._shifts[number] for number in numbers[outside].tolist()]
         except KeyError:
             raise NotAlikeError from None
         return steps

@@ -19,6 +19,7 @@ import numpy as np
 from kernbench.common.pe_commands import NO_BLOCK, TensorHandle
 from kernbench.triton_emu.repeating.affine import Affine
 from kernbench.triton_emu.repeating.libraries import Held, library_module
+from kernbench.triton_emu.repeating.plain_values import Value, as_value
 from kernbench.triton_emu.repeating.reached_code import (
     BY_C,
     NUMPY_FUNCTION,
@@ -28,12 +29,12 @@ from kernbench.triton_emu.repeating.reached_code import (
     TooMuchError,
     functions_of,
     is_unchanging,
-    is_value,
     lives_with_its_module,
     own_names,
     plain_mark,
     reached_from,
 )
+from kernbench.triton_emu.repeating.witness import Witness
 
 __kernbench_internal__ = True
 
@@ -63,56 +64,6 @@ class _Same:
     __hash__ = object.__hash__
 
 
-class _Value:
-    """A mark for a tuple of plain values, however deep: equal to one with values that nothing distinguishes."""
-
-    __slots__ = ("_known", "_value", "number")
-
-    def __init__(self, value: tuple[object, ...]):
-        self._value = value
-        self._known: object = None
-        # the same for all that are equal
-        self.number = hash(value)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Value) or self.number != other.number:
-            return self is other
-        return self._value is other._value or self._typed() == other._typed()
-
-    def _typed(self) -> object:
-        """The values with their types, put together when first asked for."""
-        if self._known is None:
-            self._known = _typed(self._value)
-        return self._known
-
-    def __hash__(self) -> int:
-        return self.number
-
-
-def _typed(value: Held) -> object:
-    """Plain values with their types."""
-    return tuple(map(_typed, value)) if type(value) is tuple else (type(value), plain_mark(value))
-
-
-# tuples of plain values that were met lately, by identity: they cannot change, and are not looked into again
-_VALUES: dict[int, tuple[tuple[object, ...], _Value]] = {}
-_MOST_VALUES = 4096
-
-
-def _as_value(value: tuple[object, ...]) -> _Value | None:
-    """The mark of a tuple of plain values, None for any other."""
-    found = _VALUES.get(id(value))
-    if found is not None:
-        return found[1]
-    if not is_value(value):
-        return None
-    if len(_VALUES) >= _MOST_VALUES:
-        _VALUES.clear()
-    mark = _Value(value)
-    _VALUES[id(value)] = value, mark
-    return mark
-
-
 class State:
     """What was found. `marks` holds all that must be equal; `handles` and `indices` what may be shifted."""
 
@@ -125,7 +76,11 @@ class State:
         self.marks: list[Held] = []
         self.handles: list[TensorHandle] = []
         self.indices: list[Affine] = []
-        self._met: dict[int, int] = {}
+        # by identity, in which order objects were met
+        self.met: dict[int, int] = {}
+        # what was looked at; a frame is never the same again
+        self.witness = Witness() if frame is None else None
+        self._number: int | None = None
         self._opaque, self._own = opaque, own
         self._roots: list[Root] = []
         # whether the code may look where values lie
@@ -156,7 +111,10 @@ class State:
                 raise UnknownStateError("too much to look at") from None
             self.marks.append(reached)
             self.sees_addresses |= reached.sees_addresses
-            for value in reached.changing():
+            changing = list(reached.changing())
+            if self.witness is not None:
+                self.witness.of_code(reached, changing)
+            for value in changing:
                 self._walk(value)
 
     def _walk(self, value: Held) -> None:
@@ -165,19 +123,25 @@ class State:
         if id(kind) in _PLAIN:
             self.marks += (kind, plain_mark(value))
             return
-        known = len(self._met)
-        number = self._met.setdefault(id(value), known)
+        known = len(self.met)
+        number = self.met.setdefault(id(value), known)
         self.marks += (kind if id(kind) in _LASTING else _Same(kind), number)
         if number != known:
+            if self.witness is not None:
+                self.witness.shared.add(id(value))
             return
         if len(self.marks) > MOST_MARKS:
             raise UnknownStateError("too much to look at")
-        if kind is tuple and (mark := _as_value(value)) is not None:
+        if kind is tuple and (mark := as_value(value)) is not None:
             self.marks.append(mark)
-        elif kind is tuple or kind is list:
+        elif kind is tuple:
+            self._several(value)
+        elif kind is list:
+            if self.witness is not None:
+                self.witness.of_list(value)
             self._several(value)
         elif kind is dict:
-            self._pairs(value.items())
+            self._mapping(value)
         elif kind is TensorHandle:
             self._handle(value)
         elif kind is Affine:
@@ -202,6 +166,9 @@ class State:
         self.marks.append("own" if value is self._own else _Same(value))
         made = getattr(value, "as_made", None)
         if made is not None:
+            if self.witness is not None:
+                self.witness.of_mapping(value.__dict__)
+                self.witness.of_mapping(made)
             self._pairs([pair for pair in vars(value).items() if made.get(pair[0], made) is not pair[1]])
 
     def _root(self, value: Held) -> None:
@@ -213,6 +180,7 @@ class State:
         if lives_with_its_module(value):
             self._root(value)
         else:
+            self._unwitnessed()
             self.marks.append(_Same(value))
             self._pairs([pair for pair in vars(value).items() if pair[0] not in OF_MODULES])
             self._walk(kind)
@@ -222,6 +190,7 @@ class State:
         if lives_with_its_module(value):
             self._root(value)
             return
+        self._unwitnessed()
         self.marks.append(_Same(value))
         for name in own_names(value):
             self.marks.append(name)
@@ -233,6 +202,16 @@ class State:
         if value.type < 0 or (value.block is not NO_BLOCK and value.block.live_in is None):
             raise UnknownStateError("a handle that the context does not know, or that was replaced")
         self.handles.append(value)
+
+    def _unwitnessed(self) -> None:
+        """What comes now can only be compared by looking at it again."""
+        if self.witness is not None:
+            self.witness.is_whole = False
+
+    def _mapping(self, value: Held) -> None:
+        if self.witness is not None:
+            self.witness.of_mapping(value)
+        self._pairs(value.items())
 
     def _inside(self, kind: type, value: Held) -> None:
         if issubclass(kind, _CONTAINERS):
@@ -248,29 +227,36 @@ class State:
             self._several((value.__self__, value.__func__))
             return
         elif kind is partial:
+            self._unwitnessed()
             self._several((value.func, value.args, value.keywords))
         elif kind is Cached:
+            self._unwitnessed()
             self._cache(value)
         elif kind is NUMPY_FUNCTION:
+            self._unwitnessed()
             self.marks.append(value)
             self._pairs([pair for pair in vars(value).items() if pair[0] != "__annotations__"])
             return
         elif issubclass(kind, (np.ndarray, np.generic)):
+            self._unwitnessed()
             self._array(kind, value)
             return
         elif (functions := functions_of(value)) is not None:
+            self._unwitnessed()
             self._several(functions)
             return
         elif not issubclass(kind, Enum) and not _is_python(kind):
             raise UnknownStateError(f"an object of type {kind.__name__}")
         if kind is FunctionType:
-            self._pairs(value.__dict__.items())
+            self._mapping(value.__dict__)
         else:
             self._attributes(kind, value)
 
     def _container(self, kind: type, value: Held) -> None:
         if not _is_container(kind):
             raise UnknownStateError(f"an object of type {kind.__name__}")
+        if not issubclass(kind, tuple):
+            self._unwitnessed()
         if issubclass(kind, dict):
             self._pairs(dict.items(value) if kind is not OrderedDict else value.items())
             if issubclass(kind, defaultdict):
@@ -282,10 +268,13 @@ class State:
 
     def _attributes(self, kind: type, value: Held) -> None:
         attributes = getattr(value, "__dict__", None)
+        if self.witness is not None:
+            self.witness.of_object(value, kind, attributes)
         if attributes:
             self._pairs(attributes.items())
         self._walk(kind)
         for slot in _slots(kind):
+            self._unwitnessed()
             try:
                 held = slot.__get__(value, kind)
             except AttributeError:
@@ -316,7 +305,9 @@ class State:
     @property
     def number(self) -> int:
         """A number that is the same for states that are alike, and seldom for others."""
-        return hash(tuple([mark for mark in self.marks if type(mark) in _NUMBERED]))
+        if self._number is None:
+            self._number = hash(tuple([mark for mark in self.marks if type(mark) in _NUMBERED]))
+        return self._number
 
     def _counted(self, values: Held) -> list[object]:
         """The marks, to which the number of some values was added."""
@@ -347,6 +338,8 @@ class State:
 
     def _function(self, function: FunctionType) -> None:
         self.marks.append(_Same(function))
+        if self.witness is not None:
+            self.witness.of_function(function)
         if library_module(function) is not None:
             self._roots.append(function)
             return
@@ -391,7 +384,7 @@ _PLAIN = frozenset(map(id, PLAIN))
 _AS_THEY_ARE = frozenset(map(id, (int, bool, str, bytes, type(None))))
 _LASTING = frozenset(map(id, (tuple, list, dict, set, frozenset, FunctionType, MethodType, TensorHandle, Affine)))
 # marks that are the same for states that are alike, and say most of what distinguishes others
-_NUMBERED = frozenset((int, _Value))
+_NUMBERED = frozenset((int, Value))
 # what the cache itself consists of
 _OF_CACHES = (FunctionType, type, dict, object)
 _CONTAINERS = (tuple, list, deque, set, frozenset, dict, OrderedDict, defaultdict)

@@ -67,18 +67,17 @@ class Trust:
         self._entries[where] = self._entries.get(where, 0) + 1
 
 
-class WatchedPort(Port):
+class WatchedPort:
     """A port while loops are watched: counts what a repeated iteration would have to do again."""
 
     def __init__(self, port: Port):
         self.port = port
         self.effects = 0
+        # what is found here costs no more than with the port itself
+        self.__dict__.update((name, getattr(port, name)) for name in _HARMLESS)
 
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("port", "effects", "load", "store"):
-            return object.__getattribute__(self, name)
-        if name not in _HARMLESS:
-            self.effects += 1
+    def __getattr__(self, name: str) -> Any:
+        self.effects += 1
         return getattr(self.port, name)
 
     def load(self, *args: Any) -> tuple[Array | None, str]:

@@ -11,9 +11,9 @@ hold tensors, which must not live longer than they would: `loop_state` looks int
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from operator import attrgetter, getitem, is_
+from operator import attrgetter, is_, itemgetter
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -317,16 +317,18 @@ class Reached:
         )
 
     @cached_property
-    def _present(self) -> tuple[list[Names], list[str], list[object]]:
-        """Variables that held code or a plain value, as three columns: what each belongs to, its name, what it held."""
-        found = [(known, name, held) for known, names in self._fixed.values() for name, held in names.items()]
-        return [one[0] for one in found], [one[1] for one in found], [one[2] for one in found]
+    def _present(self) -> list[tuple[Callable[[Names], tuple[object, ...]], Names, tuple[object, ...]]]:
+        """Variables that held code or a plain value: what gets those that belong together, from where, what it got."""
+        # the first twice: what gets a single one gives no tuple
+        return [
+            (itemgetter(next(iter(names)), *names), known, (next(iter(names.values())), *names.values()))
+            for known, names in self._fixed.values()
+        ]
 
     def _holds_the_same(self) -> bool:
         """Whether each variable holds the very object that it held."""
-        owners, names, held = self._present
         try:
-            return _same(map(getitem, owners, names), held)
+            return all(_same(get(known), held) for get, known, held in self._present)
         except KeyError:
             return False
 

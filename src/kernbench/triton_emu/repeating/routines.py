@@ -16,6 +16,7 @@ from kernbench.triton_emu.repeating.loop_state import State, UnknownStateError
 from kernbench.triton_emu.repeating.recorder import Recorder
 from kernbench.triton_emu.repeating.replay import NotAlikeError
 from kernbench.triton_emu.repeating.template import Start, Template
+from kernbench.triton_emu.repeating.witness import KnownStates
 
 __kernbench_internal__ = True
 
@@ -55,6 +56,7 @@ class Routines:
     def __init__(self, context: Recorder):
         self._context = context
         self.known = Known()
+        self._states = KnownStates()
 
     def call(self, function: Callable[..., Result], args: tuple[object, ...], at: tuple[int, ...]) -> Result:
         """What the function gives for these arguments."""
@@ -74,7 +76,8 @@ class Routines:
         if key in self.known.short:
             return self._run(function, args, at)
         template = self.known.templates.get(key) or self.known.templates.get((id(context), *key))
-        if template is None or template.marks != state.marks or not template.fits(context, at):
+        alike = template is not None and (template.marks is state.marks or template.marks == state.marks)
+        if template is None or not alike or not template.fits(context, at):
             return self._recorded(key, state, function, args, at)
         if code in self.known.trusted:
             result: Result = template.repeat(context, at)
@@ -88,11 +91,17 @@ class Routines:
 
     def _state(self, values: tuple[object, ...]) -> State | None:
         """What the function can depend on, None where that is not known or holds what only a run can follow."""
+        known = self._states.find(values)
+        if known is not None:
+            return known
         try:
             state = State(None, self._context.opaque, values, self._context.tl)
         except UnknownStateError:
             return None
-        return None if state.handles or state.indices or state.sees_addresses else state
+        if state.handles or state.indices or state.sees_addresses:
+            return None
+        self._states.keep(values, state)
+        return state
 
     def _recorded(
         self,

@@ -9,7 +9,7 @@ from kernbench.common.dtypes import Array
 from kernbench.common.pe_commands import OPERATIONS, SCRATCH, TensorHandle
 from kernbench.result.recording import FIRST_VIEW, NONE
 from kernbench.triton_emu.pe.scratch import ALIGNMENT, Block, Noted, ScratchPool
-from kernbench.triton_emu.repeating.affine import Watched
+from kernbench.triton_emu.repeating.affine import Terms, Watched
 from kernbench.triton_emu.repeating.folding import MOST_LOGGED, rows_of
 from kernbench.triton_emu.repeating.recorder import Recorder
 from kernbench.triton_emu.repeating.repeated_scratch import Events, Shelves, Taken
@@ -72,7 +72,7 @@ class Template:
 
     def __init__(self, context: Recorder, start: Start, watched: list[Watched], at: tuple[int, ...], result: object):
         self.marks: list[object] = []
-        self._at = np.array(at, np.int64)
+        self._given, self._at = at, np.array(at, np.int64)
         self._row, self._view = start.row, start.view
         self._rows = context.stream.rows.tail(context.steps - start.row)
         self._views = context.stream.views.tail(context._views_made - start.view)
@@ -115,18 +115,23 @@ class Template:
         number = {id(one): i for i, one in enumerate(watched)}
         self._factors = np.zeros((len(self._rows), len(watched)), np.int64)
         self._bounds: dict[tuple[Any, ...], tuple[int, int]] = {}
+        known: dict[Terms, tuple[int, ...]] = {}
         for access in accesses:
-            factors = [0] * len(watched)
-            for loop, step in access.terms:
-                if id(loop) in number:
-                    factors[number[id(loop)]] += step
+            factors = known.get(access.terms)
+            if factors is None:
+                factors = known[access.terms] = _factors(access.terms, number)
             self._factors[rows_of(access) - self._row] = factors
-            reach = [(times - 1) * further for times, _, further in access.repeats]
-            low = access.address + sum(r for r in reach if r < 0)
-            high = access.address + sum(r for r in reach if r > 0)
-            key = access.shape, access.strides, tuple(factors), context._port.element_type(access.address)
-            was = self._bounds.get(key, (low, high))
-            self._bounds[key] = min(low, was[0]), max(high, was[1])
+            low = high = access.address
+            for times, _, further in access.repeats:
+                if further < 0:
+                    low += (times - 1) * further
+                else:
+                    high += (times - 1) * further
+            key = access.shape, access.strides, factors, context._port.element_type(access.address)
+            was = self._bounds.get(key)
+            if was is None or low < was[0] or high > was[1]:
+                was = was or (low, high)
+                self._bounds[key] = min(low, was[0]), max(high, was[1])
             if not _is_allowed(context, key, low, high):
                 raise NotAlikeError
         self._loads = np.flatnonzero(self._factors.any(axis=1))
@@ -138,7 +143,7 @@ class Template:
         """Whether a call with these addresses finds the memory it needs, stays in bounds and within the budget."""
         if not self._taken.fits(context._scratch) or context.steps + len(self._rows) > context._max_steps:
             return False
-        moved = (np.array(at, np.int64) - self._at).tolist()
+        moved = [now - was for now, was in zip(at, self._given, strict=True)]
         for key, (low, high) in self._bounds.items():
             further = sum(step * move for step, move in zip(key[2], moved, strict=True))
             if not _is_allowed(context, key, low + further, high + further):
@@ -147,6 +152,10 @@ class Template:
 
     def predicted(self, context: Recorder, at: tuple[int, ...]) -> "Predicted":
         """What a call would record now; without scratch addresses where only a call can give them."""
+        return Predicted(*self._moved(context, at), self._made, self._taken.would(context._scratch))
+
+    def _moved(self, context: Recorder, at: tuple[int, ...]) -> tuple[Array, Array]:
+        """Rows and views of a call, but for their scratch addresses."""
         further, views_further = context.steps - self._row, context._views_made - self._view
         moved = self._moving * np.int32(further)
         moved += self._words
@@ -155,19 +164,18 @@ class Template:
             rows[name][viewed] -= np.int32(views_further)
         rows["x"][self._loads] += self._factors @ (np.array(at, np.int64) - self._at)
         views["producer"] += self._producers * np.int32(further)
-        return Predicted(rows, views, self._made, self._taken.would(context._scratch))
+        return rows, views
 
     def repeat(self, context: Recorder, at: tuple[int, ...]) -> Any:
         """Record a call without running it; what it gives back."""
         stream, first, first_view = context.stream, context.steps, context._views_made
-        predicted = self.predicted(context, at)
-        made, viewed, blocks = self._taken.take(context)
-        predicted.place(made, viewed)
-        stream.rows.extend(predicted.rows)
-        if len(predicted.views):
-            stream.views.extend(predicted.views)
-        context.steps += len(predicted.rows)
-        context._views_made += len(predicted.views)
+        rows, views = self._moved(context, at)
+        rows["addr"][self._made], views["addr"], blocks = self._taken.take(context)
+        stream.rows.extend(rows)
+        if len(views):
+            stream.views.extend(views)
+        context.steps += len(rows)
+        context._views_made += len(views)
         context._checkpoint = min(context.steps + context._rows.room, context._max_steps + 1)
         pairs = zip(self._results, blocks, strict=True)
         results = [model.handle(block, first, first_view) for model, block in pairs]
@@ -185,12 +193,11 @@ class Predicted:
         self._made = made
         self._is_placed = addresses is not None
         if addresses is not None:
-            self.place(*addresses)
+            self._place(*addresses)
 
-    def place(self, made: Ints, views: Ints) -> None:
+    def _place(self, made: Ints, views: Ints) -> None:
         """Give values and views their scratch addresses."""
-        self.rows["addr"][self._made] = made
-        self.views["addr"] = views
+        self.rows["addr"][self._made], self.views["addr"] = made, views
 
     def came_true(self, context: Recorder, start: tuple[int, int]) -> bool:
         """Whether the call that ran since then, when there were so many rows and views, recorded just that."""
@@ -198,7 +205,7 @@ class Predicted:
             return False
         rows, views = context.stream.rows.tail(len(self.rows)), context.stream.views.tail(len(self.views))
         if not self._is_placed:
-            self.place(rows["addr"][self._made], views["addr"])
+            self._place(rows["addr"][self._made], views["addr"])
         return np.array_equal(rows, self.rows) and np.array_equal(views, self.views)
 
 
@@ -262,6 +269,15 @@ def _is_plain(handle: TensorHandle, start: Start) -> bool:
     return (
         own and alone and handle.id == number and handle.space == SCRATCH and not handle.pinned and handle.data is None
     )
+
+
+def _factors(terms: Terms, number: dict[int, int]) -> tuple[int, ...]:
+    """By how much an address with these terms moves with each of the loops that `number` counts."""
+    factors = [0] * len(number)
+    for loop, step in terms:
+        if id(loop) in number:
+            factors[number[id(loop)]] += step
+    return tuple(factors)
 
 
 def _is_allowed(context: Recorder, key: tuple[Any, ...], low: int, high: int) -> bool:
