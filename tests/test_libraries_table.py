@@ -55,3 +55,49 @@ def test_a_file_for_which_no_time_is_left_has_the_figures_of_the_earlier_run(lib
         "| fla | tests/test_new.py | 0 | 0 | 0 | 0 | 0 | 0 | not begun: the time was over |",
         "| fla | tests/test_whole.py | 4 | 3 | 1 | 0 | 0 | 9 | of the earlier run |",
     ]
+
+
+CASES = """<testsuites><testsuite>
+<testcase name="a"/><testcase name="b"/><testcase name="c"><failure message="assert 1 == 2"/></testcase>
+<testcase name="d"><skipped message="no such GPU"/></testcase>
+<testcase name="e"><skipped type="pytest.xfail" message=""/></testcase>
+</testsuite></testsuites>"""
+WHERE = {"file": "norm.py", "line": 7}
+KERNELS = [
+    {"kernel": "norm", "launches": 5, "seconds": 1.5, "findings": [{"kind": "race", "where": WHERE, "message": "m"}]},
+    {"kernel": "scale", "launches": 2, "seconds": 0.75, "findings": []},
+]
+
+
+def test_a_whole_library_runs_in_one_process(libraries, tmp_path, monkeypatch, capsys):
+    for name in ("test_a", "test_b", "test_tilelang_c"):
+        folder = tmp_path / "fla" / "tests" / "ops"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.py").write_text("")
+    commands = []
+
+    def run(words, root, library, seconds):
+        commands.append(words)
+        Path(words[words.index("--junitxml") + 1]).write_text(CASES)
+        Path(words[words.index("--json") + 1]).write_text(json.dumps({"kernels": KERNELS}))
+        return ""
+
+    monkeypatch.setattr(libraries, "_run", run)
+    library = libraries.Library(("tests/ops",), (".",), {"*tilelang*": "TileLang"})
+    monkeypatch.setitem(libraries.LIBRARIES, "flash-linear-attention", library)
+    words = ["--together", "--all", f"flash-linear-attention={tmp_path / 'fla'}"]
+    assert libraries.main(words) == 1
+    (command,) = commands
+    assert command[-2:] == [str(tmp_path / "fla" / "tests" / "ops"), "--ignore-glob=*tilelang*"]
+    printed = capsys.readouterr().out.splitlines()
+    assert "flash-linear-attention: 1 skipped: fails by design" in printed
+    row = printed[2]
+    assert row.startswith(
+        "| flash-linear-attention | 2 | 3 | 2 | 7 | 2 | 1 | 1 | 0 (2) | 2 skipped by the tests, 0 too"
+    )
+
+
+def test_some_files_and_all_together_do_not_go_together(libraries, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        libraries.main(["--together", "--only", "test_a.py", f"dion={tmp_path}"])
+    assert "--together runs all files of a library" in capsys.readouterr().err

@@ -5,8 +5,8 @@
 
 The reader fetches the sources; nothing of them is part of this repository. The Python that runs this file needs
 kernbench, torch (a CPU build), Triton and what the library asks for. Each test file runs under `kernbench exec` in a
-process of its own, `--jobs` at a time, with a limit on its time; of each parametrised test some small cases run
-(`--cases`, `--size`; `--all` for all).
+process of its own, `--jobs` at a time, with a limit on its time; `--together` runs all files of a library in one. Of
+each parametrised test some small cases run (`--cases`, `--size`; `--all` for all).
 Tests whose subject is another front end are left out by name.
 """
 
@@ -64,6 +64,9 @@ LIBRARIES = {
     "flash-linear-attention": Library(("tests/ops", "tests/modules"), (".",), {"*tilelang*": "TileLang"}),
     # it would ask nvidia-smi which GPU there is
     "FlagGems": Library(("tests",), ("src", "."), options=("--mode", "quick"), environment={"GEMS_VENDOR": "nvidia"}),
+    "mlstm_kernels": Library(("tests/torch",), (".",)),
+    "Triformer": Library(("tests",), (".",)),
+    "dion": Library(("tests",), (".",)),
 }
 
 
@@ -73,6 +76,7 @@ class Kernel(TypedDict):
     kernel: str
     launches: int
     checked: int
+    seconds: float
     findings: list[dict[str, object]]
     runs: list[dict[str, object]]
 
@@ -82,9 +86,13 @@ class FileResult:
     """One test file: its cases, and what its launches did."""
 
     file: str
+    # test files in it, where it is a folder
+    files: int = 1
     passed: int = 0
     failed: int = 0
+    # of the whole process, and of the launches in it
     seconds: float = 0.0
+    launch_seconds: float = 0.0
     skipped: int = 0
     late: int = 0
     not_chosen: int = 0
@@ -100,6 +108,8 @@ class FileResult:
 def run_file(library: Library, root: Path, file: Path, given: argparse.Namespace) -> FileResult:
     """Run a test file under `kernbench exec`."""
     result = FileResult(str(file.relative_to(root)))
+    if file.is_dir():
+        result.files = sum(not why for found, why in files_of(library, root, given.only) if file in found.parents)
     if time.monotonic() > given.end:
         result.problem = NOT_BEGUN
         return given.earlier.get((root.name, result.file), result)
@@ -113,6 +123,7 @@ def run_file(library: Library, root: Path, file: Path, given: argparse.Namespace
             "--junitxml", str(verdicts), "--kernbench-seconds", f"{given.case_seconds:g}",
             *([] if given.all else ["--kernbench-cases", str(given.cases), "--kernbench-size", f"{given.size:g}"]),
             *(["-k", given.k] if given.k else []), *library.options, str(file),
+            *(f"--ignore-glob={pattern}" for pattern in (library.left_out if file.is_dir() else ())),
         ]
         # fmt: on
         began = time.monotonic()
@@ -176,7 +187,10 @@ def _read_cases(result: FileResult, verdicts: Path, said: str) -> None:
         failed = case.find("error") if failed is None else failed
         if skipped is not None:
             result.skipped += 1
-            reason = (skipped.get("message") or "").splitlines()[0][:120]
+            message = skipped.get("message") or (
+                "fails by design" if "xfail" in skipped.get("type", "") else "no reason"
+            )
+            reason = message.splitlines()[0][:120]
             result.reasons[reason] = result.reasons.get(reason, 0) + 1
         elif failed is not None:
             message = (failed.get("message") or "").strip()
@@ -234,6 +248,7 @@ def _read_launches(result: FileResult, document: Path) -> None:
     for kernel in cast(list[Kernel], json.loads(document.read_text())["kernels"]):
         result.kernels.append(kernel["kernel"])
         result.launches += kernel["launches"]
+        result.launch_seconds += kernel["seconds"]
         for finding in kernel["findings"]:
             where = cast(dict[str, object], finding["where"] or {})
             line = f"{where.get('file')}:{where.get('line')}"
@@ -257,18 +272,22 @@ class LibraryResult:
         not_run = f"{skipped} skipped by the tests, {late} too slow, {sum(one.not_chosen for one in files)} not chosen"
         return [
             self.name,
-            str(len(files)),
+            str(sum(one.files for one in files)),
             str(sum(one.passed + one.failed for one in files)),
             str(len(kernels)),
             str(sum(one.launches for one in files)),
             str(sum(one.passed for one in files)),
             str(sum(one.failed for one in files)),
             str(sum(len(one.findings) for one in files)),
+            f"{sum(one.seconds for one in files):.0f} ({sum(one.launch_seconds for one in files):.0f})",
             not_run,
         ]
 
 
-HEAD = ["library", "files", "cases", "kernels", "launches", "right", "wrong", "findings", "not run"]
+HEAD = [
+    *("library", "files", "cases", "kernels", "launches", "right", "wrong", "findings"),
+    *("seconds (in launches)", "not run"),
+]
 
 
 def table(results: Sequence[LibraryResult]) -> str:
@@ -328,8 +347,10 @@ def run_libraries(folders: dict[str, Path], given: argparse.Namespace) -> list[L
         for file, why in files_of(LIBRARIES[name], root, given.only):
             if why:
                 results[name].left_out[file.name] = why
-            else:
+            elif not given.together:
                 files.append((name, file))
+        if given.together:
+            files += [(name, root / folder) for folder in LIBRARIES[name].tests]
     files.sort(key=lambda one: _turn(folders[one[0]], one[1], given))
 
     def run(one: tuple[str, Path]) -> None:
@@ -375,6 +396,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--cases", type=int, default=1, help="cases of each parametrised test")
     parser.add_argument("--size", type=float, default=1e6, help="the largest product of a case's whole numbers")
     parser.add_argument("--all", action="store_true", help="all cases")
+    parser.add_argument("--together", action="store_true", help="all files of a library in one process")
     parser.add_argument("--first", type=int, default=0, help="check the first N launches of each kernel, 0: all")
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="these test files only")
     parser.add_argument("-k", default="", help="as pytest's")
@@ -394,6 +416,8 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--files", action="store_true", help="print a table of all files, too")
     given = parser.parse_args(words)
+    if given.together and given.only:
+        parser.error("--together runs all files of a library, --only some: give one of the two")
     given.end = time.monotonic() + given.seconds
     for one in given.library:
         name, equals, folder = one.partition("=")
