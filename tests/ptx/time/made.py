@@ -107,7 +107,7 @@ def recorded(events, first_of, warps, classes, order, shared, cluster) -> Launch
         return np.array([event.get(name, -1 if name in ("object", "phase") else 0) for _, event in events], kind)
 
     made = Events(
-        instruction=np.zeros(len(events), np.int32), kind=np.array([kind for kind, _ in events], np.uint8),
+        instruction=column("instruction", np.int32), kind=np.array([kind for kind, _ in events], np.uint8),
         lanes=column("lanes", np.uint8), sectors=column("sectors", np.int32), lines=column("lines", np.int32),
         wavefronts=column("wavefronts", np.uint16), bytes=column("bytes", np.int32), object=column("object", np.int32),
         phase=column("phase", np.int32), spun=column("spun", np.int32), first=column("first", np.float32),

@@ -204,6 +204,11 @@ class Tensor(Table):
     taken_by_fma: Annotated[Figure, cycles("of a tensor core that an FP32 instruction beside wgmma takes")]
     tcgen05: Annotated[Figure, rate("flop/cycle", "of an SM by tcgen05.mma, f16 or bf16")]
     tcgen05_tail: Annotated[Figure, cycles("from the last cycle of a tcgen05.mma to its commit's arrival")]
+    tcgen05_chain: Annotated[Figure, cycles("from a tcgen05.mma to the next one that adds to the same D, at least")]
+    tcgen05_copy: Annotated[Figure, rate("bytes/cycle", "of an SM by tcgen05.cp")]
+    memory_load: Annotated[Figure, rate("bytes/cycle", "of a sub-core by tcgen05.ld, out of tensor memory")]
+    memory_store: Annotated[Figure, rate("bytes/cycle", "of a sub-core by tcgen05.st, into tensor memory")]
+    memory_latency: Annotated[Figure, cycles("of a tcgen05.ld, beside what its bytes take")]
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class Kind(IntEnum):
     # between CTAs of a cluster: cp.async.bulk shared to shared, st.async, red.async
     BULK_CLUSTER = 29
     REMOTE_STORE = 30
-    # what a multicast bulk load brings to further CTAs: its sectors are counted in the first
+    # what a multicast bulk load, or commit of tcgen05, brings to further CTAs: its sectors are counted in the first
     BULK_MULTICAST = 31
     # the matrix units of a warp, a warpgroup, and of Blackwell
     MMA = 40

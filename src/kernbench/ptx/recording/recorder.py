@@ -291,7 +291,14 @@ class BatchRecorder(Recorder):
     def mbarrier(self, site: Site, slots: Array, lanes: Array, phases: Array, nbytes: Array | None = None) -> None:
         """Lanes use mbarriers."""
         objects = self._objects(slots, lanes)
-        self._by_warp(site, int(OF_EVENT[site.effects.event]), lanes, objects, phases, nbytes)
+        kind = OF_EVENT[site.effects.event]
+        # a commit may arrive at barriers of several CTAs
+        more = int(Kind.BULK_MULTICAST) if kind == Kind.TENSOR_COMMIT else None
+        self._by_warp(site, int(kind), lanes, objects, phases, nbytes, more=more)
+
+    def multiplied(self, site: Site, lanes: Array, shapes: Array, targets: Array, nbytes: Array) -> None:
+        """Lanes begin products of tcgen05."""
+        self._by_warp(site, int(Kind.TENSOR_MMA), lanes, shapes, targets, nbytes)
 
     def copied(
         self, site: Site, lanes: Array, sizes: Array, starts: Array | None, slots: Array | None, inward: bool

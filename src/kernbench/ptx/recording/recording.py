@@ -97,13 +97,14 @@ class Events:
     | wavefronts | passes over the banks of shared memory (ld, st, atom, ldmatrix, stmatrix, cp.async); of an atomic |
     |   | of global memory the most lanes that want one word of a sector, all its sectors together |
     | bytes | of all lanes: moved by an access, by a bulk copy (what the barrier counts, for each CTA that gets it), |
-    |   | announced by an expect |
+    |   | announced by an expect, read of A and B in the shared memory of each SM by a tcgen05.mma |
     | object | number of the barrier; of an mbarrier its byte in shared memory, with how many ranks further its CTA is |
     |   | in the cluster << `RANK_SHIFT`; of a bulk load the mbarrier it completes on; of an access to shared memory |
-    |   | of another CTA how many ranks further that of its first lane is << `RANK_SHIFT`; -1: none |
+    |   | of another CTA how many ranks further that of its first lane is << `RANK_SHIFT`; of a tcgen05.mma |
+    |   | M << 16 | N; -1: none |
     | phase | the completion of the object, from 0 on, that it contributes to, or that it waited for. Commits and what |
     |   | joins a group: the number of the group, from 0 on, in this warp. Waits for groups: how many groups of this |
-    |   | warp must have completed. -1: none, or nothing had to be waited for |
+    |   | warp must have completed. tcgen05.mma: the address of D. -1: none, or nothing had to be waited for |
     | spun | turns of a loop that only waited, before this event, that are not recorded |
     | first, other, own | of `sectors`, on average over all warps that have the trace: never touched before in the |
     |   | launch; touched before, last by other CTAs or longer ago than `OWN_REACH` by this one; touched by this CTA |

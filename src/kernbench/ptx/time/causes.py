@@ -56,7 +56,7 @@ _MEANINGS = {
     REASONS[Reason.BARRIER]: "Warps wait at barriers for the slowest: balance their work, or sync fewer of them.",
     REASONS[Reason.MBARRIER]: "Warps wait for phases of mbarriers: more stages between producer and consumer.",
     REASONS[Reason.GROUP]: "Warps wait for groups of copies: commit earlier, wait later.",
-    REASONS[Reason.TENSOR]: "Warps wait for products of the tensor cores: keep more of them in flight.",
+    REASONS[Reason.TENSOR]: "Warps wait for tensor cores or tensor memory: keep more products in flight.",
     REASONS[Reason.BRANCH]: "Taken branches: unroll.",
     REASONS[Reason.FENCE]: "Fences wait for what is under way: fewer of them.",
     REASONS[Reason.FETCH]: "Code is fetched anew: a loop larger than the instruction cache.",

@@ -10,6 +10,7 @@ from kernbench.ptx.recording.kinds import Kind
 from kernbench.ptx.recording.recording import LINE, RANK_SHIFT, SECTOR, Events, LaunchRecording
 from kernbench.ptx.time.costs import Ints
 from kernbench.ptx.time.engine import codes
+from kernbench.ptx.time.tensor import tensor_costs
 
 Floats = NDArray[np.float64]
 
@@ -51,8 +52,13 @@ _WHAT = {
     Kind.MBARRIER_ARRIVE: codes.ARRIVE,
     Kind.MBARRIER_EXPECT: codes.ARRIVE,
     Kind.MBARRIER_WAIT: codes.WAIT,
-    # of tcgen05: it arrives at an mbarrier; products themselves take no time yet
-    Kind.TENSOR_COMMIT: codes.ARRIVE,
+    Kind.TENSOR_MMA: codes.PRODUCT,
+    Kind.TENSOR_COPY: codes.PRODUCT,
+    Kind.TENSOR_SHIFT: codes.PRODUCT,
+    Kind.TENSOR_LOAD: codes.TENSOR_ACCESS,
+    Kind.TENSOR_STORE: codes.TENSOR_ACCESS,
+    Kind.TENSOR_COMMIT: codes.TENSOR_COMMIT,
+    Kind.TENSOR_WAIT: codes.TENSOR_WAIT,
     Kind.FENCE: codes.FENCE,
     Kind.PROXY_FENCE: codes.FENCE,
 }
@@ -73,6 +79,7 @@ _GLOBAL = (Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE, Kind.GLOBAL_ATOMIC, Kind.GLOBAL_
 _STORES = (Kind.GLOBAL_STORE, Kind.LOCAL_STORE, Kind.BULK_STORE, Kind.BULK_REDUCE, Kind.GLOBAL_REDUCTION,
            Kind.GLOBAL_ATOMIC)  # fmt: skip
 _MAKE_DIRTY = (Kind.GLOBAL_STORE, Kind.BULK_STORE)
+_TENSOR = (Kind.TENSOR_MMA, Kind.TENSOR_COPY, Kind.TENSOR_SHIFT, Kind.TENSOR_LOAD, Kind.TENSOR_STORE)
 # loads that ask L2 at once
 _PAST_L1 = (".cg", ".volatile", ".relaxed", ".acquire", ".cv", ".mmio")
 
@@ -140,8 +147,12 @@ def event_costs(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, pace: flo
     extra[atomics] = _whole(atomic_cycles(recording, gpu) * pace)[atomics]
     together = _is(events, (Kind.SHARED_ATOMIC, Kind.CLUSTER_ATOMIC))
     extra[together] = _whole(np.maximum(events.lines, 1) * float(gpu.shared.conflict))[together]
+    tensor, of_tensor = tensor_costs(recording, gpu), _is(events, _TENSOR)
+    extra[of_tensor] = _whole(tensor.work)[of_tensor]
+    stage = np.where(of_tensor, tensor.passes, stage)
+    l2 = np.where(of_tensor, tensor.sms.astype(np.int64), _whole(moved.l2 * pace))
     return EventCosts(
-        what[events.kind], _whole(stage), _whole(moved.port), _whole(moved.l2 * pace),
+        what[events.kind], _whole(stage), _whole(moved.port), l2,
         np.rint(moved.of_memory * codes.PART).astype(np.int64), events.bytes.astype(np.int64),
         events.lanes.astype(np.int64), sync, events.phase.astype(np.int64), extra,
         _whole(later * pace), _whole(wider * pace), _whole(tags),

@@ -38,7 +38,7 @@ def _count_syncs(counts, paths, bases, start, event_at, what, sync, further):  #
             contributes = (
                 code == codes.BARRIER_SYNC or code == codes.BARRIER_ARRIVE or code == codes.ARRIVE
                 or code == codes.COPY_ARRIVE or code == codes.BULK_LOAD or code == codes.BULK_SHARED
-                or code == codes.REMOTE_STORE
+                or code == codes.REMOTE_STORE or code == codes.TENSOR_COMMIT
             )  # fmt: skip
             if code == codes.CLUSTER_ARRIVE and sync[event] >= 0:
                 for rank in range(size):
@@ -48,7 +48,8 @@ def _count_syncs(counts, paths, bases, start, event_at, what, sync, further):  #
                     counts[further[event] % size, sync[event]] += 1
                 # what a multicast brings to others follows it
                 event += 1
-                contributes = code == codes.BULK_LOAD and event < len(what) and what[event] == codes.MULTICAST
+                several = code == codes.BULK_LOAD or code == codes.TENSOR_COMMIT
+                contributes = several and event < len(what) and what[event] == codes.MULTICAST
 
 
 def time_launch(recording: LaunchRecording, streams: Streams, gpu: Gpu, budget: int = BUDGET) -> LaunchTime:
@@ -197,7 +198,7 @@ class _Machine:
             Unit.ALU: mean(by_sm[:, codes.ALU] / lanes),
             Unit.MUFU: mean(by_sm[:, codes.XU] / lanes),
             Unit.DOUBLE: mean(by_sm[:, codes.FP64] / lanes),
-            Unit.TENSOR: mean(by_sm[:, codes.TENSOR] / lanes),
+            Unit.TENSOR: mean(by_sm[:, codes.TENSOR] / lanes + per_sm[:, codes.PRODUCT_UNIT]),
             Unit.SHARED: mean(per_sm[:, codes.MIO].astype(np.float64)),
             Unit.PORT: mean(per_sm[:, codes.PORT].astype(np.float64)),
             Unit.TMA: mean(per_sm[:, codes.TMA].astype(np.float64)),
@@ -239,17 +240,19 @@ class _Machine:
         }
 
     def _product_cycles(self, counts: Ints) -> float:
-        """Cycles of all tensor cores together, by the rate of wgmma."""
+        """Cycles of all tensor cores together, by the rates of wgmma and tcgen05."""
+        products = self.events.what == codes.PRODUCT
+        work = float((self.events.extra * self.events.l2 * event_counts(self.recording))[products].sum()) / codes.TICK
         ops = self.streams.ops
         flops = 2.0 * ops.m * ops.n * ops.k * np.maximum(ops.bits, 4) / 16 * (ops.act == 9)
         # a wgmma stands in the streams of four warps
         flops = np.where(self.ops.what == codes.WGMMA, flops / 4, flops)
         rate = float(self.gpu.tensor.wgmma) or float(self.gpu.tensor.mma)
         if not rate or not flops.any():
-            return 0.0
+            return work
         by_path = np.add.reduceat(np.append(flops[self.streams.op], 0.0), self.streams.path_start[:-1])
         by_path = np.where(np.diff(self.streams.path_start) > 0, by_path, 0.0)
-        return float((by_path[self.streams.trace_path] * counts).sum() / rate)
+        return work + float((by_path[self.streams.trace_path] * counts).sum() / rate)
 
 
 def _state(ctas: int, warps: int, syncs: int, subs: int) -> tuple[Ints, ...]:

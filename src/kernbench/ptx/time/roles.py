@@ -33,6 +33,7 @@ _UNITS = {
     codes.BULK_STORE: ("bulk copies", "copy out"),
     codes.CP_ASYNC: ("cp.async", "copy in"),
     codes.WGMMA: ("tensor core", "product"),
+    codes.PRODUCT: ("tensor core", "product"),
 }
 _COPIES = (Pipe.BULK, Pipe.CP_ASYNC)
 _PRODUCTS = (Pipe.MMA, Pipe.WGMMA, Pipe.TCGEN05)
@@ -123,9 +124,10 @@ def _units(spans: Spans, followed: Followed, group: str, lines: Ints) -> None:
     for row in rows.tolist():
         unit, name = _UNITS[int(followed.began[row])]
         begin, end = float(followed.issued[row]), float(followed.until[row])
-        if int(followed.began[row]) == codes.WGMMA:
-            # a tensor core does its products one after the other
-            unit = f"{unit} {int(followed.warp[row]) % codes.SUB_CORES}"
+        if int(followed.began[row]) in (codes.WGMMA, codes.PRODUCT):
+            # a tensor core does its products one after the other; tcgen05 has one for the whole SM
+            if int(followed.began[row]) == codes.WGMMA:
+                unit = f"{unit} {int(followed.warp[row]) % codes.SUB_CORES}"
             begin = min(max(begin, *free[unit], 0.0), end)
         lanes = free[unit]
         which = next((n for n, until in enumerate(lanes) if until <= begin), len(lanes))

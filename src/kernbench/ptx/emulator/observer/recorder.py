@@ -57,5 +57,8 @@ class Recorder:
     ) -> None:
         """Lanes begin copies of boxes of a tensor, from corners on; to shared memory where there are mbarriers."""
 
+    def multiplied(self, site: Site, lanes: Array, shapes: Array, targets: Array, nbytes: Array) -> None:
+        """Lanes begin products of tcgen05: M << 16 | N, the address of D, and bytes of shared memory each SM reads."""
+
     def ended(self) -> None:
         """All threads have ended."""

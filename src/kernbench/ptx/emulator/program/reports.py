@@ -12,6 +12,7 @@ BY_UNITS: frozenset[Event] = frozenset(
         "bulk copy",
         "bulk reduce",
         "remote store",
+        "tensor mma",
         "tensor commit",
         "barrier",
         "cluster barrier",

@@ -7,9 +7,10 @@ NEVER = 1 << 60
 SUB_CORES = 4
 # scoreboard counters of a warp
 COUNTERS = 6
-# groups of asynchronous work of a warp: cp.async, bulk stores, wgmma; and how many of each are remembered
-CP_GROUP, BULK_GROUP, WGMMA_GROUP = 0, 1, 2
-GROUP_KINDS, GROUPS = 3, 64
+# groups of asynchronous work of a warp: cp.async, bulk stores, wgmma, products of tcgen05, accesses to tensor memory;
+# and how many of each are remembered
+CP_GROUP, BULK_GROUP, WGMMA_GROUP, PRODUCT_GROUP, TENSOR_GROUP = range(5)
+GROUP_KINDS, GROUPS = 5, 64
 
 # what an instruction does
 (
@@ -42,21 +43,27 @@ GROUP_KINDS, GROUPS = 3, 64
     MULTICAST,
     NOTHING,
 ) = range(28)
+# of tcgen05: a product, a copy or a shift of the tensor core; a load or store of tensor memory; commits; waits
+PRODUCT, TENSOR_ACCESS, TENSOR_COMMIT, TENSOR_WAIT = range(28, 32)
 
 # pipes of a sub-core
 HEAVY, LITE, ALU, XU, FP64, TENSOR, NO_PIPE = range(7)
 # and beside them: until when the tensor core works on products of warpgroups, and ticks that other instructions took of
 # it
 PRODUCTS, TAKEN = 7, 8
-PIPES = 9
+# the way to tensor memory
+TENSOR_MEMORY = 9
+PIPES = 10
 # an instruction that either half of the FMA pipe takes
-EITHER = 9
+EITHER = 10
 
 # servers of an SM: the stage that shared memory, L1 and shuffles go through; what comes from L2; what goes there; the
 # unit of bulk copies; that of barriers; that of mbarriers; a count, of which answers of loads take their spread; what
 # looks for lines in L1; what other SMs of a cluster read and write of its shared memory
 MIO, PORT, STORES, TMA, BARRIERS, MBARRIERS, STEPS, TAGS, NETWORK = range(9)
-SM_SERVERS = 9
+# the tensor core of tcgen05; the address of the last D, plus 1; the share of shared memory's time that operands take
+PRODUCT_UNIT, LAST_TARGET, PASSES_SHARE = range(9, 12)
+SM_SERVERS = 12
 GOLDEN = 40503
 # and of the GPU
 L2, L2_WRITES, HBM, ATOMICS, DISPATCH = range(5)
@@ -111,15 +118,21 @@ COST_SHIFT = 12
     MULTICAST_EXTRA,
     CLUSTER_BARRIER,
     NETWORK_BYTE,
-) = range(39)
-CONSTANTS = 39
+    PRODUCT_TAIL,
+    PRODUCT_CHAIN,
+    TENSOR_LATENCY,
+) = range(42)
+CONSTANTS = 42
+# other accesses to shared memory keep a quarter of it at least while operands of products pass
+MOST_PASSES = 3 * TICK // 4
 
 # columns of the table of instructions
 WHAT, PIPE, COST, LATENCY, STALL, WRITE, READ, WAITS, WIDTH, REASON, QUEUED, CLOSES, TOGETHER = range(13)
 # columns of the events; `EXTRA` is the kind of a group, what an atomic takes of L2, or what one of shared memory takes
 # of the stage where lanes that want the same word are added up first; `LATER` and `WIDER` are by how much loads of
 # several lines are answered later, and how far their answers lie apart; `E_TAGS` what looking for their lines takes;
-# `FURTHER` how many ranks further in the cluster the CTA is that they concern
+# `FURTHER` how many ranks further in the cluster the CTA is that they concern. Of tcgen05: `EXTRA` is what it takes of
+# the tensor core or of tensor memory, `STAGE` of shared memory, `E_L2` how many SMs take part, `PHASE` the address of D
 E_WHAT, STAGE, E_PORT, E_L2, E_HBM, BYTES, LANES, SYNC, PHASE, EXTRA, LATER, WIDER, E_TAGS, FURTHER = range(14)
 # columns of a warp: whether it runs; where it is in its path, and the path's end; its first event; when it may issue,
 # when it issued last, until when the stall of that instruction lasts, why it waits; the completion it is blocked on;

@@ -11,6 +11,7 @@ from kernbench.ptx.time.engine.clusters import bulk_load, bulk_shared, cluster_a
 from kernbench.ptx.time.engine.dispatch import finish_warp, start_cluster
 from kernbench.ptx.time.engine.memory import copy, levels, served, traffic
 from kernbench.ptx.time.engine.reasons import Reason
+from kernbench.ptx.time.engine.tensor import beside_operands, tensor_step
 from kernbench.ptx.time.engine.waiting import arrive, barrier, commit, join_group, wait, wait_group
 
 _ISSUED, _FIXED, _PIPE, _QUEUE = int(Reason.ISSUED), int(Reason.FIXED), int(Reason.PIPE), int(Reason.QUEUE)
@@ -71,8 +72,9 @@ def _access(what, w, sub, sm, op, event, now, weight, tables, state, servers, co
     if event >= 0 and events[event, c.E_TAGS]:
         accepted = served(sm_free[sm], c.TAGS, accepted, events[event, c.E_TAGS])
         sm_busy[sm, c.TAGS] += events[event, c.E_TAGS]
-    begin = served(sm_free[sm], c.MIO, accepted, stage)
     sm_busy[sm, c.MIO] += stage
+    stage = beside_operands(sm, accepted, stage, sm_free)
+    begin = served(sm_free[sm], c.MIO, accepted, stage)
     depth = queue.shape[1] - 1
     slot = queue[sub, depth]
     queue[sub, slot] = begin
@@ -219,6 +221,8 @@ def _execute(w, sub, sm, op, event, now, tables, state, servers, constants):  # 
         there = copy(what, sm, sm, event, now, weight, events, servers, constants)
         join_group(w, c.BULK_GROUP, there, warps)
         warps[w, c.W_STORED] = max(warps[w, c.W_STORED], there)
+    elif what >= c.PRODUCT:
+        taken, done = tensor_step(what, w, sub, event, now, done, events, state, servers, constants)
     elif what == c.FENCE:
         if ops[op, c.COST]:
             # for the whole GPU: what was stored has arrived
@@ -321,6 +325,8 @@ def _note_unit(notes, row, w, sub, op, event, tables, state, servers):  # type: 
         until = warps[w, c.W_OPEN + c.CP_GROUP]
     elif what == c.WGMMA:
         until = servers[0][sub, c.TENSOR]
+    elif what == c.PRODUCT:
+        until = servers[1][sub // c.SUB_CORES, c.PRODUCT_UNIT]
     if until > 0:
         notes[row, c.N_BEGAN] = what
         notes[row, c.N_UNTIL] = until

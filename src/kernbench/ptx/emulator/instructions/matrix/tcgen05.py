@@ -190,9 +190,21 @@ def multiply(d: Decoding) -> Step:
             _enabled([pick(rows[slot], chosen) for slot in disabled]),
             (_address(window, scales[0], chosen), _address(window, scales[1], chosen)) if scales else None,
         )
+        if batch.recorder.recording:
+            batch.recorder.multiplied(form.site, lanes, *_described(operations))
         batch.tensor.multiply(operations, lanes)
 
     return _by_threads(one)
+
+
+def _described(products: Products) -> tuple[Array, Array, Array]:
+    """Of products: M << 16 | N, the address of D, and the bytes of A and B that each SM reads out of shared memory."""
+    bits = products.instruction.astype(np.int64)
+    m, n = (bits >> 24 & 31) << 4, (bits >> 17 & 63) << 3
+    operand = products.operand("a")
+    rows = n if products.form.from_tensor else m + n
+    nbytes = rows * operand.depth * operand.bits // 8 // products.homes.shape[1]
+    return m << 16 | n, products.d.astype(np.int64), nbytes
 
 
 def _at(d: Decoding, name: str) -> int:

@@ -1,0 +1,79 @@
+"""What instructions of tcgen05 take of the tensor core and of tensor memory, from what is recorded of them."""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.ptx.machine import Gpu
+from kernbench.ptx.recording.kinds import Kind
+from kernbench.ptx.recording.recording import LaunchRecording
+
+Floats = NDArray[np.float64]
+# of every kind an instruction multiplies 32 bytes of each row of A with 32 of each column of B: 16 elements of f16
+_DEPTH = 16
+_WARP = 32
+# 32-bit registers of a lane for each repeat of a shape of tcgen05.ld and .st
+_REGISTERS = {"16x64b": 1, "16x128b": 2, "16x256b": 4, "32x32b": 1, "16x32bx2": 1}
+_ACCESS = re.compile(r"\.(\d+x\d+bx?2?)\.x(\d+)")
+_COPY = re.compile(r"\.(\d+)x(\d+)b")
+
+
+@dataclass(frozen=True)
+class TensorCosts:
+    """Cycles of each event: of the tensor core or the way to tensor memory, and of shared memory; SMs that do it."""
+
+    work: Floats
+    passes: Floats
+    sms: Floats
+
+
+def tensor_costs(recording: LaunchRecording, gpu: Gpu) -> TensorCosts:
+    """A row for each event; zeros for those that are none of tcgen05."""
+    events, kind = recording.events, recording.events.kind
+    count = len(events)
+    work, passes, sms = np.zeros(count), np.zeros(count), np.ones(count)
+    if not np.isin(kind, [int(one) for one in _KINDS]).any() or not float(gpu.tensor.tcgen05):
+        return TensorCosts(work, passes, sms)
+    texts = recording.instructions.opcode
+    pair = np.array(["cta_group::2" in text for text in texts] or [False])[events.instruction]
+    nbytes = np.array([tensor_bytes(text) for text in texts] or [0])[events.instruction]
+    sms[pair] = 2.0
+    shared = float(gpu.shared.bytes_per_cycle)
+    for one, rate in _KINDS.items():
+        here = kind == int(one)
+        work[here] = nbytes[here] / (float(getattr(gpu.tensor, rate)) or 1.0)
+    copies = kind == int(Kind.TENSOR_COPY)
+    passes[copies] = nbytes[copies] / shared
+    products = kind == int(Kind.TENSOR_MMA)
+    work[products] = flops(events.object[products]) / sms[products] / float(gpu.tensor.tcgen05)
+    passes[products] = events.bytes[products] / shared
+    work[kind == int(Kind.TENSOR_SHIFT)] = float(gpu.tensor.tcgen05_chain)
+    return TensorCosts(work, passes, sms)
+
+
+# kinds that move bytes, and the figure that says how fast
+_KINDS = {
+    Kind.TENSOR_MMA: "tcgen05",
+    Kind.TENSOR_COPY: "tcgen05_copy",
+    Kind.TENSOR_LOAD: "memory_load",
+    Kind.TENSOR_STORE: "memory_store",
+}
+
+
+def flops(shapes: NDArray[np.int32]) -> Floats:
+    """Operations of products by their shapes, M << 16 | N, as if they were of f16: narrower kinds take no longer."""
+    m, n = shapes >> 16, shapes & 0xFFFF
+    return 2.0 * m * n * _DEPTH
+
+
+def tensor_bytes(opcode: str) -> int:
+    """Bytes that a warp's tcgen05.ld or .st moves, or a tcgen05.cp; 0 for all else."""
+    if opcode.startswith(("tcgen05.ld", "tcgen05.st")):
+        found = _ACCESS.search(opcode)
+        return 4 * _WARP * _REGISTERS.get(found[1], 1) * int(found[2]) if found else 0
+    if opcode.startswith("tcgen05.cp"):
+        copied = _COPY.search(opcode)
+        return int(copied[1]) * int(copied[2]) // 8 if copied else 0
+    return 0
