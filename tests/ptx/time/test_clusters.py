@@ -14,7 +14,7 @@ from kernbench.ptx.machine import load as gpu_file
 from kernbench.ptx.recording.recording import RANK_SHIFT
 from kernbench.ptx.sass.join.making import streams_of
 from kernbench.ptx.time import Unit
-from kernbench.ptx.time.dealing import deal, gpc_sizes, in_clusters, resident
+from kernbench.ptx.time.chip.dealing import deal, gpc_sizes, in_clusters, resident
 from kernbench.ptx.time.launch import time_launch
 
 H200 = gpu_file("h200").override({"l2.dirty": 0, "launch.first": 0, "l2.spread": 0, "hbm.spread": 0, "launch.cta": 0})

@@ -10,7 +10,7 @@ from tests.ptx.time.made import Act, Kind, Op, Pipe, launch, load
 
 from kernbench.ptx.machine import load as gpu_file
 from kernbench.ptx.time import Reason, Unit
-from kernbench.ptx.time.dealing import deal
+from kernbench.ptx.time.chip.dealing import deal
 from kernbench.ptx.time.launch import time_launch
 
 # nothing in L2 must be written back first, the first CTAs run at once, and all answers take the same time

@@ -9,13 +9,13 @@ from kernbench.common.compiled import loop
 from kernbench.ptx.machine import NOT_VALIDATED, Gpu
 from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.sass.streams import Streams
+from kernbench.ptx.time.chip.dealing import BUDGET, Deal, deal
+from kernbench.ptx.time.chip.occupancy import occupancy
 from kernbench.ptx.time.costs import OpCosts, clock_of, constants, op_costs, ticks
-from kernbench.ptx.time.dealing import BUDGET, Deal, deal
 from kernbench.ptx.time.engine import codes
 from kernbench.ptx.time.engine.engine import simulate
 from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.events import EventCosts, event_costs, event_counts
-from kernbench.ptx.time.occupancy import occupancy
 from kernbench.ptx.time.result import CtaSpans, Followed, LaunchTime, Occupancy, Stalls, Traffic, Unit
 
 Ints = NDArray[np.int64]

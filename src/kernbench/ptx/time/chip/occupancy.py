@@ -2,7 +2,7 @@
 
 from kernbench.common.errors import KernbenchError
 from kernbench.ptx.machine import Gpu
-from kernbench.ptx.time.dealing import gpc_sizes, resident
+from kernbench.ptx.time.chip.dealing import gpc_sizes, resident
 from kernbench.ptx.time.result import Occupancy
 
 

@@ -1,0 +1,1 @@
+"""What concerns the whole GPU: which CTAs its SMs hold, and where clusters sit."""
