@@ -358,6 +358,8 @@ def launches(results: Results, known: Known) -> Iterator[Fitted]:
     yield Fitted("launch.empty", empty, empty, empty, "launch.cold: an empty kernel right after another one", 0.0, 1)
     each = max((gap("stream", 10_000) - gap("stream", 132)) / (10_000 - 132), 0.0)
     yield Fitted("launch.cta", each, each, each, "launch.gap by grid", 0.0, 2)
+    value = gap("dependent", 1)
+    yield Fitted("launch.dependent_gap", value, value, value, "launch.gap", 0.0, 1)
 
 
 def starts(results: Results, known: Known) -> Iterator[Fitted]:

@@ -29,6 +29,17 @@ setp.lt.u64 %p0, %d2, 4000000;
 ret;
 }
 """
+# begins before the kernel before it has ended, and lets the next one do so
+_EARLY = """.version 8.3
+.target sm_90
+.address_size 64
+.visible .entry early()
+{
+griddepcontrol.launch_dependents;
+griddepcontrol.wait;
+ret;
+}
+"""
 
 
 class Queue:
@@ -71,6 +82,24 @@ class Queue:
             self.launch(self.empty, grid, block)
         return self.elapsed_ns(first, self.event()) / KERNELS
 
+    def dependent_gap(self, function: Any, grid: int, block: int) -> float:
+        """The same where each kernel may begin before the one before it has ended."""
+        api = self.driver.api
+        attribute = api.CUlaunchAttribute()
+        attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        value = api.CUlaunchAttributeValue()
+        value.programmaticStreamSerializationAllowed = 1
+        attribute.value = value
+        config = api.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
+        config.hStream, config.attrs, config.numAttrs = self.stream, [attribute], 1
+        self.launch(self.busy, 1, 32)
+        first = self.event()
+        for _ in range(KERNELS):
+            self.driver.call("cuLaunchKernelEx", config, function, 0, 0)
+        return self.elapsed_ns(first, self.event()) / KERNELS
+
     def cold(self, flushed: Any, grid: int, block: int, shared: int = 0) -> float:
         """Nanoseconds between events around an empty kernel right after L2 was flushed, as kernels are measured."""
         self.driver.call("cuMemsetD8Async", flushed, 1, FLUSHED, self.stream)
@@ -107,6 +136,11 @@ def launch_gaps(device: Any) -> Iterator[dict[str, Any]]:
         queue.graph_gap(made)
         yield _row("launch.gap", {"in": "graph", "grid": grid, "block": 32},
                    median(queue.graph_gap(made) for _ in range(ROUNDS)))  # fmt: skip
+    begun_early = queue.function("early", _EARLY)
+    for grid in (1, 132):
+        queue.dependent_gap(begun_early, grid, 32)
+        gaps = [queue.dependent_gap(begun_early, grid, 32) for _ in range(ROUNDS)]
+        yield _row("launch.gap", {"in": "dependent", "grid": grid, "block": 32}, median(gaps))
     kernel = ptx.parse(EMPTY).kernels["empty"]
     for cluster in CLUSTERS:
         given = None if cluster == 1 else cluster

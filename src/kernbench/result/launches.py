@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from kernbench.result.finding import Finding, FindingLog, Place
+from kernbench.result.following import in_a_row
 from kernbench.result.reading import Data
 from kernbench.result.run import Run, Status
 from kernbench.result.timeline import Ints, Lane, Timeline, Waits
@@ -100,6 +101,8 @@ def joined_metrics(parts: Sequence[Metrics]) -> Metrics:
         times = [part["time_ps"] for part in parts]
         total |= {key: make(key, parts, times) for key, make in _TIMED.items() if all(key in part for part in parts)}
         total |= _bound(total, parts)
+        if all("following_ps" in part for part in parts):
+            total["in_a_row_ps"] = in_a_row(times, [part["following_ps"] for part in parts])
     return total
 
 

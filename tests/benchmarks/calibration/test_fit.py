@@ -78,6 +78,7 @@ TRUTH = {
     "hbm.in_flight": 32768,
     "launch.gap": 2400.0,
     "launch.graph_gap": 1200.0,
+    "launch.dependent_gap": 800.0,
     "launch.empty": 5100.0,
     "launch.cta": 1.5,
     "launch.first": 900.0,
@@ -288,7 +289,7 @@ def beside(case) -> float:
 
 
 def gaps():
-    for where, name in (("stream", "gap"), ("graph", "graph_gap")):
+    for where, name in (("stream", "gap"), ("graph", "graph_gap"), ("dependent", "dependent_gap")):
         for grid in (1, 132, 10_000):
             ns = TRUTH[f"launch.{name}"] + (grid - 132) * TRUTH["launch.cta"] * (grid == 10_000)
             yield {"benchmark": "launch.gap", "parameters": {"in": where, "grid": grid, "block": 32}, "ns": ns}

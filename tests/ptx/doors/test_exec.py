@@ -198,6 +198,10 @@ def test_launches_get_their_time_once_for_each_grid_and_unsafe_ones_none(tmp_pat
     assert kernel["predicted_ps"] == first["time_ps"] + second["time_ps"] > 0
     assert "predicted" in done.stderr
     assert "predicted for h200" in done.stderr
+    row = document["in_a_row_ps"]
+    assert row["stream"] == first["time_ps"] + second["following_ps"]["stream"]
+    assert row["graph"] < row["stream"] < kernel["predicted_ps"]
+    assert "all launches queued behind each other" in done.stderr
     assert "Limits: where the time goes" in (tmp_path / "out.html").read_text()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from kernbench.ptx.doors.options import CHECKED
 from kernbench.ptx.doors.records import read_records
 from kernbench.result.finding import Finding, FindingLog, Place, read_fault, read_finding, read_place
+from kernbench.result.following import in_a_row
 from kernbench.result.launches import joined_metrics
 from kernbench.result.reading import Reader
 from kernbench.result.run import Run, Status
@@ -99,6 +100,17 @@ class SessionSummary:
     def ok(self) -> bool:
         """Whether every launch ended and nothing was found."""
         return all(kernel.ok for kernel in self.kernels)
+
+    @property
+    def in_a_row_ps(self) -> dict[str, int]:
+        """What all launches take on a GPU in the order of the program, by how they follow each other, where nothing is
+        between them but their gaps; nothing where one has no time, there are fewer than two, or several processes.
+        """
+        launches = sorted((one for kernel in self.kernels for one in kernel.launches), key=lambda one: one["number"])
+        known = [one.get("predicted", {}) for one in launches]
+        if len(known) < 2 or self.processes != 1 or self.unfinished or not all("following_ps" in one for one in known):
+            return {}
+        return in_a_row([one["time_ps"] for one in known], [one["following_ps"] for one in known])
 
     @property
     def unfinished(self) -> list[dict[str, Any]]:

@@ -230,6 +230,7 @@ class Launch(Table):
 
     gap: Annotated[Figure, time_ns("from one empty kernel of a stream to the next")]
     graph_gap: Annotated[Figure, time_ns("from one empty kernel of a graph to the next")]
+    dependent_gap: Annotated[Figure, time_ns("from one empty kernel to the next that is begun before its end")]
     empty: Annotated[Figure, time_ns("an empty kernel between two events")]
     cta: Annotated[Figure, time_ns("between the starts of two CTAs of a grid, all SMs together")]
     first: Annotated[

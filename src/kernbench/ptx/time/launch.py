@@ -17,6 +17,8 @@ from kernbench.ptx.time.engine.engine import simulate
 from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.events import EventCosts, event_costs, event_counts
 from kernbench.ptx.time.result import CtaSpans, Followed, LaunchTime, Occupancy, Stalls, Traffic, Unit
+from kernbench.ptx.time.sequence import early
+from kernbench.result.following import DEPENDENT, GRAPH, STREAM
 
 Ints = NDArray[np.int64]
 # CTAs whose start and end are kept
@@ -143,7 +145,16 @@ class _Machine:
         )  # fmt: skip
         finished = max(int(end), int(counts[codes.LAST_STORE]))
         made = self._result(finished / codes.TICK, int(count), int(blocked), spans[: int(counts[codes.SPANS])])
-        return replace(made, followed=self._followed(notes[: int(counts[codes.NOTED])], int(counts[codes.FOLLOWED])))
+        followed = self._followed(notes[: int(counts[codes.NOTED])], int(counts[codes.FOLLOWED]))
+        return self._in_a_row(replace(made, followed=followed))
+
+    def _in_a_row(self, made: LaunchTime) -> LaunchTime:
+        """With what is needed where launches follow each other."""
+        given = self.gpu.launch
+        gaps = {STREAM: float(given.gap), GRAPH: float(given.graph_gap), DEPENDENT: float(given.dependent_gap)}
+        cold = int(self.constants[codes.WARP_START]) / codes.TICK
+        before, after = early(made, self.recording, self.streams)
+        return replace(made, cold_cycles=cold, gaps_ns=gaps, before_wait=before, after_trigger=after)
 
     def _followed(self, notes: Ints, cta: int) -> Followed | None:
         """What one CTA did, instruction by instruction."""

@@ -14,6 +14,7 @@ from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.lines import accesses_by_line
 from kernbench.ptx.time.result import LaunchTime, Unit
 from kernbench.ptx.time.roles import with_warps
+from kernbench.ptx.time.sequence import following_ps
 from kernbench.ptx.time.sources import source_lines
 from kernbench.ptx.time.tail import tail_cycles
 from kernbench.result.finding import Place
@@ -82,6 +83,7 @@ def measure(time: LaunchTime) -> Data:
     bound = max(floors, key=lambda name: floors[name])
     return {
         "time_ps": total,
+        "following_ps": following_ps(time),
         "cycles": time.cycles,
         "clock_mhz": time.clock_mhz,
         "predictions": time.predictions,

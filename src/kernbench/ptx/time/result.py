@@ -143,6 +143,13 @@ class LaunchTime:
     notes: tuple[str, ...] = field(default=())
     # the CTA that was followed
     followed: Followed | None = None
+    # of the cycles those of a start with nothing in any cache, which a launch right behind another does not have, and
+    # the gap to the launch before by how it follows it
+    cold_cycles: float = 0.0
+    gaps_ns: dict[str, float] = field(default_factory=dict)
+    # cycles of a CTA before it waits for the launch before, and of the last ones after they let the next one begin
+    before_wait: float = 0.0
+    after_trigger: float = 0.0
 
     @property
     def seconds(self) -> float:

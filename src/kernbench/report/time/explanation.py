@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
+from kernbench.result.following import DEPENDENT, GRAPH, STREAM
 from kernbench.result.launches import launch_names
 from kernbench.result.reading import Fields
 from kernbench.result.run import Run
@@ -56,6 +57,8 @@ def time_text(run: Run) -> Text:
     if run.launches:
         shown = ", ".join(f"{name} {duration(launch.metrics['time_ps'])}" for name, launch in launch_names(run))
         text.append(f"  {len(run.launches)} launches one after the other: {shown}\n")
+    if "in_a_row_ps" in metrics:
+        text.append(f"  {row_text(metrics['in_a_row_ps'])}\n")
     if "limits_ps" in metrics:
         shown = ", ".join(f"{name} {duration(t)}" for name, t in metrics["limits_ps"].items())
         ratio = metrics["limit_ratio"]
@@ -77,6 +80,14 @@ def time_text(run: Run) -> Text:
         text.append(f"  10 % better would save{' (dispatch: if free)' if 'dispatch' in gains else ''}: {shown}\n")
     _advice(text, metrics)
     return text
+
+
+def row_text(ways: Mapping[str, int]) -> str:
+    """What launches take in a row, by how they follow each other."""
+    return (
+        f"queued behind each other {duration(ways[STREAM])} in a stream, {duration(ways[GRAPH])} in a graph, "
+        f"{duration(ways[DEPENDENT])} where each is begun early"
+    )
 
 
 def _advice(text: Text, metrics: Fields) -> None:

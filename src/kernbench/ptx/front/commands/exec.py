@@ -28,7 +28,7 @@ from kernbench.ptx.doors.summary import KernelSummary, SessionSummary, read_sess
 from kernbench.ptx.front.commands.options import TRACE
 from kernbench.report import finding_text, formal_text, page_html, trace_bytes
 from kernbench.report.export.junit import junit_xml
-from kernbench.report.time.explanation import duration
+from kernbench.report.time.explanation import duration, row_text
 from kernbench.result.finding import place_dict
 from kernbench.result.load import load_runs
 from kernbench.result.run import Run, write_bytes
@@ -312,6 +312,8 @@ def _notes(summary: SessionSummary) -> Iterator[str]:
         for launch in kernel.launches
         if "time_note" in launch.get("predicted", {})
     )
+    if summary.in_a_row_ps:
+        yield f"all launches {row_text(summary.in_a_row_ps)}"
     if summary.compared:
         wrong = ", ".join(str(location) for location in dict.fromkeys(summary.wrong))
         times = "once" if summary.compared == 1 else f"{summary.compared} times"
@@ -362,6 +364,7 @@ def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, obj
         "safe": summary.ok,
         "processes": summary.processes,
         "compared": summary.compared,
+        "in_a_row_ps": summary.in_a_row_ps,
         "wrong": [place_dict(location) for location in summary.wrong],
         "kernels": [
             {
