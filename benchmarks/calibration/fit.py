@@ -6,7 +6,7 @@ it finds nothing, and the figure of the file stays.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import log
+from math import exp, log
 from statistics import median
 
 from kernbench.ptx.machine import Gpu
@@ -358,7 +358,11 @@ def launches(results: Results, known: Known) -> Iterator[Fitted]:
     yield Fitted("launch.empty", empty, empty, empty, "launch.cold: an empty kernel right after another one", 0.0, 1)
     each = max((gap("stream", 10_000) - gap("stream", 132)) / (10_000 - 132), 0.0)
     yield Fitted("launch.cta", each, each, each, "launch.gap by grid", 0.0, 2)
-    value = gap("dependent", 1)
+
+
+def early_launches(results: Results, known: Known) -> Iterator[Fitted]:
+    """The gap between kernels that begin before the one before has ended."""
+    value = float(results.one("launch.gap", grid=1, block=32, **{"in": "dependent"})["ns"])
     yield Fitted("launch.dependent_gap", value, value, value, "launch.gap", 0.0, 1)
 
 
@@ -397,6 +401,29 @@ def clocks(results: Results, known: Known) -> Iterator[Fitted]:
     yield found_from("clock.tensor", [clock(row)], [row], "clock.tensor on numbers that look random")
 
 
+def power(results: Results, known: Known) -> Iterator[Fitted]:
+    """The clock of launches of two lengths that do nothing but multiply: it begins at that of products and falls the
+    less the longer it has fallen. How low, and in what time, is what explains both means.
+    """
+    row = results.one("clock.tensor", data="numbers")
+    found = [(float(one["event_ns"]), float(one["clock_mhz"])) for one in row["samples"]]
+    (short, first), (long, second) = found[0], found[-1]
+    begins = known["clock.products"]
+
+    def fallen(length: float, lasts: float) -> float:
+        return 1 - lasts / length * (1 - exp(-length / lasts))
+
+    low, high = long * 1e-4, long * 10
+    for _ in range(60):
+        lasts = (low + high) / 2
+        ends = begins - (begins - second) / fallen(long, lasts)
+        too_slow = begins - (begins - ends) * fallen(short, lasts) > first
+        low, high = (low, lasts) if too_slow else (lasts, high)
+    apart = spread(row) * ends / 2
+    yield Fitted("clock.settled", ends, ends - apart, ends + apart, "clock.tensor of two lengths", 0.0, 2)
+    yield Fitted("clock.settles", lasts, lasts / 2, lasts * 2, "clock.tensor of two lengths", 0.0, 2)
+
+
 STEPS: tuple[Callable[[Results, Known], Iterator[Fitted]], ...] = (
     pipe_latencies,
     branches,
@@ -418,11 +445,13 @@ STEPS: tuple[Callable[[Results, Known], Iterator[Fitted]], ...] = (
     writes,
     clocks,
     product_clock,
+    power,
     lines_of_l2,
     contended_atomics,
     pieces_of_memory,
     under_load,
     launches,
+    early_launches,
     starts,
 )
 

@@ -39,6 +39,8 @@ class Clock(Table):
     streaming: Annotated[Figure, megahertz("while all SMs read HBM as fast as they can")]
     products: Annotated[Figure, megahertz("while a kernel multiplies matrices on tensor cores, if only on one SM")]
     tensor: Annotated[Figure, megahertz("while all SMs multiply random bf16 matrices as fast as they can")]
+    settled: Annotated[Figure, megahertz("that this falls to in the end, to stay inside the power the GPU may take")]
+    settles: Annotated[Figure, time_ns("after which two thirds of that fall are over; 0: not known, and no fall")]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.sass.streams import Streams
 from kernbench.ptx.time.chip.dealing import BUDGET, Deal, deal
 from kernbench.ptx.time.chip.occupancy import occupancy
+from kernbench.ptx.time.chip.power import WORTH, clock_under_power
 from kernbench.ptx.time.costs import OpCosts, clock_of, constants, op_costs, ticks
 from kernbench.ptx.time.engine import codes
 from kernbench.ptx.time.engine.engine import simulate
@@ -55,8 +56,25 @@ def _count_syncs(counts, paths, bases, start, event_at, what, sync, further):  #
 
 
 def time_launch(recording: LaunchRecording, streams: Streams, gpu: Gpu, budget: int = BUDGET) -> LaunchTime:
-    """How long the launch takes on `gpu`, between events around it, and why."""
+    """How long the launch takes on `gpu`, between events around it, and why.
+
+    Where tensor cores take more power than there is for so long that the clock falls, it is simulated once more at the
+    clock that it has on average then.
+    """
     clock = clock_of(streams.ops, gpu)
+    made = _at_clock(recording, streams, gpu, budget, clock)
+    use = made.busy[Unit.TENSOR] * min(recording.ctas, float(gpu.chip.sms)) / float(gpu.chip.sms)
+    if not use:
+        return made
+    falls = clock_under_power(gpu, use, made.cycles / (clock * 1e6))
+    if falls > clock * (1 - WORTH):
+        return made
+    made = _at_clock(recording, streams, gpu, budget, falls)
+    note = f"the clock falls to {falls:,.0f} MHz on average: tensor cores are used {use:.0%} of the time"
+    return replace(made, notes=(*made.notes, note))
+
+
+def _at_clock(recording: LaunchRecording, streams: Streams, gpu: Gpu, budget: int, clock: float) -> LaunchTime:
     held = _occupancy(recording, streams, gpu)
     carved = held.ctas * (streams.shared_bytes + recording.dynamic_shared + float(gpu.sm.shared_reserved))
     pace = clock / float(gpu.clock.most)

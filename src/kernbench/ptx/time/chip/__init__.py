@@ -1,1 +1,1 @@
-"""What concerns the whole GPU: which CTAs its SMs hold, and where clusters sit."""
+"""What concerns the whole GPU: which CTAs its SMs hold, where clusters sit, its clock under power."""
