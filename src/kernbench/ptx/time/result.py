@@ -6,6 +6,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.ptx.time.chip.occupancy import Occupancy
 from kernbench.ptx.time.engine.reasons import Reason
 
 Ints = NDArray[np.int64]
@@ -28,25 +29,6 @@ class Unit(IntEnum):
     TMA = 10
     L2 = 11
     HBM = 12
-
-
-@dataclass(frozen=True)
-class Occupancy:
-    """How many CTAs and warps an SM holds at once, and what allows no more: registers, shared memory, warps, CTAs,
-    clusters, of which a GPC holds whole ones only, or the grid, which has no more CTAs. `clusters` are those that the
-    GPU holds at once; without clusters each CTA is one.
-    """
-
-    ctas: int
-    warps: int
-    most_warps: int
-    limit: str
-    clusters: int = 0
-
-    @property
-    def share(self) -> float:
-        """Resident warps of those an SM can hold."""
-        return self.warps / self.most_warps
 
 
 @dataclass(frozen=True)

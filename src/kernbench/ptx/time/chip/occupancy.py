@@ -1,9 +1,29 @@
 """How many CTAs of a launch an SM holds at once."""
 
+from dataclasses import dataclass
+
 from kernbench.common.errors import KernbenchError
 from kernbench.ptx.machine import Gpu
 from kernbench.ptx.time.chip.dealing import gpc_sizes, resident
-from kernbench.ptx.time.result import Occupancy
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many CTAs and warps an SM holds at once, and what allows no more: registers, shared memory, warps, CTAs,
+    clusters, of which a GPC holds whole ones only, or the grid, which has no more CTAs. `clusters` are those that the
+    GPU holds at once; without clusters each CTA is one.
+    """
+
+    ctas: int
+    warps: int
+    most_warps: int
+    limit: str
+    clusters: int = 0
+
+    @property
+    def share(self) -> float:
+        """Resident warps of those an SM can hold."""
+        return self.warps / self.most_warps
 
 
 def _up(value: float, unit: float) -> int:
