@@ -15,9 +15,10 @@ from kernbench.ptx.sass.streams import Unjoined
 from kernbench.ptx.time import presentation
 from kernbench.ptx.time.causes import ENGINES, GAPS, LAUNCH, REASONS, REST, TAIL, UNITS, explain
 from kernbench.ptx.time.changes import Again
+from kernbench.ptx.time.chip.occupancy import Occupancy
 from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.launch import time_launch
-from kernbench.ptx.time.result import CtaSpans, LaunchTime, Occupancy, Stalls, Traffic, Unit
+from kernbench.ptx.time.result import CtaSpans, LaunchTime, Stalls, Traffic, Unit
 from kernbench.result.run import Run, Status
 from kernbench.result.timeline import Lane
 

@@ -10,14 +10,14 @@ from kernbench.ptx.machine import NOT_VALIDATED, Gpu
 from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.sass.streams import Streams
 from kernbench.ptx.time.chip.dealing import BUDGET, Deal, deal
-from kernbench.ptx.time.chip.occupancy import occupancy
+from kernbench.ptx.time.chip.occupancy import Occupancy, occupancy
 from kernbench.ptx.time.chip.power import WORTH, clock_under_power
 from kernbench.ptx.time.costs import OpCosts, clock_of, constants, op_costs, ticks
 from kernbench.ptx.time.engine import codes
 from kernbench.ptx.time.engine.engine import simulate
 from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.events import EventCosts, event_costs, event_counts
-from kernbench.ptx.time.result import CtaSpans, Followed, LaunchTime, Occupancy, Stalls, Traffic, Unit
+from kernbench.ptx.time.result import CtaSpans, Followed, LaunchTime, Stalls, Traffic, Unit
 from kernbench.ptx.time.sequence import early
 from kernbench.result.following import DEPENDENT, GRAPH, STREAM
 
