@@ -66,6 +66,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 # bytes that a process of the tests may grow by before what no test holds any more is looked for: a launch leaves cycles
 # behind, and in them its arrays, which Python's collector, which counts objects, may leave for long
 _GROWTH = 128 << 20
+# bytes that it may grow by before that is looked for among all objects: what was there the last time mostly stays (what
+# is parsed and compiled is kept), and to look through millions of objects takes a second
+_GROWTH_OF_ALL = 512 << 20
 
 
 class _Memory:
@@ -73,6 +76,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self._allowed = self._now() + _GROWTH
+        self._allowed_of_all = self._now() + _GROWTH_OF_ALL
 
     @staticmethod
     def _now() -> int:
@@ -84,6 +88,11 @@ class _Memory:
     def keep_small(self) -> None:
         if self._now() > self._allowed:
             gc.collect()
+            if self._now() > self._allowed_of_all:
+                gc.unfreeze()
+                gc.collect()
+                self._allowed_of_all = self._now() + _GROWTH_OF_ALL
+            gc.freeze()
             self._allowed = self._now() + _GROWTH
 
 
