@@ -65,7 +65,7 @@ _LONG = 2.0
 _LOG = logging.getLogger(__name__)
 
 
-class _Stopwatch(event.Listener):
+class _Stopwatch(event.Listener):  # type: ignore[misc]
     """How long numba has compiled in this process; what is compiled within is not counted twice. Says so if long.
 
     Python's collector of cyclic garbage waits meanwhile: nearly all that numba makes stays until the loop is compiled,

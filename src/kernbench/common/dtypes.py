@@ -10,12 +10,20 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from kernbench.common.errors import MisuseError, unknown
 
 Array = NDArray[Any]
 _finfo: Any = ml_dtypes.finfo
+
+
+def dtype_of(kind: DTypeLike) -> np.dtype[np.generic]:
+    """NumPy's element type of whatever names one.
+
+    A type checker needs half a second for each call of `np.dtype` with such a name: each kind of name is a case there.
+    """
+    return np.dtype(kind)
 
 
 @dataclass(frozen=True)

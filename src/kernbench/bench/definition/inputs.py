@@ -5,7 +5,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from kernbench.common.dtypes import DTYPES, Array
+from kernbench.common.dtypes import DTYPES, Array, dtype_of
 
 # a shape as generators take it
 Size = int | tuple[int, ...] | None
@@ -64,7 +64,7 @@ class _WithoutData(np.ndarray[tuple[int, ...], np.dtype[np.generic]]):
 
 
 def _real(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-    if np.dtype(dtype).kind in "biu":
+    if dtype_of(dtype).kind in "biu":
         raise TypeError(_NO_VALUES)
     return _without_data(shape, dtype)
 

@@ -43,7 +43,8 @@ def make_columns(recording: Recording) -> Columns:
         at = int(start)
         for part in stream.rows.parts():
             rows = slice(at, at + len(part))
-            op[rows], site[rows], kind[rows], y[rows] = part["op"], part["site"], part["type"], part["y"]
+            op[rows], site[rows] = part["op"], part["site"]
+            kind[rows], y[rows] = part["type"], part["y"]
             transfers = at + np.flatnonzero(IS_TRANSFER[op[rows]])
             y[transfers] = moved[y[transfers]]
             at = rows.stop

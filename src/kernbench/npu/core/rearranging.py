@@ -245,9 +245,10 @@ def _sorted_groups(values: Array, indices: Array) -> tuple[Array, Array]:
     value, index = values.copy(), np.ascontiguousarray(indices).view(np.uint32).copy()
     for first in range(0, values.shape[1], GROUP):
         here = slice(first, first + GROUP)
-        order = np.lexsort((index[:, here], -value[:, here].astype(np.float64)), axis=1)
-        value[:, here] = np.take_along_axis(value[:, here], order, axis=1)
-        index[:, here] = np.take_along_axis(index[:, here], order, axis=1)
+        of_group, at = value[:, here], index[:, here]
+        order = np.lexsort((at, -of_group.astype(np.float64)), axis=1)
+        value[:, here] = np.take_along_axis(of_group, order, axis=1)
+        index[:, here] = np.take_along_axis(at, order, axis=1)
     return value, index
 
 

@@ -69,7 +69,8 @@ def inspect(
 def posts_table(recording: NpuRecording, watched: list[int] | None = None) -> clocks.Posts:
     """What `happens_before.check` needs of posts and waits between cores; it gives the clocks of `watched` rows."""
     rows = recording.array()
-    count = int((CLASSES[rows["op"]] == POST).sum())
+    op = rows["op"]
+    count = int((CLASSES[op] == POST).sum())
     wanted = np.empty(0, np.int64) if watched is None else np.asarray(watched, np.int64)
     starts = np.concatenate([[0], np.cumsum([len(found) for found in recording.rests_on], dtype=np.int64)])
     sources = np.array([post for found in recording.rests_on for post in found], np.int64)
@@ -128,17 +129,21 @@ def _act(context: Context, rows: Array, row: int) -> str:
     return f"{NAMES[r['op']]} on pipe {PIPES[r['pipe']]} of {LANES[r['lane']]}"
 
 
+def _value(rows: Array, column: str, row: int) -> int:
+    return int(rows[column][row])
+
+
 def _location(context: Context, rows: Array, row: int) -> Place:
-    where: Place = context.recording.tables.sites[rows["site"][row]]
+    where: Place = context.recording.tables.sites[_value(rows, "site", row)]
     return where
 
 
 def _calls(context: Context, rows: Array, finding: Finding, row: int, other: int) -> tuple[Other, ...]:
     """Which calls of helpers led to the row of a finding, and to the other one where it has been another call."""
-    mine = context.calls_to(int(rows["lane"][row]), row)
+    mine = context.calls_to(_value(rows, "lane", row), row)
     found = called_from(_location(context, rows, row), mine)
     if other >= 0 and finding.others:
-        theirs = context.calls_to(int(rows["lane"][other]), other)
+        theirs = context.calls_to(_value(rows, "lane", other), other)
         role = f"{finding.others[0].role}: called from"
         found += called_from(_location(context, rows, other), theirs, role) if theirs != mine else ()
     return found
@@ -146,7 +151,8 @@ def _calls(context: Context, rows: Array, finding: Finding, row: int, other: int
 
 def _does(rows: Array, row: int, tile: int, context: Context) -> str:
     """Whether a row writes or reads the bytes of a tile."""
-    return "writes" if rows["w"][row] >= 0 and _meets(context, int(rows["w"][row]), tile) else "reads"
+    written = _value(rows, "w", row)
+    return "writes" if written >= 0 and _meets(context, written, tile) else "reads"
 
 
 def _meets(context: Context, one: int, two: int) -> bool:
@@ -157,8 +163,9 @@ def _meets(context: Context, one: int, two: int) -> bool:
 
 def _race(context: Context, rows: Array, row: int, other: int, tile: int) -> Finding:
     verb, earlier = _does(rows, row, tile, context), _does(rows, other, tile, context)
-    same = rows["pipe"][row] == rows["pipe"][other] and rows["lane"][row] == rows["lane"][other]
-    source, target = PIPES[rows["pipe"][other]], PIPES[rows["pipe"][row]]
+    pipe, before = _value(rows, "pipe", row), _value(rows, "pipe", other)
+    same = pipe == before and _value(rows, "lane", row) == _value(rows, "lane", other)
+    source, target = PIPES[before], PIPES[pipe]
     touched = _touched(context, rows, other, tile)
     message = (
         f"{_act(context, rows, row)} {verb} {_tile(context, tile)}, and {_act(context, rows, other)} before it "
@@ -177,8 +184,8 @@ def _race(context: Context, rows: Array, row: int, other: int, tile: int) -> Fin
 def _touched(context: Context, rows: Array, row: int, tile: int) -> str:
     """The tile by which a row met another tile's bytes."""
     for column in ("w", "a", "b", "c"):
-        number = int(rows[column][row])
-        plain = column != "c" or CLASSES[rows["op"][row]] == 0
+        number = _value(rows, column, row)
+        plain = column != "c" or CLASSES[_value(rows, "op", row)] == 0
         if plain and number >= 0 and _meets(context, number, tile):
             return "it" if number == tile else _tile(context, number)
     return "it"
@@ -213,7 +220,7 @@ def _flag(rows: Array, row: int) -> str:
 
 
 def _set_twice(context: Context, rows: Array, row: int, other: int, tile: int) -> Finding:
-    waited = NAMES[rows["op"][other]] == "wait_flag"
+    waited = NAMES[_value(rows, "op", other)] == "wait_flag"
     why = (
         "the wait for the set before it may not have happened yet: nothing signals to the setting pipe that it has"
         if waited
@@ -229,11 +236,11 @@ def _set_twice(context: Context, rows: Array, row: int, other: int, tile: int) -
 
 
 def _never_set(context: Context, rows: Array, row: int, other: int, tile: int) -> Finding:
-    pipe = PIPES[rows["pipe"][row]]
+    pipe, lane = PIPES[_value(rows, "pipe", row)], LANES[_value(rows, "lane", row)]
     return Finding(
         "deadlock",
-        f"pipe {pipe} of {LANES[rows['lane'][row]]} waits for ever: flag ({_flag(rows, row)}) is never set for this "
-        f"wait [{_who(context, row)}]",
+        f"pipe {pipe} of {lane} waits for ever: flag ({_flag(rows, row)}) is never set for this wait "
+        f"[{_who(context, row)}]",
         _location(context, rows, row),
         (),
         "set the flag once for each wait, with the same pipes and event, before the wait",
@@ -264,7 +271,7 @@ def _set_late(context: Context, rows: Array, row: int, other: int, tile: int) ->
 def _gm_race(context: Context, rows: Array, row: int, other: int, tile: int) -> Finding | None:
     if not memory_meets(context.recording, rows[row], rows[other]):
         return None
-    buffer = context.buffers[rows["c"][row]]
+    buffer = context.buffers[_value(rows, "c", row)]
     return Finding(
         "race",
         f"{_act(context, rows, row)} and, before it, {_act(context, rows, other)} touch the same elements of "
@@ -277,10 +284,10 @@ def _gm_race(context: Context, rows: Array, row: int, other: int, tile: int) -> 
 
 def _order_in_memory(rows: Array, row: int, other: int) -> str:
     """What orders two transfers of one block."""
-    if rows["lane"][row] == rows["lane"][other]:
-        source, target = PIPES[rows["pipe"][other]], PIPES[rows["pipe"][row]]
+    if _value(rows, "lane", row) == _value(rows, "lane", other):
+        source, target = PIPES[_value(rows, "pipe", other)], PIPES[_value(rows, "pipe", row)]
         return f"order the pipes by set_flag({source}, {target}, event) and wait_flag"
-    if rows["site"][row] == rows["site"][other]:
+    if _value(rows, "site", row) == _value(rows, "site", other):
         return (
             "both vector cores run this kernel (aiv=): give each its part by core.sub_block_id, or submit it for one "
             "(aiv0=)"

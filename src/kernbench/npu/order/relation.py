@@ -58,23 +58,25 @@ def task_order(recording: NpuRecording) -> list[tuple[int, ...]]:
 def _identity(recording: NpuRecording) -> Array:
     """A number for each row that says what it accesses, in which block; lines of the kernel do not count."""
     rows = recording.array()
-    kinds = CLASSES[rows["op"]]
+    op, start, pattern, buffer = rows["op"], rows["x"], rows["y"], rows["c"]
+    kinds = CLASSES[op]
     tiles = np.array([_number(t.space, t.offset, t.shape, t.dtype, t.layout, t.valid) for t in recording.tables.tiles])
     patterns = np.array([_number(p.shape, p.strides, p.itemsize) for p in recording.tables.patterns])
     sizes = np.diff(recording.firsts())
     blocks = np.array([_number(*b) for b in zip(recording.block_task, recording.block_index, strict=True)], np.uint64)
-    value = _mixed(np.repeat(blocks, sizes), rows["op"])
+    value = _mixed(np.repeat(blocks, sizes), op)
     # flags keep pipes where others keep tiles
     is_access = ~np.isin(kinds, (SET, WAIT, BARRIER, POST, AWAIT))
     for name in ("w", "a", "b"):
-        value = _mixed(value, _looked_up(tiles, np.where(is_access, rows[name], -1)))
+        tile = rows[name]
+        value = _mixed(value, _looked_up(tiles, np.where(is_access, tile, -1)))
     plain = kinds < LOAD
-    value = _mixed(
-        value, np.where(plain, _looked_up(tiles, np.where(plain, rows["c"], -1)), rows["c"].astype(np.uint64))
-    )
+    by_tile = _looked_up(tiles, np.where(plain, buffer, -1))
+    value = _mixed(value, np.where(plain, by_tile, buffer.astype(np.uint64)))
     moves = np.isin(kinds, (LOAD, STORE, SCALAR, PUSH, POP))
-    value = _mixed(value, np.where(moves, rows["x"], 0))
-    return _mixed(value, _looked_up(patterns, np.where(np.isin(kinds, (LOAD, STORE)), rows["y"], -1)))
+    value = _mixed(value, np.where(moves, start, 0))
+    accessed = np.where(np.isin(kinds, (LOAD, STORE)), pattern, -1)
+    return _mixed(value, _looked_up(patterns, accessed))
 
 
 def _number(*parts: object) -> int:

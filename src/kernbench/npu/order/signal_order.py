@@ -178,10 +178,11 @@ def _check_memory(context: Context) -> None:
         return
     known = _Known(context, sorted({row for pair in pairs for row in pair}), block)
     reported = set()
+    site = rows["site"]
     for one, two in pairs:
         if known.orders(one, two) or known.orders(two, one):
             continue
-        key = (int(rows["site"][one]), int(rows["site"][two]))
+        key = (int(site[one]), int(site[two]))
         if key not in reported:
             reported.add(key)
             context.log.add(_unordered(context, rows, block, one, two), key)
@@ -192,18 +193,19 @@ def _meetings(context: Context, rows: Array, kinds: Array, accesses: Array, bloc
     patterns, found = context.recording.tables.patterns, []
     reach = np.array([(extent(0, p.shape, p.strides)[1]) * p.itemsize for p in patterns], np.int64)
     by_buffer: dict[int, list[int]] = defaultdict(list)
+    buffer, start, pattern, op = rows["c"], rows["x"], rows["y"], rows["op"]
     for row in accesses.tolist():
-        by_buffer[int(rows["c"][row])].append(row)
+        by_buffer[int(buffer[row])].append(row)
     add = NAMES.index("tstore_add")
     for members in by_buffer.values():
-        members.sort(key=lambda r: int(rows["x"][r]))
+        members.sort(key=lambda r: int(start[r]))
         live: list[int] = []
         for row in members:
-            low = int(rows["x"][row])
-            live = [r for r in live if int(rows["x"][r]) + int(reach[rows["y"][r]]) > low]
+            low = int(start[row])
+            live = [r for r in live if int(start[r]) + int(reach[pattern[r]]) > low]
             for other in live:
                 stores = STORE in (kinds[row], kinds[other])
-                both_add = rows["op"][row] == rows["op"][other] == add
+                both_add = op[row] == op[other] == add
                 conflict = block[row] != block[other] and stores and not both_add
                 if conflict and memory_meets(context.recording, rows[row], rows[other]):
                     found.append((min(row, other), max(row, other)))
@@ -234,7 +236,8 @@ class _Known:
         for number, row in self._posts.items():
             self._clock[row] = table.carried[number]
         rows = recording.array()
-        self._thread = rows["lane"].astype(np.int64) * PER_LANE + rows["pipe"]
+        lane, pipe = rows["lane"], rows["pipe"]
+        self._thread = lane.astype(np.int64) * PER_LANE + pipe
         self._seq = _sequence(self._thread, block)
         self._block = block
         self._of_block: dict[int, list[int]] = defaultdict(list)
@@ -289,17 +292,15 @@ def _sequence(thread: Array, block: Array) -> Array:
 
 def _unordered(context: Context, rows: Array, block: Array, one: int, two: int) -> Finding:
     sites, recording = context.recording.tables.sites, context.recording
-    acts = [
-        f"{NAMES[rows['op'][r]]} of {LANES[rows['lane'][r]]} in block {recording.block_index[block[r]]}"
-        for r in (one, two)
-    ]
+    op, lane, site, buffer = rows["op"], rows["lane"], rows["site"], rows["c"]
+    acts = [f"{NAMES[op[r]]} of {LANES[lane[r]]} in block {recording.block_index[block[r]]}" for r in (one, two)]
     task = context.task_of(int(block[two]))
     return Finding(
         "race",
-        f"{acts[1]} and {acts[0]} touch the same elements of {context.buffers[rows['c'][two]].describe()}, and no "
+        f"{acts[1]} and {acts[0]} touch the same elements of {context.buffers[buffer[two]].describe()}, and no "
         f"signal surely orders them [{task.describe()}]",
-        sites[rows["site"][two]],
-        (Other("the other operation", sites[rows["site"][one]]),),
+        sites[site[two]],
+        (Other("the other operation", sites[site[one]]),),
         "post only what is done: set_flag and wait_flag to the posting pipe (or pipe_barrier(ALL)) before it; and wait "
         "before the access, for each post that it needs",
     )

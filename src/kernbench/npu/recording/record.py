@@ -215,8 +215,9 @@ class NpuRecording:
     def numbered(self, kind: int) -> dict[int, int]:
         """The row of each post, or of each wait, by its number."""
         rows = self.array()
-        here = np.flatnonzero(CLASSES[rows["op"]] == kind)
-        return dict(zip(rows["x"][here].tolist(), here.tolist(), strict=True))
+        op, number = rows["op"], rows["x"]
+        here = np.flatnonzero(CLASSES[op] == kind)
+        return dict(zip(number[here].tolist(), here.tolist(), strict=True))
 
     def fifo_table(self) -> Ints:
         """For each block and FIFO of its task: depth, bits of the lanes that push, bits of those that pop."""

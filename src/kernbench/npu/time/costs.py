@@ -32,7 +32,8 @@ def cases(recording: NpuRecording) -> tuple[Array, Ints, Ints]:
     base = len(recording.tables.tiles) + 1
     key = rows["op"].astype(np.int64)
     for name in ("w", "a", "b"):
-        key = key * base + rows[name] + 1
+        column = rows[name]
+        key = key * base + column + 1
     _, example, case, counts = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
     return rows[example], case.reshape(-1), counts
 
@@ -94,14 +95,16 @@ def submit_time(recording: NpuRecording, chip: ChipModel, command: Command) -> i
 
 def memory_bytes(recording: NpuRecording, rows: Array) -> Ints:
     """Bytes that each row moves through device memory."""
-    kinds = CLASSES[rows["op"]]
+    op, pattern, buffer = rows["op"], rows["y"], rows["c"]
+    kinds = CLASSES[op]
     patterns = np.array([prod(p.shape) * p.itemsize for p in recording.tables.patterns] or [0], np.int64)
     elements = np.array([prod(t.valid) for t in recording.tables.tiles] or [0], np.int64)
     moved = np.zeros(len(rows), np.int64)
     # a dcci that writes nothing back has no buffer
-    plain = ((kinds == LOAD) | (kinds == STORE)) & (rows["c"] >= 0)
-    moved[plain] = patterns[rows["y"][plain]]
+    plain = ((kinds == LOAD) | (kinds == STORE)) & (buffer >= 0)
+    moved[plain] = patterns[pattern[plain]]
     for kind, column in ((PUSH, "a"), (POP, "w")):
         here = kinds == kind
-        moved[here] = elements[rows[column][here]] * rows["y"][here]
+        tile = rows[column]
+        moved[here] = elements[tile[here]] * pattern[here]
     return moved

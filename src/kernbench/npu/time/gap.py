@@ -38,7 +38,8 @@ def _watched(timing: Timing, bound: str) -> Spans:
         return times.start[nodes.command : nodes.issue], times.finish[nodes.command : nodes.issue]
     if bound == "issue":
         rows = timing.lowered.recording.array()
-        cores = lane_numbers(timing) - rows["pipe"]
+        pipe = rows["pipe"]
+        cores = lane_numbers(timing) - pipe
         here_nodes = nodes.issue + np.flatnonzero(cores == np.bincount(cores).argmax())
         return times.start[here_nodes], times.finish[here_nodes]
     if bound == "dispatch":

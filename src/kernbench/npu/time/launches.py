@@ -30,7 +30,8 @@ def firsts_of_pipes(recording: NpuRecording) -> tuple[Ints, Ints]:
     """The first row of each pipe of each block, and its block."""
     rows = recording.array()
     block = np.repeat(np.arange(len(recording.block_task)), np.diff(recording.firsts()))
-    key = block * THREADS + rows["lane"].astype(np.int64) * PER_LANE + rows["pipe"]
+    lane, pipe = rows["lane"], rows["pipe"]
+    key = block * THREADS + lane.astype(np.int64) * PER_LANE + pipe
     _, first = np.unique(key, return_index=True)
     return first.astype(np.int64), block[first].astype(np.int64)
 

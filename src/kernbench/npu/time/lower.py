@@ -104,8 +104,9 @@ def _issue(recording: NpuRecording, rows: Array, kinds: Array, nodes: Nodes, tra
     it goes on only when that is there.
     """
     block = np.repeat(np.arange(len(recording.block_task)), np.diff(recording.firsts()))
-    order = np.lexsort((rows["lane"], block))
-    follows = (np.diff(block[order]) == 0) & (np.diff(rows["lane"][order]) == 0)
+    lane = rows["lane"]
+    order = np.lexsort((lane, block))
+    follows = (np.diff(block[order]) == 0) & (np.diff(lane[order]) == 0)
     before, after = order[:-1][follows], order[1:][follows]
     first = order[np.concatenate([[True], ~follows])]
     scalar = (rows["pipe"] == PIPE_NUMBER[S]) & np.isin(kinds, (SCALAR, WAIT, AWAIT))

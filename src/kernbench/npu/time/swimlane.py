@@ -79,8 +79,10 @@ class Swimlane:
         sites = recording.tables.sites
         if node >= nodes.issue:
             row = node - nodes.issue
-            pipe = int(recording.array()["pipe"][row]) - PIPE_NUMBER[S]
-            return self.lanes[self.row_lanes[row] - pipe], "issue", sites[recording.array()["site"][row]]
+            rows = recording.array()
+            pipes, lines = rows["pipe"], rows["site"]
+            pipe = int(pipes[row]) - PIPE_NUMBER[S]
+            return self.lanes[self.row_lanes[row] - pipe], "issue", sites[lines[row]]
         if node >= nodes.command:
             command = recording.commands[node - nodes.command]
             return self.lanes[0], command.verb, sites[command.site]
@@ -224,10 +226,11 @@ def _messages(timing: Timing, position: Ints) -> Ints:
     """An arrow for each message of a FIFO, from each push to each pop."""
     recording = timing.lowered.recording
     rows = recording.array()
-    kinds = CLASSES[rows["op"]]
+    op, queue, message = rows["op"], rows["c"], rows["x"]
+    kinds = CLASSES[op]
     block = np.repeat(np.arange(len(recording.block_task)), np.diff(recording.firsts()))
     chosen = np.flatnonzero((kinds == PUSH) | (kinds == POP))
-    columns = (block[chosen], rows["c"][chosen], rows["x"][chosen], kinds[chosen] == PUSH, position[chosen])
+    columns = (block[chosen], queue[chosen], message[chosen], kinds[chosen] == PUSH, position[chosen])
     pushes: dict[tuple[int, int, int], list[int]] = {}
     pairs = []
     for owner, fifo, number, is_push, span in zip(*(c.tolist() for c in columns), strict=True):

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernbench import __version__
-from kernbench.common.dtypes import Array
+from kernbench.common.dtypes import Array, dtype_of
 from kernbench.common.errors import MisuseError, OtherHardwareError
 from kernbench.ptx.devices.assembler import refusal
 from kernbench.ptx.devices.cuda_driver import CudaError, DeviceLostError, Driver, Handle, open_device
@@ -125,7 +125,7 @@ class CudaDevice(Device):
     def empty(self, shape: Sizes, dtype: npt.DTypeLike = np.float32, name: str = "") -> CudaArray:
         """Memory for an output, poisoned: every byte is 0xff, so that floats are NaN. It is among a run's outputs."""
         self._use()
-        made = self._allocated(shape_of(shape), np.dtype(dtype), name, fresh=True)
+        made = self._allocated(shape_of(shape), dtype_of(dtype), name, fresh=True)
         if made.nbytes:
             self._call("cuMemsetD8Async", made.address, POISON, made.nbytes, self.stream)
         return made

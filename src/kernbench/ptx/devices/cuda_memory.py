@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import ml_dtypes
 import numpy as np
 
-from kernbench.common.dtypes import Array
+from kernbench.common.dtypes import Array, dtype_of
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.launching.device_base import DeviceArray, Tensor, is_torch, torch_dtype
 
@@ -161,17 +161,17 @@ class _DLTensor(ctypes.Structure):
 
 
 # DLPack's (code, bits) -> NumPy type
-_DLPACK_TYPES = {
-    **{(0, n): np.dtype(f"int{n}") for n in (8, 16, 32, 64)},
-    **{(1, n): np.dtype(f"uint{n}") for n in (8, 16, 32, 64)},
-    **{(2, n): np.dtype(f"float{n}") for n in (16, 32, 64)},
-    (4, 16): np.dtype(ml_dtypes.bfloat16),
-    (5, 64): np.dtype(np.complex64),
-    (5, 128): np.dtype(np.complex128),
-    (6, 8): np.dtype(np.bool_),
-    (10, 8): np.dtype(ml_dtypes.float8_e4m3fn),
-    (12, 8): np.dtype(ml_dtypes.float8_e5m2),
-    (14, 8): np.dtype(ml_dtypes.float8_e8m0fnu),
+_DLPACK_TYPES: dict[tuple[int, int], np.dtype[np.generic]] = {
+    **{(0, n): dtype_of(f"int{n}") for n in (8, 16, 32, 64)},
+    **{(1, n): dtype_of(f"uint{n}") for n in (8, 16, 32, 64)},
+    **{(2, n): dtype_of(f"float{n}") for n in (16, 32, 64)},
+    (4, 16): dtype_of(ml_dtypes.bfloat16),
+    (5, 64): dtype_of(np.complex64),
+    (5, 128): dtype_of(np.complex128),
+    (6, 8): dtype_of(np.bool_),
+    (10, 8): dtype_of(ml_dtypes.float8_e4m3fn),
+    (12, 8): dtype_of(ml_dtypes.float8_e5m2),
+    (14, 8): dtype_of(ml_dtypes.float8_e8m0fnu),
 }
 
 

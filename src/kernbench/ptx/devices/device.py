@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernbench import __version__
-from kernbench.common.dtypes import Array
+from kernbench.common.dtypes import Array, dtype_of
 from kernbench.common.errors import MisuseError, OtherHardwareError
 from kernbench.ptx.emulator.analysis.building import build, check_valid, program_of
 from kernbench.ptx.emulator.analysis.element_types import shared_types
@@ -135,7 +135,7 @@ class EmulatedDevice(Device):
 
     def empty(self, shape: Sizes, dtype: npt.DTypeLike = np.float32, name: str = "") -> EmulatedArray:
         """An array nobody has written: it holds poison, and reading it is a finding."""
-        return self._made(shape_of(shape), np.dtype(dtype), name, None)
+        return self._made(shape_of(shape), dtype_of(dtype), name, None)
 
     def _made(
         self, shape: tuple[int, ...], dtype: np.dtype[np.generic], name: str, data: Array | None

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from kernbench.common.dtypes import Array, as_array
+from kernbench.common.dtypes import Array, as_array, dtype_of
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.names.demangling import title
 from kernbench.ptx.text.module import Kernel
@@ -32,10 +32,10 @@ CLUSTER_BLOCKS = 16
 # element types that NumPy lacks, by the name torch gives them: carried as bits of the same width
 TORCH_ONLY: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
     {
-        "bfloat16": np.dtype(ml_dtypes.bfloat16),
-        "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
-        "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
-        "float8_e8m0fnu": np.dtype(ml_dtypes.float8_e8m0fnu),
+        "bfloat16": dtype_of(ml_dtypes.bfloat16),
+        "float8_e4m3fn": dtype_of(ml_dtypes.float8_e4m3fn),
+        "float8_e5m2": dtype_of(ml_dtypes.float8_e5m2),
+        "float8_e8m0fnu": dtype_of(ml_dtypes.float8_e8m0fnu),
     }
 )
 

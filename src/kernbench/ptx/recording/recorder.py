@@ -251,7 +251,8 @@ class BatchRecorder(Recorder):
             differs |= (row[where] != value) & active
         same = (held[warps] == bits) & (bits != 0) & ~differs.reshape(-1, WARP).any(axis=1)
         for row, value in zip(rows, values, strict=True):
-            row[where] = np.where(active, value, row[where])
+            before = row[where]
+            row[where] = np.where(active, value, before)
         held[warps] = np.where(bits != 0, bits, held[warps])
         if same.any():
             counts = np.bitwise_count(bits[same]).astype(np.uint8)

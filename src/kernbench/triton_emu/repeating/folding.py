@@ -279,25 +279,29 @@ class Fold:
         rows = np.repeat(self._body[None, :], count, axis=0)
         for name, steps in self._steps.items():
             moving = np.flatnonzero(steps)
-            rows[name][:, moving] += (number * steps[moving]).astype(rows[name].dtype)
+            column = rows[name]
+            column[:, moving] += (number * steps[moving]).astype(column.dtype)
         return rows
 
     def _rows_for(self, first: int, addresses: Ints) -> Array:
         rows = self._moved(first, len(addresses))
         inside = self._made_column >= 0
-        rows["addr"][:, self._made[inside]] = addresses[:, self._made_column[inside]]
+        at = rows["addr"]
+        at[:, self._made[inside]] = addresses[:, self._made_column[inside]]
         return rows
 
     def _moved_views(self, first: int, count: int) -> Array:
         number = np.arange(first, first + count)[:, None]
         views = np.repeat(self._view_body[None, :], count, axis=0)
-        views["producer"] += (number * self._producer_steps).astype(views["producer"].dtype)
+        producer = views["producer"]
+        producer += (number * self._producer_steps).astype(producer.dtype)
         return views
 
     def _views_for(self, first: int, addresses: Ints) -> Array:
         views = self._moved_views(first, len(addresses))
         inside = np.flatnonzero(self._view_column >= 0)
-        views["addr"][:, inside] = addresses[:, self._view_column[inside]] + self._view_offset[inside]
+        at = views["addr"]
+        at[:, inside] = addresses[:, self._view_column[inside]] + self._view_offset[inside]
         return views
 
     def _move(self, state: State, held: dict[int, Block], was: dict[int, tuple[int, int]], times: int) -> None:

@@ -198,7 +198,8 @@ class Lives:
         while len(looking):
             if (below[looking] < 0).any():
                 raise NotAlikeError
-            latest = np.searchsorted(self._keys, below[looking] * (len(self._log) + 1) + time[looking]) - 1
+            block, moment = below[looking], time[looking]
+            latest = np.searchsorted(self._keys, block * (len(self._log) + 1) + moment) - 1
             made = np.where(latest >= 0, self._made[latest], len(self._log))
             begins = self._begins[below[looking]]
             is_there = (latest >= 0) & (self._end[made] >= time[looking])

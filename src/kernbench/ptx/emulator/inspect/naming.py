@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from kernbench.common.dtypes import Array
+from kernbench.common.dtypes import Array, dtype_of
 from kernbench.common.errors import KernelError, MisuseError, unknown
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import COLUMNS, LANES
 from kernbench.ptx.emulator.checks.findings.reporter import by_axis
@@ -45,8 +45,8 @@ _FLOATS: dict[str, npt.DTypeLike] = {
     "e4m3": ml_dtypes.float8_e4m3fn,
     "e5m2": ml_dtypes.float8_e5m2,
 }
-ELEMENT_TYPES: dict[str, np.dtype[np.generic]] = {name: np.dtype(kind) for name, kind in _FLOATS.items()}
-ELEMENT_TYPES |= {f"{k}{n}": np.dtype(f"{'u' * (k == 'u')}int{n}") for k in "su" for n in (8, 16, 32, 64)}
+ELEMENT_TYPES: dict[str, np.dtype[np.generic]] = {name: dtype_of(kind) for name, kind in _FLOATS.items()}
+ELEMENT_TYPES |= {f"{k}{n}": dtype_of(f"{'u' * (k == 'u')}int{n}") for k in "su" for n in (8, 16, 32, 64)}
 # what a comparison knows as it is; others become float64
 _COMPARED = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int32", "int8")
 # a value of each lane of a batch, by the lanes' numbers

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kernbench.common.dtypes import Array
+from kernbench.common.dtypes import Array, dtype_of
 from kernbench.ptx.emulator.checks.findings.reporter import by_axis
 from kernbench.ptx.emulator.inspect.hub import Batch, Window
 from kernbench.ptx.emulator.inspect.naming import ELEMENT_TYPES
@@ -177,5 +177,5 @@ def _dynamic_name(variables: Sequence[SharedVariable]) -> str:
 
 def _elements(memory: Array, kind: str) -> Array:
     """Bytes as elements of a type, or as words where it is not known."""
-    dtype = ELEMENT_TYPES.get(kind, np.dtype(f"uint{kind[1:]}" if kind in ("b16", "b32", "b64") else "uint32"))
+    dtype = ELEMENT_TYPES.get(kind, dtype_of(f"uint{kind[1:]}" if kind in ("b16", "b32", "b64") else "uint32"))
     return memory.view(dtype) if len(memory) % dtype.itemsize == 0 else memory

@@ -80,7 +80,8 @@ class Aliases:
         inside = (which >= 0) & (full - self._starts[known] < self._sizes[known])
         if not inside.any():
             return addresses
-        moved: Array = np.where(inside, addresses + (self._targets[known] - self._starts[known]), addresses)
+        by = self._targets[known] - self._starts[known]
+        moved: Array = np.where(inside, addresses + by, addresses)
         return moved
 
 

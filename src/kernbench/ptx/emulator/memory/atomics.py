@@ -45,7 +45,7 @@ def _float_sum(a: Word, b: Word) -> Word:
     raise NotImplementedError("only compiled code adds here")
 
 
-@overload(_float_sum)
+@overload(_float_sum)  # type: ignore[untyped-decorator]
 def _compiled_sum(a: Word, b: Word) -> Callable[[Word, Word], Word]:
     """What adds, by the numba types of the bits. numba wants its parameters annotated as those of `_float_sum`."""
     if a == types.uint32:

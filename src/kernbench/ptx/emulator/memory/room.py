@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kernbench.common.dtypes import Array
+from kernbench.common.dtypes import Array, dtype_of
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.lanes.arrays import UInt64s
 
@@ -62,7 +62,7 @@ def large_zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
 
     A system hands out memory page by page as it is first written, which takes longer than most of what a launch does.
     """
-    kind, count = np.dtype(dtype), int(np.prod(shape))
+    kind, count = dtype_of(dtype), int(np.prod(shape))
     if kind.itemsize * count < _LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.zeros(shape, kind)
     try:

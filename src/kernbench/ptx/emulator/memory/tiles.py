@@ -155,7 +155,7 @@ def _elements(data: Array, operand: Operand) -> Array:
     elif kind in ("e2m1", "e2m3", "e3m2"):
         bits = unpacked(data, 4 if kind == "e2m1" else 6)
     else:
-        bits = data.view(np.dtype(f"uint{operand.bits}"))
+        bits = data.view(f"uint{operand.bits}")
     values: Array = float32_of(bits, "e2m1" if kind == "b4" else kind)
     if operand.transposed:
         return values[:, :, : operand.rows].swapaxes(1, 2)

@@ -41,7 +41,8 @@ def _lane(batch: BatchHub) -> Array:
 def _lane_mask(relation: Callable[[Array, Array], Array]) -> Callable[[BatchHub], Array]:
     def row(batch: BatchHub) -> Array:
         lane = np.arange(WARP)
-        table = (relation(lane[None, :], lane[:, None]) * (1 << lane[None, :])).sum(axis=1)
+        across, down = lane[None, :], lane[:, None]
+        table = (relation(across, down) * (1 << across)).sum(axis=1)
         return np.tile(table, batch.warps)
 
     return row

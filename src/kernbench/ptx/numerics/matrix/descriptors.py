@@ -155,7 +155,8 @@ def _in_next_buffer(offsets: Ints, start: int, following: int, swizzle: str) -> 
     first = start % width + np.arange(offsets.shape[1]) * PIECE
     # from the first piece of a row: back to the row's beginning in this buffer, then from there in the next
     row = offsets[:, :1] - start
-    return np.where(first[None, :] < width, offsets, following + row + (first - width)[None, :])
+    beyond = first - width
+    return np.where(beyond[None, :] < 0, offsets, following + row + beyond[None, :])
 
 
 def _along_rows(leading: int, stride: int, swizzle: str, rows: int, depth: int, bits: int) -> Ints:

@@ -12,7 +12,7 @@ def _split(words: Array, bits: int) -> Array:
     """[warps, lanes, registers] of 32- or 64-bit words -> [warps, lanes * elements], the lowest bits first."""
     warps = words.shape[0]
     if bits >= 8:
-        return words.view(np.dtype(f"uint{bits}")).reshape(warps, -1)
+        return words.view(f"uint{bits}").reshape(warps, -1)
     per_byte = 8 // bits
     octets = words.view(np.uint8).reshape(warps, -1, 1)
     shifts = (np.arange(per_byte) * bits).astype(np.uint8)

@@ -83,7 +83,8 @@ def mma_scaled(
     left, right = _operands(shape, kinds, a, b)
     group = 4 * np.arange(8)
     pair, single = 2 * (_of_warp(scales_a[2]) & 1), _of_warp(scales_b[2]) & 3
-    rows = np.concatenate([group[None, :] + pair[:, None], group[None, :] + pair[:, None] + 1], axis=1)
+    first = group[None, :] + pair[:, None]
+    rows = np.concatenate([first, first + 1], axis=1)
     of_a = _scales(scales_a[0], _of_warp(scales_a[1]) & 3, rows, count, scale_kind)
     of_b = _scales(scales_b[0], _of_warp(scales_b[1]) & 3, group[None, :] + single[:, None], count, scale_kind)
     block = left.shape[2] // count

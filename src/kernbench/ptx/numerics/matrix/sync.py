@@ -63,7 +63,7 @@ def mma_quads(majors: tuple[str, str], kinds: Kinds, a: Rows, b: Rows, c: Rows, 
 def _from_quad(rows: Rows, layout: Layout, kind: str, lanes: Index) -> Array:
     words = np.stack([np.asarray(row).reshape(-1, LANES)[:, lanes] for row in rows], axis=-1)
     width = 16 if kind == "f16" else 32
-    elements = words.view(np.dtype(f"uint{width}")).reshape(len(words), -1)
+    elements = words.view(f"uint{width}").reshape(len(words), -1)
     matrix = np.empty((len(words), layout.shape[0] * layout.shape[1]), elements.dtype)
     matrix[:, (layout.rows[lanes] * layout.shape[1] + layout.columns[lanes]).ravel()] = elements
     return matrix.reshape(-1, *layout.shape)

@@ -24,7 +24,7 @@ def _at(row: Row, lane: int) -> np.generic:
     raise NotImplementedError("only compiled code reads lanes")
 
 
-@overload(_at, strict=False)
+@overload(_at, strict=False)  # type: ignore[untyped-decorator]
 def _compiled_at(row: types.Type, lane: types.Type) -> Callable[[Row, int], Row | np.generic]:
     if not isinstance(row, types.Array):
         return lambda row, lane: row

@@ -204,7 +204,8 @@ class _Move:
             return Ranges(firsts[legal], np.full(len(legal), box.room), legal)
         rows = np.arange(box.nbytes // box.inner)
         pieces = np.arange(0, box.description.row_bytes, kernels.PIECE)
-        offsets = self._offsets[legal, None] + (rows[:, None] * box.swizzle[3] + pieces).reshape(-1)
+        inside = (rows[:, None] * box.swizzle[3] + pieces).reshape(-1)
+        offsets = self._offsets[legal, None] + inside
         offsets ^= ((offsets >> 7) & box.swizzle[0]) << box.swizzle[1]
         starts = (self._origins[legal, None] + offsets).reshape(-1)
         owners = np.repeat(legal, len(rows) * len(pieces))
@@ -220,7 +221,8 @@ class _Move:
         inner = box.inner
         rank, outer = box.shape.shape[1], tuple(box.shape[2, :0:-1].tolist())
         rows = np.indices(outer).reshape(rank - 1, int(np.prod(outer)))[::-1]
-        at = self._coordinates[chosen, 1:, None] + rows[None] * box.shape[3, 1:, None]
+        first, step = self._coordinates[chosen, 1:, None], box.shape[3, 1:, None]
+        at = first + rows[None] * step
         inside = ((at >= 0) & (at < box.shape[0, 1:, None])).all(axis=1)
         start = self._coordinates[chosen, 0] * box.element
         end = box.shape[0, 0] * box.element - start

@@ -158,7 +158,8 @@ class TensorOrder:
 
     def used(self, load: int, warps: Array) -> None:
         """Registers of the load at a site are used, so it is done, and so are those before it."""
-        self._done[LOADED, warps] = np.maximum(self._done[LOADED, warps], self._load_numbers(load)[warps])
+        done, number = self._done[LOADED, warps], self._load_numbers(load)[warps]
+        self._done[LOADED, warps] = np.maximum(done, number)
         if not self._fences:
             self._publish(warps)
 

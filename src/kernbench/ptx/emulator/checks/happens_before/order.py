@@ -316,7 +316,8 @@ class Relation:
         self._far = np.concatenate([np.zeros((0, width), np.int32), *(far for _, far in distant)])
         self.members = (self.lanes[:, None] >> np.arange(WARP)) & 1
         threads = mixed((self.cta * WARP + self.warp)[:, None] * WARP + np.arange(WARP))
-        what = mixed((self.line * 4 + self.domain) * 2 + self.writes)
+        accessed: Array = (self.line * 4 + self.domain) * 2
+        what = mixed(accessed + self.writes)
         self.weights = mixed(threads ^ what[:, None]) * self.members.astype(np.uint64)
 
     def distant(self, entries: Array, actors: Array) -> Array:
