@@ -39,11 +39,11 @@ def shared(passes: int) -> list[list[Op]]:
 
 
 def test_a_rate_that_binds_saves_a_tenth_of_its_part_and_others_nothing():
-    timed = again([[made.load(32, 8, first=32.0)] * 8 + [Op(Pipe.FMA, wait=1)]] * 16, ctas=2000)
+    timed = again([[made.load(32, 8, first=32.0)] * 8 + [Op(Pipe.FMA, wait=1)]] * 16, ctas=528)
     saved = timed.rates()
     assert saved["hbm bandwidth"] == pytest.approx(1 - 1 / 1.1, abs=0.03)
     assert max(saved["tensor cores"], saved["mufu"]) < 0.001
-    saved = again([[*[Op(Pipe.MUFU)] * 50, Op(Pipe.BRANCH, back=50, turns=10)]] * 16, ctas=132).rates()
+    saved = again([[*[Op(Pipe.MUFU)] * 50, Op(Pipe.BRANCH, back=50, turns=10)]] * 16, ctas=8).rates()
     assert saved["mufu"] > 0.05 > saved["hbm bandwidth"]
 
 
@@ -75,18 +75,18 @@ def test_spills_are_named_with_what_they_cost():
 
 
 def test_one_more_cta_says_what_it_needs():
-    timed = again(reading(4, 1), ctas=2000, registers=128)
+    timed = again(reading(4, 1), ctas=800, registers=128)
     change = timed.one_more_cta()
     assert timed.time.occupancy.limit == "registers"
     assert change.needs == "at most 80 registers a thread instead of 128"
     assert advice(timed)["low occupancy"]["hint"].endswith(change.needs)
-    fewer = again(reading(4, 1), ctas=2000, registers=80)
+    fewer = again(reading(4, 1), ctas=800, registers=80)
     assert fewer.time.occupancy.ctas >= timed.time.occupancy.ctas + 1
     assert again(reading(4, 1), ctas=10).one_more_cta() is None
 
 
 def test_shared_memory_that_limits_says_how_much_would_do():
-    change = again(reading(4, 1), ctas=2000, shared=110_000).one_more_cta()
+    change = again(reading(4, 1), ctas=800, shared=110_000).one_more_cta()
     assert change.needs.startswith("at most ")
     assert change.needs.endswith(" bytes of shared memory instead of 110,000")
     assert change.saves > 0
