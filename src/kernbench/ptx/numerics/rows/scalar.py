@@ -150,6 +150,7 @@ FORMATS = {
 }
 
 ROUNDINGS = ("rn", "rz", "rm", "rp", "rna")
+_RN, _RZ, _RM, _RP, _RNA = range(len(ROUNDINGS))
 
 
 @cache
@@ -179,46 +180,36 @@ def widener(source: str) -> Callable[[Bits], np.float64]:
     return widen
 
 
-@cache
-def rounder(target: str, mode: str) -> Callable[[np.uint64, Flag], np.uint64]:
-    """Compiled: (float64 magnitude bits, negative) -> code without sign, rounded once; beyond the largest on overflow.
+_FRACTION = np.uint64((1 << 52) - 1)
+_HIDDEN, _ONE, _ZERO, _WIDE = np.uint64(1 << 52), np.uint64(1), np.uint64(0), np.uint64(52)
+_BODY, _INFINITE, _TOP = np.uint64((1 << 63) - 1), np.uint64(0x7FF0_0000_0000_0000), np.uint64(63)
 
-    Infinity gives a code beyond the largest too; a NaN must be dealt with by the caller.
+
+@compiled
+def _code_of(magnitude: np.uint64, negative: Flag, mantissa: int, bias: int, mode: int) -> np.uint64:
+    """Of float64 magnitude bits the code without sign, rounded once; beyond the largest on overflow.
+
+    The format is a number like any other, so that this is compiled once for all of them; `mode` is one of `ROUNDINGS`
+    by its number. Infinity gives a code beyond the largest too; a NaN must be dealt with by the caller.
     """
-    form = FORMATS[target]
-    mantissa, bias = form.mantissa, form.bias
-    mantissa_shift = np.uint64(form.mantissa)
-    nearest, away = mode == "rn", mode == "rna"
-    up_positive, up_negative = mode == "rp", mode == "rm"
-    fraction = np.uint64((1 << 52) - 1)
-    hidden, one, zero, wide = np.uint64(1 << 52), np.uint64(1), np.uint64(0), np.uint64(52)
-
-    @compiled
-    def code_of(magnitude: np.uint64, negative: Flag) -> np.uint64:
-        exponent = np.int64(magnitude >> wide) - 1023 + bias
-        significand = (magnitude & fraction) | hidden
-        down = np.uint64(min(52 - mantissa + max(np.int64(0), 1 - exponent), np.int64(55)))
-        kept = significand >> down
-        rest = significand & ((one << down) - one)
-        half = (one << down) >> one
-        if nearest:
-            up = (rest > half) | ((rest == half) & ((kept & one) == one))
-        elif away:
-            up = rest >= half
-        elif up_positive:
-            up = (rest > zero) & (not negative)
-        elif up_negative:
-            up = (rest > zero) & negative
-        else:
-            up = False
-        code = kept + np.uint64(up) + (np.uint64(max(exponent - 1, np.int64(0))) << mantissa_shift)
-        # A float64 subnormal or zero: too small for any format but its own sign of inexactness.
-        if magnitude < hidden:
-            inexact = magnitude > zero
-            code = np.uint64(inexact & ((up_positive & (not negative)) | (up_negative & negative)))
-        return code
-
-    return code_of
+    exponent = np.int64(magnitude >> _WIDE) - 1023 + bias
+    significand = (magnitude & _FRACTION) | _HIDDEN
+    down = np.uint64(min(52 - mantissa + max(np.int64(0), 1 - exponent), np.int64(55)))
+    kept = significand >> down
+    rest = significand & ((_ONE << down) - _ONE)
+    half = (_ONE << down) >> _ONE
+    outwards = ((mode == _RP) & (not negative)) | ((mode == _RM) & negative)
+    if mode == _RN:
+        up = (rest > half) | ((rest == half) & ((kept & _ONE) == _ONE))
+    elif mode == _RNA:
+        up = rest >= half
+    else:
+        up = (rest > _ZERO) & outwards
+    code = kept + np.uint64(up) + (np.uint64(max(exponent - 1, np.int64(0))) << np.uint64(mantissa))
+    # A float64 subnormal or zero: too small for any format but its own sign of inexactness.
+    if magnitude < _HIDDEN:
+        code = np.uint64((magnitude > _ZERO) & outwards)
+    return code
 
 
 @cache
@@ -241,32 +232,48 @@ def narrower(target: str, mode: str = "rn", satfinite: bool = False) -> Callable
     its largest positive value.
     """
     form = FORMATS[target]
-    round_magnitude = rounder(target, mode)
+    mantissa, bias, rounding = form.mantissa, form.bias, ROUNDINGS.index(mode)
     largest = np.uint64(form.largest)
     over_positive, over_negative = (np.uint64(code) for code in overflow_code(target, mode, satfinite))
     infinity = over_positive if satfinite or form.infinity is None else np.uint64(form.infinity)
     nan = np.uint64(form.nan if form.nan is not None else form.largest)
     sign_shift = np.uint64(form.bits - 1)
-    body = np.uint64((1 << 63) - 1)
-    infinite, top = np.uint64(0x7FF0_0000_0000_0000), np.uint64(63)
 
     @compiled
     def narrow(value: Real) -> np.uint64:
-        bits = bits_of_float64(value)
-        magnitude = bits & body
-        sign = bits >> top
-        negative = sign != np.uint64(0)
-        code = round_magnitude(magnitude, negative)
-        if code > largest:
-            code = over_negative if negative else over_positive
-        if magnitude == infinite:
-            code = infinity
-        code |= sign << sign_shift
-        if magnitude > infinite:
-            code = nan
-        return code
+        return _narrowed(
+            value, mantissa, bias, rounding, largest, over_positive, over_negative, infinity, nan, sign_shift
+        )
 
     return narrow
+
+
+@compiled
+def _narrowed(
+    value: Real,
+    mantissa: int,
+    bias: int,
+    mode: int,
+    largest: np.uint64,
+    over_positive: np.uint64,
+    over_negative: np.uint64,
+    infinity: np.uint64,
+    nan: np.uint64,
+    sign_shift: np.uint64,
+) -> np.uint64:
+    bits = bits_of_float64(value)
+    magnitude = bits & _BODY
+    sign = bits >> _TOP
+    negative = sign != _ZERO
+    code = _code_of(magnitude, negative, mantissa, bias, mode)
+    if code > largest:
+        code = over_negative if negative else over_positive
+    if magnitude == _INFINITE:
+        code = infinity
+    code |= sign << sign_shift
+    if magnitude > _INFINITE:
+        code = nan
+    return code
 
 
 @compiled
