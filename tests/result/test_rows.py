@@ -61,3 +61,18 @@ def test_parts_share_the_memory_of_the_rows():
     assert part[0].item() == (7, 8, 9)
     assert part.dtype.names == ViewRow._fields
     assert np.array_equal(rows.column("addr"), part["addr"])
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 80])
+def test_some_values_of_a_column(pieces):
+    rows = Rows(ViewRow, VIEW_LAYOUT)
+    for i in range(pieces):
+        rows.extend(np.array([(10 * i + k, k, i) for k in range(7)], rows.dtype))
+        rows.add(-i, 1, 2)
+    wanted = np.array([0, 8 * pieces - 1, 3, 3, 8 * pieces - 2, 7], np.int64)
+    for name in ("type", "producer", "addr"):
+        found = rows.values(name, wanted)
+        assert found.tolist() == rows.column(name)[wanted].tolist()
+        assert found.dtype == rows.column(name).dtype
+    assert rows.values("type", wanted[:0]).tolist() == []
+    assert Rows(ViewRow, VIEW_LAYOUT).values("addr", wanted[:0]).tolist() == []

@@ -24,7 +24,7 @@ from kernbench.common.pe_commands import OPERATIONS
 from kernbench.mesh.time.columns import IS_TRANSFER, Columns, cases, make_columns
 from kernbench.mesh.time.conflicts import Conflicts, find_conflicts, layout, no_conflicts
 from kernbench.mesh.time.order import Commands, Program, Views, Waits, write_edges
-from kernbench.result.recording import NONE, Recording
+from kernbench.result.recording import NONE, CommandRow, Recording, Rows
 from kernbench.timing import graph as g
 from kernbench.timing.graph import Edges, Graph, GraphBuilder, Ints, Small, no_edges
 
@@ -130,7 +130,7 @@ def _conflicts(recording: Recording, columns: Columns, channels: int) -> list[Co
     for stream, start, length in zip(recording.streams, columns.first[:-1].tolist(), lengths, strict=True):
         op = columns.op[start : start + length]
         moves = np.flatnonzero(IS_TRANSFER[op])
-        address, pattern = (stream.rows.column(name)[moves] for name in "xy")
+        address, pattern = (stream.rows.values(name, moves) for name in "xy")
         found.append(find_conflicts(address, pattern, op[moves] == CODE["store"], moves, length, given))
     return found
 
@@ -150,20 +150,19 @@ def _program_edges(
     rows, views = stream.rows, stream.views
     op, y = columns.op[start:stop], columns.y[start:stop]
     engine, entry = (column[start:stop] for column in where)
-    x = rows.column("x")
     return write_edges(
         Program(engines, FIRST_DMA, CODE["store"]),
         Commands(op, columns.type[start:stop], rows.column("addr"), engine, entry),
         (rows.column("a"), rows.column("b"), rows.column("c")),
         Views(views.column("type"), views.column("producer"), views.column("addr")),
-        Waits(HOLDS[op], _awaited(op, x, y)),
+        Waits(HOLDS[op], _awaited(op, rows, y)),
         sizes,
         conflicts.arrays,
         edges,
     )
 
 
-def _awaited(op: Array, x: Ints, y: Ints) -> Small:
+def _awaited(op: Array, rows: Rows[CommandRow], y: Ints) -> Small:
     """For each wait of a program the command it waits for, -1 elsewhere; both know the number of their request."""
     awaited = np.full(len(op), NONE, np.int32)
     asynchronous = np.flatnonzero((op == CODE["send_async"]) | (op == CODE["recv_async"]))
@@ -171,7 +170,7 @@ def _awaited(op: Array, x: Ints, y: Ints) -> Small:
     if len(waits):
         by_request = np.empty(int(y[asynchronous].max()) + 1, np.int32)
         by_request[y[asynchronous]] = asynchronous
-        awaited[waits] = by_request[x[waits]]
+        awaited[waits] = by_request[rows.values("x", waits)]
     return awaited
 
 
@@ -190,7 +189,7 @@ def _engines(recording: Recording, columns: Columns, channels: int) -> Small:
         part[transfers] = FIRST_DMA + np.arange(len(transfers)) % channels
         sends = np.flatnonzero(SENDS[columns.op[start:stop]])
         if len(sends):
-            part[sends] = OUT + stream.rows.column("x")[sends]
+            part[sends] = OUT + stream.rows.values("x", sends)
     return engine
 
 
@@ -230,7 +229,7 @@ def _messages(recording: Recording, columns: Columns, program: int) -> tuple[Int
     start, stop = int(columns.first[program]), int(columns.first[program + 1])
     op = columns.op[start:stop]
     here = np.flatnonzero((SENDS | RECEIVES)[op])
-    return here + start, op[here], recording.streams[program].rows.column("x")[here]
+    return here + start, op[here], recording.streams[program].rows.values("x", here)
 
 
 def _on_side(

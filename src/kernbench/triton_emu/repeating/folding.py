@@ -174,8 +174,9 @@ class Fold:
         body, views = self._body, self._view_body
         self._steps = {name: self._operand_steps(body[name]) for name in "abc"}
         self._steps["x"] = np.zeros(self._rows, np.int64)
-        for access in self._accesses:
-            step = sum(step for loop, step in access.terms if loop is self._loop)
+        # by how much the address of each access moves
+        self._strides = [sum(step for loop, step in a.terms if loop is self._loop) for a in self._accesses]
+        for access, step in zip(self._accesses, self._strides, strict=True):
             self._steps["x"][rows_of(access) - self._row] = step
         self._producer_steps = self._operand_steps(views["producer"])
         self._made = np.flatnonzero(body["type"] >= 0)
@@ -205,8 +206,7 @@ class Fold:
         """How many repetitions are within bounds and within the budget, up to `wanted`."""
         context = self._context
         times: int = min(wanted, (context._max_steps - context.steps) // self._rows)
-        for access in self._accesses:
-            step = sum(step for loop, step in access.terms if loop is self._loop)
+        for access, step in zip(self._accesses, self._strides, strict=True):
             times = min(times, self._in_bounds(access, step, times))
         return times
 
@@ -247,8 +247,7 @@ class Fold:
         context._checkpoint = min(context.steps + context._rows.room, context._max_steps + 1)
         context.watch.folds += 1
         self._move(state, held, {first: (number, users) for first, number, _, users, _ in now.blocks}, times)
-        for access in self._accesses:
-            step = sum(step for loop, step in access.terms if loop is self._loop)
+        for access, step in zip(self._accesses, self._strides, strict=True):
             access.repeats = (*access.repeats, (times + 1, self._rows, step))
 
     def _extend(self, first: int, addresses: Ints) -> None:

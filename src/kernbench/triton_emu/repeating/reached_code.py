@@ -286,7 +286,7 @@ class Reached:
         if library_module(function) is not None:
             return True
         defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-        cells = [(cell, _contents(cell)) for cell in function.__closure__ or ()]
+        cells = [(cell, contents(cell)) for cell in function.__closure__ or ()]
         held = [*defaults, *(held for _, held in cells)]
         if not all(one is not function and self._is_fixed(one) for one in held):
             return False
@@ -306,7 +306,7 @@ class Reached:
             list(map(len, map(vars, classes))) == sizes
             and _same(map(_ORDER, classes), orders)
             and all(len(known) == size for known, size in self._whole.values())
-            and _same(map(_contents, self._cells[0]), self._cells[1])
+            and _same(map(contents, self._cells[0]), self._cells[1])
             and _same(map(_CODE, functions), codes)
             and _same(map(_DEFAULTS, functions), defaults)
             and _same(map(_BY_NAME, functions), by_name)
@@ -360,7 +360,8 @@ def _is_immutable(value: Held) -> bool:
     return is_a(value, type) and library_module(value) is not None and bool(value.__flags__ & _IMMUTABLE_TYPE)
 
 
-def _contents(cell: CellType) -> object:
+def contents(cell: CellType) -> object:
+    """What a variable of an outer function holds, a mark of its own where it holds nothing."""
     try:
         return cell.cell_contents
     except ValueError:

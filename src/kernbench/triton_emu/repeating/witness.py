@@ -5,13 +5,14 @@ change of them is kept beside the state, with what it held: lists, dictionaries,
 functions. While each holds the very same objects, looking again would find the same state.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from operator import is_
 from types import FunctionType
 from typing import TYPE_CHECKING
 
 from kernbench.triton_emu.repeating.libraries import Held
 from kernbench.triton_emu.repeating.plain_values import as_value
+from kernbench.triton_emu.repeating.reached_code import contents
 
 if TYPE_CHECKING:
     from kernbench.triton_emu.repeating.loop_state import State
@@ -31,7 +32,7 @@ class Witness:
     def __init__(self) -> None:
         self.is_whole = True
         self._lists: list[tuple[list[object], tuple[object, ...]]] = []
-        self._mappings: list[tuple[dict[object, object], tuple[object, ...], tuple[object, ...]]] = []
+        self._mappings: list[tuple[Mapping[Held, object], tuple[object, ...], tuple[object, ...]]] = []
         self._objects: list[tuple[object, type, object]] = []
         self._functions: list[tuple[FunctionType, tuple[object, ...]]] = []
         self._reached: Reached | None = None
@@ -43,20 +44,21 @@ class Witness:
         """The elements of a list."""
         self._lists.append((held, tuple(held)))
 
-    def of_mapping(self, held: dict[object, object]) -> None:
+    def of_mapping(self, held: Mapping[Held, object]) -> None:
         """The keys and values of a dictionary."""
         self._mappings.append((held, tuple(held), tuple(held.values())))
 
-    def of_object(self, held: object, kind: type, attributes: dict[object, object] | None) -> None:
+    def of_object(self, held: object, kind: type, attributes: Mapping[Held, object] | None) -> None:
         """The class and the attributes of an object."""
         self._objects.append((held, kind, attributes))
         if attributes:
             self.of_mapping(attributes)
 
     def of_function(self, function: FunctionType) -> None:
-        """The parts of a function that closes over nothing."""
+        """The parts of a function, and what it closes over."""
         self._functions.append((function, _parts(function)))
-        self.is_whole &= function.__closure__ is None and function.__kwdefaults__ is None
+        if function.__kwdefaults__ is not None:
+            self.of_mapping(function.__kwdefaults__)
 
     def of_code(self, reached: "Reached", changing: list[object]) -> None:
         """The code that can be reached, and what variables hold that it can name; more than was noted before."""
@@ -73,13 +75,15 @@ class Witness:
                 for held, keys, values in self._mappings
             )
             and all(len(held) == len(was) and _same(held, was) for held, was in self._lists)
+            # a function always closes over as many cells
             and all(_same(_parts(function), parts) for function, parts in self._functions)
             and (reached is None or (reached.is_current and _same(reached.changing(), self._changing)))
         )
 
 
 def _parts(function: FunctionType) -> tuple[object, ...]:
-    return function.__code__, function.__globals__, function.__defaults__, function.__kwdefaults__, function.__dict__
+    held = [contents(cell) for cell in function.__closure__ or ()]
+    return function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__, *held
 
 
 def _same(values: Iterable[object], others: Iterable[object]) -> bool:

@@ -6,14 +6,19 @@ head would cost as many.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernbench.benches.gqa_attention.parts.online_softmax import State, absorb, finish, merge, start
-from kernbench.benches.gqa_attention.parts.tiles import Keys, Queries, Tiling
+from kernbench.benches.gqa_attention.parts.tiles import Keys, Queries, Tiling, without_position
+from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import TensorHandle
 
 if TYPE_CHECKING:
     from kernbench.triton_emu.tl_context import TLContext
+
+# a block of keys for a tile: the tile's number, the block's first row and rows, and its position if some are hidden
+Job = tuple[int, int, int, int | None]
 
 
 def partials(
@@ -25,34 +30,64 @@ def partials(
 ) -> State:
     """The unnormalised results of all tiles over this rank's keys, one below the other.
 
-    With `part` (i, n), over the blocks i, i + n, i + 2n and on of its keys.
+    With `part` (i, n), over the blocks i, i + n, i + 2n and on of its keys. Tiles of other heads, of users with as many
+    keys, and of other ranks where no key is hidden differ in addresses only.
     """
-    q_ptr, k_ptr, v_ptr = pointers
-    queries = [tiling.load_queries(tl, q_ptr, tile) for tile in tiles]
+    jobs = tuple(_jobs(tiling, tiles, part))
+    hidden = any(position is not None for *_, position in jobs)
+    addresses = [_addresses(tl, tiling, tile, pointers) for tile in tiles]
+    further = tuple(tuple(here - first for here, first in zip(a, addresses[0], strict=True)) for a in addresses)
+    steps = tuple(tiling.h_kv * tiling.d_head * ITEMSIZE[tl.element_type(p)] for p in pointers[1:])
+    some = without_position(tiles if hidden else [tile._replace(position=0) for tile in tiles])
+    return tl.routine(_fold_jobs, tl, replace(tiling, rank=0), some, further, jobs, steps, at=addresses[0])
+
+
+def _addresses(tl: "TLContext", tiling: Tiling, tile: Queries, pointers: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Where the queries of a tile begin, and K and V of its head."""
+    first = Keys(tile.head, 0, 0, 0)
+    k, v = (tiling.key_address(tl, pointer, tile.user, first) for pointer in pointers[1:])
+    return tiling.query_address(tl, pointers[0], tile), k, v
+
+
+def _fold_jobs(
+    tl: "TLContext",
+    tiling: Tiling,
+    tiles: tuple[Queries, ...],
+    further: tuple[tuple[int, ...], ...],
+    jobs: tuple[Job, ...],
+    steps: tuple[int, ...],
+    *at: int,
+) -> State:
+    """The states of tiles after some jobs, one below the other. `at` are where the queries of the first tile and its K
+    and V begin, `further` how far on those of each tile are, `steps` the bytes from one row of keys to the next.
+    """
+    queries = [tiling.load_rows(tl, at[0] + ahead[0], tile.tokens) for tile, ahead in zip(tiles, further, strict=True)]
     states = [start(tl, tiling.group * tile.tokens, tiling.d_head) for tile in tiles]
 
-    def absorbed(number: int, s: TensorHandle, v: TensorHandle, block: Keys) -> None:
-        mask = tiling.mask(tl, tiles[number], (block.position, block.rows))
+    def absorbed(number: int, s: TensorHandle, v: TensorHandle, run: tuple[int, int | None]) -> None:
+        rows, position = run
+        mask = None if position is None else tiling.mask(tl, tiles[number], (position, rows))
         states[number] = absorb(tl, states[number], s, v, tiling.scale, mask)
 
     ahead = None
-    for number, block in _jobs(tiling, tiles, part):
-        k, v = (tiling.load_keys(tl, pointer, tiles[number].user, block) for pointer in (k_ptr, v_ptr))
+    for number, first, rows, position in jobs:
+        k, v = (tiling.load_key_rows(tl, at[i] + further[number][i] + first * steps[i - 1], rows) for i in (1, 2))
         s = tl.dot(queries[number], tl.trans(k))
         if ahead is not None:
             absorbed(*ahead)
-        ahead = (number, s, v, block)
+        ahead = (number, s, v, (rows, position))
     if ahead is not None:
         absorbed(*ahead)
     return State(*(_stacked(tl, [state[i] for state in states]) for i in range(3)))
 
 
-def _jobs(tiling: Tiling, tiles: Sequence[Queries], part: tuple[int, int]) -> Iterator[tuple[int, Keys]]:
+def _jobs(tiling: Tiling, tiles: Sequence[Queries], part: tuple[int, int]) -> Iterator[Job]:
     for number, tile in enumerate(tiles):
         blocks = [block for block in tiling.key_blocks(tiling.rank, tile.user) if block.head == tile.head]
         for block in blocks[part[0] :: part[1]]:
             if not tiling.hides_all(tile, block.position):
-                yield number, block
+                masked = tiling.masks(tile, (block.position, block.rows))
+                yield number, block.first, block.rows, block.position if masked else None
 
 
 def _stacked(tl: "TLContext", handles: list[TensorHandle]) -> TensorHandle:
