@@ -3,7 +3,7 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -166,6 +166,8 @@ class Session:
         self._counts: Counter[str] = Counter()
         # whether what kernels print goes to this process's output
         self.prints = True
+        # while a graph is captured: what is to be done at its replays, in order; launches are not done before
+        self.captured: list[Callable[[], object]] | None = None
         # while launches are recorded and timed, and not checked: what comes of that
         self._predictions: Predictions | None = None
         gpu = gpu_that_runs(self.arch) if self.options.time else None
@@ -233,13 +235,21 @@ class Session:
         """Run a kernel to its end, as the options say; what was found is kept, recorded, and raised if so asked.
 
         Every launch may synchronise its whole grid, so `cooperative` changes nothing. `title` is what the kernel is
-        called in reports, `site` the line of the program that launches.
+        called in reports, `site` the line of the program that launches. While a graph is captured, the launch is kept
+        for its replays, and what comes back says that it was not run.
         """
         kernel = kernel_of(kernel)
         notes = notes or Notes()
         request = LaunchRequest(kernel, grid, block, parameters, shared_bytes, cluster, notes.names)
+        title = title or title_of(kernel.name)
+        if self.captured is not None:
+            self.captured.append(lambda: self._perform(request, title, site, notes))
+            return Launch(0, kernel.name, title, LEFT_OUT, site)
+        return self._perform(request, title, site, notes)
+
+    def _perform(self, request: LaunchRequest, title: str, site: Place | None, notes: Notes) -> Launch:
         with self._lock, self.memory.lock:
-            launch = self._run(request, title or title_of(kernel.name), site, notes.details)
+            launch = self._run(request, title, site, notes.details)
         if self.options.stop_at_finding and not launch.ok and launch.treatment == CHECKED:
             raise UnsafeLaunchError(launch)
         return launch

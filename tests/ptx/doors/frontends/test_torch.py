@@ -215,11 +215,9 @@ def test_numpy_takes_no_tensor_of_the_device(session):
     assert np.asarray(x.cpu()).tolist() == [1, 1, 1]
 
 
-def test_what_a_profiler_a_graph_or_a_seed_would_be(session):
+def test_what_a_profiler_or_a_seed_would_be(session):
     torch.cuda.nvtx.range_push("step")
     torch.cuda.nvtx.range_pop()
-    with pytest.raises(RuntimeError, match="records no CUDA graphs of torch: call the function"):
-        torch.cuda.CUDAGraph()
     kept = torch.zeros(100, device="cuda")
     assert torch.cuda.memory_stats()["allocated_bytes.all.current"] >= 4 * len(kept)
     torch.cuda.manual_seed(3)

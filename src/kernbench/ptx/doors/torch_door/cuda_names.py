@@ -11,6 +11,7 @@ import torch
 from kernbench.ptx.doors.gpus import Gpu
 from kernbench.ptx.doors.memory import DeviceMemory
 from kernbench.ptx.doors.torch_door.generators import DeviceGenerator
+from kernbench.ptx.doors.torch_door.graphs import Graphs, graph_class
 
 _MEMORY = 80 << 30
 # what programs find by name
@@ -46,6 +47,10 @@ class Stream(DeviceContext):
     def query(self) -> bool:
         """Whether all is done: always."""
         return True
+
+    def is_capturing(self) -> bool:
+        """Whether a graph is captured."""
+        return bool(torch.cuda.is_current_stream_capturing())
 
     def synchronize(self) -> None:
         """Nothing to wait for."""
@@ -92,16 +97,6 @@ class Event:
 
     def wait(self, stream: object = None) -> None:
         """Nothing to wait for."""
-
-
-class _NoGraph:
-    """`torch.cuda.CUDAGraph`, which cannot be had: operators of torch are not recorded here."""
-
-    def __new__(cls, *args: object, **kwargs: object) -> "_NoGraph":
-        raise RuntimeError(
-            "kernbench records no CUDA graphs of torch: call the function that would be captured; each launch in it is "
-            "checked the same"
-        )
 
 
 def properties_of(gpu: Gpu) -> SimpleNamespace:
@@ -177,7 +172,6 @@ def _device_names(gpu: Gpu) -> Names:
         "set_per_process_memory_fraction": _nothing,
         "set_sync_debug_mode": _nothing,
         "get_sync_debug_mode": lambda: 0,
-        "CUDAGraph": _NoGraph,
         "utilization": lambda device=None: 0,
         "clock_rate": lambda device=None: 1755,
     }
@@ -198,7 +192,15 @@ def _stream_names() -> Names:
         "set_stream": _nothing,
         "current_stream": lambda device=None: stream,
         "default_stream": lambda device=None: stream,
-        "is_current_stream_capturing": lambda: False,
+    }
+
+
+def graph_names(graphs: Graphs) -> Names:
+    """Names of `torch.cuda` and `torch.cuda.graphs`: graphs of what the device does."""
+    return {
+        "CUDAGraph": graph_class(graphs),
+        "graph_pool_handle": lambda: (0, 0),
+        "is_current_stream_capturing": lambda: graphs.now is not None,
     }
 
 

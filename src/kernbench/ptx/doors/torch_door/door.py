@@ -19,10 +19,12 @@ from kernbench.ptx.doors.torch_door.cuda_names import (
     Stream,
     accelerator_names,
     cuda_names,
+    graph_names,
     nvtx_names,
     own_functions,
 )
 from kernbench.ptx.doors.torch_door.generators import generators
+from kernbench.ptx.doors.torch_door.graphs import Graphs
 from kernbench.ptx.doors.torch_door.modes import (
     DeviceDispatch,
     DeviceFunction,
@@ -45,6 +47,7 @@ class TorchDoor:
         self._session = session
         self._storages = Storages(session.memory)
         self._registrations = registrations_for(self._storages)
+        self._graphs = Graphs(session)
         self._patches = Patches()
         self._modes: list[Any] = []
 
@@ -53,18 +56,23 @@ class TorchDoor:
         gpu = gpu_of(self._session.arch, self._session.options.sms)
         for name, value in own_functions(cuda_names(gpu, self._session.memory)).items():
             self._patches.set(torch.cuda, name, value)
+        for name, value in own_functions(graph_names(self._graphs)).items():
+            self._patches.set(torch.cuda, name, value)
+            self._patches.set_if_there(torch.cuda.graphs, name, value)
         if hasattr(torch, "accelerator"):
             for name, value in own_functions(accelerator_names()).items():
                 self._patches.set_if_there(torch.accelerator, name, value)
         for name, value in nvtx_names().items():
             self._patches.set_if_there(torch.cuda.nvtx, name, value)
         self._patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device=0: 0)
+        self._patches.set(torch._C, "_host_emptyCache", lambda: None)
         if torch.version.cuda is None:
             # a build with CUDA has its own, which other packages compare with theirs
             self._patches.set(torch.version, "cuda", "12.8")
         self._tensors()
         self._others()
-        self._modes = [DeviceDispatch(self._storages, self._registrations), DeviceFunction(self._storages)]
+        operators = DeviceDispatch(self._storages, self._registrations, self._graphs)
+        self._modes = [operators, DeviceFunction(self._storages)]
         for mode in self._modes:
             mode.__enter__()
         torch_in_use()
@@ -120,14 +128,15 @@ class TorchDoor:
         saving.install(self._patches, self._storages)
         self._registrations.install(self._patches)
         self._patches.set(torch.testing, "assert_close", self._comparing(torch.testing.assert_close))
-        storages, registrations, run = self._storages, self._registrations, threading.Thread.run
+        storages, registrations, graphs = self._storages, self._registrations, self._graphs
+        run = threading.Thread.run
         for module in (torch.autograd, torch.autograd.graph):
             if hasattr(module, _ENGINE):
                 self._patches.set(module, _ENGINE, self._reading(getattr(module, _ENGINE)))
 
         def run_with_modes(thread: Any) -> None:
             # modes belong to a thread
-            with DeviceDispatch(storages, registrations), DeviceFunction(storages):
+            with DeviceDispatch(storages, registrations, graphs), DeviceFunction(storages):
                 run(thread)
 
         self._patches.set(threading.Thread, "run", run_with_modes)

@@ -16,7 +16,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernbench.ptx.doors.torch_door.generators import DeviceGenerator
-from kernbench.ptx.doors.torch_door.precision import widened
+from kernbench.ptx.doors.torch_door.graphs import Graphs, tensors_in
+from kernbench.ptx.doors.torch_door.precision import Operator, widened
 from kernbench.ptx.doors.torch_door.registrations import Registrations
 from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, storage_address
 
@@ -67,9 +68,9 @@ def _tensors(values: Any) -> Iterator[Any]:
 class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
     """Moves results of operators to the device."""
 
-    def __init__(self, storages: Storages, registrations: Registrations):
+    def __init__(self, storages: Storages, registrations: Registrations, graphs: Graphs):
         super().__init__()
-        self._storages, self._registrations = storages, registrations
+        self._storages, self._registrations, self._graphs = storages, registrations, graphs
 
     # operators that take functions (flex_attention) come as a whole; what they compute is the device's
     supports_higher_order_operators = True
@@ -89,10 +90,21 @@ class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
         own = self._registrations.of(func)
         if own is not None:
             return self._registered(own, func, args, kwargs or {}, wish)
+        if self._graphs.now is not None:
+            with _NO_FUNCTION_MODE():
+                inside = any(self._storages.holds(tensor) for tensor in tensors_in((args, kwargs)))
+            if inside and wish is False:
+                self._graphs.refuse()
+            if inside or wish:
+                run = partial(self._run, func, wish)
+                return self._graphs.operator(self._graphs.now, func, args, kwargs or {}, run)
+        return self._run(func, wish, args, kwargs or {})
+
+    def _run(self, func: Operator, wish: bool | None, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         with _NO_FUNCTION_MODE():
-            result = widened(func, args, kwargs or {}, self._storages.holds)
+            result = widened(func, args, kwargs, self._storages.holds)
         if result is None:
-            result = func(*args, **(kwargs or {}))
+            result = func(*args, **kwargs)
         if wish is False:
             return result
         with _NO_FUNCTION_MODE():
