@@ -49,12 +49,13 @@ class CppKernel:
         process, is_done = programs.take(), False
         running = Running(self, core, process, arguments)
         try:
-            running.begin()
-            is_done = running.serve()
+            try:
+                running.begin()
+                is_done = running.serve()
+            finally:
+                programs.give_back(process, is_done)
         except OverBudgetError as error:
             running.raise_there(error)
-        finally:
-            programs.give_back(process, is_done)
 
 
 def _raise(error: BaseException) -> None:

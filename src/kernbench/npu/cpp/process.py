@@ -24,6 +24,8 @@ _CHUNK = 1 << 16
 # a wait is cut into pieces, so that who watches over a launch can end it
 _PIECE = 0.2
 _idle: list["Process"] = []
+# processes that were ended, and may not have gone yet
+_ended: list["subprocess.Popen[bytes]"] = []
 
 
 class Process:
@@ -40,7 +42,7 @@ class Process:
         )
         for number in theirs:
             os.close(number)
-        self._in, self._out, self._said = ours_in, ours_out, ours_said
+        self._in, self._out, self._said = self._pipes = [ours_in, ours_out, ours_said]
         # called while nothing comes
         self.idle: Callable[[], None] = _nothing
         self._libraries: dict[Path, int] = {}
@@ -122,13 +124,12 @@ class Process:
         return int.from_bytes(os.read(self._said, 8), "little")
 
     def end(self) -> None:
-        """End the process, whatever it does."""
-        if self._program.returncode is None:
-            self._program.kill()
-            self._program.wait()
-            for number in (self._in, self._out, self._said):
-                os.close(number)
+        """End the process, whatever it does; nobody waits until it has."""
+        self._program.kill()
         self.is_alive = False
+        while self._pipes:
+            os.close(self._pipes.pop())
+        _ended.append(self._program)
 
 
 def _nothing() -> None:
@@ -137,6 +138,7 @@ def _nothing() -> None:
 
 def take() -> Process:
     """A process that nobody uses."""
+    _ended[:] = [program for program in _ended if program.poll() is None]
     return _idle.pop() if _idle else Process()
 
 
@@ -153,3 +155,5 @@ def give_back(process: Process, is_done: bool) -> None:
 def _end_all() -> None:
     while _idle:
         _idle.pop().end()
+    while _ended:
+        _ended.pop().wait()

@@ -70,6 +70,12 @@ class Isa(Table):
 
     cross_core: Annotated[str, Choice("", SHAPE, "flags between cores of a cluster", ("broadcast", "single"))]
     concat: Annotated[str, Choice("", SHAPE, "columns of the result of tconcat", ("room", "exact"))]
+    vector: Annotated[
+        str,
+        Choice(
+            "", SHAPE, "vector operations that depend on each other: by pipe_barrier, or in order", ("barrier", "order")
+        ),
+    ]
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ def inspect(
         recording.fifo_table(),
         identity,
         posts_table(recording) if posts is None else posts,
+        chip.isa.vector == "order",
     )
 
 

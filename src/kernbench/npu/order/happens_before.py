@@ -300,8 +300,9 @@ def check(
     fifos: Ints,
     identity: NDArray[np.uint64],
     posts: Posts = NO_POSTS,
+    vector_order: bool = False,
 ) -> tuple[Ints, int]:
-    """All blocks, the first rows of which are `firsts`; gives violations.
+    """All blocks, the first rows of which are `firsts`; gives violations. With `vector_order` V is a pipe like others.
 
     `fifos` are, for each block and FIFO: depth, bits of the lanes that push, bits of those that pop. Where `identity`
     has a number for each row, the second result is a digest of the order of all accesses: equal for two launches in
@@ -318,7 +319,8 @@ def check(
     longest = int(np.diff(firsts).max(initial=0)) if len(identity) else 0
     digest = Digest(identity, np.zeros((THREADS, longest + 1), np.int64))
     given = rows, classes, tiles, extents, _fifos(fifos), posts
-    result = _check(firsts, *given, state, _flags(), clocks, memory, digest, found)
+    loose = -1 if vector_order else _V
+    result = _check(firsts, *given, state, _flags(), clocks, memory, digest, found, loose)
     return found.rows[: min(int(found.number[0]), MOST)], int(result)
 
 
@@ -335,7 +337,7 @@ def _fifos(shape: Ints) -> Fifos:
 
 
 @loop
-def _check(firsts, rows, classes, tiles, extents, fifos, posts, cells, flags, clocks, memory, digest, found):  # type: ignore[no-untyped-def]
+def _check(firsts, rows, classes, tiles, extents, fifos, posts, cells, flags, clocks, memory, digest, found, loose):  # type: ignore[no-untyped-def]
     known, done = clocks.known, clocks.done
     wanted = len(digest.identity) > 0
     total = np.uint64(0)
@@ -351,8 +353,8 @@ def _check(firsts, rows, classes, tiles, extents, fifos, posts, cells, flags, cl
             p = lane * PER_LANE + pipe
             clocks.thread[i] = p
             clocks.seq[i] = done[p]
-            # on all pipes but V an entry starts when those before it are done
-            if pipe != _V:
+            # on all pipes but V, and there too on some chips, an entry starts when those before it are done
+            if pipe != loose:
                 known[p, p] = done[p]
             if what == AWAIT:
                 _await(rows.x[i], p, first, posts, known)
