@@ -7,6 +7,7 @@ from tests.npu.cpp.compiled import KERNELS, ORCHESTRATION, needs_compiler
 
 from kernbench.common.errors import BenchError
 from kernbench.npu.scene.cases import cases_of, files_in
+from kernbench.npu.scene.mutants import mutants
 from kernbench.npu.scene.running import run_case
 
 TEXT = f"""
@@ -130,3 +131,16 @@ def test_several_chips_are_refused_with_a_reason(file):
 def test_what_the_test_itself_raises_is_named(file):
     outcome = run_case(cases_of(file, "a2a3", ["small"], {"rows": "many"})[0])
     assert "generate_args of the test raises" in outcome.refusal
+
+
+@needs_compiler
+def test_each_flag_that_is_left_out_is_found(file):
+    found = list(mutants(cases_of(file, "a2a3", ["both"])[0]))
+    assert [m.where.text for m in found if m.outcome == "found"] == [
+        "set_flag(PIPE_MTE2, PIPE_V, EVENT_ID0);",
+        "wait_flag(PIPE_MTE2, PIPE_V, EVENT_ID0);",
+        "set_flag(PIPE_V, PIPE_MTE3, EVENT_ID0);",
+        "wait_flag(PIPE_V, PIPE_MTE3, EVENT_ID0);",
+    ]
+    # the end of a task waits for its stores by itself
+    assert [(m.where.text, m.outcome) for m in found if m.outcome != "found"] == [("pipe_sync();", "harmless")]

@@ -18,7 +18,7 @@ from kernbench.npu.cpp import process as programs
 from kernbench.npu.cpp.decoding import Given, TensorWords, TileWords, decode
 from kernbench.npu.cpp.locations import Caller, caller, first_line, of_address
 from kernbench.npu.cpp.memory import ELEMENTS, NUMBERS, Memory, memory_of
-from kernbench.npu.cpp.operations import Call, as_given, handler
+from kernbench.npu.cpp.operations import Call, as_given, handler, nothing
 from kernbench.npu.cpp.process import BODY, CRASHED, ENDED, FAILED, KIND, OPERATION, QUESTION, Process
 from kernbench.npu.tasks.tensors import Buffer, Tensor
 from kernbench.result.finding import Place
@@ -40,6 +40,14 @@ class CppKernel:
     def __init__(self, library: Path, source: Path, name: str, symbol: str = "kernel_entry"):
         self.library, self.source, self.symbol = library, source, symbol
         self.__name__ = self.__qualname__ = name
+        # a line whose flags and barriers are passed over
+        self.left_out: tuple[str, int] | None = None
+
+    def without(self, file: str, line: int) -> "CppKernel":
+        """The same kernel without the flags and barriers of a line."""
+        made = CppKernel(self.library, self.source, self.__name__, self.symbol)
+        made.left_out = (file, line)
+        return made
 
     def __repr__(self) -> str:
         return f"<C++ kernel {self.__name__} of {self.source}>"
@@ -136,14 +144,16 @@ class Running:
             self._write(record[BODY:])
             return
         call = self._at = self._caller(site)
-        found = call(self._prepared, (name, record[BODY:]))
+        found = call(self._prepared, (name, record[BODY:], self._location(site)))
         assert isinstance(found, tuple)
         method, given, is_same = found
         if is_same:
             self._memo[record] = (call, method, given)
         call(method, given)
 
-    def _prepared(self, name: str, payload: bytes) -> Call:
+    def _prepared(self, name: str, payload: bytes, where: Place) -> Call:
+        if (where.file, where.line) == self.kernel.left_out and name in ("set_flag", "wait_flag", "pipe_barrier"):
+            return nothing, (), True
         if name == "SetValue":
             tile, element, value = self.decoded(payload)
             return self._set_value, (tile, element, value), False

@@ -176,11 +176,11 @@ def _barrier(running: "Running", given: list[object]) -> Call:
     pipe = _pipe(given[0])
     if pipe in PIPES and pipe == "S":
         # the scalar unit does one thing after the other
-        return _nothing, (), True
+        return nothing, (), True
     return running.core.pipe_barrier, (pipe,), True
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """No operation."""
 
 

@@ -71,9 +71,9 @@ def _run(case: Case, budget: Budget | None) -> Outcome:
     if not case.skips_golden:
         golden = given.clone()
         _own(case, "compute_golden", test.compute_golden, golden, case.params)
-    chip = Chip(case.chip, _changes(case), kernels=_kernels(case), budget=budget)
-    orchestrate = _orchestration(case, [spec.name for spec in given.specs])
-    run = chip.launch(orchestrate, *(_value(spec) for spec in given.specs))
+    chip = Chip(case.chip, changes_of(case), kernels=kernels_of(case), budget=budget)
+    orchestrate = orchestration_of(case, [spec.name for spec in given.specs])
+    run = chip.launch(orchestrate, *(value_of(spec) for spec in given.specs))
     if run.safe:
         run = chip.retime(run)
     _put_back(given, run)
@@ -86,7 +86,7 @@ def _run(case: Case, budget: Budget | None) -> Outcome:
     return Outcome(case, run, wrong)
 
 
-def _changes(case: Case) -> dict[str, float | str]:
+def changes_of(case: Case) -> dict[str, float | str]:
     """Keys of the chip that the configuration of the case changes."""
     changes: dict[str, float | str] = {}
     threads = case.config.get("aicpu_thread_num")
@@ -116,14 +116,16 @@ def _source(case: Case, table: Mapping[str, object]) -> Path:
     return file.resolve()
 
 
-def _orchestration(case: Case, names: list[str]) -> CppOrchestration:
+def orchestration_of(case: Case, names: list[str]) -> CppOrchestration:
+    """The compiled orchestration; `names` are those of its arguments."""
     table = _table(case, "orchestration")
     source = _source(case, table)
     symbol = str(table.get("function_name", "aicpu_orchestration_entry"))
     return CppOrchestration(build_kernel(source, "", case.chip), source, symbol, names)
 
 
-def _kernels(case: Case) -> dict[int, tuple[CppKernel, str]]:
+def kernels_of(case: Case) -> dict[int, tuple[CppKernel, str]]:
+    """The compiled kernels by number, each with the kind of core it is for."""
     listed = case.test.CALLABLE.get("incores", [])
     found = {}
     for table in listed if isinstance(listed, (list, tuple)) else []:
@@ -136,7 +138,8 @@ def _kernels(case: Case) -> dict[int, tuple[CppKernel, str]]:
     return found
 
 
-def _value(spec: TensorArg | Scalar) -> object:
+def value_of(spec: TensorArg | Scalar) -> object:
+    """An argument as a launch takes it."""
     value = getattr(spec.value, "value", spec.value) if isinstance(spec, Scalar) else as_array(spec.value)
     return np.float32(value) if isinstance(value, float) else value
 

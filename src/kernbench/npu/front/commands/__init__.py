@@ -3,6 +3,7 @@
 import typer
 
 from kernbench.cli.arguments.examples import examples
+from kernbench.npu.front.commands.mutate import mutate
 from kernbench.npu.front.commands.scenes import run_scenes
 
 app = typer.Typer(
@@ -25,3 +26,8 @@ app.command(
         "kernbench npu test my_kernel/test_it.py --case all --set batch=2",
     ),
 )(run_scenes)
+app.command(
+    "mutate",
+    short_help="Leave out each flag and barrier: is it noticed, or harmless?",
+    epilog=examples("kernbench npu mutate my_kernel --platform a2a3 --case Small"),
+)(mutate)

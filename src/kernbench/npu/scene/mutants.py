@@ -1,0 +1,72 @@
+"""Is each flag and barrier of C++ kernels needed, and is it noticed where one is missing? Each is left out in turn.
+
+A flag or barrier is left out by its line: the kernel is not compiled again, its records of that line are passed over.
+What no check notices is compared with the whole kernel by the order of all accesses: where that is the same, nothing
+was lost.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from kernbench.npu.chip import Chip
+from kernbench.npu.cpp.kernel import CppKernel
+from kernbench.npu.scene.cases import Case
+from kernbench.npu.scene.offered import offered
+from kernbench.npu.scene.running import changes_of, kernels_of, orchestration_of, value_of
+from kernbench.result.finding import Place
+from kernbench.result.run import Run
+from kernbench.safety.budget import Budget
+
+ORDERS = ("set_flag", "wait_flag", "pipe_barrier")
+FOUND, HARMLESS, MISSED = "found", "harmless", "missed"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A line that was left out, and what became of it."""
+
+    where: Place
+    outcome: str
+    kinds: tuple[str, ...] = ()
+
+
+def mutants(case: Case, budget: Budget | None = None) -> Iterator[Mutant]:
+    """Each line of the case's kernels with a flag or barrier left out, one at a time."""
+    with offered(case.file):
+        given = case.test().generate_args(case.params)
+        arguments = [value_of(spec) for spec in given.specs]
+        orchestrate = orchestration_of(case, [spec.name for spec in given.specs])
+        kernels = kernels_of(case)
+        whole, chip = _launch(case, kernels, orchestrate, arguments, budget)
+        digest = chip.order_digest(whole)
+        for where in _lines(whole):
+            without = {n: (kernel.without(where.file, where.line), core) for n, (kernel, core) in kernels.items()}
+            run, chip = _launch(case, without, orchestrate, arguments, budget)
+            kinds = tuple(dict.fromkeys(f.kind for f in run.findings))
+            same = not kinds and chip.order_digest(run) == digest
+            yield Mutant(where, FOUND if kinds else HARMLESS if same else MISSED, kinds)
+
+
+def _launch(
+    case: Case,
+    kernels: dict[int, tuple[CppKernel, str]],
+    orchestrate: object,
+    arguments: list[object],
+    budget: Budget | None,
+) -> tuple[Run, Chip]:
+    chip = Chip(case.chip, changes_of(case), kernels=kernels, budget=budget)
+    assert callable(orchestrate)
+    return chip.launch(orchestrate, *arguments), chip
+
+
+def _lines(run: Run) -> list[Place]:
+    """The lines of a run that have a flag or a barrier."""
+    from kernbench.npu.isa.operations import OPERATIONS
+    from kernbench.npu.recording.record import NpuRecording
+
+    assert isinstance(run.recording, NpuRecording)
+    rows = run.recording.array()
+    codes = [OPERATIONS[name].code for name in ORDERS]
+    sites = sorted({int(row["site"]) for row in rows if int(row["op"]) in codes})
+    found = [replace(run.recording.tables.sites[site], function="") for site in sites]
+    return sorted(dict.fromkeys(found), key=lambda where: (where.file, where.line))
