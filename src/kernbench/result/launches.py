@@ -184,6 +184,8 @@ def _bound(total: Metrics, parts: Sequence[Metrics]) -> Metrics:
     floors = total["floors_ps"]
     bound = max(floors, key=lambda name: floors[name])
     found: Metrics = {"bound": bound, "floor_ratio": total["time_ps"] / floors[bound] if floors[bound] else None}
+    if all("limited_by" in part for part in parts):
+        found["limited_by"] = max(parts, key=lambda part: part["time_ps"])["limited_by"]
     if "gap_ps" in total:
         own = sum(part["floors_ps"][part["bound"]] for part in parts)
         found["gap_ps"] = {**total["gap_ps"], **({OTHERWISE: own - floors[bound]} if own > floors[bound] else {})}

@@ -172,7 +172,7 @@ _METRICS: dict[str, Callable[[Reader], object]] = {
     **dict.fromkeys(("load_bytes", "store_bytes", "send_bytes"), Reader.finite),
     **dict.fromkeys(("floors_ps", "limits_ps", "gap_ps", "critical_path_ps"), _finite_values),
     **dict.fromkeys(("utilisation", "busy_ps", "sensitivity"), _finite_values),
-    **dict.fromkeys(("bound", "limit"), _text),
+    **dict.fromkeys(("bound", "limit", "limited_by"), _text),
     "engines": Reader.texts,
     "rates": _rates,
 }

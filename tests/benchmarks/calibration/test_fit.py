@@ -394,7 +394,7 @@ def test_the_machine_file_and_the_page_are_written(tmp_path):
     assert gpu.l2.latency == TRUTH["l2.latency"]
     assert (gpu.l2.latency.source, gpu.chip.sms.source) == (MEASURED, "published")
     assert gpu.calibrated == "driver 1.2, ptxas 13"
-    assert gpu.predictions == "not validated"
+    assert gpu.predictions == H200.predictions
     assert machine.read_text().startswith("# Mine.\n")
     text = out.read_text()
     assert f"| `l2.latency` | {H200.l2.latency:g} ({H200.l2.latency.source}) | 270 cycles" in text

@@ -18,7 +18,7 @@ from kernbench.ptx.time.changes import Again
 from kernbench.ptx.time.chip.occupancy import Occupancy
 from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.launch import time_launch
-from kernbench.ptx.time.result import CtaSpans, LaunchTime, Stalls, Traffic, Unit
+from kernbench.ptx.time.result import CtaSpans, LaunchTime, Stalls, Traffic, Unit, from, kernbench, launches, result
 from kernbench.result.run import Run, Status
 from kernbench.result.timeline import Lane
 
@@ -56,6 +56,35 @@ def test_causes_and_floor_are_the_time():
     }  # fmt: skip
     assert found["rates"]["hbm"]["peak"] == pytest.approx(2000 / 2e-7)
     assert sum(found["critical_path_ps"].values()) == found["time_ps"]
+
+
+@pytest.mark.parametrize(
+    ("busy", "overhead_ns", "name", "why"),
+    [
+        (0.5, 500.0, "latency", "the busiest unit is hbm: 50 % of the cycles that CTAs run"),
+        (0.9, 500.0, "hbm", "the busiest unit is hbm: 90 % of the cycles that CTAs run"),
+        # half a microsecond of cycles behind two of a launch
+        (0.9, 2000.0, "launch", "the launch itself takes 80 % of the time"),
+    ],
+)
+def test_what_bounds_a_launch_is_what_works_for_most_of_the_time(busy, overhead_ns, name, why):
+    time = replace(launch_time(np.ones((1, len(Reason))), overhead_ns=overhead_ns), busy={Unit.HBM: busy})
+    found = presentation.measure(time)
+    assert (found["limited_by"], found["time_facts"][0]) == (name, why)
+    # the largest floor is another question
+    assert found["bound"] == "hbm"
+
+
+def test_of_several_launches_the_longest_says_what_bounds_them():
+    short, long = (presentation.measure(launch_time(np.ones((1, len(Reason))), cycles)) for cycles in (100.0, 9000.0))
+    assert (short["limited_by"], long["limited_by"]) == ("launch", "latency")
+    assert joined_metrics([long, short])["limited_by"] == "latency"
+
+
+def test_one_cta_is_no_plural():
+    held = Occupancy(1, 4, 64, "grid")
+    found = presentation.measure(replace(launch_time(np.ones((1, len(Reason)))), occupancy=held))
+    assert "an SM holds 1 CTA, 4 of 64 warps, limited by the grid" in found["time_facts"]
 
 
 @given(st.lists(st.floats(0, 1e12), min_size=len(Reason), max_size=len(Reason)), st.floats(1, 1e9), st.floats(0, 1e6))

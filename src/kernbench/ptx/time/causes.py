@@ -36,6 +36,8 @@ REASONS = {
     Reason.FETCH: "instruction fetch",
 }
 LAUNCH, TAIL, REST = "launch", "tail wave", "unexplained"
+# what bounds a launch where no unit does
+LATENCY = "latency"
 FLOORS = tuple(UNITS.values())
 GAPS = (LAUNCH, TAIL, *REASONS.values(), REST)
 # what the table of runs shows

@@ -8,11 +8,11 @@ import numpy as np
 from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.sass.streams import Streams
 from kernbench.ptx.time.advice import advise
-from kernbench.ptx.time.causes import ENGINES, LAUNCH, REASONS, REST, TAIL, UNITS
+from kernbench.ptx.time.causes import ENGINES, LATENCY, LAUNCH, REASONS, REST, TAIL, UNITS
 from kernbench.ptx.time.changes import Again
 from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.lines import accesses_by_line
-from kernbench.ptx.time.result import LaunchTime, Unit
+from kernbench.ptx.time.result import MOSTLY, LaunchTime, Unit
 from kernbench.ptx.time.roles import with_warps
 from kernbench.ptx.time.sequence import following_ps
 from kernbench.ptx.time.sources import source_lines
@@ -100,6 +100,7 @@ def measure(time: LaunchTime) -> Data:
         "engines": ENGINES,
         "floors_ps": floors,
         "bound": bound,
+        "limited_by": _limited_by(time),
         "floor_ratio": total / floors[bound] if floors[bound] else None,
         "gap_ps": gap(time, total, floors[bound]),
         "critical_path_ps": _by_reason(time, total),
@@ -114,20 +115,40 @@ def measure(time: LaunchTime) -> Data:
             "shared": time.traffic.shared,
         },
         "time_note": _note(time),
-        "time_facts": [_resident(time), *(note for note in time.notes if time.predictions not in note)],
+        "time_facts": [_limit(time), _resident(time), *(note for note in time.notes if time.predictions not in note)],
     }
 
 
 def _note(time: LaunchTime) -> str:
     """Whose time it is, and how it was found."""
     joined = f" ({100 * time.joined:.0f} % joined)" if time.joined else ""
-    doubt = "" if time.predictions == "validated" else f"; {time.predictions}"
+    held = "; times of such GPUs were held to measurements" if time.predictions == "validated" else ""
+    doubt = held or f"; {time.predictions}"
     return f"predicted for {time.machine} at {time.clock_mhz:.0f} MHz from {time.source}{joined}{doubt}"
+
+
+def _limited_by(time: LaunchTime) -> str:
+    """What bounds the time: the launch where CTAs run for little of it, the unit that works for most of their cycles,
+    or latency where none does.
+    """
+    if time.overhead_ns * 1e-9 > MOSTLY * time.seconds:
+        return LAUNCH
+    return LATENCY if time.bound is None else UNITS[time.bound]
+
+
+def _limit(time: LaunchTime) -> str:
+    """Why that is what bounds it."""
+    if _limited_by(time) == LAUNCH:
+        return f"the launch itself takes {100 * time.overhead_ns * 1e-9 / time.seconds:.0f} % of the time"
+    busiest = max(time.busy, key=lambda one: (time.busy[one], -one))
+    return f"the busiest unit is {UNITS[busiest]}: {100 * time.busy[busiest]:.0f} % of the cycles that CTAs run"
 
 
 def _resident(time: LaunchTime) -> str:
     held = time.occupancy
-    return f"an SM holds {held.ctas} CTAs, {held.warps} of {held.most_warps} warps, limited by {held.limit}"
+    limit = "the grid" if held.limit == "grid" else held.limit
+    ctas = f"{held.ctas} CTA{'s' if held.ctas != 1 else ''}"
+    return f"an SM holds {ctas}, {held.warps} of {held.most_warps} warps, limited by {limit}"
 
 
 def most_waited(lines: list[Data]) -> list[str]:

@@ -11,6 +11,8 @@ from kernbench.ptx.time.engine.reasons import Reason
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+# what is busy for this share of the time bounds it
+MOSTLY = 0.6
 
 
 class Unit(IntEnum):
@@ -142,7 +144,7 @@ class LaunchTime:
     def bound(self) -> Unit | None:
         """The busiest unit where one is busy for most of the time; None where latencies bound it."""
         unit = max(self.busy, key=lambda one: (self.busy[one], -one))
-        return unit if self.busy[unit] >= 0.6 else None
+        return unit if self.busy[unit] >= MOSTLY else None
 
     @property
     def floor_seconds(self) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from kernbench.report.page.folding import small_enough
 from kernbench.report.text.findings import kinds_text
 from kernbench.report.time.causes import explained
-from kernbench.report.time.explanation import distance, duration, untimed
+from kernbench.report.time.explanation import bound_of, distance, duration, untimed
 from kernbench.result.finding import KINDS
 from kernbench.result.launches import formal_by_kernel
 from kernbench.result.run import Run
@@ -178,7 +178,7 @@ def _index_row(number: int, name: str, run: Run, far: tuple[str, str, str]) -> s
     cells = [
         f'<td class="n">{"" if ps is None else _text(duration(ps))}</td>',
         f'<td class="n wide">{"" if ratio is None else f"{ratio:.2f}"}</td>',
-        f'<td class="wide">{_text(metrics.get(far[2], ""))}</td>',
+        f'<td class="wide">{_text(bound_of(metrics, far[2]))}</td>',
         f"<td>{_text(kinds_text(run))}</td>",
     ]
     link = f'<a href="#panel-{number}">{_text(name)}</a>'

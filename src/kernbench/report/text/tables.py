@@ -9,7 +9,7 @@ from rich.text import Text
 from kernbench.common.pe_commands import PeCommand, TensorHandle
 from kernbench.report.text.findings import kinds_text
 from kernbench.report.text.verdict import answer
-from kernbench.report.time.explanation import distance, duration
+from kernbench.report.time.explanation import bound_of, distance, duration
 from kernbench.result.launches import launch_names
 from kernbench.result.reading import Fields
 from kernbench.result.run import Run
@@ -96,7 +96,8 @@ def _time(metrics: Fields, ratio_key: str, bound_key: str) -> tuple[str, str, st
         return "", "", "", ""
     used, ratio = metrics["utilisation"], metrics.get(ratio_key)
     busy = "/".join(f"{100 * used.get(engine, 0):.0f}" for engine in _engines(metrics))
-    shown = duration(metrics["time_ps"]), metrics.get(bound_key, ""), "" if ratio is None else f"{ratio:.2f}"
+    bound = bound_of(metrics, bound_key)
+    shown = duration(metrics["time_ps"]), bound, "" if ratio is None else f"{ratio:.2f}"
     return *shown, f"{busy} %" if busy else ""
 
 

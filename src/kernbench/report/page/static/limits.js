@@ -50,7 +50,7 @@ function limitsPart(run) {
         ["cause", 0],
         ["time", 1],
         ["share", 1],
-        [`what it means; it: what binds, ${bound}`, 0],
+        [rows.some((row) => /\bit\b/.test(row[3])) ? `what it means; it: what binds, ${bound}` : "what it means", 0],
       ],
       rows,
       { class: "causes" },

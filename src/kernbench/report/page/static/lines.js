@@ -7,10 +7,11 @@ function linePlace(run, row) {
   const { source } = row;
   if (source && source.file) {
     const known = (run.sources || {})[source.file];
-    parts.push(`${(known && known.name) || String(source.file).split("/").pop()}:${source.line}`);
+    const name = String((known && known.name) || source.file);
+    parts.push(el("span", { title: name }, `${name.split("/").pop()}:${source.line}`));
   }
-  if (isNumber(row.line)) parts.push(`text ${row.line}`);
-  return parts.join(", ");
+  if (isNumber(row.line)) parts.push(`${parts.length ? ", " : ""}text ${row.line}`);
+  return parts;
 }
 
 function advicePart(run) {
@@ -30,16 +31,21 @@ function advicePart(run) {
   ]);
   return [
     advice.length
-      ? table(
-          [
-            ["advice", 0],
-            ["where", 0],
-            ["costs", 1],
-            ["share", 1],
-            ["what", 0],
-            ["known by", 0],
-          ],
-          advice,
+      ? el(
+          "div",
+          { class: "scroll" },
+          table(
+            [
+              ["advice", 0],
+              ["where", 0],
+              ["costs", 1],
+              ["share", 1],
+              ["what", 0],
+              ["known by", 0],
+            ],
+            advice,
+            { class: "advice" },
+          ),
         )
       : null,
     changes.length
@@ -63,7 +69,7 @@ function stallsPart(run) {
       .filter(([, share]) => isNumber(share))
       .sort((a, b) => b[1] - a[1]);
     return [
-      [linePlace(run, row), el("div", { class: "code" }, String(row.text || ""))],
+      [...linePlace(run, row), el("div", { class: "code" }, String(row.text || ""))],
       isNumber(row.share) ? meter(row.share) : "",
       percent(row.share),
       isNumber(row.issued) ? whole(row.issued) : "",
@@ -91,7 +97,7 @@ function stallsPart(run) {
         ["of banks", 1],
       ],
       rows,
-      { class: "tight" },
+      { class: "tight stalls" },
     ),
   );
 }

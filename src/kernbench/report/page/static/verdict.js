@@ -81,6 +81,7 @@ function fastCard(run) {
     lines.push(`${digits(metrics.limit_ratio, 3)} × the physical limit (${metrics.limit})`);
   if (isNumber(metrics.floor_ratio))
     lines.push(`${digits(metrics.floor_ratio, 3)} × the floor of the work it does (${metrics.bound})`);
+  if (typeof metrics.limited_by === "string") lines.push(`bound by ${metrics.limited_by}`);
   const repeats = metrics.repeats;
   if (repeats && isNumber(repeats.count))
     lines.push(`${duration(time * repeats.count)} for ${repeats.count} ${repeats.of}`);
