@@ -28,6 +28,19 @@ def test_the_chunk_output_kernel_for_sm_100a_is_recorded_and_timed(timed):
     assert metrics["predictions"] == "not validated"
 
 
+def test_its_products_are_on_the_timeline_and_take_the_tensor_core(timed):
+    assert timed.metrics["utilisation"]["tensor"] > 0
+    assert timed.metrics["floors_ps"]["tensor"] > 0
+    line = timed.timeline
+    lanes = [number for number, lane in enumerate(line.lanes) if lane.name == "tensor core"]
+    begun = np.flatnonzero(np.isin(line.lane, lanes))
+    # twelve products, one after the other
+    assert {line.names[number] for number in line.name[begun]} == {"product"}
+    assert len(begun) == 12
+    order = begun[np.argsort(line.start[begun], kind="stable")]
+    assert (line.start[order[1:]] >= line.finish[order[:-1]]).all()
+
+
 def test_commits_of_products_name_the_phase_that_they_complete(timed):
     events = timed.recording.events
     commits = events.kind == Kind.TENSOR_COMMIT

@@ -64,9 +64,10 @@ function advicePart(run) {
 
 // As a GPU profiler shows them: warp cycles by line, and what each line's accesses use of what they touch.
 function stallsPart(run) {
-  const rows = rowsOf(run.views.stalls).map((row) => {
+  const shown = rowsOf(run.views.stalls).filter((row) => !(row.share < 0.0005));
+  const rows = shown.map((row) => {
     const waits = Object.entries(row.waits || {})
-      .filter(([, share]) => isNumber(share))
+      .filter(([, share]) => isNumber(share) && share >= 0.0005)
       .sort((a, b) => b[1] - a[1]);
     return [
       [...linePlace(run, row), el("div", { class: "code" }, String(row.text || ""))],
