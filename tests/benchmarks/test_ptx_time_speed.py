@@ -1,8 +1,9 @@
 """The benchmark of what a predicted time costs: aims are costs, and one that is missed is said to be."""
 
 import pytest
-from benchmarks import ptx_time_speed as speed
 from benchmarks.ptx_time_speed import LARGE, Cost
+
+from benchmarks import ptx_time_speed as speed
 
 
 def test_each_aim_is_a_cost_beside_what_is_aimed_at():

@@ -18,7 +18,8 @@ from kernbench.ptx.time.changes import Again
 from kernbench.ptx.time.chip.occupancy import Occupancy
 from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.launch import time_launch
-from kernbench.ptx.time.result import CtaSpans, LaunchTime, Stalls, Traffic, Unit, from, kernbench, launches, result
+from kernbench.ptx.time.result import CtaSpans, LaunchTime, Stalls, Traffic, Unit
+from kernbench.result.launches import joined_metrics
 from kernbench.result.run import Run, Status
 from kernbench.result.timeline import Lane
 
