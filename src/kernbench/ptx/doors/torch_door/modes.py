@@ -135,21 +135,19 @@ class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def _place(self, func: Any, result: Any, args: Any, kwargs: Any, wish: bool | None) -> None:
-        given = [*_tensors(args), *(_tensors(kwargs.values()) if kwargs else ())]
-        inside = [tensor for tensor in given if self._storages.holds(tensor)]
-        if wish or inside:
-            self._move(func, result, given, inside)
-
-    def _move(self, func: Any, result: Any, given: list[Any], inside: list[Any]) -> None:
-        known = {storage_address(tensor) for tensor in given}
+        memory = self._storages.memory
+        known = [storage_address(tensor) for tensor in _tensors(args)]
+        if kwargs:
+            known += [storage_address(tensor) for tensor in _tensors(kwargs.values())]
+        inside = [address for address in known if memory.holds(address)]
+        if not wish and not inside:
+            return
         empty = getattr(func, "overloadpacket", None) in _EMPTY
-        poisoned = not empty and any(self._storages.unwritten(tensor) for tensor in inside)
+        poisoned = not empty and any(map(memory.watches, inside))
         for tensor in _tensors((result,)):
-            if self._storages.holds(tensor):
-                continue
             address = storage_address(tensor)
-            # a view of a tensor of the host, or the tensor itself
-            if not address or address not in known:
+            # a view of a tensor of the host, or the tensor itself, stays where it is
+            if not memory.holds(address) and (not address or address not in known):
                 self._storages.move(tensor, empty=empty, poisoned=poisoned)
 
 

@@ -86,7 +86,3 @@ class Storages:
         if empty or poisoned:
             self.memory.watch(new.data_ptr(), 2 if tensor.dtype in _HALVES else 4)
         tensor.set_(new, tensor.storage_offset(), tensor.size(), tensor.stride())
-
-    def unwritten(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor on the device may have bytes that nobody wrote."""
-        return self.memory.watches(storage_address(tensor))
