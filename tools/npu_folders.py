@@ -116,7 +116,7 @@ def markdown(root: Path, lines: list[dict[str, object]]) -> str:
     for line in lines:
         folder = Path(str(line["file"])).parent.relative_to(root)
         time = f"{int(str(line['time'])) / 1e6:,.2f} us" if line["time"] is not None else ""
-        why = " ".join(str(line["why"]).split()).replace("|", "\\|")[:200]
+        why = " ".join(str(line["why"]).replace(f"{root}/", "").split()).replace("|", "\\|").replace("<", "&lt;")[:200]
         text.append(f"| `{folder}` | {line['case']} | {line['chip']} | {line['word']} | {time} | {why} |")
     return "\n".join(text) + "\n"
 

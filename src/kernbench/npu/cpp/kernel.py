@@ -155,8 +155,11 @@ class Running:
         if (where.file, where.line) == self.kernel.left_out and name in ("set_flag", "wait_flag", "pipe_barrier"):
             return nothing, (), True
         if name == "SetValue":
-            tile, element, value = self.decoded(payload)
-            return self._set_value, (tile, element, value), False
+            raise KernelError(
+                "misuse",
+                "SetValue: the machine has no operation that gives one element of a tile a value",
+                "fill the tile with TEXPANDS, or load it",
+            )
         return handler(name)(self, self.decoded(payload))
 
     def decoded(self, payload: bytes) -> list[object]:
@@ -292,10 +295,6 @@ class Running:
     def _get_value(self, tile: Tile, element: int) -> bytes:
         row, column = _position(tile, element)
         return _bytes(self.core.get(tile.whole, row, column), tile.dtype)
-
-    def _set_value(self, tile: Tile, element: int, value: float) -> None:
-        row, column = _position(tile, element)
-        self.core.put(tile.whole, row, column, value)
 
     # Source locations
 

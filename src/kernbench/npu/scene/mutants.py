@@ -1,8 +1,9 @@
 """Is each flag and barrier of C++ kernels needed, and is it noticed where one is missing? Each is left out in turn.
 
 A flag or barrier is left out by its line: the kernel is not compiled again, its records of that line are passed over.
-What no check notices is compared with the whole kernel by the order of all accesses: where that is the same, nothing
-was lost.
+What no check notices is compared with the whole kernel by the order of all accesses. Where that is the same, the line
+orders nothing that others do not (harmless); else it only keeps operations apart that touch nothing in common, since
+the checks look at every two accesses that meet (needless).
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from kernbench.result.run import Run
 from kernbench.safety.budget import Budget
 
 ORDERS = ("set_flag", "wait_flag", "pipe_barrier")
-FOUND, HARMLESS, MISSED = "found", "harmless", "missed"
+FOUND, HARMLESS, NEEDLESS = "found", "harmless", "needless"
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def mutants(case: Case, budget: Budget | None = None) -> Iterator[Mutant]:
             run, chip = _launch(case, without, orchestrate, arguments, budget)
             kinds = tuple(dict.fromkeys(f.kind for f in run.findings))
             same = not kinds and chip.order_digest(run) == digest
-            yield Mutant(where, FOUND if kinds else HARMLESS if same else MISSED, kinds)
+            yield Mutant(where, FOUND if kinds else HARMLESS if same else NEEDLESS, kinds)
 
 
 def _launch(

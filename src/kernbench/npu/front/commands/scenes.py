@@ -12,6 +12,7 @@ from kernbench.cli.output.document import JSON, write_document
 from kernbench.common.errors import BenchError
 from kernbench.npu.scene.cases import Case, cases_of, files_in
 from kernbench.report.text.findings import findings_text
+from kernbench.result.run import Run, write_bytes
 from kernbench.safety.budget import Budget
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def run_scenes(
         typer.Option("--set", help="a parameter of the cases, as batch=2; for cases that are too large"),
     ] = None,
     max_seconds: Annotated[float, typer.Option(help="seconds a kernel may go without an operation")] = 20.0,
+    trace: Annotated[Path | None, typer.Option(help="write the swimlane of the last timed case, for Perfetto")] = None,
     json: JSON = None,
 ) -> None:
     """Is each case right, is it safe, how long does it take? Sources are compiled here and run as they are.
@@ -38,7 +40,7 @@ def run_scenes(
     # greenlet is needed to launch, not to list commands
     from kernbench.npu.scene.running import run_case
 
-    check_targets({"--json": json})
+    check_targets({"--json": json, "--trace": trace})
     wanted = [_change(one) for one in changes or []]
     found = [c for file in files_in(path) for c in cases_of(file, platform, case or [], dict(wanted))]
     if not found:
@@ -51,6 +53,9 @@ def run_scenes(
     console.print(_table(outcomes))
     good = sum(outcome.is_good for outcome in outcomes)
     console.print(f"{good} of {len(outcomes)} right and safe")
+    timed = [o.run for o in outcomes if o.run is not None and o.run.timeline is not None]
+    if trace is not None and timed:
+        write_trace(trace, timed[-1])
     write_document(json, "npu test", {"path": str(path), "cases": [_data(outcome) for outcome in outcomes]})
     if good < len(outcomes):
         raise typer.Exit(FOUND)
@@ -106,3 +111,12 @@ def _data(outcome: "Outcome") -> dict[str, object]:
 
 def _finding(case: Case, kind: str, where: str, message: str) -> dict[str, str]:
     return {"kind": kind, "where": where, "message": message}
+
+
+def write_trace(file: Path, run: Run) -> None:
+    """The swimlane of a timed run."""
+    from kernbench.report import trace_bytes
+
+    assert run.timeline is not None
+    write_bytes(file, trace_bytes(run.timeline))
+    results().print(f"wrote {file}: open it at ui.perfetto.dev")
