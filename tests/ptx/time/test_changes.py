@@ -8,9 +8,12 @@ from tests.ptx.time import made
 from tests.ptx.time.made import Act, Kind, Op, Pipe
 
 from kernbench.ptx.machine.model import load
-from kernbench.ptx.time.advice import ACCOUNT, AGAIN, WORTH, advise
+from kernbench.ptx.time import presentation
+from kernbench.ptx.time.advice import ACCOUNT, AGAIN, WORTH, above_floor, advise
+from kernbench.ptx.time.causes import REASONS
 from kernbench.ptx.time.changes import MOST_UNASKED, Again
 from kernbench.ptx.time.launch import time_launch
+from kernbench.ptx.time.result import Occupancy, Unit
 from kernbench.ptx.time.sources import source_lines
 
 GPU = load("h200")
@@ -21,8 +24,8 @@ def again(programs, **given) -> Again:
     return Again(recording, streams, GPU, time_launch(recording, streams, GPU))
 
 
-def advice(timed: Again) -> dict:
-    found = advise(timed, timed.one_more_cta(), True)
+def advice(timed: Again, time_again=True) -> dict:
+    found = advise(timed, timed.one_more_cta() if time_again else None, time_again)
     assert all(one["cost_ps"] >= WORTH * timed.time.seconds * 1e12 for one in found)
     return {one["kind"]: one for one in found}
 
@@ -97,6 +100,32 @@ def test_a_tail_wave_and_exposed_waits_come_from_the_account():
     assert found["tail wave"]["by"] == found["exposed wait"]["by"] == ACCOUNT
     assert found["tail wave"]["line"] is None
     assert "tail wave" not in advice(again(reading(4, 1), ctas=132))
+
+
+def test_exposed_waits_cost_no_more_than_the_time_above_the_floor():
+    timed = again(reading(4, 1), ctas=1000)
+    found = [one for one in advise(timed, None, False) if one["kind"] == "exposed wait"]
+    measured = presentation.measure(timed.time)["gap_ps"]
+    waits = sum(ps for name, ps in measured.items() if name in REASONS.values())
+    assert found
+    assert sum(one["cost_ps"] for one in found) <= waits
+    assert above_floor(timed.time) * 1e12 == pytest.approx(waits, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("warps", "busy", "hint"),
+    [
+        (8, 0.1, "load earlier, or have more bytes in flight: wider loads, more stages, more warps"),
+        # no room for more of them
+        (64, 0.1, "load earlier, or have more bytes in flight: wider loads, more stages"),
+        (64, 0.8, "hbm works for 80 % of the cycles: move fewer bytes"),
+    ],
+)
+def test_a_wait_for_memory_is_not_to_be_hidden_where_there_is_no_room(warps, busy, hint):
+    timed = again(reading(4, 1), ctas=132)
+    time = replace(timed.time, occupancy=Occupancy(8, warps, 64, "warps"), busy={Unit.HBM: busy})
+    found = advice(replace(timed, time=time), False)
+    assert found["exposed wait"]["hint"] == hint
 
 
 def test_a_kernel_that_only_computes_gets_no_advice():

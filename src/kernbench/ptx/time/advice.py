@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.ptx.recording.recording import Events
-from kernbench.ptx.time.causes import REASONS
+from kernbench.ptx.time.causes import REASONS, UNITS
 from kernbench.ptx.time.changes import Again, Change
 from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.lines import SECTOR, least_passes, least_sectors, warps_of_events
-from kernbench.ptx.time.result import LaunchTime
+from kernbench.ptx.time.result import LaunchTime, Unit
 from kernbench.ptx.time.sources import source_lines
 from kernbench.ptx.time.tail import tail_cycles
 from kernbench.result.reading import Data
@@ -81,23 +81,40 @@ def _tail(time: LaunchTime) -> list[Advice]:
     return [Advice("tail wave", 0, message, cost, ACCOUNT, hint)]
 
 
+def above_floor(time: LaunchTime) -> float:
+    """Seconds that waits of warps explain: the time without the largest floor, the launch and the tail."""
+    tail = tail_cycles(time) / (time.clock_mhz * 1e6)
+    return max(time.seconds - time.floor_seconds - time.overhead_ns * 1e-9 - tail, 0.0)
+
+
+def _hint(reason: Reason, time: LaunchTime) -> str:
+    """What hides a wait, as far as there is room for it."""
+    if reason != Reason.GLOBAL:
+        return _EXPOSED[reason]
+    if time.bound in (Unit.HBM, Unit.L2):
+        return f"{UNITS[time.bound]} works for {100 * time.busy[time.bound]:.0f} % of the cycles: move fewer bytes"
+    full = time.occupancy.warps >= time.occupancy.most_warps
+    return _EXPOSED[reason].removesuffix(", more warps") if full else _EXPOSED[reason]
+
+
 def _exposed(again: Again) -> list[Advice]:
-    """Waits by line: the share of all warp cycles that were spent there, of the time that CTAs ran."""
+    """Waits by line: of the time above the floor, the share of all waits that were spent there."""
     time, lines = again.time, np.asarray(again.streams.ops.line, np.int64)
     cycles = np.zeros((int(lines.max(initial=0)) + 1, len(Reason)))
     np.add.at(cycles, lines, time.stalls.cycles)
     whole = float(cycles.sum())
     if not whole:
         return []
-    running = time.cycles / (time.clock_mhz * 1e6)
+    waited = whole - float(cycles[:, Reason.ISSUED].sum())
     rows = again.recording.instructions
-    texts = dict(zip(rows.line.tolist(), rows.text, strict=True))
+    texts = {line: " ".join(text.split()) for line, text in zip(rows.line.tolist(), rows.text, strict=True)}
     found = []
-    for reason, hint in _EXPOSED.items():
+    for reason in _EXPOSED:
         for line in np.argsort(-cycles[:, reason], kind="stable")[:_MOST_LINES].tolist():
             share = float(cycles[line, reason]) / whole
             message = f"{100 * share:.0f} % of warp cycles wait here for {REASONS[reason]}: `{texts.get(line, '')}`"
-            found.append(Advice("exposed wait", line, message, _ps(share * running), ACCOUNT, hint))
+            cost = _ps(above_floor(time) * float(cycles[line, reason]) / waited) if waited else 0
+            found.append(Advice("exposed wait", line, message, cost, ACCOUNT, _hint(reason, time)))
     return found
 
 

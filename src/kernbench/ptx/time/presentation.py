@@ -261,7 +261,8 @@ def lines_with_stalls(time: LaunchTime, recording: LaunchRecording, streams: Str
     np.add.at(cycles, lines, time.stalls.cycles)
     issued = np.bincount(lines, time.stalls.issued, count)
     total = float(cycles.sum()) or 1.0
-    texts = dict(zip(recording.instructions.line.tolist(), recording.instructions.text, strict=True))
+    rows = recording.instructions
+    texts = {line: " ".join(text.split()) for line, text in zip(rows.line.tolist(), rows.text, strict=True)}
     accesses, sources = accesses_by_line(recording), source_lines(recording.text)
     chosen = np.argsort(-cycles.sum(axis=1), kind="stable")[:MOST_LINES].tolist()
     found: list[Data] = []
