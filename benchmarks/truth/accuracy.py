@@ -27,14 +27,17 @@ was measured on an H200 with L2 flushed before each launch, as [Figures of GPUs]
 those between two events around the launches, in microseconds. Figures of the model come from microbenchmarks only. The
 points marked *tuning* were looked at while the model was made. Those of *development* were held out then; when their
 errors were known, the model's mechanisms were mended by them, so that they no longer say how near it is to kernels it
-does not know. *Held-out* points do: kernels and shapes that were chosen before anything was compared with them, and are
-compared once. A row that is *sampled* stands for a grid of which the first CTAs were run on the emulator and taken for
-the others. `python -m benchmarks.truth.accuracy docs/gpu-accuracy.md` writes this page from the files beside it.
+does not know. Those of *compared* did when they were: kernels and shapes that were chosen before anything was compared
+with them; since then they are development data, too. *Held-out* points are shapes that were written down before
+anything was mended by those, and are compared once. A row that is *sampled* stands for a grid of which the first CTAs
+were run on the emulator and taken for the others. `python -m benchmarks.truth.accuracy docs/gpu-accuracy.md` writes
+this page from the files beside it.
 """
 
 
 TITLES = {
     "held-out": "Held out",
+    "compared": "Held out a second time, and compared once",
     "development": "Held out at first, then used to mend the model",
     "tuning": "Looked at while the model was made",
 }
@@ -174,7 +177,8 @@ def page(measured: dict[str, Any], predicted: dict[str, Any], remarks: str) -> s
     parts += ["## Points", "", *table(pairs), ""]
     missing = [point.id for point in points() if point.id not in {pair.point.id for pair in pairs}]
     if missing:
-        parts += ["## Not predicted yet", "", f"{len(missing)} of {len(points())} points: {', '.join(missing)}.", ""]
+        text = f"{len(missing)} of {len(points())} points: {', '.join(missing)}."
+        parts += ["## Not measured or not predicted yet", "", text, ""]
     failed = [f"- `{name}`: {row['error']}" for name, row in predicted.items() if "error" in row]
     if failed:
         parts += ["## What failed", "", *failed, ""]

@@ -9,7 +9,7 @@ FILE = Path(__file__).parent / "points.toml"
 SETS, BOUNDS, SPLITS = (
     ("ours", "triton", "nvcc"),
     ("memory", "compute", "latency"),
-    ("tuning", "development", "held-out"),
+    ("tuning", "development", "compared", "held-out"),
 )
 
 

@@ -3,7 +3,7 @@
 Each point is recorded on the emulator (without checks: all kernels were checked at small sizes), joined to its machine
 code, and timed for the GPU. A grid of more CTAs than `--ctas` is not run whole: its first ones are, and stand for the
 others in turn. What they touch for the first time others touched before them, if all of it is more than the launch's
-arrays have: of these, as much comes from L2 as it holds of what was touched that long ago.
+arrays have, or than it moves: of these, as much comes from L2 as it holds of what was touched that long ago.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from kernbench.ptx.time.launch import time_launch
 from .emulated import made
 from .measure import _BENCHES, _inputs
 from .points import Point, points
-from .problems import Work
+from .problems import Input, Output, Work
 from .registry import PROBLEMS
 
 CTAS = 4096
@@ -51,9 +51,12 @@ def extended(recording: LaunchRecording, ran: int, moved: int) -> LaunchRecordin
     many, others touched them before, and if these times lie evenly, a k-th of all that is touched was touched since.
     """
     classes = recording.cta_class
-    classes = classes[np.arange(len(classes)) % ran]
-    whole = replace(recording, cta_class=classes)
-    events = recording.events
+    return within(replace(recording, cta_class=classes[np.arange(len(classes)) % ran]), moved)
+
+
+def within(whole: LaunchRecording, moved: int) -> LaunchRecording:
+    """The recording with at most so many bytes touched for the first time."""
+    recording, classes, events = whole, whole.cta_class, whole.events
     counts = np.zeros(len(recording.traces), np.float64)
     np.add.at(counts, recording.class_trace, np.bincount(classes, minlength=recording.classes)[:, None])
     lengths = np.diff(recording.traces.first_event[recording.traces.start])
@@ -115,6 +118,14 @@ def _ours(device: SamplingDevice, point: Point, most: int) -> list[LaunchRecordi
     return [_whole(recording, most, None) for recording in host.recordings]
 
 
+def footprint(point: Point) -> int:
+    """Bytes of the arrays that a launch is given; 0 where that is not known."""
+    if point.set == "ours":
+        return 0
+    arrays = [one for one in PROBLEMS[point.problem](**point.parameters).arguments if isinstance(one, Input | Output)]
+    return sum(int(np.prod(one.shape)) * np.dtype(one.dtype).itemsize for one in arrays)
+
+
 def kept(point: Point, most: int, folder: Path | None) -> list[tuple[LaunchRecording, Streams]]:
     """Recordings with their streams; of a folder where they were kept before."""
     file = folder / f"{point.id}-{most}.pickle" if folder is not None else None
@@ -130,7 +141,10 @@ def kept(point: Point, most: int, folder: Path | None) -> list[tuple[LaunchRecor
 def predicted(point: Point, gpu: Any, most: int, folder: Path | None = None) -> dict[str, Any]:
     """A point's row: nanoseconds of each launch, what bounds it, and how it came about."""
     began = time.process_time()
-    given = kept(point, most, folder)
+    given = [
+        (within(recording, footprint(point)) if recording.ctas > most else recording, streams)
+        for recording, streams in kept(point, most, folder)
+    ]
     after = time.process_time()
     launches = [time_launch(recording, streams, gpu) for recording, streams in given]
     longest = max(launches, key=lambda one: one.seconds)
