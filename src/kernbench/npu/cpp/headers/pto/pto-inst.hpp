@@ -151,15 +151,22 @@ inline void wait_flag(pipe_t source, pipe_t target, int event, KB_AT) {
 }
 inline void pipe_barrier(pipe_t pipe, KB_AT) { kb::operate("pipe_barrier", KB_HERE, pipe); }
 
-template <class T> inline void dcci(T *address, cache_line_t lines, KB_AT) {
-    kb::operate("dcci", KB_HERE, address, lines);
+// how much and where to may be given as numbers, which some kernels define themselves
+template <class T, class Lines> inline void dcci(T *address, Lines lines, KB_AT) {
+    kb::operate("dcci", KB_HERE, address, static_cast<int>(lines));
 }
-template <class T> inline void dcci(T *address, cache_line_t lines, dcci_dst_t, KB_AT) {
-    kb::operate("dcci", KB_HERE, address, lines);
+template <class T, class Lines, class Where, class = std::enable_if_t<!std::is_pointer_v<Where>>>
+inline void dcci(T *address, Lines lines, Where, KB_AT) {
+    kb::operate("dcci", KB_HERE, address, static_cast<int>(lines));
 }
 // the scalar unit waits until its own accesses to memory are done: it does so here at each of them
 template <class T> inline void dsb(T) {}
 
+// a clock that counts how often it is asked: there is no time while a program runs
+inline uint64_t get_sys_cnt() {
+    static uint64_t asked = 0;
+    return ++asked;
+}
 inline void set_mask_norm() {}
 inline void set_mask_count() {}
 inline void set_vector_mask(uint64_t, uint64_t) {}

@@ -34,6 +34,8 @@ enum class SyncAllMode : uint8_t { Hard, Soft };
 enum class SyncCoreType : uint8_t { AIVOnly, AICOnly, Mix };
 
 constexpr int DYNAMIC = -1;
+// bytes of one row of a fractal block
+constexpr int C0_SIZE_BYTE = 32, BLOCK_BYTE_SIZE = 32;
 
 enum GlobalTensorDim : int { DIM_0, DIM_1, DIM_2, DIM_3, DIM_4, TOTAL_DIM };
 
