@@ -1,23 +1,31 @@
-"""PTX's approximate functions, computed to well within half an ulp and rounded to nearest.
+"""PTX's approximate functions with an H200's bits: what ptxas makes of each form, around the special function unit.
 
-Hardware's results differ in the last places; `BOUNDS` says by how much the PTX ISA lets them. Special values (zeros,
-subnormals, infinities, NaN) are those of the ISA's tables.
+Without `.ftz` the argument is scaled before the unit, which knows no subnormal numbers, and the result after it.
+Special values (zeros, subnormals, infinities, NaN) follow from that, and are those of the ISA's tables. The forms of
+f64 are computed in double precision instead: not the same bits.
 """
 
-import math
 from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 
 from kernbench.common.errors import MisuseError, unknown
-from kernbench.ptx.numerics.conversion.convert import read_as_float64
 from kernbench.ptx.numerics.floats.arithmetic import QUIET, finisher, flusher, is_nan64, loader
-from kernbench.ptx.numerics.floats.half import float32_to_half
-from kernbench.ptx.numerics.rows.loops import Operation, row_kernel
-from kernbench.ptx.numerics.rows.scalar import FORMATS, Bits, Real, bits_of_float64, compiled, float64_of, fma64
+from kernbench.ptx.numerics.floats.half import float32_to_half, half_to_float32
+from kernbench.ptx.numerics.rows.loops import Operation, Stages, row_kernel, staged_kernel
+from kernbench.ptx.numerics.rows.scalar import (
+    FORMATS,
+    Bits,
+    Real,
+    bits_of_float32,
+    bits_of_float64,
+    compiled,
+    float32_of,
+)
+from kernbench.ptx.numerics.special.unit import UNITS, Unit
 
-# What the PTX ISA promises of the real thing; ours is within 0.501 ulp wherever the result is not special.
+# What the PTX ISA promises.
 BOUNDS: dict[str, str] = {
     "ex2.approx.f32": "relative error 2^-22",
     "ex2.approx.f16": "relative error 2^-9.9",
@@ -38,110 +46,82 @@ BOUNDS: dict[str, str] = {
     "div.full.f32": "2 ulp",
 }
 
-_MANTISSA = np.uint64(52)
+_LEAST_NORMAL, _UP, _DOWN = np.float32(2.0**-126), np.float32(2.0**24), np.float32(0.25)
+# above, the reciprocal is subnormal
+_HUGE = np.float32(2.0**126)
+_BODY, _INFINITY = np.uint32(0x7FFF_FFFF), np.uint32(0x7F80_0000)
+_finish = finisher("f32", False, False)
 
 
-def _polynomial(coefficients: list[float]) -> Callable[[Real], Real]:
-    """Compiled: a polynomial of twelve coefficients, lowest power first, in a tree of fused steps (short chains)."""
-    c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11 = coefficients
+# What stands around the unit without .ftz: from an argument to that of the unit, and from both to the result.
+Around = tuple[Callable[[Bits], Bits], Callable[[Bits, Bits], Bits]]
+
+
+def _ex2() -> Around:
+    @compiled
+    def before(a: Bits) -> Bits:
+        x = float32_of(a)
+        return bits_of_float32(x * (np.float32(0.5) if x < np.float32(-126.0) else np.float32(1.0)))
 
     @compiled
-    def value(x: Real) -> Real:
-        x2 = x * x
-        x4 = x2 * x2
-        low = fma64(fma64(c3, x, c2), x2, fma64(c1, x, c0))
-        middle = fma64(fma64(c7, x, c6), x2, fma64(c5, x, c4))
-        high = fma64(fma64(c11, x, c10), x2, fma64(c9, x, c8))
-        return fma64(fma64(high, x4, middle), x4, low)
+    def after(a: Bits, result: Bits) -> Bits:
+        value = float32_of(result)
+        return bits_of_float32(value * value) if float32_of(a) < np.float32(-126.0) else result
 
-    return value
-
-
-_exp2_part = _polynomial([math.log(2.0) ** k / math.factorial(k) for k in range(12)])
-_atanh_part = _polynomial([2.0 / math.log(2.0) / (2 * k + 1) for k in range(12)])
-_sin_part = _polynomial([(-1.0) ** k / math.factorial(2 * k + 1) for k in range(12)])
-_cos_part = _polynomial([(-1.0) ** k / math.factorial(2 * k) for k in range(12)])
-# Adding this to a small number leaves its nearest integer in the low bits of the sum.
-_ROUNDER = np.float64(1.5 * 2.0**52)
+    return before, after
 
 
 @compiled
-def exp2(x: Real) -> Real:
-    """2**x in float64 for results in the range of float32; NaN stays."""
-    clamped = x if x > -300.0 else -300.0
-    clamped = clamped if clamped < 300.0 else 300.0
-    shifted = clamped + _ROUNDER
-    rest = clamped - (shifted - _ROUNDER)
-    power = float64_of((bits_of_float64(shifted) + np.uint64(1023)) << _MANTISSA)
-    result = _exp2_part(rest) * power
-    return result if x == x else x
+def _raised(a: Bits) -> Bits:
+    x = float32_of(a)
+    return bits_of_float32(x * (_UP if abs(x) < _LEAST_NORMAL else np.float32(1.0)))
 
 
-@compiled
-def log2(x: np.floating) -> Real:
-    """log2 in float64 of a float32's value, specials included."""
-    bits = bits_of_float64(x)
-    # The mantissa in [sqrt(1/2), sqrt(2)), so that the logarithm near 1 loses nothing.
-    raised = bits + np.uint64(0x3FF0_0000_0000_0000 - 0x3FE6_A09E_667F_3BCD)
-    exponent = np.int64(raised >> _MANTISSA) - 1023
-    mantissa = float64_of((raised & np.uint64((1 << 52) - 1)) + np.uint64(0x3FE6_A09E_667F_3BCD))
-    s = (mantissa - 1.0) / (mantissa + 1.0)
-    result: Real = np.float64(exponent) + s * _atanh_part(s * s)
-    if x == 0.0:
-        result = -np.inf
-    if x == np.inf:
-        result = np.inf
-    return result if x >= 0.0 else np.nan
+def _lg2() -> Around:
+    @compiled
+    def after(a: Bits, result: Bits) -> Bits:
+        below = abs(float32_of(a)) < _LEAST_NORMAL
+        return _finish(float32_of(result) - np.float32(24.0)) if below else result
+
+    return _raised, after
 
 
-@compiled
-def tanh(x: np.floating) -> Real:
-    """tanh in float64."""
-    size = abs(x)
-    power = exp2((size if size < 30.0 else 30.0) * (2.0 / 0.693147180559945309417))
-    large = (power - 1.0) / (power + 1.0)
-    square = x * x
-    small = size * (1.0 - square * (1.0 / 3.0) + square * square * (2.0 / 15.0))
-    result = small if size < 2.0**-10 else large
-    return math.copysign(result if x == x else x, x)
-
-
-_PER_TURN = np.float64(np.float32(1.0 / (2.0 * math.pi)))
-_LOW = np.uint64((1 << 29) - 1)
-
-
-def _wave(offset: int) -> Callable[[Real], Real]:
-    """Compiled: sine (offset 0) or cosine (offset 1), the argument reduced as hardware does it.
-
-    Turns are the argument times float32(1 / 2pi), truncated to float32: large arguments are as wrong as on the GPU.
-    """
+def _root(factor: float) -> Around:
+    """sqrt and rsqrt: 2**24 before, `factor` afterwards."""
+    back = np.float32(factor)
 
     @compiled
-    def wave(x: np.floating) -> Real:
-        turns: np.floating = float64_of(bits_of_float64(x * _PER_TURN) & ~_LOW)
-        if abs(turns) < 2.0**-126:
-            turns = 0.0 * x
-        rest = turns - np.rint(turns)
-        quarter = np.rint(rest * 4.0)
-        angle = (rest - quarter * 0.25) * 6.283185307179586476925
-        turn = (np.int64(quarter) + offset) & 3
-        square = angle * angle
-        # Both are computed: without a branch the lanes go side by side.
-        cosine, sine = _cos_part(square), angle * _sin_part(square)
-        value = cosine if turn & 1 else sine
-        return -value if turn & 2 else value
+    def after(a: Bits, result: Bits) -> Bits:
+        return _finish(float32_of(result) * back) if abs(float32_of(a)) < _LEAST_NORMAL else result
 
-    return wave
+    return _raised, after
 
 
-_UNARY: dict[str, Callable[[Real], Real]] = {
-    "ex2": exp2,
-    "lg2": log2,
-    "tanh": tanh,
-    "sin": _wave(0),
-    "cos": _wave(1),
+@compiled
+def _reciprocal_scale(size: Real) -> Real:
+    scale = _UP if size < _LEAST_NORMAL else np.float32(1.0)
+    return _DOWN if size > _HUGE else scale
+
+
+def _rcp() -> Around:
+    @compiled
+    def before(a: Bits) -> Bits:
+        x = float32_of(a)
+        return bits_of_float32(x * _reciprocal_scale(abs(x)))
+
+    @compiled
+    def after(a: Bits, result: Bits) -> Bits:
+        return _finish(float32_of(result) * _reciprocal_scale(abs(float32_of(a))))
+
+    return before, after
+
+
+_AROUND = {"ex2": _ex2(), "lg2": _lg2(), "rcp": _rcp(), "sqrt": _root(2.0**-12), "rsqrt": _root(2.0**12)}
+# Halves go through the unit as f32. What the ISA says of the largest errors is what cutting gives (2^-10.987 for tanh
+# of f16, to the last digit), but for tanh of bf16, whose 2^-8 is that of rounding to nearest.
+_NEAREST = frozenset({("tanh", "bf16")})
+_DOUBLE: dict[str, Callable[[Real], Real]] = {
     "rcp": compiled(lambda x: 1.0 / x),
-    "sqrt": compiled(lambda x: np.sqrt(x)),
     "rsqrt": compiled(lambda x: 1.0 / np.sqrt(x)),
 }
 
@@ -149,24 +129,52 @@ _UNARY: dict[str, Callable[[Real], Real]] = {
 @cache
 def approximate(name: str, kind: str = "f32", ftz: bool = False) -> Operation:
     """ex2, lg2, sin, cos, tanh, rcp, sqrt, rsqrt of f32, rcp and rsqrt of f64, ex2 and tanh of halves."""
-    if name not in _UNARY:
-        raise MisuseError(unknown("approximate function", name, _UNARY))
-    scalar = _UNARY[name]
+    if name not in UNITS:
+        raise MisuseError(unknown("approximate function", name, UNITS))
     key = f"{name}_approx_{kind}{'_ftz' * ftz}"
     if kind == "f64":
-        return row_kernel(key, _double(scalar, ftz), 1)
-    load = read_as_float64(kind, ftz)
-    if kind == "f32":
-        finish = finisher("f32", ftz, False)
-        return row_kernel(key, compiled(lambda a: finish(np.float32(scalar(load(a))))), 1)
-    narrow, flush = float32_to_half(kind), np.uint32(0x7F80 if kind == "bf16" else 0x7C00)
+        return row_kernel(key, _double(_DOUBLE[name], ftz), 1)
+    if kind != "f32":
+        return staged_kernel(key, _half(name, kind, ftz), 1)
+    stages = UNITS[name] if ftz or name not in _AROUND else _within(UNITS[name], *_AROUND[name])
+    return staged_kernel(key, stages, 1)
+
+
+def _within(unit: Stages, before: Unit, after: Callable[[Bits, Bits], Bits]) -> Stages:
+    position, whole = unit.before, unit.after
+    first = compiled(lambda a: position(before(a)))
+    return unit._replace(before=first, after=compiled(lambda a, value: after(a, whole(before(a), value))))
+
+
+def _half(name: str, kind: str, ftz: bool) -> Stages:
+    unit, load, narrow = UNITS[name], half_to_float32(kind, ftz), float32_to_half(kind)
+    cut = compiled(lambda bits: bits) if (name, kind) in _NEAREST else _cut(kind)
+    exponent = np.uint32(0x7F80 if kind == "bf16" else 0x7C00)
+    position, whole = unit.before, unit.after
 
     @compiled
-    def half(a: Bits) -> Bits:
-        code = np.uint32(narrow(np.float32(scalar(load(a)))))
-        return code & np.uint32(0x8000) if ftz and (code & flush) == np.uint32(0) else code
+    def after(a: Bits, value: Bits) -> Bits:
+        result = whole(bits_of_float32(load(a)), value)
+        code = narrow(float32_of(cut(result) if (result & _BODY) < _INFINITY else result))
+        return code & np.uint32(0x8000) if ftz and (code & exponent) == np.uint32(0) else code
 
-    return row_kernel(key, half, 1)
+    return unit._replace(before=compiled(lambda a: position(bits_of_float32(load(a)))), after=after)
+
+
+def _cut(kind: str) -> Unit:
+    """Compiled: bits of a finite f32 -> those of the next f32 toward zero that f16 or bf16 holds."""
+    if kind == "bf16":
+        return compiled(lambda bits: bits & np.uint32(0xFFFF_0000))
+    least, digits = np.uint32(0x3880_0000), np.float32(2.0**24)
+
+    @compiled
+    def cut(bits: Bits) -> Bits:
+        size = bits & _BODY
+        units = np.float32(np.int32(min(float32_of(size), np.float32(1.0)) * digits))
+        small = bits_of_float32(units / digits)
+        return (bits & ~_BODY) | (small if size < least else size & np.uint32(0xFFFF_E000))
+
+    return cut
 
 
 def _double(scalar: Callable[[Real], Real], ftz: bool) -> Callable[[Bits], Bits]:
@@ -192,16 +200,24 @@ def _double(scalar: Callable[[Real], Real], ftz: bool) -> Callable[[Bits], Bits]
 
 @cache
 def divide(form: str, ftz: bool = False) -> Operation:
-    """div.approx.f32 and div.full.f32: `operation(a, b, out)`."""
-    load, finish = loader("f32", ftz), finisher("f32", ftz, False)
-    approx, huge = form == "approx", np.float32(2.0**126)
+    """div.approx.f32 and div.full.f32: `operation(a, b, out)`: the dividend times the unit's reciprocal."""
+    load, finish, unit = loader("f32", ftz), finisher("f32", ftz, False), UNITS["rcp"]
+    position, whole, full = unit.before, unit.after, form == "full"
 
     @compiled
-    def scalar(a: Bits, b: Bits) -> Bits:
-        x, y = load(a), load(b)
-        result = x / y
-        if approx and abs(y) > huge and abs(y) < np.inf:
-            result = x * np.float32(0.0) if y > np.float32(0.0) else x * np.float32(-0.0)
-        return finish(result)
+    def scale_of(y: np.floating) -> np.float32:
+        scale = _DOWN if full and abs(y) > _HUGE else np.float32(1.0)
+        return _UP if not ftz and abs(y) < _LEAST_NORMAL else scale
 
-    return row_kernel(f"div_{form}_f32{'_ftz' * ftz}", scalar, 2)
+    @compiled
+    def before(a: Bits, b: Bits) -> Bits:
+        y = load(b)
+        return position(bits_of_float32(y * scale_of(y)))
+
+    @compiled
+    def after(a: Bits, b: Bits, value: Bits) -> Bits:
+        x, y = load(a), load(b)
+        scale = scale_of(y)
+        return finish(float32_of(whole(bits_of_float32(y * scale), value)) * load(bits_of_float32(x * scale)))
+
+    return staged_kernel(f"div_{form}_f32{'_ftz' * ftz}", unit._replace(before=before, after=after), 2)

@@ -4,8 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kernbench.ptx.numerics import BOUNDS, operation
-from kernbench.ptx.numerics.approximate import approximate
+from kernbench.ptx.numerics import operation
 
 SMALL = {
     "e4m3": ml_dtypes.float8_e4m3fn,
@@ -171,57 +170,3 @@ def test_stochastic_rounding_is_between_the_neighbours():
     out, random = np.empty(4, np.uint32), np.array([0, 0xFFFF0000, 0x0000FFFF, 0xFFFFFFFF], np.uint32)
     operation("cvt.packed", {"dtype": "f16x2", "atype": "f32", "rnd": "rs"})(a, a, random, out)
     assert out.tolist() == [0x3C003C00, 0x3C013C00, 0x3C003C01, 0x3C013C01]
-
-
-REFERENCES = {
-    "ex2": (np.exp2, -140, 130),
-    "lg2": (np.log2, 1e-30, 1e30),
-    "tanh": (np.tanh, -9, 9),
-    "rcp": (lambda x: 1 / x, -1e20, 1e20),
-    "rsqrt": (lambda x: 1 / np.sqrt(x), 1e-30, 1e30),
-    "sqrt": (np.sqrt, 0, 1e30),
-}
-
-
-@pytest.mark.parametrize("name", REFERENCES)
-def test_approximations_are_nearly_correctly_rounded(name):
-    function, low, high = REFERENCES[name]
-    a = np.random.default_rng(0).uniform(low, high, 20_000).astype(np.float32)
-    if low > 0:
-        a = np.exp(np.random.default_rng(0).uniform(np.log(low), np.log(high), 20_000)).astype(np.float32)
-    out = np.empty(a.size, np.uint32)
-    approximate(name)(a.view(np.uint32), out)
-    want = function(a.astype(np.float64)).astype(np.float32)
-    assert np.abs(out.view(np.int32) - want.view(np.int32)).max() <= 1
-    assert (out == want.view(np.uint32)).mean() > 0.999
-    assert f"{name}.approx.f32" in BOUNDS
-
-
-def test_special_values_of_approximations():
-    a = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, 1e-40], np.float32).view(np.uint32)
-    nan, inf, minus = 0x7FFFFFFF, 0x7F800000, 0xFF800000
-    one = 0x3F800000
-    table = {
-        ("ex2", True): [one, one, inf, 0, nan, 0x3F000000, one],
-        ("lg2", True): [minus, minus, inf, nan, nan, nan, minus],
-        ("rcp", True): [inf, minus, 0, 0x80000000, nan, 0xBF800000, inf],
-        ("rsqrt", True): [inf, minus, 0, nan, nan, nan, inf],
-        ("tanh", False): [0, 0x80000000, one, 0xBF800000, nan, 0xBF42F7D6, 0x000116C2],
-    }
-    for (name, ftz), want in table.items():
-        out = np.empty(a.size, np.uint32)
-        approximate(name, ftz=ftz)(a, out)
-        assert [hex(x) for x in out] == [hex(x) for x in want], name
-
-
-def test_sine_reduces_its_argument_as_hardware_does():
-    near = np.linspace(-6.2, 6.2, 5001, dtype=np.float32)
-    out = np.empty(near.size, np.uint32)
-    approximate("sin")(near.view(np.uint32), out)
-    assert np.abs(out.view(np.float32) - np.sin(near.astype(np.float64))).max() < 2**-20.5
-    approximate("cos")(near.view(np.uint32), out)
-    assert np.abs(out.view(np.float32) - np.cos(near.astype(np.float64))).max() < 2**-20.5
-    # An H200's answer, far from sin(23,587,512) = 0.729.
-    far = np.empty(1, np.uint32)
-    approximate("sin")(np.array([0x4BB3F55C], np.uint32), far)
-    assert far[0] == 0xBF800000

@@ -4,16 +4,23 @@ A row is a one-dimensional array; inputs may also be NumPy scalars (immediates),
 """
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
+from llvmlite import ir
 from numba import types
-from numba.extending import overload
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+from numba.np import arrayobj
 from numpy.typing import NDArray
 
-from kernbench.common.compiled import loop
+from kernbench.common.compiled import Numba, loop
+from kernbench.ptx.numerics.rows.scalar import Bits, Integer, Intrinsic, Typing, Values
 
 Row = NDArray[np.generic]
 Operation = Callable[..., object]
+# of a table, within compiled code
+Address = object
 # what gives an instruction with these modifiers its operation
 Mods = Mapping[str, str]
 Factory = Callable[[Mods], Operation]
@@ -55,4 +62,107 @@ def row_kernel(name: str, scalar: Operation, inputs: int, outputs: int = 1) -> O
     made: dict[str, Operation] = {}
     # The file's own name lets numba find a folder to keep the machine code.
     exec(compile(_source(name, inputs, outputs), __file__, "exec"), space, made)
+    return loop(made[name], error_model="numpy")
+
+
+# numba publishes no types of these
+_pointer: Numba = types.CPointer
+_on_stack: Numba = cgutils.alloca_once
+_array: Numba = arrayobj.make_array
+
+# lanes that the steps of a staged kernel go through together
+_BLOCK = 256
+
+
+def _room_typing(context: object) -> Intrinsic:
+    """32 bits for each lane of a block, on the stack: nothing else can lie there, and the compiler knows it."""
+
+    def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
+        room = _on_stack(builder, ir.ArrayType(ir.IntType(32), _BLOCK))
+        return builder.bitcast(room, ir.IntType(32).as_pointer())
+
+    return _pointer(types.uint32)(), generate
+
+
+def _address_typing(context: object, table: Numba) -> Intrinsic:
+    """Where a table lies, in a register: as a constant it would be put together anew for each lane."""
+
+    def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
+        data = _array(table)(context, builder, arguments[0]).data
+        return builder.asm(ir.FunctionType(data.type, [data.type]), "", "=r,0", [data], side_effect=True)
+
+    return _pointer(table.dtype)(table), generate
+
+
+def _read_typing(context: object, room: Numba, lane: types.Type) -> Intrinsic:
+    def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
+        return builder.load(builder.gep(arguments[0], [arguments[1]]))
+
+    return room.dtype(room, types.uint64), generate
+
+
+def _write_typing(context: object, room: types.Type, lane: types.Type, value: types.Type) -> Intrinsic:
+    def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
+        builder.store(arguments[2], builder.gep(arguments[0], [arguments[1]]))
+        return arguments[2]
+
+    return types.uint32(room, types.uint64, types.uint32), generate
+
+
+# What lies at an index from an address on. Only compiled code reads it.
+_reading: Typing = _read_typing
+read: Callable[[Address, Integer], Integer] = intrinsic(_reading)
+_STAGED_SPACE = {
+    "at": _at,
+    "room": intrinsic(_room_typing),
+    "read": read,
+    "address": intrinsic(_address_typing),
+    "write": intrinsic(_write_typing),
+    # an index that cannot be negative needs no second look
+    "unsigned": np.uint64,
+    "__name__": __name__,
+}
+
+
+def _staged_source(name: str, inputs: int) -> str:
+    reads = [f"in{i}" for i in range(inputs)]
+    arguments = ", ".join(f"at({read}, start + lane)" for read in reads)
+    return (
+        f"def {name}({', '.join(reads)}, out0):\n"
+        f"    values = room()\n"
+        f"    rows, squares = address(table_rows), address(table_squares)\n"
+        f"    size = unsigned(out0.size)\n"
+        f"    for start in range(unsigned(0), size, unsigned({_BLOCK})):\n"
+        f"        count = min(unsigned({_BLOCK}), size - start)\n"
+        f"        for lane in range(count):\n"
+        f"            write(values, lane, before({arguments}))\n"
+        f"        for lane in range(count):\n"
+        f"            write(values, lane, table(read(values, lane), rows, squares))\n"
+        f"        for lane in range(count):\n"
+        f"            write(values, lane, after({arguments}, read(values, lane)))\n"
+        f"        for lane in range(count):\n"
+        f"            out0[start + lane] = read(values, lane)\n"
+    )
+
+
+class Stages(NamedTuple):
+    """A function in three steps, each of which is one loop over lanes: only the middle one reads tables.
+
+    `before(*inputs)` gives 32 bits, `table(bits, rows, squares)` 32 bits of these and of the addresses of two tables,
+    and `after(*inputs, bits)` the result.
+    """
+
+    before: Callable[..., Bits]
+    table: Callable[..., Bits]
+    after: Callable[..., Bits]
+    rows: NDArray[np.int64]
+    squares: NDArray[np.uint16]
+
+
+def staged_kernel(name: str, stages: Stages, inputs: int) -> Operation:
+    """As `row_kernel`, for a function that reads tables: the loops around that take several lanes a step."""
+    space = {**_STAGED_SPACE, "before": stages.before, "table": stages.table, "after": stages.after}
+    space |= {"table_rows": stages.rows, "table_squares": stages.squares}
+    made: dict[str, Operation] = {}
+    exec(compile(_staged_source(name, inputs), __file__, "exec"), space, made)
     return loop(made[name], error_model="numpy")
