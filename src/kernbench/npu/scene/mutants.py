@@ -2,8 +2,8 @@
 
 A flag or barrier is left out by its line: the kernel is not compiled again, its records of that line are passed over.
 What no check notices is compared with the whole kernel by the order of all accesses. Where that is the same, the line
-orders nothing that others do not (harmless); else it only keeps operations apart that touch nothing in common, since
-the checks look at every two accesses that meet (needless).
+orders nothing that others do not (harmless). Else nobody noticed: the line keeps operations apart that touch nothing in
+common, or a check misses what they touch. That is for a person to read (unnoticed).
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from kernbench.result.run import Run
 from kernbench.safety.budget import Budget
 
 ORDERS = ("set_flag", "wait_flag", "pipe_barrier")
-FOUND, HARMLESS, NEEDLESS = "found", "harmless", "needless"
+FOUND, HARMLESS, UNNOTICED = "found", "harmless", "unnoticed"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def mutants(case: Case, budget: Budget | None = None) -> Iterator[Mutant]:
             run, chip = _launch(case, without, orchestrate, arguments, budget)
             kinds = tuple(dict.fromkeys(f.kind for f in run.findings))
             same = not kinds and chip.order_digest(run) == digest
-            yield Mutant(where, FOUND if kinds else HARMLESS if same else NEEDLESS, kinds)
+            yield Mutant(where, FOUND if kinds else HARMLESS if same else UNNOTICED, kinds)
 
 
 def _launch(

@@ -122,7 +122,7 @@ def measure(time: LaunchTime) -> Data:
 def _note(time: LaunchTime) -> str:
     """Whose time it is, and how it was found."""
     joined = f" ({100 * time.joined:.0f} % joined)" if time.joined else ""
-    held = "; times of such GPUs were held to measurements" if time.predictions == "validated" else ""
+    held = "; how near such times are: docs/gpu-accuracy.md" if time.predictions == "validated" else ""
     doubt = held or f"; {time.predictions}"
     return f"predicted for {time.machine} at {time.clock_mhz:.0f} MHz from {time.source}{joined}{doubt}"
 

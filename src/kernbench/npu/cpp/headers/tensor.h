@@ -39,16 +39,16 @@ constexpr int MAX_TENSOR_DIMS = 5;
 
 struct PTO2TaskId {
     uint64_t raw;
-    static constexpr PTO2TaskId make(uint8_t ring, uint32_t local) {
-        return PTO2TaskId{(static_cast<uint64_t>(ring) << 32) | local};
-    }
-    static constexpr PTO2TaskId invalid() { return PTO2TaskId{UINT64_MAX}; }
-    constexpr uint8_t ring() const { return static_cast<uint8_t>(raw >> 32); }
-    constexpr uint32_t local() const { return static_cast<uint32_t>(raw); }
-    constexpr bool is_valid() const { return raw != UINT64_MAX; }
-    constexpr bool is_invalid() const { return raw == UINT64_MAX; }
-    constexpr bool operator==(const PTO2TaskId &other) const { return raw == other.raw; }
-    constexpr bool operator!=(const PTO2TaskId &other) const { return raw != other.raw; }
+    // the number of a task within its ring, and the ring above it; all ones are no task
+    static constexpr uint64_t nobody = ~uint64_t{0};
+    static constexpr PTO2TaskId make(uint8_t ring, uint32_t local) { return {uint64_t{ring} << 32 | local}; }
+    static constexpr PTO2TaskId invalid() { return {nobody}; }
+    constexpr uint32_t local() const { return uint32_t(raw); }
+    constexpr uint8_t ring() const { return uint8_t(raw >> 32); }
+    constexpr bool is_invalid() const { return raw == nobody; }
+    constexpr bool is_valid() const { return !is_invalid(); }
+    friend constexpr bool operator==(PTO2TaskId a, PTO2TaskId b) { return a.raw == b.raw; }
+    friend constexpr bool operator!=(PTO2TaskId a, PTO2TaskId b) { return !(a == b); }
 };
 
 struct PTOBufferHandle {

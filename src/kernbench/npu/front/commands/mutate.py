@@ -20,7 +20,7 @@ def mutate(
     json: JSON = None,
 ) -> None:
     """Leave out the flags and barriers of each line in turn: found; harmless, where the order of all accesses is the
-    same without; or needless, where it only keeps operations apart that touch nothing in common.
+    same without; or unnoticed: the line keeps operations apart that touch nothing in common, or a check misses it.
 
     Kernels that are not safe as they are say little.
     """
