@@ -12,7 +12,7 @@ from kernbench.ptx.machine import load
 from kernbench.ptx.recording.recording import Instructions
 from kernbench.ptx.time import Reason, Unit
 from kernbench.ptx.time.launch import BUDGET, time_launch
-from kernbench.ptx.time.tensor import tensor_bytes
+from kernbench.ptx.time.tensor import accessed_bytes, copied_bytes
 
 B200 = load("b200").override({"launch.first": 0, "l2.spread": 0, "hbm.spread": 0})
 SMS = int(B200.chip.sms)
@@ -195,17 +195,20 @@ def test_a_pipeline_with_too_few_stages_shows_as_exposed_wait():
 
 
 @pytest.mark.parametrize(
-    ("opcode", "nbytes"),
+    ("count", "opcode", "nbytes"),
     [
-        (LOAD, 4096), ("tcgen05.ld.sync.aligned.16x256b.x8.b32", 4096),
-        ("tcgen05.ld.sync.aligned.16x128b.x8.b32", 2048), ("tcgen05.st.sync.aligned.16x64b.x128.b32", 16384),
-        ("tcgen05.ld.sync.aligned.16x32bx2.x4.b32", 512),
-        ("tcgen05.ld.sync.aligned.32x32b.x2.pack::16b.b32", 256), (COPY, 4096), ("tcgen05.wait::ld.sync.aligned", 0),
-        ("tcgen05.cp.cta_group::1.32x128b.warpx4", 512), ("tcgen05.cp.cta_group::2.4x256b", 128), (MMA, 0),
+        (accessed_bytes, LOAD, 4096), (accessed_bytes, "tcgen05.ld.sync.aligned.16x256b.x8.b32", 4096),
+        (accessed_bytes, "tcgen05.ld.sync.aligned.16x128b.x8.b32", 2048),
+        (accessed_bytes, "tcgen05.st.sync.aligned.16x64b.x128.b32", 16384),
+        (accessed_bytes, "tcgen05.ld.sync.aligned.16x32bx2.x4.b32", 512),
+        (accessed_bytes, "tcgen05.ld.sync.aligned.32x32b.x2.pack::16b.b32", 256),
+        (accessed_bytes, "tcgen05.wait::ld.sync.aligned", 0), (accessed_bytes, MMA, 0), (copied_bytes, COPY, 4096),
+        (copied_bytes, "tcgen05.cp.cta_group::1.32x128b.warpx4", 512),
+        (copied_bytes, "tcgen05.cp.cta_group::2.4x256b", 128), (copied_bytes, MMA, 0),
     ],
 )  # fmt: skip
-def test_bytes_of_accesses_to_tensor_memory(opcode, nbytes):
-    assert tensor_bytes(opcode) == nbytes
+def test_bytes_of_accesses_to_tensor_memory(count, opcode, nbytes):
+    assert count(opcode) == nbytes
 
 
 @pytest.mark.parametrize(

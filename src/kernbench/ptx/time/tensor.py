@@ -38,13 +38,14 @@ def tensor_costs(recording: LaunchRecording, gpu: Gpu) -> TensorCosts:
         return TensorCosts(work, passes, sms)
     texts = recording.instructions.opcode
     pair = np.array(["cta_group::2" in text for text in texts] or [False])[events.instruction]
-    nbytes = np.array([tensor_bytes(text) for text in texts] or [0])[events.instruction]
+    copies = kind == int(Kind.TENSOR_COPY)
+    accessed = np.array([accessed_bytes(text) for text in texts] or [0])[events.instruction]
+    nbytes = np.where(copies, np.array([copied_bytes(text) for text in texts] or [0])[events.instruction], accessed)
     sms[pair] = 2.0
     shared = float(gpu.shared.bytes_per_cycle)
     for one, rate in _KINDS.items():
         here = kind == int(one)
         work[here] = nbytes[here] / (float(getattr(gpu.tensor, rate)) or 1.0)
-    copies = kind == int(Kind.TENSOR_COPY)
     passes[copies] = nbytes[copies] / shared
     products = kind == int(Kind.TENSOR_MMA)
     work[products] = flops(events.object[products]) / sms[products] / float(gpu.tensor.tcgen05)
@@ -68,12 +69,13 @@ def flops(shapes: NDArray[np.int32]) -> Floats:
     return 2.0 * m * n * _DEPTH
 
 
-def tensor_bytes(opcode: str) -> int:
-    """Bytes that a warp's tcgen05.ld or .st moves, or a tcgen05.cp; 0 for all else."""
-    if opcode.startswith(("tcgen05.ld", "tcgen05.st")):
-        found = _ACCESS.search(opcode)
-        return 4 * _WARP * _REGISTERS.get(found[1], 1) * int(found[2]) if found else 0
-    if opcode.startswith("tcgen05.cp"):
-        copied = _COPY.search(opcode)
-        return int(copied[1]) * int(copied[2]) // 8 if copied else 0
-    return 0
+def accessed_bytes(text: str) -> int:
+    """Bytes that a warp loads or stores by an access with this shape and repeat; 0 where it names none."""
+    found = _ACCESS.search(text)
+    return 4 * _WARP * _REGISTERS.get(found[1], 1) * int(found[2]) if found else 0
+
+
+def copied_bytes(text: str) -> int:
+    """Bytes of a copy from shared to tensor memory with this shape; 0 where it names none."""
+    found = _COPY.search(text)
+    return int(found[1]) * int(found[2]) // 8 if found else 0
