@@ -188,7 +188,10 @@ class _Launch:
             Watchdog(budget.seconds, lambda: len(rows), abandon, lambda: self._is_over(budget)),
             stopping(self.context, self.executor, stop),
         ):
-            program.switch()
+            try:
+                program.switch()
+            finally:
+                _abandoned.extend(self.executor.close())
         if stop is not None and stop.met is not None:
             self.status = Status.STOPPED
         else:

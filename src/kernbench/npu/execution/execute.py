@@ -88,6 +88,22 @@ class Executor:
         if self.suspended and not self.stopped:
             self._deadlock(self.suspended)
 
+    def close(self) -> list[object]:
+        """End the coroutines that wait for another kernel or for another block; returns those that would not end.
+
+        The garbage collector does not look into a suspended coroutine's stack: one that is left so holds the whole
+        launch for ever.
+        """
+        waiting = [coroutine for started in self.suspended for coroutine in started.running.values()]
+        idle = [self._coroutines.get(id(core)) for cores in self._idle.values() for core in cores]
+        for coroutine in (*waiting, *idle):
+            if coroutine is not None and not coroutine.dead:
+                # the one that made it may be suspended itself, and must not go on
+                coroutine.parent = getcurrent()
+                coroutine.throw(GreenletExit)
+        self._coroutines.clear()
+        return [coroutine for coroutine in waiting if not coroutine.dead]
+
     def add(self, task: Task) -> None:
         """A task is ready."""
         insort(self.ready, task, key=lambda t: t.number)
