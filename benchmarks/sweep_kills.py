@@ -1,7 +1,8 @@
 """A sweep that is killed again and again ends with the rows of one that was not.
 
-`kernbench sweep` is started with workers, killed with SIGKILL after a random while (the moments come from a seed), and
-started again on the same database, as often as asked; then it runs to its end. Its rows are compared with those of an
+`kernbench sweep` is started with workers, killed with SIGKILL at a random moment (from a seed: of four kills one while
+it starts, the others a while after its database is there), and started again on the same database, as often as asked;
+then it runs to its end. Its rows are compared with those of an
 undisturbed sweep, every column of every row; no row may be lost or doubled, and no process of it may be left. With
 --together, two sweeps share the database and one of them is killed each time. Exit status 1 if anything differs.
 
@@ -35,9 +36,30 @@ def command(out: Path) -> list[str]:
 
 
 def start(out: Path) -> subprocess.Popen[bytes]:
-    """A sweep in a session of its own, so that its processes can be found."""
-    quiet = subprocess.DEVNULL
-    return subprocess.Popen(command(out), stdout=quiet, stderr=quiet, start_new_session=True)
+    """A sweep in a session of its own, so that its processes can be found; what it says is in a file beside `out`."""
+    with said(out).open("wb") as file:
+        return subprocess.Popen(command(out), stdout=subprocess.DEVNULL, stderr=file, start_new_session=True)
+
+
+def said(out: Path) -> Path:
+    """The file of what the last sweep said on its error channel."""
+    return out.with_suffix(".said")
+
+
+def finish(out: Path) -> None:
+    """A sweep to its end. Points that are refused are part of it; a sweep that fails otherwise is shown."""
+    status = start(out).wait()
+    if status not in (0, 1):
+        sys.exit(f"the sweep ended with status {status}:\n{said(out).read_text()}")
+
+
+def wait_for_moment(process: subprocess.Popen[bytes], out: Path, moments: random.Random, longest: float) -> None:
+    """Sleep until the process should be killed: on a slow machine it may take long to come to its first point."""
+    while_it_starts = moments.random() < 0.25
+    before = count(out)
+    while not while_it_starts and count(out) == before and process.poll() is None:
+        time.sleep(0.01)
+    time.sleep(moments.uniform(0, longest))
 
 
 def left_of(session: int) -> list[int]:
@@ -80,7 +102,7 @@ def killed(out: Path, kills: int, together: bool, moments: random.Random, longes
         if together and (other is None or other.poll() is not None):
             other = start(out)
         process = start(out)
-        time.sleep(moments.uniform(0, longest))
+        wait_for_moment(process, out, moments, longest)
         ended = process.poll()
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -99,13 +121,13 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=13)
     parser.add_argument("--together", action="store_true", help="two sweeps at a time on the database")
-    parser.add_argument("--longest", type=float, default=3.0, help="seconds a sweep lives at most")
+    parser.add_argument("--longest", type=float, default=0.5, help="seconds between start or first point, and kill")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         whole, often = Path(folder) / "whole.sqlite", Path(folder) / "often.sqlite"
-        start(whole).wait()
+        finish(whole)
         left = killed(often, chosen.kills, chosen.together, random.Random(chosen.seed), chosen.longest)
-        start(often).wait()
+        finish(often)
         wanted, found = rows(whole), rows(often)
     same = wanted == found
     verdict = "the same" if same else "NOT the same"
