@@ -16,7 +16,7 @@ from kernbench.kernels.decode.narrow import NarrowSoftmax
 from kernbench.kernels.decode.shape import POINTERS, TILE, WARP_KEYS, DecodeShape
 from kernbench.kernels.decode.softmax import Softmax
 from kernbench.kernels.decode.walk import Segment, Walk
-from kernbench.ptx.builder import FULL_MASK, Context, Pointer, PtxKernel, Register
+from kernbench.ptx.builder import FULL_MASK, Context, Pointer, Predicate, PtxKernel, Register
 from kernbench.ptx.text.module import Kernel
 
 WARP = 32
@@ -28,10 +28,11 @@ SHARED_BYTES = 227 << 10
 _OTHER_BYTES = 2048
 _MOST_STAGES = 12
 _SWIZZLE_BYTES = 1024
-# elements that a thread merges at once
-PIECE = 4
-# parts of a head that are loaded at once
-PARTS_AT_ONCE = 8
+# elements of a load, and those that a thread merges at once if there are enough
+PIECE, LARGE_PIECE = 4, 8
+# parts of a head that are loaded at once, as many as registers hold: a load takes its way to L2 and back, and nothing
+# else is done meanwhile. One sequence with 8 KV heads has 18 parts of each on 132 SMs
+PARTS_AT_ONCE = 18
 # number of the barrier that the computing warps have
 MEETING = 1
 
@@ -198,6 +199,8 @@ class _Merge:
         self.partial, self.stats = ctx.pointer("partial_ptr", "f32"), ctx.pointer("stats_ptr", "f32")
         self.counters = ctx.pointer("counters_ptr", "u32")
         self.elements = self.shape.group * self.shape.head_size
+        self.width = LARGE_PIECE if self.elements >= LARGE_PIECE * COMPUTING else PIECE
+        self.begins = range(0, self.width, PIECE)
 
     def meet(self) -> None:
         """A barrier of the computing warps."""
@@ -216,7 +219,7 @@ class _Merge:
             slot = ctx.ctaid_x * 2 + ctx.selp(ctx.const(1, "u32"), 0, segment.tile == 0)
             for row, column, element in self._pieces():
                 values, largest, total = self._of_warps(row, element)
-                ctx.store(self.partial, tuple(values), ctx.mad(slot, self.elements, element))
+                self._leave(values, ctx.mad(slot, self.elements, element))
                 with ctx.if_(column == 0):
                     ctx.store(self.stats, (largest, total), ctx.mad(slot, shape.group, row) * 2)
             self._arrive(segment)
@@ -226,7 +229,7 @@ class _Merge:
     def _pieces(self) -> Iterator[tuple[Register, Register, Register]]:
         """Row, column and element of what a thread merges, piece after piece."""
         ctx, size = self.ctx, self.shape.head_size
-        with ctx.loop(ctx.tid_x * PIECE, self.elements, COMPUTING * PIECE) as element:
+        with ctx.loop(ctx.tid_x * self.width, self.elements, COMPUTING * self.width) as element:
             # sizes are powers of two, and an assembler of PTX divides where it is asked to
             yield element >> (size.bit_length() - 1), element & (size - 1), element
 
@@ -238,13 +241,20 @@ class _Merge:
         for state in states[1:]:
             ctx.max_(largest, state[0])
         total = ctx.const(0.0, "f32")
-        values = [ctx.const(0.0, "f32") for _ in range(PIECE)]
+        values = [ctx.const(0.0, "f32") for _ in range(self.width)]
         for warp, (score, part) in enumerate(states):
             weight = ctx.ex2(score - largest)
             ctx.fma(weight, part, total, out=total)
-            for value, one in zip(values, ctx.load(self.sums, element + warp * self.elements, vec=PIECE), strict=True):
+            mine = self.sums + (element + warp * self.elements)
+            sums = [one for i in self.begins for one in ctx.load(mine[i], vec=PIECE)]
+            for value, one in zip(values, sums, strict=True):
                 ctx.fma(weight, one, value, out=value)
         return values, largest, total
+
+    def _leave(self, values: list[Register], where: Register) -> None:
+        """A piece of what another CTA merges."""
+        for i in self.begins:
+            self.ctx.store(self.partial, tuple(values[i : i + PIECE]), where + i)
 
     def _write(
         self,
@@ -261,7 +271,8 @@ class _Merge:
         if shape.narrow:
             inverse *= ctx.param("value_scale")
         scaled = [value * inverse for value in values]
-        packed = tuple(ctx.cvt_pack(f"{shape.dtype}x2", scaled[i + 1], scaled[i]).bits("b32") for i in (0, 2))
+        pairs = range(0, len(scaled), 2)
+        packed = tuple(ctx.cvt_pack(f"{shape.dtype}x2", scaled[i + 1], scaled[i]).bits("b32") for i in pairs)
         head = ctx.mad(segment.sequence, shape.heads, segment.head * shape.group) + row
         ctx.store(self.out, packed, (ctx.mad(head, shape.head_size, column)) // 2)
         if shape.lse:
@@ -285,39 +296,45 @@ class _Merge:
                 ctx.store(self.counters + item, ctx.const(0, "u32"))
 
     def _merge_parts(self, segment: Segment, first: Register, parts: Register) -> None:
-        """All parts of a head, some loaded at once: what a load takes is most of the time that this takes."""
+        """All parts of a head, many loaded at once: what a load takes is most of the time that this takes."""
         ctx = self.ctx
         for row, column, element in self._pieces():
             largest, total = ctx.const(LOWEST, "f32"), ctx.const(0.0, "f32")
-            values = [ctx.const(0.0, "f32") for _ in range(PIECE)]
+            values = [ctx.const(0.0, "f32") for _ in range(self.width)]
             with ctx.loop(0, parts, PARTS_AT_ONCE) as part:
-                found = [self._part(first, part + i, parts, row, element) for i in range(PARTS_AT_ONCE)]
+                slots = [self._slot(first, part + i) for i in range(PARTS_AT_ONCE)]
+                there = [part + i < parts for i in range(PARTS_AT_ONCE)]
+                # an assembler keeps the order of relaxed loads: what is needed first comes last, all others with it
+                sums = [self._sums(slot, one, element) for slot, one in zip(slots, there, strict=True)]
+                states = [self._state(slot, one, row) for slot, one in zip(slots, there, strict=True)]
                 new = largest.copy()
-                for score, *_ in found:
+                for score, _ in states:
                     ctx.max_(new, score)
                 correction = ctx.ex2(largest - new)
                 largest.set(new)
                 for sum_ in (total, *values):
                     sum_ *= correction
-                for score, *more in found:
+                for (score, part_total), part_sums in zip(states, sums, strict=True):
                     weight = ctx.ex2(score - new)
-                    for sum_, one in zip((total, *values), more, strict=True):
+                    for sum_, one in zip((total, *values), (part_total, *part_sums), strict=True):
                         ctx.fma(one, weight, sum_, out=sum_)
             self._write(segment, row, column, values, largest, total)
 
-    def _part(
-        self, first: Register, part: Register, parts: Register, row: Register, element: Register
-    ) -> tuple[Register, ...]:
-        """Largest score, total and sums of one part; one that is not there counts for nothing.
-
-        The first CTA's part is its last segment, of the others it is the first.
-        """
+    def _slot(self, first: Register, part: Register) -> Register:
+        """Where a part lies: the first CTA's part is its last segment, of the others it is the first."""
         ctx = self.ctx
-        slot = (first + part) * 2 + ctx.selp(ctx.const(1, "u32"), 0, part == 0)
-        there = part < parts
+        return (first + part) * 2 + ctx.selp(ctx.const(1, "u32"), 0, part == 0)
+
+    def _state(self, slot: Register, there: Predicate, row: Register) -> tuple[Register, Register]:
+        """Largest score and total of a part; one that is not there counts for nothing."""
+        ctx = self.ctx
         where = ctx.mad(slot, self.shape.group, row) * 2
-        score, total = ctx.load(self.stats, where, vec=2, mask=there, other=(LOWEST, 0.0))
-        sums = ctx.load(
-            self.partial, ctx.mad(slot, self.elements, element), vec=PIECE, mask=there, other=(0.0,) * PIECE
-        )
-        return score, total, *sums
+        score, total = ctx.load(self.stats, where, vec=2, mask=there, other=(LOWEST, 0.0), sem="relaxed", scope="gpu")
+        return score, total
+
+    def _sums(self, slot: Register, there: Predicate, element: Register) -> list[Register]:
+        """Sums of a part, from an element on."""
+        ctx, zeros = self.ctx, (0.0,) * PIECE
+        mine = self.partial + ctx.mad(slot, self.elements, element)
+        loads = [ctx.load(mine[i], vec=PIECE, mask=there, other=zeros, sem="relaxed", scope="gpu") for i in self.begins]
+        return [one for load in loads for one in load]
