@@ -7,7 +7,7 @@ state. At the end of a segment the four states are merged through shared memory;
 one that comes last merges what all left in global memory. Counters are zero before a launch, and after it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kernbench.common.errors import MisuseError
 from kernbench.kernels.attention import LN_2, LOWEST
@@ -124,9 +124,9 @@ class _Cta:
         mine, of_values = self.lane % boxes, self.lane // boxes
         ring = _Ring(ctx, self.kernel.stages)
         for segment in walk.segments():
+            boxes_of = self._located(segment, mine, boxes)
             with ctx.loop(segment.tile, segment.tile + segment.count) as tile:
-                # the table's entry comes while the stage is not empty yet
-                page, row = self._location(segment, tile, mine)
+                page, row = boxes_of(tile)
                 ctx.mbarrier_wait(self.empty[ring.stage], ring.parity ^ 1)
                 full = self.full + ring.stage
                 # the copies show what they write themselves: the arrival has nothing to release
@@ -138,16 +138,35 @@ class _Cta:
                         ctx.tma_load(to, one, (0, row, 0, segment.head, page), full)
                 ring.advance()
 
-    def _location(self, segment: Segment, tile: Register, box: Register) -> tuple[Register, Register]:
-        """Page and row of a box. What lies behind a sequence's end comes from behind the last page: zeros."""
+    def _located(self, segment: Segment, mine: Register, boxes: int) -> Callable[[Register], tuple[Register, Register]]:
+        """What gives page and row of a lane's box for each tile of a segment, one after the other.
+
+        Every lane loads an entry of the table, so that a load serves several tiles, and those of the next ones come
+        meanwhile. What lies behind a sequence's end comes from behind the last page: zeros.
+        """
         ctx, cache = self.ctx, self.shape.cache
         if isinstance(cache, DenseCache):
-            return ctx.const(0, "u32"), ctx.mad(tile, TILE, segment.row)
-        key = ctx.mad(tile, TILE, box * self.shape.box_rows)
-        entry = ctx.mad(segment.sequence, ctx.param("table_width"), key // cache.page_size)
-        table = ctx.pointer("table_ptr", "u32")
-        page = ctx.load(table, entry, mask=key < segment.length, other=ctx.param("pages"))
-        return page, key % cache.page_size
+            return lambda tile: (ctx.const(0, "u32"), ctx.mad(tile, TILE, segment.row))
+        first = ctx.pointer("table_ptr", "u32") + segment.sequence * ctx.param("table_width")
+        page_size, rows = cache.page_size, self.shape.box_rows
+
+        def entries(tile: Register) -> Register:
+            key = ctx.mad(tile, TILE, self.lane * rows)
+            found: Register = ctx.load(first + key // page_size, mask=key < segment.length, other=ctx.param("pages"))
+            return found
+
+        ahead = entries(segment.tile)
+        here, used = ahead.copy(), ctx.const(0, "u32")
+
+        def located(tile: Register) -> tuple[Register, Register]:
+            with ctx.if_(used == 0):
+                here.set(ahead)
+                ahead.set(entries(tile + WARP // boxes))
+            page = ctx.shfl_idx(here, used + mine, mask=FULL_MASK)
+            used.set((used + boxes) & (WARP - 1))
+            return page, ctx.mad(tile, TILE, mine * rows) & (page_size - 1)
+
+        return located
 
     # The warps that compute
 
