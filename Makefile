@@ -1,4 +1,5 @@
 # make demo: a job on each target, right and safe, and a planted race that is found.  make test: lint, types, tests.
+# make test-full: whole sets of cases, of which make test runs a sample.
 # make test-doors: programs of torch and Triton.
 PYTHON ?= python3
 VENV   ?= .venv
@@ -18,7 +19,7 @@ MEASURED ?= $(addprefix tests/safety/test_,safety.py timed_order.py) \
 	$(addprefix tests/mesh/test_,deadlocks.py findings.py memory.py outputs.py) tests/npu \
 	$(addprefix tests/ptx/,emulator validation)
 
-.PHONY: demo test test-doors coverage docs test-gpu calibrate bench bench-full install clean
+.PHONY: demo test test-full test-doors coverage docs test-gpu calibrate bench bench-full install clean
 
 install: $(STAMP)
 
@@ -33,10 +34,11 @@ demo: $(STAMP)
 	$(BIN)/python tools/demo.py
 
 # loops that take long to compile are compiled beside lint and types, once for all processes of the tests
-test: $(STAMP)
+test-full: SETS = --full
+test test-full: $(STAMP)
 	$(BIN)/python tools/compile_loops.py mesh npu & $(BIN)/python tools/compile_loops.py ptx & \
 	$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy; told=$$?; wait; exit $$told
-	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(SETS)
 
 # programs of torch and Triton, in an environment of its own. A plain `torch` would come with gigabytes of CUDA packages;
 # this release is the CPU build where one is to be had (TORCH=torch TRITON=triton==3.6.0 tests others). Where they cannot

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
+from tests import sampled
 
 settings.register_profile("kernbench", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kernbench")
@@ -55,6 +56,10 @@ LONG = (
     "cli/commands/test_sweep.py",
 )
 _ROOT = Path(__file__).parent
+
+
+def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.register(sampled, "sampled")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

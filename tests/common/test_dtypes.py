@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench.common.dtypes import (
     DTYPES,
@@ -98,14 +99,14 @@ def test_every_tie_rounds_to_even_and_everything_beside_a_tie_to_the_nearer(dtyp
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-@settings(max_examples=50)
+@settings(max_examples=sampled.examples(20, 50))
 @given(st.lists(st.floats(width=64), min_size=1, max_size=20))
 def test_casts_from_float64_round_to_nearest(dtype, values):
     check_same(quietly(np.array(values), dtype), nearest(values, dtype))
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-@settings(max_examples=50)
+@settings(max_examples=sampled.examples(20, 50))
 @given(st.lists(st.floats(width=32), min_size=1, max_size=20))
 def test_casts_from_float32_round_to_nearest(dtype, values):
     check_same(quietly(np.array(values, np.float32), dtype), nearest(values, dtype))
@@ -119,7 +120,7 @@ def test_casts_between_the_narrow_floats_round_every_value_to_nearest(source, dt
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-@settings(max_examples=50)
+@settings(max_examples=sampled.examples(20, 50))
 @given(st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(-600, 600), min_size=1, max_size=20))
 def test_casts_from_integers_round_to_nearest(dtype, values):
     check_same(quietly(np.array(values, np.int32), dtype), nearest(values, dtype))

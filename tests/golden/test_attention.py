@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench.common.errors import MisuseError
 from kernbench.golden import Reference, attention, problem
@@ -39,7 +40,7 @@ def by_hand(q, k, v, visible, scale):
     offset=st.none() | st.integers(-4, 9),
     length=st.none() | st.integers(0, 9),
 )
-@settings(max_examples=150)
+@settings(max_examples=sampled.examples(60, 150))
 def test_it_agrees_with_loops(S_q, S_kv, h_kv, group, d_v, causal, offset, length):
     q, k, v = draw(1, S_q, h_kv * group, 4), draw(2, S_kv, h_kv, 4), draw(3, S_kv, h_kv, d_v)
     length = None if length is None else min(length, S_kv)

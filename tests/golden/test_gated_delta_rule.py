@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 from tests.golden.chunk_output_kernel import ChunkOutput, make
 from threadpoolctl import threadpool_limits
 
@@ -66,7 +67,7 @@ def test_token_by_token_agrees_with_loops():
     initial=st.sampled_from([0.0, 1.0, 1e3]),
     scale=st.none() | st.sampled_from([1.0, -0.3, 0.0]),
 )
-@settings(max_examples=150)
+@settings(max_examples=sampled.examples(60, 150))
 def test_chunks_give_what_tokens_give(seed, lengths, H, group, K, V, chunk_size, gate, initial, scale):
     inputs = make(seed, lengths, H, group, K, V, gate, initial)
     wanted = rule.recurrent(**inputs, scale=scale)
@@ -210,6 +211,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(("p_dtype", "output"), [("bf16", "bf16"), ("bf16", "f32"), ("f16", "f16"), ("f32", "f32")])
 def test_an_honest_output_kernel_passes(shape, p_dtype, output):
@@ -253,7 +255,7 @@ PATTERNS = [
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_honest_kernels_pass_on_structured_inputs(pattern):
-    for seed in range(4):
+    for seed in range(sampled.examples(2, 4)):
         told = rule.kernel_inputs(**spoilt(seed, pattern))
         output = ChunkOutput()(told)
         for reference in (told.reference(), told.reference(rule.BF16)):
@@ -275,7 +277,7 @@ def honest_rule(inputs):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_an_honest_chain_of_kernels_passes(shape):
-    for seed in range(3):
+    for seed in range(sampled.examples(1, 3)):
         honest_rule(make(seed, **(shape | {"lengths": list(shape["lengths"])})))
 
 
@@ -303,6 +305,7 @@ def fault_inputs(gate, seed):
     return inputs, [inputs.reference(rounding) for rounding in (rule.EXACT, rule.BF16)]
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("gate", [0.003, 0.1, 1.0])
 @pytest.mark.parametrize("output", ["bf16", "f32"])
 @pytest.mark.parametrize("fault", [None, *FAULTS])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench.common.errors import MisuseError
 from kernbench.golden import Partial, attention, compare, finish, merge, partial
@@ -37,7 +38,7 @@ def in_groups(parts, data):
 
 
 @given(problems(), st.data())
-@settings(max_examples=150)
+@settings(max_examples=sampled.examples(50, 150))
 def test_any_grouping_and_order_gives_attention(problem, data):
     inputs, options, ranges = problem
     parts = [partial(*inputs, start=start, stop=stop, **options) for start, stop in ranges]
@@ -47,7 +48,7 @@ def test_any_grouping_and_order_gives_attention(problem, data):
 
 
 @given(problems(), st.data())
-@settings(max_examples=150)
+@settings(max_examples=sampled.examples(50, 150))
 def test_it_holds_in_float32_within_its_rounding(problem, data):
     inputs, options, ranges = problem
     parts = [partial(*inputs, start=start, stop=stop, **options) for start, stop in ranges]

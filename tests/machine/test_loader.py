@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench.common.errors import MachineError
 from kernbench.machine import MOST_PES, Machine, bundled, load
@@ -345,7 +346,7 @@ def test_extends_too_far(file: Path) -> None:
     assert "too many files extend each other, at most 16 may" in problems("0.toml")[0]
 
 
-fuzz = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fuzz = settings(max_examples=sampled.examples(60, 200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def attempt(file: Path, content: bytes) -> Machine | None:

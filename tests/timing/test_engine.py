@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench.timing.engine import Rates, run_events, run_longest_path
 from kernbench.timing.graph import make_graph
@@ -78,7 +79,7 @@ def rates(duration, server, nbytes):
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=sampled.examples(60, 150))
 @given(problems())
 def test_events_match_the_obvious_simulation(problem):
     nodes, edges, duration, server, nbytes = problem

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests import sampled
 from tests.triton_emu.values import (
     F32_ERROR,
     NARROW,
@@ -40,7 +41,7 @@ def test_arithmetic_on_every_pair_of_8_bit_floats_rounds_the_exact_result(op, dt
 
 @pytest.mark.parametrize("op", ARITHMETIC)
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@settings(max_examples=25)
+@settings(max_examples=sampled.examples(8, 25))
 @given(hnp.arrays(np.uint16, 60), hnp.arrays(np.uint16, 60))
 def test_arithmetic_on_16_bit_floats_rounds_the_exact_result(op, dtype, left, right):
     x, y = left.view(DTYPES[dtype].numpy)[:, None], right.view(DTYPES[dtype].numpy)[None, :]
@@ -50,7 +51,7 @@ def test_arithmetic_on_16_bit_floats_rounds_the_exact_result(op, dtype, left, ri
 
 
 @pytest.mark.parametrize("op", ARITHMETIC)
-@settings(max_examples=25)
+@settings(max_examples=sampled.examples(8, 25))
 @given(hnp.arrays(np.float32, 8), hnp.arrays(np.float32, 8))
 def test_arithmetic_on_f32_is_ieee(op, x, y):
     got = evaluate(lambda tl, x, y: ARITHMETIC[op](x, y), x, y)
@@ -93,7 +94,7 @@ REFERENCES = {
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
-@settings(max_examples=8)
+@settings(max_examples=sampled.examples(3, 8))
 @given(shapes, float_types, float_types, seeds)
 def test_elementwise_operations_follow_float64(name, shape, left, right, seed):
     op, operands, _ = ELEMENTWISE[name]
@@ -139,7 +140,7 @@ def test_operands_broadcast_as_in_numpy(data, left, right, seed):
 
 
 @pytest.mark.parametrize("op", ["lt", "le", "gt", "ge", "eq", "ne"])
-@settings(max_examples=10)
+@settings(max_examples=sampled.examples(5, 10))
 @given(st.sampled_from(["f16", "bf16", "f32", "i8", "i32"]), st.sampled_from(["f16", "f8e5m2", "i8"]), seeds)
 def test_comparisons_are_exact(op, left, right, seed):
     apply = getattr(operator, op)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 from tests.triton_emu.values import evaluate, same
 
 from kernbench.common.dtypes import DTYPES
@@ -35,7 +36,7 @@ INTEGER_REFERENCES = {
 
 @pytest.mark.parametrize("dtype", ["i8", "i32"])
 @pytest.mark.parametrize("op", INTEGER_REFERENCES)
-@settings(max_examples=12)
+@settings(max_examples=sampled.examples(5, 12))
 @given(st.data())
 def test_integer_arithmetic_wraps_and_divides_toward_zero(op, dtype, data):
     values = st.lists(integers[dtype] | st.sampled_from([-128, -1, 0, 3, 127]), min_size=6, max_size=6)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests import sampled
 from tests.triton_emu.values import F32_ERROR, NARROW, close, evaluate, exact, normal, rounded, same, seeds
 
 from kernbench.common.dtypes import FLOATS
@@ -16,7 +17,7 @@ reducible = st.tuples(hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_s
 
 @pytest.mark.parametrize("op", ["max", "min", "sum"])
 @pytest.mark.parametrize("dtype", [*NARROW, "f32", "i8", "i32", "i1"])
-@settings(max_examples=6)
+@settings(max_examples=sampled.examples(3, 6))
 @given(reducible, seeds)
 def test_reductions_keep_their_axis_and_follow_float64(op, dtype, where, seed):
     shape, axis = where

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from tests import sampled
 
 from kernbench import mesh
 from kernbench.common.errors import KernelError, MisuseError
@@ -101,7 +102,7 @@ class Pool(RuleBasedStateMachine):
 
 
 TestPool = Pool.TestCase
-TestPool.settings = settings(max_examples=60, stateful_step_count=40)
+TestPool.settings = settings(max_examples=sampled.examples(20, 60), stateful_step_count=40)
 
 
 @pytest.mark.parametrize(("base", "size"), [(-1, 64), (0, -64)])

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests import sampled
 from tests.triton_emu.values import SMALL, evaluate, exact, normal, rounded, same, seeds
 
 from kernbench import mesh
@@ -13,7 +14,7 @@ from kernbench.common.errors import KernelError
 from kernbench.triton_emu import TLContext, run_kernel
 
 
-@settings(max_examples=60)
+@settings(max_examples=sampled.examples(20, 60))
 @given(st.data(), st.sampled_from(["f16", "f8e4m3", "f32", "i32"]), seeds)
 def test_chains_of_views_see_what_numpy_sees(data, dtype, seed):
     x = normal(seed, data.draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=5)), dtype)

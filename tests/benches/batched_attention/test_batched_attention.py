@@ -40,6 +40,7 @@ def test_the_kernel_as_it_is_known():
     assert ptx.parse(kernel.emit()).kernels[NAME].emit() == kernel.emit()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("head_dim", [1, 40, 64, 80, 128])
 @pytest.mark.parametrize("heads", [(4, 4), (4, 2), (3, 1)])
 def test_one_warp_a_head(head_dim, heads):
@@ -121,6 +122,7 @@ def test_every_panel_is_right_and_safe(panel):
     assert run.metrics["thread_instructions"] > 0
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("d_head", [64, 80, 96, 128, 256])
 def test_every_type_and_head(dtype, d_head):
@@ -130,6 +132,7 @@ def test_every_type_and_head(dtype, d_head):
     assert run.safe, "\n".join(map(str, run.findings))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("warps", "unroll"), [(1, 1), (3, 2), (16, 4)])
 @pytest.mark.parametrize("kernel", ["multi_warp", "shared_kv", "split_kv"])
 def test_any_number_of_warps_and_keys(kernel, warps, unroll):

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from tests import sampled
 
 from kernbench.bench import find, run_bench
 from kernbench.benches._algorithms import ALGORITHMS
@@ -50,6 +51,7 @@ def fits(algorithm, n_ranks, columns=4):
     return install != "grid" or n_ranks < columns or n_ranks % columns == 0
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("algorithm", NEW)
 @pytest.mark.parametrize("n_ranks", [1, 2, 3, 4, 8])
 def test_right_and_safe(algorithm, n_ranks):
@@ -58,10 +60,12 @@ def test_right_and_safe(algorithm, n_ranks):
             run(algorithm, n_ranks=n_ranks)
         return
     heads = [(8, 8), (8, 2), (8, 1)]
-    for (h_q, h_kv), (causal, context) in itertools.product(heads, ((False, 7), (True, 40))):
+    ways = list(itertools.product(heads, ((False, 7), (True, 40))))
+    for (h_q, h_kv), (causal, context) in sampled.some(ways, 3):
         good(run(algorithm, n_ranks=n_ranks, causal=causal, context=context, h_q=h_q, h_kv=h_kv))
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("algorithm", NEW)
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
 def test_several_users_of_different_lengths_over_cubes(algorithm, dtype):
@@ -80,6 +84,7 @@ def test_at_the_real_head_size(algorithm):
     good(run(algorithm, h_q=16, h_kv=2, d_head=128, context=300))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("algorithm", ["stream_kv", "zigzag_kv", "tiled_kv", "team_kv"])
 @pytest.mark.parametrize("context", [256, 1030])
 def test_where_keys_do_not_fit_the_scratch_memory(algorithm, context):
@@ -117,6 +122,7 @@ def test_heads_that_are_alike_are_right(algorithm):
     good(run(algorithm, **MANY_SETS))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("algorithm", ["stream_kv", "zigzag_kv", "tiled_kv", "team_kv"])
 @pytest.mark.parametrize("scale_q", [(16, 16), (64, 48), (8, 300)])
 def test_any_blocks(algorithm, scale_q):
@@ -183,6 +189,7 @@ def test_two_dimensions_send_less_where_heads_are_not_grouped():
     assert sent("tiled_kv") < 0.6 * sent("stream_kv")
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("settings", [{"d_head": 512}, {"dtype": "f32", "d_head": 256}, {"tokens": 256}])
 def test_the_kernels_own_blocks_fit_the_bundled_machine(algorithm, settings):

@@ -9,6 +9,7 @@ from benchmarks.calibration.cold import BLOCK, UNROLL, grid_of, text
 from benchmarks.calibration.emulated import emulate, problem
 from benchmarks.calibration.registry import FAMILIES, cases
 from benchmarks.calibration.source import Source
+from tests import sampled
 
 from kernbench import ptx
 
@@ -17,13 +18,9 @@ LONGEST = 60_000
 
 
 def some_of_each() -> list[Case]:
-    """The first kernel of each benchmark, and its last; `python -m benchmarks.calibration check` runs them all."""
-    chosen: dict[tuple[str, str], Case] = {}
-    for case in ALL:
-        if len(case.source.text) < LONGEST:
-            chosen.setdefault((case.benchmark, "first"), case)
-            chosen[case.benchmark, "last"] = case
-    return list({(case.source.text, case.block): case for case in chosen.values()}.values())
+    """A kernel of each benchmark, with --full all; so does `python -m benchmarks.calibration check`."""
+    different = {(case.source.text, case.block): case for case in ALL if len(case.source.text) < LONGEST}
+    return sampled.some(list(different.values()), 1, kind=lambda case: case.benchmark)
 
 
 @pytest.mark.parametrize("case", some_of_each(), ids=lambda case: case.name)

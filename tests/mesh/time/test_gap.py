@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench import machine, mesh
 from kernbench.bench import find, run_bench
@@ -242,7 +243,7 @@ def test_the_panels_add_up_at_their_own_size(panel):
 ACTIONS = st.sampled_from(["load", "dot", "exp", "add", "store", "east", "west"])
 
 
-@settings(max_examples=60)
+@settings(max_examples=sampled.examples(30, 60))
 @given(
     st.lists(st.tuples(ACTIONS, st.integers(0, 7)), max_size=12),
     st.sampled_from([1, 2, 4]),

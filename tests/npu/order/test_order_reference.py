@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench import npu
 from kernbench.npu.isa.operations import NAMES
@@ -111,7 +112,7 @@ def first_race(rows):
     return None
 
 
-@settings(max_examples=250)
+@settings(max_examples=sampled.examples(80, 250))
 @given(programs())
 def test_the_compiled_check_agrees(steps):
     def orchestrate(rt, a, out):

@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 from tests.npu.small import flag, kinds
 
 from kernbench import npu
@@ -64,14 +65,14 @@ def conflicts(tasks, dependences):
     return False
 
 
-@settings(max_examples=150)
+@settings(max_examples=sampled.examples(50, 150))
 @given(task_lists(), st.sampled_from(["canonical", "reversed", 0, 1]))
 def test_hazards_of_a_manual_scope_are_all_found(tasks, schedule):
     run = launch(tasks, True, schedule=schedule)
     assert bool(HAZARDS & set(kinds(run))) is conflicts(tasks, [t[3] for t in tasks])
 
 
-@settings(max_examples=100)
+@settings(max_examples=sampled.examples(40, 100))
 @given(task_lists(), st.sampled_from(["canonical", "reversed", 0, 1]))
 def test_the_tensor_map_leaves_only_what_it_says(tasks, schedule):
     tracked = launch(tasks, False, schedule=schedule, track_war=True)

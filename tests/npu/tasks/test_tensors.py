@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench.npu.tasks.tensors import Buffer, covers, overlap, whole
 
@@ -41,7 +42,7 @@ def on_one_buffer(view):
     return view
 
 
-@settings(max_examples=300)
+@settings(max_examples=sampled.examples(100, 300))
 @given(views().map(on_one_buffer), views().map(on_one_buffer))
 def test_overlap_never_misses_and_is_exact_where_strides_match(a, b):
     really = bool(elements(a) & elements(b))

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 from tests.ptx.corpus import MIXED, VARIANTS, compiled
 from tests.ptx.toolchain import need_ptxas, run_ptxas
 
@@ -142,7 +143,7 @@ modules = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=sampled.examples(25, 60))
 @given(modules)
 def test_any_module(module):
     check(module)

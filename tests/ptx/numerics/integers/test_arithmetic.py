@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench.ptx.numerics import operation, zero_divisors
 
@@ -142,7 +143,7 @@ def test_shift_amounts_are_clamped(meaning, kind):
 words = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=150)
+@settings(max_examples=sampled.examples(60, 150))
 @given(words, words, words)
 def test_bit_fields(a, b, c):
     one = np.array([a], np.uint32)

@@ -1,0 +1,70 @@
+"""`make test` runs a sample of large sets, in which every kind of case occurs; `pytest --full` runs all of them."""
+
+import itertools
+
+import pytest
+from tests import sampled
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture(params=[False, True], ids=["sample", "full"])
+def full(request, monkeypatch):
+    monkeypatch.setenv(sampled.FULL, "1" if request.param else "")
+    return request.param
+
+
+def test_some_cases_of_every_kind(full):
+    cases = ["a1", "b1", "a2", "a3", "c1", "a4", "b2"]
+    assert sampled.some(cases, 2, kind=lambda case: case[0]) == (cases if full else ["a1", "b1", "c1", "a4", "b2"])
+    assert sampled.some(cases, 1) == (cases if full else ["a1"])
+    assert sampled.some(cases, 3) == (cases if full else ["a1", "a3", "b2"])
+    assert sampled.some(cases, 9) == cases
+
+
+def test_examples(full):
+    assert sampled.examples(20, 100) == (100 if full else 20)
+
+
+@pytest.mark.parametrize("count", [0, 5, 11, 60, 99])
+def test_every_value_of_every_parameter_is_in_a_sample(count):
+    cases = [dict(zip("abc", values, strict=True)) for values in itertools.product(range(3), range(5), range(4))]
+    chosen = [cases[index] for index in sampled.covering(cases, count)]
+    assert {value for case in chosen for value in case.items()} == {value for case in cases for value in case.items()}
+    assert min(count, 60) <= len(chosen) <= max(count, 8)
+    assert sampled.covering(cases, count) == sampled.covering(cases, count)
+
+
+SUITE = """
+import pytest
+from tests import sampled
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("a", range(4))
+@pytest.mark.parametrize("b", range(5))
+def test_marked(a, b): ...
+
+@pytest.mark.parametrize("a", sampled.some(range(10), 3))
+def test_listed(a): ...
+
+@pytest.mark.parametrize("a", range(3))
+def test_other(a): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "counts"),
+    [
+        ([], {"marked": 6, "listed": 3, "other": 3}),
+        (["--full"], {"marked": 20, "listed": 10, "other": 3}),
+        (["test_it.py::test_marked[4-3]"], {"marked": 1}),
+    ],
+)
+def test_the_option_runs_whole_sets(pytester, monkeypatch, options, counts):
+    monkeypatch.setenv(sampled.FULL, "")
+    pytester.makepyfile(test_it=SUITE)
+    pytester.makeini("[pytest]\nmarkers = sampled(count): some")
+    inside = pytester.inline_run("-p", "no:cacheprovider", *options, plugins=[sampled])
+    ran = [call.nodeid for call in inside.getcalls("pytest_runtest_logstart")]
+    assert {name: sum(f"test_{name}" in test for test in ran) for name in counts} == counts
+    assert len(ran) == sum(counts.values())
