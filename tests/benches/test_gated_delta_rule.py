@@ -8,9 +8,19 @@ from kernbench.common.errors import BenchError, KernbenchError
 BENCH = find("gated_delta_rule_chunk_output")
 
 
-@pytest.mark.parametrize("panel", BENCH.panels)
-def test_every_panel_is_right_and_safe(panel):
-    run = run_bench(BENCH, panel)
+TARGETS = ["sm_90a", "sm_100a"]
+JOBS = ["whole_chunks", "ragged", "padded", "keys_64", "values_64"]
+
+
+def test_there_are_no_other_panels():
+    assert list(BENCH.panels) == [f"{target}_{job}" for target in TARGETS for job in JOBS]
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_panel_is_right_and_safe(target, job):
+    run = run_bench(BENCH, f"{target}_{job}")
     assert run.right, run.comparison[0].reason
     assert run.safe, "\n".join(map(str, run.findings))
 

@@ -41,6 +41,7 @@ def test_the_cases_of_the_reference(form, lens):
     assert np.abs(run.outputs["out"][:, None] - exact.expected).max() < 1e-2
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_other_shapes(form, case):

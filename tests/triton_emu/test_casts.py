@@ -13,6 +13,7 @@ from kernbench import mesh
 from kernbench.common.dtypes import DTYPES, FLOATS, cast, promote
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("source", [*NARROW, "f32", "i8", "i32", "i1"])
 @pytest.mark.parametrize("target", [*NARROW, "f32", "i8", "i32", "i1"])
 def test_casts_round_once(source, target):

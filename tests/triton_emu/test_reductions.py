@@ -15,6 +15,7 @@ from kernbench.common.dtypes import FLOATS
 reducible = st.tuples(hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=6), st.integers(0, 2))
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("op", ["max", "min", "sum"])
 @pytest.mark.parametrize("dtype", [*NARROW, "f32", "i8", "i32", "i1"])
 @settings(max_examples=sampled.examples(3, 6))
@@ -48,6 +49,7 @@ def test_a_sum_in_another_type():
     assert (narrow.shape, narrow.dtype) == ((2,), np.float16)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("op", ["argmax", "argmin"])
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "i8", "i32"])
 @settings(max_examples=6)

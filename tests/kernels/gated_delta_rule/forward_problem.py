@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from tests.kernels.built import built
 from tests.kernels.decode.problem import NUMPY
 
 from kernbench import ptx
@@ -44,8 +45,8 @@ class Problem:
         starts = np.concatenate([[0], np.cumsum(self.lengths)])
         return recurrent(*inputs, initial_state=self.initial, cu_seqlens=starts)
 
-    def launch(self, mutants=None, device=None, **options):
-        """All runs by the names of their kernels, the output, and the final states."""
+    def launch(self, mutants=None, device=None, last=None, **options):
+        """All runs, or those up to the kernel `last`, by the names of their kernels; output, and final states."""
         device = device or ptx.EmulatedDevice("sm_90a")
         arrays = {name: device.array(getattr(self, name), name) for name in ("q", "k", "v", "g", "beta")}
         arrays["out"] = device.empty(self.v.shape, self.v.dtype, name="out")
@@ -55,10 +56,10 @@ class Problem:
         runs = {}
         for launch, given in ForwardPass(device, self.plan, {**NUMPY, "f32": np.float32}).arguments(arrays):
             kernel = launch.kernel
-            text = (mutants or {}).get(kernel.name) or kernel.build()
+            text = (mutants or {}).get(kernel.name) or built(kernel)
             run = device.launch(text, launch.grid, kernel.threads, given, kernel.shared_bytes, **options)
             runs[kernel.name] = run
-            if run.findings:
+            if run.findings or kernel.name == last:
                 break
         return runs, arrays["out"].numpy(), arrays["final"].numpy() if self.states else None
 

@@ -55,6 +55,7 @@ class Problem:
         np.testing.assert_allclose(states.numpy(), after, atol=2e-5, rtol=2e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("keys", "values", "dtype"), [(128, 128, "bf16"), (64, 128, "f16"), (128, 64, "f16"), (256, 256, "bf16")]
 )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
+from tests.kernels.built import built
 
 from kernbench import ptx
 from kernbench.kernels.prefill import PrefillKernel, PrefillPlan, PrefillShape, arguments
@@ -69,7 +70,7 @@ class Problem:
         if self.shape.lse:
             more["lse"] = device.empty(self.q.shape[:2], np.float32, name="lse")
         given = arguments(device, self.plan, *map(device.array, (self.q, k, v)), out, **more)
-        run = device.launch(kernel or way.build(), self.plan.ctas, way.threads, given, way.shared_bytes, **options)
+        run = device.launch(kernel or built(way), self.plan.ctas, way.threads, given, way.shared_bytes, **options)
         return run, out.numpy()
 
     def _pages(self):

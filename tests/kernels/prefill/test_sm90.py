@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests import sampled
 from tests.kernels.prefill.problem import Problem
 
 from kernbench.common.errors import MisuseError
@@ -12,12 +13,14 @@ from kernbench.ptx.proof import prove
 from kernbench.safety.budget import Budget
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("size", [64, 128, 256])
 def test_sizes(size, causal):
     Problem(PrefillShape(2, 1, size, causal=causal), (200,)).check()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("schedule", ["canonical", "reversed", "eager", 1])
 @pytest.mark.parametrize("turns", [True, False])
 def test_sequences_of_many_lengths_under_several_schedules(turns, schedule):
@@ -32,6 +35,7 @@ def test_a_sequence_without_keys_gives_zeros():
     Problem(PrefillShape(1, 1, 64, causal=False), (20, 10), (0, 30)).check()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("layout", ["NHD", "HND"])
 @pytest.mark.parametrize(("page", "size"), [(16, 128), (32, 64), (64, 256), (128, 64), (16, 256)])
 def test_pages(page, size, layout):
@@ -68,8 +72,8 @@ def test_mutants_are_found():
     def launch(mutant, **options):
         return problem.launch(kernel=mutant, budget=Budget(steps=100_000, seconds=600), **options)[0]
 
-    proof = prove(kernel, launch, among=mutations(kernel)[3::17])
-    assert len(proof.verdicts) >= 5
+    proof = prove(kernel, launch, among=sampled.some(mutations(kernel)[3::17], 4))
+    assert len(proof.verdicts) >= 4
     assert proof.survivors == []
 
 

@@ -224,6 +224,7 @@ def test_nothing_took_no_time():
 SMALL = {"context": 48, "d_head": 32, "h_q": 8, "h_kv": 2, "lengths": ()}
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("panel", list(BENCH.panels))
 @pytest.mark.parametrize("changes", [{}, {"link.bandwidth": 2}, {"hbm.bandwidth": 2}, {"math.per_cycle.exp": 0.5}])
 def test_panels_add_up_whatever_binds_them(panel, changes):

@@ -216,6 +216,7 @@ def _value(described, key):
     return getattr(getattr(described, table), name)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("panel", PANELS)
 @pytest.mark.parametrize("key", [*RATES_UP, *LATENCIES])
 def test_faster_is_not_slower_here(panels, panel, key):
@@ -389,6 +390,7 @@ def test_counters_stay_within_what_the_machine_has():
     assert total_bytes <= moved <= total_bytes + run.metrics["commands"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("panel", PANELS)
 @pytest.mark.parametrize("ranks", [1, 3, 8])
 def test_never_faster_than_physics(panel, ranks):

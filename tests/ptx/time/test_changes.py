@@ -32,13 +32,13 @@ def advice(timed: Again, time_again=True) -> dict:
 
 def reading(sectors: int, lines: int) -> list[list[Op]]:
     """Warps that read 128 bytes again and again, a line or many of them at once."""
-    return [[made.load(sectors, lines, first=sectors), Op(Pipe.FMA, wait=1), Op(Pipe.BRANCH, back=2, turns=40)]] * 8
+    return [[made.load(sectors, lines, first=sectors), Op(Pipe.FMA, wait=1), Op(Pipe.BRANCH, back=2, turns=16)]] * 8
 
 
 def shared(passes: int) -> list[list[Op]]:
     event = {"wavefronts": passes, "bytes": 128, "lanes": 32}
     access = Op(Pipe.SHARED, write=0, kind=Kind.SHARED_LOAD, event=event, act=Act.LOAD)
-    return [[access, access, access, Op(Pipe.FMA, wait=1), Op(Pipe.BRANCH, back=4, turns=30)]] * 8
+    return [[access, access, access, Op(Pipe.FMA, wait=1), Op(Pipe.BRANCH, back=4, turns=12)]] * 8
 
 
 def test_a_rate_that_binds_saves_a_tenth_of_its_part_and_others_nothing():
@@ -129,7 +129,7 @@ def test_a_wait_for_memory_is_not_to_be_hidden_where_there_is_no_room(warps, bus
 
 
 def test_a_kernel_that_only_computes_gets_no_advice():
-    assert advice(again([[*[Op(Pipe.FMA, stall=1)] * 50, Op(Pipe.BRANCH, back=50, turns=40)]] * 16, ctas=132)) == {}
+    assert advice(again([[*[Op(Pipe.FMA, stall=1)] * 50, Op(Pipe.BRANCH, back=50, turns=16)]] * 16, ctas=132)) == {}
 
 
 def test_large_launches_are_timed_again_only_when_asked():

@@ -27,6 +27,7 @@ def launch(name, target, device, grid, arguments, schedule):
     return device.launch(kernel, grid, 128, given, SHARED[name][target], schedule=schedule)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("target", ARCHES)
 def test_matmul(target, schedule):
@@ -41,6 +42,7 @@ def test_matmul(target, schedule):
     np.testing.assert_allclose(c.numpy(), want, rtol=2e-3, atol=2e-2)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("target", ARCHES)
 def test_attention(target, schedule):

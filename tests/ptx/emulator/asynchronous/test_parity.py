@@ -44,6 +44,7 @@ def launch(kernel, consumers, schedule):
     return device.launch(kernel, 1, 32 + 32 * consumers, [out], schedule=schedule)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("schedule", ["canonical", "eager", "reversed", 1])
 @pytest.mark.parametrize(("stages", "consumers"), [(1, 1), (3, 1), (2, 2), (4, 2), (3, 3)])
 def test_who_sees_every_phase_may_wait_by_parity(stages, consumers, schedule):

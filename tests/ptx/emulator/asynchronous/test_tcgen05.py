@@ -41,6 +41,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("kind", "d", "a_kind", "b_kind"), KINDS)
 @pytest.mark.parametrize("mode", ["none", "32B", "128B"])
 def test_kinds(kind, d, a_kind, b_kind, mode):

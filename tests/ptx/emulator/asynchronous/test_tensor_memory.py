@@ -46,6 +46,7 @@ def fits(shape, repeat, packed):
 LOADS = [(s, n, p) for s in SHAPES for n in (1, 2, 4, 16, 32, 64, 128) for p in ("", ".pack::16b") if fits(s, n, p)]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("shape", "repeat", "pack"), [case for case in LOADS if case[1] in (1, 4) or case[1] >= 32])
 def test_loads(shape, repeat, pack):
     per, _, place = SHAPES[shape]
@@ -66,6 +67,7 @@ def test_loads(shape, repeat, pack):
                 assert words[thread, i] == (32 * warp + row) << 16 | column
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("repeat", [2, 8])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("unpack", ["", ".unpack::16b"])

@@ -141,6 +141,7 @@ TYPES = [
 ]
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("d", "a_kind", "b_kind", "k"), TYPES)
 @pytest.mark.parametrize("n", [8, 96, 256])
 def test_types(d, a_kind, b_kind, k, n):
@@ -255,6 +256,7 @@ def sparse_kernel(kinds, k, selector, registers, n=16):
     return code.kernels["kernel"], full, b, data, given
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("registers", [False, True])
 @pytest.mark.parametrize(("d", "a_kind", "b_kind", "k", "selector"), SPARSE)
 def test_sparse(d, a_kind, b_kind, k, selector, registers):

@@ -14,6 +14,7 @@ def shuffle(mode, lane, step, clamp):
     return (source if valid else lane), valid
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
 @pytest.mark.parametrize("clamp", [0, 31, 0x101F, 0x181F, 0x1C1F, 0x1000])
 @pytest.mark.parametrize("dynamic", [False, True])

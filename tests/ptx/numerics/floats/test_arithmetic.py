@@ -68,6 +68,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize(("kind", "name", "mode"), CASES)
 def test_results_are_the_exact_ones_rounded_once(exact, root, kind, name, mode):
     form = exact(kind)
