@@ -1,5 +1,6 @@
 """What the annotations of compiled loops say is what the loops are called with; numba itself does not look at them."""
 
+import re
 import sys
 import types
 import typing
@@ -48,16 +49,71 @@ def wrong_arguments(loop) -> list[str]:
     ]
 
 
+def called_loops() -> list:
+    """The loops of the emulator that this process has called."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("kernbench.ptx.emulator.")]
+    loops = {loop for module in modules for loop in vars(module).values() if isinstance(loop, COMPILED)}
+    return [loop for loop in loops if loop.signatures]
+
+
 def test_compiled_loops_are_called_with_what_they_say(bench):
     bench.pipe()
     bench.pipe(("  @!%p3 bra FULL;\n", ""), checks=True)
     bench.pipe(checks=False)
     bench.store()
-    modules = [module for name, module in sys.modules.items() if name.startswith("kernbench.ptx.emulator.")]
-    loops = {loop for module in modules for loop in vars(module).values() if isinstance(loop, COMPILED)}
-    called = [loop for loop in loops if loop.signatures]
+    called = called_loops()
     assert len(called) > 10
     assert [wrong for loop in called for wrong in wrong_arguments(loop)] == []
+
+
+# a lane copies 128 bytes, and its warp waits for them
+COPY = """
+.version 8.6
+.target sm_90a
+.address_size 64
+.visible .entry kernel(.param .u64 source)
+{
+  .reg .b32 %r<6>;
+  .reg .b64 %rd<2>;
+  .reg .pred %p<3>;
+  .shared .align 128 .b8 tile[2][128];
+  .shared .align 8 .b64 bars[2];
+  ld.param.u64 %rd1, [source];
+  mov.u32 %r1, %tid.x;
+  shr.u32 %r2, %r1, 5;
+  and.b32 %r1, %r1, 31;
+  mov.u32 %r3, bars;
+  mad.lo.u32 %r3, %r2, 8, %r3;
+  mov.u32 %r4, tile;
+  mad.lo.u32 %r4, %r2, 128, %r4;
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra WAIT;
+  mbarrier.init.shared::cta.b64 [%r3], 1;
+  fence.mbarrier_init.release.cluster;
+  fence.proxy.async;
+  mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 128;
+  cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r4], [%rd1], 128, [%r3];
+WAIT:
+  bar.warp.sync -1;
+AGAIN:
+  mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r3], 0;
+  @!%p2 bra AGAIN;
+  ld.shared.u32 %r5, [%r4];
+  ret;
+}
+"""
+
+
+def test_one_warp_calls_the_loops_that_more_call(bench):
+    """A loop is compiled for each layout of its arrays: a column of a table with a single row is contiguous."""
+    for warps in (1, 2):
+        source = bench.device.array(np.arange(32, dtype=np.uint32))
+        assert bench.launch(COPY, 1, 32 * warps, [source]).findings == []
+    called = {loop.py_func.__name__: [repr(given) for given in loop.signatures] for loop in called_loops()}
+    assert {"arrive", "acquire", "unordered", "note_ranges"} <= called.keys()
+    kinds = {name: {re.sub("'[AC]'", "", given) for given in versions} for name, versions in called.items()}
+    twice = [name for name, versions in called.items() if len(kinds[name]) < len(versions)]
+    assert twice == []
 
 
 def test_an_annotation_that_is_wrong_is_seen():

@@ -99,7 +99,7 @@ class BatchChecks(BatchObserver):
 
     def arrival_clocks(self) -> ArrivalClocks:
         """What arrivals on mbarriers publish."""
-        return self.clocks.clocks, self.clocks.met, self.clocks.peers
+        return self.clocks.clocks, self.clocks.met_column, self.clocks.peers
 
     def apart(self, alive: UInt32s) -> UInt32s:
         """The lanes of each warp that have to arrive for all that it did to be known."""

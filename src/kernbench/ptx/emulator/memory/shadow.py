@@ -82,7 +82,7 @@ class LaneClocks(Protocol):
 
     clocks: Int32s
     known: Int32s
-    known_rows: Int64s
+    known_column: Int64s
     peers: Int32s
     first_numbers: Int64s
 
@@ -176,7 +176,7 @@ class Shadow:
             self._checks.log.operations(space, writes, site, lanes, columns, clocks, homes, knowledge, ranges)
         what = (ranges.starts, ranges.lengths, ranges.owners, knowledge, firsts, stamps, ctas, warps)
         known, proxied = self._clocks, batch.launch.actors.proxied(0, space)
-        order = (known.known, known.known_rows, known.peers, batch.warps_per_cta, first_lane, proxied)
+        order = (known.known, known.known_column, known.peers, batch.warps_per_cta, first_lane, proxied)
         count = note_ranges(writes, what, self._checks.agent_memory(space), order, self._suspects)
         if count:
             self._report(space, writes, lanes, site, self._suspects[: min(count, len(self._suspects))])

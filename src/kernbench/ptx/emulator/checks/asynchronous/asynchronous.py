@@ -134,7 +134,7 @@ class AsynchronousChecks(AsynchronousObserver):
         barriers, clocks = self._batch.mbarriers, self._clocks
         count, first = unordered(
             slots, lanes, self._batch.ctas, barriers.homes, barriers.opened, clocks.clocks, clocks.known,
-            clocks.known_rows, clocks.first_numbers,
+            clocks.known_column, clocks.first_numbers,
         )  # fmt: skip
         return count, first
 
@@ -272,7 +272,8 @@ class AsynchronousChecks(AsynchronousObserver):
         """Lanes whose wait has passed learn what the arrivals knew."""
         batch, barriers, clocks = self._batch, self._batch.mbarriers, self._clocks
         whole = barriers.whole(lanes[passed], batch.alive_bits)
-        acquire(slots, lanes, passed, whole, batch.ctas, barriers.homes, barriers.done, clocks.clocks, clocks.met)
+        known = (clocks.clocks, clocks.met_column)
+        acquire(slots, lanes, passed, whole, batch.ctas, barriers.homes, barriers.done, *known)
         self._waited(slots[passed], lanes[passed], whole, wide)
 
     def _waited(self, slots: Array, lanes: Array, whole: Array, wide: bool) -> None:

@@ -155,6 +155,10 @@ class Clocks:
         # the clock up to which the lanes of each warp know of each other
         self.met: Array = each[:, MET]
         self.known_rows: Array = each[:, KNOWN]
+        # both for compiled loops, with a row that is no warp's: a column of a single row is contiguous, and the loops
+        # would be compiled once more for launches of one warp
+        self.met_column: Array = self._table[:, MET]
+        self.known_column: Array = self._table[:, KNOWN]
         self._stale = True
 
     def table(self) -> Array:
@@ -368,7 +372,7 @@ class Clocks:
     def own_rows(self, lanes: Array) -> Array:
         """What lanes know of the actors of their CTAs; of their own warps, what was done before they met."""
         rows: Array = np.empty((len(lanes), self.columns), np.int32)
-        _take_rows(self.clocks, self.met, lanes, rows)
+        _take_rows(self.clocks, self.met_column, lanes, rows)
         for i in np.flatnonzero(self.special[lanes]).tolist() if self._private else ():
             near = self._private[int(lanes[i])].row(self._first(int(lanes[i]) // WARP), self.columns)
             if near is not None:
