@@ -112,6 +112,15 @@ class Target:
     def record_for_time(self, host: Any) -> None:
         """Called before a launch whose time is wanted, for a target that records only then what time is made of."""
 
+    def compute_exactly(self, host: object) -> None:
+        """Called before a launch whose results are to have the hardware's own bits, where that costs time.
+
+        A target whose results are the same always refuses, so that nobody takes them for what they are not.
+        """
+        raise BenchError(
+            f"--exact: target {self.name or '(unknown)'} has one way of computing, and no hardware whose bits are known"
+        )
+
     def retime(self, run: "Run", machine: "Description", drawn: bool = True) -> "Run":
         """The run with its time on `machine`: `metrics["time_ps"]` and `TIMED_METRICS`, which is what `summary` gives,
         and, if `drawn`, a timeline and views of it. docs/adding-a-target.md lists the metrics that may be there, too.

@@ -61,6 +61,7 @@ def run_bench(
     drawn: bool = True,
     strict: bool = False,
     sensitivity: bool = False,
+    exact: bool = False,
 ) -> Run:
     """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine,
     `chip.KEY` settings the chip.
@@ -73,7 +74,8 @@ def run_bench(
     `strict`. `stop` ends the run inside a kernel. With `first_wrong` each value that the kernel names is compared with
     the bench's intermediates, and `views["first_wrong"]` says which was the first to leave them. With `second_order`
     ("always", or "cheap": where its counted work is small) a run that is safe and not wrong is repeated in another
-    order; a difference is a finding.
+    order; a difference is a finding. With `exact`, results have the hardware's own bits where the target has to be
+    asked for them.
     """
     if second_order not in (NEVER, CHEAP, ALWAYS):
         raise BenchError(unknown("second_order", second_order, (NEVER, CHEAP, ALWAYS)))
@@ -86,6 +88,8 @@ def run_bench(
     _set_host(bench, p, host, schedule, budget, stop)
     if timed:
         target_of(p).record_for_time(host)
+    if exact:
+        target_of(p).compute_exactly(host)
     kept = None if stop is not None or first_wrong or host.shapes_only else kept_inputs(inputs, second_order)
     comparing = _intermediates(bench, host, p, inputs) if first_wrong else None
     watch = _Watch(host)
@@ -100,7 +104,7 @@ def run_bench(
         run.status, run.views["stopped"] = Status.STOPPED, stop.met.view()
         return run
     if kept is not None and may_repeat(first := Launched(run, host, watch.kernels), second_order):
-        _Repeat(bench, panel, chosen, changes, kept, host.budget, baseline, strict).compare(first)
+        _Repeat(bench, panel, chosen, changes, kept, host.budget, baseline, strict, exact).compare(first)
     return _timed(bench, p, run, host, drawn, sensitivity) if timed else run
 
 
@@ -116,6 +120,7 @@ class _Repeat:
     budget: Budget
     baseline: list[Entry] | None
     strict: bool
+    exact: bool
 
     def compare(self, first: Launched) -> None:
         """Repeat a launch in another order; a difference becomes a finding of the first."""
@@ -127,6 +132,8 @@ class _Repeat:
         bench = self.bench = self._loaded()
         p, host, _ = _made(bench, self.panel, self.chosen, self.changes)
         host.schedule, host.budget = schedule, self.budget
+        if self.exact:
+            target_of(p).compute_exactly(host)
         watch = _Watch(host)
         run = _launched(bench, p, deepcopy(self.inputs), host, None)
         return Launched(_acknowledged(run, list(host.launches), self.baseline, self.strict), host, watch.kernels)

@@ -115,6 +115,14 @@ SENSITIVITY = Annotated[
     ),
 ]
 
+EXACT = Annotated[
+    bool,
+    typer.Option(
+        "--exact",
+        help="Compute with the hardware's own bits where a target must be asked for them, as it takes longer.",
+    ),
+]
+
 
 def run(
     name: MAYBE = None,
@@ -145,6 +153,7 @@ def run(
     first_wrong: FIRST_WRONG = False,
     strict: STRICT = False,
     sensitivity: SENSITIVITY = False,
+    exact: EXACT = False,
 ) -> None:
     """Run a bench: is it right, is it safe, how fast is it and why.
 
@@ -157,7 +166,7 @@ def run(
     check_options(stop_at, dump)
     known = known_findings(baseline, write_baseline, reason)
     options = {"seed": seed, "shapes_only": shapes_only, "size": size, "baseline": known, "first_wrong": first_wrong}
-    options |= {"strict": strict, "sensitivity": sensitivity}
+    options |= {"strict": strict, "sensitivity": sensitivity, "exact": exact}
     given = {"steps": max_steps, "seconds": max_seconds, "total_seconds": max_total_seconds}
     limits = {name: limit for name, limit in given.items() if limit is not None}
     request = Request(bench, panels, values, {**options, "schedule": schedule_of(schedule), "budget": limits})

@@ -225,7 +225,7 @@ class EmulatedDevice(Device):
         self._arena.clear_written()
         recorder = RecordedLaunch(program) if record else None
         run = self._perform(program, setting, names, checks, order, probe, naming, recorder)
-        run.origin.update(self._origin(kernel, blocks, threads, shared_bytes, schedule))
+        run.origin.update(self._origin(kernel, blocks, threads, shared_bytes, schedule, exact))
         if hints := type_hints(program, given):
             run.views["hints"] = hints
         return run
@@ -359,7 +359,13 @@ class EmulatedDevice(Device):
         return outputs
 
     def _origin(
-        self, kernel: Kernel, grid: Extent, block: Extent, shared_bytes: int, schedule: str | int
+        self,
+        kernel: Kernel,
+        grid: Extent,
+        block: Extent,
+        shared_bytes: int,
+        schedule: str | int,
+        exact: bool = False,
     ) -> dict[str, object]:
         return {
             "target": "ptx",
@@ -370,6 +376,7 @@ class EmulatedDevice(Device):
             "block": block,
             "shared_bytes": shared_bytes,
             "schedule": schedule,
+            "exact": exact,
             "kernbench": __version__,
         }
 

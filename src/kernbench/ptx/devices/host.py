@@ -39,6 +39,8 @@ class Host:
         self.machine = machine
         # whether launches on the emulator are recorded, for their time
         self.records = False
+        # whether the emulator adds in wgmma as an H200 does
+        self.exact = False
         # set to stop a launch inside a kernel
         self.stop: Stopper | None = None
         # who takes the values that kernels name
@@ -108,6 +110,8 @@ class Host:
             settings.pop("checkpoints", None)
         if self.records and self.kind == "emulator" and self.stop is None and self.checkpoints is None:
             settings.setdefault("record", True)
+        if self.exact and self.kind == "emulator":
+            settings.setdefault("exact", True)
         run: Run = self.device.launch(kernel, grid, block, args, shared_bytes, **settings)
         if outputs is not None and run.status is Status.FINISHED:
             run.outputs = {array.name: array.numpy() for array in outputs}

@@ -44,7 +44,8 @@ class LaunchRequest:
 class RunSetting:
     """How a launch is run; of `blocks` (numbers, x fastest) the clusters are run, without them all.
 
-    `progress` is called with how many blocks have ended. With `record` the run has a recording, for its time.
+    `progress` is called with how many blocks have ended. With `record` the run has a recording, for its time. With
+    `exact`, `wgmma` adds as an H200 does.
     """
 
     checks: bool = True
@@ -53,6 +54,7 @@ class RunSetting:
     blocks: tuple[int, ...] | None = None
     progress: Callable[[int], None] | None = None
     record: bool = False
+    exact: bool = False
 
 
 class DoorDevice(EmulatedDevice):
@@ -90,7 +92,7 @@ class DoorDevice(EmulatedDevice):
         self._check_fit(kernel, program, request.shared_bytes)
         data = parameter_block(kernel, request.parameters)
         setting = self._setting(kernel, shape, data, request.shared_bytes, how.schedule, how.budget)
-        setting = replace(_with_blocks(setting, how.blocks), progress=how.progress)
+        setting = replace(_with_blocks(setting, how.blocks), progress=how.progress, exact=how.exact)
         names = self._array_names(request)
         self.memory.settle()
         try:
@@ -101,7 +103,7 @@ class DoorDevice(EmulatedDevice):
             raise
         finally:
             self.memory.hand_back()
-        run.origin.update(self._origin(kernel, shape[0], shape[1], request.shared_bytes, how.schedule))
+        run.origin.update(self._origin(kernel, shape[0], shape[1], request.shared_bytes, how.schedule, how.exact))
         return run
 
     def declared_shared(self, kernel: Kernel) -> int:

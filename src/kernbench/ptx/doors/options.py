@@ -26,7 +26,7 @@ class Options:
     `best_config` takes the one with the shortest predicted time. `strict` counts formal findings. `sms` is how many
     multiprocessors a program sees: kernels that launch as many blocks as there are get shorter with fewer.
     `keep_timelines` writes runs in which warps hand work to each other beside the records. `time` predicts how long
-    launches take on a GPU.
+    launches take on a GPU. With `exact`, `wgmma` adds as an H200 does, to the bit, which takes longer.
     """
 
     arch: str = "sm_90a"
@@ -44,6 +44,7 @@ class Options:
     keep_timelines: bool = False
     best_config: bool = False
     time: bool = False
+    exact: bool = False
 
     def __post_init__(self) -> None:
         architecture(self.arch)

@@ -328,7 +328,7 @@ class Session:
         checks, blocks = treatment == CHECKED, self.options.blocks
         times = self._times is not None and blocks is None and self._times.records(shape)
         predicts = times or self._predictions is not None
-        return RunSetting(checks, self.options.schedule, budget, blocks, forecast.during, predicts)
+        return RunSetting(checks, self.options.schedule, budget, blocks, forecast.during, predicts, self.options.exact)
 
     def _forecast(self, request: LaunchRequest, title: str, treatment: str) -> Forecast:
         grid, block, _ = request.shape

@@ -17,6 +17,7 @@ from kernbench.ptx.front.commands.launching import (
 )
 from kernbench.ptx.front.commands.options import (
     ARCH,
+    EXACT,
     FILE,
 )
 from kernbench.ptx.text.errors import PtxError
@@ -30,6 +31,7 @@ def check(
     *,
     asked: LaunchAsked,
     arch: ARCH = "",
+    exact: EXACT = False,
     limits: LimitsAsked,
     wanted: ResultsAsked,
     strict: STRICT = False,
@@ -48,7 +50,7 @@ def check(
         raise BenchError(at_its_line(file, error)) from None
     results().print(f"{file}: good PTX for {module.arch}: {', '.join(module.kernels) or 'no kernels'}")
     described = described_launch(asked)
-    options: LaunchOptions = {"budget": limits.limits}
+    options: LaunchOptions = {"budget": limits.limits, "exact": exact}
     maybe_stop(wanted, "ptx check", module, described, "emulator", arch, asked.elements, options, strict)
     result = launch_kernel(module, described, "emulator", arch, asked.elements, options)
     if "pipeline" in result.views:

@@ -19,6 +19,7 @@ from kernbench.ptx.front.commands.options import (
     BUDGET,
     CLUSTER,
     ELEMENTS,
+    EXACT,
     GRID,
     HTML,
     LAUNCH,
@@ -91,6 +92,7 @@ def cuda(
     seed: SEED = None,
     max_seconds: SECONDS = 600.0,
     budget: BUDGET = STEPS,
+    exact: EXACT = False,
     json: JSON = None,
     trace: TRACE = None,
     html: HTML = None,
@@ -113,7 +115,7 @@ def cuda(
             described.write_text(arguments_toml(arg))
         shape = {"grid": grid, "block": block, "cluster": cluster, "shared": shared}
         values = {"launch": described, "elements": elements, "seed": seed}
-        limits = {"max_seconds": max_seconds, "budget": budget}
+        limits = {"max_seconds": max_seconds, "budget": budget, "exact": exact}
         results = {"json": json, "trace": trace, "html": html, "stop_at": None, "dump": None, "strict": strict}
         check(file=made, kernel=kernel, arch=arch, **shape, **values, **limits, **results)
 

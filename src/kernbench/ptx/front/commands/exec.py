@@ -25,7 +25,7 @@ from kernbench.ptx.doors.opening.environment import child_environment, python_fo
 from kernbench.ptx.doors.options import Options, read_blocks
 from kernbench.ptx.doors.records import RUN_SUFFIX
 from kernbench.ptx.doors.summary import KernelSummary, SessionSummary, read_session
-from kernbench.ptx.front.commands.options import TRACE
+from kernbench.ptx.front.commands.options import EXACT, TRACE
 from kernbench.report import finding_text, formal_text, page_html, trace_bytes
 from kernbench.report.export.junit import junit_xml
 from kernbench.report.time.explanation import duration, row_text
@@ -104,6 +104,7 @@ def exec_program(
     blocks: BLOCKS = "",
     checks: CHECKS = True,
     schedule: SCHEDULE = "canonical",
+    exact: EXACT = False,
     max_seconds: SECONDS = 600.0,
     end_after: TOTAL = None,
     stop_at_finding: STOP = False,
@@ -141,6 +142,7 @@ def exec_program(
         trace is not None,
         best_config,
         time,
+        exact,
     )
     with _folder(records) as folder:
         code = run_program(python_for(program), options, folder, end_after)
@@ -360,6 +362,7 @@ def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, obj
     """The document."""
     return {
         "arch": options.arch,
+        "exact": options.exact,
         "exit_code": code,
         "safe": summary.ok,
         "processes": summary.processes,

@@ -27,6 +27,7 @@ from kernbench.ptx.front.commands.options import (
     CLUSTER,
     DEVICE,
     ELEMENTS,
+    EXACT,
     FIRST_WRONG,
     GRID,
     LAUNCH,
@@ -60,6 +61,7 @@ def launch_artefact(
     elements: ELEMENTS = launch_file.ELEMENTS,
     seed: SEED = None,
     device: DEVICE = "emulator",
+    exact: EXACT = False,
     limits: LimitsAsked,
     out: ARRAYS = None,
     wanted: ResultsAsked,
@@ -86,6 +88,8 @@ def launch_artefact(
         results().print(f"wrote {write_launch}: fill it in, then --launch {write_launch}", soft_wrap=True)
         return
     options: LaunchOptions = {"budget": limits.limits}
+    if device == "emulator":
+        options["exact"] = exact
     maybe_stop(wanted, "ptx launch", module, described, device, "", elements, options, strict)
     comparing = comparing_intermediates(first_wrong, wanted.stop_at, device, described, options)
     result = launch_kernel(module, described, device, "", elements, options)

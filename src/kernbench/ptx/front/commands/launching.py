@@ -103,6 +103,7 @@ class LaunchOptions(TypedDict, total=False):
     budget: Budget
     schedule: str | int
     checks: bool
+    exact: bool
     order: bool
     cluster: tuple[int, ...]
     record: bool

@@ -42,6 +42,12 @@ ARCH = Annotated[
     ),
 ]
 CHECKS = Annotated[bool, typer.Option("--checks/--no-checks", help="Races, bounds, uninitialised reads, barriers.")]
+EXACT = Annotated[
+    bool,
+    typer.Option(
+        "--exact", help="Add in wgmma as an H200 does, to the bit: the emulator takes longer. A GPU has its own bits."
+    ),
+]
 SCHEDULE = Annotated[
     str, typer.Option("--schedule", metavar="ORDER", help="Order of the fragments: canonical, reversed or a seed.")
 ]

@@ -21,6 +21,7 @@ from kernbench.ptx.front.commands.options import (
     ARRAYS,
     CHECKS,
     DEVICE,
+    EXACT,
     FILE,
     FIRST_WRONG,
     GPU,
@@ -39,6 +40,7 @@ def run(
     device: DEVICE = "emulator",
     arch: ARCH = "",
     checks: CHECKS = True,
+    exact: EXACT = False,
     strict: STRICT = False,
     schedule: SCHEDULE = "canonical",
     limits: LimitsAsked,
@@ -61,7 +63,7 @@ def run(
     described = described_launch(asked)
     options: LaunchOptions = {"budget": limits.limits}
     if device == "emulator":
-        options |= {"checks": checks, "schedule": int(schedule) if schedule.isdecimal() else schedule}
+        options |= {"checks": checks, "exact": exact, "schedule": int(schedule) if schedule.isdecimal() else schedule}
     machine = gpu_for(gpu, arch or module.arch) if time or gpu or sensitivity else None
     if machine is not None and device == "emulator" and wanted.stop_at is None and not first_wrong:
         options["record"] = True
