@@ -70,6 +70,7 @@ COMMANDS = {
     "ptx check": "ptx check saxpy.ptx --elements 200",
     "ptx run": "ptx run saxpy.ptx --launch launch.toml",
     "ptx mutate": "ptx mutate saxpy.ptx --launch launch.toml",
+    "ptx compare": "ptx compare saxpy.ptx -l launch.toml --with tests.ptx.comparing.planted:wrong_fma",
     "ptx emit": "ptx emit saxpy.ptx",
 }
 # of a compiler's cache; it writes what ptx run does. Programs have their own tests, which look at the keys

@@ -9,6 +9,7 @@ import numpy as np
 
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.devices.device import EmulatedDevice, parameter_block
+from kernbench.ptx.devices.gpu_process import BytesLaunch, BytesLeft, LaunchFailedError
 from kernbench.ptx.doors.memory import DeviceMemory
 from kernbench.ptx.emulator.analysis.building import check_valid
 from kernbench.ptx.emulator.engine.launch import Setting
@@ -18,8 +19,11 @@ from kernbench.ptx.launching.device_base import Extent, launch_shape
 from kernbench.ptx.names.demangling import title
 from kernbench.ptx.recording.launch import RecordedLaunch
 from kernbench.ptx.text.module import Kernel, Module
-from kernbench.result.run import Run
+from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
+
+# of a launch that is run again to be compared: time alone ends it
+_STEPS = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,45 @@ class DoorDevice(EmulatedDevice):
             self.memory.hand_back()
         run.origin.update(self._origin(kernel, shape[0], shape[1], request.shared_bytes, how.schedule, how.exact))
         return run
+
+    def run_bytes(self, kernel: Kernel, launch: BytesLaunch, exact: bool) -> BytesLeft:
+        """Run a launch that is given as bytes, with a kernel that may be another one; nothing is checked.
+
+        Memory is left as the launch leaves it; the kernel's module is forgotten.
+        """
+        memory, variables = self.memory, self.variables(kernel.module)
+        for address, data in launch.memory:
+            memory.view(address, data.nbytes)[...] = data
+            memory.written(address, data.nbytes)
+        for name, address in launch.variables.items():
+            self._arena.contents(variables[name])[...] = memory.view(address, variables[name].nbytes)
+        rows = 0 if launch.rows is None else memory.copied(launch.rows.ctypes.data, launch.rows.nbytes, "results")
+        parameters = [*launch.parameters, *([rows.to_bytes(8, "little")] if rows else [])]
+        cluster = None if launch.cluster == (1, 1, 1) else launch.cluster
+        request = LaunchRequest(kernel, launch.grid, launch.block, parameters, launch.shared_bytes, cluster)
+        how = RunSetting(checks=False, budget=Budget(steps=_STEPS, seconds=launch.seconds), exact=exact)
+        try:
+            run = self.run(request, how)
+            if run.status is not Status.FINISHED:
+                raise LaunchFailedError(f"the launch did not end: {run.status}")
+            held = {address: memory.view(address, data.nbytes).copy() for address, data in launch.memory}
+            held |= {at: self._arena.contents(variables[name]).copy() for name, at in launch.variables.items()}
+            if launch.rows is None:
+                return BytesLeft(list(held.items()), None, False)
+            left = memory.view(rows, launch.rows.nbytes).copy().view(launch.rows.dtype)
+            return BytesLeft(list(held.items()), left.reshape(launch.rows.shape), False)
+        finally:
+            if rows:
+                memory.free(rows)
+            self.forget(kernel.module)
+
+    def forget(self, module: Module) -> None:
+        """Give back what is kept of a module that is not launched any more."""
+        known = self._modules.pop(id(module), None)
+        for allocation in known[1].allocations.values() if known is not None else ():
+            if allocation.live:
+                self._arena.free(allocation)
+        self._programs = {key: kept for key, kept in self._programs.items() if kept[0].module is not module}
 
     def declared_shared(self, kernel: Kernel) -> int:
         """Bytes of shared memory that a kernel declares, whatever it is launched with."""

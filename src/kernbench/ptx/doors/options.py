@@ -27,6 +27,9 @@ class Options:
     multiprocessors a program sees: kernels that launch as many blocks as there are get shorter with fewer.
     `keep_timelines` writes runs in which warps hand work to each other beside the records. `time` predicts how long
     launches take on a GPU. With `exact`, `wgmma` adds as an H200 does, to the bit, which takes longer.
+    `compare` names a device that every launch is run on as well, to compare what it leaves: "cuda", the first GPU, or
+    MODULE:FUNCTION, which is called with the session's device and gives another one (`comparing.sessions.Elsewhere`);
+    launches are exact then. Without `search` the instruction is not looked for at which they part.
     """
 
     arch: str = "sm_90a"
@@ -45,6 +48,8 @@ class Options:
     best_config: bool = False
     time: bool = False
     exact: bool = False
+    compare: str = ""
+    search: bool = True
 
     def __post_init__(self) -> None:
         architecture(self.arch)
@@ -55,6 +60,8 @@ class Options:
             raise MisuseError(f"sms={self.sms}: a GPU has one multiprocessor at least")
         if not self.max_seconds > 0:
             raise MisuseError(f"max_seconds={self.max_seconds:g}: give the seconds that one launch may take")
+        if self.compare and self.blocks is not None:
+            raise MisuseError("compare: a GPU runs all blocks of a grid; leave blocks out")
         if self.blocks is not None and (not self.blocks or min(self.blocks) < 0):
             raise MisuseError("blocks: give numbers of blocks, 0 and up")
 

@@ -29,6 +29,7 @@ from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
 
 if TYPE_CHECKING:
+    from kernbench.ptx.comparing.sessions import LaunchComparison
     from kernbench.ptx.machine.model import Gpu
 
 _STEPS = 2_000_000_000
@@ -57,7 +58,8 @@ class Launch:
 
     `number` counts the launches of the session, from 1. `site` is the line of the program that launched. `run` is None
     for a launch that was left out. `details` are the front end's: a configuration, a signature. `predicted` are the
-    metrics of its time on a GPU, where that is asked for, or why it has none.
+    metrics of its time on a GPU, where that is asked for, or why it has none. `agreement` is the verdict on what
+    another device left (`comparing.verdicts.Verdict`), where launches are compared.
     """
 
     number: int
@@ -72,6 +74,7 @@ class Launch:
     details: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
     predicted: Mapping[str, object] = field(default_factory=dict)
+    agreement: Mapping[str, object] | None = None
 
     @property
     def findings(self) -> list[Finding]:
@@ -121,6 +124,7 @@ class Launch:
             "details": dict(self.details),
             "error": self.error,
             "predicted": dict(self.predicted),
+            **({} if self.agreement is None else {"agreement": dict(self.agreement)}),
         }
 
 
@@ -172,9 +176,15 @@ class Session:
         self._predictions: Predictions | None = None
         gpu = gpu_that_runs(self.arch) if self.options.time else None
         self._times = None if gpu is None else LaunchTimes(gpu)
+        self._comparison = _comparison(self.device, self.options) if self.options.compare else None
         self._lock = RLock()
         forget = WeakMethod(self._after_fork)
         os.register_at_fork(after_in_child=lambda: (found := forget()) and found())
+
+    @property
+    def exact(self) -> bool:
+        """Whether `wgmma` adds as an H200 does: where that is asked for, or results are compared."""
+        return self.options.exact or bool(self.options.compare)
 
     @property
     def findings(self) -> list[Finding]:
@@ -265,7 +275,7 @@ class Session:
         grid, block, _ = request.shape
         began = clock()
         about = {"kernel": kernel, "title": title, "number": number, "site": place_dict(site), "grid": list(grid)}
-        run, error = None, ""
+        run, error, agreement = None, "", None
         predicted: Mapping[str, object] = {}
         shape = (title, grid, block, request.shared_bytes)
         try:
@@ -273,7 +283,10 @@ class Session:
                 forecast = self._forecast(request, title, treatment)
                 forecast.before(self.device.instructions(request))
                 self.note({"event": "begin", **about})
+                before = None if self._comparison is None else self._comparison.before()
                 run = self.device.run(request, self._setting(treatment, forecast, shape))
+                if self._comparison is not None and before is not None:
+                    agreement = self._comparison.after(request, run, before).to_dict()
                 if self._predictions is not None:
                     self._predictions.add(run)
                 elif self._times is not None:
@@ -290,7 +303,7 @@ class Session:
                 # but for loops of the emulator that were compiled on the way
                 seconds = clock() - began
                 kept = self._slim(number, run)
-                about_it = (seconds, grid, block, details, error, predicted)
+                about_it = (seconds, grid, block, details, error, predicted, agreement)
                 launch = Launch(number, kernel, title, treatment, site, kept, *about_it)
                 self._keep(launch)
         return launch
@@ -328,7 +341,7 @@ class Session:
         checks, blocks = treatment == CHECKED, self.options.blocks
         times = self._times is not None and blocks is None and self._times.records(shape)
         predicts = times or self._predictions is not None
-        return RunSetting(checks, self.options.schedule, budget, blocks, forecast.during, predicts, self.options.exact)
+        return RunSetting(checks, self.options.schedule, budget, blocks, forecast.during, predicts, self.exact)
 
     def _forecast(self, request: LaunchRequest, title: str, treatment: str) -> Forecast:
         grid, block, _ = request.shape
@@ -337,8 +350,17 @@ class Session:
 
     def close(self) -> None:
         """End the session: modules are forgotten. Memory that the program holds stays."""
+        if self._comparison is not None:
+            self._comparison.close()
         self.device.close()
         self._texts.clear()
+
+
+def _comparison(device: DoorDevice, options: Options) -> "LaunchComparison":
+    """Few sessions compare, and what is needed for it takes time to import."""
+    from kernbench.ptx.comparing.sessions import LaunchComparison
+
+    return LaunchComparison(device, options.compare, options.search, options.max_seconds)
 
 
 def describe(launches: Sequence[Launch]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kernbench.ptx.comparing.verdicts import IDENTICAL, ORDER, OUTCOMES
 from kernbench.ptx.doors.options import CHECKED
 from kernbench.ptx.doors.records import read_records
 from kernbench.result.finding import Finding, FindingLog, Place, read_fault, read_finding, read_place
@@ -58,6 +59,17 @@ class KernelSummary:
         """What all launches take on a GPU, as predicted; None where that was not asked, or one has no time."""
         times = [launch.get("predicted", {}).get("time_ps") for launch in self.launches]
         return sum(times) if times and None not in times and not self.unfinished else None
+
+    @property
+    def agreement(self) -> dict[str, int]:
+        """How many launches agree with another device, by outcome; nothing where none was compared."""
+        found = [launch["agreement"]["outcome"] for launch in self.launches if launch.get("agreement")]
+        return {outcome: found.count(outcome) for outcome in OUTCOMES} if found else {}
+
+    @property
+    def differing(self) -> int:
+        """Launches that left something else on another device, order of threads aside, or could not be compared."""
+        return sum(count for outcome, count in self.agreement.items() if outcome not in (IDENTICAL, ORDER))
 
     @property
     def untimed(self) -> str:

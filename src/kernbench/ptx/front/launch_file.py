@@ -210,7 +210,14 @@ def choose_kernel(module: Module, name: str) -> Kernel:
 class Arguments:
     """The arguments of one launch on `device`; `notes` say what was not described and how it was made."""
 
-    def __init__(self, device: Any, kernel: Kernel, described: LaunchFile, elements: int = ELEMENTS):
+    def __init__(
+        self,
+        device: Any,
+        kernel: Kernel,
+        described: LaunchFile,
+        elements: int = ELEMENTS,
+        taken_for: Mapping[str, np.dtype[np.generic]] | None = None,
+    ):
         self._device = device
         self._described = described
         self._elements = elements
@@ -220,7 +227,8 @@ class Arguments:
         self.notes: list[str] = []
         # what a kernel takes the elements behind its pointers for; real hardware does not know
         typed = getattr(device, "element_types", None)
-        self._taken_for: dict[str, np.dtype[np.generic]] = typed(kernel) if typed is not None else {}
+        known: Mapping[str, np.dtype[np.generic]] = {} if typed is None else typed(kernel)
+        self._taken_for = known if taken_for is None else taken_for
         self._tables = self._by_parameter(kernel)
         self.values = [self._argument(parameter) for parameter in kernel.params]
 
@@ -321,6 +329,19 @@ class Arguments:
         if table.get("fill") == "empty":
             return on.empty(shape, dtype, name=name)
         return on.array(_filled(name, table.get("fill", "normal"), shape, dtype, self._random), name=name)
+
+    @property
+    def arrays(self) -> dict[str, DeviceArray]:
+        """All arrays that hold data, and no addresses of others, by name."""
+        tables = {**self._described.arrays, **self._tables}
+        return {
+            self._called(name): array for name, array in self._made.items() if "pointers" not in tables.get(name, {})
+        }
+
+    @property
+    def has_pointers(self) -> bool:
+        """Whether arrays hold addresses of others."""
+        return len(self.arrays) < len(self._made)
 
     def compare(self, run: Run) -> list[Comparison]:
         """The arrays that have an expected value, against it."""

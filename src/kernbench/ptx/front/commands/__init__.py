@@ -4,6 +4,7 @@ import typer
 
 from kernbench.cli.arguments.examples import examples
 from kernbench.ptx.front.commands.check import check
+from kernbench.ptx.front.commands.compare_devices import compare_devices
 from kernbench.ptx.front.commands.emit import emit
 from kernbench.ptx.front.commands.info import info
 from kernbench.ptx.front.commands.launch import launch_artefact
@@ -41,6 +42,11 @@ app.command(
     short_help="Launch what Triton or CuTe DSL left in its cache.",
     epilog=examples("kernbench ptx launch ~/.triton/cache/HASH --grid 16 --launch sizes.toml"),
 )(launch_artefact)
+app.command(
+    "compare",
+    short_help="A launch on a GPU and here: the same bytes?",
+    epilog=examples("kernbench ptx compare my_kernel.ptx --launch my.toml"),
+)(compare_devices)
 app.command(
     "mutate",
     short_help="Drop or alter each synchronisation: is it noticed, or harmless?",

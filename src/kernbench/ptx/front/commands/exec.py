@@ -25,6 +25,7 @@ from kernbench.ptx.doors.opening.environment import child_environment, python_fo
 from kernbench.ptx.doors.options import Options, read_blocks
 from kernbench.ptx.doors.records import RUN_SUFFIX
 from kernbench.ptx.doors.summary import KernelSummary, SessionSummary, read_session
+from kernbench.ptx.front.commands.agreement import show_agreement
 from kernbench.ptx.front.commands.options import EXACT, TRACE
 from kernbench.report import finding_text, formal_text, page_html, trace_bytes
 from kernbench.report.export.junit import junit_xml
@@ -83,6 +84,19 @@ TIME = Annotated[
         "timed, and later ones count as alike.",
     ),
 ]
+COMPARE = Annotated[
+    str,
+    typer.Option(
+        "--compare",
+        metavar="DEVICE",
+        help="Run every launch on another device as well, from the same bytes, and say which differ and where: cuda, "
+        "the GPU of this computer. The emulator is exact then.",
+    ),
+]
+SEARCH = Annotated[
+    bool,
+    typer.Option("--search/--no-search", help="With --compare: look for the first instruction whose result differs."),
+]
 SMS = Annotated[
     int | None,
     typer.Option("--sms", metavar="N", help="Multiprocessors that the program sees; without it the product's.", min=1),
@@ -111,6 +125,8 @@ def exec_program(
     all_configs: CONFIGS = False,
     best_config: BEST = False,
     time: TIME = False,
+    compare: COMPARE = "",
+    search: SEARCH = True,
     sms: SMS = None,
     strict: STRICT = False,
     json: JSON = None,
@@ -142,7 +158,9 @@ def exec_program(
         trace is not None,
         best_config,
         time,
-        exact,
+        exact or bool(compare),
+        compare,
+        search,
     )
     with _folder(records) as folder:
         code = run_program(python_for(program), options, folder, end_after)
@@ -153,7 +171,8 @@ def exec_program(
         _write_trace(trace, traced)
     _write_pages(html, junit, program, summary, arch)
     write_document(json, "exec", lambda: _data(summary, options, code))
-    raise typer.Exit(code or (RIGHT_AND_SAFE if summary.ok else FOUND))
+    agrees = not any(kernel.differing for kernel in summary.kernels)
+    raise typer.Exit(code or (RIGHT_AND_SAFE if summary.ok and agrees else FOUND))
 
 
 def _write_pages(html: Path | None, junit: Path | None, program: list[str], summary: SessionSummary, arch: str) -> None:
@@ -292,6 +311,8 @@ def _show(summary: SessionSummary, options: Options, code: int) -> None:
         if kernel.formal:
             console.print(formal_text(kernel.run(options.arch)), soft_wrap=True)
     console.print(_table(summary, options))
+    if options.compare:
+        show_agreement(console, summary, options.compare)
     for line in _notes(summary):
         console.print(line, soft_wrap=True)
     if code == TIMED_OUT:
@@ -378,6 +399,7 @@ def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, obj
                 "safe": kernel.ok,
                 "autotuned": kernel.tuned,
                 "predicted_ps": kernel.predicted_ps,
+                "agreement": kernel.agreement,
                 "findings": [finding.to_dict() for finding in kernel.findings],
                 "formal": [finding.to_dict() for finding in kernel.formal],
                 "runs": kernel.launches,

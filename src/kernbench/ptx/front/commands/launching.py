@@ -125,7 +125,7 @@ def launch_kernel(
     chosen = choose_kernel(module, described.kernel)
     on = _device(device, arch or module.arch)
     arguments = Arguments(on, chosen, described, elements)
-    shared, notes = _shared(on, chosen, described.shared_bytes)
+    shared, notes = dynamic_shared(on, chosen, described.shared_bytes)
     block = described.block or chosen.reqntid
     if not block:
         block = (32,)
@@ -141,7 +141,7 @@ def launch_kernel(
     return result
 
 
-def _shared(on: Any, kernel: Kernel, described: int | None) -> tuple[int, list[str]]:
+def dynamic_shared(on: Any, kernel: Kernel, described: int | None) -> tuple[int, list[str]]:
     """Bytes of dynamic shared memory; where nobody says how many, all there are, so that the rest can be checked."""
     if described is not None or not isinstance(on, ptx.EmulatedDevice):
         return described or 0, []

@@ -1,0 +1,80 @@
+"""One launch on two devices: the verdict on what they leave in memory, and the instruction at which they part."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import KernbenchError
+from kernbench.ptx.comparing.order import where_order_shows
+from kernbench.ptx.comparing.search import Launched, SearchError, find_parting
+from kernbench.ptx.comparing.verdicts import IDENTICAL, NOT_COMPARED, ORDER, Verdict, compare_arrays
+from kernbench.ptx.text.module import Kernel
+
+
+class NotComparedError(KernbenchError):
+    """A launch could not be run to its end on one of the devices."""
+
+
+class Left(NamedTuple):
+    """What a launch left: arrays by name, and the rows of the record if the kernel kept one."""
+
+    arrays: Mapping[str, Array]
+    rows: Array | None = None
+
+
+class Side(Protocol):
+    """One of the devices. A launch always begins with the same bytes, whatever was run before."""
+
+    name: str
+
+    def run(self, kernel: Kernel, rows: Array | None = None) -> Left:
+        """Run the launch with `kernel`; with `rows` it takes these as a last parameter. Raises `NotComparedError`."""
+        ...
+
+
+def compare_launch(launched: Launched, ours: Side, theirs: Side, search: bool = True) -> Verdict:
+    """Run a launch on both devices and compare; where they differ, look for the instruction, unless `search` is off."""
+    try:
+        return judged(
+            launched, ours.run(launched.kernel).arrays, theirs.run(launched.kernel).arrays, ours, theirs, search
+        )
+    except NotComparedError as problem:
+        return Verdict(NOT_COMPARED, reason=str(problem))
+
+
+def judged(
+    launched: Launched,
+    mine: Mapping[str, Array],
+    others: Mapping[str, Array],
+    ours: Side,
+    theirs: Side,
+    search: bool = True,
+) -> Verdict:
+    """The verdict on what both devices left."""
+    verdict = compare_arrays(mine, others)
+    if verdict.outcome == IDENTICAL:
+        return verdict
+    if shown := where_order_shows(launched.kernel):
+        more = f" (and {len(shown) - 1} more)" if len(shown) > 1 else ""
+        return replace(verdict, outcome=ORDER, reason=f"the order of threads shows at {shown[0]}{more}")
+    return _explained(verdict, launched, ours, theirs) if search else verdict
+
+
+def _explained(verdict: Verdict, launched: Launched, ours: Side, theirs: Side) -> Verdict:
+    try:
+        parting = find_parting(launched, _runner(ours), _runner(theirs))
+    except (SearchError, NotComparedError) as problem:
+        return replace(verdict, reason=f"the instruction was not found: {problem}")
+    if parting is None:
+        return replace(verdict, reason="all results that are recorded agree: the difference comes from elsewhere")
+    return replace(verdict, reason=str(parting), first=parting.to_dict())
+
+
+def _runner(side: Side) -> Callable[[Kernel, Array], Array]:
+    def run(kernel: Kernel, rows: Array) -> Array:
+        left = side.run(kernel, rows).rows
+        assert left is not None
+        return left
+
+    return run

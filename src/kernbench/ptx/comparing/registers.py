@@ -1,0 +1,139 @@
+"""Registers of a kernel: what they are declared as, and which of them may differ from device to device by right.
+
+Addresses of shared and local memory, of variables and perhaps of arrays are the device's own choice; so are the time,
+the number of a multiprocessor, tokens of barriers, and whether a poll succeeded. What is made of such values is
+`private`: it says nothing about arithmetic.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from kernbench.ptx.isa.forms.form import Resolved
+from kernbench.ptx.isa.resolve import resolve
+from kernbench.ptx.isa.special import special_register
+from kernbench.ptx.text.errors import PtxError
+from kernbench.ptx.text.module import Address, Block, Function, Instruction, Name, Offset, Registers
+from kernbench.ptx.text.types import TYPES
+from kernbench.ptx.text.walking import instructions_of, names_in
+
+# registers whose value is the device's, or the moment's
+_OF_THE_DEVICE = ("%clock", "%globaltimer", "%smid", "%nsmid", "%warpid", "%nwarpid", "%gridid", "%pm", "%total_smem")
+_STRONG = frozenset(("relaxed", "acquire", "release", "volatile", "mmio"))
+
+
+def declared(statement: Registers) -> Iterator[tuple[str, str]]:
+    """Name and type of each scalar register of a declaration."""
+    if statement.vector == 1 and statement.type in TYPES:
+        for name, count in statement.names:
+            yield from ((f"{name}{n}", statement.type) for n in range(count)) if count else ((name, statement.type),)
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The names that an instruction writes and reads; addresses are read."""
+
+    written: tuple[str, ...]
+    read: tuple[str, ...]
+
+
+def operands_of(instruction: Instruction, resolved: Resolved) -> Operands:
+    """By the roles that the ISA table gives its operands."""
+    written: list[str] = []
+    read: list[str] = [instruction.guard.register] if instruction.guard is not None else []
+    for operand, rule in zip(instruction.operands, resolved.rules, strict=True):
+        names = [name for name in names_in(operand) if name != "_"]
+        if rule.role in ("d", "da"):
+            written += names
+        if rule.role != "d":
+            read += names
+    return Operands(tuple(written), tuple(read))
+
+
+def resolved_of(instruction: Instruction) -> Resolved | None:
+    """The form of an instruction; None for those that the table lacks."""
+    try:
+        return resolve(instruction)
+    except PtxError:
+        return None
+
+
+def private_registers(function: Function, parameters: Iterable[str] = (), loads_addresses: bool = False) -> set[str]:
+    """Registers whose values two devices may choose.
+
+    `parameters` are those that hold addresses which differ; with `loads_addresses` memory holds such addresses, too.
+    """
+    known = {name for block in _blocks(function.body) for s in block.statements for name in _registers_in(s)}
+    finding = _Private(known, frozenset(parameters), loads_addresses)
+    flows = [flow for one in instructions_of(function.body) if (flow := finding.look(one)) is not None]
+    changed = True
+    while changed:
+        before = len(finding.found)
+        for flow in flows:
+            if not finding.found.isdisjoint(flow.read):
+                finding.found.update(flow.written)
+        changed = len(finding.found) > before
+    return finding.found
+
+
+class _Private:
+    """Where private values begin, and which instructions pass them on."""
+
+    def __init__(self, known: set[str], parameters: frozenset[str], loads_addresses: bool):
+        self._known, self._parameters, self._loads_addresses = known, parameters, loads_addresses
+        self.found: set[str] = set()
+
+    def look(self, instruction: Instruction) -> Operands | None:
+        """Note the registers that an instruction makes private by itself; its operands, if it passes such values on."""
+        resolved = resolved_of(instruction)
+        if resolved is None:
+            return None
+        operands = operands_of(instruction, resolved)
+        if self._begins(instruction, resolved):
+            self.found.update(operands.written)
+        for operand, rule in zip(instruction.operands, resolved.rules, strict=True):
+            if rule.name == "policy":
+                self.found.update(names_in(operand))
+        effects = resolved.effects
+        return operands if effects.forwards or effects.exchanges else None
+
+    def _begins(self, instruction: Instruction, resolved: Resolved) -> bool:
+        effects = resolved.effects
+        strong = effects.access == "load" and not _STRONG.isdisjoint(instruction.modifiers)
+        if effects.observes_order or effects.polls or strong or effects.acts_on == "mbarrier":
+            return True
+        if effects.access == "load":
+            return self._loads_address(instruction, resolved)
+        return any(self._is_private(name) for name in self._values(instruction, resolved))
+
+    def _loads_address(self, instruction: Instruction, resolved: Resolved) -> bool:
+        bases = [operand.base for operand in instruction.operands if isinstance(operand, Address)]
+        if any(isinstance(base, Name) and base.text in self._parameters for base in bases):
+            return True
+        wide = any(TYPES[kind].bits == 64 for kind in resolved.types if kind in TYPES)
+        return self._loads_addresses and wide and resolved.mods.get("space") != "param"
+
+    @staticmethod
+    def _values(instruction: Instruction, resolved: Resolved) -> Iterator[str]:
+        for operand, rule in zip(instruction.operands, resolved.rules, strict=True):
+            if rule.role == "a" and isinstance(operand, Name | Offset):
+                yield from names_in(operand)
+
+    def _is_private(self, name: str) -> bool:
+        if name.startswith(_OF_THE_DEVICE):
+            return True
+        # what is neither a register nor a special one is a variable, whose address is meant
+        return name not in self._known and special_register(name) is None
+
+
+def _blocks(block: Block | None) -> Iterator[Block]:
+    if block is not None:
+        yield block
+        for statement in block.statements:
+            if isinstance(statement, Block):
+                yield from _blocks(statement)
+
+
+def _registers_in(statement: object) -> Iterator[str]:
+    if isinstance(statement, Registers):
+        for name, count in statement.names:
+            yield from (f"{name}{n}" for n in range(count)) if count else (name,)

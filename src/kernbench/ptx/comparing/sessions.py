@@ -1,0 +1,263 @@
+"""Launches of a program on another device as well, from the same bytes, and whether it left the same.
+
+Before a launch all memory of the device is copied. The launch runs here, as always, and the program goes on with what
+it left; the other device gets the copy. Where they differ, both run the launch again and again with a record of its
+results, and the memory is put back as the launch left it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import KernbenchError
+from kernbench.ptx.comparing.devices import CUDA, function_of
+from kernbench.ptx.comparing.launches import Left, NotComparedError, judged
+from kernbench.ptx.comparing.outside import outside_environment
+from kernbench.ptx.comparing.search import Launched
+from kernbench.ptx.comparing.verdicts import NOT_COMPARED, Verdict
+from kernbench.ptx.devices.cuda_driver import CudaUnavailableError
+from kernbench.ptx.devices.gpu_process import BytesLaunch, BytesLeft, GpuProcess
+from kernbench.ptx.emulator.memory.arena import Allocation, Arena
+from kernbench.ptx.launching.device_base import Extent
+from kernbench.ptx.text.module import Kernel, Module
+from kernbench.ptx.text.parser import parse
+from kernbench.result.run import Run, Status
+
+# memory that is copied for each launch
+MOST_BYTES = 8 << 30
+
+
+class Elsewhere(Protocol):
+    """Another device that takes launches as bytes."""
+
+    name: str
+
+    def run(self, launch: BytesLaunch) -> BytesLeft:
+        """Run a launch; raises a `KernbenchError` where it does not run to its end."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class SessionMemory(Protocol):
+    """The memory of a session's device."""
+
+    @property
+    def arena(self) -> Arena:
+        """Its allocations and their bytes."""
+        ...
+
+    def settle(self) -> None:
+        """What the host wrote counts as written."""
+
+    def array_at(self, address: int) -> Allocation | None:
+        """The allocation that holds an address."""
+        ...
+
+
+class SessionRequest(Protocol):
+    """A launch of a session."""
+
+    @property
+    def kernel(self) -> Kernel:
+        """What is launched."""
+        ...
+
+    @property
+    def parameters(self) -> Sequence[bytes]:
+        """The bytes of each parameter."""
+        ...
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory."""
+        ...
+
+    @property
+    def names(self) -> Mapping[int, str]:
+        """Names of arrays by address."""
+        ...
+
+    @property
+    def shape(self) -> tuple[Extent, Extent, Extent]:
+        """Grid, block and cluster."""
+        ...
+
+
+class SessionDevice(Protocol):
+    """The device of a session."""
+
+    @property
+    def memory(self) -> SessionMemory:
+        """Its memory."""
+        ...
+
+    def variables(self, module: Module) -> Mapping[str, Allocation]:
+        """The variables of a module."""
+        ...
+
+    def element_types(self, kernel: object) -> dict[str, np.dtype[np.generic]]:
+        """What a kernel takes the elements behind its pointers for."""
+        ...
+
+    def run_bytes(self, kernel: Kernel, launch: BytesLaunch, exact: bool) -> BytesLeft:
+        """Run a launch that is given as bytes, with another kernel."""
+        ...
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The memory of a device: allocations, their bytes, and the state of each byte."""
+
+    pieces: tuple[tuple[Allocation, Array, Array], ...]
+
+    def put_back(self, device: SessionDevice) -> None:
+        """Let memory be as it was."""
+        arena = device.memory.arena
+        for allocation, contents, states in self.pieces:
+            arena.contents(allocation)[...] = contents
+            arena.states(allocation)[...] = states
+
+
+class SecondEmulator:
+    """The emulator itself as another device: `change` makes another kernel of each, `exact` is as a launch has it."""
+
+    name = "a second emulator"
+
+    def __init__(self, device: SessionDevice, change: Callable[[Kernel], Kernel] | None = None, exact: bool = True):
+        self._device, self._change, self._exact = device, change, exact
+
+    def run(self, launch: BytesLaunch) -> BytesLeft:
+        """Run on the device's own memory, which is left as the launch leaves it."""
+        kernel = parse(launch.text).kernels[launch.kernel]
+        return self._device.run_bytes(kernel if self._change is None else self._change(kernel), launch, self._exact)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class LaunchComparison:
+    """Compares the launches of a session with another device."""
+
+    def __init__(self, device: SessionDevice, other: str, search: bool = True, seconds: float = 600.0):
+        self._device, self._named, self._search, self._seconds = device, other, search, seconds
+        self._other: Elsewhere | None = None
+        # why there is no other device at all
+        self._missing = ""
+
+    def before(self) -> Snapshot:
+        """The memory before a launch."""
+        self._device.memory.settle()
+        return self._snapshot()
+
+    def after(self, request: SessionRequest, run: Run, before: Snapshot) -> Verdict:
+        """The verdict on a launch that has run here; memory is as it left it."""
+        if self._missing:
+            return Verdict(NOT_COMPARED, reason=self._missing)
+        if run.status is not Status.FINISHED:
+            return Verdict(NOT_COMPARED, reason=f"the launch did not end here: {run.status}")
+        total = sum(contents.nbytes for _, contents, _ in before.pieces)
+        if total > MOST_BYTES:
+            return Verdict(NOT_COMPARED, reason=f"{total >> 20:,} MiB of memory are too much to copy for each launch")
+        left = self._snapshot()
+        try:
+            return self._judged(request, before, left)
+        except CudaUnavailableError as problem:
+            self._missing = str(problem)
+            return Verdict(NOT_COMPARED, reason=self._missing)
+        except NotComparedError as problem:
+            return Verdict(NOT_COMPARED, reason=str(problem))
+        finally:
+            left.put_back(self._device)
+
+    def close(self) -> None:
+        """End the other device."""
+        if self._other is not None:
+            self._other.close()
+
+    def _judged(self, request: SessionRequest, before: Snapshot, left: Snapshot) -> Verdict:
+        reading = _Reading(self._device, request, before)
+        theirs = _Side(self._elsewhere(), reading, self._seconds)
+        others = theirs.run(request.kernel).arrays
+        after = {allocation.address: contents for allocation, contents, _ in left.pieces}
+        mine = reading.arrays({address: after.get(address, data) for address, data in reading.memory})
+        addresses = tuple(p.name for p in request.kernel.params if p.size == 8) if theirs.moved else ()
+        grid, block, _ = request.shape
+        launched = Launched(request.kernel, grid, block, addresses, theirs.moved)
+        ours = _Side(SecondEmulator(self._device), reading, self._seconds)
+        return judged(launched, mine, others, ours, theirs, self._search)
+
+    def _elsewhere(self) -> Elsewhere:
+        if self._other is None:
+            named = self._named
+            made = GpuProcess(outside_environment()) if named == CUDA else function_of(named)(self._device)
+            self._other = cast(Elsewhere, made)
+        return self._other
+
+    def _snapshot(self) -> Snapshot:
+        arena = self._device.memory.arena
+        live = [one for one in arena.allocations() if one.live and one.space != "param"]
+        if sum(one.nbytes for one in live) > MOST_BYTES:
+            live = []
+        return Snapshot(tuple((one, arena.contents(one).copy(), arena.states(one).copy()) for one in live))
+
+
+class _Reading:
+    """The memory that a launch begins with, and as what its pieces are to be read."""
+
+    def __init__(self, device: SessionDevice, request: SessionRequest, before: Snapshot):
+        self.request = request
+        self.memory = tuple((allocation.address, contents) for allocation, contents, _ in before.pieces)
+        self.variables = {name: held.address for name, held in device.variables(request.kernel.module).items()}
+        known = {address for address, _ in self.memory}
+        self.variables = {name: address for name, address in self.variables.items() if address in known}
+        self._names = {allocation.address: allocation.name for allocation, _, _ in before.pieces}
+        self._types: dict[int, np.dtype[np.generic]] = {}
+        types = device.element_types(request.kernel)
+        for parameter, data in zip(request.kernel.params, request.parameters, strict=True):
+            held = device.memory.array_at(int.from_bytes(data, "little")) if len(data) == 8 else None
+            if held is not None:
+                self._names[held.address] = request.names.get(held.address, parameter.name)
+                if parameter.name in types:
+                    self._types.setdefault(held.address, types[parameter.name])
+
+    def arrays(self, memory: Mapping[int, Array]) -> dict[str, Array]:
+        """Pieces by name, as the kernel takes their elements."""
+        found: dict[str, Array] = {}
+        for address, data in memory.items():
+            kind = self._types.get(address, np.dtype(np.uint8))
+            name = self._names.get(address, "memory")
+            name = name if name not in found else f"{name} at {address:#x}"
+            found[name] = data.view(kind) if data.nbytes % kind.itemsize == 0 else data
+        return found
+
+
+class _Side:
+    """A device as the comparison sees it."""
+
+    def __init__(self, other: Elsewhere, reading: _Reading, seconds: float):
+        self.name, self._other, self._reading, self._seconds = other.name, other, reading, seconds
+        self.moved = False
+
+    def run(self, kernel: Kernel, rows: Array | None = None) -> Left:
+        """Run the launch with a kernel that may keep a record."""
+        reading, request = self._reading, self._reading.request
+        grid, block, cluster = request.shape
+        launch = BytesLaunch(
+            kernel.emit(), kernel.name, grid, block, cluster, request.shared_bytes, tuple(request.parameters),
+            reading.memory, reading.variables, rows, self._seconds,
+        )  # fmt: skip
+        try:
+            left = self._other.run(launch)
+        except CudaUnavailableError:
+            raise
+        except KernbenchError as problem:
+            raise NotComparedError(f"on {self.name}: {problem}") from None
+        self.moved = left.moved
+        order = {address: number for number, (address, _) in enumerate(reading.memory)}
+        pieces = sorted(left.memory, key=lambda piece: order[piece[0]])
+        return Left(reading.arrays(dict(pieces)), left.rows)

@@ -1,0 +1,139 @@
+"""A GPU in a process of its own, which gets launches as bytes and gives back what they left.
+
+A program under `kernbench exec` finds an emulated driver, and its memory lies at addresses that a GPU's memory is to
+have. The process beside it (`gpu_server`) has NVIDIA's driver and an address space of its own. A kernel that faults
+ends the process, not the program; the next launch gets a new one.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import KernbenchError
+from kernbench.ptx.devices.cuda_driver import CudaUnavailableError
+from kernbench.ptx.devices.gpu_memory import Pieces
+from kernbench.ptx.launching.device_base import Extent
+
+_LENGTH = 8
+_SERVER = "kernbench.ptx.devices.gpu_server"
+
+
+class LaunchFailedError(KernbenchError):
+    """A launch did not run to its end on the GPU, or could not begin."""
+
+
+@dataclass(frozen=True)
+class BytesLaunch:
+    """A launch as bytes: the PTX and the kernel's name, extents, parameters, and all memory that it may reach.
+
+    `variables` are the module's: name -> address of the piece that holds its value. `rows`, if any, are one more array
+    that the kernel takes as its last parameter.
+    """
+
+    text: str
+    kernel: str
+    grid: Extent
+    block: Extent
+    cluster: Extent
+    shared_bytes: int
+    parameters: tuple[bytes, ...]
+    memory: Pieces
+    variables: Mapping[str, int] = field(default_factory=dict)
+    rows: Array | None = None
+    seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class BytesLeft:
+    """What a launch left: pieces as they were given, the rows, and whether addresses were others than here."""
+
+    memory: Pieces
+    rows: Array | None
+    moved: bool
+
+
+class Failure(NamedTuple):
+    """Why a launch was not run: "unavailable" where there is no GPU, and in words."""
+
+    kind: str
+    text: str
+
+
+class GpuProcess:
+    """The other end: starts the process when it is first needed, and again after a launch that lost the GPU."""
+
+    name = "the GPU"
+
+    def __init__(self, environment: Mapping[str, str]):
+        self._environment = dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+        # a child that was forked has a process of its own
+        self._owner = 0
+
+    def run(self, launch: BytesLaunch) -> BytesLeft:
+        """Run a launch; raises `LaunchFailedError`, or `CudaUnavailableError` where there is no GPU."""
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            send(process.stdin, launch)
+            answer = receive(process.stdout)
+        except (OSError, EOFError):
+            self.close()
+            raise LaunchFailedError("the process of the GPU ended in the midst of a launch") from None
+        if isinstance(answer, BytesLeft):
+            return answer
+        assert isinstance(answer, Failure)
+        kind, text = answer
+        self.close()
+        raise CudaUnavailableError(text) if kind == "unavailable" else LaunchFailedError(text)
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            process, self._process = self._process, None
+            for stream in (process.stdin, process.stdout):
+                # a process that has ended takes nothing any more
+                with suppress(OSError):
+                    if stream is not None:
+                        stream.close()
+            process.kill()
+            process.wait()
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
+            self._owner = os.getpid()
+            root = str(Path(__file__).parents[3])
+            paths = [*filter(None, [self._environment.get("PYTHONPATH")]), root]
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", _SERVER],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**self._environment, "PYTHONPATH": os.pathsep.join(paths)},
+            )
+        return self._process
+
+
+def send(stream: IO[bytes], value: object) -> None:
+    """Write a value to the other end."""
+    data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    stream.write(len(data).to_bytes(_LENGTH, "little") + data)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> object:
+    """Read a value of the other end; EOFError where that was closed."""
+    head = stream.read(_LENGTH)
+    if len(head) < _LENGTH:
+        raise EOFError
+    data = stream.read(int.from_bytes(head, "little"))
+    # from a process that we started, or that started us
+    received: object = pickle.loads(data)
+    return received

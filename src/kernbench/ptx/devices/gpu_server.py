@@ -1,0 +1,179 @@
+"""The process that has the GPU: it takes launches as bytes from the process that started it."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import IO
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.common.errors import KernbenchError
+from kernbench.ptx.devices.cuda_device import CudaDevice
+from kernbench.ptx.devices.cuda_driver import CudaError, CudaUnavailableError
+from kernbench.ptx.devices.gpu_memory import GpuMemory, Pieces, moved_parameters
+from kernbench.ptx.devices.gpu_process import BytesLaunch, BytesLeft, Failure, LaunchFailedError, receive, send
+from kernbench.ptx.emulator.asynchronous.copies import tensor_maps
+from kernbench.ptx.launching.device_base import Extent
+from kernbench.ptx.launching.tensor_map import TENSOR_MAP_BYTES
+from kernbench.ptx.names.demangling import title
+from kernbench.ptx.text.module import Kernel
+from kernbench.ptx.text.parser import parse
+from kernbench.result.run import Run, Status
+from kernbench.safety.budget import Budget
+
+_MAP_ALIGNMENT = 64
+
+
+class BytesDevice(CudaDevice):
+    """A GPU that takes parameters as bytes, and values of a module's variables."""
+
+    def memory(self) -> GpuMemory:
+        """Memory of its own for pieces of another process."""
+        self._use()
+        return GpuMemory(self._driver, self.index)
+
+    def launch_bytes(
+        self,
+        kernel: Kernel,
+        shape: tuple[Extent, Extent, Extent],
+        parameters: list[bytes],
+        shared_bytes: int,
+        values: Mapping[str, Array],
+        budget: Budget,
+    ) -> Run:
+        """Run a kernel once; `shape` is grid, block and cluster."""
+        self._use()
+        function = self._function(kernel)
+        for name, data in values.items():
+            address, nbytes = self._variable(kernel, name)
+            if nbytes >= data.nbytes > 0:
+                self._call("cuMemcpyHtoD", address, np.ascontiguousarray(data).ctypes.data, data.nbytes)
+        self._allow_shared(function, title(kernel.name), shared_bytes)
+        explicit = shape[2] != (1, 1, 1) and kernel.cluster is None
+        config = self._config(function, *shape, shared_bytes, explicit)
+        code = self._wait(self._submit(function, config, parameters, 1), budget)
+        if code != "CUDA_SUCCESS":
+            return self._failed(title(kernel.name), code, budget, {})
+        return Run({}, [], (), Status.FINISHED)
+
+    def variables(self, kernel: Kernel, values: Mapping[str, Array]) -> dict[str, Array]:
+        """What variables of a kernel's module hold; those that the driver does not name as they were given."""
+        found: dict[str, Array] = {}
+        for name, given in values.items():
+            address, nbytes = self._variable(kernel, name)
+            found[name] = given
+            if nbytes >= given.nbytes > 0:
+                found[name] = np.empty(given.nbytes, np.uint8)
+                self.read(address, found[name])
+        return found
+
+    def _variable(self, kernel: Kernel, name: str) -> tuple[int, int]:
+        """Address and bytes of a variable; nothing where the driver does not give it a name."""
+        code, found = self._driver.attempt("cuModuleGetGlobal", self._modules[kernel.emit()], name.encode())
+        return (int(found[0]), int(found[1])) if code == "CUDA_SUCCESS" else (0, 0)
+
+
+class Launcher:
+    """Runs launches that come as bytes on a GPU."""
+
+    def __init__(self, device: BytesDevice):
+        self._device = device
+        self._memory = device.memory()
+
+    def run(self, launch: BytesLaunch) -> BytesLeft:
+        """Run one launch to its end."""
+        kernel = parse(launch.text).kernels[launch.kernel]
+        pieces = [(address, data) for address, data in launch.memory if address not in launch.variables.values()]
+        held, maps = self._with_maps(pieces)
+        self._memory.put(held)
+        parameters = moved_parameters(self._memory, launch.parameters, {a: d.nbytes for a, d in launch.memory})
+        parameters = [self._encoded(data) for data in parameters]
+        rows = None if launch.rows is None else self._device.array(launch.rows)
+        if rows is not None:
+            parameters.append(rows.address.to_bytes(8, "little"))
+        values = {name: dict(launch.memory)[address] for name, address in launch.variables.items()}
+        shape = (launch.grid, launch.block, launch.cluster)
+        budget = Budget(seconds=launch.seconds)
+        run = self._device.launch_bytes(kernel, shape, parameters, launch.shared_bytes, values, budget)
+        if run.status is not Status.FINISHED:
+            raise LaunchFailedError(_why(run))
+        left = self._memory.take(held)
+        left = [(address, _without_maps(data, maps.get(address, {}))) for address, data in left]
+        left += [(launch.variables[name], data) for name, data in self._device.variables(kernel, values).items()]
+        return BytesLeft(left, None if rows is None else rows.numpy(), self._memory.moved)
+
+    def _with_maps(self, pieces: Pieces) -> tuple[Pieces, dict[int, dict[int, tuple[bytes, bytes]]]]:
+        """Pieces in which tensor maps of the emulator are the hardware's; where they are, before and after."""
+        held: list[tuple[int, Array]] = []
+        found: dict[int, dict[int, tuple[bytes, bytes]]] = {}
+        for address, data in pieces:
+            at = _maps_in(data)
+            if at:
+                data = data.copy()
+                found[address] = {}
+            for offset in at:
+                before = data[offset : offset + TENSOR_MAP_BYTES].tobytes()
+                after = self._encoded(before)
+                data[offset : offset + TENSOR_MAP_BYTES] = np.frombuffer(after, np.uint8)
+                found[address][offset] = before, after
+            held.append((address, data))
+        return held, found
+
+    def _encoded(self, data: bytes) -> bytes:
+        """A tensor map of the emulator in the hardware's bits; other parameters as they are."""
+        if len(data) != TENSOR_MAP_BYTES or not _maps_in(np.frombuffer(data, np.uint8)):
+            return data
+        described = tensor_maps.decode(data)
+        return self._device.encode(replace(described, address=self._memory.here(described.address))).encoded
+
+
+def _maps_in(data: Array) -> list[int]:
+    """Where tensor maps in the emulator's own form begin."""
+    whole = data[: len(data) // _MAP_ALIGNMENT * _MAP_ALIGNMENT]
+    words = np.ascontiguousarray(whole).view(np.uint32).reshape(-1, _MAP_ALIGNMENT // 4)
+    at = np.flatnonzero(words[:, 2] == tensor_maps.MAGIC) * _MAP_ALIGNMENT
+    return [int(offset) for offset in at if offset + TENSOR_MAP_BYTES <= len(data)]
+
+
+def _without_maps(data: Array, maps: Mapping[int, tuple[bytes, bytes]]) -> Array:
+    for offset, (before, after) in maps.items():
+        part = data[offset : offset + TENSOR_MAP_BYTES]
+        if part.tobytes() == after:
+            part[...] = np.frombuffer(before, np.uint8)
+    return data
+
+
+def _why(run: Run) -> str:
+    return "; ".join(finding.message for finding in run.findings) or f"the launch did not end: {run.status}"
+
+
+def serve(source: IO[bytes], target: IO[bytes]) -> None:
+    """Answer launches until the other end is closed, or the GPU is lost."""
+    launcher: Launcher | None = None
+    while True:
+        try:
+            launch = receive(source)
+        except EOFError:
+            return
+        assert isinstance(launch, BytesLaunch)
+        try:
+            launcher = launcher or Launcher(BytesDevice(0))
+            send(target, launcher.run(launch))
+        except CudaUnavailableError as problem:
+            send(target, Failure("unavailable", str(problem)))
+        except (KernbenchError, CudaError, MemoryError) as problem:
+            send(target, Failure("failed", str(problem) or type(problem).__name__))
+
+
+def main() -> None:
+    """`python -m kernbench.ptx.devices.gpu_server`: launches come in, and answers go out."""
+    # what kernels print goes to standard error: standard output is for answers
+    target = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    serve(sys.stdin.buffer, target)
+
+
+if __name__ == "__main__":
+    main()
