@@ -221,15 +221,30 @@ SPARSE = [
 ]
 
 
-def sparse_tiles(n, k, kinds, selector):
-    """The whole A and B, the bytes that hold A's kept elements, B and the metadata, and descriptors."""
+def scattered(rng, values, kind, spread):
+    """Numbers of a type with other fractions and exponents; zeros stay."""
+    factors = rng.uniform(-1, 1, values.shape) * 2.0 ** rng.integers(-spread, spread + 1, values.shape)
+    found = (values.astype(np.float64) * factors).astype(DTYPES[kind])
+    # tf32 has ten bits of an f32's fraction
+    return (found.view(np.uint32) & np.uint32(0xFFFF_E000)).view(np.float32) if kind == "tf32" else found
+
+
+def sparse_tiles(n, k, kinds, selector, spread=0):
+    """The whole A and B, the bytes that hold A's kept elements, B and the metadata, and descriptors.
+
+    Elements are whole numbers, unless their exponents are to `spread`.
+    """
     rng = np.random.default_rng(k + selector)
     wide = kinds[1] in ("f16", "bf16", "tf32")
     parts = [sparse_rows(rng, k, 2 if kinds[1] == "tf32" else 4, 1) for _ in range(4)]
     full = np.concatenate([rows for rows, _, _ in parts])
+    if spread:
+        full = scattered(rng, full, kinds[1], spread)
     kept = np.array([full[16 * w + r, places] for w, part in enumerate(parts) for r, places in enumerate(part[1])])
     kept = kept.astype(DTYPES[kinds[1]])
     b = rng.integers(0, 7, (n, k)).astype(DTYPES[kinds[2]])
+    if spread:
+        b = scattered(rng, b, kinds[2], spread)
     size = kept.dtype.itemsize
     lead_a, stride_a, start_b = strides(64, k // 2, size, "32B", False)
     lead_b, stride_b, bytes_b = strides(n, k, size, "64B", False)
@@ -243,9 +258,9 @@ def sparse_tiles(n, k, kinds, selector):
     return full, kept, b, np.concatenate([data, words.view(np.uint8)]), given
 
 
-def sparse_kernel(kinds, k, selector, registers, n=16):
+def sparse_kernel(kinds, k, selector, registers, n=16, spread=0):
     """The kernel with the sparse instruction, then as `sparse_tiles` without A's kept elements."""
-    full, kept, b, data, given = sparse_tiles(n, k, kinds, selector)
+    full, kept, b, data, given = sparse_tiles(n, k, kinds, selector, spread)
     first, a = META, "%rd4"
     if registers:
         data[:2048] = np.ascontiguousarray(kept).view(np.uint8).reshape(-1)

@@ -3,9 +3,14 @@
 Both do in one pass what a choice of rows and a transposition do in three; of other types there are few enough.
 """
 
+import numpy as np
+
 from kernbench.ptx.emulator.lanes.arrays import Int, Int64s, UInt32s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
+
+# all bits but the sign's, which are those of the NaN as well, and the bits of infinity
+_SIZE, _INFINITY = np.uint32(0x7FFF_FFFF), np.uint32(0x7F80_0000)
 
 
 @part
@@ -27,12 +32,18 @@ def take_accumulators(bank: UInt32s, rows: Int64s, warps: Int64s, matrix: UInt32
 
 
 @kernel
-def put_accumulators(bank: UInt32s, rows: Int64s, warps: Int64s, matrix: UInt32s) -> None:
-    """Write matrices [warps, 16, columns] to the registers `rows` of warps."""
+def put_accumulators(bank: UInt32s, rows: Int64s, warps: Int64s, matrix: UInt32s, floats: bool) -> None:
+    """Write matrices [warps, 16, columns] to the registers `rows` of warps.
+
+    If they are `floats`, NaN is 0x7fffffff, as the tensor core gives it: a matrix library has the processor's own.
+    """
     for w in range(warps.size):
         first = warps[w] * WARP
         for register in range(rows.size):
             row_of_bank = rows[register]
             for lane in range(WARP):
                 row, column = _cell(register, lane)
-                bank[row_of_bank, first + lane] = matrix[w, row, column]
+                word = matrix[w, row, column]
+                if floats and (word & _SIZE) > _INFINITY:
+                    word = _SIZE
+                bank[row_of_bank, first + lane] = word

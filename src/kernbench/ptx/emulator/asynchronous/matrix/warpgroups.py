@@ -277,9 +277,11 @@ class _Performer:
             events = events[count:]
         assert sums is not None
         if form.kinds[0] == "f16":
+            # NaN as the tensor core gives it
+            np.putmask(sums, (sums & np.uint16(0x7FFF)) > np.uint16(0x7C00), np.uint16(0x7FFF))
             self._registers[form.d_rows[:, None], warps[None, :]] = registers_of(sums, "f16")
         else:
-            put_accumulators(self._bank, form.d_rows, warps, sums)
+            put_accumulators(self._bank, form.d_rows, warps, sums, form.kinds[0] == "f32")
 
     def _accumulators(self, form: Form, warps: Array) -> Array:
         """What warps hold of D: [warps, 16, n]."""
