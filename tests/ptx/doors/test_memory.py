@@ -1,5 +1,7 @@
 """Memory that a program takes for the GPU's: addresses, states, sizes beyond what the computer has, the host's own."""
 
+import mmap
+
 import numpy as np
 import pytest
 from tests.ptx.doors.kernels import ADD_ONE, word
@@ -8,6 +10,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors.arena import LARGE
 from kernbench.ptx.doors.mapping import bytes_at
 from kernbench.ptx.doors.memory import process_memory
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 
 
 @pytest.fixture
@@ -110,6 +113,61 @@ def test_addresses_are_used_again_after_a_while(memory):
         seen.add(address)
         memory.free(address)
     assert len(seen) < 1000
+
+
+def bytes_in_memory(address, nbytes):
+    """How many bytes of a range take room of their own: pages that are there and not those of a file."""
+    first = address // mmap.PAGESIZE
+    count = -(-(address + nbytes) // mmap.PAGESIZE) - first
+    try:
+        with open("/proc/self/pagemap", "rb") as pages:
+            pages.seek(8 * first)
+            entries = np.frombuffer(pages.read(8 * count), np.uint64)
+    except OSError as problem:
+        pytest.skip(f"the system does not show the pages of a process: {problem}")
+    there, of_a_file = entries >> np.uint64(63), entries >> np.uint64(61) & np.uint64(1)
+    return int((there & ~of_a_file & np.uint64(1)).sum()) * mmap.PAGESIZE
+
+
+def test_pages_of_what_ended_long_ago_go_back_to_the_system(memory):
+    sizes = [(2 << 20) + (k << 19) for k in range(0, 48, 6)] * 3
+    arena, before = memory.arena, memory.arena.used
+    data = np.ones(max(sizes), np.uint8)
+    taken = [memory.copied(data.ctypes.data, size) for size in sizes]
+    memory.view(taken[0], 8)[...] = 7
+    for address in taken:
+        memory.free(address)
+    assert sum(sizes) > 250 << 20
+    # what is spare, what is remembered as freed, and pages at the ends of arrays
+    most = (128 + 32 + 8) << 20
+    assert bytes_in_memory(taken[0], arena.used - before) < most
+    first_state = arena.state[1].ctypes.data + taken[0] - GLOBAL_BASE
+    assert bytes_in_memory(first_state, arena.used - before) < most
+    again = memory.allocate(sizes[-1], written=True)
+    assert not memory.view(again, sizes[-1]).any()
+    memory.free(again)
+
+
+def test_use_of_large_memory_that_went_back_to_the_system_is_use_after_free(session_of):
+    session = session_of()
+    memory, size = session.memory, 48 << 20
+    taken = [memory.allocate(size, written=True) for _ in range(5)]
+    y = memory.allocate(256, "y")
+    for address in taken:
+        memory.free(address)
+    assert {f.kind for f in add_one(session, taken[-1], y, 64).findings} == {"use-after-free"}
+    memory.free(y)
+
+
+def test_states_of_large_memory_that_was_copied_take_no_room(memory):
+    data = np.ones(LARGE, np.uint8)
+    address = memory.copied(data.ctypes.data, LARGE)
+    states = memory.arena.states(memory.array_at(address))
+    assert not memory.undefined(address, 64).any()
+    assert not memory.undefined(address + LARGE - 64, 64).any()
+    assert bytes_in_memory(states.ctypes.data, LARGE) < 1 << 20
+    assert bytes_at(address, LARGE)[-1] == 1
+    memory.free(address)
 
 
 def test_what_a_finaliser_gives_back_is_freed_later(memory):

@@ -32,6 +32,10 @@ _ALIGNMENT = 256
 _WINDOWS = tuple(1 << bits for bits in (40, 38, 36, 34, 32))
 _QUARANTINE_BYTES = 32 << 20
 _QUARANTINE_COUNT = 512
+# what ended long ago keeps its pages up to here, which is faster where it is soon used again. The system gets the rest,
+# but for small ones: each that is given back is a mapping of its own, of which a process has some ten thousand
+_SPARE_BYTES = 128 << 20
+_WORTH_GIVING = 1 << 20
 
 
 def poison(memory: Any) -> None:
@@ -58,6 +62,9 @@ class MappedArena(Arena):
         # slots whose allocations were freed long ago, by their bytes
         self._slots: dict[int, list[Allocation]] = {}
         self._slot_bytes: dict[int, int] = {}
+        # bytes of slots that may be in memory, and by offset those of each
+        self.spare_bytes = 0
+        self._spare: dict[int, int] = {}
         super().__init__(limit=1 << 62)
 
     def _resize(self, capacity: int) -> None:
@@ -90,7 +97,11 @@ class MappedArena(Arena):
             poison(self.contents(allocation))
         else:
             self.contents(allocation)[...] = data
-        self.states(allocation)[...] = UNWRITTEN if data is None else WRITTEN
+        if nbytes >= LARGE:
+            # the states of what no kernel writes take no room
+            self.fill_state(allocation, WRITTEN)
+        else:
+            self.states(allocation)[...] = UNWRITTEN if data is None else WRITTEN
         return allocation
 
     def _spread(self, allocation: Allocation, state: int) -> None:
@@ -107,15 +118,17 @@ class MappedArena(Arena):
             give_up(allocation.address, allocation.nbytes)
 
     def fill_state(self, allocation: Allocation, state: int) -> None:
-        """Give all bytes of a sparse allocation one state."""
+        """Give all bytes of a large allocation one state, at the cost of a few mappings."""
         self._templates.fill(self._state_address + allocation.offset, allocation.nbytes, state)
 
     def _again(self, old: Allocation, nbytes: int) -> Allocation:
         """Memory at the addresses of an allocation that ended long ago."""
-        if old.sparse:
-            self.fill_state(old, NOTHING)
-        else:
+        spare = self._spare.pop(old.offset, 0)
+        self.spare_bytes -= spare
+        if spare:
             self.states(old)[...] = NOTHING
+        else:
+            self.fill_state(old, NOTHING)
         made = Allocation(old.offset, nbytes, "")
         self._allocations[self._position(old.offset)] = made
         return made
@@ -135,7 +148,17 @@ class MappedArena(Arena):
         while self._quarantined > _QUARANTINE_BYTES or len(self._quarantine) > _QUARANTINE_COUNT:
             oldest = self._quarantine.popleft()
             self._quarantined -= 0 if oldest.sparse else oldest.nbytes
-            self._slots.setdefault(self._slot_bytes[oldest.offset], []).append(oldest)
+            self._retire(oldest)
+
+    def _retire(self, old: Allocation) -> None:
+        """Let an allocation that ended long ago be used again; of large ones only some keep their pages until then."""
+        if not old.sparse and (old.nbytes < _WORTH_GIVING or self.spare_bytes + old.nbytes <= _SPARE_BYTES):
+            self._spare[old.offset] = old.nbytes
+            self.spare_bytes += old.nbytes
+        elif not old.sparse:
+            self._blank(old)
+            self.fill_state(old, FREED)
+        self._slots.setdefault(self._slot_bytes[old.offset], []).append(old)
 
 
 _NO_WINDOW = (
