@@ -95,7 +95,26 @@ def test_functions_made_of_graphs_have_gradients(session):
     torch.testing.assert_close(layer.weight.grad, expected)
 
 
-@pytest.mark.parametrize("ask", [lambda x: x.sum().item(), lambda x: x.cpu()])
+ASKING = {
+    "item": lambda x: x.sum().item(),
+    "cpu": lambda x: x.cpu(),
+    "tolist": lambda x: x.tolist(),
+    "tolist of a view": lambda x: x[1:].tolist(),
+    "tolist of a number": lambda x: x[0].tolist(),
+    "bool": lambda x: bool(x[0]),
+    "float": lambda x: float(x[0]),
+    "equal": lambda x: torch.equal(x, x),
+    "repr": repr,
+    "repr of whole numbers": lambda x: repr(x.int()),
+    "format": lambda x: f"{x[0]:.3f}",
+    "nonzero": lambda x: x.nonzero(),
+    "synchronize": lambda x: torch.cuda.synchronize() or x,
+    "stream": lambda x: torch.cuda.current_stream().synchronize() or x,
+    "event": lambda x: torch.cuda.Event().synchronize() or x,
+}
+
+
+@pytest.mark.parametrize("ask", ASKING.values(), ids=ASKING)
 def test_the_host_may_not_ask_while_a_graph_is_captured(session, ask):
     x, graph = torch.ones(4, device="cuda"), torch.cuda.CUDAGraph()
     graph.capture_begin()
@@ -106,6 +125,13 @@ def test_the_host_may_not_ask_while_a_graph_is_captured(session, ask):
     with pytest.raises(RuntimeError, match="without a preceding successful capture"):
         graph.replay()
     assert ask(x) is not None
+
+
+def test_values_of_the_host_are_read_while_a_graph_is_captured(session):
+    host, x = torch.arange(3), torch.zeros(3, device="cuda")
+    graph, _ = captured(lambda: x.add_(sum(host.tolist())))
+    graph.replay()
+    assert x.tolist() == [3, 3, 3]
 
 
 def test_who_captures_says_so(session):

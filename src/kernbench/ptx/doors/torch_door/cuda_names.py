@@ -53,7 +53,8 @@ class Stream(DeviceContext):
         return bool(torch.cuda.is_current_stream_capturing())
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """Nothing to wait for, but while a graph is captured the host may not."""
+        torch.cuda.synchronize()
 
     def wait_event(self, event: object) -> None:
         """Nothing to wait for."""
@@ -93,7 +94,8 @@ class Event:
         return True
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """Nothing to wait for, but while a graph is captured the host may not."""
+        torch.cuda.synchronize()
 
     def wait(self, stream: object = None) -> None:
         """Nothing to wait for."""
@@ -159,7 +161,6 @@ def _device_names(gpu: Gpu) -> Names:
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "set_device": _nothing,
-        "synchronize": _nothing,
         "empty_cache": _nothing,
         "ipc_collect": _nothing,
         "get_device_capability": lambda device=None: gpu.version,
@@ -201,6 +202,7 @@ def graph_names(graphs: Graphs) -> Names:
         "CUDAGraph": graph_class(graphs),
         "graph_pool_handle": lambda: (0, 0),
         "is_current_stream_capturing": lambda: graphs.now is not None,
+        "synchronize": lambda device=None: graphs.wait(),
     }
 
 
@@ -266,7 +268,7 @@ def accelerator_names() -> Names:
         "set_device_idx": _nothing,
         "current_stream": lambda device=None: stream,
         "set_stream": _nothing,
-        "synchronize": _nothing,
+        "synchronize": lambda device=None: torch.cuda.synchronize(),
         "device_index": DeviceContext,
         "empty_cache": _nothing,
         "_device": device,

@@ -12,7 +12,7 @@ from kernbench.ptx.doors.gpus import gpu_of
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.session import Session
 from kernbench.ptx.doors.sites import launch_site
-from kernbench.ptx.doors.torch_door import gradients, saving
+from kernbench.ptx.doors.torch_door import dlpack, gradients, saving
 from kernbench.ptx.doors.torch_door.autocast import Autocast
 from kernbench.ptx.doors.torch_door.cuda_names import (
     Event,
@@ -38,6 +38,7 @@ from kernbench.result.finding import place_dict
 
 _DEVICE = torch.device("cuda", 0)
 _ENGINE = "_engine_run_backward"
+_RAW_TOLIST: Any = torch.Tensor.tolist
 
 
 class TorchDoor:
@@ -115,6 +116,18 @@ class TorchDoor:
         self._patches.set(tensor, "cuda", cuda)
         self._patches.set(tensor, "cpu", cpu)
         self._patches.set(tensor, "to", to)
+        self._patches.set(tensor, "tolist", self._tolist())
+
+    def _tolist(self) -> Callable[[torch.Tensor], object]:
+        """`Tensor.tolist`: no operator reads the values, so that no mode sees it."""
+        graphs = self._graphs
+
+        def tolist(tensor: torch.Tensor) -> object:
+            if graphs.now is not None and tensor.is_cuda:
+                graphs.refuse()
+            return _RAW_TOLIST(tensor)
+
+        return tolist
 
     def _others(self) -> None:
         """Generators, compilation and threads."""
@@ -126,6 +139,7 @@ class TorchDoor:
         Autocast().install(self._patches)
         gradients.install(self._patches, self._storages)
         saving.install(self._patches, self._storages)
+        dlpack.install(self._patches, self._session.memory)
         self._registrations.install(self._patches)
         self._patches.set(torch.testing, "assert_close", self._comparing(torch.testing.assert_close))
         storages, registrations, graphs = self._storages, self._registrations, self._graphs

@@ -88,6 +88,11 @@ class Graphs:
             self.now.broken = True
         raise RuntimeError(_NOT_PERMITTED)
 
+    def wait(self) -> None:
+        """The host waits for the device: there is nothing to wait for, and during a capture it may not."""
+        if self.now is not None:
+            self.refuse()
+
     def operator(self, recording: Recording, func: object, args: Given, kwargs: Named, run: Run) -> object:
         """Capture an operator; `run(args, kwargs)` runs it and lets its results lie on the device."""
         packet = getattr(func, "overloadpacket", None)
