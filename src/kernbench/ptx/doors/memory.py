@@ -7,6 +7,7 @@ compares what unwritten bytes hold with the poison that they were filled with.
 
 import os
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any
@@ -61,7 +62,7 @@ class DeviceMemory:
         """Fresh memory with the bytes at an address of this process."""
         with self.lock:
             self.collect()
-            return self.arena.allocate(nbytes, name or "memory", "global", bytes_at(source, nbytes)).address
+            return self.arena.copied(source, nbytes, name or "memory").address
 
     def free(self, address: int) -> None:
         """Give an allocation back; a kernel that still uses it gets a finding."""
@@ -138,6 +139,10 @@ class DeviceMemory:
     def watches(self, address: int) -> bool:
         """Whether an allocation, by its first address, may have unwritten bytes that the host writes directly."""
         return address in self._watched
+
+    def watches_any(self, addresses: Iterable[int]) -> bool:
+        """The same of several."""
+        return bool(self._watched) and any(address in self._watched for address in addresses)
 
     def settle(self) -> None:
         """Before a launch: what the host wrote directly counts as written, and adopted memory is copied in."""

@@ -17,9 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernbench.ptx.doors.torch_door.generators import DeviceGenerator
 from kernbench.ptx.doors.torch_door.graphs import Graphs, tensors_in
-from kernbench.ptx.doors.torch_door.precision import Operator, widened
+from kernbench.ptx.doors.torch_door.precision import Operator, may_widen, widened
 from kernbench.ptx.doors.torch_door.registrations import Registrations
-from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, storage_address
+from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, plain_here, storage_address
 
 _ATEN = torch.ops.aten
 _EMPTY = {
@@ -56,10 +56,10 @@ _NO_FUNCTION_MODE: Any = torch._C.DisableTorchFunction
 
 
 def _tensors(values: Any) -> Iterator[Any]:
-    """The tensors among arguments or results of an operator, which may be in lists."""
+    """The tensors among arguments or results of an operator, which may be in lists; where no function mode is on."""
     for value in values:
         if isinstance(value, torch.Tensor):
-            if is_plain(value):
+            if plain_here(value):
                 yield value
         elif isinstance(value, (list, tuple)):
             yield from _tensors(value)
@@ -101,14 +101,15 @@ class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
         return self._run(func, wish, args, kwargs or {})
 
     def _run(self, func: Operator, wish: bool | None, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-        with _NO_FUNCTION_MODE():
-            result = widened(func, args, kwargs, self._storages.holds)
+        result = None
+        if may_widen(func):
+            with _NO_FUNCTION_MODE():
+                result = widened(func, args, kwargs, self._storages.holds_here)
         if result is None:
             result = func(*args, **kwargs)
-        if wish is False:
-            return result
-        with _NO_FUNCTION_MODE():
-            self._place(func, result, args, kwargs, wish)
+        if wish is not False:
+            with _NO_FUNCTION_MODE():
+                self._place(func, result, args, kwargs, wish)
         return result
 
     def _registered(
@@ -135,20 +136,22 @@ class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def _place(self, func: Any, result: Any, args: Any, kwargs: Any, wish: bool | None) -> None:
-        memory = self._storages.memory
-        known = [storage_address(tensor) for tensor in _tensors(args)]
-        if kwargs:
-            known += [storage_address(tensor) for tensor in _tensors(kwargs.values())]
-        inside = [address for address in known if memory.holds(address)]
+        storages, memory = self._storages, self._storages.memory
+        given = [*_tensors(args), *_tensors(kwargs.values())] if kwargs else list(_tensors(args))
+        inside = [tensor for tensor in given if storages.holds_here(tensor)]
         if not wish and not inside:
             return
+        fresh = [tensor for tensor in _tensors((result,)) if not storages.holds_here(tensor)]
+        if not fresh:
+            return
+        known = {storage_address(tensor) for tensor in given}
         empty = getattr(func, "overloadpacket", None) in _EMPTY
-        poisoned = not empty and any(map(memory.watches, inside))
-        for tensor in _tensors((result,)):
+        poisoned = not empty and memory.watches_any(storage_address(tensor) for tensor in inside)
+        for tensor in fresh:
             address = storage_address(tensor)
-            # a view of a tensor of the host, or the tensor itself, stays where it is
-            if not memory.holds(address) and (not address or address not in known):
-                self._storages.move(tensor, empty=empty, poisoned=poisoned)
+            # a view of a tensor of the host, or the tensor itself, stays where it is; of a list, some share a storage
+            if (not address or address not in known) and not memory.holds(address):
+                storages.move(tensor, empty=empty, poisoned=poisoned)
 
 
 def registrations_for(storages: Storages) -> Registrations:

@@ -48,6 +48,11 @@ def _wide(value: object) -> object:
     return value.float() if isinstance(value, torch.Tensor) and _is_short(value) else value
 
 
+def may_widen(func: object) -> bool:
+    """Whether an operator is one that `widened` computes, of whatever tensors."""
+    return getattr(func, "overloadpacket", None) in _WIDENED
+
+
 def widened(
     func: Operator, args: Sequence[object], kwargs: Mapping[str, object], inside: Callable[[object], bool]
 ) -> "tuple[object, ...] | object | None":

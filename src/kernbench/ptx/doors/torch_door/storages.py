@@ -1,7 +1,7 @@
 """Storages of tensors in the device's memory: made, filled, and given back when the last tensor that uses them dies."""
 
 import ctypes
-import weakref
+import functools
 from typing import Any
 
 import torch
@@ -14,10 +14,35 @@ _NO_FUNCTION_MODE: Any = torch._C.DisableTorchFunction
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def _buffer_of(memory: DeviceMemory, address: int, nbytes: int) -> Any:
-    buffer = (ctypes.c_uint8 * nbytes).from_address(address)
-    weakref.finalize(buffer, memory.give_back, address).atexit = False
+class _Buffer(ctypes.Array):  # type: ignore[type-arg]
+    """Memory of the device that is given back when nobody has it any more; kinds of it have a length."""
+
+    _type_, _length_ = ctypes.c_uint8, 0
+    memory: DeviceMemory
+    address: int
+
+    def __del__(self) -> None:
+        self.memory.give_back(self.address)
+
+
+@functools.lru_cache(4096)
+def _buffers(nbytes: int) -> type[_Buffer]:
+    return type("_Buffer", (_Buffer,), {"_length_": nbytes})
+
+
+def _buffer_of(memory: DeviceMemory, address: int, nbytes: int) -> _Buffer:
+    buffer = _buffers(nbytes).from_address(address)
+    buffer.memory, buffer.address = memory, address
     return buffer
+
+
+_TENSOR: Any = torch._C.TensorBase
+_RAW_DEVICE, _RAW_IS_CPU, _RAW_LAYOUT = _TENSOR.device, _TENSOR.is_cpu.__get__, _TENSOR.layout.__get__
+
+
+def plain_here(tensor: torch.Tensor) -> bool:
+    """`is_plain` where no function mode is on."""
+    return type(tensor) in _PLAIN and _RAW_IS_CPU(tensor) and _RAW_LAYOUT(tensor) is torch.strided
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
@@ -25,20 +50,22 @@ def is_plain(tensor: torch.Tensor) -> bool:
     if type(tensor) not in _PLAIN:
         return False
     with _NO_FUNCTION_MODE():
-        return _raw_device(tensor).type == "cpu" and bool(tensor.layout == torch.strided)
-
-
-_RAW_DEVICE: Any = torch._C.TensorBase.device
-
-
-def _raw_device(tensor: torch.Tensor) -> Any:
-    return _RAW_DEVICE.__get__(tensor)
+        return plain_here(tensor)
 
 
 def raw_device(tensor: torch.Tensor) -> Any:
     """The device that torch itself knows, whatever tensors say of themselves."""
     with _NO_FUNCTION_MODE():
-        return _raw_device(tensor)
+        return _RAW_DEVICE.__get__(tensor)
+
+
+def address_here(tensor: torch.Tensor) -> int:
+    """An address in the storage of a tensor where no function mode is on; 0 for one without."""
+    try:
+        # an empty tensor has none, though its storage may
+        return tensor.data_ptr() or int(tensor.untyped_storage().data_ptr())
+    except (RuntimeError, NotImplementedError):
+        return 0
 
 
 def storage_address(tensor: torch.Tensor) -> int:
@@ -63,7 +90,12 @@ class Storages:
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor lies on the device."""
-        return self.memory.holds(storage_address(tensor))
+        with _NO_FUNCTION_MODE():
+            return self.memory.holds(address_here(tensor))
+
+    def holds_here(self, tensor: torch.Tensor) -> bool:
+        """`holds` where no function mode is on."""
+        return self.memory.holds(address_here(tensor))
 
     def new(self, nbytes: int, name: str, source: int = 0) -> Any:
         """A fresh storage on the device, with the bytes at an address of this process, or that nobody has written."""
