@@ -63,9 +63,10 @@ CASES = """<testsuites><testsuite>
 <testcase name="e"><skipped type="pytest.xfail" message=""/></testcase>
 </testsuite></testsuites>"""
 WHERE = {"file": "norm.py", "line": 7}
+RACE = {"kind": "race", "where": WHERE, "message": "m"}
 KERNELS = [
-    {"kernel": "norm", "launches": 5, "seconds": 1.5, "findings": [{"kind": "race", "where": WHERE, "message": "m"}]},
-    {"kernel": "scale", "launches": 2, "seconds": 0.75, "findings": []},
+    {"kernel": "norm", "launches": 5, "seconds": 1.5, "cpu_seconds": 1.25, "findings": [RACE]},
+    {"kernel": "scale", "launches": 2, "seconds": 0.75, "cpu_seconds": 0.5, "findings": []},
 ]
 
 
@@ -79,7 +80,7 @@ def test_a_whole_library_runs_in_one_process(libraries, tmp_path, monkeypatch, c
     def run(words, root, library, seconds):
         commands.append(words)
         Path(words[words.index("--junitxml") + 1]).write_text(CASES)
-        Path(words[words.index("--json") + 1]).write_text(json.dumps({"kernels": KERNELS}))
+        Path(words[words.index("--json") + 1]).write_text(json.dumps({"cpu_seconds": 4.25, "kernels": KERNELS}))
         return ""
 
     monkeypatch.setattr(libraries, "_run", run)
@@ -93,7 +94,7 @@ def test_a_whole_library_runs_in_one_process(libraries, tmp_path, monkeypatch, c
     assert "flash-linear-attention: 1 skipped: fails by design" in printed
     row = printed[2]
     assert row.startswith(
-        "| flash-linear-attention | 2 | 3 | 2 | 7 | 2 | 1 | 1 | 0 (2) | 2 skipped by the tests, 0 too"
+        "| flash-linear-attention | 2 | 3 | 2 | 7 | 2 | 1 | 1 | 0 (2) | 4 (2) | 2 skipped by the tests, 0 too"
     )
 
 

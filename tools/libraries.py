@@ -77,6 +77,7 @@ class Kernel(TypedDict):
     launches: int
     checked: int
     seconds: float
+    cpu_seconds: float
     findings: list[dict[str, object]]
     runs: list[dict[str, object]]
 
@@ -93,6 +94,9 @@ class FileResult:
     # of the whole process, and of the launches in it
     seconds: float = 0.0
     launch_seconds: float = 0.0
+    # the same of the processors, which do not depend on what else a computer does
+    cpu_seconds: float = 0.0
+    launch_cpu_seconds: float = 0.0
     skipped: int = 0
     late: int = 0
     not_chosen: int = 0
@@ -245,10 +249,13 @@ def _read_launches(result: FileResult, document: Path) -> None:
     """Count what kernbench says of each kernel."""
     if not document.exists():
         return
-    for kernel in cast(list[Kernel], json.loads(document.read_text())["kernels"]):
+    read = json.loads(document.read_text())
+    result.cpu_seconds = read["cpu_seconds"]
+    for kernel in cast(list[Kernel], read["kernels"]):
         result.kernels.append(kernel["kernel"])
         result.launches += kernel["launches"]
         result.launch_seconds += kernel["seconds"]
+        result.launch_cpu_seconds += kernel["cpu_seconds"]
         for finding in kernel["findings"]:
             where = cast(dict[str, object], finding["where"] or {})
             line = f"{where.get('file')}:{where.get('line')}"
@@ -280,13 +287,14 @@ class LibraryResult:
             str(sum(one.failed for one in files)),
             str(sum(len(one.findings) for one in files)),
             f"{sum(one.seconds for one in files):.0f} ({sum(one.launch_seconds for one in files):.0f})",
+            f"{sum(one.cpu_seconds for one in files):.0f} ({sum(one.launch_cpu_seconds for one in files):.0f})",
             not_run,
         ]
 
 
 HEAD = [
     *("library", "files", "cases", "kernels", "launches", "right", "wrong", "findings"),
-    *("seconds (in launches)", "not run"),
+    *("seconds (in launches)", "CPU seconds (in launches)", "not run"),
 ]
 
 

@@ -58,6 +58,9 @@ def test_a_program_and_its_children_are_judged_by_kernel(tmp_path, monkeypatch):
     assert (document["processes"], document["exit_code"], document["safe"]) == (2, 0, False)
     (kernel,) = document["kernels"]
     assert (kernel["kernel"], kernel["launches"], len(kernel["runs"])) == ("add_one", 3, 3)
+    # what the processors did for launches is a part of what they did for the program
+    assert 0 < kernel["cpu_seconds"] < document["cpu_seconds"]
+    assert kernel["cpu_seconds"] == pytest.approx(sum(run["cpu_seconds"] for run in kernel["runs"]))
     # both launches have the same findings: each once, counted
     assert [(f["kind"], f["count"]) for f in kernel["findings"]] == [("out-of-bounds", 2)] * 2
     assert 'name="add_one"' in Path("out.xml").read_text()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from threading import RLock
+from time import process_time
 from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
@@ -59,7 +60,8 @@ class Launch:
     `number` counts the launches of the session, from 1. `site` is the line of the program that launched. `run` is None
     for a launch that was left out. `details` are the front end's: a configuration, a signature. `predicted` are the
     metrics of its time on a GPU, where that is asked for, or why it has none. `agreement` is the verdict on what
-    another device left (`comparing.verdicts.Verdict`), where launches are compared.
+    another device left (`comparing.verdicts.Verdict`), where launches are compared. `seconds` leave out loops of the
+    emulator that were compiled meanwhile; `cpu_seconds` of this process do not.
     """
 
     number: int
@@ -75,6 +77,7 @@ class Launch:
     error: str = ""
     predicted: Mapping[str, object] = field(default_factory=dict)
     agreement: Mapping[str, object] | None = None
+    cpu_seconds: float = 0.0
 
     @property
     def findings(self) -> list[Finding]:
@@ -116,6 +119,7 @@ class Launch:
             "grid": list(self.grid),
             "block": list(self.block),
             "seconds": round(self.seconds, 6),
+            "cpu_seconds": round(self.cpu_seconds, 6),
             "thread_instructions": 0 if run is None else run.metrics.get("thread_instructions", 0),
             "findings": [finding.to_dict() for finding in self.findings],
             "formal": [finding.to_dict() for finding in self.formal],
@@ -273,7 +277,7 @@ class Session:
             treatment = UNCHECKED
         number = len(self.launches) + 1
         grid, block, _ = request.shape
-        began = clock()
+        began, worked = clock(), process_time()
         about = {"kernel": kernel, "title": title, "number": number, "site": place_dict(site), "grid": list(grid)}
         run, error, agreement = None, "", None
         predicted: Mapping[str, object] = {}
@@ -303,7 +307,8 @@ class Session:
                 # but for loops of the emulator that were compiled on the way
                 seconds = clock() - began
                 kept = self._slim(number, run)
-                about_it = (seconds, grid, block, details, error, predicted, agreement)
+                worked = process_time() - worked
+                about_it = (seconds, grid, block, details, error, predicted, agreement, worked)
                 launch = Launch(number, kernel, title, treatment, site, kept, *about_it)
                 self._keep(launch)
         return launch

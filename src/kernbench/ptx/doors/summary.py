@@ -34,6 +34,11 @@ class KernelSummary:
         return float(sum(launch["seconds"] for launch in self.launches))
 
     @property
+    def cpu_seconds(self) -> float:
+        """What the processors of this computer worked for them."""
+        return float(sum(launch.get("cpu_seconds", 0.0) for launch in self.launches))
+
+    @property
     def checked(self) -> int:
         """Launches with checks."""
         return sum(launch["treatment"] == CHECKED for launch in self.launches)

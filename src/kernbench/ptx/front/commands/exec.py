@@ -1,6 +1,7 @@
 """`kernbench exec`: any program, unchanged, on a machine that has the GPU it asks for; every launch is checked."""
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -379,6 +380,12 @@ def _predicted(kernel: KernelSummary) -> str:
     return "none" if kernel.predicted_ps is None else duration(kernel.predicted_ps)
 
 
+def _cpu_seconds() -> float:
+    """What the processors of this computer worked for the program and what emulated its GPU."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return round(used.ru_utime + used.ru_stime, 3)
+
+
 def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, object]:
     """The document."""
     return {
@@ -387,6 +394,7 @@ def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, obj
         "exit_code": code,
         "safe": summary.ok,
         "processes": summary.processes,
+        "cpu_seconds": _cpu_seconds(),
         "compared": summary.compared,
         "in_a_row_ps": summary.in_a_row_ps,
         "wrong": [place_dict(location) for location in summary.wrong],
@@ -396,6 +404,7 @@ def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, obj
                 "launches": len(kernel.launches),
                 "checked": kernel.checked,
                 "seconds": kernel.seconds,
+                "cpu_seconds": kernel.cpu_seconds,
                 "safe": kernel.ok,
                 "autotuned": kernel.tuned,
                 "predicted_ps": kernel.predicted_ps,
