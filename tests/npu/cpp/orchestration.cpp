@@ -36,4 +36,38 @@ __attribute__((visibility("default"))) void aicpu_orchestration_entry(const Chip
     }
 }
 
+// the same as a recorded graph: a function that submits, and a number that it is given besides
+static void layer(const GraphTaskArgs &args, int rounds) {
+    for (int i = 0; i < rounds; ++i) {
+        CoreTaskArgs one;
+        one.add_input(args.tensor(0).ref());
+        one.add_output(args.tensor(1).ref());
+        one.add_scalar(args.scalar(0));
+        rt_submit_aiv_task(0, one);
+    }
+}
+
+__attribute__((visibility("default"))) void graph(const ChipTaskArgs &args) {
+    GraphTaskArgs given;
+    given.add_input(args.tensor(0).ref());
+    given.add_output(args.tensor(1).ref());
+    given.add_scalar(3.0f);
+    rt_submit_graph(&layer, given, 1);
+}
+
+// numbers of 64 bits: one is read, half of it and the whole are written, and a tensor of such is made
+__attribute__((visibility("default"))) void wide(const ChipTaskArgs &args) {
+    const ChipTensor &numbers = args.tensor(0).ref();
+    uint32_t at[1] = {1};
+    const int64_t found = get_tensor_data<int64_t>(numbers, 1, at);
+    at[0] = 2;
+    set_tensor_data<int64_t>(numbers, 1, at, numbers.data_as<int64_t>()[0] + found);
+    const uint32_t shape[1] = {numbers.shapes[0]};
+    TensorCreateInfo info(shape, 1, DataType::INT64);
+    info.set_initial_value<int64_t>(-1);
+    TaskOutputTensors made = alloc_tensors(info);
+    at[0] = 3;
+    set_tensor_data<int64_t>(numbers, 1, at, get_tensor_data<int64_t>(made.get_ref(0), 1, at));
+}
+
 }  // extern "C"

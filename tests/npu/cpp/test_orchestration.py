@@ -5,6 +5,9 @@ from tests.npu.cpp.compiled import ORCHESTRATION, kernel, needs_compiler, orches
 from tests.npu.cpp.test_kernels import python_scale
 
 from kernbench import npu
+from kernbench.npu.cpp.compiler import build_kernel
+from kernbench.npu.cpp.memory import stored
+from kernbench.npu.cpp.orchestration import CppOrchestration
 from kernbench.result.run import Status
 
 pytestmark = needs_compiler
@@ -49,3 +52,24 @@ def test_a_view_outside_its_tensor_is_found_at_its_line():
     assert finding.kind == "out-of-bounds"
     assert finding.where.file == str(ORCHESTRATION)
     assert "rt_submit_aiv_task(0, one)" in finding.where.text
+
+
+def entry(symbol, names, elements=()):
+    return CppOrchestration(build_kernel(ORCHESTRATION), ORCHESTRATION, symbol, names, elements)
+
+
+def test_a_recorded_graph_submits_what_its_function_does():
+    chip = npu.Chip("a2a3", kernels={0: (kernel("scale"), "aiv")})
+    x = X[:8]
+    run = chip.launch(entry("graph", ("x", "out")), x, np.zeros_like(x))
+    assert run.safe, run.findings
+    np.testing.assert_array_equal(run.outputs["out"], x * np.float32(3))
+
+
+def test_whole_numbers_of_64_bits_are_read_written_and_made():
+    numbers, element = stored(np.array([7, 1 << 40, 0, 0], np.int64))
+    assert numbers.shape == (4, 2)
+    run = npu.Chip("a2a3").launch(entry("wide", ("numbers",), (element,)), numbers)
+    assert not run.findings, run.findings
+    found = np.ascontiguousarray(run.outputs["numbers"]).view(np.int64).ravel()
+    np.testing.assert_array_equal(found, [7, 1 << 40, 7 + (1 << 40), -1])

@@ -47,7 +47,7 @@ class TestScale(SceneTestCase):
         return TaskArgsBuilder(
             TensorArg("x", x),
             TensorArg("out", np.zeros_like(x)),
-            TensorArg("sizes", np.array([params["rows"] // 8], np.int32)),
+            TensorArg("sizes", np.array([params["rows"] // 8], params.get("whole", "i4"))),
             Scalar("factor", ctypes.c_float(params["factor"])),
         )
 
@@ -75,6 +75,66 @@ def file(tmp_path):
     folder.mkdir()
     (folder / "test_scale.py").write_text(TEXT)
     return folder / "test_scale.py"
+
+
+SHARED = """
+from simpler.worker import Worker
+from simpler.task_interface import CallConfig as Config
+from simpler_setup import SceneTestLevel, scene_test
+from tests.scale.test_scale import TestScale
+
+from ..shared import FACTOR
+
+BLOCKING = Config.BLOCKING
+
+
+@scene_test(level=SceneTestLevel.L2, runtime="host_build_graph")
+class TestOther(TestScale):
+    CASES = [{"name": "shared", "platforms": ["a2a3"], "params": {"rows": 8, "factor": FACTOR}}]
+
+    def test_run(self, st_platform, st_worker):
+        Worker(level=2)
+"""
+
+
+@needs_compiler
+def test_a_file_imports_others_of_its_checkout_and_names_of_the_runtime(file, tmp_path):
+    folder = tmp_path / "tests" / "other"
+    folder.mkdir(parents=True)
+    (tmp_path / "tests" / "scale").mkdir()
+    # sources are counted from the file of the class that names them
+    text = TEXT.replace(str(KERNELS), "kernels.cpp").replace("'kernels.cpp'", repr("kernels.cpp"))
+    (tmp_path / "tests" / "scale" / "test_scale.py").write_text(text)
+    (tmp_path / "tests" / "scale" / "kernels.cpp").symlink_to(KERNELS)
+    (tmp_path / "tests" / "shared.py").write_text("FACTOR = 1.0\n")
+    (folder / "test_other.py").write_text(SHARED)
+    before = sys.modules.get("tests")
+    (case,) = cases_of(folder / "test_other.py", "a2a3")
+    outcome = run_case(case)
+    assert outcome.is_good, (outcome.refusal, outcome.run)
+    assert sys.modules.get("tests") is before
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "from simpler.worker import Worker\nWorker(level=3)\n# @scene_test",
+            "Worker speaks to the reference's own runtime",
+        ),
+        ("1 / 0\n# @scene_test", "ZeroDivisionError"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_why(file, text, message):
+    file.write_text(text)
+    with pytest.raises(BenchError, match=message):
+        cases_of(file)
+
+
+@needs_compiler
+def test_whole_numbers_of_64_bits_are_inputs(file):
+    outcome = run_case(cases_of(file, "a2a3", ["both"], {"whole": "i8"})[0])
+    assert outcome.is_good, (outcome.refusal, outcome.run)
 
 
 def titles(cases):

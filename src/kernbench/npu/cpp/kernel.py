@@ -17,7 +17,7 @@ from kernbench.npu.core.transfers import KernelCore
 from kernbench.npu.cpp import process as programs
 from kernbench.npu.cpp.decoding import Given, TensorWords, TileWords, decode
 from kernbench.npu.cpp.locations import Caller, caller, first_line, of_address
-from kernbench.npu.cpp.memory import ELEMENTS, NUMBERS, Memory, memory_of
+from kernbench.npu.cpp.memory import ELEMENTS, NUMBERS, WIDE, Memory, memory_of
 from kernbench.npu.cpp.operations import Call, as_given, handler, nothing
 from kernbench.npu.cpp.process import BODY, CRASHED, ENDED, FAILED, KIND, OPERATION, QUESTION, Process
 from kernbench.npu.tasks.tensors import Buffer, Tensor
@@ -31,7 +31,7 @@ _ACCESS = Struct("<3Q16s")
 CRASH = Struct("<4Q")
 SIGNALS = {11: "a segmentation fault", 7: "a bus error", 8: "a division by zero, or another wrong number", 4: "an "
             "illegal instruction", 6: "an abort", 5: "a trap", 24: "an endless loop"}  # fmt: skip
-_ASSIGN = re.compile(r"\bT(?:ASSIGN|RESHAPE|LOAD)\s*\(\s*([A-Za-z_]\w*)")
+_ASSIGN = re.compile(r"\b(?:T(?:ASSIGN|RESHAPE|LOAD)\s*\(\s*|TPOP\s*<[^;]*>\s*\(\s*[A-Za-z_]\w*\s*,\s*)([A-Za-z_]\w*)")
 
 
 class CppKernel:
@@ -74,12 +74,15 @@ def argument_words(memory: Memory, value: object) -> bytes:
     """An argument of a kernel as it is passed: a tensor's description, or the bits of a number."""
     if not isinstance(value, Tensor):
         return _ARGUMENT.pack(0, number_bits(value), 0, 0, 0, 0, *([0] * 10))
-    buffer = value.buffer
+    buffer, offset = value.buffer, value.offset
     shape, strides = value.shape or (1,), value.strides or (1,)
+    element = memory.shown_as.get(buffer.number, NUMBERS[buffer.dtype])
+    if element in WIDE:
+        shape, strides, offset = shape[:-1] or (1,), tuple(step // 2 for step in strides[:-1]) or (1,), offset // 2
     if len(shape) > 5:
         raise KernelError("shape", f"{value!r} has more than five axes")
     sizes = [*shape, *([0] * (5 - len(shape))), *strides, *([0] * (5 - len(strides)))]
-    head = (1, memory.address(buffer), buffer.nbytes, value.offset, NUMBERS[buffer.dtype], len(shape))
+    head = (1, memory.address(buffer), buffer.nbytes, offset, element, len(shape))
     return _ARGUMENT.pack(*head, *sizes)
 
 
@@ -221,21 +224,23 @@ class Running:
     def _bound(self, whole: Buffer, tensor: Tensor, writes: bool) -> Tensor:
         """The view as part of an argument of the task; the one that may do it and covers it, if there are several."""
         own = [a for a in self._arguments if isinstance(a, Tensor) and a.buffer is whole and a.binding is not None]
-        low, high = tensor.extent
+        low, high = _in_bytes(tensor)
 
         def fit(argument: Tensor) -> tuple[bool, bool]:
-            first, last = argument.extent
+            first, last = _in_bytes(argument)
             binding = argument.binding
             assert binding is not None
             return (first <= low and high <= last, binding.writes if writes else binding.reads)
 
         if own:
             tensor.binding = max(own, key=fit).binding
-        size = whole.nbytes // ITEMSIZE[whole.dtype]
-        if low < 0 or high > size:
+        if low < 0 or high > whole.nbytes:
+            item = ITEMSIZE[tensor.dtype]
+            size = whole.nbytes // item
+            kind = "" if item == ITEMSIZE[whole.dtype] else f" as {tensor.dtype}"
             self.core.report(
                 "out-of-bounds",
-                f"elements {low} to {high - 1} of {whole.describe()}, which has {size}",
+                f"elements {low // item} to {high // item - 1} of {whole.describe()}{kind}, which has {size}",
                 f"valid elements are 0 to {size - 1}; check the address, the shape and the strides of the view",
                 whole.name,
             )
@@ -348,6 +353,12 @@ def _assigned(file: str, line: int) -> str:
     """The name of the tile that a line gives its address."""
     found = _ASSIGN.search(getline(file, line))
     return found.group(1) if found is not None else ""
+
+
+def _in_bytes(tensor: Tensor) -> tuple[int, int]:
+    """The bytes of its buffer between which a view lies."""
+    low, high = tensor.extent
+    return low * ITEMSIZE[tensor.dtype], high * ITEMSIZE[tensor.dtype]
 
 
 def _matrix(tensor: TensorWords, tile: Tile) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -6,9 +6,13 @@ from bisect import bisect_right
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from kernbench.common.dtypes import ITEMSIZE, Array
-from kernbench.npu.tasks.task import Context
-from kernbench.npu.tasks.tensors import Buffer
+from kernbench.common.errors import KernelError
+from kernbench.npu.tasks.shadow import Runs, Shadow, runs_of
+from kernbench.npu.tasks.task import Block, Context
+from kernbench.npu.tasks.tensors import Buffer, Tensor
 
 __kernbench_internal__ = True
 # room after each buffer: what is written past its end meets no other
@@ -19,6 +23,10 @@ ELEMENTS = (
     "f32", "f16", "i32", "", "i8", "i8", "bf16", "", "", "", "i32", "i8", "f8e4m3", "i8", "i8", "f8e5m2",
 )  # fmt: skip
 SIZES = (4, 2, 4, 2, 1, 1, 2, 8, 8, 2, 4, 1, 1, 1, 1, 1)
+# 64-bit integers are pairs of i32, along an axis of their own
+WIDE = (7, 8)
+# what arrays of the host are stored as: type number, and the array that the machine takes
+STORED = {"int64": (7, "i4"), "uint64": (8, "i4"), "uint32": (10, "i4"), "uint8": (5, "i1")}
 NUMBERS = {"f32": 0, "f16": 1, "i32": 2, "i8": 4, "bf16": 6, "i1": 11, "f8e4m3": 12, "f8e5m2": 15}
 
 
@@ -31,6 +39,8 @@ class Memory:
         self._by_number: dict[int, int] = {}
         self._end = _GAP
         self._aliases: dict[tuple[int, str], Buffer] = {}
+        # buffers that programs know as elements which the machine has not: the number of that type
+        self.shown_as: dict[int, int] = {}
 
     def address(self, buffer: Buffer) -> int:
         """Where a buffer begins."""
@@ -51,17 +61,70 @@ class Memory:
         return self._buffers[at], address - self._starts[at]
 
     def as_type(self, buffer: Buffer, dtype: str) -> Buffer | None:
-        """A buffer seen as elements of another type of the same size; None where sizes differ."""
+        """A buffer seen as elements of another type; None where it holds no whole number of them, or no data."""
         if buffer.dtype == dtype:
             return buffer
-        if ITEMSIZE[buffer.dtype] != ITEMSIZE[dtype]:
-            return None
         key = (buffer.number, dtype)
         if key not in self._aliases:
-            alias = replace(buffer, dtype=dtype, array=_seen_as(buffer.array, dtype))
-            alias.shadow = buffer.shadow
+            size, count = ITEMSIZE[dtype], buffer.nbytes // ITEMSIZE[dtype]
+            same = size == ITEMSIZE[buffer.dtype]
+            if buffer.nbytes % size or (not same and buffer.array is None):
+                return None
+            array = _seen_as(buffer.array, dtype)
+            alias = replace(buffer, dtype=dtype, array=array, shape=buffer.shape if same else (count,))
+            alias.shadow = buffer.shadow if same else _OtherSize(buffer, size)
             self._aliases[key] = alias
         return self._aliases[key]
+
+
+class _OtherSize(Shadow):
+    """The history of a buffer for who sees it as elements of another size: kept by the buffer's own elements."""
+
+    def __init__(self, whole: Buffer, size: int):
+        super().__init__(whole, whole.shadow.context)
+        self._size_here = size
+        self.cached = whole.shadow.cached
+
+    def read(self, tensor: Tensor, runs: Runs, block: Block, site: int) -> None:
+        """`block` reads these elements."""
+        own = self._own(tensor)
+        self._buffer.shadow.read(own, runs_of(own.shape, own.strides), block, site)
+
+    def write(self, tensor: Tensor, runs: Runs, block: Block, site: int, adds: bool = False) -> None:
+        """`block` writes these elements, or adds to them."""
+        own = self._own(tensor)
+        self._buffer.shadow.write(own, runs_of(own.shape, own.strides), block, site, adds)
+
+    def written_by(self, tensor: Tensor, runs: Runs, block: Block) -> bool:
+        """Whether `block` itself wrote all of these elements."""
+        own = self._own(tensor)
+        return self._buffer.shadow.written_by(own, runs_of(own.shape, own.strides), block)
+
+    def _own(self, tensor: Tensor) -> Tensor:
+        """The elements of the buffer that a view touches."""
+        size, here = ITEMSIZE[self._buffer.dtype], self._size_here
+        if here > size:
+            each = here // size
+            strides = (*(step * each for step in tensor.strides), 1)
+            return Tensor(self._buffer, tensor.offset * each, (*tensor.shape, each), strides)
+        share = size // here
+        *outer, step = tensor.strides or (1,)
+        *rows, count = tensor.shape or (1,)
+        if step != 1 or any(one % share for one in outer):
+            message = f"a view of {tensor.dtype} has neighbours in the same element of {self._buffer.describe()}"
+            raise KernelError("dtype", message, "make the tensor of the type that it is used as")
+        length = -(-(tensor.offset % share + count) // share)
+        strides = (*(one // share for one in outer), 1)
+        return Tensor(self._buffer, tensor.offset // share, (*rows, length), strides)
+
+
+def stored(array: Array) -> tuple[Array, int]:
+    """An array as the machine takes it, and the number of its type where programs know it as another (else 0)."""
+    if array.dtype.name not in STORED:
+        return array, 0
+    number, kind = STORED[array.dtype.name]
+    seen: Array = np.ascontiguousarray(array).view(kind)
+    return (seen.reshape(*array.shape, 2) if number in WIDE else seen), number
 
 
 def _seen_as(array: Array | None, dtype: str) -> Array | None:

@@ -13,7 +13,7 @@ from kernbench.common.errors import KernelError
 from kernbench.npu.cpp import process as programs
 from kernbench.npu.cpp.kernel import CALL, CRASH, SIGNALS, argument_words
 from kernbench.npu.cpp.locations import Caller, caller, first_line, of_address
-from kernbench.npu.cpp.memory import ELEMENTS, SIZES, memory_of
+from kernbench.npu.cpp.memory import ELEMENTS, SIZES, WIDE, memory_of
 from kernbench.npu.cpp.process import BODY, CRASHED, ENDED, FAILED, KIND, OPERATION, QUESTION, Process
 from kernbench.npu.runtime.runtime import Runtime
 from kernbench.npu.tasks.predicates import PREDICATE
@@ -37,7 +37,8 @@ _MOST_ARGUMENTS = 64
 
 class CppOrchestration:
     """An orchestration of a C++ file. Its arguments are arrays and numbers in the order in which it takes them; `names`
-    is what they are called in reports, one for each.
+    is what they are called in reports, one for each; `elements` are the numbers of their types where those are stored
+    as another (0 where not).
     """
 
     def __init__(
@@ -46,8 +47,10 @@ class CppOrchestration:
         source: Path,
         symbol: str = "aicpu_orchestration_entry",
         names: Sequence[str] = (),
+        elements: Sequence[int] = (),
     ):
         self.library, self.source, self.symbol = library, source, symbol
+        self.elements = tuple(elements)
         self.__name__ = self.__qualname__ = symbol
         kind = Parameter.POSITIONAL_OR_KEYWORD
         called = names or [f"argument{number}" for number in range(_MOST_ARGUMENTS)]
@@ -79,6 +82,9 @@ class _Running:
 
     def begin(self, arguments: tuple[object, ...]) -> None:
         """Have the process call it."""
+        for value, element in zip(arguments, self.program.elements, strict=False):
+            if element and isinstance(value, Tensor):
+                self._memory.shown_as[value.buffer.number] = element
         words = b"".join(argument_words(self._memory, value) for value in arguments)
         number = self.process.library(self.program.library)
         head = CALL.pack(number, len(arguments), 0, 1, 0, 0, self.program.symbol.encode())
@@ -121,8 +127,10 @@ class _Running:
         elif verb == "scope_end":
             self._scopes.pop().__exit__(None, None, None)
         elif verb == "write":
-            element, value = self._element(payload)
-            self.rt.write(element, value=value)
+            element, bits = self._element(payload)
+            size = ITEMSIZE[element.dtype]
+            for number, one in enumerate(_singles(element)):
+                self.rt.write(one, value=_number(bits[number * size :][:size], one.dtype))
         elif verb == "gm_write":
             raise KernelError(
                 "misuse", "an orchestration writes device memory through a pointer", "use set_tensor_data"
@@ -139,8 +147,8 @@ class _Running:
             return self.rt.aivs.to_bytes(4, "little")
         if verb == "read":
             element, _ = self._element(payload)
-            value = self.rt.read(element)
-            return np.array(value, DTYPES[element.dtype].numpy).tobytes()
+            values = [self.rt.read(one) for one in _singles(element)]
+            return np.array(values, DTYPES[element.dtype].numpy).tobytes()
         raise KernelError("misuse", f"the runtime knows no {verb!r}")
 
     def _read_bytes(self, payload: bytes) -> bytes:
@@ -166,11 +174,13 @@ class _Running:
         if found is None:
             raise KernelError("out-of-bounds", f"address {address - self.process.base:#x} is in no tensor")
         whole, at = found
-        name = ELEMENTS[dtype]
+        name = "i32" if dtype in WIDE else ELEMENTS[dtype]
         buffer = self._memory.as_type(whole, name) if name else None
-        if buffer is None or at % SIZES[dtype]:
+        if buffer is None or at % SIZES[dtype] or ITEMSIZE[name] != ITEMSIZE[whole.dtype]:
             raise KernelError("dtype", f"{whole.describe()} is used as elements of another size")
-        tensor = Tensor(buffer, at // SIZES[dtype] + start, shape, strides)
+        if dtype in WIDE:
+            start, shape, strides = 2 * start, (*shape, 2), (*(2 * step for step in strides), 1)
+        tensor = Tensor(buffer, at // ITEMSIZE[name] + start, shape, strides)
         low, high = tensor.extent
         size = whole.nbytes // ITEMSIZE[whole.dtype]
         if low < 0 or high > size:
@@ -178,23 +188,29 @@ class _Running:
             raise KernelError("out-of-bounds", message, "check the shape and the offsets of the view")
         return tensor
 
-    def _element(self, payload: bytes) -> tuple[Tensor, float | int]:
-        """One element of a tensor, and the value that goes with it."""
+    def _element(self, payload: bytes) -> tuple[Tensor, bytes]:
+        """One element of a tensor, and the bits of the value that goes with it."""
         words = _GIVEN.unpack(payload)
-        tensor = self._tensor((*words[:8], 0, *([0] * 10)))
-        value: float | int = np.frombuffer(words[3].to_bytes(8, "little"), DTYPES[tensor.dtype].numpy)[0].item()
-        return tensor, value
+        return self._tensor((*words[:8], 0, *([0] * 10))), words[3].to_bytes(8, "little")
 
     def _argument(self, words: tuple[int, ...]) -> Arg | Create:
         _, _, _, initial, dtype, tag, filled, manual, ndims, *sizes = words
         if tag == _OUTPUT:
-            name = ELEMENTS[dtype]
-            if not name:
-                raise KernelError("dtype", "tensors of 16- and 64-bit integers are not known to the machine")
-            value = np.frombuffer(initial.to_bytes(8, "little"), DTYPES[name].numpy)[0].item() if filled else None
-            return CREATE(tuple(sizes[:ndims]), name, "", value, bool(manual))
+            return self._created(dtype, tuple(sizes[:ndims]), initial if filled else None, bool(manual))
         kinds = {_INPUT: IN, _INOUT: INOUT, _EXISTING: OUT, _NO_DEP: NO_DEP}
         return NO_DEP(self._tensor(words)) if manual and tag == _INPUT else kinds[tag](self._tensor(words))
+
+    def _created(self, dtype: int, shape: tuple[int, ...], initial: int | None, manual: bool) -> Create:
+        """A tensor for the runtime to make."""
+        name = "i32" if dtype in WIDE else ELEMENTS[dtype]
+        if not name:
+            raise KernelError("dtype", "tensors of 16-bit integers are not known to the machine")
+        bits = b"" if initial is None else initial.to_bytes(8, "little")
+        if dtype in WIDE:
+            shape = (*shape, 2)
+            if bits[:4] != bits[4:]:
+                raise KernelError("dtype", "an initial value of 64 bits whose halves differ", "write it in a task")
+        return CREATE(shape, name, "", _number(bits, name) if bits else None, manual)
 
     def _submit(self, payload: bytes) -> bytes:
         words = _SUBMIT.unpack_from(payload)
@@ -202,8 +218,11 @@ class _Running:
         tensors, scalars, deps, target = words[8:]
         at = _SUBMIT.size
         args: list[object] = []
+        made: list[int] = []
         for _ in range(tensors):
-            args.append(self._argument(_GIVEN.unpack_from(payload, at)))
+            given = _GIVEN.unpack_from(payload, at)
+            args.append(self._argument(given))
+            made += [given[4]] if given[5] == _OUTPUT else []
             at += _GIVEN.size
         bits = [int.from_bytes(payload[at + 8 * i : at + 8 * i + 8], "little") for i in range(scalars + deps)]
         at += 8 * len(bits)
@@ -213,23 +232,23 @@ class _Running:
             condition = PREDICATE(element, _OPERATORS[predicate], target)
         waits = [number for number in bits[scalars:] if number != _NONE]
         if verb == _ALLOCATE:
-            return self._allocated(args)
+            return self._made(self.rt.make(*(a for a in args if isinstance(a, Create))), made)
         if verb == _DUMMY:
-            made = [a for a in args if isinstance(a, Arg)]
-            task = self.rt.submit_dummy(args=made, deps=waits, allow_early_resolve=bool(early))
-            return self._made(task)
+            known = [a for a in args if isinstance(a, Arg)]
+            task = self.rt.submit_dummy(args=known, deps=waits, allow_early_resolve=bool(early))
+            return self._made(task, [])
         lanes = {name: number for name, number in zip(("aic", "aiv0", "aiv1"), kernels, strict=True) if number >= 0}
         task = self.rt.submit(
             **lanes, args=[*args, *bits[:scalars]], block_num=blocks, sync_start=bool(sync), deps=waits,
             predicate=condition, allow_early_resolve=bool(early),
         )  # fmt: skip
-        return self._made(task)
+        return self._made(task, made)
 
-    def _allocated(self, args: list[object]) -> bytes:
-        return self._made(self.rt.make(*(a for a in args if isinstance(a, Create))))
-
-    def _made(self, task: Task) -> bytes:
-        """What a submit gives back: the task's number, and the addresses of what was made for it."""
+    def _made(self, task: Task, elements: list[int]) -> bytes:
+        """What a submit gives back: the task's number, and the addresses of what was made for it (of these types)."""
+        for output, element in zip(task.outputs, elements, strict=False):
+            if element in WIDE:
+                self._memory.shown_as[output.buffer.number] = element
         addresses = [self.process.base + self._memory.address(made.buffer) for made in task.outputs]
         return b"".join(number.to_bytes(8, "little") for number in (task.task_id, 0, *addresses))
 
@@ -254,3 +273,13 @@ class _Running:
         where = of_address(self.program.library, pc) or self._location(site)
         what = SIGNALS.get(number, f"signal {number}")
         return KernelError("kernel-error", f"the orchestration crashed: {what}", "mend it at this line", where)
+
+
+def _singles(tensor: Tensor) -> list[Tensor]:
+    """The single elements of which a program's element is made."""
+    return [tensor[number] for number in range(tensor.shape[0])] if tensor.shape else [tensor]
+
+
+def _number(bits: bytes, dtype: str) -> float | int:
+    value: float | int = np.frombuffer(bits[: ITEMSIZE[dtype]], DTYPES[dtype].numpy)[0].item()
+    return value

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from kernbench.npu.chip import Chip
 from kernbench.npu.cpp.kernel import CppKernel
 from kernbench.npu.scene.cases import Case
-from kernbench.npu.scene.offered import offered
+from kernbench.npu.scene.modules import offered
 from kernbench.npu.scene.running import changes_of, kernels_of, orchestration_of, value_of
 from kernbench.result.finding import Place
 from kernbench.result.run import Run
@@ -36,7 +36,7 @@ def mutants(case: Case, budget: Budget | None = None) -> Iterator[Mutant]:
     with offered(case.file):
         given = case.test().generate_args(case.params)
         arguments = [value_of(spec) for spec in given.specs]
-        orchestrate = orchestration_of(case, [spec.name for spec in given.specs])
+        orchestrate = orchestration_of(case, given)
         kernels = kernels_of(case)
         whole, chip = _launch(case, kernels, orchestrate, arguments, budget)
         digest = chip.order_digest(whole)

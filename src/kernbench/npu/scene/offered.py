@@ -1,21 +1,19 @@
-"""The modules that a file with test classes imports, by their own names, for as long as it is read and run.
+"""What a file with test classes imports to describe its tests: their arguments, cases and what they expect.
 
-They describe a test: its arguments, its cases, what it expects. What runs it is not in them.
+What runs them is not here; `modules.py` offers these names in modules of their own.
 """
 
 import copy
-import importlib.util
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import inspect
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from pathlib import Path
-from types import ModuleType
-from typing import ClassVar, NamedTuple, NoReturn, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from kernbench.common.dtypes import as_array
+from kernbench.common.dtypes import Array, as_array
+from kernbench.npu.cpp.memory import STORED
 
 C = TypeVar("C", bound="type[SceneTestCase]")
 T = TypeVar("T")
@@ -28,6 +26,14 @@ class ArgDirection(IntEnum):
     IN = 1
     OUT = 2
     INOUT = 3
+
+
+class SceneTestLevel(IntEnum):
+    """What a test runs on: one chip, a host with several, several hosts."""
+
+    L2 = 2
+    L3 = 3
+    L4 = 4
 
 
 class TensorArg(NamedTuple):
@@ -92,12 +98,20 @@ def _copied(value: object) -> object:
     return copy.copy(value) if clone is None else clone()
 
 
+def array_of(value: object) -> Array:
+    """A tensor of a test as an array, whole numbers of any width included."""
+    numpy: Callable[[], Array] | None = getattr(value, "numpy", None)
+    if numpy is not None and str(getattr(value, "dtype", "")).removeprefix("torch.") in STORED:
+        return np.ascontiguousarray(numpy())
+    return as_array(value)
+
+
 def compare_outputs(
     given: TaskArgsBuilder, golden: TaskArgsBuilder, names: list[str], rtol: float, atol: float
 ) -> None:
     """Raise where an output is not what was expected."""
     for name in names:
-        actual, expected = (as_array(getattr(side, name)).astype(np.float64) for side in (given, golden))
+        actual, expected = (array_of(getattr(side, name)).astype(np.float64) for side in (given, golden))
         if not np.allclose(actual, expected, rtol=rtol, atol=atol):
             difference = np.abs(actual - expected)
             worst = "NaN" if np.isnan(difference).any() else f"{difference.max():.3g}"
@@ -144,9 +158,25 @@ def scene_test(level: int = 2, runtime: str = "tensormap_and_ringbuffer") -> Cal
 
     def mark(cls: C) -> C:
         cls.SCENE = (int(level), runtime)
+        cls.CALLABLE = _located(cls.CALLABLE, Path(inspect.getfile(cls)).parent)
         return cls
 
     return mark
+
+
+def _located(table: Mapping[str, object], folder: Path) -> dict[str, object]:
+    """A description of sources whose paths are counted from the file of the class, wherever it is used later."""
+    found = dict(table)
+    if "source" in found:
+        found["source"] = str(folder / str(found["source"]))
+    if isinstance(extra := found.get("extra_include_dirs"), (list, tuple)):
+        found["extra_include_dirs"] = [str(folder / str(one)) for one in extra]
+    for key, value in found.items():
+        if key == "orchestration" and isinstance(value, Mapping):
+            found[key] = _located(value, folder)
+        elif key in ("incores", "callables") and isinstance(value, (list, tuple)):
+            found[key] = [_located(one, folder) if isinstance(one, Mapping) else one for one in value]
+    return found
 
 
 def scene_level(level: int) -> Callable[[T], T]:
@@ -156,67 +186,3 @@ def scene_level(level: int) -> Callable[[T], T]:
         return thing
 
     return mark
-
-
-def _refused(*_: object, **__: object) -> NoReturn:
-    raise NotImplementedError("it speaks to the runtime itself, which there is none of here")
-
-
-def _modules(root: Path | None) -> dict[str, ModuleType]:
-    """The modules by name; `root` is the folder that has the golden functions."""
-    setup, level = ModuleType("simpler_setup"), IntEnum("SceneTestLevel", {"L2": 2, "L3": 3, "L4": 4})
-    setup.__dict__.update(
-        ArgDirection=ArgDirection, TensorArg=TensorArg, Scalar=Scalar, TaskArgsBuilder=TaskArgsBuilder,
-        SceneTestCase=SceneTestCase, scene_test=scene_test, scene_level=scene_level, SceneTestLevel=level,
-    )  # fmt: skip
-    setup.__path__ = [] if root is None else [str(root / "simpler_setup")]
-    scene = ModuleType("simpler_setup.scene_test")
-    scene.__dict__.update(setup.__dict__, _compare_outputs=compare_outputs, _outputs_dir=_refused)
-    for name in ("_sanitize_for_filename", "_build_chip_task_args", "_build_l2_ref_args"):
-        setattr(scene, name, _refused)
-    simpler, interface = ModuleType("simpler"), ModuleType("simpler.task_interface")
-    simpler.__path__ = []
-    interface.__dict__.update(ArgDirection=ArgDirection)
-    return {
-        "simpler_setup": setup,
-        "simpler_setup.scene_test": scene,
-        "simpler": simpler,
-        "simpler.task_interface": interface,
-    }
-
-
-def _root(file: Path) -> Path | None:
-    """The folder above a file that has golden functions beside it."""
-    return next((p for p in file.parents if (p / "simpler_setup" / "goldens").is_dir()), None)
-
-
-@contextmanager
-def offered(file: Path) -> Iterator[None]:
-    """While it lasts, the modules that `file` imports are there by their names."""
-    names = ("simpler", "simpler_setup")
-    kept = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in names}
-    for name in kept:
-        del sys.modules[name]
-    sys.modules.update(_modules(_root(file)))
-    try:
-        yield
-    finally:
-        for name in [name for name in sys.modules if name.partition(".")[0] in names]:
-            del sys.modules[name]
-        sys.modules.update(kept)
-
-
-def load(file: Path) -> ModuleType:
-    """The module of a file; call it inside `offered(file)`. What lies beside it can be imported by a dot."""
-    parent = f"kernbench_scene_{abs(hash(file.parent))}"
-    package = ModuleType(parent)
-    package.__path__ = [str(file.parent)]
-    sys.modules[parent] = package
-    name = f"{parent}.{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{file} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module

@@ -8,14 +8,16 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from kernbench.common.dtypes import Array, as_array
+from kernbench.common.dtypes import Array
 from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.npu.chip import Chip
 from kernbench.npu.cpp.compiler import build_kernel
 from kernbench.npu.cpp.kernel import CppKernel
+from kernbench.npu.cpp.memory import stored
 from kernbench.npu.cpp.orchestration import CppOrchestration
 from kernbench.npu.scene.cases import Case
-from kernbench.npu.scene.offered import ArgDirection, Scalar, TaskArgsBuilder, TensorArg, offered
+from kernbench.npu.scene.modules import offered
+from kernbench.npu.scene.offered import ArgDirection, Scalar, TaskArgsBuilder, TensorArg, array_of
 from kernbench.result.run import Run
 from kernbench.safety.budget import Budget
 
@@ -72,7 +74,7 @@ def _run(case: Case, budget: Budget | None) -> Outcome:
         golden = given.clone()
         _own(case, "compute_golden", test.compute_golden, golden, case.params)
     chip = Chip(case.chip, changes_of(case), kernels=kernels_of(case), budget=budget)
-    orchestrate = orchestration_of(case, [spec.name for spec in given.specs])
+    orchestrate = orchestration_of(case, given)
     run = chip.launch(orchestrate, *(value_of(spec) for spec in given.specs))
     if run.safe:
         run = chip.retime(run)
@@ -116,12 +118,14 @@ def _source(case: Case, table: Mapping[str, object]) -> Path:
     return file.resolve()
 
 
-def orchestration_of(case: Case, names: list[str]) -> CppOrchestration:
-    """The compiled orchestration; `names` are those of its arguments."""
+def orchestration_of(case: Case, given: TaskArgsBuilder) -> CppOrchestration:
+    """The compiled orchestration for these arguments."""
+    names = [spec.name for spec in given.specs]
+    elements = [stored(array_of(spec.value))[1] if isinstance(spec, TensorArg) else 0 for spec in given.specs]
     table = _table(case, "orchestration")
     source = _source(case, table)
     symbol = str(table.get("function_name", "aicpu_orchestration_entry"))
-    return CppOrchestration(build_kernel(source, "", case.chip), source, symbol, names)
+    return CppOrchestration(build_kernel(source, "", case.chip), source, symbol, names, elements)
 
 
 def kernels_of(case: Case) -> dict[int, tuple[CppKernel, str]]:
@@ -140,7 +144,9 @@ def kernels_of(case: Case) -> dict[int, tuple[CppKernel, str]]:
 
 def value_of(spec: TensorArg | Scalar) -> object:
     """An argument as a launch takes it."""
-    value = getattr(spec.value, "value", spec.value) if isinstance(spec, Scalar) else as_array(spec.value)
+    if isinstance(spec, TensorArg):
+        return stored(array_of(spec.value))[0]
+    value = getattr(spec.value, "value", spec.value)
     return np.float32(value) if isinstance(value, float) else value
 
 
@@ -161,10 +167,10 @@ def _put_back(given: TaskArgsBuilder, run: Run) -> None:
 
 def _copy_into(tensor: object, array: Array) -> None:
     if isinstance(tensor, np.ndarray):
-        tensor[...] = array.reshape(tensor.shape)
+        tensor[...] = np.ascontiguousarray(array).view(tensor.dtype).reshape(tensor.shape)
         return
     import torch
 
     assert isinstance(tensor, torch.Tensor)
-    bits = np.ascontiguousarray(array).reshape(tuple(tensor.shape)).view(f"i{array.itemsize}").copy()
+    bits = np.ascontiguousarray(array).view(f"i{tensor.element_size()}").reshape(tuple(tensor.shape)).copy()
     tensor.copy_(torch.from_numpy(bits).view(tensor.dtype))

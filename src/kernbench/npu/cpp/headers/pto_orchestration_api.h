@@ -216,6 +216,23 @@ class PTO2ScopeGuard {
 #define PTO2_SCOPE_GUARD(...) [[maybe_unused]] PTO2ScopeGuard KB_JOIN(kb_scope_, __COUNTER__){__VA_ARGS__}
 #define PTO2_SCOPE(...) if (PTO2ScopeGuard KB_JOIN(kb_scope_, __COUNTER__){__VA_ARGS__}; true)
 
+// Recorded graphs. A function that submits tasks is recorded once and submitted as a whole from then on, which saves time
+// in the reference and changes nothing in what is submitted: here it is called each time.
+
+struct GraphSubmitResult {};
+template <class... Given>
+inline GraphSubmitResult rt_submit_graph(void (*function)(const GraphTaskArgs &, Given...), const GraphTaskArgs &args,
+                                         std::common_type_t<Given>... given) {
+    function(args, given...);
+    return {};
+}
+template <class... Given>
+inline GraphSubmitResult rt_submit_graph(uint64_t, void (*function)(const GraphTaskArgs &, Given...),
+                                         const GraphTaskArgs &args, std::common_type_t<Given>... given) {
+    function(args, given...);
+    return {};
+}
+
 // What else a program asks or reports
 
 inline int32_t rt_available_cluster_count(KB_AT) { return kb::ask<int32_t>("clusters", KB_HERE); }

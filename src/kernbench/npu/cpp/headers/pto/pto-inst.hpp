@@ -3,7 +3,6 @@
 #pragma once
 
 #include "pto/common/pto_tile.hpp"
-#include "pto/common/fifo.hpp"
 
 namespace pto {
 
@@ -184,3 +183,7 @@ inline void wait_flag_dev(int64_t flag, KB_AT) { kb::operate("wait_flag_dev", KB
 inline void set_ffts_base_addr(uint64_t) {}
 inline void set_intra_block(pipe_t pipe, uint8_t flag, KB_AT) { kb::operate("set_intra_block", KB_HERE, pipe, flag); }
 inline void wait_intra_block(pipe_t pipe, uint8_t flag, KB_AT) { kb::operate("wait_intra_block", KB_HERE, pipe, flag); }
+// which vector core of a cluster this is, by the chip's own register: 0 for tasks of the runtime, which pass it on
+inline int64_t get_subblockid() { return 0; }
+
+#include "pto/common/fifo.hpp"

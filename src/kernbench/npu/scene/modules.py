@@ -1,0 +1,139 @@
+"""Reads a file with test classes while the modules it imports are there by their own names.
+
+What describes a test is offered (`offered.py`). What speaks to the reference's own runtime may be imported, and fails
+where it is used: a file with one such test and ten others has ten that run.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
+
+from kernbench.npu.scene import offered as names
+
+__kernbench_internal__ = True
+# modules of the reference; `tests` and `examples` are folders of its repository, whose files import each other
+_OFFERED = ("simpler", "simpler_setup", "_task_interface")
+_FOLDERS = ("tests", "examples")
+
+
+class Absent:
+    """A name of the reference's runtime: it may be imported, passed on and asked for parts, and not be called."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, part: str) -> "Absent":
+        if part.startswith("__"):
+            raise AttributeError(part)
+        return Absent(f"{self._name}.{part}")
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        """Refuse."""
+        raise NotImplementedError(f"{self._name} speaks to the reference's own runtime, which there is none of here")
+
+
+class _AbsentModule(ModuleType):
+    """A module of which nothing is offered, or not everything."""
+
+    def __getattr__(self, name: str) -> Absent:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Absent(f"{self.__name__}.{name}")
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Finds every module of the reference that nobody else has found."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name.partition(".")[0] not in _OFFERED:
+            return None
+        return ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _AbsentModule(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is in it."""
+
+
+def _module(name: str, path: list[str], **content: object) -> ModuleType:
+    made = _AbsentModule(name)
+    made.__path__ = path
+    made.__dict__.update(content)
+    return made
+
+
+def _modules(root: Path | None) -> dict[str, ModuleType]:
+    """The modules by name; `root` is the folder that has the golden functions."""
+    described = (
+        "ArgDirection", "TensorArg", "Scalar", "TaskArgsBuilder", "SceneTestCase", "scene_test", "scene_level",
+        "SceneTestLevel",
+    )  # fmt: skip
+    offered_names = {name: getattr(names, name) for name in described}
+    folder = [] if root is None else [str(root / "simpler_setup")]
+    setup = _module("simpler_setup", folder, **offered_names)
+    scene = _module("simpler_setup.scene_test", [], **offered_names, _compare_outputs=names.compare_outputs)
+    interface = _module("simpler.task_interface", [], ArgDirection=names.ArgDirection)
+    made = (setup, scene, _module("simpler", []), interface)
+    return {module.__name__: module for module in made}
+
+
+def _root(file: Path) -> Path | None:
+    """The folder above a file that has golden functions beside it."""
+    return next((p for p in file.parents if (p / "simpler_setup" / "goldens").is_dir()), None)
+
+
+@contextmanager
+def offered(file: Path) -> Iterator[None]:
+    """While it lasts, the modules that `file` imports are there by their names."""
+    root = _root(file)
+    own = (*_OFFERED, *(_FOLDERS if root is not None else ()))
+
+    def ours() -> list[str]:
+        return [name for name in sys.modules if name.partition(".")[0] in own]
+
+    kept = {name: sys.modules.pop(name) for name in ours()}
+    sys.modules.update(_modules(root))
+    finder, path = _Finder(), [] if root is None else [str(root)]
+    sys.meta_path.append(finder)
+    sys.path[:0] = path
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for one in path:
+            sys.path.remove(one)
+        for name in ours():
+            del sys.modules[name]
+        sys.modules.update(kept)
+
+
+def load(file: Path) -> ModuleType:
+    """The module of a file; call it inside `offered(file)`. What lies beside it, or beside a folder above it in the
+    same checkout, can be imported by dots."""
+    top = _root(file) or file.parent
+    parent = f"kernbench_scene_{abs(hash(top))}"
+    _package(parent, top)
+    for part in file.parent.relative_to(top).parts:
+        top = top / part
+        parent = f"{parent}.{part}"
+        _package(parent, top)
+    spec = importlib.util.spec_from_file_location(f"{parent}.{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _package(name: str, folder: Path) -> None:
+    package = ModuleType(name)
+    package.__path__ = [str(folder)]
+    sys.modules[name] = package
