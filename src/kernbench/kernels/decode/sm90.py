@@ -249,8 +249,7 @@ class _Merge:
         """Row, column and element of what a thread merges, piece after piece."""
         ctx, size = self.ctx, self.shape.head_size
         with ctx.loop(ctx.tid_x * self.width, self.elements, COMPUTING * self.width) as element:
-            # sizes are powers of two, and an assembler of PTX divides where it is asked to
-            yield element >> (size.bit_length() - 1), element & (size - 1), element
+            yield element // size, element % size, element
 
     def _of_warps(self, row: Register, element: Register) -> tuple[list[Register], Register, Register]:
         """The sums of a piece over all warps, with the largest score that they go by, and the total."""
