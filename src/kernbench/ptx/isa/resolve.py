@@ -127,6 +127,18 @@ def filled(form: Form, mods: dict[str, str], braced: bool = False) -> tuple[Oper
 
     Where a vector's slot is empty there is one register, which may stand in braces: `ld.b32 {%r1}, [%rd1]`.
     """
+    key = (id(form), *mods.items(), braced)
+    known = _FILLED.get(key)
+    if known is None:
+        known = _FILLED[key] = form, _filled(form, mods, braced)
+    return known[1]
+
+
+# rules with certain modifiers, which builders ask for with each instruction; the form is held, as its identity is used
+_FILLED: dict[tuple[object, ...], tuple[Form, tuple[OperandRule, ...]]] = {}
+
+
+def _filled(form: Form, mods: dict[str, str], braced: bool) -> tuple[OperandRule, ...]:
     rules = []
     for rule in form.operands:
         if rule.when and rule.when not in mods:
