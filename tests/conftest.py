@@ -30,30 +30,48 @@ _SERVER = ("CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "PYTEST_ADDOPTS")
 for _name in (*_TERMINAL, *_SERVER):
     os.environ.pop(_name, None)
 
-# files that take longest come first, so that no process is left with one of them when the others have nothing to do
+# a copy of a process takes the longer the more it has in memory: files that make many of them come first of all
+FORKING = (
+    "safety/test_children.py",
+    "sweep/test_failures.py",
+    "sweep/test_kills.py",
+    "sweep/test_ray.py",
+    "sweep/test_refused.py",
+    "sweep/test_sweep.py",
+    "bench/checking/test_check_isolated.py",
+)
+# then those that take longest, so that no process is left with one of them when the others have nothing to do
 LONG = (
-    "test_tutorials.py",
+    "kernels/gated_delta_rule/test_forward.py",
     "benches/gqa_attention/test_algorithms.py",
-    "ptx/numerics/conversion/test_convert.py",
+    "kernels/prefill/test_sm90.py",
+    "kernels/decode/test_sm90.py",
+    "test_tutorials.py",
     "ptx/doors/driver/test_cuda_programs.py",
+    "ptx/numerics/conversion/test_convert.py",
     "benches/test_milestone.py",
-    "benchmarks/calibration/test_cases.py",
-    "benches/chunk_output/test_sm90.py",
     "benches/chunk_output/test_sm100.py",
-    "ptx/reference/test_random_programs.py",
-    "golden/test_gated_delta_rule.py",
-    "benches/test_gated_delta_rule.py",
-    "benches/batched_attention/test_batched_attention.py",
+    "ptx/time/test_engine.py",
     "test_structure.py",
     "targets/test_toy_target.py",
+    "ptx/numerics/test_approximate.py",
     "ptx/isa/test_isa.py",
-    "ptx/numerics/floats/test_arithmetic.py",
-    "cli/test_cli.py",
+    "benches/chunk_output/test_sm90.py",
+    "ptx/emulator/analysis/loads/test_swaps.py",
     "common/test_compiled.py",
     "ptx/doors/test_bad_programs.py",
+    "cli/test_cli.py",
+    "benches/gqa_attention/test_teams.py",
+    "ptx/time/test_changes.py",
+    "ptx/reference/test_random_programs.py",
+    "benchmarks/calibration/test_cases.py",
+    "npu/test_paged.py",
+    "ptx/numerics/floats/test_arithmetic.py",
     "cli/processes/test_guard.py",
+    "benches/batched_attention/test_batched_attention.py",
+    "ptx/emulator/test_libraries.py",
+    "benches/test_gated_delta_rule.py",
     "ptx/doors/driver/test_attaching.py",
-    "cli/commands/test_sweep.py",
 )
 _ROOT = Path(__file__).parent
 
@@ -63,8 +81,8 @@ def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    order = {_ROOT / name: place for place, name in enumerate(LONG)}
-    assert all(path.exists() for path in order), "LONG names a file that is not there any more"
+    order = {_ROOT / name: place for place, name in enumerate((*FORKING, *LONG))}
+    assert all(path.exists() for path in order), "the order names a file that is not there any more"
     items.sort(key=lambda item: order.get(item.path, len(order)))
 
 

@@ -133,9 +133,10 @@ def test_any_blocks(algorithm, scale_q):
 @pytest.mark.parametrize("algorithm", NEW)
 def test_same_digits_under_every_schedule_and_depth(algorithm):
     depths = (1, 2, 4) if algorithm in ANY_DEPTH else (2, 4)
+    ways = list(itertools.product(depths, ("canonical", "reversed", 1)))
     outputs = [
         good(run(algorithm, schedule=schedule, n_ranks=8, context=24, **{"machine.ipcq.depth": depth})).outputs["o"]
-        for depth, schedule in itertools.product(depths, ("canonical", "reversed", 1))
+        for depth, schedule in sampled.some(ways, 4)
     ]
     for output in outputs[1:]:
         np.testing.assert_array_equal(output, outputs[0])
@@ -183,7 +184,7 @@ def test_where_links_bind_the_closed_walk_saves_half_and_double_buffering_reache
 
 def test_two_dimensions_send_less_where_heads_are_not_grouped():
     def sent(algorithm):
-        settings = {"n_ranks": 64, "machine": "large", "h_q": 2, "h_kv": 2, "context": 256, "algorithm": algorithm}
+        settings = {"n_ranks": 64, "machine": "large", "h_q": 2, "h_kv": 2, "context": 64, "algorithm": algorithm}
         return run_bench(BENCH, "single_user_prefill", settings, shapes_only=True).metrics["send_bytes"]
 
     assert sent("tiled_kv") < 0.6 * sent("stream_kv")

@@ -31,6 +31,7 @@ def run(algorithm, schedule=None, **changes):
     return result
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("algorithm", TEAMS)
 @pytest.mark.parametrize("pes", [(1, 1), (3, 1), (2, 2), (2, 4)])
 def test_any_team_and_any_heads(algorithm, pes):

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from tests import sampled
 
 from kernbench import ptx
 from kernbench.common.errors import KernbenchError, MisuseError
@@ -122,7 +123,7 @@ def test_the_kernel_itself_is_safe():
 def test_mutated_kernels_end(seed):
     rnd = random.Random(seed)
     runs = 0
-    for _ in range(60):
+    for _ in range(sampled.examples(25, 60)):
         try:
             run = launched(mutated(rnd), rnd)
         except KernbenchError:

@@ -59,6 +59,7 @@ def test_every_half_widens_exactly_and_comes_back(kind):
     assert (back[number] == codes[number]).all()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("to", "source"), [("s32", "f32"), ("u32", "f32"), ("s64", "f64"), ("u8", "f32"), ("u64", "f32")]
 )

@@ -48,6 +48,7 @@ def pairs(bits=32):
     return np.array([a for a, _ in both], dtype), np.array([b for _, b in both], dtype)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", ["u16", "s16", "u32", "s32", "u64", "s64"])
 @pytest.mark.parametrize("part", ["lo", "hi"])
 def test_products(kind, part):
