@@ -30,8 +30,9 @@ _SERVER = ("CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "PYTEST_ADDOPTS")
 for _name in (*_TERMINAL, *_SERVER):
     os.environ.pop(_name, None)
 
-# a copy of a process takes the longer the more it has in memory: files that make many of them come first of all
-FORKING = (
+# copies of a process and collections of all its garbage take the longer the more it has in memory: files that make many
+# of them come first of all
+SMALL = (
     "safety/test_children.py",
     "sweep/test_failures.py",
     "sweep/test_kills.py",
@@ -39,6 +40,7 @@ FORKING = (
     "sweep/test_refused.py",
     "sweep/test_sweep.py",
     "bench/checking/test_check_isolated.py",
+    "ptx/text/test_keeping.py",
 )
 # then those that take longest, so that no process is left with one of them when the others have nothing to do
 LONG = (
@@ -81,7 +83,7 @@ def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    order = {_ROOT / name: place for place, name in enumerate((*FORKING, *LONG))}
+    order = {_ROOT / name: place for place, name in enumerate((*SMALL, *LONG))}
     assert all(path.exists() for path in order), "the order names a file that is not there any more"
     items.sort(key=lambda item: order.get(item.path, len(order)))
 
