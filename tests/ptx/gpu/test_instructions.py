@@ -58,9 +58,23 @@ def test_numbers_of_every_format():
     assert numbers(np.array([0x3C00], np.uint16), "f16") == 1
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if not case.exact and "mma" not in case.text], ids=lambda case: case.name
-)
+APPROXIMATE = [case for case in CASES if not case.exact and "mma" not in case.text]
+# f64, and halves, of which it is not known how they are rounded; in f32 the special function unit is known
+CLOSE = [case for case in APPROXIMATE if case.output.type != "f32"]
+
+
+@pytest.mark.parametrize("case", [case for case in APPROXIMATE if case not in CLOSE], ids=lambda case: case.name)
+def test_approximations_of_f32_agree_bit_for_bit(device, emulated, case):
+    inputs, ours, theirs = both(device, emulated, case)
+    if case.text.startswith("tanh"):
+        # two slices of the table, [2^-8, 2^-7) and [2^-6, 2^-5), are not known
+        unknown = np.isin(inputs[0] >> np.uint32(23) & np.uint32(0xFF), (119, 121))
+        ours, theirs = (np.where(unknown, np.uint32(0), bits) for bits in (ours, theirs))
+    agreement = compare(ours, theirs, case.output.type)
+    assert agreement.equal, str(agreement)
+
+
+@pytest.mark.parametrize("case", CLOSE, ids=lambda case: case.name)
 def test_approximations_stay_close(device, emulated, case):
     with np.errstate(all="ignore"):
         check_close(case, *both(device, emulated, case))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from tests.ptx.emulator.asynchronous.matrices import WGMMA_CODES, descriptor
-from tests.ptx.emulator.asynchronous.test_wgmma import SPARSE, TYPES, kernel, launch, sparse_kernel, tiles, values
+from tests.ptx.emulator.asynchronous.test_wgmma import SPARSE, TYPES, kernel, launch, sparse_kernel, tiles
 
 from kernbench import ptx
 
@@ -16,11 +16,12 @@ def gpu():
         yield device
 
 
-def both(gpu, code, data, descriptors, n, kind):
-    run, ours = launch(code, data, descriptors, n, kind)
-    assert run.ok
+def same_bits(gpu, code, data, descriptors, n, kind, **options):
+    """The registers of both devices, bit by bit."""
+    run, ours = launch(code, data, descriptors, n, kind, exact=True, **options)
+    assert run.ok or not options.get("checks", True)
     _, theirs = launch(code, data, descriptors, n, kind, device=gpu)
-    return values(ours, n, kind), values(theirs, n, kind)
+    np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("mode", ["none", "32B", "64B", "128B"])
@@ -30,8 +31,7 @@ def test_layouts(gpu, mode, majors):
     kinds, n = ("f32", "f16", "f16"), 64
     _, _, data, descriptors = tiles(1, n, 16, kinds, mode, mode, *trans)
     code = kernel(n, kinds, 16, tail=f"1, 1, {int(trans[0])}, {int(trans[1])}")
-    ours, theirs = both(gpu, code, data, descriptors, n, "f32")
-    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    same_bits(gpu, code, data, descriptors, n, "f32")
 
 
 @pytest.mark.parametrize(("d", "a_kind", "b_kind", "k"), TYPES)
@@ -40,10 +40,7 @@ def test_types(gpu, d, a_kind, b_kind, k, n):
     kinds = d, a_kind, b_kind
     _, _, data, descriptors = tiles(2, n, k, kinds, "32B", "none")
     tail = "" if d == "s32" else "1, 1, 0, 0" if k == 16 else "1, 1"
-    ours, theirs = both(gpu, kernel(n, kinds, k, tail=tail), data, descriptors, n, d)
-    # the tensor core keeps fewer bits of sums of 8-bit floats
-    atol = 0 if d == "s32" else 2e-2 if d == "f16" else 2e-3 if k == 32 else 1e-4
-    np.testing.assert_allclose(ours, theirs, atol=atol, rtol=2e-3 if d == "f16" else 0)
+    same_bits(gpu, kernel(n, kinds, k, tail=tail), data, descriptors, n, d)
 
 
 @pytest.mark.parametrize(("d", "a_kind", "b_kind", "k"), TYPES)
@@ -70,9 +67,7 @@ def test_base_offset(gpu, mode, row, base):
     a = descriptor(start, 16, 8 * width, WGMMA_CODES[mode]) | base << 49
     b = descriptor(9216 if width == 128 else 8192, 16, 8 * width, WGMMA_CODES[mode])
     code = kernel(16, ("f32", "f16", "f16"), 16, tail="1, 1, 0, 0")
-    _, ours = launch(code, data, (a, b), 16, "f32", checks=False)
-    _, theirs = launch(code, data, (a, b), 16, "f32", device=gpu)
-    np.testing.assert_allclose(values(ours, 16, "f32"), values(theirs, 16, "f32"), atol=1e-4)
+    same_bits(gpu, code, data, (a, b), 16, "f32", checks=False)
 
 
 # all lanes hold metadata of 8-bit elements: there is nothing to select
@@ -84,5 +79,19 @@ CHOICES = sorted({(*case[:4], selector) for case in SPARSE for selector in (0, 1
 def test_sparse(gpu, d, a_kind, b_kind, k, selector, registers):
     """Whole numbers, so that every order of adding gives the same."""
     code, _, _, data, given = sparse_kernel((d, a_kind, b_kind), k, selector, registers, n=64)
-    ours, theirs = both(gpu, code, data, given, 64, d)
-    np.testing.assert_array_equal(ours, theirs)
+    same_bits(gpu, code, data, given, 64, d)
+
+
+@pytest.mark.parametrize("spread", [1, 4])
+@pytest.mark.parametrize(("d", "a_kind", "b_kind", "k", "selector"), [case for case in CHOICES if case[0] != "s32"])
+def test_sparse_sums(gpu, d, a_kind, b_kind, k, selector, spread):
+    """Fractions and exponents apart: what is cut, and where, shows."""
+    code, _, _, data, given = sparse_kernel((d, a_kind, b_kind), k, selector, False, n=64, spread=spread)
+    same_bits(gpu, code, data, given, 64, d)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_nan_of_the_tensor_core(gpu, kind):
+    _, _, data, descriptors = tiles(1, 8, 16, (kind, "f16", "f16"), "none", "none")
+    data[:2] = np.array([0xFE01], np.uint16).view(np.uint8)
+    same_bits(gpu, kernel(8, (kind, "f16", "f16"), 16, tail="1, 1, 0, 0"), data, descriptors, 8, kind)
