@@ -3,8 +3,10 @@
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +16,7 @@ from tests.ptx.doors.test_exec import run_under
 from kernbench.ptx.doors.options import Options
 from kernbench.ptx.doors.summary import read_session
 from kernbench.ptx.front.commands import exec as command
+from kernbench.ptx.front.ending import descendants, end_program
 
 
 def kinds(document):
@@ -74,6 +77,34 @@ def test_a_program_that_never_ends_is_ended(tmp_path, monkeypatch):
     assert (done.exit_code, document["exit_code"]) == (124, 124)
     assert "the program was ended after --end-after; what was found until then is above" in done.stderr
     assert kinds(document) == {"out-of-bounds"}
+
+
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(0, flush=True); time.sleep(600)"
+FAMILY = f"""
+import subprocess, sys
+plain = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+# one that does not heed a request to end
+other = subprocess.Popen([sys.executable, "-c", {STUBBORN!r}], stdout=subprocess.PIPE)
+other.stdout.readline()
+print(plain.pid, other.pid, flush=True)
+plain.wait()
+"""
+
+
+def test_a_program_is_ended_with_the_processes_that_it_began():
+    with subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE) as program:
+        begun = [int(word) for word in program.stdout.readline().split()]
+        assert sorted(number for number, _ in descendants(program.pid)) == sorted(begun)
+        end_program(program, 0.3)
+    assert program.returncode is not None
+    assert not [number for number in begun if state_of(number) not in ("", "Z")]
+
+
+def state_of(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 def test_a_program_that_heeds_no_signal_is_killed_at_the_third():

@@ -28,6 +28,7 @@ from kernbench.ptx.doors.records import RUN_SUFFIX
 from kernbench.ptx.doors.summary import KernelSummary, SessionSummary, read_session
 from kernbench.ptx.front.commands.agreement import show_agreement
 from kernbench.ptx.front.commands.options import EXACT, TRACE
+from kernbench.ptx.front.ending import end_program
 from kernbench.report import finding_text, formal_text, page_html, trace_bytes
 from kernbench.report.export.junit import junit_xml
 from kernbench.report.time.explanation import duration, row_text
@@ -248,19 +249,9 @@ def _run(words: list[str], environment: dict[str, str], end_after: float | None)
         try:
             code = child.wait(end_after)
         except subprocess.TimeoutExpired:
-            _end(child)
+            end_program(child, _GRACE)
             return TIMED_OUT
     return code if code >= 0 else 128 - code
-
-
-def _end(child: "subprocess.Popen[bytes]") -> None:
-    """End a program: first it is asked to, which lets Python's own end run."""
-    child.terminate()
-    try:
-        child.wait(_GRACE)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
 
 
 @contextmanager
