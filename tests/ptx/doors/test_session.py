@@ -17,6 +17,7 @@ from kernbench.ptx.doors.forecast import Forecast, LaunchRefusedError
 from kernbench.ptx.doors.options import Options, options_from, read_blocks, read_options
 from kernbench.ptx.doors.records import read_records
 from kernbench.ptx.doors.session import UnsafeLaunchError
+from kernbench.ptx.text.errors import PtxError
 from kernbench.result.finding import Place
 
 
@@ -67,6 +68,24 @@ def test_parameters_of_the_wrong_size_are_refused(session_of):
     with pytest.raises(MisuseError, match=r"takes parameters of \[8, 8, 4\] bytes; it was given \[8, 8\]"):
         session.launch(session.load(ADD_ONE).kernel("add_one"), 1, 64, [word(x), word(y)])
     assert session.launches[0].status == "failed"
+
+
+def test_what_the_emulator_lacks_is_an_error_with_the_line_of_the_program(session_of):
+    session = session_of()
+    bare = ADD_ONE.replace("add.s32 %r7, %r6, 1", "fancy.s32 %r7, %r6, 1")
+    text = bare.replace(".visible", '.file 1 "norms.py"\n.visible').replace("    fancy", ".loc 1 12 3\n    fancy")
+    for _ in range(2):
+        with pytest.raises(
+            PtxError, match=r"unknown instruction 'fancy'(.|\n)*PTX of 'add_one' \(norms.py:12\)"
+        ) as raised:
+            session.launch(session.load(text).kernel("add_one"), 1, 32, [word(0), word(0), word(0, 4)])
+        assert str(raised.value).count("If a GPU runs it") == 1
+        assert "fancy.s32 %r7, %r6, 1" in str(raised.value)
+    # no lines: the kernel alone
+    with pytest.raises(PtxError, match=r"PTX of 'add_one'\. If"):
+        session.launch(session.load(bare).kernel("add_one"), 1, 32, [word(0), word(0), word(0, 4)])
+    assert [launch.status for launch in session.launches] == ["failed"] * 3
+    assert "norms.py:12" in session.launches[0].error
 
 
 def test_records_are_there_as_soon_as_they_are_made(session_of, tmp_path):

@@ -19,10 +19,12 @@ from kernbench.ptx.doors.forecast import Forecast, clock
 from kernbench.ptx.doors.gpus import whole_architecture
 from kernbench.ptx.doors.memory import DeviceMemory, process_memory
 from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, UNCHECKED, Options
+from kernbench.ptx.doors.own_lines import located
 from kernbench.ptx.doors.predicting import LaunchTimes, Predictions, gpu_that_runs
 from kernbench.ptx.doors.records import RecordWriter
 from kernbench.ptx.launching.device_base import kernel_of
 from kernbench.ptx.names.demangling import title as title_of
+from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Kernel, Module
 from kernbench.ptx.text.parser import parse
 from kernbench.result.finding import Finding, Place, place_dict
@@ -285,7 +287,7 @@ class Session:
         try:
             if treatment != LEFT_OUT:
                 forecast = self._forecast(request, title, treatment)
-                forecast.before(self.device.instructions(request))
+                forecast.before(self._instructions(request, title))
                 self.note({"event": "begin", **about})
                 before = None if self._comparison is None else self._comparison.before()
                 run = self.device.run(request, self._setting(treatment, forecast, shape))
@@ -352,6 +354,13 @@ class Session:
         grid, block, _ = request.shape
         blocks = prod(grid) if self.options.blocks is None else min(len(self.options.blocks), prod(grid))
         return Forecast(title, blocks, prod(block), treatment == CHECKED, self.options.max_seconds)
+
+    def _instructions(self, request: LaunchRequest, title: str) -> int:
+        """How many instructions a program has; of one that is not understood, the error has its source line."""
+        try:
+            return self.device.instructions(request)
+        except PtxError as problem:
+            raise located(problem, request.kernel, title) from None
 
     def close(self) -> None:
         """End the session: modules are forgotten. Memory that the program holds stays."""
