@@ -87,7 +87,7 @@ KINDS: dict[str, Kind] = {
         "dtype": "operands whose element types do not fit together",
         "value-needed": "control flow that needs a value this run does not carry",
         "misuse": "a call with arguments that have no meaning",
-        "kernel-error": "the kernel's own Python code raised an error",
+        "kernel-error": "the kernel's own code raised an error, or crashed",
         "use-after-free": "an access to memory that was given back",
         "divergent-barrier": "a barrier that only part of a warp reaches",
         "warp-mask": "a mask of a warp operation names lanes that never come, leaves out its own, or differs in others",

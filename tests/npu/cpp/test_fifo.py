@@ -52,3 +52,4 @@ def test_a_pop_that_does_not_wait_is_found(chip):
 def test_slots_past_the_end_of_their_tensor_are_found_in_the_elements_they_are_used_as():
     finding = next(f for f in launch("a2a3", slot_words=256).findings if f.kind == "out-of-bounds")
     assert "TPUSH<Down" in finding.where.text
+    assert finding.where.function == "cube"

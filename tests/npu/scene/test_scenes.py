@@ -195,7 +195,8 @@ def test_what_the_test_itself_raises_is_named(file):
 
 @needs_compiler
 def test_each_flag_that_is_left_out_is_found(file):
-    found = list(mutants(cases_of(file, "a2a3", ["both"])[0]))
+    every = list(mutants(cases_of(file, "a2a3", ["both"])[0]))
+    found = [m for m in every if m.change == "left out"]
     assert [m.where.text for m in found if m.outcome == "found"] == [
         "set_flag(PIPE_MTE2, PIPE_V, EVENT_ID0);",
         "wait_flag(PIPE_MTE2, PIPE_V, EVENT_ID0);",
@@ -204,3 +205,9 @@ def test_each_flag_that_is_left_out_is_found(file):
     ]
     # the end of a task waits for its stores by itself
     assert [(m.where.text, m.outcome) for m in found if m.outcome != "found"] == [("pipe_sync();", "harmless")]
+    # of four arguments three are declared (the other is made by the runtime), each as two others
+    directions = [m for m in every if m.change != "left out"]
+    assert len(directions) == 6
+    assert {m.outcome for m in directions if not m.change.endswith("declared INOUT")} == {"found"}
+    assert "argument 1, OUT, declared IN" in {m.change for m in directions}
+    assert all(m.where.text.startswith(("rt_submit", "TaskOutputTensors made = rt_submit")) for m in directions)

@@ -1,6 +1,7 @@
 """A compiled orchestration as the runtime runs it: called with the runtime and the arguments of the launch."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from inspect import Parameter, Signature
 from pathlib import Path
 from struct import Struct
@@ -35,6 +36,16 @@ _NONE = (1 << 64) - 1
 _MOST_ARGUMENTS = 64
 
 
+@dataclass(frozen=True)
+class Redeclared:
+    """A tensor argument of the submits of a line that is declared with another direction than the source says."""
+
+    file: str
+    line: int
+    position: int
+    direction: str
+
+
 class CppOrchestration:
     """An orchestration of a C++ file. Its arguments are arrays and numbers in the order in which it takes them; `names`
     is what they are called in reports, one for each; `elements` are the numbers of their types where those are stored
@@ -50,12 +61,21 @@ class CppOrchestration:
         elements: Sequence[int] = (),
     ):
         self.library, self.source, self.symbol = library, source, symbol
-        self.elements = tuple(elements)
+        self.elements, self._names = tuple(elements), tuple(names)
+        # the directions of the arguments of each line that submits, in the order of their submits
+        self.submits: dict[Place, tuple[str, ...]] = {}
+        self.redeclared: Redeclared | None = None
         self.__name__ = self.__qualname__ = symbol
         kind = Parameter.POSITIONAL_OR_KEYWORD
         called = names or [f"argument{number}" for number in range(_MOST_ARGUMENTS)]
         self.__signature__ = Signature([Parameter(name, kind) for name in ("rt", *called)])
         self.__code__ = caller(str(source), first_line(source, symbol), symbol).__code__
+
+    def redeclaring(self, change: Redeclared) -> "CppOrchestration":
+        """The same orchestration with one argument declared otherwise."""
+        made = CppOrchestration(self.library, self.source, self.symbol, self._names, self.elements)
+        made.redeclared = change
+        return made
 
     def __repr__(self) -> str:
         return f"<C++ orchestration {self.symbol} of {self.source}>"
@@ -224,6 +244,7 @@ class _Running:
             args.append(self._argument(given))
             made += [given[4]] if given[5] == _OUTPUT else []
             at += _GIVEN.size
+        args = self._declared(args)
         bits = [int.from_bytes(payload[at + 8 * i : at + 8 * i + 8], "little") for i in range(scalars + deps)]
         at += 8 * len(bits)
         condition = None
@@ -243,6 +264,17 @@ class _Running:
             predicate=condition, allow_early_resolve=bool(early),
         )  # fmt: skip
         return self._made(task, made)
+
+    def _declared(self, args: list[object]) -> list[object]:
+        """Note the directions of a submit, and change the one that is to be another."""
+        where, change = replace(self._location(self._last), function=""), self.program.redeclared
+        directions = tuple(a.direction if isinstance(a, Arg) else "" for a in args)
+        self.program.submits.setdefault(where, directions)
+        if change is None or (change.file, change.line) != (where.file, where.line) or change.position >= len(args):
+            return args
+        changed = args[change.position]
+        assert isinstance(changed, Arg)
+        return [*args[: change.position], replace(changed, direction=change.direction), *args[change.position + 1 :]]
 
     def _made(self, task: Task, elements: list[int]) -> bytes:
         """What a submit gives back: the task's number, and the addresses of what was made for it (of these types)."""

@@ -104,7 +104,8 @@ class Process:
                     self.names[name] = record[BODY:].decode()
                 elif kind == SITE:
                     file, line, function = record[BODY:].decode(errors="replace").split("\n", 2)
-                    self.sites[site] = (file, int(line), function)
+                    # compilers name what a template was made of, which may fill a page
+                    self.sites[site] = (file, int(line), function.partition("<")[0] or function)
                 else:
                     # whoever takes the last record of a call does not come back for the next
                     self._rest = data[at:] if kind > QUESTION else b""

@@ -16,6 +16,7 @@ from kernbench.bench.discovery.modules import importable
 from kernbench.common.dtypes import Array, as_array
 from kernbench.common.errors import BenchError, unknown
 from kernbench.npu.front.kernel_folder import KernelFolder, load_kernel_folder
+from kernbench.npu.isa.model import ChipModel
 from kernbench.result.reading import Data
 from kernbench.result.run import Run
 
@@ -98,16 +99,18 @@ class _Runner:
             raise BenchError(
                 f"block_dim {wanted} of {self.folder.path}: chip {chip.name} has {chip.clusters.count} clusters"
             )
-        return npu.Chip(chip.override(self.folder.changes), kernels=self.folder.kernels)
+        kernels = self.folder.built(_family(chip)).kernels
+        return npu.Chip(chip.override(self.folder.changes), kernels=kernels)
 
     def launch(self, p: Parameters, x: Mapping[str, object], *, torch: Any) -> Run:
         """The orchestration on the inputs; outputs are called as the golden file calls them."""
         outputs = self.golden_file.outputs(x)
         given = {name: as_array(v) if hasattr(v, "shape") else v for name, v in x.items()}
-        arguments = self.folder.arguments(given, self.golden_file.cases[p.case])
+        folder = self.folder.built(_family(torch.machine), list(given))
+        arguments = folder.arguments(given, self.golden_file.cases[p.case])
         with self._importable():
-            run: Run = torch.launch(self.folder.orchestrate, **arguments)
-        named = self.folder.input_names(given)
+            run: Run = torch.launch(folder.orchestrate, **arguments)
+        named = folder.input_names(given)
         found = {named[name]: array for name, array in run.outputs.items() if named.get(name) in outputs}
         unwritten = [name for name in outputs if name not in found]
         if run.outputs and unwritten:
@@ -115,3 +118,8 @@ class _Runner:
                 f"no task writes {', '.join(unwritten)}: the orchestration passes it to no task as OUT or INOUT"
             )
         return replace(run, outputs=found)
+
+
+def _family(chip: ChipModel) -> str:
+    """Which of the two kinds of chip it is, for sources that ask when they are compiled."""
+    return "a5" if chip.isa.cross_core == "single" else "a2a3"

@@ -1,6 +1,6 @@
 """A folder of npu kernels with their orchestration, and a golden file of its own, as one bench.
 
-The folder may say in kernel_config.py what is what, all of it Python:
+The folder may say in kernel_config.py what is what; sources are Python, or C++ (.cpp), which is compiled for the chip:
 
 ORCHESTRATION = {"source": "orchestration/attention.py", "function_name": "orchestrate"}
 KERNELS = [{"func_id": 0, "name": "qk", "source": "aic/qk.py", "core_type": "aic"}]    # rt.submit(aic=0, ...)
@@ -11,22 +11,49 @@ Without it the one file that defines `orchestrate` is the orchestration, and imp
 
 import ast
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 from kernbench.bench.discovery.modules import load_module
 from kernbench.common.errors import BenchError, unknown
 
 CONFIG, ORCHESTRATE, ENTRY = "kernel_config.py", "orchestrate", "kernel_entry"
+CPP_ORCHESTRATE = "aicpu_orchestration_entry"
 CORE_TYPES = ("aic", "aiv")
 RUNTIME = "tensormap_and_ringbuffer"
 _KERNEL_KEYS = ("func_id", "name", "source", "function_name", "core_type")
 _ORCHESTRATION_KEYS = ("source", "function_name")
 _RUNTIME_KEYS = ("runtime", "block_dim", "aicpu_thread_num", "orch_thread_num")
 _CONFIG_NAMES = ("ORCHESTRATION", "KERNELS", "RUNTIME_CONFIG")
-PORTING = "kernels of this target are Python functions over a core; docs/npu.md shows how to port one"
+CPP = (".cpp", ".cc", ".cce")
+SOURCES = "sources are Python functions over a core, or C++ files (.cpp) as the reference has them"
+
+
+class CppSource:
+    """A kernel (`core` is "aic" or "aiv") or an orchestration in C++, which is compiled once its chip is known."""
+
+    def __init__(self, file: Path, core: str, name: str, symbol: str):
+        self.file, self.core, self.symbol = file, core, symbol
+        self.__name__ = name
+
+    def __call__(self, *_: object) -> NoReturn:
+        """Refuse: it has to be built."""
+        raise BenchError(f"{self.file} was not compiled")
+
+    def built(self, chip: str, names: Sequence[str] = ()) -> Callable[..., object]:
+        """What runs on "a2a3" or "a5"; `names` are those of an orchestration's arguments."""
+        # greenlet is needed to launch, not to look at a folder
+        from kernbench.npu.cpp.compiler import build_kernel
+        from kernbench.npu.cpp.kernel import CppKernel
+        from kernbench.npu.cpp.orchestration import CppOrchestration
+
+        library = build_kernel(self.file, self.core, chip)
+        if self.core:
+            return CppKernel(library, self.file, self.__name__, self.symbol)
+        return CppOrchestration(library, self.file, self.symbol, names)
 
 
 @dataclass(frozen=True)
@@ -38,9 +65,17 @@ class KernelFolder:
     kernels: Mapping[int, tuple[Callable[..., object], str]] = field(default_factory=dict)
     changes: Mapping[str, object] = field(default_factory=dict)
 
+    def built(self, chip: str, names: Sequence[str] = ()) -> "KernelFolder":
+        """The folder with what is C++ compiled for a chip ("a2a3" or "a5") and inputs of these names."""
+        orchestrate = self.orchestrate
+        if isinstance(orchestrate, CppSource):
+            orchestrate = orchestrate.built(chip, names)
+        kernels = {n: (k.built(chip) if isinstance(k, CppSource) else k, core) for n, (k, core) in self.kernels.items()}
+        return replace(self, orchestrate=orchestrate, kernels=kernels)
+
     def arguments(self, given: Mapping[str, object], case: Mapping[str, object]) -> dict[str, object]:
         """What the orchestration is called with: inputs by name if it has all their names, else in order; what is then
-        missing comes from the case.
+        missing comes from the case. One in C++ takes the inputs in their order.
         """
         wanted = self._parameters()
         names = [p.name for p in wanted]
@@ -85,7 +120,11 @@ def load_kernel_folder(path: Path) -> KernelFolder:
         raise BenchError(f"{path / CONFIG}: {unknown('name', strangers[0], _CONFIG_NAMES)}")
     table = _table(path, "ORCHESTRATION", getattr(config, "ORCHESTRATION", {}), _ORCHESTRATION_KEYS)
     file = _source(path, "ORCHESTRATION", table["source"]) if "source" in table else _find_orchestration(path)
-    orchestrate = _function(file, str(table.get("function_name", ORCHESTRATE)))
+    if file.suffix in CPP:
+        symbol = str(table.get("function_name", CPP_ORCHESTRATE))
+        orchestrate: Callable[..., object] = CppSource(file, "", symbol, symbol)
+    else:
+        orchestrate = _function(file, str(table.get("function_name", ORCHESTRATE)))
     return KernelFolder(path, orchestrate, _kernels(path, config), _changes(path, config))
 
 
@@ -96,11 +135,23 @@ def _find_orchestration(path: Path) -> Path:
     if len(found) != 1:
         several = " and ".join(str(f.relative_to(path)) for f in found)
         seen = several or ", ".join(str(f.relative_to(path)) for f in files) or "no Python files"
+        if not found and any(f.suffix in CPP for f in path.rglob("*")):
+            raise BenchError(_undescribed(path))
         raise BenchError(
             f"{path}: {'several files define' if found else 'no file defines'} {ORCHESTRATE}(rt, ...) ({seen}); one "
             f"must, or {CONFIG} must name it: ORCHESTRATION = {{'source': ..., 'function_name': ...}}"
         )
     return found[0]
+
+
+def _undescribed(path: Path) -> str:
+    """Why a folder of C++ sources alone cannot be run."""
+    return (
+        f"{path} has C++ sources, and nothing says which is the orchestration and which number each kernel has: "
+        f"{CONFIG} does, with ORCHESTRATION = {{'source': ...}} and KERNELS = [{{'func_id': 0, 'source': ..., "
+        "'core_type': 'aiv'}], and the golden file's generate_inputs gives the arguments in order. A folder with a "
+        "@scene_test class says all of it: kernbench npu test FOLDER"
+    )
 
 
 def _defines(file: Path, name: str) -> bool:
@@ -122,8 +173,8 @@ def _table(path: Path, name: str, value: object, keys: tuple[str, ...]) -> dict[
 
 def _source(path: Path, name: str, source: object) -> Path:
     file = path / str(source)
-    if file.suffix != ".py":
-        raise BenchError(f"{path / CONFIG}: {name}: source {str(source)!r} is no Python file; {PORTING}")
+    if file.suffix != ".py" and file.suffix not in CPP:
+        raise BenchError(f"{path / CONFIG}: {name}: source {str(source)!r}: {SOURCES}")
     if not file.is_file():
         raise BenchError(f"{path / CONFIG}: {name}: there is no file {file}")
     return file
@@ -167,7 +218,11 @@ def _kernel(path: Path, where: str, entry: dict[str, object]) -> tuple[int, Call
         raise BenchError(f"{path / CONFIG}: {where}: func_id {number!r}: a whole number from 0 on is wanted")
     if core not in CORE_TYPES:
         raise BenchError(f"{path / CONFIG}: {where}: {unknown('core_type', core, CORE_TYPES)}")
-    module = load_module(_source(path, where, entry["source"]))
+    file = _source(path, where, entry["source"])
+    if file.suffix in CPP:
+        symbol = str(entry.get("function_name", ENTRY))
+        return number, CppSource(file, str(core), str(entry.get("name", file.stem)), symbol), str(core)
+    module = load_module(file)
     named = [entry.get("function_name"), entry.get("name"), str(entry.get("name", "")).lower(), ENTRY]
     own = _own(module)
     name = next((n for n in named if n in own), own[0] if len(own) == 1 else None)

@@ -89,13 +89,16 @@ def _cases(
             continue
         params = {**_mapping(case.get("params")), **changes}
         skips = bool(case.get("skip_golden", test.SKIP_GOLDEN))
-        found.append(Case(file, test, name, chip, params, _mapping(case.get("config")), skips, _refusal(test, level)))
+        config = _mapping(case.get("config"))
+        refusal = _refusal(test, level, config.get("device_count"))
+        found.append(Case(file, test, name, chip, params, config, skips, refusal))
     return found
 
 
-def _refusal(test: type[SceneTestCase], level: int) -> str:
+def _refusal(test: type[SceneTestCase], level: int, chips: object) -> str:
     if level != 2:
-        return f"level {level}: it runs on several chips or hosts"
+        on = "one chip" if chips == 1 else "several chips" if chips is None else f"several chips ({chips})"
+        return f"level {level}: a program of the host drives {on}"
     if "orchestration" not in test.CALLABLE:
         return "it names no orchestration"
     return ""

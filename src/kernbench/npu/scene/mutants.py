@@ -1,7 +1,10 @@
-"""Is each flag and barrier of C++ kernels needed, and is it noticed where one is missing? Each is left out in turn.
+"""Is each flag, barrier and direction of C++ sources needed, and is it noticed where one is missing or wrong?
 
 A flag or barrier is left out by its line: the kernel is not compiled again, its records of that line are passed over.
-What no check notices is compared with the whole kernel by the order of all accesses. Where that is the same, the line
+A direction is changed where the orchestration submits: each tensor argument of each line is declared as each of the
+other two.
+
+What no check notices is compared with the whole program by the order of all accesses. Where that is the same, the line
 orders nothing that others do not (harmless). Else nobody noticed: the line keeps operations apart that touch nothing in
 common, or a check misses what they touch. That is for a person to read (unnoticed).
 """
@@ -11,28 +14,32 @@ from dataclasses import dataclass, replace
 
 from kernbench.npu.chip import Chip
 from kernbench.npu.cpp.kernel import CppKernel
+from kernbench.npu.cpp.orchestration import CppOrchestration, Redeclared
 from kernbench.npu.scene.cases import Case
 from kernbench.npu.scene.modules import offered
 from kernbench.npu.scene.running import changes_of, kernels_of, orchestration_of, value_of
+from kernbench.npu.tasks.task import BOTH, READS, WRITES
 from kernbench.result.finding import Place
 from kernbench.result.run import Run
 from kernbench.safety.budget import Budget
 
+DIRECTIONS = (READS, WRITES, BOTH)
 ORDERS = ("set_flag", "wait_flag", "pipe_barrier")
 FOUND, HARMLESS, UNNOTICED = "found", "harmless", "unnoticed"
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A line that was left out, and what became of it."""
+    """A line that was left out, or an argument that was declared otherwise (`change`), and what became of it."""
 
     where: Place
     outcome: str
     kinds: tuple[str, ...] = ()
+    change: str = "left out"
 
 
 def mutants(case: Case, budget: Budget | None = None) -> Iterator[Mutant]:
-    """Each line of the case's kernels with a flag or barrier left out, one at a time."""
+    """Each line of the case's kernels with a flag or barrier left out, and each direction changed, one at a time."""
     with offered(case.file):
         given = case.test().generate_args(case.params)
         arguments = [value_of(spec) for spec in given.specs]
@@ -40,23 +47,38 @@ def mutants(case: Case, budget: Budget | None = None) -> Iterator[Mutant]:
         kernels = kernels_of(case)
         whole, chip = _launch(case, kernels, orchestrate, arguments, budget)
         digest = chip.order_digest(whole)
-        for where in _lines(whole):
-            without = {n: (kernel.without(where.file, where.line), core) for n, (kernel, core) in kernels.items()}
-            run, chip = _launch(case, without, orchestrate, arguments, budget)
+
+        def judged(where: Place, run: Run, chip: Chip, change: str = "left out") -> Mutant:
             kinds = tuple(dict.fromkeys(f.kind for f in run.findings))
             same = not kinds and chip.order_digest(run) == digest
-            yield Mutant(where, FOUND if kinds else HARMLESS if same else UNNOTICED, kinds)
+            return Mutant(where, FOUND if kinds else HARMLESS if same else UNNOTICED, kinds, change)
+
+        for where in _lines(whole):
+            without = {n: (kernel.without(where.file, where.line), core) for n, (kernel, core) in kernels.items()}
+            yield judged(where, *_launch(case, without, orchestrate, arguments, budget))
+        for where, change, direction in _directions(orchestrate):
+            other = orchestrate.redeclaring(change)
+            title = f"argument {change.position}, {direction}, declared {change.direction}"
+            yield judged(where, *_launch(case, kernels, other, arguments, budget), title)
+
+
+def _directions(program: CppOrchestration) -> Iterator[tuple[Place, Redeclared, str]]:
+    """Each argument of each line that submits, declared otherwise; and as what it is declared."""
+    for where, directions in sorted(program.submits.items(), key=lambda one: (one[0].file, one[0].line)):
+        for position, direction in enumerate(directions):
+            for other in DIRECTIONS if direction in DIRECTIONS else ():
+                if other != direction:
+                    yield where, Redeclared(where.file, where.line, position, other), direction
 
 
 def _launch(
     case: Case,
     kernels: dict[int, tuple[CppKernel, str]],
-    orchestrate: object,
+    orchestrate: CppOrchestration,
     arguments: list[object],
     budget: Budget | None,
 ) -> tuple[Run, Chip]:
     chip = Chip(case.chip, changes_of(case), kernels=kernels, budget=budget)
-    assert callable(orchestrate)
     return chip.launch(orchestrate, *arguments), chip
 
 

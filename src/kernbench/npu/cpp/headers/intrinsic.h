@@ -23,3 +23,10 @@ static inline int32_t get_block_idx(int64_t *args) {
 static inline int32_t get_block_num(int64_t *args) {
     return reinterpret_cast<LocalContext *>(args[SPMD_LOCAL_CONTEXT_INDEX])->block_num;
 }
+
+// memory of the engines that move data beside the cores: there, and empty
+enum DmaWorkspaceKind : int { DMA_WORKSPACE_SDMA = 0, DMA_WORKSPACE_URMA = 1 };
+static inline uint8_t *get_dma_workspace(int64_t *, DmaWorkspaceKind) {
+    static uint8_t workspace[64];
+    return workspace;
+}

@@ -222,6 +222,7 @@ struct Call {
     char symbol[128];
 };
 std::vector<void *> libraries;
+int32_t lane = 0;
 
 ChipTensor tensor_of(const Argument &given) {
     ChipTensor found{};
@@ -263,7 +264,7 @@ void run_kernel(const Call &call, const std::vector<Argument> &given) {
         if (given[i].is_tensor) tensors[i] = tensor_of(given[i]);
         args[i] = given[i].is_tensor ? reinterpret_cast<int64_t>(&tensors[i]) : static_cast<int64_t>(given[i].bits);
     }
-    global.sub_block_id = call.sub_block;
+    global.sub_block_id = lane = call.sub_block;
     local.block_idx = call.block, local.block_num = call.blocks;
     args[SPMD_LOCAL_CONTEXT_INDEX] = reinterpret_cast<int64_t>(&local);
     args[SPMD_GLOBAL_CONTEXT_INDEX] = reinterpret_cast<int64_t>(&global);
@@ -327,6 +328,7 @@ void kb_ask(const char *name, uint32_t site, const void *payload, uint32_t size,
     std::memcpy(answer, bytes.data(), given < wanted ? given : wanted);
 }
 
+int32_t kb_lane() { return lane; }
 uint64_t kb_device() { return reinterpret_cast<uint64_t>(device); }
 
 // What the compiler calls before accesses to memory

@@ -1,4 +1,4 @@
-"""`kernbench npu mutate`: is each flag and barrier of C++ kernels needed, and noticed where it is missing?"""
+"""`kernbench npu mutate`: is each flag, barrier and direction of C++ sources needed, and noticed where it is wrong?"""
 
 from collections import Counter
 from pathlib import Path
@@ -19,8 +19,9 @@ def mutate(
     platform: Annotated[str, typer.Option(help="a2a3 or a5; without it the first that a case names")] = "",
     json: JSON = None,
 ) -> None:
-    """Leave out the flags and barriers of each line in turn: found; harmless, where the order of all accesses is the
-    same without; or unnoticed: the line keeps operations apart that touch nothing in common, or a check misses it.
+    """Leave out the flags and barriers of each line in turn, and declare each argument with another direction: found;
+    harmless, where the order of all accesses is the same; or unnoticed: what is kept apart touches nothing in common,
+    or a check misses it.
 
     Kernels that are not safe as they are say little.
     """
@@ -36,10 +37,11 @@ def mutate(
     for one in found:
         for mutant in mutants(one, Budget(seconds=20)):
             counts[mutant.outcome] += 1
-            console.print(f"{mutant.where}: {mutant.outcome} {', '.join(mutant.kinds)}: {mutant.where.text}")
-            data.append(
-                {"case": one.title, "where": str(mutant.where), "outcome": mutant.outcome, "kinds": list(mutant.kinds)}
+            console.print(
+                f"{mutant.where}: {mutant.change}: {mutant.outcome} {', '.join(mutant.kinds)}: {mutant.where.text}"
             )
+            row = {"case": one.title, "where": str(mutant.where), "change": mutant.change, "outcome": mutant.outcome}
+            data.append({**row, "kinds": list(mutant.kinds)})
     console.print(
         ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "no flags, no barriers"
     )

@@ -4,3 +4,6 @@
 inline void cache_invalidate_range(const void *, size_t) {}
 inline void cache_flush_range(const void *, size_t) {}
 inline void cache_clean_range(const void *, size_t) {}
+#ifndef SPIN_WAIT_HINT
+#define SPIN_WAIT_HINT() ((void)0)
+#endif

@@ -7,6 +7,8 @@
 #include <type_traits>
 
 extern "C" {
+// which vector core of its cluster runs the kernel
+int32_t kb_lane();
 // number of a source location
 uint32_t kb_site(const char *file, int line, const char *function);
 // one operation; `payload` are its arguments, each with a tag

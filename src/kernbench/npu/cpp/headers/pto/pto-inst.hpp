@@ -183,7 +183,31 @@ inline void wait_flag_dev(int64_t flag, KB_AT) { kb::operate("wait_flag_dev", KB
 inline void set_ffts_base_addr(uint64_t) {}
 inline void set_intra_block(pipe_t pipe, uint8_t flag, KB_AT) { kb::operate("set_intra_block", KB_HERE, pipe, flag); }
 inline void wait_intra_block(pipe_t pipe, uint8_t flag, KB_AT) { kb::operate("wait_intra_block", KB_HERE, pipe, flag); }
-// which vector core of a cluster this is, by the chip's own register: 0 for tasks of the runtime, which pass it on
-inline int64_t get_subblockid() { return 0; }
+// Which vector core of a cluster this is, by the chip's own register. On a2a3 it is 0 on both, since the runtime starts them
+// one by one: kernels are given the number among their arguments. Some put that in its place.
+#ifndef get_subblockid
+inline int64_t get_subblockid() {
+#ifdef PTO_NPU_ARCH_A5
+    return kb_lane();
+#else
+    return 0;
+#endif
+}
+#endif
+
+// A prefetch moves memory nearer and changes no value: nothing happens here
+namespace pto {
+namespace comm {
+struct AsyncSession {};
+struct AsyncEvent {
+    bool Wait(const AsyncSession &) const { return true; }
+};
+}  // namespace comm
+struct PrefetchAsyncContext {
+    comm::AsyncSession session;
+    explicit PrefetchAsyncContext(const void *) {}
+};
+template <class Tensor> inline comm::AsyncEvent TPREFETCH_ASYNC(Tensor &&, PrefetchAsyncContext &) { return {}; }
+}  // namespace pto
 
 #include "pto/common/fifo.hpp"
