@@ -22,6 +22,9 @@ if hasattr(providers, "_get_local_constants"):
 if sys.platform == "linux":
     os.environ.setdefault("KERNBENCH_START_METHOD", "fork")
 
+# tests run at the same time as each other
+os.environ["KERNBENCH_JOBS"] = "1"
+
 # tables and help are as wide as where there is no terminal, and have no colours unless a test asks for them; what
 # pytest inside a test prints does not depend on a server for continuous integration, for which pytest cuts no line
 os.environ |= {"COLUMNS": "80", "LINES": "25"}

@@ -48,6 +48,17 @@ MACHINE = Annotated[
 SHAPES = Annotated[
     bool, typer.Option("--shapes-only", help="Carry no data: real sizes, safe and timed, but not judged by the golden.")
 ]
+JOBS = Annotated[
+    int,
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        envvar="KERNBENCH_JOBS",
+        show_envvar=False,
+        help="Processes for a launch on an emulated GPU, with the same outcome; 0: one for each core.",
+        min=0,
+    ),
+]
 STRICT = Annotated[
     bool,
     typer.Option("--strict", help="Formal findings, which change no result on hardware that exists, count as faults."),

@@ -8,7 +8,18 @@ from rich.console import Console
 
 from kernbench.bench.running.orders import CHEAP
 from kernbench.cli.arguments.completion import benches, panels
-from kernbench.cli.arguments.options import DTYPE, HTML, MACHINE, SCHEDULE, SEED, SETTINGS, SHAPES, STRICT, schedule_of
+from kernbench.cli.arguments.options import (
+    DTYPE,
+    HTML,
+    JOBS,
+    MACHINE,
+    SCHEDULE,
+    SEED,
+    SETTINGS,
+    SHAPES,
+    STRICT,
+    schedule_of,
+)
 from kernbench.cli.arguments.request import Request, chosen, parse_settings
 from kernbench.cli.commands.algorithms import rank
 from kernbench.cli.commands.report import write_page
@@ -30,6 +41,7 @@ from kernbench.report import (
 )
 from kernbench.report.text.first_wrong import first_wrong_text
 from kernbench.result.run import Run, write_bytes
+from kernbench.safety.jobs import allow
 from kernbench.targets.registry import listed
 
 MAYBE = Annotated[
@@ -154,6 +166,7 @@ def run(
     strict: STRICT = False,
     sensitivity: SENSITIVITY = False,
     exact: EXACT = False,
+    jobs: JOBS = 0,
 ) -> None:
     """Run a bench: is it right, is it safe, how fast is it and why.
 
@@ -164,6 +177,7 @@ def run(
     files = {"--json": json, "--trace": trace, "--html": html, "--write-baseline": write_baseline, "--dump": dump}
     check_targets(files, replaces="--write-baseline")
     check_options(stop_at, dump)
+    allow(jobs)
     known = known_findings(baseline, write_baseline, reason)
     options = {"seed": seed, "shapes_only": shapes_only, "size": size, "baseline": known, "first_wrong": first_wrong}
     options |= {"strict": strict, "sensitivity": sensitivity, "exact": exact}

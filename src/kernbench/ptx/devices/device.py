@@ -18,6 +18,7 @@ from kernbench.ptx.emulator.checks import Checks
 from kernbench.ptx.emulator.engine.launch import Launch, Setting
 from kernbench.ptx.emulator.engine.machine import architecture, target_runs_on
 from kernbench.ptx.emulator.engine.schedule import schedule_of
+from kernbench.ptx.emulator.engine.splitting import Division
 from kernbench.ptx.emulator.inspect.given_types import type_hints
 from kernbench.ptx.emulator.inspect.naming import ELEMENT_TYPES, Naming
 from kernbench.ptx.emulator.inspect.probing import Probe
@@ -46,6 +47,7 @@ from kernbench.result.checkpoint import Taken
 from kernbench.result.finding import Finding
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
+from kernbench.safety.jobs import wanted_jobs
 from kernbench.safety.stopping import Stopper
 
 PARAMETER_BYTES = 32764
@@ -100,6 +102,8 @@ class EmulatedDevice(Device):
     def __init__(self, arch: str = "sm_90a"):
         self.arch = arch
         self.machine = architecture(arch)
+        # how the last launch was divided between cores
+        self.division = Division()
         self._reset()
 
     def _new_memory(self) -> tuple[Arena, Allocation]:
@@ -188,6 +192,7 @@ class EmulatedDevice(Device):
         taken: Taken | None = None,
         record: bool = False,
         exact: bool = False,
+        jobs: int | None = None,
     ) -> Run:
         """Run `kernel` on every block of `grid` and wait for it.
 
@@ -198,7 +203,9 @@ class EmulatedDevice(Device):
         memory. `stop` ends the launch inside the kernel: `views["stopped"]` is what it had there. `taken` gets every
         value that the kernel names, and those of `checkpoints`, which name them by line for a kernel that does not.
         With `record`, `recording` is what every warp executed (`LaunchRecording`), if the launch finished: for its
-        time. With `exact`, `wgmma` adds as an H200 does, to the bit, which takes several times as long.
+        time. With `exact`, `wgmma` adds as an H200 does, to the bit, which takes several times as long. Blocks that
+        have nothing in common run in `jobs` processes (0: one for each core), with the same outcome; without it in as
+        many as KERNBENCH_JOBS says, or in one. `division` says what came of that.
         """
         if order not in (False, True, "conflicts"):
             raise MisuseError(f"order={order!r}: True, or 'conflicts' to follow every word")
@@ -221,7 +228,7 @@ class EmulatedDevice(Device):
         parameters = parameter_block(kernel, pack_arguments(kernel.params, given))
         names = {**self._mapped_names(kernel, given), **_names(kernel, given)}
         setting = self._setting(kernel, (blocks, threads, clusters), parameters, shared_bytes, schedule, budget)
-        setting = replace(setting, exact=exact)
+        setting = replace(setting, exact=exact, jobs=wanted_jobs(jobs))
         self._arena.clear_written()
         recorder = RecordedLaunch(program) if record else None
         run = self._perform(program, setting, names, checks, order, probe, naming, recorder)
@@ -250,8 +257,12 @@ class EmulatedDevice(Device):
             checker.reporter.log.on_finding = probe.found
         try:
             status = launch.run()
+        except BaseException:
+            observer.abandon()
+            raise
         finally:
             launch.close()
+        self.division = launch.division
         run = _run_of(launch, checker, status, self._outputs(names))
         if recorder is not None and status is Status.FINISHED:
             run.recording = recorder.recording(setting.grid, setting.block, setting.cluster, setting.dynamic_shared)

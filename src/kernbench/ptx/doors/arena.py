@@ -64,6 +64,7 @@ class MappedArena(Arena):
     def __init__(self, file: int | None = None) -> None:
         # what holds the bytes, where another process shares them
         self._file = file
+        self.private = file is None
         self._templates = Templates()
         # slots whose allocations were freed long ago, by their bytes
         self._slots: dict[int, list[Allocation]] = {}

@@ -21,6 +21,7 @@ from kernbench.ptx.recording.launch import RecordedLaunch
 from kernbench.ptx.text.module import Kernel, Module
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
+from kernbench.safety.jobs import wanted_jobs
 
 # of a launch that is run again to be compared: time alone ends it
 _STEPS = 1 << 40
@@ -96,7 +97,8 @@ class DoorDevice(EmulatedDevice):
         self._check_fit(kernel, program, request.shared_bytes)
         data = parameter_block(kernel, request.parameters)
         setting = self._setting(kernel, shape, data, request.shared_bytes, how.schedule, how.budget)
-        setting = replace(_with_blocks(setting, how.blocks), progress=how.progress, exact=how.exact)
+        how_far = _with_blocks(setting, how.blocks)
+        setting = replace(how_far, progress=how.progress, exact=how.exact, jobs=wanted_jobs(None))
         names = self._array_names(request)
         self.memory.settle()
         try:

@@ -68,6 +68,16 @@ class Checks(LaunchObserver):
         # races that may be reported when the launch has ended
         self.later: list[Callable[[], None]] = []
 
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the order of all accesses is kept."""
+        return bool(self._ordered)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing was found, nor anything that may become a finding."""
+        return not (len(self.reporter.log) or self.later or self.memory.carries or self.publications.exhausted)
+
     def begin(self, launch: Launch) -> None:
         """A launch is about to run: memory it may write is watched for races."""
         self.launch = launch
@@ -145,11 +155,15 @@ class Checks(LaunchObserver):
         """The launch has ended: what was found, outputs that were not written among it."""
         for add_findings in self.later:
             add_findings()
+        self.abandon()
+        self._unwritten_outputs()
+        return self.reporter.log.findings()
+
+    def abandon(self) -> None:
+        """The launch has ended, or was broken off: memory is no longer watched."""
         for allocation in self._tracked:
             if not allocation.sparse:
                 self.arena.states(allocation)[...] &= ~np.uint8(TRACKED)
-        self._unwritten_outputs()
-        return self.reporter.log.findings()
 
     def _unwritten_outputs(self) -> None:
         """Fresh arrays that the kernel was given and left partly or wholly unwritten."""

@@ -1,7 +1,7 @@
 """A launch: CTAs run in batches, as many at once as are resident, until all have ended or nothing can go on."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -16,11 +16,12 @@ from kernbench.ptx.emulator.engine.batch import Batch
 from kernbench.ptx.emulator.engine.machine import Architecture
 from kernbench.ptx.emulator.engine.schedule import Key, Schedule
 from kernbench.ptx.emulator.engine.spinning import EndlessError
+from kernbench.ptx.emulator.engine.splitting import CannotSplitError, Division, RestartError, Splitting
 from kernbench.ptx.emulator.engine.ticking import Time
 from kernbench.ptx.emulator.engine.waves import Waves
 from kernbench.ptx.emulator.inspect.naming import Naming
 from kernbench.ptx.emulator.inspect.probing import Probe
-from kernbench.ptx.emulator.instructions.calls.externals import needs_heap
+from kernbench.ptx.emulator.instructions.calls.externals import MOST_LINES, needs_heap
 from kernbench.ptx.emulator.lanes.actors import Actors
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import Allocation, Arena
@@ -72,7 +73,8 @@ class Setting:
 
     `dynamic_shared` are bytes; `number` counts the launches of a device. Of `clusters`, by number, all others are left
     out; a block without clusters is one. `progress` is called with how many CTAs have ended, and may raise. With
-    `exact`, matrix products are added as the hardware adds them, to the bit.
+    `exact`, matrix products are added as the hardware adds them, to the bit. `jobs` processes run CTAs that have
+    nothing in common.
     """
 
     grid: Extent
@@ -88,6 +90,7 @@ class Setting:
     clusters: tuple[int, ...] | None = None
     progress: Callable[[int], None] | None = None
     exact: bool = False
+    jobs: int = 1
 
 
 class Launch:
@@ -106,6 +109,8 @@ class Launch:
     ):
         self.program, self.arena, self.machine = program, arena, machine
         self.recorder = recorder or LaunchRecorder()
+        # whether somebody looks inside, or wants to know all that happens
+        self.watched = any(one is not None for one in (probe, naming, recorder)) or checks.keeps_order
         self.checks, self.probe, self.naming = checks, probe, naming
         self.grid, self.block, self.cluster = setting.grid, setting.block, setting.cluster
         self.schedule, self.number, self.exact = setting.schedule, setting.number, setting.exact
@@ -132,21 +137,30 @@ class Launch:
         self._live: list[Batch] = []
         # those that have ended as well, as long as anything names them
         self._batches: WeakSet[Batch] = WeakSet()
+        self._made = 0
         self._ended_changes = 0
         self._ended_stores = 0
         # what the first CTAs do, where there is something asynchronous to follow
         self.journal: Journal | None = None
         self._workspace: Allocation | None = None
-        if needs_heap(program.kernel.module.functions) and arena.heap is None:
+        self.uses_heap = needs_heap(program.kernel.module.functions)
+        if self.uses_heap and arena.heap is None:
             arena.heap = Heap(arena)
+        self.all_ctas = 0
+        # how it was divided between cores
+        self.division = Division()
+        self._jobs = setting.jobs
+        self._splitting: Splitting | None = None
+        self._alone = False
         checks.begin(self)
 
     def run(self) -> Status:
         """Run all CTAs."""
-        waiting = self._waves()
+        waiting = self.waves()
+        self.all_ctas = waiting.left
         resident = self.machine.resident(self.threads, self.shared_bytes)
         try:
-            with np.errstate(all="ignore"), _one_thread():
+            with np.errstate(all="ignore"), _one_thread(), self._divided():
                 return self._run(waiting, resident)
         except StoppedError:
             return Status.STOPPED
@@ -175,11 +189,29 @@ class Launch:
             vars(self.checks).clear()
         vars(self).clear()
 
-    def _waves(self) -> Waves:
-        """CTA numbers in the order they become resident, a batch at a time."""
-        lanes = self.warps_per_cta * WARP
+    @contextmanager
+    def _divided(self) -> Iterator[None]:
+        """While a launch runs on several cores, if it may."""
+        if self._jobs < 2:
+            yield
+            return
+        self._splitting = splitting = Splitting(self, self._jobs, self._cta_bytes * self.waves().most)
+        try:
+            yield
+        finally:
+            splitting.close(not self.unfinished)
+            self.division, self._splitting = splitting.division, None
+
+    @property
+    def _cta_bytes(self) -> int:
+        """Bytes that a resident CTA takes."""
         registers = sum(rows * np.dtype(bank).itemsize for bank, rows in self.program.table.rows.items())
-        nbytes = lanes * (registers + 2 * self.local_bytes) + _SHADOW * self.shared_bytes
+        lanes = self.warps_per_cta * WARP
+        return int(lanes * (registers + 2 * self.local_bytes) + _SHADOW * self.shared_bytes)
+
+    def waves(self) -> Waves:
+        """CTA numbers in the order they become resident, a batch at a time."""
+        lanes, nbytes = self.warps_per_cta * WARP, self._cta_bytes
         size = int(np.prod(self.cluster))
         name, threads = title(self.program.kernel.name), self.threads * size
         require_room(size * nbytes, f"'{name}' with {threads} threads that run together", "use smaller blocks")
@@ -187,21 +219,71 @@ class Launch:
         return Waves(self.grid, self.cluster, max(1, most), self.schedule, self._chosen)
 
     def _run(self, waiting: Waves, resident: int) -> Status:
-        all_ctas = waiting.left
         while waiting.left or self._live:
+            if not self._live and self._splitting is not None and self._splitting.due(waiting):
+                self._splitting.run(waiting)
+                continue
             running = sum(batch.ctas for batch in self._live)
             room = waiting.left > 0 and (not self._live or running + waiting.following <= resident)
             if room:
-                self._live.append(Batch(self, waiting.take()))
-                self._batches.add(self._live[-1])
+                self._admit(waiting.take())
             elif not self._yielded() and not self._later() and not self._settle():
                 self._stuck(waiting.left, resident)
                 return Status.DEADLOCKED
-            self._advance()
-            if self._progress is not None and waiting.left:
-                self._progress(all_ctas - waiting.left - sum(batch.ctas for batch in self._live))
+            try:
+                self._advance()
+            except RestartError:
+                self._begin_again()
+                waiting = self.waves()
+            self.report_progress(self.all_ctas - waiting.left - sum(batch.ctas for batch in self._live))
         self.unfinished = False
         return Status.FINISHED
+
+    def report_progress(self, ended: int) -> None:
+        """So many CTAs have ended."""
+        if self._progress is not None and ended < self.all_ctas:
+            self._progress(ended)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing has come of it yet, so that it may begin again: the first batch runs, and all is quiet."""
+        return self._made == 1 and self.checks.quiet and not self.printed and self._workspace is None
+
+    def _begin_again(self) -> None:
+        """Forget what a launch that is `untouched` has done."""
+        for batch in tuple(self._batches):
+            batch.forget()
+        self._live, self._batches, self._made, self.journal = [], WeakSet(), 0, None
+        self.meter.reset()
+        self.time = Time(self.meter)
+        if self.arena.footprint is not None:
+            self.arena.footprint.clear()
+        self.checks.begin(self)
+
+    def run_batch(self, ctas: Array) -> bool:
+        """Run CTAs that are resident together; whether they have ended without waiting for others."""
+        self._admit(ctas)
+        self._advance()
+        return not self._live
+
+    def _admit(self, ctas: Array) -> None:
+        """Let CTAs become resident together."""
+        self._live.append(Batch(self, ctas))
+        self._batches.add(self._live[-1])
+        self._made += 1
+
+    def stand_alone(self, time: Time) -> None:
+        """In a worker: what ran before is over, and what is common to all CTAs is not at hand."""
+        for batch in tuple(self._batches):
+            batch.forget()
+        self._live, self._batches, self._alone, self.time = [], WeakSet(), True, time
+        self.meter.on_look = None
+        self.meter.reset()
+        self.printed.clear()
+
+    def print(self, lines: list[str]) -> None:
+        """Add what printf wrote elsewhere."""
+        self.printed += lines[: max(0, MOST_LINES - len(self.printed))]
 
     def _advance(self) -> None:
         """Run every batch until it waits for what no batch here does; those that have ended are dropped."""
@@ -223,12 +305,15 @@ class Launch:
         woken = [batch.scheduler.spinning.wake_changed() for batch in self._live]
         if any(woken):
             self.time.goes_on()
-        waits = [batch.scheduler.waiting.wake() or batch.scheduler.cluster.wake() for batch in self._live]
-        return any([*woken, *waits])
+        phases = [batch.scheduler.waiting.wake() for batch in self._live]
+        meet = [not passed and batch.scheduler.cluster.wake() for passed, batch in zip(phases, self._live, strict=True)]
+        self.meter.mark(4 * any(woken) + 2 * any(phases) + any(meet))
+        return any([*woken, *phases, *meet])
 
     def _arrived(self) -> bool:
         """No warp can go on: what is in flight completes, all of it at once."""
         arrived = [batch.agents.drain() for batch in self._live]
+        self.meter.mark(8 + any(arrived))
         return any(arrived)
 
     def _yielded(self) -> bool:
@@ -307,6 +392,8 @@ class Launch:
 
     def grid_workspace(self) -> int:
         """Where the blocks of a cooperative launch meet: memory that holds zeros when the launch begins."""
+        if self._alone:
+            raise CannotSplitError("its blocks meet at a barrier of the grid")
         if self._workspace is None:
             zeros = np.zeros(_WORKSPACE, np.uint8)
             self._workspace = self.arena.allocate(_WORKSPACE, "grid barrier", "workspace", zeros)

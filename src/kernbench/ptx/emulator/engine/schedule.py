@@ -19,6 +19,8 @@ class Schedule:
 
     # whether asynchronous operations complete as soon as they begin
     eager = False
+    # whether the order in one batch does not depend on what the batches before did
+    apart = True
 
     def wave(self, total: int, first: int, last: int) -> Array:
         """Which of `total` clusters of CTAs become resident from the `first` position to before the `last` one."""
@@ -45,6 +47,8 @@ class Reversed(Schedule):
 
 class Shuffled(Schedule):
     """CTAs and fragments in an order drawn at random, the same for the same seed."""
+
+    apart = False
 
     def __init__(self, seed: int):
         self._random = np.random.default_rng(seed)

@@ -179,6 +179,8 @@ class Spinning:
         if changes is not None:
             self._rounds.pop(fragment.point, None)
         self.parked.append(Spinner(fragment, loop, changes))
+        # when it parks depends on what all CTAs of the batch change
+        self._scheduler.meter.mark(int(self._batch.numbers[0]))
 
     def wake_changed(self) -> bool:
         """Nothing else can run: loops look again if memory has changed since they looked."""

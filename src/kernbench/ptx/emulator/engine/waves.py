@@ -15,32 +15,51 @@ class Waves:
     def __init__(
         self, grid: Extent, cluster: Extent, most: int, schedule: Schedule, chosen: tuple[int, ...] | None = None
     ):
-        self._grid, self._cluster, self._most, self._schedule = grid, cluster, most, schedule
-        self._size = prod(cluster)
+        self._grid, self._cluster, self.most, self._schedule = grid, cluster, most, schedule
+        # CTAs of a cluster, clusters of all batches, and those that were taken
+        self.size = prod(cluster)
         self._chosen = None if chosen is None else np.array(chosen, np.int64)
-        self._total = prod(grid) // self._size if chosen is None else len(chosen)
-        self._given = 0
+        self.total = prod(grid) // self.size if chosen is None else len(chosen)
+        self.given = 0
         self._next: Array = np.zeros(0, np.int64)
         self._draw()
 
     def _draw(self) -> None:
-        if self._given < self._total:
-            drawn = self._schedule.wave(self._total, self._given, self._given + self._most)
+        if self.given < self.total:
+            drawn = self._schedule.wave(self.total, self.given, self.given + self.most)
             self._next = drawn if self._chosen is None else self._chosen[drawn]
 
     @property
     def left(self) -> int:
         """CTAs that wait for their turn."""
-        return (self._total - self._given) * self._size
+        return (self.total - self.given) * self.size
 
     @property
     def following(self) -> int:
         """CTAs of the batch that comes next."""
-        return len(self._next) * self._size if self.left else 0
+        return len(self._next) * self.size if self.left else 0
 
     def take(self) -> Array:
         """The CTA numbers of the next batch."""
         members = cluster_members(self._grid, self._cluster, self._next)
-        self._given += len(self._next)
+        self.given += len(self._next)
         self._draw()
         return members.reshape(-1)
+
+    @property
+    def batches(self) -> int:
+        """Batches that wait for their turn."""
+        return -(-(self.total - self.given) // self.most)
+
+    def piece(self, first: int, piece: int, pieces: int) -> Array:
+        """The CTA numbers of one of the pieces of the batch whose clusters stand from the `first` on.
+
+        For schedules that put CTAs in an order without drawing it.
+        """
+        drawn = self._schedule.wave(self.total, first, first + self.most)
+        clusters = np.array_split(drawn if self._chosen is None else self._chosen[drawn], pieces)[piece]
+        return cluster_members(self._grid, self._cluster, clusters).reshape(-1)
+
+    def finish(self) -> None:
+        """All have been run."""
+        self.given = self.total

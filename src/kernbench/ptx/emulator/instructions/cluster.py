@@ -15,7 +15,7 @@ from kernbench.ptx.emulator.barriers.gathering import together
 from kernbench.ptx.emulator.instructions.mbarrier import active_lanes, addresses_of, values_of
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, SHARED_BASE, WRITTEN
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, SHARED_BASE, WRITTEN, Arena
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.steps import AnyFragment, ControlStep, Step, action
 from kernbench.ptx.emulator.units.batch import Batch, Fragment, Scheduler, Window
@@ -136,8 +136,16 @@ def _objects(batch: Batch, addresses: Array, lanes: Array) -> list[Array | None]
         start = address - GLOBAL_BASE if inside else cta * batch.shared_stride + offset
         limit = space.size if inside else cta * batch.shared_stride + space.size
         fits = start >= 0 and start + TENSOR_MAP_BYTES <= limit
+        if inside and fits:
+            _changes(batch.launch.arena, start, TENSOR_MAP_BYTES)
         found.append(space.words[1][start : start + TENSOR_MAP_BYTES] if fits else None)
     return found
+
+
+def _changes(arena: Arena, start: int, nbytes: int) -> None:
+    """Bytes of global memory are changed, which is noted where somebody wants to know."""
+    if arena.footprint is not None:
+        arena.footprint.ranges(np.array([start]), np.array([nbytes]), True, everything=True)
 
 
 def copy_map(d: Decoding) -> Step:
@@ -156,6 +164,7 @@ def copy_map(d: Decoding) -> Step:
             if data is not None and 0 <= start <= arena.used - size:
                 arena.words[1][start : start + size] = data[:size]
                 arena.state[1][start : start + size] |= WRITTEN
+                _changes(arena, start, size)
                 batch.checks.asynchronous.map_written(address)
         batch.port.changes += 1
 

@@ -16,6 +16,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.memory.room import require_room
 
 if TYPE_CHECKING:
+    from kernbench.ptx.emulator.memory.footprint import Footprint
     from kernbench.ptx.emulator.memory.heap import Heap
 
 GLOBAL_BASE = 0x1000_0000_0000
@@ -90,6 +91,10 @@ class Arena:
 
     # memory that is reached at other addresses as well
     aliases: Aliases | None = None
+    # what a launch reads and writes, where its parts may run apart from each other
+    footprint: "Footprint | None" = None
+    # whether no other process has the same memory
+    private = True
 
     def __init__(self, limit: int):
         self.limit = limit

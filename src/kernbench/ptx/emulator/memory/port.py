@@ -242,6 +242,7 @@ class Port:
                 noted = self._room(lanes.size)
                 state = part.state[registers.itemsize]
                 trouble = access.checked_load(memory, state, where, moved, self._report, *noted)
+                self._mark(part, noted, registers.itemsize * rows.size, False)
                 shadow, number, seen = self._checker.arguments(part, site, scope)
                 if noted[0][-1] and seen != access.UNSEEN:
                     span = np.uint64(registers.itemsize * rows.size)
@@ -283,6 +284,7 @@ class Port:
                 noted = self._room(lanes.size)
                 state = part.state[registers.itemsize]
                 trouble = access.checked_store(memory, state, part.dirty, where, moved, self._report, *noted)
+                self._mark(part, noted, registers.itemsize * rows.size, True)
                 if noted[0][-1]:
                     shadow, number, reach = self._checker.arguments(part, site, scope)
                     wide = np.uint64(registers.itemsize * rows.size)
@@ -401,6 +403,8 @@ class Port:
             checked = self._checker is not None
             if self._checker is not None:
                 self._checker.note(part, True, site, lanes, active, (at, by, base), registers.itemsize)
+            if part.name == "global" and self._arena.footprint is not None:
+                self._arena.footprint.lanes(offsets_of((at, by, base)), active, registers.itemsize)
             shadow, number, reach = self._arguments(part, site, scope)
             noted = (shadow, number, reach, kind)
             self.changes += atomic(memory, state, part.dirty, where, moved, operation, self._report, checked, noted)
@@ -408,6 +412,11 @@ class Port:
                 self._report_trouble(
                     part, site, "atomic", Spot(lanes, at, int(by), registers.itemsize, scope, None, base, active)
                 )
+
+    def _mark(self, part: Space, noted: tuple[Array, Array], nbytes: int, writes: bool) -> None:
+        """Where the parts of a launch may run apart: accesses that were noted are part of its footprint."""
+        if self._arena.footprint is not None and part.name == "global" and noted[0][-1]:
+            self._arena.footprint.words(noted[1], int(noted[0][-1]), nbytes, writes)
 
     def _arguments(self, part: Space, site: Site, scope: int) -> Entering:
         if self._checker is not None:

@@ -2,7 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from kernbench.common.compiled import seconds_compiling
 from kernbench.ptx.emulator.lanes.fragment import Frame
@@ -13,9 +14,25 @@ from kernbench.safety.budget import Budget, OverBudgetError
 _LOOK_AT_THE_CLOCK = 64
 
 
-def _now() -> float:
+def now() -> float:
     """Seconds, but for those in which loops of the emulator itself were compiled."""
     return time.monotonic() - seconds_compiling()
+
+
+@dataclass(slots=True, eq=False)
+class Counts:
+    """How often blocks were run, by lanes and by warps; and the way, of which `trail` is a number."""
+
+    lanes: Counter[int] = field(default_factory=Counter)
+    warps: Counter[int] = field(default_factory=Counter)
+    steps: int = 0
+    trail: int = 0
+
+    def add(self, other: "Counts", steps: bool = True) -> None:
+        """Add what was counted elsewhere; without the `steps` of what ran with others here."""
+        self.lanes.update(other.lanes)
+        self.warps.update(other.warps)
+        self.steps += other.steps if steps else 0
 
 
 class Meter:
@@ -23,14 +40,41 @@ class Meter:
 
     def __init__(self, budget: Budget):
         self._budget = budget
-        self._deadline = _now() + budget.seconds
         self._looks = 0
-        self._lanes: Counter[int] = Counter()
-        self._warps: Counter[int] = Counter()
-        self.steps = 0
+        # called when the clock is looked at
+        self.on_look: Callable[[], None] | None = None
+        self.renew()
+        self.reset()
         self.here: tuple[Block, Lanes] | None = None
         # the calls that those who run now are in
         self.calls: tuple[Frame, ...] = ()
+
+    def renew(self) -> None:
+        """All seconds of the budget are there again."""
+        self._deadline = now() + self._budget.seconds
+
+    def reset(self) -> None:
+        """Count from zero."""
+        self._lanes: Counter[int] = Counter()
+        self._warps: Counter[int] = Counter()
+        self.steps = self._trail = 0
+
+    def counts(self) -> Counts:
+        """What was counted so far."""
+        return Counts(self._lanes, self._warps, self.steps, self._trail)
+
+    def admit(self, more: Counts) -> bool:
+        """Add what was counted elsewhere, if the budget allows it."""
+        if self.steps + more.steps > self._budget.steps:
+            return False
+        self._lanes.update(more.lanes)
+        self._warps.update(more.warps)
+        self.steps += more.steps
+        return True
+
+    def mark(self, event: int) -> None:
+        """Something that is no block belongs to the way."""
+        self._trail = hash((self._trail, -1, event))
 
     def count(self, block: Block, lanes: Lanes) -> None:
         """A fragment is about to run a block."""
@@ -38,12 +82,15 @@ class Meter:
         self._lanes[number] += lanes.count
         self._warps[number] += lanes.live
         self.steps += len(block.sites) or 1
+        self._trail = hash((self._trail, number))
         self._looks += 1
         if self.steps > self._budget.steps or not self._looks % _LOOK_AT_THE_CLOCK:
             self._check(block, lanes)
 
     def _check(self, block: Block, lanes: Lanes) -> None:
-        late = _now() > self._deadline
+        if self.on_look is not None:
+            self.on_look()
+        late = now() > self._deadline
         if late or self.steps > self._budget.steps:
             self.here = (block, lanes)
             what = f"{self._budget.seconds:g} seconds" if late else f"{self._budget.steps:,} steps"

@@ -19,8 +19,21 @@ class LaunchObserver:
 
     checking: ClassVar[bool] = False
 
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the order of all accesses is kept."""
+        return False
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing was found, nor anything that may become a finding."""
+        return True
+
     def begin(self, launch: "Launch") -> None:
         """A launch is about to run."""
+
+    def abandon(self) -> None:
+        """The launch was broken off."""
 
     def batch(self, batch: "Batch") -> BatchObserver:
         """The observer of one of its batches."""

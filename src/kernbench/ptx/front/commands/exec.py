@@ -16,7 +16,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from kernbench.cli.arguments.options import HTML, SCHEDULE, STRICT, schedule_of
+from kernbench.cli.arguments.options import HTML, JOBS, SCHEDULE, STRICT, schedule_of
 from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, check_targets, errors
 from kernbench.cli.output.document import JSON, write_document
 from kernbench.common.errors import MisuseError
@@ -35,6 +35,7 @@ from kernbench.report.time.explanation import duration, row_text
 from kernbench.result.finding import place_dict
 from kernbench.result.load import load_runs
 from kernbench.result.run import Run, write_bytes
+from kernbench.safety.jobs import allow
 
 # the exit code of a program that took too long, as timeout(1) has it, and the seconds that it has to end by itself
 TIMED_OUT, _GRACE = 124, 10.0
@@ -136,6 +137,7 @@ def exec_program(
     junit: JUNIT = None,
     trace: TRACE = None,
     records: RECORDS = None,
+    jobs: JOBS = 0,
 ) -> None:
     """Run a program as if this machine had the GPU, and check every launch of its kernels.
 
@@ -144,6 +146,7 @@ def exec_program(
     lines. Exit code: the program's own, or 1 where it is 0 and there are findings.
     """
     check_targets({"--json": json, "--html": html, "--junit": junit, "--trace": trace})
+    allow(jobs)
     options = Options(
         arch,
         tuple(only or ()),

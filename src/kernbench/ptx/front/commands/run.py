@@ -1,7 +1,7 @@
 """`kernbench ptx run`: run a kernel of a PTX file."""
 
 from kernbench.cli.arguments.grouped import grouped
-from kernbench.cli.arguments.options import STRICT
+from kernbench.cli.arguments.options import JOBS, STRICT
 from kernbench.cli.output.console import check_targets
 from kernbench.cli.output.inside import check_options
 from kernbench.ptx.front.commands.asked import LaunchAsked, LimitsAsked, ResultsAsked
@@ -30,6 +30,7 @@ from kernbench.ptx.front.commands.options import (
     TIME,
 )
 from kernbench.ptx.target import TARGET
+from kernbench.safety.jobs import allow
 
 
 @grouped
@@ -50,6 +51,7 @@ def run(
     time: TIME = False,
     gpu: GPU = "",
     sensitivity: SENSITIVITY = False,
+    jobs: JOBS = 0,
 ) -> None:
     """Run a kernel of a PTX file: is it right (where the launch file says what to expect), is it safe, what did it do;
     with --time also how fast it is, and why.
@@ -59,6 +61,7 @@ def run(
     files = {"--json": wanted.json, "--trace": wanted.trace, "--html": wanted.html, "--dump": wanted.dump}
     check_targets({"--out": out, **files})
     check_options(wanted.stop_at, wanted.dump)
+    allow(jobs)
     module = read_module(file)
     described = described_launch(asked)
     options: LaunchOptions = {"budget": limits.limits}

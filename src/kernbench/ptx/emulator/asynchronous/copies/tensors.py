@@ -130,6 +130,8 @@ class TensorMaps:
             raise MisuseError(
                 f"{address:#x} is no address of a tensor map: it must be aligned to 64 bytes, and not shared"
             )
+        if self._arena.footprint is not None:
+            self._arena.footprint.ranges(np.array([offset]), np.array([TENSOR_MAP_BYTES]), False, everything=True)
         data = self._arena.words[1][offset : offset + TENSOR_MAP_BYTES].tobytes()
         found = self._known.get(data)
         if found is None:

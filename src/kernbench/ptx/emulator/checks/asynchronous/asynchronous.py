@@ -82,6 +82,9 @@ class AsynchronousChecks(AsynchronousObserver):
     ) -> None:
         """Operations that lanes began access ranges of bytes from now on, as the actors of `columns` at `clocks`."""
         first, warps = self._actors.proxied(0, space), self._batch.warps_per_cta
+        footprint = self._batch.launch.arena.footprint
+        if footprint is not None and space == "global":
+            footprint.ranges(ranges.starts, ranges.lengths, writes)
         # what the warps know they have shown
         shown = np.arange(first, first + warps)[:, None] if generic else None
         self.shadow.enter(space, writes, ranges, lanes, columns, clocks, site, shown, homes, atomic)

@@ -100,6 +100,11 @@ class MemoryReporter:
             formal = FENCED if key % 2 else ""
             self._race(checks, space, site, what, address, lane, count, spot.scope, races[row].tolist(), formal)
 
+    @property
+    def carries(self) -> bool:
+        """Whether undefined bytes were copied to global memory."""
+        return bool(self._carried)
+
     def carried(self, address: int, origin: Origin, site: Site) -> None:
         """Undefined bytes were copied to global memory."""
         nearest = self._arena.nearest(address)

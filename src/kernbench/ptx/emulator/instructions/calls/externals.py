@@ -124,6 +124,7 @@ class _Reader:
         size = struct.calcsize(code)
         self._next = -(-self._next // size) * size
         data = self._bytes(self._next, size).ljust(size, b"\0")
+        self._reads(self._next, size)
         self._next += size
         number: int | float = struct.unpack(f"<{code}", data)[0]
         return number
@@ -131,7 +132,15 @@ class _Reader:
     def text(self, address: int) -> bytes:
         """The characters at an address, up to the final zero; a pointer to nowhere gives a mark."""
         data = self._bytes(address, _LONGEST)
-        return data.partition(b"\0")[0] if data else b"(bad string)"
+        text = data.partition(b"\0")[0] if data else b"(bad string)"
+        self._reads(address, len(text) + 1)
+        return text
+
+    def _reads(self, address: int, nbytes: int) -> None:
+        """Bytes were read, which is noted where somebody wants to know."""
+        footprint = self._batch.launch.arena.footprint
+        if footprint is not None and address >> _WINDOW == GLOBAL_BASE >> _WINDOW:
+            footprint.ranges(np.array([address - GLOBAL_BASE]), np.array([nbytes]), False)
 
     def _bytes(self, address: int, nbytes: int) -> bytes:
         """Bytes at a generic address; fewer where the memory ends."""

@@ -1,0 +1,284 @@
+"""A launch on several cores: its CTAs run in parts, in worker processes, and count only if that makes no difference.
+
+Workers run parts of the grid from the same memory, each as if it came next. If no part reads or writes a byte that
+another has written, if nothing was found and nothing looked at what the others do, then the parts give what they give
+one after the other, to the last bit, and are put together. Otherwise nothing of it counts, and the launch goes on on
+one core as if nobody had tried.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.engine.ticking import Time
+from kernbench.ptx.emulator.engine.waves import Waves
+from kernbench.ptx.emulator.engine.workers import Workers, can_fork
+from kernbench.ptx.emulator.memory.footprint import Footprint, Touched
+from kernbench.ptx.emulator.memory.room import free_bytes
+from kernbench.ptx.emulator.program.meter import Counts, now
+from kernbench.ptx.emulator.program.program import Program
+
+if TYPE_CHECKING:
+    from kernbench.ptx.emulator.engine.launch import Launch
+
+# seconds of one core that a launch must be expected to take to be divided
+WORTH = 0.3
+# seconds after which a launch of which nothing is known is begun again in parts
+PATIENCE = 0.15
+# parts of the grid for each worker, and the threads that a part of a batch has at least, where that can be had
+_PARTS = 2
+THREADS, FEWEST_THREADS = 4096, 512
+
+
+class CannotSplitError(Exception):
+    """What a part of a launch does depends on the others."""
+
+
+class RestartError(Exception):
+    """A launch that has changed nothing yet is better begun again in parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How a launch was run: in how many parts by how many workers; or why it ran on one core."""
+
+    workers: int = 1
+    parts: int = 1
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class _History:
+    """What is known of the launches of a program."""
+
+    # of one core, for a thread of the grid
+    seconds: float = 0.0
+    # why its CTAs depend on each other, and whether those of one batch may be run apart
+    refused: str = ""
+    pieces: bool = True
+
+
+_known: "WeakKeyDictionary[Program, _History]" = WeakKeyDictionary()
+
+
+def forget() -> None:
+    """Forget what is known of all programs: how long they take, and whether their CTAs depend on each other."""
+    _known.clear()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """What a part of the grid did."""
+
+    ctas: int
+    touched: Touched
+    counts: Counts
+    printed: list[str]
+    seconds: float
+
+
+class _NoTime(Time):
+    """Time in a part: what it shows depends on what ran before."""
+
+    def now(self, to_come: int = 0) -> int:
+        """Nobody knows."""
+        raise CannotSplitError("it reads a clock, which counts what the blocks before have run")
+
+
+class Splitting:
+    """Decides whether and how one launch is divided, and puts it together."""
+
+    def __init__(self, launch: "Launch", jobs: int, batch_bytes: int):
+        self._launch = launch
+        self._jobs = min(jobs, _most_workers(batch_bytes))
+        self._history = _known.setdefault(launch.program, _History())
+        self._began = now()
+        self._restarted = False
+        self.division = Division()
+        self.reason = self._unfit()
+        if not self.reason:
+            launch.arena.footprint = Footprint(launch.arena)
+            launch.meter.on_look = self._look
+
+    def _unfit(self) -> str:
+        """Why the launch is not divided, whatever it does."""
+        launch = self._launch
+        if not launch.checks.checking:
+            return "only checked accesses show what blocks have in common"
+        if not launch.schedule.apart:
+            return "the order drawn at random for one batch follows that of the batches before"
+        if launch.watched:
+            return "somebody looks inside, records it, or asks for the order of all accesses"
+        if launch.uses_heap or not launch.arena.private:
+            return "its memory is handed out as it runs, or belongs to several processes"
+        return self._history.refused or ("" if can_fork() else "this process has threads of its own, or cannot fork")
+
+    def close(self, finished: bool) -> None:
+        """The launch has ended; how long it took is remembered."""
+        self._launch.arena.footprint = None
+        self._launch.meter.on_look = None
+        if finished and self.division.workers == 1:
+            self._history.seconds = (now() - self._began) / self._threads(self._launch.all_ctas)
+        if self.division.workers == 1:
+            self.division = Division(reason=self.reason)
+
+    def _threads(self, ctas: int) -> int:
+        return max(1, ctas * self._launch.threads)
+
+    def _refuse(self, reason: str, remember: bool = True) -> bool:
+        self.reason = reason
+        self._launch.meter.renew()
+        if remember:
+            self._history.refused = reason
+        return False
+
+    def due(self, waiting: Waves) -> bool:
+        """No CTA runs: whether those that wait are to be run in parts."""
+        if self.reason or not self._launch.checks.quiet or self._count(waiting)[0] * self._count(waiting)[1] < 2:
+            return False
+        left, done = waiting.left, self._launch.all_ctas - waiting.left
+        each = self._history.seconds
+        if done:
+            each = (now() - self._began) / self._threads(done)
+        return self._restarted or each * self._threads(left) >= WORTH
+
+    def _look(self) -> None:
+        """Called now and then inside a batch: begins again in parts what will take long and has changed nothing yet."""
+        launch = self._launch
+        if self._restarted or self.reason or now() - self._began < PATIENCE:
+            return
+        launch.meter.on_look = None
+        waves = launch.waves()
+        footprint = launch.arena.footprint
+        clean = footprint is not None and footprint.empty and not launch.arena.dirty.any()
+        units = self._count(waves)[0] * self._count(waves)[1]
+        if clean and launch.untouched and units > 1 and not self._follows_first(waves):
+            self._restarted = True
+            raise RestartError
+
+    def _follows_first(self, waiting: Waves) -> bool:
+        """Whether the first batch is followed, so that it must run here and as a whole."""
+        return not waiting.given and self._launch.program.asynchronous and self._launch.journal is None
+
+    def _count(self, waiting: Waves) -> tuple[int, int]:
+        """How many batches are run apart, and in how many pieces each."""
+        batches, pieces = waiting.batches - self._follows_first(waiting), 1
+        if not self._history.pieces or self._jobs < 2:
+            return batches, 1
+        most = min(waiting.most, waiting.total)
+        threads = most * waiting.size * self._launch.threads
+        while 2 * pieces <= most and (
+            (batches * pieces < _PARTS * self._jobs and threads // pieces >= 2 * THREADS)
+            or (batches * pieces < self._jobs and threads // pieces >= 2 * FEWEST_THREADS)
+        ):
+            pieces *= 2
+        return batches, pieces
+
+    def run(self, waiting: Waves) -> bool:
+        """Run all CTAs that wait in parts; False if that makes a difference, and nothing of it counts.
+
+        A batch that is followed runs here meanwhile: that is what one core would do as well.
+        """
+        here = self._follows_first(waiting)
+        batches, pieces = self._count(waiting)
+        self._launch.meter.on_look = None
+        units, first = batches * pieces, waiting.given + here * waiting.most
+
+        def ctas(number: int) -> Array:
+            return waiting.piece(first + number // pieces * waiting.most, number % pieces, pieces)
+
+        jobs = min(self._jobs, units)
+        workers = Workers(lambda number: self._work(ctas(number)))
+        try:
+            workers.add(max(1, jobs - here))
+            if here and not self._first(waiting):
+                return False
+            workers.add(jobs - max(1, jobs - here))
+            found = self._gathered(workers, units, self._launch.all_ctas - waiting.left)
+        finally:
+            workers.close()
+        if found is None or not self._counted([found[n] for n in range(units)], pieces):
+            return False
+        for number in range(units):
+            self._apply(found[number])
+        waiting.finish()
+        self._history.seconds = sum(part.seconds for part in found.values()) / self._threads(self._launch.all_ctas)
+        self.division = Division(jobs, units + here)
+        return True
+
+    def _first(self, waiting: Waves) -> bool:
+        """Run the first batch here; whether it has ended, and nothing was found."""
+        ended = self._launch.run_batch(waiting.take())
+        if ended and self._launch.checks.quiet:
+            return True
+        return self._refuse("blocks wait for each other" if not ended else "something was found", not ended)
+
+    def _gathered(self, workers: Workers, count: int, ended: int) -> dict[int, _Part] | None:
+        """What all parts did, if they have nothing in common."""
+        here, found = self._launch.arena.footprint, dict[int, _Part]()
+        assert here is not None
+        footprint = here.copy()
+        for number, part in workers.results(range(count)):
+            if not isinstance(part, _Part):
+                self._refuse(str(part), not str(part).startswith("found"))
+                return None
+            if not footprint.admit(part.touched):
+                self._refuse("blocks read or write what other blocks write")
+                return None
+            found[number] = part
+            ended += part.ctas
+            self._launch.report_progress(ended)
+        return found
+
+    def _counted(self, parts: list[_Part], pieces: int) -> bool:
+        """Add what was counted; False where pieces of one batch did not run alike, or a budget is used up."""
+        total = Counts()
+        for first in range(0, len(parts), pieces):
+            alike = [part for part in parts[first : first + pieces] if part.ctas]
+            if pieces > 1 and (
+                any(part.counts.trail != alike[0].counts.trail for part in alike) or any(part.printed for part in alike)
+            ):
+                self._history.pieces = False
+                self._restarted = True
+                return False
+            for part in alike:
+                total.add(part.counts, part is alike[0])
+        return self._launch.meter.admit(total) or self._refuse("the budget is used up", False)
+
+    def _apply(self, part: _Part) -> None:
+        footprint = self._launch.arena.footprint
+        assert footprint is not None
+        footprint.apply(part.touched)
+        self._launch.print(part.printed)
+
+    def _work(self, ctas: Array) -> "_Part | str":
+        """In a worker: run a part of the grid from where it stands; or why that cannot be."""
+        try:
+            return self._run_apart(ctas)
+        except CannotSplitError as error:
+            return str(error)
+        except Exception as error:  # whatever it is, it comes again on one core, where it is reported
+            return f"found {type(error).__name__}"
+
+    def _run_apart(self, ctas: Array) -> _Part:
+        launch, began = self._launch, now()
+        launch.stand_alone(_NoTime(launch.meter))
+        footprint = launch.arena.footprint
+        assert footprint is not None
+        footprint.clear()
+        launch.arena.dirty[: launch.arena.used >> 8] = False
+        if len(ctas) and not launch.run_batch(ctas):
+            raise CannotSplitError("blocks wait for each other")
+        if not launch.checks.quiet:
+            raise CannotSplitError("found something")
+        touched = footprint.touched()
+        if touched is None:
+            raise CannotSplitError("it changes memory in a way that is not followed")
+        return _Part(len(ctas), touched, launch.meter.counts(), list(launch.printed), now() - began)
+
+
+def _most_workers(batch_bytes: int) -> int:
+    """How many workers there is memory for."""
+    free = free_bytes()
+    return 1 << 16 if free is None else max(1, free // (4 * max(1, batch_bytes)))

@@ -1,0 +1,276 @@
+"""Launches on several processes: the same outcome to the last bit as on one, whatever blocks have in common."""
+
+import os
+import signal
+from collections import Counter
+
+import numpy as np
+import pytest
+from benchmarks.ptx_jobs import SCHEDULES, compare, differences
+
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.emulator.engine import launch as launching
+from kernbench.ptx.emulator.engine import splitting, workers
+from kernbench.ptx.emulator.engine.splitting import Division
+from kernbench.ptx.reference.programs import changed_program, safe_program
+from kernbench.safety.budget import Budget
+from kernbench.safety.jobs import all_cores, allow, wanted_jobs
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+STORE = """
+  mul.wide.u32 %rd0, %r3, 4;
+  add.u64 %rd0, %rd0, %rd20;
+  mad.lo.u32 %r5, %r3, 3, 7;
+  st.global.u32 [%rd0], %r5;"""
+# a loop of as many turns as the block has a number, so that pieces of a batch do not run alike
+LOOP = """
+  mov.u32 %r10, 0;
+AGAIN:
+  add.u32 %r10, %r10, 1;
+  setp.le.u32 %p1, %r10, %r1;
+  @%p1 bra AGAIN;
+  mov.u32 %r5, %r10;
+"""
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Every launch is worth dividing, a batch has two blocks of 32 threads, and nothing is remembered."""
+    monkeypatch.setattr(splitting, "WORTH", 0.0)
+    monkeypatch.setattr(splitting, "FEWEST_THREADS", 32)
+    monkeypatch.setattr(launching, "_LANES", 64)
+    splitting.forget()
+
+
+def both(lab, body, *arrays, grid=8, jobs=2, **options):
+    """A launch on one process and one on several, which must not differ; the second one, and how it was divided."""
+    runs = []
+    for many in (1, jobs):
+        run = lab.launch(body, *arrays, grid=grid, jobs=many, **options)
+        runs.append((run, [array.numpy() for array in lab.arrays]))
+        lab.device.close()
+    (one, before), (two, after) = runs
+    assert differences(one, two) == []
+    assert one.to_dict() == two.to_dict()
+    assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+    return two, lab.device.division
+
+
+@pytest.mark.parametrize("jobs", [2, 3, 16])
+def test_blocks_with_nothing_in_common_run_apart(lab, jobs):
+    run, division = both(lab, STORE, np.zeros(256, np.uint32), jobs=jobs)
+    assert division.workers == min(jobs, division.parts)
+    assert division.reason == ""
+    assert division.parts == (8 if jobs == 16 else 4)
+    assert run.outputs["array0"].tolist() == [3 * n + 7 for n in range(256)]
+
+
+def test_batches_whose_pieces_differ_run_whole(lab):
+    _, division = both(lab, LOOP + STORE, np.zeros(256, np.uint32), jobs=8)
+    assert (division.workers, division.parts) == (4, 4)
+
+
+def test_pieces_that_print_run_whole(lab):
+    outside = """.extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);
+.global .align 1 .b8 text[5] = {37, 117, 32, 10, 0};"""
+    body = (
+        STORE
+        + """
+  .local .align 8 .b8 stack[8];
+  .reg .b64 %s<3>;
+  mov.u64 %s0, stack;
+  cvta.local.u64 %s1, %s0;
+  st.local.u32 [stack], %r3;
+  mov.u64 %s2, text;
+  {
+    .param .b64 a; .param .b64 b; .param .b32 r;
+    st.param.b64 [a], %s2;
+    st.param.b64 [b], %s1;
+    call.uni (r), vprintf, (a, b);
+  }"""
+    )
+    run, division = both(lab, body, np.zeros(256, np.uint32), jobs=8, outside=outside)
+    assert division.parts == 4
+    assert len(run.views["printf"]) == 256
+
+
+def test_a_race_between_blocks_of_different_parts_is_found(lab):
+    body = """
+  rem.u32 %r6, %r1, 7;
+  setp.eq.u32 %p1, %r6, 0;
+  @%p1 st.global.u32 [%rd20], %r1;"""
+    run, division = both(lab, body, np.zeros(4, np.uint32), block=1)
+    assert [finding.kind for finding in run.findings] == ["race"]
+    assert division.workers == 1
+
+
+def test_a_read_of_what_a_later_block_writes_is_found(lab):
+    body = """
+  setp.eq.u32 %p1, %r1, 7;
+  @%p1 st.global.u32 [%rd20+64], %r1;
+  setp.eq.u32 %p2, %r1, 0;
+  @%p2 ld.global.u32 %r5, [%rd20+64];
+  @%p2 st.global.u32 [%rd20], %r5;"""
+    run, division = both(lab, body, np.zeros(64, np.uint32), block=1)
+    assert [finding.kind for finding in run.findings] == ["race"]
+    assert division.workers == 1
+
+
+@pytest.mark.parametrize("instruction", ["red.global.add.f32 [%rd20], %f1;", "atom.global.add.f32 %f2, [%rd20], %f1;"])
+def test_sums_of_floats_are_added_in_the_order_of_one_core(lab, instruction):
+    body = f"""
+  cvt.rn.f32.u32 %f1, %r3;
+  rcp.approx.f32 %f1, %f1;
+  setp.gt.u32 %p1, %r3, 0;
+  @%p1 {instruction}"""
+    run, division = both(lab, body, np.zeros(4, np.float32))
+    assert run.findings == []
+    assert division.workers == 1
+
+
+def test_blocks_that_wait_for_each_other_run_on_one_core(lab):
+    body = """
+  ld.acquire.gpu.global.u32 %r6, [%rd20];
+WAIT:
+  setp.eq.u32 %p1, %r1, 7;
+  @%p1 bra SET;
+  ld.acquire.gpu.global.u32 %r6, [%rd20];
+  setp.eq.u32 %p2, %r6, 0;
+  @%p2 bra WAIT;
+  bra DONE;
+SET:
+  st.release.gpu.global.u32 [%rd20], 1;
+DONE:"""
+    run, division = both(lab, body, np.zeros(4, np.uint32), block=1)
+    assert run.findings == []
+    assert division.reason == "blocks wait for each other"
+
+
+def test_a_finding_in_one_part_is_reported_as_on_one_core(lab):
+    body = (
+        """
+  setp.ge.u32 %p1, %r1, 5;
+  @%p1 ld.global.u32 %r6, [%rd20+4096];"""
+        + STORE
+    )
+    run, division = both(lab, body, np.zeros(256, np.uint32))
+    assert [(finding.kind, finding.count) for finding in run.findings] == [("out-of-bounds", 96)]
+    assert division.reason == "found something"
+
+
+def test_a_clock_counts_all_blocks(lab):
+    body = """
+  mov.u32 %r5, %clock;
+  mul.wide.u32 %rd0, %r3, 4;
+  add.u64 %rd0, %rd0, %rd20;
+  st.global.u32 [%rd0], %r5;"""
+    _, division = both(lab, body, np.zeros(256, np.uint32))
+    assert "clock" in division.reason
+
+
+def test_what_was_refused_is_not_tried_again(lab, monkeypatch):
+    body = "\n  st.global.u32 [%rd20], 1;"
+    both(lab, body, np.zeros(4, np.uint32), block=1)
+    monkeypatch.setattr(workers.Workers, "add", lambda *given: pytest.fail("a worker was made"))
+    both(lab, body, np.zeros(4, np.uint32), block=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"checks": False}, "checked"),
+        ({"schedule": 3}, "random"),
+        ({"record": True}, "records"),
+        ({"order": True}, "order"),
+    ],
+)
+def test_what_is_not_divided(lab, options, reason):
+    lab.launch(STORE, np.zeros(256, np.uint32), grid=8, jobs=2, **options)
+    assert reason in lab.device.division.reason
+
+
+def test_a_launch_that_is_not_worth_it_makes_no_worker(lab, monkeypatch):
+    monkeypatch.setattr(splitting, "WORTH", 1000.0)
+    monkeypatch.setattr(workers.Workers, "add", lambda *given: pytest.fail("a worker was made"))
+    lab.launch(STORE, np.zeros(256, np.uint32), grid=8, jobs=2)
+    assert lab.device.division == Division()
+
+
+def test_a_long_first_batch_is_begun_again_in_parts(lab, monkeypatch):
+    body = (
+        """
+  mov.u32 %r10, 0;
+AGAIN:
+  add.u32 %r10, %r10, 1;
+  setp.lt.u32 %p1, %r10, 300;
+  @%p1 bra AGAIN;"""
+        + STORE
+    )
+    monkeypatch.setattr(launching, "_LANES", 512)
+    monkeypatch.setattr(splitting, "WORTH", 1000.0)
+    monkeypatch.setattr(splitting, "PATIENCE", 0.0)
+    _, division = both(lab, body, np.zeros(256, np.uint32))
+    assert division.workers == 2
+
+
+def test_a_budget_of_steps_holds_for_all_parts_together(lab):
+    alone = lab.launch(STORE, np.zeros(256, np.uint32), grid=8)
+    lab.device.close()
+    budget = Budget(steps=alone.metrics["steps"] - 1, seconds=600.0)
+    run, division = both(lab, STORE, np.zeros(256, np.uint32), budget=budget)
+    assert [finding.kind for finding in run.findings] == ["over-budget"]
+    assert division.workers == 1
+
+
+def test_a_worker_that_is_killed_is_an_error(lab, monkeypatch):
+    me, original = os.getpid(), launching.Launch.run_batch
+
+    def killed(launch, ctas):
+        if os.getpid() != me and 5 in ctas:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(launch, ctas)
+
+    monkeypatch.setattr(launching.Launch, "run_batch", killed)
+    with pytest.raises(workers.DeadWorkerError, match=r"signal 9.*jobs=1"):
+        lab.launch(STORE, np.zeros(256, np.uint32), grid=8, jobs=3)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    monkeypatch.undo()
+    assert lab.launch(STORE, np.zeros(256, np.uint32), grid=8).findings == []
+
+
+def test_an_error_in_a_worker_comes_again_on_one_core(lab, monkeypatch):
+    me, original = os.getpid(), launching.Launch.run_batch
+
+    def broken(launch, ctas):
+        if os.getpid() != me:
+            raise MemoryError
+        return original(launch, ctas)
+
+    monkeypatch.setattr(launching.Launch, "run_batch", broken)
+    run, division = both(lab, STORE, np.zeros(256, np.uint32))
+    assert run.findings == []
+    assert division.reason == "found MemoryError"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_programs_are_the_same_on_any_number_of_processes(seed, monkeypatch):
+    monkeypatch.setattr(splitting, "THREADS", 64)
+    for number, program in enumerate((safe_program(seed), changed_program(seed))):
+        if program is not None:
+            monkeypatch.setattr(launching, "_LANES", 64)
+            schedule, many = SCHEDULES[seed % 3], (2, 16) if seed % 4 == 0 else (3,)
+            assert compare(program, schedule, 1 + (seed + number) % 2, Counter(), many) == []
+
+
+def test_how_many_processes(monkeypatch):
+    monkeypatch.setenv("KERNBENCH_JOBS", "3")
+    assert (wanted_jobs(None), wanted_jobs(2), wanted_jobs(0)) == (3, 2, all_cores())
+    allow(5)
+    assert wanted_jobs(None) == 5
+    monkeypatch.delenv("KERNBENCH_JOBS")
+    assert wanted_jobs(None) == 1
+    for wrong in (-1, True, "many", 1.5):
+        with pytest.raises(MisuseError, match="whole number of processes"):
+            wanted_jobs(wrong)
