@@ -97,8 +97,8 @@ class DoorDevice(EmulatedDevice):
         self._check_fit(kernel, program, request.shared_bytes)
         data = parameter_block(kernel, request.parameters)
         setting = self._setting(kernel, shape, data, request.shared_bytes, how.schedule, how.budget)
-        how_far = _with_blocks(setting, how.blocks)
-        setting = replace(how_far, progress=how.progress, exact=how.exact, jobs=wanted_jobs(None))
+        limited = _with_blocks(setting, how.blocks)
+        setting = replace(limited, progress=how.progress, exact=how.exact, jobs=wanted_jobs(None))
         names = self._array_names(request)
         self.memory.settle()
         try:
