@@ -86,10 +86,7 @@ def run_bench(
     rng = ShapesOnly() if shapes_only else np.random.default_rng(seed)
     inputs = _call(bench, "inputs", bench.inputs, p, rng)
     _set_host(bench, p, host, schedule, budget, stop)
-    if timed:
-        target_of(p).record_for_time(host)
-    if exact:
-        target_of(p).compute_exactly(host)
+    _set_target(p, host, timed, exact)
     kept = None if stop is not None or first_wrong or host.shapes_only else kept_inputs(inputs, second_order)
     comparing = _intermediates(bench, host, p, inputs) if first_wrong else None
     watch = _Watch(host)
@@ -204,6 +201,14 @@ def _set_host(
         host.schedule = schedule
     _set_budget(bench, p, host, budget)
     host.stop = stop
+
+
+def _set_target(p: object, host: "Host", timed: bool, exact: bool) -> None:
+    """Ask the target for what a time needs, and for the hardware's own bits."""
+    if timed:
+        target_of(p).record_for_time(host)
+    if exact:
+        target_of(p).compute_exactly(host)
 
 
 def _set_budget(bench: Bench, p: object, host: Any, budget: Budget | Mapping[str, object] | None) -> None:

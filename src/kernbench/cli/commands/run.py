@@ -186,9 +186,8 @@ def run(
     request = Request(bench, panels, values, {**options, "schedule": schedule_of(schedule), "budget": limits})
     if first_wrong:
         check_first_wrong(stop_at, shapes_only, all_algorithms)
-    if all_algorithms and trace is not None:
-        raise BenchError("--trace shows one run: choose an algorithm with --set instead of --all-algorithms")
     if all_algorithms:
+        _check_one_run(trace)
         raise typer.Exit(rank(request, json, html))
     if stop_at is not None:
         _stop(request, stop_at, dump, json)
@@ -208,6 +207,11 @@ def _write_files(
     if html is not None:
         write_page(html, bench, runs)
     write_document(json, "run", lambda: {"bench": bench, "runs": [r.to_dict() for _, r in runs]})
+
+
+def _check_one_run(trace: Path | None) -> None:
+    if trace is not None:
+        raise BenchError("--trace shows one run: choose an algorithm with --set instead of --all-algorithms")
 
 
 def _stop(request: Request, stop_at: str, dump: Path | None, json: Path | None) -> None:

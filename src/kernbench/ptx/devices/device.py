@@ -207,12 +207,7 @@ class EmulatedDevice(Device):
         have nothing in common run in `jobs` processes (0: one for each core), with the same outcome; without it in as
         many as KERNBENCH_JOBS says, or in one. `division` says what came of that.
         """
-        if order not in (False, True, "conflicts"):
-            raise MisuseError(f"order={order!r}: True, or 'conflicts' to follow every word")
-        if order and not checks:
-            raise MisuseError("order=True asks the checks what they know: leave checks=False out")
-        if record and (order or stop is not None or taken is not None):
-            raise MisuseError("record=True has a launch of its own: leave order, stop and taken out")
+        _check_asked(order, checks, record, stop is not None or taken is not None)
         kernel = kernel_of(kernel)
         blocks, threads, clusters = launch_shape(grid, block, cluster, kernel)
         stop = stop if stop is not None and stop.met is None else None
@@ -390,6 +385,16 @@ class EmulatedDevice(Device):
             "exact": exact,
             "kernbench": __version__,
         }
+
+
+def _check_asked(order: bool | str, checks: bool, record: bool, looks_inside: bool) -> None:
+    """What cannot be asked of one launch together."""
+    if order not in (False, True, "conflicts"):
+        raise MisuseError(f"order={order!r}: True, or 'conflicts' to follow every word")
+    if order and not checks:
+        raise MisuseError("order=True asks the checks what they know: leave checks=False out")
+    if record and (order or looks_inside):
+        raise MisuseError("record=True has a launch of its own: leave order, stop and taken out")
 
 
 def _probed(kernel: Kernel, clustered: bool, stop: Stopper) -> tuple[Program, Probe]:

@@ -567,26 +567,6 @@ def test_accumulators_in_flight_are_no_operand_of_the_next_operation():
     assert not run.findings
 
 
-def copied_again(fence):
-    """Tiles are copied by cp.async behind the fence, as Triton 3.6 has it in loops, and waited for."""
-    lines = [
-        "  mov.u32 %r25, %tid.x;\n  shl.b32 %r25, %r25, 4;\n  mov.u32 %r26, tiles;\n  add.u32 %r26, %r26, %r25;",
-        "  cvt.u64.u32 %rd8, %r25;\n  ld.param.u64 %rd9, [image];\n  add.u64 %rd8, %rd8, %rd9;",
-        *(f"  cp.async.cg.shared.global [%r26+{at}], [%rd8+{at}], 16;" for at in range(0, 16384, 2048)),
-        f"  cp.async.commit_group;\n  cp.async.wait_group 0;\n  {fence}\n  bar.sync 0;",
-    ]
-    return "\n".join(lines)
-
-
-@pytest.mark.parametrize("signed", [True, False])
-def test_a_proxy_fence_before_copies_does_not_cover_them(signed):
-    """Triton 3.6.0 moved its fence in front of the loop whose copies wgmma reads; 3.7 on has one behind the wait."""
-    change = SIGNED if signed else ("", "")
-    late = planted(first=copied_again(""), change=change)
-    assert "no proxy fence" in only(late, "missing-fence")
-    assert not planted(first=copied_again(FENCE), change=change).findings
-
-
 def test_a_product_that_adds_to_nothing_reads_no_accumulators():
     kinds, n = ("f32", "f16", "f16"), 16
     a, b, data, descriptors = tiles(3, n, 16, kinds, "128B", "128B")

@@ -9,6 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -147,26 +148,12 @@ def exec_program(
     """
     check_targets({"--json": json, "--html": html, "--junit": junit, "--trace": trace})
     allow(jobs)
-    options = Options(
-        arch,
-        tuple(only or ()),
-        tuple(skip or ()),
-        first,
-        read_blocks(blocks) if blocks else None,
-        checks,
-        schedule_of(schedule),
-        max_seconds,
-        stop_at_finding,
-        all_configs,
-        strict,
-        sms,
-        trace is not None,
-        best_config,
-        time,
-        exact or bool(compare),
-        compare,
-        search,
-    )
+    options = Options(arch, tuple(only or ()), tuple(skip or ()), first, read_blocks(blocks) if blocks else None)
+    options = replace(
+        options, checks=checks, schedule=schedule_of(schedule), max_seconds=max_seconds, strict=strict, sms=sms,
+        stop_at_finding=stop_at_finding, all_configs=all_configs, best_config=best_config, time=time,
+        keep_timelines=trace is not None, exact=exact or bool(compare), compare=compare, search=search,
+    )  # fmt: skip
     with _folder(records) as folder:
         code = run_program(python_for(program), options, folder, end_after)
         summary = read_session(folder)
