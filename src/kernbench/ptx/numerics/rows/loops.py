@@ -124,7 +124,14 @@ _STAGED_SPACE = {
 }
 
 
-def _staged_source(name: str, inputs: int) -> str:
+def _staged_source(name: str, inputs: int, wide: bool) -> str:
+    last = (
+        "            write(values, lane, after({arguments}, read(values, lane)))\n"
+        "        for lane in range(count):\n"
+        "            out0[start + lane] = read(values, lane)\n"
+    )
+    if wide:
+        last = "            out0[start + lane] = after({arguments}, read(values, lane))\n"
     reads = [f"in{i}" for i in range(inputs)]
     arguments = ", ".join(f"at({read}, start + lane)" for read in reads)
     return (
@@ -139,9 +146,7 @@ def _staged_source(name: str, inputs: int) -> str:
         f"        for lane in range(count):\n"
         f"            write(values, lane, table(read(values, lane), rows, squares))\n"
         f"        for lane in range(count):\n"
-        f"            write(values, lane, after({arguments}, read(values, lane)))\n"
-        f"        for lane in range(count):\n"
-        f"            out0[start + lane] = read(values, lane)\n"
+        f"{last.format(arguments=arguments)}"
     )
 
 
@@ -149,7 +154,7 @@ class Stages(NamedTuple):
     """A function in three steps, each of which is one loop over lanes: only the middle one reads tables.
 
     `before(*inputs)` gives 32 bits, `table(bits, rows, squares)` 32 bits of these and of the addresses of two tables,
-    and `after(*inputs, bits)` the result.
+    and `after(*inputs, bits)` the result, which has 64 bits if `wide` says so.
     """
 
     before: Callable[..., Bits]
@@ -157,6 +162,7 @@ class Stages(NamedTuple):
     after: Callable[..., Bits]
     rows: NDArray[np.int64]
     squares: NDArray[np.uint16]
+    wide: bool = False
 
 
 def staged_kernel(name: str, stages: Stages, inputs: int) -> Operation:
@@ -164,5 +170,5 @@ def staged_kernel(name: str, stages: Stages, inputs: int) -> Operation:
     space = {**_STAGED_SPACE, "before": stages.before, "table": stages.table, "after": stages.after}
     space |= {"table_rows": stages.rows, "table_squares": stages.squares}
     made: dict[str, Operation] = {}
-    exec(compile(_staged_source(name, inputs), __file__, "exec"), space, made)
+    exec(compile(_staged_source(name, inputs, stages.wide), __file__, "exec"), space, made)
     return loop(made[name], error_model="numpy")

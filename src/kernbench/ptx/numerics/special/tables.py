@@ -1,7 +1,7 @@
 """Coefficients of the special function unit: one row of (c0, c1, c2) for each slice of a function's range.
 
 They were found from outputs of an H200 for every mantissa: for each slice exactly one row of whole numbers gives all of
-them (`unit.py` says how a row is used). Two rows of TANH are not known, and lie as close to tanh as the others do.
+them (`unit.py` says how a row is used).
 """
 
 import numpy as np
@@ -153,9 +153,9 @@ SIN = _rows("""
 66927034 1893 -1260  67028028 1263 -1263  67088652 632 -1265
 """)
 
-# tanh: the slices of `TANH_SLICES`, one power of two after the other; the first and the third row are not known
+# tanh: the slices of `TANH_SLICES`, one power of two after the other
 TANH = _rows("""
-262144 32767 -1  524280 65532 -24  1048496 131044 -186  2096472 130952 -328  3143432 130788 -440
+262144 32768 -4  524280 65532 -24  1048496 131048 -208  2096472 130952 -328  3143432 130788 -440
 4188848 261168 -2544  6273072 259904 -3552  8345192 258128 -4472  10401240 255888 -5408  12437488 253184 -6320
 14450304 250024 -7128  16436160 493088 -33104  20314416 476480 -38592  24048896 457144 -42976
 27619968 435608 -46304  31012000 825136 -197184  37218624 725984 -201216  42624416 625008 -193216
