@@ -157,9 +157,12 @@ def probes(rows: int, k: int, a: str, b: str) -> Iterator[tuple[str, NDArray[np.
     each[:, 0] += 2.0**reach
     yield "one small", each, np.ones((COLUMNS, k))
     # products about the least normal number of D and below it; operands of wide types are subnormal now and then
-    low, span = {"bf16": (-118, 20), "tf32": (-118, 20), "f16": (-12, 6)}.get(a, (-4, 4))
-    tiny = [2.0 ** rng.integers(low - span, low + span + 1, (rows, k)), 2.0 ** rng.integers(-span, 5, (COLUMNS, k))]
-    yield "tiny", rng.standard_normal((rows, k)) * tiny[0], rng.standard_normal((COLUMNS, k)) * tiny[1]
+    wide = a in ("bf16", "tf32")
+    for name, low, span in (
+        (("tiny", -118, 20), ("tinier", -133, 16)) if wide else (("tiny", -12 if a == "f16" else -4, 4),)
+    ):
+        tiny = [2.0 ** rng.integers(low - span, low + span, (rows, k)), 2.0 ** rng.integers(-2 * span, 1, (COLUMNS, k))]
+        yield name, rng.standard_normal((rows, k)) * tiny[0], rng.standard_normal((COLUMNS, k)) * tiny[1]
     strange = rng.standard_normal((rows, k))
     strange[::3, 1], strange[1::3, 2] = (448.0, np.nan) if a == "e4m3" else (np.inf, np.nan)
     yield "infinities", strange, np.where(rng.random((COLUMNS, k)) < 0.2, 0.0, rng.standard_normal((COLUMNS, k)))

@@ -118,6 +118,15 @@ def test_the_rules_of_the_tensor_core():
     assert sum_of([(np.inf, 1.0)], 1.0) == np.inf
 
 
+def test_terms_below_the_least_exponent_are_cut_by_it():
+    """A row and a column of tf32 whose products are all far below 2^-126, and what an H200 gave."""
+    row = [0x8414E000, 0, 0x81808000, 0, 0x81FF8000, 0x8001A000, 0x801B6000, 0x8370A000]
+    column = [0x34390000, 0x3614E000, 0x37ED2000, 0, 0x3347A000, 0xAE018000, 0xB4922000, 0]
+    a, b, c = np.zeros((1, 16, 8), np.uint32), np.zeros((1, 8, 8), np.uint32), np.zeros((1, 16, 8), np.uint32)
+    a[0, 0], b[0, :, 0] = row, column
+    assert matrix.multiply(a, b, c, ("f32", "tf32", "tf32", "f32"))[0, 0, 0] == 0x80000491
+
+
 def test_double_products_are_a_chain_of_fused_steps():
     random = np.random.default_rng(2)
     a, b, c = (random.standard_normal((WARPS, *s)) for s in ((8, 4), (4, 8), (8, 8)))

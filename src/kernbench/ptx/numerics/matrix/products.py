@@ -3,7 +3,7 @@
 With an f32 or f16 accumulator all products of an instruction and C are added at once: every term is cut (toward zero)
 to a multiple of 2**(e - 25), e the largest exponent among the terms, the cut terms are added exactly, and the sum is
 cut to f32 (rounded to nearest for f16). Exponents of products are sums of the operands', subnormals at the least
-exponent. f64 is a chain of fused steps; integers are exact, modulo 2**32 or saturated.
+exponent; e is never below -133. f64 is a chain of fused steps; integers are exact, modulo 2**32 or saturated.
 """
 
 from collections.abc import Callable
@@ -29,6 +29,8 @@ _SMALL = {
 }
 # The exponent that subnormals of a type count with.
 _LEAST_EXPONENT = {"f16": -14, "bf16": -126, "tf32": -126}
+# The least exponent that terms are cut by: smaller ones count as this one.
+LEAST_TOP = -133
 
 
 def values(bits: Array, kind: str) -> Array:
@@ -110,7 +112,8 @@ def _aligned_sums(a: Array, b: Array, c: Array, least: int, c_least: int, out: A
                 for step in range(k):
                     _raise(top, ex[i, step], ey[step, j])
                 for w in range(_BLOCK):
-                    unit[w] = float64_of(np.uint64(min(max(25 - top[w], -1000), 1000) + 1023) << np.uint64(52))
+                    kept = 25 - max(top[w], LEAST_TOP)
+                    unit[w] = float64_of(np.uint64(max(kept, -1000) + 1023) << np.uint64(52))
                     total[w] = np.trunc(z[i, j, w] * unit[w])
                 for step in range(k):
                     _accumulate(total, x[i, step], y[step, j], unit)
