@@ -13,7 +13,8 @@ from kernbench.safety.budget import Budget
 RAGGED = (130, 0, 1, 64, 200)
 
 
-@pytest.mark.parametrize("group", [1, 3, 8, 9, 16])
+# one head; several in a tile of eight rows, which those of the next test fill; more than one tile
+@pytest.mark.parametrize("group", sampled.some([1, 3, 8, 9, 16], 1, kind=lambda group: (group > 1) + (group > 8)))
 def test_groups(group):
     Problem(DecodeShape(2 * group, 2, 64), (100, 70), sms=3).check()
 
@@ -51,15 +52,18 @@ def test_pages(page, layout):
     Problem(DecodeShape(8, 2, 128, "f16", PagedCache(page, layout)), RAGGED, sms=5).check()
 
 
+NARROW = [
+    (12, 64, "f16", DenseCache()),
+    (8, 128, "bf16", DenseCache()),
+    (1, 256, "bf16", PagedCache(16)),
+    (8, 64, "bf16", PagedCache(128)),
+    (4, 128, "f16", PagedCache(32, "HND")),
+]
+
+
+# the first dense cache, and the first and the last that has pages: every size, both types and both layouts
 @pytest.mark.parametrize(
-    ("group", "size", "dtype", "cache"),
-    [
-        (8, 128, "bf16", DenseCache()),
-        (12, 64, "f16", DenseCache()),
-        (1, 256, "bf16", PagedCache(16)),
-        (4, 128, "f16", PagedCache(32, "HND")),
-        (8, 64, "bf16", PagedCache(128)),
-    ],
+    ("group", "size", "dtype", "cache"), [*sampled.some(NARROW[:2], 1), *sampled.some(NARROW[2:], 2)]
 )
 def test_caches_of_8_bits(group, size, dtype, cache):
     Problem(DecodeShape(2 * group, 2, size, dtype, cache, cache_dtype="e4m3"), RAGGED, sms=5).check()
@@ -82,8 +86,8 @@ def test_mutants_are_found():
         budget = Budget(steps=100_000, seconds=600)
         return problem.launch(kernel=mutant, stages=2, budget=budget, **options)[0]
 
-    proof = prove(kernel, launch, among=sampled.some(mutations(kernel)[1::12], 5))
-    assert len(proof.verdicts) >= 5
+    proof = prove(kernel, launch, among=sampled.some(mutations(kernel)[1::12], 3))
+    assert len(proof.verdicts) >= 3
     assert proof.survivors == []
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from tests import sampled
+from tests.kernels.built import built
 from tests.kernels.prefill.problem import Problem
 
 from kernbench.common.errors import MisuseError
@@ -35,7 +36,7 @@ def test_a_sequence_without_keys_gives_zeros():
     Problem(PrefillShape(1, 1, 64, causal=False), (20, 10), (0, 30)).check()
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("layout", ["NHD", "HND"])
 @pytest.mark.parametrize(("page", "size"), [(16, 128), (32, 64), (64, 256), (128, 64), (16, 256)])
 def test_pages(page, size, layout):
@@ -67,13 +68,13 @@ def test_mutants_are_found():
     """Some of them."""
     # three tiles of queries on one CTA, so that every stage is used again
     problem = Problem(PrefillShape(1, 1, 64), (384,), sms=1)
-    kernel = PrefillKernel(problem.shape).build()
+    kernel = built(PrefillKernel(problem.shape))
 
     def launch(mutant, **options):
         return problem.launch(kernel=mutant, budget=Budget(steps=100_000, seconds=600), **options)[0]
 
-    proof = prove(kernel, launch, among=sampled.some(mutations(kernel)[3::17], 4))
-    assert len(proof.verdicts) >= 4
+    proof = prove(kernel, launch, among=sampled.some(mutations(kernel)[3::17], 2))
+    assert len(proof.verdicts) >= 2
     assert proof.survivors == []
 
 
