@@ -46,27 +46,57 @@ for line in sys.argv[1:]:
     except SystemExit as end:
         print(f"<{end.code or 0}>", flush=True)
 """
+# a process that has imported what commands need, but has not looked for targets yet; each request is for a copy of it
+COPIED = """
+import json, os, sys
+import kernbench.bench, kernbench.report, kernbench.sweep
+from kernbench.cli.commands import machine, report
+from kernbench.targets import registry
+assert not registry.listed.cache_info().currsize
+while request := sys.stdin.readline():
+    site, folder, script, lines = json.loads(request)
+    copy = os.fork()
+    if not copy:
+        sys.path.insert(0, site)
+        os.chdir(folder)
+        sys.argv[1:] = lines
+        exec(script)
+        os._exit(0)
+    _, status = os.waitpid(copy, 0)
+    print(f"<ended with {status}>", flush=True)
+"""
 
 
-def kernbench(site, folder, *lines):
+@pytest.fixture(scope="module")
+def kernbench():
     """What each command line prints, all in one process that finds the packages of `site`; its exit code at the end."""
-    path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *lines],
-        cwd=folder,
+    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", COPIED],
         env=environment,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        check=True,
-    )
-    parts = re.findall(r"(.*?<[0-9]+>)\n", done.stdout, re.DOTALL)
-    assert len(parts) == len(lines), done.stdout
-    return parts
+    ) as copied:
+
+        def run(site, folder, *lines):
+            copied.stdin.write(json.dumps([str(site), str(folder), SCRIPT, lines]) + "\n")
+            copied.stdin.flush()
+            printed = ""
+            while not printed.endswith("<ended with 0>\n"):
+                line = copied.stdout.readline()
+                assert line, printed
+                printed += line
+            parts = re.findall(r"(.*?<[0-9]+>)\n", printed, re.DOTALL)
+            assert len(parts) == len(lines), printed
+            return parts
+
+        yield run
+        copied.stdin.close()
 
 
-def test_a_target_in_one_file_does_all_that_others_do(site, tmp_path):
+def test_a_target_in_one_file_does_all_that_others_do(site, tmp_path, kernbench):
     printed = kernbench(
         site,
         tmp_path,
@@ -96,7 +126,7 @@ def test_a_target_in_one_file_does_all_that_others_do(site, tmp_path):
     assert all("True,True" in row for row in rows[1:])
 
 
-def test_its_machine_files_commands_and_sources_are_known(site, tmp_path):
+def test_its_machine_files_commands_and_sources_are_known(site, tmp_path, kernbench):
     (tmp_path / "mine.toml").write_text(MINE)
     (tmp_path / "mine.tape").write_text("by hand")
     lines = {
@@ -115,7 +145,7 @@ def test_its_machine_files_commands_and_sources_are_known(site, tmp_path):
         assert wanted in text, text
 
 
-def test_its_finding_is_reported_at_the_line_of_the_kernel(site, tmp_path):
+def test_its_finding_is_reported_at_the_line_of_the_kernel(site, tmp_path, kernbench):
     file = tmp_path / "my_toy.py"
     file.write_text(toy_target.TEMPLATE.replace("    tape.load(1, x)\n", ""))
     (shown,) = kernbench(site, tmp_path, "run my_toy.py")
@@ -136,7 +166,7 @@ def altered(tmp_path, old, new):
     return folder
 
 
-def test_time_needs_no_more_than_a_summary_lists(tmp_path):
+def test_time_needs_no_more_than_a_summary_lists(tmp_path, kernbench):
     """What `Target.summary` lists is enough for tables, explanations, pages, comparisons and saved runs."""
     spare = """        timed = {name: found[name] for name in ("time_ps", *TIMED_METRICS)}
         return replace(run, metrics={**run.metrics, **timed})
@@ -158,7 +188,7 @@ def test_time_needs_no_more_than_a_summary_lists(tmp_path):
     assert "critical path" not in printed[1]
 
 
-def test_time_without_what_reports_ask_for_is_refused(tmp_path):
+def test_time_without_what_reports_ask_for_is_refused(tmp_path, kernbench):
     lacking = """        del found["gap_ps"], found["bound"]
         rates = """
     shown = kernbench(altered(tmp_path, "        rates = ", lacking), tmp_path, "new toy my_toy", "run my_toy.py")[1]
@@ -166,14 +196,14 @@ def test_time_without_what_reports_ask_for_is_refused(tmp_path):
     assert shown.endswith("<2>")
 
 
-def test_a_target_without_a_template_says_how_to_give_one(tmp_path):
+def test_a_target_without_a_template_says_how_to_give_one(tmp_path, kernbench):
     folder = altered(tmp_path, "    def template(self):\n        return TEMPLATE\n", "")
     (shown,) = kernbench(folder, tmp_path, "new toy my_toy")
     assert "target toy has no template: give its Target (ToyTarget) a method template()" in " ".join(shown.split())
     assert shown.endswith("<2>")
 
 
-def test_a_machine_that_two_targets_have_is_named_with_its_target(tmp_path):
+def test_a_machine_that_two_targets_have_is_named_with_its_target(tmp_path, kernbench):
     folder = altered(tmp_path, '"bench_top"', '"small"')
     shown = kernbench(
         folder,
@@ -197,7 +227,7 @@ def test_a_machine_that_two_targets_have_is_named_with_its_target(tmp_path):
     assert [text[-3:] for text in shown] == ["<0>", "<2>", "<0>", "<0>", "<2>", "<0>", "<0>"]
 
 
-def test_it_brings_a_kind_of_finding_of_its_own(tmp_path):
+def test_it_brings_a_kind_of_finding_of_its_own(tmp_path, kernbench):
     """Reported, saved, loaded and drawn as those of kernbench are."""
     row = 'sources=(".tape",), kinds={"cold-register": "a register read before it was loaded"},'
     folder = altered(tmp_path, 'sources=(".tape",),', row)
@@ -230,7 +260,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("entry", BAD)
-def test_a_package_that_brings_no_target_is_named(entry, tmp_path):
+def test_a_package_that_brings_no_target_is_named(entry, tmp_path, kernbench):
     text = (
         "from kernbench.targets.registry import Listed\nTEXT = ''\nLISTED = Listed('other', 'other', machine='chip')\n"
     )
