@@ -96,7 +96,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 _GROWTH = 128 << 20
 # bytes that it may grow by before that is looked for among all objects: what was there the last time mostly stays (what
 # is parsed and compiled is kept), and to look through millions of objects takes a second
-_GROWTH_OF_ALL = 512 << 20
+_GROWTH_OF_ALL = 1 << 30
 
 
 class _Memory:

@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tests import sampled
 from tests.benches.chunk_output.problem import Problem
 from tests.ptx.toolchain import need_ptxas
 
@@ -36,17 +37,20 @@ def test_every_order(schedule):
     check(Problem(RAGGED, Layout(1, 2, 64, 64)), schedule=schedule)
 
 
+SHAPES = [
+    (RAGGED, Layout(1, 3, 128, 64, "padded"), 2, 2),
+    ((320,), Layout(1, 2, 128, 128), 2, 2),
+    ((0, 70, 0, 0, 128, 3), Layout(1, 1, 64, 192), 1, 2),
+    (RAGGED, Layout(2, 4, 128, 128), 5, 2),
+    ((63, 65), Layout(1, 1, 192, 192), 1, 1),
+    (RAGGED, Layout(2, 2, 64, 128), 2, 3),
+    ((1,), Layout(1, 1, 64, 64), 4, 5),
+]
+
+
+# every number of stages
 @pytest.mark.parametrize(
-    ("lengths", "layout", "blocks", "stages"),
-    [
-        ((320,), Layout(1, 2, 128, 128), 2, 2),
-        (RAGGED, Layout(2, 4, 128, 128), 5, 2),
-        (RAGGED, Layout(1, 3, 128, 64, "padded"), 2, 2),
-        (RAGGED, Layout(2, 2, 64, 128), 2, 3),
-        ((0, 70, 0, 0, 128, 3), Layout(1, 1, 64, 192), 1, 2),
-        ((63, 65), Layout(1, 1, 192, 192), 1, 1),
-        ((1,), Layout(1, 1, 64, 64), 4, 5),
-    ],
+    ("lengths", "layout", "blocks", "stages"), sampled.some(SHAPES, 2, kind=lambda shape: shape[-1])
 )
 def test_shapes(lengths, layout, blocks, stages):
     check(Problem(lengths, layout), blocks, stages)

@@ -47,18 +47,21 @@ def test_unchecked_it_computes_the_same():
     assert checked.tobytes() == unchecked.tobytes()
 
 
+# the first and the last of every number of groups
+SHAPES = [
+    (RAGGED, Layout(2, 4, 128, 128), 37, 2, 1),
+    (RAGGED, Layout(2, 2, 64, 128), 2, 3, 1),
+    ((64, 66), Layout(1, 1, 256, 64), 1, 2, 1),
+    ((63, 65), Layout(1, 1, 192, 192), 1, 1, 1),
+    (RAGGED, Layout(1, 3, 128, 64, "padded"), 2, 2, 2),
+    ((0, 70, 0, 0, 128, 3), Layout(1, 1, 64, 256), 1, 2, 2),
+    (RAGGED, Layout(1, 1, 64, 64), 1, 6, 3),
+    ((1,), Layout(1, 1, 64, 64), 4, 5, None),
+]
+
+
 @pytest.mark.parametrize(
-    ("lengths", "layout", "blocks", "stages", "groups"),
-    [
-        (RAGGED, Layout(2, 4, 128, 128), 37, 2, 1),
-        (RAGGED, Layout(1, 3, 128, 64, "padded"), 2, 2, 2),
-        (RAGGED, Layout(2, 2, 64, 128), 2, 3, 1),
-        (RAGGED, Layout(1, 1, 64, 64), 1, 6, 3),
-        ((0, 70, 0, 0, 128, 3), Layout(1, 1, 64, 256), 1, 2, 2),
-        ((63, 65), Layout(1, 1, 192, 192), 1, 1, 1),
-        ((64, 66), Layout(1, 1, 256, 64), 1, 2, 1),
-        ((1,), Layout(1, 1, 64, 64), 4, 5, None),
-    ],
+    ("lengths", "layout", "blocks", "stages", "groups"), sampled.some(SHAPES, 2, kind=lambda shape: shape[-1])
 )
 def test_shapes(lengths, layout, blocks, stages, groups):
     check(Problem(lengths, layout), blocks, stages, groups)

@@ -226,8 +226,8 @@ def test_what_is_written_leaves_l2_in_the_end():
     event = {"sectors": 16, "lines": 4, "first": 16, "lanes": 32, "bytes": 512}
     store = Op(Pipe.GLOBAL, kind=Kind.GLOBAL_STORE, event=event, width=16, act=Act.STORE)
     body = [replace(stream()[0]), replace(store, wait=1)]
-    short, long = (cycles([turns(body, n)] * 32, ctas=264) for n in (256, 512))
-    moved = 264 * 32 * 256 * 512 * 2
+    short, long = (cycles([turns(body, n)] * 32, ctas=264) for n in (64, 128))
+    moved = 264 * 32 * 64 * 512 * 2
     reached = moved / ((long - short) / (float(H200.clock.most) * 1e6)) / 1e9
     assert reached == pytest.approx(float(H200.hbm.bandwidth * H200.hbm.copy_share), rel=0.05)
 
