@@ -1,6 +1,7 @@
 """The bench of the chunk output: every panel of every kernel, and settings that cannot be."""
 
 import pytest
+from tests import sampled
 
 from kernbench.bench import ShapesOnly, find, parameters_of, run_bench
 from kernbench.common.errors import BenchError, KernbenchError
@@ -20,7 +21,8 @@ def test_there_are_no_other_panels():
 @pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_panel_is_right_and_safe(target, job):
-    run = run_bench(BENCH, f"{target}_{job}")
+    # half the heads do what all of them do; --full runs panels as they are
+    run = run_bench(BENCH, f"{target}_{job}", {} if sampled.full() else {"heads": 1, "value_heads": 2})
     assert run.right, run.comparison[0].reason
     assert run.safe, "\n".join(map(str, run.findings))
 
