@@ -153,7 +153,8 @@ def append(tokens: int) -> Problem:
             kept = torch.stack([one.flatten(0, 1)[slots] for one in (k, v)])
             return float((kept.double() - new.double()).abs().max())
 
-        return lambda: kt.append(new[0], new[1], k, v, slots), 2 * new.nbytes, error
+        k_new, v_new = new
+        return lambda: kt.append(k_new, v_new, k, v, slots), 2 * new.nbytes, error
 
     return Problem(f"append of {tokens} tokens, pages of 16", make)
 

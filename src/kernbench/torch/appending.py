@@ -6,7 +6,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.kernels import append as kernels
 from kernbench.kernels.attention import NARROW
 from kernbench.kernels.caches import PagedCache
-from kernbench.torch.launches import Built, Tensors, direct
+from kernbench.torch.launches import Built, Tensors
 from kernbench.torch.library import operator
 from kernbench.torch.tensors import cache_of, check, check_inference, dtype_name
 
@@ -34,8 +34,12 @@ def append(
     are left out. Into pages of 8 bits (float8_e4m3fn) keys and values go divided by `scales`.
     """
     check_inference(k_new, v_new, k, v)
-    run = _RUN if direct(k_new, v_new, k, v) else torch.ops.kernbench.append
-    run(k_new, v_new, k, v, slots, layout, *scales)
+    tensors, options = (k_new, v_new, k, v, slots), (layout, *scales)
+    known = _RUN.known(tensors, options)
+    if known is None:
+        torch.ops.kernbench.append(*tensors, *options)
+    else:
+        known.launch()
 
 
 def _build(tensors: Tensors, layout: str, key_scale: float, value_scale: float) -> Built:

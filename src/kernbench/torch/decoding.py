@@ -14,7 +14,7 @@ from kernbench.kernels.decode import DecodePlan as Cut
 from kernbench.kernels.decode.arguments import factors
 from kernbench.kernels.decode.plan import BEGIN, RECORD
 from kernbench.kernels.decode.shape import POINTERS
-from kernbench.torch.launches import Built, Tensors, direct, sms_of
+from kernbench.torch.launches import Built, Tensors, sms_of
 from kernbench.torch.library import operator
 from kernbench.torch.tensors import cache_of, check, check_inference, check_table, dtype_name, from_array
 
@@ -41,6 +41,9 @@ class DecodePlan:
         # what the kernel multiplies scores with, and values of 8 bits
         self.shape, (self.score_factor, self.value_factor) = shape, (*factors(shape, scale), 1.0)[:2]
         self.layout = shape.cache.layout if isinstance(shape.cache, PagedCache) else ""
+        self.options = (self.layout, self.score_factor, self.value_factor)
+        # tensors of which signatures have room for the lengths, as the last call found
+        self.checked: object = None
         self._cut = Cut.of(shape, _numbers(lengths), sms_of(where), fixed=True)
         self._held = sum(_parts(shape, len(self.lengths), self.ctas)[:2])
         counters = np.zeros(self._cut.counters, np.uint32)
@@ -64,7 +67,7 @@ class DecodePlan:
         """Other lengths for as many sequences, from the next launch of this stream on."""
         if len(lengths) != len(self.lengths):
             raise MisuseError(f"{len(lengths)} lengths for a plan of {len(self.lengths)} sequences: make another plan")
-        self._cut = Cut.of(self.shape, _numbers(lengths), self.ctas, fixed=True)
+        self._cut, self.checked = Cut.of(self.shape, _numbers(lengths), self.ctas, fixed=True), None
         self.integers[: self._held].copy_(from_array(self._records(rows)))
 
     def _records(self, rows: Sequence[int] | None) -> Array:
@@ -118,13 +121,18 @@ def decode(
     writes the natural logarithms of the softmax's sums into `lse` [sequences, heads], f32.
     """
     check_inference(q, k, v)
-    if not torch.compiler.is_compiling():
-        # what is compiled serves all lengths, and knows none
-        plan.check(k, table, entries=not q.is_cuda)
     if out is None:
         out = torch.empty_like(q)
-    run = _RUN if direct(q, k, v, out) else torch.ops.kernbench.decode
-    run(q, k, v, table, plan.integers, plan.floats, out, lse, plan.layout, plan.score_factor, plan.value_factor)
+    tensors = q, k, v, table, plan.integers, plan.floats, out, lse
+    known = _RUN.known(tensors, plan.options)
+    if (known is None or known.ready is not plan.checked) and not torch.compiler.is_compiling():
+        # what is compiled serves all lengths, and knows none
+        plan.check(k, table, entries=not q.is_cuda)
+        plan.checked = known and known.ready
+    if known is None:
+        torch.ops.kernbench.decode(*tensors, *plan.options)
+    else:
+        known.launch()
     return out
 
 

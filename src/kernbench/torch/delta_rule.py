@@ -18,7 +18,7 @@ from kernbench.kernels.gated_delta_rule.arguments import (
     check_arrays,
     launches,
 )
-from kernbench.torch.launches import Built, Tensors, direct, sms_of
+from kernbench.torch.launches import Built, Tensors, sms_of
 from kernbench.torch.library import operator
 from kernbench.torch.tensors import check, check_inference, dtype_name, from_array
 
@@ -46,8 +46,12 @@ def gated_delta_step(
     if out is None:
         out = torch.empty_like(v)
     found = 1 / sqrt(q.shape[-1]) if scale is None else scale
-    run = _RUN if direct(q, k, v, states) else torch.ops.kernbench.gated_delta_step
-    run(q, k, v, g, beta, states, slots, out, found, normalise)
+    tensors, options = (q, k, v, g, beta, states, slots, out), (found, normalise)
+    known = _RUN.known(tensors, options)
+    if known is None:
+        torch.ops.kernbench.gated_delta_step(*tensors, *options)
+    else:
+        known.launch()
     return out
 
 
@@ -137,8 +141,12 @@ def gated_delta_rule(
     if out is None:
         out = torch.empty_like(v)
     found = 1 / sqrt(q.shape[-1]) if scale is None else scale
-    run = _FORWARD if direct(q, k, v, g) else torch.ops.kernbench.gated_delta_rule
-    run(q, k, v, g, beta, *plan.tables, *plan.between, initial, final, out, found)
+    tensors = (q, k, v, g, beta, *plan.tables, *plan.between, initial, final, out)
+    known = _FORWARD.known(tensors, (found,))
+    if known is None:
+        torch.ops.kernbench.gated_delta_rule(*tensors, found)
+    else:
+        known.launch()
     return out
 
 

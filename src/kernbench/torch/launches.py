@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
+from operator import itemgetter
+from typing import Protocol, cast
 
 import torch
 
@@ -11,20 +13,25 @@ from kernbench.common.errors import KernbenchError, MisuseError
 from kernbench.kernels.arrays import MapMaker
 from kernbench.ptx.devices.cuda_device import CudaDevice
 from kernbench.ptx.devices.device import EmulatedDevice
-from kernbench.ptx.devices.prepared import PreparedLaunch
+from kernbench.ptx.devices.prepared import PackedValues
 from kernbench.ptx.launching.device_base import Extent
 from kernbench.ptx.text.module import Kernel
-from kernbench.torch.tensors import from_array, signature
+from kernbench.torch.seen import read, seen
+from kernbench.torch.tensors import from_array
 
 # the architecture that kernels are emulated for
 ARCH = "sm_90a"
 # the SMs of an emulated GPU: few, so that small problems are cut as large ones are
 EMULATED_SMS = 4
-# tensor maps of one launch that are kept, by address
-_MOST_MAPS = 4096
+# parameters and tensor maps of one launch that are kept, by address
+_MOST_KEPT = 4096
 
 # by name, without those that are not given
 Tensors = Mapping[str, torch.Tensor]
+# in an operator's order, None for those that are not given
+MaybeTensors = Sequence[torch.Tensor | None]
+# puts a kernel's grid on a stream with values of its parameters
+_Queue = Callable[[Extent, int, PackedValues], None]
 
 
 class UnsafeLaunchError(KernbenchError):
@@ -58,17 +65,6 @@ def sms_of(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-def direct(*tensors: torch.Tensor) -> bool:
-    """Whether nobody listens: ordinary tensors, nothing traced. Then an operator may be called without torch's
-    dispatcher, which takes as long as the launch itself.
-    """
-    return (
-        not torch.compiler.is_compiling()
-        and not torch._C._len_torch_dispatch_stack()
-        and all(type(tensor) is torch.Tensor for tensor in tensors)
-    )
-
-
 class Operation:
     """An operator's launches: checks and the kernel are made once for all calls with tensors and options alike.
 
@@ -77,27 +73,61 @@ class Operation:
 
     def __init__(self, names: Sequence[str], build: Callable[..., Built | list[Built]]):
         self._names, self._build = tuple(names), build
-        self._ready: dict[tuple[object, ...], list[_OnGpu] | list[_OnEmulator]] = {}
+        self._ready: dict[tuple[object, ...], OnGpu | OnEmulator] = {}
 
     def __call__(self, *given: object) -> None:
         """Launch, one kernel or several one after the other."""
+        tensors = cast("MaybeTensors", given[: len(self._names)])
         options = given[len(self._names) :]
-        named = zip(self._names, given, strict=False)
-        tensors: dict[str, torch.Tensor] = {name: tensor for name, tensor in named if tensor is not None}
-        key = (*tensors, *signature(tensors.values()), *options)
+        key = (*map(read, tensors), options)
         ready = self._ready.get(key)
         if ready is None:
-            made = self._build(tensors, *options)
-            all_made = made if isinstance(made, list) else [made]
-            # a grid of no CTAs is nothing to launch
-            worked = [built for built in all_made if prod(built.grid)]
-            first = next(iter(tensors.values()))
-            if first.is_cuda:
-                ready = self._ready[key] = [_OnGpu(built, first.get_device()) for built in worked]
-            else:
-                ready = self._ready[key] = [_OnEmulator(built) for built in worked]
-        for launch in ready:
-            launch.run(tensors)
+            ready = self._ready[key] = self._made(tensors, options)
+        ready.at(ready.given(tensors)).launch()
+
+    def known(self, tensors: MaybeTensors, options: tuple[object, ...]) -> "Launch | None":
+        """What launches at once, without torch's dispatcher and without another look at tensors.
+
+        None for a signature that is new and for tensors on the CPU, and where somebody listens and is to see the
+        operator: under torch.compile, or in a mode of torch's.
+        """
+        if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+            return None
+        numbers = seen(tensors)
+        ready = self._ready.get((*numbers, options))
+        if type(ready) is not OnGpu:
+            return None
+        given = ready.given(tensors)
+        return ready.kept(given) or (ready.at(given) if numbers == [*map(read, tensors)] else None)
+
+    def _made(self, tensors: MaybeTensors, options: Sequence[object]) -> "OnGpu | OnEmulator":
+        named = {name: tensor for name, tensor in zip(self._names, tensors, strict=True) if tensor is not None}
+        made = self._build(named, *options)
+        # a grid of no CTAs is nothing to launch
+        worked = [built for built in (made if isinstance(made, list) else [made]) if prod(built.grid)]
+        places = {name: place for place, name in enumerate(self._names) if name in named}
+        first = next(iter(named.values()))
+        return OnGpu(places, worked, first.get_device()) if first.is_cuda else OnEmulator(places, worked)
+
+
+class Launch(Protocol):
+    """Kernels with the tensors that they run on."""
+
+    @property
+    def ready(self) -> object:
+        """What all tensors of their signatures share."""
+
+    def launch(self) -> None:
+        """Run them, one after the other."""
+
+
+class _Ready:
+    """Kernels for tensors of given signatures. `places` are those of the tensors that are given, by name."""
+
+    def __init__(self, places: Mapping[str, int]):
+        self.names = tuple(places)
+        # without those that are not given; every operator has two tensors at least
+        self.given: Callable[[MaybeTensors], Sequence[torch.Tensor]] = itemgetter(*places.values())
 
 
 @cache
@@ -111,53 +141,108 @@ def _slow_stream(index: int) -> int:
     return int(torch.cuda.current_stream(index).cuda_stream)
 
 
-# the same without an object around it, where torch offers that
+# these without an object around them or a look at whether torch has begun, where torch offers that
 _stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _slow_stream)
+_current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+_address = torch.Tensor.data_ptr
 
 
-class _OnGpu:
-    """Launches on one GPU."""
+class OnGpu(_Ready):
+    """Kernels on one GPU; their parameters are packed once for each set of addresses."""
 
-    def __init__(self, built: Built, index: int):
-        self.built, self.index, self._device = built, index, _device(index)
-        with torch.cuda.device(self.index):
-            self.prepared: PreparedLaunch = self._device.prepare(built.kernel, built.threads, built.shared_bytes)
-        self.maps: dict[str, dict[int, bytes]] = {name: {} for name in built.maps}
+    def __init__(self, places: Mapping[str, int], built: Sequence[Built], index: int):
+        super().__init__(places)
+        self.index = index
+        with torch.cuda.device(index):
+            self._kernels = [_Kernel(one, _device(index)) for one in built]
+        self._packed: dict[tuple[int, ...], _Packed] = {}
 
-    def run(self, tensors: Tensors) -> None:
-        """Queue the launch on torch's current stream; with several GPUs, the tensors' own is made current."""
-        if self.index == torch.cuda.current_device():
-            self._queue(tensors)
-        else:
-            with torch.cuda.device(self.index):
-                self._queue(tensors)
+    def kept(self, given: Sequence[torch.Tensor]) -> "_Packed | None":
+        """A launch with these addresses that there was already."""
+        return self._packed.get(tuple(map(_address, given)))
 
-    def _queue(self, tensors: Tensors) -> None:
-        maps = [self._map(name, tensors[name]) for name in self.maps]
+    def at(self, given: Sequence[torch.Tensor]) -> "_Packed":
+        """A launch with these tensors, where they lie."""
+        found = self.kept(given)
+        if found is None:
+            if len(self._packed) >= _MOST_KEPT:
+                self._packed.clear()
+            tensors = dict(zip(self.names, given, strict=True))
+            found = _Packed(self, [(kernel.queue, kernel.built.grid, kernel.pack(tensors)) for kernel in self._kernels])
+            self._packed[tuple(map(_address, given))] = found
+        return found
+
+
+class _Packed:
+    """Kernels with their parameters."""
+
+    def __init__(self, ready: OnGpu, parts: list[tuple[_Queue, Extent, PackedValues]]):
+        self.ready, self._index, self._parts = ready, ready.index, parts
+
+    def launch(self) -> None:
+        """Queue them on torch's current stream; with several GPUs, the tensors' own is made current."""
+        if self._index != _current_device():
+            with torch.cuda.device(self._index):
+                self.launch()
+            return
+        stream = _stream(self._index)
+        for queue, grid, values in self._parts:
+            queue(grid, stream, values)
+
+
+class _Kernel:
+    """A kernel on one GPU, which is current when it is made."""
+
+    def __init__(self, built: Built, device: CudaDevice):
+        self.built, self._device = built, device
+        prepared = device.prepare(built.kernel, built.threads, built.shared_bytes)
+        self.queue: _Queue = prepared.launch
+        self._pack = prepared.pack
+        self._maps: dict[str, dict[int, bytes]] = {name: {} for name in built.maps}
+
+    def pack(self, tensors: Tensors) -> PackedValues:
+        """Its parameters for tensors where they lie now."""
+        maps = [self._map(name, tensors[name]) for name in self._maps]
         pointers = [tensors[name].data_ptr() + offset if name else 0 for name, offset in self.built.pointers]
-        self.prepared.launch(self.built.grid, _stream(self.index), *maps, *pointers, *self.built.numbers)
+        return self._pack(*maps, *pointers, *self.built.numbers)
 
     def _map(self, name: str, tensor: torch.Tensor) -> bytes:
         """A map by the tensor's address: all else is the same in every call."""
-        kept, address = self.maps[name], tensor.data_ptr()
+        kept, address = self._maps[name], tensor.data_ptr()
         found = kept.get(address)
         if found is None:
-            if len(kept) >= _MOST_MAPS:
+            if len(kept) >= _MOST_KEPT:
                 kept.clear()
             found = self.built.maps[name](self._device, self._device.array(tensor)).encoded
             kept[address] = found
         return found
 
 
-class _OnEmulator:
-    """Launches on the emulator with all checks; what the kernel wrote is copied into the tensors."""
+class OnEmulator(_Ready):
+    """Kernels on the emulator with all checks."""
 
-    def __init__(self, built: Built):
-        self.built = built
+    def __init__(self, places: Mapping[str, int], built: Sequence[Built]):
+        super().__init__(places)
+        self._built = built
 
-    def run(self, tensors: Tensors) -> None:
-        """Run it, or raise UnsafeLaunchError with what was found."""
-        built = self.built
+    def at(self, given: Sequence[torch.Tensor]) -> "_Emulated":
+        """A launch with these tensors."""
+        return _Emulated(self, self._built, dict(zip(self.names, given, strict=True)))
+
+
+class _Emulated:
+    """Kernels with their tensors; what a kernel wrote is copied into them."""
+
+    def __init__(self, ready: OnEmulator, built: Sequence[Built], tensors: Tensors):
+        self.ready, self._built, self._tensors = ready, built, tensors
+
+    def launch(self) -> None:
+        """Run them, or raise UnsafeLaunchError with what was found."""
+        for built in self._built:
+            self._run(built)
+
+    def _run(self, built: Built) -> None:
+        tensors = self._tensors
         with EmulatedDevice(ARCH) as device:
             arrays = {name: device.array(tensor, name) for name, tensor in tensors.items()}
             maps = [made(device, arrays[name]) for name, made in built.maps.items()]

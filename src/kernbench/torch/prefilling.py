@@ -9,7 +9,7 @@ from kernbench.kernels.caches import PagedCache
 from kernbench.kernels.prefill import PrefillKernel, PrefillShape
 from kernbench.kernels.prefill import PrefillPlan as Cut
 from kernbench.kernels.prefill.arguments import default_scale, factors, maps_of
-from kernbench.torch.launches import Built, Tensors, direct, sms_of
+from kernbench.torch.launches import Built, Tensors, sms_of
 from kernbench.torch.library import operator
 from kernbench.torch.tensors import cache_of, check, check_inference, check_table, dtype_name, from_array
 
@@ -34,6 +34,9 @@ class PrefillPlan:
         self._cut = Cut.of(shape, query_lengths, key_lengths, sms_of(where))
         self.ctas = self._cut.ctas
         self.records = from_array(self._cut.records).to(where)
+        self.options = (self.ctas, shape.causal, shape.window, shape.softcap, self.scale, self.layout)
+        # tensors of which signatures fit the plan, as the last call found
+        self.checked: object = None
         self.queries, self.keys = sum(self._cut.query_lengths), sum(self._cut.key_lengths)
 
     def check(self, q: torch.Tensor, k: torch.Tensor, table: torch.Tensor | None, entries: bool = False) -> None:
@@ -69,14 +72,17 @@ def prefill(
     softmax's sums into `lse` [tokens, heads], f32.
     """
     check_inference(q, k, v)
-    shape = plan.shape
-    if not torch.compiler.is_compiling():
-        plan.check(q, k, table, entries=not q.is_cuda)
     if out is None:
         out = torch.empty_like(q)
-    run = _RUN if direct(q, k, v, out) else torch.ops.kernbench.prefill
-    options = (plan.ctas, shape.causal, shape.window, shape.softcap, plan.scale, plan.layout)
-    run(q, k, v, table, plan.records, out, lse, *options)
+    tensors = q, k, v, table, plan.records, out, lse
+    known = _RUN.known(tensors, plan.options)
+    if (known is None or known.ready is not plan.checked) and not torch.compiler.is_compiling():
+        plan.check(q, k, table, entries=not q.is_cuda)
+        plan.checked = known and known.ready
+    if known is None:
+        torch.ops.kernbench.prefill(*tensors, *plan.options)
+    else:
+        known.launch()
     return out
 
 

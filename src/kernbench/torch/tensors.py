@@ -1,6 +1,6 @@
 """torch tensors as kernels see them: names of types, checks, and numbers between torch and NumPy."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import ml_dtypes
 import numpy as np
@@ -62,13 +62,14 @@ def check_table(
 
 def check_inference(*tensors: torch.Tensor | None) -> None:
     """Raise MisuseError where a gradient would be lost: kernels have none."""
-    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
-        raise MisuseError("these kernels have no gradient: call them under torch.no_grad(), or detach the tensors")
+    for tensor in tensors:
+        if tensor is not None and tensor.requires_grad and torch.is_grad_enabled():
+            raise MisuseError("these kernels have no gradient: call them under torch.no_grad(), or detach the tensors")
 
 
-def signature(tensors: Iterable[torch.Tensor]) -> list[tuple[object, ...]]:
-    """What a launch depends on beside addresses: equal signatures have passed the same checks."""
-    return [(tensor.dtype, tensor.shape, tensor.is_contiguous(), tensor.get_device()) for tensor in tensors]
+def signature(tensor: torch.Tensor) -> tuple[object, ...]:
+    """What a launch depends on beside addresses: tensors of equal signatures have passed the same checks."""
+    return tensor.dtype, tensor.shape, tensor.is_contiguous(), tensor.get_device()
 
 
 def from_array(array: Array) -> torch.Tensor:

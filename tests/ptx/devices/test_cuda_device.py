@@ -356,14 +356,17 @@ def test_a_prepared_launch_packs_its_values_and_waits_for_nothing():
         return (CUresult.CUDA_SUCCESS,)
 
     prepared._launch = launched
-    prepared.launch((3, 1, 1), 77, 1 << 40, 5)
-    assert taken == [(3, 1, 1, 128, 1, 1, 100_000, 77, 1 << 40, 5)]
+    packed = prepared.pack(1 << 40, 5)
+    for _ in range(2):
+        prepared.launch((3, 1, 1), 77, packed)
+    assert taken == [(3, 1, 1, 128, 1, 1, 100_000, 77, 1 << 40, 5)] * 2
     assert not bindings.calls
     with pytest.raises(MisuseError, match="values of a prepared launch"):
-        prepared.launch((1, 1, 1), 0, 1)
+        prepared.pack(1)
 
 
 def test_a_prepared_launch_that_the_driver_refuses():
     device, _ = opened(cuLaunchKernel="CUDA_ERROR_UNKNOWN")
+    prepared = device.prepare(KERNEL, 32)
     with pytest.raises(CudaError, match=r"cuLaunchKernel: CUDA_ERROR_UNKNOWN \(in the driver's words\)"):
-        device.prepare(KERNEL, 32).launch((1, 1, 1), 0, 0, 0)
+        prepared.launch((1, 1, 1), 0, prepared.pack(0, 0))

@@ -3,7 +3,6 @@
 import ctypes
 import struct
 from collections.abc import Sequence
-from threading import Lock
 
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.devices.cuda_driver import Driver, Handle
@@ -14,34 +13,42 @@ from kernbench.ptx.text.module import Parameter
 _CODES = {"u64": "Q", "s64": "q", "b64": "Q", "u32": "I", "s32": "i", "b32": "I", "f32": "f", "f64": "d"}
 
 
+class PackedValues:
+    """Values of all parameters where the driver reads them. They stay as they are, so that any thread may launch."""
+
+    def __init__(self, form: struct.Struct, params: Sequence[Parameter], values: Sequence[object]):
+        self._buffer = ctypes.create_string_buffer(max(1, form.size))
+        try:
+            form.pack_into(self._buffer, 0, *values)
+        except struct.error as error:
+            raise MisuseError(f"values of a prepared launch: {error}") from None
+        start = ctypes.addressof(self._buffer)
+        addresses = [start + parameter.offset for parameter in params]
+        self._pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+        self.address = ctypes.addressof(self._pointers)
+
+
 class PreparedLaunch:
     """A loaded kernel. `launch` puts it on a stream and returns at once: no check, no wait, nothing allocated.
 
-    Values come in the order of the parameters: numbers, addresses as numbers, and the bytes of tensor maps. What is
-    wrong with them shows on the device alone; whoever prepares a launch checks its arguments.
+    Values come in the order of the parameters: numbers, addresses as numbers, and the bytes of tensor maps. `pack`
+    makes them ready once for many launches. What is wrong with them shows on the device alone; whoever prepares a
+    launch checks its arguments.
     """
 
     def __init__(self, driver: Driver, function: Handle, params: Sequence[Parameter], block: Extent, shared_bytes: int):
         self._driver, self._function = driver, function
         self._launch, self._success = driver.api.cuLaunchKernel, driver.api.CUresult.CUDA_SUCCESS
         self._block, self._shared_bytes = block, shared_bytes
-        self._packed = packing(params)
-        self._buffer = ctypes.create_string_buffer(max(1, self._packed.size))
-        start = ctypes.addressof(self._buffer)
-        addresses = [start + parameter.offset for parameter in params]
-        self._pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
-        self._where = ctypes.addressof(self._pointers)
-        # the driver copies the values before it returns; until then they belong to one thread
-        self._lock = Lock()
+        self._params, self._form = params, packing(params)
 
-    def launch(self, grid: Extent, stream: int, *values: object) -> None:
-        """Queue the kernel on a stream, a handle."""
-        with self._lock:
-            try:
-                self._packed.pack_into(self._buffer, 0, *values)
-            except struct.error as error:
-                raise MisuseError(f"values of a prepared launch: {error}") from None
-            (status,) = self._launch(self._function, *grid, *self._block, self._shared_bytes, stream, self._where, 0)
+    def pack(self, *values: object) -> PackedValues:
+        """Values for any number of launches."""
+        return PackedValues(self._form, self._params, values)
+
+    def launch(self, grid: Extent, stream: int, packed: PackedValues) -> None:
+        """Queue the kernel on a stream, a handle; the driver copies the values before it returns."""
+        (status,) = self._launch(self._function, *grid, *self._block, self._shared_bytes, stream, packed.address, 0)
         if status != self._success:
             raise self._driver.error("cuLaunchKernel", status.name)
 
