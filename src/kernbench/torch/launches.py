@@ -105,9 +105,9 @@ class Operation:
         made = self._build(named, *options)
         # a grid of no CTAs is nothing to launch
         worked = [built for built in (made if isinstance(made, list) else [made]) if prod(built.grid)]
-        places = {name: place for place, name in enumerate(self._names) if name in named}
+        positions = {name: position for position, name in enumerate(self._names) if name in named}
         first = next(iter(named.values()))
-        return OnGpu(places, worked, first.get_device()) if first.is_cuda else OnEmulator(places, worked)
+        return OnGpu(positions, worked, first.get_device()) if first.is_cuda else OnEmulator(positions, worked)
 
 
 class Launch(Protocol):
@@ -122,12 +122,12 @@ class Launch(Protocol):
 
 
 class _Ready:
-    """Kernels for tensors of given signatures. `places` are those of the tensors that are given, by name."""
+    """Kernels for tensors of given signatures. `positions` are those of the tensors that are given, by name."""
 
-    def __init__(self, places: Mapping[str, int]):
-        self.names = tuple(places)
+    def __init__(self, positions: Mapping[str, int]):
+        self.names = tuple(positions)
         # without those that are not given; every operator has two tensors at least
-        self.given: Callable[[MaybeTensors], Sequence[torch.Tensor]] = itemgetter(*places.values())
+        self.given: Callable[[MaybeTensors], Sequence[torch.Tensor]] = itemgetter(*positions.values())
 
 
 @cache
@@ -150,8 +150,8 @@ _address = torch.Tensor.data_ptr
 class OnGpu(_Ready):
     """Kernels on one GPU; their parameters are packed once for each set of addresses."""
 
-    def __init__(self, places: Mapping[str, int], built: Sequence[Built], index: int):
-        super().__init__(places)
+    def __init__(self, positions: Mapping[str, int], built: Sequence[Built], index: int):
+        super().__init__(positions)
         self.index = index
         with torch.cuda.device(index):
             self._kernels = [_Kernel(one, _device(index)) for one in built]
@@ -221,8 +221,8 @@ class _Kernel:
 class OnEmulator(_Ready):
     """Kernels on the emulator with all checks."""
 
-    def __init__(self, places: Mapping[str, int], built: Sequence[Built]):
-        super().__init__(places)
+    def __init__(self, positions: Mapping[str, int], built: Sequence[Built]):
+        super().__init__(positions)
         self._built = built
 
     def at(self, given: Sequence[torch.Tensor]) -> "_Emulated":

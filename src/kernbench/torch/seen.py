@@ -12,7 +12,7 @@ import torch
 
 from kernbench.torch.tensors import signature
 
-# what None has in the place of a tensor
+# the number of None
 NOT_GIVEN = 0
 
 _of_signature: dict[tuple[object, ...], int] = {}
@@ -26,9 +26,9 @@ def seen(tensors: Iterable[torch.Tensor | None]) -> list[int | None]:
     given = tuple(tensors)
     found: list[int | None] = [*map(_of_object.get, map(id, given))]
     if None in found:
-        for place, tensor in enumerate(given):
-            if found[place] is None and type(tensor) is torch.Tensor:
-                found[place] = read(tensor)
+        for index, tensor in enumerate(given):
+            if found[index] is None and type(tensor) is torch.Tensor:
+                found[index] = read(tensor)
     return found
 
 

@@ -58,10 +58,10 @@ class Problem:
         total = weights.sum(1, keepdims=True)
         return weights @ v / total, (largest + np.log(total))[:, 0]
 
-    def launch(self, kernel=None, device=None, turns=False, **options):
+    def launch(self, kernel=None, device=None, turns=False, query_stages=None, **options):
         """A run, and the output."""
         device = device or ptx.EmulatedDevice("sm_90a")
-        way = PrefillKernel(self.shape, turns=turns)
+        way = PrefillKernel(self.shape, turns=turns, query_stages=query_stages)
         out = device.empty(self.q.shape, self.q.dtype, name="out")
         k, v, more = self.k, self.v, {}
         if self.shape.paged:

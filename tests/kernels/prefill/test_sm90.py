@@ -28,6 +28,12 @@ def test_sequences_of_many_lengths_under_several_schedules(turns, schedule):
     Problem(PrefillShape(2, 2, 64, "f16"), (130, 64, 1), (200, 64, 300)).check(turns=turns, schedule=schedule)
 
 
+@pytest.mark.parametrize("query_stages", [1, 2])
+def test_tiles_of_queries_that_share_a_slot(query_stages):
+    """Five tiles on one CTA, one of them with fewer rows than a group has."""
+    Problem(PrefillShape(1, 1, 64), (384, 150), sms=1).check(query_stages=query_stages, schedule="eager")
+
+
 def test_more_queries_than_keys_where_all_are_seen():
     Problem(PrefillShape(2, 1, 64, causal=False), (140, 30), (40, 200)).check()
 
@@ -112,6 +118,9 @@ def test_refusals():
         PrefillKernel(PrefillShape(4, 4), stages=4)
     with pytest.raises(MisuseError, match="stages = 3: a power of two is wanted"):
         PrefillKernel(shape, stages=3)
+    with pytest.raises(MisuseError, match="query_stages = 3: 1 or 2"):
+        PrefillKernel(shape, query_stages=3)
+    assert [PrefillKernel(PrefillShape(4, 4, size)).query_stages for size in (64, 128, 256)] == [2, 2, 1]
     paged = PrefillPlan.of(PrefillShape(4, 4, 64, cache=PagedCache(16)), [5], [70], 2)
     pages, few = np.zeros((9, 16, 4, 64)), np.zeros((5, 4, 64))
     with pytest.raises(MisuseError, match=r"a paged cache needs a table \[1, pages\]"):

@@ -1,6 +1,6 @@
 """What the computing warps of the prefill kernel do: scores, softmax, sums, and the output of 64 query rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from kernbench.kernels.attention import LN_2, LOWEST, ROW_BYTES, SPAN, first_element
 from kernbench.kernels.prefill.shape import GROUP_ROWS, PrefillShape
@@ -33,6 +33,11 @@ class Tile:
         record = ctx.pointer("records_ptr", "u32") + index * 8
         return cls(*ctx.load(record, vec=4), *ctx.load(record[4], vec=4))
 
+    def set(self, other: "Tile") -> None:
+        """Become another tile."""
+        for field in fields(self):
+            getattr(self, field.name).set(getattr(other, field.name))
+
 
 class Group:
     """Four warps with 16 rows each: a lane has two columns of every eight, in two rows eight apart."""
@@ -42,10 +47,11 @@ class Group:
         self.number, self.thread, self.lane = ctx.tid_x // GROUP, ctx.tid_x % GROUP, ctx.tid_x % WARP
         self.row, self.column = first_element(ctx, self.thread)
         self.values = v
-        # the rows of this group in every panel of q
+        # the rows of this group in every panel of the first stage of q, and from there to this tile's stage
         self.own = q.pointer.retyped("b8") + self.number * (GROUP_ROWS * ROW_BYTES)
-        self.panel_bytes = q.panel_bytes
-        mine = Matrix(self.own, q.type, q.rows, q.depth)
+        self.panel_bytes, self.stage_bytes = q.panel_bytes, q.nbytes
+        self.slot = ctx.const(0, "u32")
+        mine = Matrix(self.own, q.type, q.rows, q.depth, stages=q.stages)
         self.q, self.k, self.v = ctx.wgmma_descriptor(mine), ctx.wgmma_descriptor(k), ctx.wgmma_descriptor(v)
         self.scale = ctx.param("scale_log2")
         self.before_tanh = ctx.param("before_tanh") if shape.softcap else None
@@ -83,8 +89,9 @@ class Group:
 
     # Products
 
-    def begin(self, tile: Tile) -> None:
-        """Nothing seen yet."""
+    def begin(self, slot: Register) -> None:
+        """Nothing seen yet; the queries lie in stage `slot`."""
+        self.slot.set(slot)
         for half in range(2):
             self.largest[half].set(LOWEST)
             self.total[half].set(0.0)
@@ -94,12 +101,13 @@ class Group:
     def begin_scores(self, stage: Register) -> None:
         """Begin q k^T of a stage."""
         ctx, keys = self.ctx, self.k.at(stage=stage)
+        queries = self.q.at(stage=self.slot)
         ctx.wgmma_fence()
         for depth in range(0, self.shape.head_size, DEPTH):
             ctx.wgmma(
                 f"m64n{self.shape.keys}k{DEPTH}",
                 self.scores,
-                self.q.at(k=depth),
+                queries.at(k=depth),
                 keys.at(k=depth),
                 types=self.types,
                 accumulate=depth > 0,
@@ -237,12 +245,27 @@ class Group:
             self._store_whole(tile, packed)
         with ctx.else_():
             self._store_rows(tile, packed)
+            # all have multiplied with the queries: one thread may release them
+            ctx.bar_sync(self.number + _MEETING, GROUP)
+
+    def release(self, empty: Pointer) -> None:
+        """Give the queries' memory back when the output that went through it was read."""
+        ctx = self.ctx
+        with ctx.if_(self.thread == 0):
+            ctx.bulk_wait(0, read=True)
+            ctx.mbarrier_arrive(empty)
+
+    def end(self) -> None:
+        """The last output was read before the shared memory goes."""
+        with self.ctx.if_(self.thread == 0):
+            self.ctx.bulk_wait(0, read=True)
 
     def _store_whole(self, tile: Tile, packed: list[Register]) -> None:
         """Through the shared memory of this group's queries, which nobody reads any more."""
         ctx = self.ctx
         row = self.thread // WARP * DEPTH + (self.lane & 15)
-        start = self.own + row * ROW_BYTES
+        own = self.own + self.slot * self.stage_bytes
+        start = own + row * ROW_BYTES
         piece = ((self.lane >> 4) ^ (self.lane & 7)) * PIECE_BYTES
         for i in range(0, len(packed), 4):
             span, octet = divmod(i // 2, SPAN // OCTET)
@@ -254,10 +277,8 @@ class Group:
             output = ctx.tensor_map("o_map")
             for span in range(self.shape.spans):
                 where = (0, tile.query + self.number * GROUP_ROWS, span, tile.head)
-                ctx.tma_store(output, where, self.own.shifted(span * self.panel_bytes))
+                ctx.tma_store(output, where, own.shifted(span * self.panel_bytes))
             ctx.bulk_commit()
-            ctx.bulk_wait(0, read=True)
-        ctx.bar_sync(self.number + _MEETING, GROUP)
 
     def _store_rows(self, tile: Tile, packed: list[Register]) -> None:
         ctx, shape = self.ctx, self.shape

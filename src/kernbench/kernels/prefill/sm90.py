@@ -5,6 +5,9 @@ from the last that is seen to the first, through a ring of stages each. In a gro
 of keys are under way while the weights of this one are multiplied with its values, and softmax runs beside the second
 product. With `turns` the two groups hand the tensor cores to each other: one multiplies while the other has its
 softmax.
+
+Where shared memory has room for queries twice, those of the next tile, and its first keys and values, come while this
+tile is computed, and its output is stored while the next one's first scores are made.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -26,20 +29,32 @@ _SWIZZLE_BYTES = 1024
 FEW, MANY = 40, 232
 _MAPS = ("q_map", "k_map", "v_map", "o_map")
 _ARRIVALS = GROUPS * GROUP // WARP
+_MOST_QUERIES = 2
 
 
 class PrefillKernel:
-    """The kernel of one shape, with `stages` tiles of keys and as many of values under way."""
+    """The kernel of one shape, with `stages` tiles of keys and as many of values under way.
+
+    `query_stages` tiles of queries have a slot, one or two; by default two if they fit.
+    """
 
     name = "prefill_sm90"
     target = "sm_90a"
 
-    def __init__(self, shape: PrefillShape, stages: int = 2, turns: bool = False):
+    def __init__(self, shape: PrefillShape, stages: int = 2, turns: bool = False, query_stages: int | None = None):
         self.shape, self.stages, self.turns = shape, stages, turns
         if stages < 1 or stages & (stages - 1):
             raise MisuseError(f"stages = {stages!r}: a power of two is wanted")
-        if self.shared_bytes + _SWIZZLE_BYTES > SHARED_BYTES:
+        if query_stages not in (None, 1, _MOST_QUERIES):
+            raise MisuseError(f"query_stages = {query_stages!r}: 1 or {_MOST_QUERIES}")
+        self.query_stages = _MOST_QUERIES if query_stages is None else query_stages
+        if query_stages is None and not self._fits():
+            self.query_stages = 1
+        if not self._fits():
             raise MisuseError(f"stages = {stages!r}: {self.shared_bytes} bytes of shared memory are too many for a CTA")
+
+    def _fits(self) -> bool:
+        return self.shared_bytes + _SWIZZLE_BYTES <= SHARED_BYTES
 
     @property
     def threads(self) -> int:
@@ -59,7 +74,7 @@ class PrefillKernel:
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory: queries, and the rings of keys and of values."""
-        return self.query_bytes + 2 * self.stages * self.key_bytes
+        return self.query_stages * self.query_bytes + 2 * self.stages * self.key_bytes
 
     def build(self, lines: bool = True) -> Kernel:
         """The kernel, built and checked; with `lines` it names those of its source."""
@@ -86,17 +101,16 @@ class _Cta:
         self.ctx, self.kernel, self.shape = ctx, kernel, kernel.shape
         stages, shape = kernel.stages, kernel.shape
         memory = ctx.dynamic_shared("b8", align=_SWIZZLE_BYTES)
-        self.q = ctx.shared_tile(shape.dtype, ROWS, shape.head_size, at=memory)
-        self.k = ctx.shared_tile(
-            shape.dtype, shape.keys, shape.head_size, stages=stages, at=memory.shifted(kernel.query_bytes)
-        )
-        after = memory.shifted(kernel.query_bytes + stages * kernel.key_bytes)
+        self.q = ctx.shared_tile(shape.dtype, ROWS, shape.head_size, stages=kernel.query_stages, at=memory)
+        queries = kernel.query_stages * kernel.query_bytes
+        self.k = ctx.shared_tile(shape.dtype, shape.keys, shape.head_size, stages=stages, at=memory.shifted(queries))
+        after = memory.shifted(queries + stages * kernel.key_bytes)
         self.v = ctx.shared_tile(shape.dtype, shape.head_size, shape.keys, major="MN", stages=stages, at=after)
         self.full = {name: ctx.mbarriers(count, name=f"{name}_full") for name, count in self._rings()}
         self.empty = {name: ctx.mbarriers(count, name=f"{name}_empty") for name, count in self._rings()}
 
     def _rings(self) -> tuple[tuple[str, int], ...]:
-        return ("q", 1), ("k", self.kernel.stages), ("v", self.kernel.stages)
+        return ("q", self.kernel.query_stages), ("k", self.kernel.stages), ("v", self.kernel.stages)
 
     def run(self) -> None:
         """Barriers, then the roles."""
@@ -105,7 +119,7 @@ class _Cta:
             for name, count in self._rings():
                 for stage in range(count):
                     ctx.mbarrier_init(self.full[name][stage], 1)
-                    ctx.mbarrier_init(self.empty[name][stage], _ARRIVALS)
+                    ctx.mbarrier_init(self.empty[name][stage], GROUPS if name == "q" else _ARRIVALS)
             ctx.fence_mbarrier_init()
         ctx.bar_sync()
         with ctx.if_(ctx.tid_x < GROUPS * GROUP):
@@ -118,10 +132,11 @@ class _Cta:
             with ctx.if_(copying):
                 self.copy()
 
-    def position(self, turn: Register) -> tuple[Register, Register]:
+    def position(self, turn: Register, name: str = "k") -> tuple[Register, Register]:
         """Stage of a ring's use number `turn`, and the parity of its barrier's phase while it is filled."""
         # an assembler of PTX divides where it is asked to, also by two
-        return turn & (self.kernel.stages - 1), (turn >> (self.kernel.stages.bit_length() - 1)) & 1
+        stages = self.kernel.query_stages if name == "q" else self.kernel.stages
+        return turn & (stages - 1), (turn >> (stages.bit_length() - 1)) & 1
 
     # The thread or the warp that copies
 
@@ -133,10 +148,12 @@ class _Cta:
         turn, number = ctx.const(0, "u32"), ctx.const(0, "u32")
         with ctx.loop(ctx.ctaid_x, ctx.param("tiles"), ctx.nctaid_x) as index:
             tile = Tile.load(ctx, index)
-            ctx.mbarrier_wait(self.empty["q"][0], (number & 1) ^ 1)
+            slot, parity = self.position(number, "q")
+            ctx.mbarrier_wait(self.empty["q"][slot], parity ^ 1)
             with source.one_lane():
-                ctx.mbarrier_arrive_expect_tx(self.full["q"][0], self.kernel.query_bytes, sem="relaxed")
-                ctx.tma_load(self.q.pointer, queries, (0, tile.query, 0, tile.head), self.full["q"][0])
+                full = self.full["q"] + slot
+                ctx.mbarrier_arrive_expect_tx(full, self.kernel.query_bytes, sem="relaxed")
+                ctx.tma_load(self.q.stage(slot).pointer, queries, (0, tile.query, 0, tile.head), full)
             source.begin(tile)
             last = tile.first + tile.count - 1
             self._bring("k", source, turn, last)
@@ -167,18 +184,29 @@ class _Cta:
         group = Group(ctx, self.shape, self.q, self.k, self.v, turns=self.kernel.turns)
         turn, number = ctx.const(0, "u32"), ctx.const(0, "u32")
         group.enter()
-        with ctx.loop(ctx.ctaid_x, ctx.param("tiles"), ctx.nctaid_x) as index:
-            tile = Tile.load(ctx, index)
-            ctx.mbarrier_wait(self.full["q"][0], number & 1)
-            group.begin(tile)
+        tiles, twice = ctx.param("tiles"), self.kernel.query_stages > 1
+        tile = Tile.load(ctx, ctx.ctaid_x)
+        with ctx.loop(ctx.ctaid_x, tiles, ctx.nctaid_x) as index:
+            slot, parity = self.position(number, "q")
+            ctx.mbarrier_wait(self.full["q"][slot], parity)
+            group.begin(slot)
             self._first(group, tile, turn)
+            if twice:
+                with ctx.if_(number > 0):
+                    group.release(self.empty["q"][slot ^ 1])
             with ctx.loop(1, tile.count) as step:
                 self._step(group, tile, turn, step)
             turn += tile.count
+            # the next tile's numbers come while this one's output is made
+            following = Tile.load(ctx, ctx.min(index + ctx.nctaid_x, tiles - 1))
             self._last(group, turn - 1)
             group.finish(tile)
-            self._release("q", ctx.const(0, "u32"), group)
+            if not twice:
+                group.release(self.empty["q"][0])
+            tile.set(following)
             number += 1
+        if twice:
+            group.end()
         group.leave()
 
     def _ready(self, name: str, turn: Register) -> Register:
