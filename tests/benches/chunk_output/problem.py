@@ -40,7 +40,7 @@ class Problem:
         host = ptx.Host(device, way.target)
         out = host.empty(self.made.output_shape, "bf16", "o")
         args = self.layout.arguments(host, self.given, out, self.made.scale)
-        grid = blocks, self.layout.value_heads
+        grid = blocks, 1 if getattr(way, "flat", False) else self.layout.value_heads
         run = host.launch(kernel or way.build(), grid, way.threads, args, way.shared_bytes, outputs=[out], **options)
         found = run.outputs.get("o")
         return run, None if found is None else compare(found, self.made.reference(), compute_dtype="bf16")

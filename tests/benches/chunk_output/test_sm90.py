@@ -27,8 +27,8 @@ def built(*sizes):
     return way, way.build()
 
 
-def check(problem, blocks=1, stages=2, groups=None, **options):
-    way, kernel = built(problem.layout, stages, groups)
+def check(problem, blocks=1, stages=2, groups=None, flat=False, **options):
+    way, kernel = built(problem.layout, stages, groups, flat)
     run, verdict = problem.launch(way, blocks, kernel, **options)
     assert not run.findings, run.findings
     assert verdict.passed, verdict.reason
@@ -39,6 +39,14 @@ def check(problem, blocks=1, stages=2, groups=None, **options):
 def test_every_order(schedule):
     # one block has all nine chunks of a head: every stage is used four times and more
     check(Problem(RAGGED, SMALL), schedule=schedule)
+
+
+@pytest.mark.parametrize(("blocks", "schedule"), [(5, "eager"), (3, "reversed"), (40, 1)])
+def test_tiles_of_all_heads_in_turn(blocks, schedule):
+    """Blocks whose number the heads do not divide; more of them than there are tiles."""
+    problem = Problem(RAGGED, Layout(1, 3, 64, 64))
+    check(problem, blocks, flat=True, schedule=schedule)
+    assert built(problem.layout, 2, None, True)[0].grid(132) == (132, 1)
 
 
 def test_unchecked_it_computes_the_same():

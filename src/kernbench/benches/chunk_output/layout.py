@@ -154,10 +154,17 @@ class ChunkOutputKernel(ABC):
 
 
 def checkpoint_tile(
-    ctx: Context, name: str, values: Sequence[Register], tile: Any, row: Register, column: Register, square: bool
+    ctx: Context,
+    name: str,
+    values: Sequence[Register],
+    tile: Any,
+    row: Register,
+    column: Register,
+    square: bool,
+    head: object = "ctaid.y",
 ) -> None:
     """Name a thread's part of a tile: of every 8 columns two, in two rows eight apart; rows and, if `square`, columns
     past the tile's end count for nothing."""
     rows, columns = f"{row} + 8 * (i / 2 % 2)", f"{column} + 8 * (i / 4) + i % 2"
     inside = f"{rows} < {tile.length}" + (f" and {columns} < {tile.length}" if square else "")
-    ctx.checkpoint(name, values, at=(f"{tile.start} + {rows}", "ctaid.y", columns), when=inside)
+    ctx.checkpoint(name, values, at=(f"{tile.start} + {rows}", f"{head}", columns), when=inside)

@@ -25,14 +25,18 @@ class HopperChunkOutput(ChunkOutputKernel):
 
     A parity distinguishes two phases, so a group must have seen the phase before the one it waits for: all tiles of a
     stage are one group's, which they are if `groups` divides `stages`.
+
+    With `flat` any number of blocks takes tiles in turn, all value heads of a chunk before the next chunk, so that no
+    SM is idle where the heads do not divide their number.
     """
 
     name = "chunk_output_sm90"
     target = "sm_90a"
     idea = "one warp copies, groups of four multiply with wgmma and store"
 
-    def __init__(self, layout: Layout, stages: int = 2, groups: int | None = None):
+    def __init__(self, layout: Layout, stages: int = 2, groups: int | None = None, flat: bool = False):
         super().__init__(layout, stages)
+        self.flat = flat
         self.groups = groups if groups is not None else 2 - stages % 2
         if self.groups not in (1, 2, 3) or stages % self.groups:
             raise MisuseError(f"groups = {groups!r} for {stages} stages: 1, 2 or 3, so that each has stages of its own")
@@ -59,6 +63,10 @@ class HopperChunkOutput(ChunkOutputKernel):
         """The ring of stages, and what each group has of its own."""
         return self.stages * self.stage_bytes + self.groups * Memory.nbytes(self.layout)
 
+    def grid(self, sms: int) -> tuple[int, int]:
+        """Blocks for so many SMs."""
+        return (sms, 1) if self.flat else self.layout.grid(sms)
+
     def program(self, ctx: Context) -> None:
         """Barriers, then the roles."""
         _Block(ctx, self).run()
@@ -75,6 +83,8 @@ class _Block:
         self.ring = Operands.at(ctx, self.memory, kernel.layout, kernel.stages)
         self.head = ctx.ctaid_y
         self.total = ctx.load(ctx.pointer("total_chunks_ptr", "u32"))
+        if kernel.flat:
+            self.total *= kernel.layout.value_heads
 
     def run(self) -> None:
         """Barriers, then the roles."""
@@ -95,9 +105,10 @@ class _Block:
         """The copying thread: four boxes for each tile, as soon as its stage is empty."""
         ctx, layout = self.ctx, self.layout
         maps = {name: ctx.tensor_map(f"{name}_map") for name in self.ring.tiles}
-        query_head = self.head // (layout.value_heads // layout.heads)
         turn = ctx.const(0, "u32")
-        with ctx.loop(ctx.ctaid_x, self.total, ctx.nctaid_x) as chunk:
+        with ctx.loop(ctx.ctaid_x, self.total, ctx.nctaid_x) as number:
+            chunk, head = self.chunk_and_head(number)
+            query_head = head // (layout.value_heads // layout.heads)
             tile = layout.tile(ctx, chunk)
             stage, parity = self.stage_and_parity(turn)
             full = self.full + stage
@@ -107,11 +118,11 @@ class _Block:
             boxes: dict[str, tuple[Value, Register]] = {
                 "q": (tile.start, query_head),
                 "k": (tile.start, query_head),
-                "h": (0, ctx.mad(chunk, layout.value_heads, self.head)),
-                "v": (tile.value_row, self.head),
+                "h": (0, ctx.mad(chunk, layout.value_heads, head)),
+                "v": (tile.value_row, head),
             }
-            for name, (row, head) in boxes.items():
-                ctx.tma_load(self.ring.tiles[name].stage(stage).pointer, maps[name], (0, row, 0, head), full)
+            for name, (row, number_of_head) in boxes.items():
+                ctx.tma_load(self.ring.tiles[name].stage(stage).pointer, maps[name], (0, row, 0, number_of_head), full)
             turn += 1
 
     def compute(self) -> None:
@@ -122,20 +133,25 @@ class _Block:
         turn, step = group.number.copy(), ctx.nctaid_x * kernel.groups
         first = ctx.mad(turn, ctx.nctaid_x, ctx.ctaid_x)
         with ctx.if_(first < self.total):
-            tile = group.look(first)
-            with ctx.loop(first, self.total, step) as chunk:
+            tile = group.look(*self.chunk_and_head(first))
+            with ctx.loop(first, self.total, step) as number:
                 stage, parity = self.stage_and_parity(turn)
                 group.share_gates(tile)
                 ctx.mbarrier_wait(self.full[stage], parity)
                 group.begin(stage)
                 # the next tile's numbers come while this one's products are under way
-                following = group.look(ctx.min(chunk + step, self.total - 1))
+                following = group.look(*self.chunk_and_head(ctx.min(number + step, self.total - 1)))
                 sums = group.multiply(tile, stage)
                 ctx.mbarrier_arrive(self.empty[stage], pred=group.lane == 0)
                 group.store(tile, sums)
                 tile.set(following)
                 turn += kernel.groups
             group.finish()
+
+    def chunk_and_head(self, number: Register) -> tuple[Register, Register]:
+        """The chunk and the value head of tile `number` of this block's."""
+        heads = self.layout.value_heads
+        return (number // heads, number % heads) if self.kernel.flat else (number, self.head)
 
     def stage_and_parity(self, turn: Register) -> tuple[Register, Register]:
         """Stage of the block's tile number `turn`, and the parity of its barrier's phase while it is filled."""

@@ -64,14 +64,17 @@ class Memory:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A tile as a thread sees it: its first row, how many rows it has, and the gate of row number `thread`."""
+    """A tile as a thread sees it: its value head, its first row, how many rows, and the gate of row `thread`."""
 
+    head: Register
     start: Register
     length: Register
     gate: Register
 
     def set(self, other: "Numbers") -> None:
         """Become another tile, in the same registers."""
+        if self.head is not other.head:
+            self.head.set(other.head)
         self.start.set(other.start)
         self.length.set(other.length)
         self.gate.set(other.gate)
@@ -96,13 +99,13 @@ class Group:
 
     # Gates
 
-    def look(self, chunk: Register) -> Numbers:
+    def look(self, chunk: Register, head: Register) -> Numbers:
         """What is to be known of a tile before its operands are there."""
         ctx = self.ctx
         tile = self.layout.tile(ctx, chunk)
-        mine = ctx.mad(tile.start + self.thread, self.layout.value_heads, ctx.ctaid_y)
+        mine = ctx.mad(tile.start + self.thread, self.layout.value_heads, head)
         gate = ctx.load(self.all_gates, mine, mask=self.thread < tile.length, other=0.0)
-        return Numbers(tile.start, tile.length, gate)
+        return Numbers(head, tile.start, tile.length, gate)
 
     def share_gates(self, tile: Numbers) -> None:
         """The gates of a tile's rows in shared memory, beside those of the tile before, which may still be read."""
@@ -147,7 +150,7 @@ class Group:
         return sums
 
     def _checkpoint(self, name: str, tile: Numbers, values: list[Register], square: bool = False) -> None:
-        checkpoint_tile(self.ctx, name, values, tile, self.row, self.column, square)
+        checkpoint_tile(self.ctx, name, values, tile, self.row, self.column, square, tile.head)
 
     def _product(self, sums: list[Register], a: Factor | Sequence[Register], b: Factor, accumulate: bool) -> None:
         self.ctx.wgmma(f"m64n{2 * len(sums)}k{DEPTH}", sums, a, b, types=_TYPES, accumulate=accumulate)
@@ -222,7 +225,7 @@ class Group:
         ctx.fence_proxy_async()
         self.meet()
         with ctx.if_(self.thread == 0):
-            ctx.tma_store(self.output_map, (0, tile.start, 0, ctx.ctaid_y), self.memory.output)
+            ctx.tma_store(self.output_map, (0, tile.start, 0, tile.head), self.memory.output)
             ctx.bulk_commit()
 
     def finish(self) -> None:
@@ -233,7 +236,7 @@ class Group:
         ctx, layout = self.ctx, self.layout
         for half in range(2):
             row = self.row + half * OCTET
-            element = ctx.mad(tile.start + row, layout.value_heads, ctx.ctaid_y) * (layout.value_size // 2)
+            element = ctx.mad(tile.start + row, layout.value_heads, tile.head) * (layout.value_size // 2)
             target = self.out + (element + self.column // 2)
             for i in range(half, len(packed), 2):
                 ctx.store(target[i // 2 * (OCTET // 2)], packed[i], mask=row < tile.length)
