@@ -141,9 +141,14 @@ def _slow_stream(index: int) -> int:
     return int(torch.cuda.current_stream(index).cuda_stream)
 
 
+def _slow_current_device() -> int:
+    """The GPU that is current."""
+    return int(torch.cuda.current_device())
+
+
 # these without an object around them or a look at whether torch has begun, where torch offers that
 _stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _slow_stream)
-_current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+_current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", _slow_current_device)
 _address = torch.Tensor.data_ptr
 
 

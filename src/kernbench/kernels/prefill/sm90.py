@@ -193,7 +193,7 @@ class _Cta:
             self._first(group, tile, turn)
             if twice:
                 with ctx.if_(number > 0):
-                    group.release(self.empty["q"][slot ^ 1])
+                    group.release(self.empty["q"] + (slot ^ 1))
             with ctx.loop(1, tile.count) as step:
                 self._step(group, tile, turn, step)
             turn += tile.count
@@ -202,7 +202,7 @@ class _Cta:
             self._last(group, turn - 1)
             group.finish(tile)
             if not twice:
-                group.release(self.empty["q"][0])
+                group.release(self.empty["q"])
             tile.set(following)
             number += 1
         if twice:
