@@ -58,8 +58,8 @@ class Parameters:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Blocks: chunks beside each other, value heads."""
-        return self.layout.grid(self.sms or architecture(self.kernel).sms)
+        """Blocks: tiles or chunks beside each other, value heads."""
+        return self.way.grid(self.sms or architecture(self.kernel).sms)
 
     @property
     def scale(self) -> float:

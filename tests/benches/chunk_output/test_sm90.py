@@ -27,7 +27,7 @@ def built(*sizes):
     return way, way.build()
 
 
-def check(problem, blocks=1, stages=2, groups=None, flat=False, **options):
+def check(problem, blocks=1, stages=2, groups=None, flat=True, **options):
     way, kernel = built(problem.layout, stages, groups, flat)
     run, verdict = problem.launch(way, blocks, kernel, **options)
     assert not run.findings, run.findings
@@ -41,12 +41,14 @@ def test_every_order(schedule):
     check(Problem(RAGGED, SMALL), schedule=schedule)
 
 
-@pytest.mark.parametrize(("blocks", "schedule"), [(5, "eager"), (3, "reversed"), (40, 1)])
-def test_tiles_of_all_heads_in_turn(blocks, schedule):
+@pytest.mark.parametrize(
+    ("flat", "blocks", "schedule"), [(True, 5, "eager"), (True, 3, "reversed"), (True, 40, 1), (False, 2, "eager")]
+)
+def test_tiles_of_all_heads_or_of_one(flat, blocks, schedule):
     """Blocks whose number the heads do not divide; more of them than there are tiles."""
     problem = Problem(RAGGED, Layout(1, 3, 64, 64))
-    check(problem, blocks, flat=True, schedule=schedule)
-    assert built(problem.layout, 2, None, True)[0].grid(132) == (132, 1)
+    check(problem, blocks, flat=flat, schedule=schedule)
+    assert built(problem.layout, 2, None, flat)[0].grid(132) == ((132, 1) if flat else (44, 3))
 
 
 def test_unchecked_it_computes_the_same():

@@ -58,7 +58,7 @@ class Problem:
         total = weights.sum(1, keepdims=True)
         return weights @ v / total, (largest + np.log(total))[:, 0]
 
-    def launch(self, kernel=None, device=None, turns=False, query_stages=None, **options):
+    def launch(self, kernel=None, device=None, turns=None, query_stages=None, **options):
         """A run, and the output."""
         device = device or ptx.EmulatedDevice("sm_90a")
         way = PrefillKernel(self.shape, turns=turns, query_stages=query_stages)

@@ -1,8 +1,9 @@
 """What every chunk-output kernel of the gated delta rule is given, and how a block finds its tiles.
 
 A tile is one chunk of 64 rows and one value head. The grid is persistent: block (x, j) computes chunks x,
-x + gridDim.x, ... of value head j, up to a count that is read on the device. Each operand of a tile is one box of a
-tensor map, swizzled by 128 bytes: rows of 64 elements, and the next 64 of a head after all rows of the first.
+x + gridDim.x, ... of value head j, or block x tiles x, x + gridDim.x, ... of all heads, up to a count that is read on
+the device. Each operand of a tile is one box of a tensor map, swizzled by 128 bytes: rows of 64 elements, and the next
+64 of a head after all rows of the first.
 """
 
 from abc import ABC, abstractmethod
@@ -138,6 +139,10 @@ class ChunkOutputKernel(ABC):
     @abstractmethod
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block."""
+
+    def grid(self, sms: int) -> tuple[int, int]:
+        """Blocks for so many SMs."""
+        return self.layout.grid(sms)
 
     @abstractmethod
     def program(self, ctx: Context) -> None:

@@ -26,15 +26,15 @@ class HopperChunkOutput(ChunkOutputKernel):
     A parity distinguishes two phases, so a group must have seen the phase before the one it waits for: all tiles of a
     stage are one group's, which they are if `groups` divides `stages`.
 
-    With `flat` any number of blocks takes tiles in turn, all value heads of a chunk before the next chunk, so that no
-    SM is idle where the heads do not divide their number.
+    With `flat` any number of blocks takes tiles in turn, all value heads of a chunk before the next chunk: no SM is
+    idle where the heads do not divide their number, and blocks that run together read memory that lies together.
     """
 
     name = "chunk_output_sm90"
     target = "sm_90a"
     idea = "one warp copies, groups of four multiply with wgmma and store"
 
-    def __init__(self, layout: Layout, stages: int = 2, groups: int | None = None, flat: bool = False):
+    def __init__(self, layout: Layout, stages: int = 2, groups: int | None = None, flat: bool = True):
         super().__init__(layout, stages)
         self.flat = flat
         self.groups = groups if groups is not None else 2 - stages % 2

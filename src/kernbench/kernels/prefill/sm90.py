@@ -35,14 +35,17 @@ _MOST_QUERIES = 2
 class PrefillKernel:
     """The kernel of one shape, with `stages` tiles of keys and as many of values under way.
 
-    `query_stages` tiles of queries have a slot, one or two; by default two if they fit.
+    `query_stages` tiles of queries have a slot, one or two; by default two if they fit. Then the groups take `turns`:
+    without, both want the tensor cores at once when a tile begins, and stay in step.
     """
 
     name = "prefill_sm90"
     target = "sm_90a"
 
-    def __init__(self, shape: PrefillShape, stages: int = 2, turns: bool = False, query_stages: int | None = None):
-        self.shape, self.stages, self.turns = shape, stages, turns
+    def __init__(
+        self, shape: PrefillShape, stages: int = 2, turns: bool | None = None, query_stages: int | None = None
+    ):
+        self.shape, self.stages = shape, stages
         if stages < 1 or stages & (stages - 1):
             raise MisuseError(f"stages = {stages!r}: a power of two is wanted")
         if query_stages not in (None, 1, _MOST_QUERIES):
@@ -50,6 +53,7 @@ class PrefillKernel:
         self.query_stages = _MOST_QUERIES if query_stages is None else query_stages
         if query_stages is None and not self._fits():
             self.query_stages = 1
+        self.turns = self.query_stages > 1 if turns is None else turns
         if not self._fits():
             raise MisuseError(f"stages = {stages!r}: {self.shared_bytes} bytes of shared memory are too many for a CTA")
 
