@@ -42,7 +42,7 @@ def launches(shape: ForwardShape, sizes: Mapping[str, int], optional: Sequence[s
     `optional` says which of "initial" and "final" are given.
     """
     inverse, forward = InverseKernel(shape), ForwardKernel(shape)
-    made = [Launch(inverse, inverse.grid(sizes["chunks"]), ("k",), INVERSE_POINTERS)]
+    made = [Launch(inverse, inverse.grid(sizes["chunks"]), ("k", "inverses"), INVERSE_POINTERS)]
     given = {name: name if name in optional else "" for name in ("initial", "final")}
     begins = given["initial"]
     if sizes["inner"]:

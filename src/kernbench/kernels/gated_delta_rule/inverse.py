@@ -1,28 +1,48 @@
 """What a chunk of the rule needs before the states are known: cumulated gates, and the inverse of its corrections.
 
 For a chunk of 64 tokens and a value head: G, the gates cumulated; A[i, j] = beta[i] (k[i] . k[j]) e^(G[i] - G[j]) below
-the diagonal; and (I + A)^-1 diag(beta). k k^T is a product of the tensor cores. The inverse is made in f32: 64 threads
-have a column each and go down the rows, for which they need nothing of each other. Tokens that a tail lacks have no
-beta: their columns are zeros, and so are the rows but for the diagonal.
+the diagonal; and T = (I + A)^-1 diag(beta). A warp has a chunk of a key head, waits for no other, and makes one after
+the other the inverses of the value heads that share the key:
+
+1. k k^T, of blocks of 16 x 16 those on the diagonal and below, by the tensor cores, once for all value heads
+2. the inverses D of the four blocks of I + A on the diagonal, in f32: a lane has a column of two of them, and goes down
+3. U[k, j] = -A[k, j] D[j], and row by row T[i, j] = T[i, j+1] U[j+1, j] + ... + D[i] U[i, j], products in f16
+
+What one product leaves in registers is the left side of the next as it is, and the right side if it is transposed. So
+U is made transposed, of the transposed D, and nothing but D moves between lanes. f16 has more digits than the bf16 that
+the inverse is rounded to; numbers past 65504 would need betas and keys of which the rule itself diverges. Tokens that a
+tail lacks have no beta: their columns are zeros, and so are the rows but for the diagonal.
 """
 
-from kernbench.kernels.attention import LOG2_E, SPAN, first_element
+from kernbench.kernels.attention import LOG2_E, ROW_BYTES, SPAN
 from kernbench.kernels.gated_delta_rule.shape import CHUNK, ForwardShape
-from kernbench.ptx.builder import FULL_MASK, Context, PtxKernel, Register
+from kernbench.ptx.builder import FULL_MASK, Context, Pointer, PtxKernel, Register
 from kernbench.ptx.text.module import Kernel
 
-WARP, GROUP = 32, 128
+WARP = 32
 DEPTH, OCTET, WIDE = 16, 8, 4
+PIECE_BYTES = 16
+# rows and columns of a block, and blocks of a chunk
+BLOCK = 16
+BLOCKS = CHUNK // BLOCK
 _SWIZZLE_BYTES = 1024
-# a row of the matrix in shared memory: no two rows begin at the same bank
-_ROW = CHUNK + WIDE
-# sums of a row that are made beside each other
-_CHAINS = 4
-POINTERS = ("chunks", "g", "beta", "gates", "inverses")
+PANEL_BYTES = CHUNK * ROW_BYTES
+# shared memory of a warp: keys, and behind their product the inverse that leaves and blocks on the diagonal
+WARP_BYTES = 2 * PANEL_BYTES
+# a block of A in f32, transposed: rows as no two of eight begin at a bank, and blocks side by side at different ones
+_LINE = BLOCK + WIDE
+_FACTORS = BLOCK * _LINE + BLOCK
+# a block of D in 16 bits, transposed: eight rows cover all banks once
+_D_ROW_BYTES = 3 * PIECE_BYTES
+_D_BYTES = BLOCK * _D_ROW_BYTES
+PRODUCT = "m16n8k16"
+# with so many of a thread, three CTAs of four warps fit into an SM, as their shared memory does
+MOST_REGISTERS = 168
+POINTERS = ("chunks", "g", "beta", "gates")
 
 
 class InverseKernel:
-    """A CTA for each chunk and value head."""
+    """A warp for each chunk and key head; a CTA has several key heads of a chunk."""
 
     name = "gated_delta_inverse"
     target = "sm_90a"
@@ -31,9 +51,14 @@ class InverseKernel:
         self.shape = shape
 
     @property
+    def warps(self) -> int:
+        """Warps of a CTA: as many as divide the heads, up to four."""
+        return next(count for count in (4, 2, 1) if self.shape.heads % count == 0)
+
+    @property
     def threads(self) -> int:
         """Threads of a CTA."""
-        return GROUP
+        return self.warps * WARP
 
     @property
     def key_bytes(self) -> int:
@@ -42,16 +67,17 @@ class InverseKernel:
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory: keys, and the matrix."""
-        return self.key_bytes + CHUNK * _ROW * 4
+        """Dynamic shared memory."""
+        return self.warps * WARP_BYTES
 
     def grid(self, chunks: int) -> tuple[int, int, int]:
-        """Value heads that share their keys beside each other."""
-        return self.shape.v_heads, chunks, 1
+        """Key heads beside each other, then chunks."""
+        return self.shape.heads // self.warps, chunks, 1
 
     def build(self, lines: bool = True) -> Kernel:
         """The kernel, built and checked; with `lines` it names those of its source."""
-        kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(GROUP).param("tensormap", "k_map")
+        kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(self.threads).maxnreg(MOST_REGISTERS)
+        kernel.param("tensormap", "k_map").param("tensormap", "inverses_map")
         for name in POINTERS:
             kernel.param("u64", f"{name}_ptr")
         return kernel.build(self.program)
@@ -62,109 +88,236 @@ class InverseKernel:
 
 
 class _Chunk:
-    """The kernel while it is built."""
+    """The kernel while it is built: a warp with a chunk of a key head."""
 
     def __init__(self, ctx: Context, kernel: InverseKernel):
         self.ctx, self.kernel, self.shape = ctx, kernel, kernel.shape
-        self.full = ctx.mbarriers(1, name="full")
-        memory = ctx.dynamic_shared("b8", align=_SWIZZLE_BYTES)
-        self.keys = ctx.shared_tile(self.shape.dtype, CHUNK, self.shape.key_size, at=memory)
-        self.matrix = memory.shifted(kernel.key_bytes).retyped("f32")
-        self.gates, self.betas = (ctx.shared("f32", CHUNK, align=16, name=name) for name in ("cumulated", "betas"))
-        self.carry = ctx.shared("f32", 1, name="carry")
-        self.head, self.chunk = ctx.ctaid_x, ctx.ctaid_y
+        warp, self.lane = ctx.tid_x // WARP, ctx.tid_x % WARP
+        self.full = ctx.mbarriers(kernel.warps, name="full") + warp
+        self.memory = ctx.dynamic_shared("b8", align=_SWIZZLE_BYTES) + warp * WARP_BYTES
+        self.blocks = self.memory.shifted(PANEL_BYTES)
+        names = ("cumulated", "betas")
+        self.gates, self.betas = (
+            ctx.shared("f32", kernel.warps * CHUNK, align=16, name=name) + warp * CHUNK for name in names
+        )
+        self.key_head, self.chunk = ctx.mad(ctx.ctaid_x, kernel.warps, warp), ctx.ctaid_y
         self.start, self.length = ctx.load(ctx.pointer("chunks_ptr", "u32") + self.chunk * 2, vec=2)
+        # of a product's sums, the row and the column of this lane's first
+        self.row, self.column = self.lane >> 2, (self.lane & 3) * 2
 
     def run(self) -> None:
-        """Keys come while the gates are cumulated."""
+        """Keys come while the first gates do; then the value heads."""
         ctx = self.ctx
-        with ctx.if_(ctx.tid_x == 0):
-            ctx.mbarrier_init(self.full[0], 1)
+        with ctx.if_(self.lane == 0):
+            ctx.mbarrier_init(self.full, 1)
             ctx.fence_mbarrier_init()
-            ctx.mbarrier_arrive_expect_tx(self.full[0], self.kernel.key_bytes)
-            head = self.head // self.shape.group
-            ctx.tma_load(self.keys.pointer, ctx.tensor_map("k_map"), (0, self.start, 0, head), self.full[0])
-        self._cumulate()
-        ctx.mbarrier_wait(self.full[0], 0)
-        self._fill()
-        ctx.bar_sync()
-        with ctx.if_(ctx.tid_x < CHUNK):
-            self._solve()
+            ctx.mbarrier_arrive_expect_tx(self.full, self.kernel.key_bytes)
+            ctx.tma_load(self.memory, ctx.tensor_map("k_map"), (0, self.start, 0, self.key_head), self.full)
+        head = self.key_head * self.shape.group
+        self.pairs = [ctx.const(0.0, "f32") for _ in range(4)]
+        self._look(head)
+        ctx.bar_warp_sync(FULL_MASK)
+        ctx.mbarrier_wait(self.full, 0)
+        self._clear_tail()
+        scores = self._scores()
+        ctx.bar_warp_sync(FULL_MASK)
+        zero = [ctx.const(0, "b32")] * 4
+        for row in range(BLOCKS):
+            for column in range(row + 1, BLOCKS):
+                ctx.stmatrix(self._piece(row, column), zero)
+        with ctx.loop(0, self.shape.group) as number:
+            self._head(head + number, scores, number + 1 < self.shape.group)
+        ctx.bulk_wait(0, read=True, pred=self.lane == 0)
 
-    def _cumulate(self) -> None:
-        """G of all rows, by the first two warps; behind the end all are as the last."""
-        ctx, row = self.ctx, self.ctx.tid_x
-        there = row < self.length
-        where = ctx.mad(self.start + row, self.shape.v_heads, self.head)
-        sum_ = ctx.load(ctx.pointer("g_ptr", "f32"), where, mask=there, other=0.0)
-        beta = ctx.load(ctx.pointer("beta_ptr", "f32"), where, mask=there, other=0.0)
-        lane = row & WARP - 1
+    # Gates
+
+    def _look(self, head: Register, wanted: object = None) -> None:
+        """Ask for g and beta of this lane's two rows."""
+        ctx, first = self.ctx, self.lane * 2
+        for name, registers in (("g", self.pairs[:2]), ("beta", self.pairs[2:])):
+            source = ctx.pointer(f"{name}_ptr", "f32")
+            for i, register in enumerate(registers):
+                there = first + i < self.length
+                mask = there if wanted is None else there & wanted
+                ctx.load(source, self._gate(first + i, head), mask=mask, out=register)
+
+    def _gate(self, row: Register, head: Register) -> Register:
+        return self.ctx.mad(self.start + row, self.shape.v_heads, head)
+
+    def _cumulate(self, head: Register) -> None:
+        """G and beta of all rows; behind the end all G are as the last, and no beta."""
+        ctx, first = self.ctx, self.lane * 2
+        one, other, *betas = self.pairs
+        sum_ = one + other
         for step in (1, 2, 4, 8, 16):
             before = ctx.shfl_up(sum_, step, mask=FULL_MASK)
-            sum_ += ctx.selp(before, 0.0, lane >= step)
-        with ctx.if_(row == WARP - 1):
-            ctx.store(self.carry, sum_)
-        ctx.bar_sync()
-        with ctx.if_(row < CHUNK):
-            sum_ += ctx.selp(ctx.load(self.carry), 0.0, row >= WARP)
-            ctx.store(self.gates, sum_, row)
-            ctx.store(self.betas, beta, row)
-            ctx.store(ctx.pointer("gates_ptr", "f32"), sum_, where, mask=there)
-        ctx.bar_sync()
+            sum_ += ctx.selp(before, 0.0, self.lane >= step)
+        before = ctx.selp(ctx.shfl_up(sum_, 1, mask=FULL_MASK), 0.0, self.lane > 0)
+        gates = (before + one, sum_)
+        ctx.store(self.gates + first, tuple(gate * LOG2_E for gate in gates))
+        ctx.store(self.betas + first, tuple(betas))
+        for i, gate in enumerate(gates):
+            where = self._gate(first + i, head)
+            ctx.store(ctx.pointer("gates_ptr", "f32"), gate, where, mask=first + i < self.length)
+        ctx.bar_warp_sync(FULL_MASK)
 
-    def _fill(self) -> None:
-        """A, whole: zeros on the diagonal, above it, and in rows behind the end."""
+    # k k^T
+
+    def _clear_tail(self) -> None:
+        """Zeros for keys that are another sequence's: zero times NaN would be NaN."""
+        ctx, lanes = self.ctx, ROW_BYTES // PIECE_BYTES
+        with ctx.if_(self.length < CHUNK):
+            keys, zero = self.memory.retyped("u32"), ctx.const(0, "u32")
+            with ctx.loop(self.length + self.lane // lanes, CHUNK, WARP // lanes) as row:
+                piece = keys + ctx.mad(row, ROW_BYTES // 4, self.lane % lanes * (PIECE_BYTES // 4))
+                for span in range(self.shape.spans):
+                    ctx.store(piece.shifted(span * PANEL_BYTES), (zero,) * (PIECE_BYTES // 4))
+            ctx.bar_warp_sync(FULL_MASK)
+
+    def _piece(self, row: int, column: int, span: int = 0) -> Pointer:
+        """What this lane names of a block of a panel, as the swizzle lays it."""
+        piece = ((self.lane >> 4) ^ (self.lane & 7)) * PIECE_BYTES
+        line = self.memory + (self.lane & BLOCK - 1) * ROW_BYTES + (piece ^ column * 2 * PIECE_BYTES)
+        found: Pointer = line.shifted(span * PANEL_BYTES + row * BLOCK * ROW_BYTES)
+        return found
+
+    def _scores(self) -> dict[tuple[int, int], list[Register]]:
+        """The blocks of k k^T on the diagonal and below, eight elements of each a lane."""
         ctx = self.ctx
-        scores = list(ctx.wgmma_accumulator(CHUNK))
-        keys = ctx.wgmma_descriptor(self.keys)
-        types = f"f32.{self.shape.dtype}.{self.shape.dtype}"
-        ctx.wgmma_fence()
+        types = f"f32.{self.shape.dtype}.{self.shape.dtype}.f32"
+        scores = {(i, j): [ctx.const(0.0, "f32") for _ in range(8)] for i in range(BLOCKS) for j in range(i + 1)}
         for depth in range(0, self.shape.key_size, DEPTH):
-            ctx.wgmma(
-                f"m64n{CHUNK}k{DEPTH}", scores, keys.at(k=depth), keys.at(k=depth), types=types, accumulate=depth > 0
-            )
-        ctx.wgmma_commit()
-        ctx.wgmma_wait(0)
-        first_row, first_column = first_element(ctx, ctx.tid_x)
-        for half in range(2):
-            row = first_row + half * OCTET
-            gate, beta = ctx.load(self.gates, row), ctx.load(self.betas, row)
-            below = ctx.selp(row, ctx.const(0, "u32"), row < self.length)
-            target = self.matrix + ctx.mad(row, _ROW, first_column)
-            for octet in range(0, CHUNK, OCTET):
-                others = ctx.load(self.gates + first_column, octet, vec=2)
-                pair = []
-                for i, other in enumerate(others):
-                    score = scores[octet // 2 + 2 * half + i]
-                    value = score * beta * ctx.ex2((gate - other) * LOG2_E)
-                    pair.append(ctx.selp(value, 0.0, first_column + (octet + i) < below))
-                ctx.store(target[octet], tuple(pair))
+            span, column = divmod(depth, SPAN)
+            keys = [ctx.ldmatrix(self._piece(row, column // BLOCK, span), 4) for row in range(BLOCKS)]
+            for (i, j), sums in scores.items():
+                for half in range(2):
+                    part = sums[4 * half : 4 * half + 4]
+                    ctx.mma(PRODUCT, keys[i], keys[j][half::2], part, types=types, out=tuple(part))
+        return scores
 
-    def _solve(self) -> None:
-        """A column of the inverse a thread, row by row: x[i] = (i == column) - A[i, :i] x[:i]."""
-        ctx, column = self.ctx, self.ctx.tid_x
-        beta = ctx.load(self.betas, column)
-        inverses = ctx.pointer("inverses_ptr", self.shape.dtype)
-        item = ctx.mad(self.chunk, self.shape.v_heads, self.head).to("u64")
-        target = inverses + (item * (CHUNK * CHUNK) + column.to("u64"))
-        found: list[Register] = []
-        for row in range(CHUNK):
-            value = self._row(row, found, column)
-            ctx.store(target[row * CHUNK], (value * beta).to(self.shape.dtype))
-            found.append(value)
+    # A value head
 
-    def _row(self, row: int, found: list[Register], column: Register) -> Register:
+    def _head(self, head: Register, scores: dict[tuple[int, int], list[Register]], more: object) -> None:
+        """The inverse of one value head, from its gates to shared memory and out."""
         ctx = self.ctx
-        value: Register = ctx.selp(ctx.const(1.0, "f32"), 0.0, column == row)
-        chains = [value, *(ctx.const(0.0, "f32") for _ in range(min(_CHAINS, row) - 1))]
-        for first in range(0, row, WIDE):
-            line = ctx.load(self.matrix, row * _ROW + first, vec=WIDE)
-            for i in range(first, min(first + WIDE, row)):
-                chain = chains[i % len(chains)]
-                ctx.fma(-line[i - first], found[i], chain, out=chain)
-        for chain in chains[1:]:
-            value += chain
-        return value
+        self._cumulate(head)
+        self._look(head + 1, more)
+        for number in range(BLOCKS):
+            self._keep_factors(number, scores[number, number])
+        ctx.bar_warp_sync(FULL_MASK)
+        columns = self._solve()
+        # all have read what the inverses are now written over
+        ctx.bar_warp_sync(FULL_MASK)
+        for half, column in enumerate(columns):
+            self._keep_column(half, column)
+        below = {block: self._corrections(*block, sums) for block, sums in scores.items() if block[0] > block[1]}
+        # the inverse before has left
+        ctx.bulk_wait(0, read=True, pred=self.lane == 0)
+        ctx.bar_warp_sync(FULL_MASK)
+        self._multiply(below)
+        ctx.fence_proxy_async()
+        ctx.bar_warp_sync(FULL_MASK)
+        with ctx.if_(self.lane == 0):
+            item = ctx.mad(self.chunk, self.shape.v_heads, head)
+            ctx.tma_store(ctx.tensor_map("inverses_map"), (0, 0, item), self.memory)
+            ctx.bulk_commit()
+
+    def _keep_factors(self, number: int, scores: list[Register]) -> None:
+        """-A of a block on the diagonal, transposed, by the symmetry of the scores: element [r, c] is A[c, r]."""
+        ctx, first = self.ctx, number * BLOCK
+        rows = [ctx.load(self.gates + self.row, first + half * OCTET) for half in range(2)]
+        target = self.blocks.retyped("f32") + ctx.mad(self.row, _LINE, self.column)
+        for tile in range(2):
+            others = ctx.load(self.gates + self.column, first + tile * OCTET, vec=2)
+            betas = ctx.load(self.betas + self.column, first + tile * OCTET, vec=2)
+            # of the last rows and the first columns nothing is above the diagonal
+            for half in range(tile + 1):
+                pair = [scores[4 * tile + 2 * half + i] * -betas[i] * ctx.ex2(others[i] - rows[half]) for i in range(2)]
+                ctx.store(target[number * _FACTORS + half * OCTET * _LINE + tile * OCTET], tuple(pair))
+
+    def _solve(self) -> list[list[Register]]:
+        """Columns of D, two a lane: below each element that is known, its multiples are taken away."""
+        ctx = self.ctx
+        column, block = self.lane & BLOCK - 1, self.lane >> 4
+        start = self.blocks.retyped("f32") + block * _FACTORS
+        columns = [
+            [ctx.selp(ctx.const(1.0, "f32"), 0.0, column == row) for row in range(BLOCK)] for _ in range(BLOCKS // 2)
+        ]
+        for known in range(BLOCK - 1):
+            for half, found in enumerate(columns):
+                for first in range((known + 1) // WIDE * WIDE, BLOCK, WIDE):
+                    line = ctx.load(start[half * 2 * _FACTORS + known * _LINE + first], vec=WIDE)
+                    for row in range(max(first, known + 1), first + WIDE):
+                        ctx.fma(line[row - first], found[known], found[row], out=found[row])
+        return columns
+
+    def _keep_column(self, half: int, column: list[Register]) -> None:
+        """A column of D as a row: in f16 for the products, and times beta as it leaves."""
+        ctx = self.ctx
+        beta = ctx.load(self.betas + self.lane, half * WARP)
+        row = self.blocks + ((self.lane >> 4) * _D_BYTES + (self.lane & BLOCK - 1) * _D_ROW_BYTES)
+        last = [value * beta for value in column]
+        for kind, (form, values) in enumerate((("f16", column), (self.shape.dtype, last))):
+            packed = self._packed(form, values)
+            target = row.shifted((kind * BLOCKS + half * 2) * _D_BYTES).retyped("b32")
+            for i in range(0, len(packed), WIDE):
+                ctx.store(target[i], tuple(packed[i : i + WIDE]))
+
+    def _corrections(self, row: int, column: int, scores: list[Register]) -> list[Register]:
+        """-A of a block below the diagonal in f16, two columns a register."""
+        ctx = self.ctx
+        rows = [ctx.load(self.gates + self.row, row * BLOCK + half * OCTET) for half in range(2)]
+        betas = [ctx.load(self.betas + self.row, row * BLOCK + half * OCTET) for half in range(2)]
+        made = []
+        for tile in range(2):
+            others = ctx.load(self.gates + self.column, column * BLOCK + tile * OCTET, vec=2)
+            for half in range(2):
+                for i in range(2):
+                    factor = -betas[half] * ctx.ex2(rows[half] - others[i])
+                    made.append(scores[4 * tile + 2 * half + i] * factor)
+        return self._packed("f16", made)
+
+    def _multiply(self, below: dict[tuple[int, int], list[Register]]) -> None:
+        """T, row by row, to shared memory."""
+        ctx, lane = self.ctx, self.lane
+        straight = self.blocks + ((lane & BLOCK - 1) * _D_ROW_BYTES + (lane >> 4) * PIECE_BYTES)
+        turned = self.blocks + (
+            ((lane & OCTET - 1) + (lane >> 4) * OCTET) * _D_ROW_BYTES + ((lane >> 3) & 1) * PIECE_BYTES
+        )
+        ready: dict[tuple[int, int], list[Register]] = {}
+        for j in range(BLOCKS - 1):
+            left = list(ctx.ldmatrix(straight.shifted(j * _D_BYTES), 4))
+            for i in range(j + 1, BLOCKS):
+                ready[i, j] = self._packed("f16", self._sum([(left, below[i, j])]))
+        for i in range(BLOCKS):
+            leaving = ctx.ldmatrix(turned.shifted((BLOCKS + i) * _D_BYTES), 4, trans=True)
+            ctx.stmatrix(self._piece(i, i), list(leaving))
+            row = {i: list(ctx.ldmatrix(turned.shifted(i * _D_BYTES), 4, trans=True))} if i else {}
+            for j in reversed(range(i)):
+                found = self._sum([(row[k], ready[k, j]) for k in range(j + 1, i + 1)])
+                row[j] = self._packed("f16", found)
+                betas = [
+                    one
+                    for tile in range(2)
+                    for one in ctx.load(self.betas + self.column, j * BLOCK + tile * OCTET, vec=2)
+                ]
+                last = [value * betas[n // 4 * 2 + n % 2] for n, value in enumerate(found)]
+                ctx.stmatrix(self._piece(i, j), self._packed(self.shape.dtype, last))
+
+    def _sum(self, products: list[tuple[list[Register], list[Register]]]) -> list[Register]:
+        """The sum of products of blocks: left sides, and right sides transposed."""
+        ctx = self.ctx
+        sums = [ctx.const(0.0, "f32") for _ in range(8)]
+        for left, right in products:
+            for half in range(2):
+                part = sums[4 * half : 4 * half + 4]
+                ctx.mma(PRODUCT, left, right[half::2], part, types="f32.f16.f16.f32", out=tuple(part))
+        return sums
+
+    def _packed(self, form: str, values: list[Register]) -> list[Register]:
+        """Two values a register."""
+        pairs = zip(values[::2], values[1::2], strict=True)
+        return [self.ctx.cvt_pack(f"{form}x2", high, low).bits("b32") for low, high in pairs]
 
 
 # elements of a row of 128 bytes are as many as a chunk has tokens: a box of the inverse is one row wide
