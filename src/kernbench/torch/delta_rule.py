@@ -167,7 +167,7 @@ def _build_forward(tensors: Tensors, scale: float) -> list[Built]:
             f"the plan was made for {list(tensors['gates'].shape)} tokens and heads, not {list(v.shape[:2])}"
         )
     sizes = {name: tensors[name].shape[0] for name in TABLES}
-    return [_built(launch, scale) for launch in launches(shape, sizes, list(tensors))]
+    return [_built(launch, scale) for launch in launches(shape, sizes, list(tensors), sms_of(q.device))]
 
 
 def _built(launch: Launch, scale: float) -> Built:

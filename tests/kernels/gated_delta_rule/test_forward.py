@@ -8,6 +8,7 @@ from tests.kernels.gated_delta_rule.forward_problem import Problem
 
 from kernbench.common.errors import MisuseError
 from kernbench.kernels.gated_delta_rule import ChainKernel, ForwardKernel, ForwardPlan, ForwardShape, InverseKernel
+from kernbench.kernels.gated_delta_rule.shape import parts_of
 from kernbench.ptx.mutation import mutations
 from kernbench.ptx.proof import prove
 from kernbench.safety.budget import Budget
@@ -28,6 +29,13 @@ def test_sizes(shape):
 @pytest.mark.parametrize("schedule", ["canonical", "reversed", "eager", 1])
 def test_sequences_of_many_lengths_under_several_schedules(schedule):
     Problem(ForwardShape(2, 4, 64, 128), (64, 0, 130, 1)).check(schedule=schedule)
+
+
+@pytest.mark.parametrize("schedule", ["canonical", 2])
+def test_two_ctas_share_a_state(schedule):
+    problem = Problem(ForwardShape(1, 2, 64, 128), (130, 64), sms=8)
+    assert "then 8 CTAs walk" in problem.plan.explain()
+    problem.check(schedule=schedule)
 
 
 def test_without_states():
@@ -54,7 +62,7 @@ def test_a_sequence_does_not_see_its_neighbours():
     assert np.isnan(out[70:160].astype(float)).all()
 
 
-@pytest.mark.parametrize(("sms", "lengths"), [(3, (1200,)), (8, (1300, 640)), (4, (1100, 0))])
+@pytest.mark.parametrize(("sms", "lengths"), [(4, (1200,)), (8, (1300, 640)), (8, (1100, 0))])
 def test_sequences_that_are_cut(sms, lengths):
     """Two segments and more: the chain of their states gives each its first."""
     problem = Problem(SMALL, lengths, sms=sms)
@@ -62,15 +70,13 @@ def test_sequences_that_are_cut(sms, lengths):
     problem.check()
 
 
-@pytest.mark.parametrize(
-    "shape", sampled.some([LARGE, ForwardShape(1, 2, 64, 128), ForwardShape(1, 2, 128, 64)], 1), ids=str
-)
-def test_cut_with_heads_of_other_sizes(shape):
-    Problem(shape, (1050,), sms=4, states=False).check()
+@pytest.mark.parametrize("keys", [64, 128])
+def test_cut_with_heads_of_other_sizes(keys):
+    Problem(ForwardShape(1, 2, keys, 192 - keys), (1100,), sms=16, states=False).check()
 
 
 def test_cut_under_another_schedule():
-    Problem(SMALL, (1050,), sms=2).check(schedule=3)
+    Problem(SMALL, (1050,), sms=4).check(schedule=3)
 
 
 @pytest.mark.parametrize(("name", "step"), [("inverse", 13), ("forward", 56), ("transfers", 60), ("chain", 6)])
@@ -78,7 +84,7 @@ def test_mutants_are_found(name, step):
     """One of each kernel, with --full some."""
     # five chunks, the last with a tail, or segments of eight: each stage is used again twice and more
     cut = name in ("transfers", "chain")
-    problem = Problem(SMALL, (1030,) if cut else (300,), sms=2 * cut)
+    problem = Problem(SMALL, (1030,) if cut else (300,), sms=4 * cut)
     kernels = {"inverse": InverseKernel, "forward": ForwardKernel, "chain": ChainKernel}
     kernel = built(kernels[name](SMALL) if name in kernels else ForwardKernel(SMALL, kind=name))
 
@@ -97,7 +103,7 @@ def test_plans():
     assert plan.chunks.tolist() == [[0, 64], [64, 64], [128, 64], [192, 2]]
     assert plan.segments[:, :5].tolist() == [[64, 130, 1, 2, 2], [0, 64, 0, 0, 0], [64, 0, 1, 1, 1]]
     assert "3 sequences with 194 tokens in 4 chunks of 64: 8 inverses; then 6 CTAs walk" in plan.explain()
-    cut = ForwardPlan.of(ForwardShape(1, 2), [1024, 600], sms=10)
+    cut = ForwardPlan.of(ForwardShape(1, 2), [1024, 600], sms=32)
     # 16 chunks in two segments, ten in one: a segment has eight at least
     assert cut.chains.tolist() == [[0, 2, 0, 0], [2, 1, 1, 0]]
     nobody = 0xFFFFFFFF
@@ -105,9 +111,15 @@ def test_plans():
     assert cut.segments[:, :5].tolist() == wanted
     assert cut.inner[:, :5].tolist() == [[0, 512, 0, nobody, 0]]
     assert "segments, whose states are chained first" in cut.explain()
-    # 132 SMs and 32 heads: four segments of a long sequence, none of eight short ones
-    assert len(ForwardPlan.of(ForwardShape(16, 32), [32768], sms=132).segments) == 4
-    assert not ForwardPlan.of(ForwardShape(16, 32), [4096] * 8, sms=132).cut
+    # 132 SMs: of a long sequence with few heads as many segments as fill them; with 32 heads, two CTAs a state
+    assert len(ForwardPlan.of(ForwardShape(2, 4), [32768], sms=132).segments) == 16
+    few = ForwardPlan.of(ForwardShape(16, 32), [32768], sms=132)
+    assert not few.cut
+    assert "then 64 CTAs walk, the longest 512 chunks" in few.explain()
+    many = ForwardPlan.of(ForwardShape(16, 32), [4096] * 8, sms=132)
+    assert "then 256 CTAs walk" in many.explain()
+    # in three waves of halves or in two of whole ones
+    assert [parts_of(2, states, 132) for states in (66, 67, 132, 140, 198, 199, 0)] == [2, 1, 1, 2, 2, 1, 1]
 
 
 def test_refusals():

@@ -36,18 +36,18 @@ class Launch:
     scaled: bool = False
 
 
-def launches(shape: ForwardShape, sizes: Mapping[str, int], optional: Sequence[str]) -> list[Launch]:
+def launches(shape: ForwardShape, sizes: Mapping[str, int], optional: Sequence[str], sms: int) -> list[Launch]:
     """One after the other, for tables of so many rows: inverses; of segments that are cut their chain; the outputs.
 
-    `optional` says which of "initial" and "final" are given.
+    `optional` says which of "initial" and "final" are given; `sms` how many SMs there are, 0 where nobody knows.
     """
-    inverse, forward = InverseKernel(shape), ForwardKernel(shape)
+    inverse, forward = InverseKernel(shape), ForwardKernel.fitting(shape, sizes["segments"], sms)
     made = [Launch(inverse, inverse.grid(sizes["chunks"]), ("k", "inverses"), INVERSE_POINTERS)]
     given = {name: name if name in optional else "" for name in ("initial", "final")}
     begins = given["initial"]
     if sizes["inner"]:
         for kind in ("states", "transfers"):
-            part = ForwardKernel(shape, kind=kind)
+            part = ForwardKernel.fitting(shape, sizes["inner"], sms, kind)
             made.append(Launch(part, part.grid(sizes["inner"]), part.maps, part.pointers))
         chain = ChainKernel(shape)
         names = [given.get(name, name) for name in CHAIN_POINTERS]
@@ -104,7 +104,8 @@ class ForwardPass:
         given = {**arrays, **self._own}
         factor = 1 / sqrt(plan.shape.key_size) if scale is None else scale
         made: list[tuple[Launch, list[object]]] = []
-        for launch in launches(plan.shape, {name: len(getattr(plan, name)) for name in TABLES}, list(arrays)):
+        sizes = {name: len(getattr(plan, name)) for name in TABLES}
+        for launch in launches(plan.shape, sizes, list(arrays), plan.sms):
             maps = [MAP_MAKERS[name](self.device, given[name]) for name in launch.maps]
             pointers = [given[name] if name else 0 for name in launch.pointers]
             made.append((launch, [*maps, *pointers, *([factor] if launch.scaled else [])]))
@@ -129,7 +130,7 @@ def _squares(device: Maker, array: DeviceArray) -> TensorMap:
 MAP_MAKERS: dict[str, MapMaker] = {
     "q": _rows,
     "k": _rows,
-    "v": _rows,
+    "v": partial(_rows, spans=1),
     "inverses": _squares,
     "out": partial(_rows, spans=1),
 }

@@ -1,31 +1,35 @@
 """The gated delta rule over whole sequences for sm_90a: a CTA walks a segment of one for a value head.
 
 The state [V, K] stays in registers, in f32, from the first chunk to the last. A group of four warps has 64 of its rows,
-and with them 64 columns of everything that has V columns: groups need nothing of each other but the operands, which one
-thread copies into a ring of stages. What a group does with a chunk (G are the cumulated gates, B the inverse of
-`inverse`, S the state before the chunk, rounded, in shared memory):
+and with them 64 rows of everything that has V: all is multiplied transposed, so that the left side of every product,
+the state among them, is what the one before left in registers. Groups need nothing of each other but the operands,
+which one thread copies into a ring of stages, and what a group of its own makes ahead of them: the weights
+P = lower((q k^T) e^(G[i] - G[j])), and powers of G, the cumulated gates. What a group does with a chunk (B is the
+inverse of `inverse`, S the state before the chunk, rounded):
 
-1. X = k S^T, then the scores q k^T and the carried q S^T, which are under way while
-2. Y = v - e^G X is made and rounded, and V' = B Y multiplied
-3. the output e^G (q S^T) + lower((q k^T) e^(G[i] - G[j])) V'
-4. the state e^(G[last]) S + (V' e^(G[last] - G))^T k, while the output leaves
+1. X = S k^T, then S q^T, which is under way while the output of the chunk before leaves and
+2. Y = v^T - X e^G is made and rounded, and V' = Y B^T multiplied
+3. the state e^(G[last]) S + (V' e^(G[last] - G)) k, and behind it
+4. the output (S q^T) e^G + V' P^T, which is under way while the next chunk begins
 
-A state that a segment begins with comes out of it multiplied with a matrix, and what its tokens add does not depend on
-it. The same kernel without queries makes both: from zeros what is added, and from the identity, without values, the
-matrix. `chain` then finds the state that each segment begins with.
+Where there are few sequences and heads, a CTA has 64 rows of the state, and another the others. And then sequences may
+be cut: a state that a segment begins with comes out of it multiplied with a matrix, and what its tokens add does not
+depend on it. The same kernel without queries makes both: from zeros what is added, and from the identity, without
+values, the matrix. `chain` then finds the state that each segment begins with.
 """
 
 from kernbench.common.errors import MisuseError
-from kernbench.kernels.gated_delta_rule.group import GROUP, Group, Memory, Operands
-from kernbench.kernels.gated_delta_rule.shape import CHUNK, NOBODY, ForwardShape
-from kernbench.ptx.builder import Context, PtxKernel, Register
+from kernbench.kernels.gated_delta_rule.group import AHEAD, GROUP, Between, Group, Operands
+from kernbench.kernels.gated_delta_rule.shape import CHUNK, NOBODY, ForwardShape, parts_of
+from kernbench.kernels.gated_delta_rule.weights import Weights
+from kernbench.ptx.builder import FULL_MASK, Context, PtxKernel, Register
 from kernbench.ptx.text.module import Kernel
 
 WARP = 32
 SHARED_BYTES = 227 << 10
 _SWIZZLE_BYTES = 1024
-# registers of a thread that copies, and of one that computes
-FEW, MANY = 40, 232
+# groups that compute -> registers of a thread of theirs, of one that makes weights, and of one that copies
+REGISTERS = {1: (240, 120, 24), 2: (208, 72, 24)}
 # what a kernel is for -> the operands of its chunks: the whole; the state that a segment ends with when it begins with
 # zeros; and the matrix that it multiplies a state with that it begins with, which is where the identity ends
 OPERANDS = {
@@ -36,37 +40,49 @@ OPERANDS = {
 
 
 class ForwardKernel:
-    """The kernel of one shape, with `stages` chunks under way, for one of `OPERANDS`."""
+    """The kernel of one shape, with `stages` chunks under way, for one of `OPERANDS`; `parts` CTAs share a state."""
 
     target = "sm_90a"
 
-    def __init__(self, shape: ForwardShape, stages: int = 2, kind: str = "forward"):
+    def __init__(self, shape: ForwardShape, stages: int = 2, kind: str = "forward", parts: int = 1):
         self.shape, self.stages, self.kind, self.operands = shape, stages, kind, OPERANDS[kind]
+        self.parts = min(parts, self.all_groups)
         self.name = f"gated_delta_{kind}"
         if stages < 1 or stages & (stages - 1):
             raise MisuseError(f"stages = {stages!r}: a power of two is wanted")
-        if self.shared_bytes + _SWIZZLE_BYTES > SHARED_BYTES:
+        if self.shared_bytes + 2 * _SWIZZLE_BYTES > SHARED_BYTES:
             raise MisuseError(f"stages = {stages!r}: {self.shared_bytes} bytes of shared memory are too many for a CTA")
 
+    @classmethod
+    def fitting(cls, shape: ForwardShape, segments: int, sms: int, kind: str = "forward") -> "ForwardKernel":
+        """The one whose CTAs are done first."""
+        whole = cls(shape, kind=kind)
+        return cls(shape, kind=kind, parts=parts_of(whole.all_groups, shape.v_heads * segments, sms))
+
     @property
-    def groups(self) -> int:
-        """Groups of four warps that compute."""
+    def all_groups(self) -> int:
+        """Groups of four warps that have a state."""
         return (self.shape.value_size if "v" in self.operands else self.shape.key_size) // CHUNK
 
     @property
+    def groups(self) -> int:
+        """Those of a CTA."""
+        return self.all_groups // self.parts
+
+    @property
     def threads(self) -> int:
-        """Threads of a CTA: the groups, and one of which a thread copies."""
-        return (self.groups + 1) * GROUP
+        """Threads of a CTA: the groups, the one that makes weights, and one of which a thread copies."""
+        return (self.groups + 2) * GROUP
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory: the ring, and what each group has of its own."""
-        return self.stages * self.stage_bytes + self.groups * Memory.nbytes(self.shape)
+        """Dynamic shared memory: the ring, weights and outputs."""
+        return self.stages * self.stage_bytes + Between.nbytes(self.groups, "q" in self.operands)
 
     @property
     def stage_bytes(self) -> int:
         """The operands of a chunk."""
-        return Operands.nbytes(self.shape, self.operands)
+        return Operands.nbytes(self.shape, self.operands, self.groups)
 
     @property
     def maps(self) -> tuple[str, ...]:
@@ -80,8 +96,8 @@ class ForwardKernel:
         return "segments" if "q" in self.operands else "inner", "gates", *more
 
     def grid(self, segments: int) -> tuple[int, int, int]:
-        """Value heads, then segments."""
-        return self.shape.v_heads, segments, 1
+        """Parts of value heads, then segments."""
+        return self.shape.v_heads * self.parts, segments, 1
 
     def build(self, lines: bool = True) -> Kernel:
         """The kernel, built and checked; with `lines` it names those of its source."""
@@ -107,8 +123,10 @@ class _Cta:
         self.ctx, self.kernel, self.shape = ctx, kernel, kernel.shape
         self.full = ctx.mbarriers(kernel.stages, name="full")
         self.empty = ctx.mbarriers(kernel.stages, name="empty")
-        self.memory = ctx.dynamic_shared("b8", align=_SWIZZLE_BYTES)
-        self.ring = Operands.at(ctx, self.memory, self.shape, kernel.stages, kernel.operands)
+        memory = ctx.dynamic_shared("b8", align=_SWIZZLE_BYTES)
+        self.ring = Operands.at(ctx, memory, self.shape, kernel.stages, kernel.operands, kernel.groups)
+        self.between = Between(ctx, memory.shifted(kernel.stages * kernel.stage_bytes), self.shape)
+        self.head, self.part = ctx.ctaid_x // kernel.parts, ctx.ctaid_x % kernel.parts
         record = ctx.pointer("segments_ptr", "u32") + ctx.ctaid_y * 8
         self.row, self.rows, self.chunk, self.first_state = ctx.load(record, vec=4)
         self.last_state = ctx.load(record[4])
@@ -117,74 +135,120 @@ class _Cta:
     def run(self) -> None:
         """Barriers, then the roles."""
         ctx, computing = self.ctx, self.kernel.groups * GROUP
+        warps = computing // WARP
         with ctx.if_(ctx.tid_x == 0):
             for stage in range(self.kernel.stages):
                 ctx.mbarrier_init(self.full[stage], 1)
-                ctx.mbarrier_init(self.empty[stage], computing // WARP)
+                ctx.mbarrier_init(self.empty[stage], warps + GROUP // WARP)
+            for buffer in range(AHEAD):
+                ctx.mbarrier_init(self.between.ready[buffer], 1)
+                ctx.mbarrier_init(self.between.free[buffer], warps)
             ctx.fence_mbarrier_init()
         ctx.bar_sync()
+        many, some, few = REGISTERS[self.kernel.groups]
         with ctx.if_(ctx.tid_x < computing):
-            # with one group there are enough for all
-            if self.kernel.groups > 1:
-                ctx.setmaxnreg_inc(MANY)
+            ctx.setmaxnreg_inc(many)
             self.compute()
-        with ctx.else_():
-            if self.kernel.groups > 1:
-                ctx.setmaxnreg_dec(FEW)
-            with ctx.if_(ctx.tid_x == computing):
+        with ctx.else_(), ctx.if_(ctx.tid_x < computing + GROUP):
+            ctx.setmaxnreg_dec(some)
+            self.weigh()
+        with ctx.if_(ctx.tid_x >= computing + GROUP):
+            ctx.setmaxnreg_dec(few)
+            with ctx.if_(ctx.tid_x == computing + GROUP):
                 self.copy()
 
     def position(self, turn: Register) -> tuple[Register, Register]:
         """Stage of chunk number `turn`, and the parity of its barrier's phase while it is filled."""
-        # an assembler of PTX divides where it is asked to, also by two
-        return turn & (self.kernel.stages - 1), (turn >> (self.kernel.stages.bit_length() - 1)) & 1
+        return _position(turn, self.kernel.stages)
 
     def copy(self) -> None:
         """The copying thread: q, k, v and the inverse of each chunk, as soon as its stage is empty."""
-        ctx, shape = self.ctx, self.shape
+        ctx, shape, groups = self.ctx, self.shape, self.kernel.groups
         maps = {name: ctx.tensor_map(f"{name}_map") for name in self.ring.tiles}
-        head, shared = ctx.ctaid_x, ctx.ctaid_x // shape.group
+        shared = self.head // shape.group
         with ctx.loop(0, self.count) as number:
             stage, parity = self.position(number)
             full = self.full + stage
             ctx.mbarrier_wait(self.empty[stage], parity ^ 1)
             ctx.mbarrier_arrive_expect_tx(full, self.kernel.stage_bytes, sem="relaxed")
             row = ctx.mad(number, CHUNK, self.row)
-            item = ctx.mad(self.chunk + number, shape.v_heads, head)
-            boxes = {
-                "q": (0, row, 0, shared),
-                "k": (0, row, 0, shared),
-                "v": (0, row, 0, head),
-                "inverses": (0, 0, item),
-            }
+            item = ctx.mad(self.chunk + number, shape.v_heads, self.head)
+            boxes = {"q": (0, row, 0, shared), "k": (0, row, 0, shared), "inverses": (0, 0, item)}
             for name, tile in self.ring.tiles.items():
-                ctx.tma_load(tile.stage(stage).pointer, maps[name], boxes[name], full)
+                target = tile.stage(stage)
+                if name in boxes:
+                    ctx.tma_load(target.pointer, maps[name], boxes[name], full)
+                    continue
+                for panel in range(groups):
+                    span = ctx.mad(self.part, groups, panel)
+                    ctx.tma_load(target.panel(panel), maps[name], (0, row, span, self.head), full)
 
-    def compute(self) -> None:
-        """A group: all chunks one after the other."""
-        ctx, kernel = self.ctx, self.kernel
-        own = self.memory.shifted(kernel.stages * kernel.stage_bytes)
-        group = Group(ctx, self.shape, self.ring, own, kernel.groups)
-        group.look(self.row, ctx.min(self.rows, CHUNK))
-        whole = "q" in kernel.operands
-        group.begin(self._item(self.first_state) if whole else None)
+    def weigh(self) -> None:
+        """The group that goes ahead."""
+        ctx = self.ctx
+        weights = Weights(ctx, self.shape, self.ring, self.between, self.head)
+        weights.look(self.row, ctx.min(self.rows, CHUNK))
         left = self.rows.copy()
         with ctx.loop(0, self.count) as number:
             stage, parity = self.position(number)
-            row = ctx.mad(number, CHUNK, self.row)
+            buffer, phase = _position(number, AHEAD)
+            ctx.mbarrier_wait(self.between.free[buffer], phase ^ 1)
+            weights.share_gates(buffer)
             length = ctx.min(left, CHUNK)
-            group.share_gates(row, length)
             left -= length
             # the next chunk's come while this one is multiplied
-            group.look(row + CHUNK, ctx.min(left, CHUNK))
+            weights.look(ctx.mad(number, CHUNK, self.row) + CHUNK, ctx.min(left, CHUNK))
             ctx.mbarrier_wait(self.full[stage], parity)
-            group.multiply(stage)
-            ctx.mbarrier_arrive(self.empty[stage], pred=group.lane == 0)
-            group.keep_state()
+            weights.make(stage, buffer, length)
+            ctx.mbarrier_arrive(self.empty[stage], pred=weights.lane == 0)
+
+    def compute(self) -> None:
+        """A group: all chunks one after the other; the output of each leaves while the next is under way."""
+        ctx, kernel = self.ctx, self.kernel
+        group = Group(ctx, self.shape, self.ring, self.between, self.head, self.part * kernel.groups)
+        whole = "q" in kernel.operands
+        group.begin(self._item(self.first_state) if whole else None)
+        with ctx.loop(0, self.count) as number:
+            stage, parity = self.position(number)
+            buffer, phase = _position(number, AHEAD)
+            ctx.mbarrier_wait(self.full[stage], parity)
+            ctx.mbarrier_wait(self.between.ready[buffer], phase)
+            group.recall(stage)
+            if whole:
+                group.carry(stage)
+                with ctx.if_(number > 0):
+                    group.store(ctx.mad(number - 1, CHUNK, self.row))
+            group.change(stage, buffer)
+            self._release(group, stage, buffer)
+        if whole:
+            self._last_output(group)
         final = ctx.pointer("final_ptr", "f32")
         wanted = (self.last_state != NOBODY) & (final.base != 0)
         group.end(self._item(self.last_state), wanted)
 
+    def _release(self, group: Group, stage: Register, buffer: Register) -> None:
+        """A warp has read all that it needs of a chunk."""
+        ctx = self.ctx
+        ctx.bar_warp_sync(FULL_MASK)
+        ctx.mbarrier_arrive(self.empty[stage], pred=group.lane == 0)
+        ctx.mbarrier_arrive(self.between.free[buffer], pred=group.lane == 0)
+
+    def _last_output(self, group: Group) -> None:
+        ctx = self.ctx
+        with ctx.if_(self.count > 0):
+            row = ctx.mad(self.count - 1, CHUNK, self.row)
+            length = self.row + self.rows - row
+            with ctx.if_(length == CHUNK):
+                group.store(row)
+            with ctx.else_():
+                group.store_rows(row, length)
+
     def _item(self, number: Register) -> Register:
         """The number of a state of this value head."""
-        return self.ctx.mad(number, self.shape.v_heads, self.ctx.ctaid_x)
+        return self.ctx.mad(number, self.shape.v_heads, self.head)
+
+
+def _position(turn: Register, count: int) -> tuple[Register, Register]:
+    """Where the use of a ring of `count` number `turn` lies, and the parity of its phase."""
+    # an assembler of PTX divides where it is asked to, also by two
+    return turn & (count - 1), (turn >> (count.bit_length() - 1)) & 1

@@ -14,6 +14,8 @@ CHUNK = 64
 SIZES = (64, 128)
 # a segment has so many chunks at least: what it takes to chain segments is worth that much work
 LEAST_CHUNKS = 8
+# and a sequence so many segments at least: all but the last are walked three times, once for each kind of kernel
+LEAST_SEGMENTS = 4
 # the number of a state that is not kept
 NOBODY = 0xFFFFFFFF
 
@@ -68,6 +70,7 @@ class ForwardPlan:
     segments: Array
     inner: Array
     chains: Array
+    sms: int = 0
 
     @classmethod
     def of(cls, shape: ForwardShape, lengths: Sequence[int], sms: int = 0) -> "ForwardPlan":
@@ -96,7 +99,8 @@ class ForwardPlan:
             rows += length
         segments.sort(key=lambda one: -one[1])
         tables = ((chunks, 2), (segments, 8), (inner, 8), (chains, 4))
-        return cls(shape, tuple(map(int, lengths)), *(np.array(one, np.uint32).reshape(-1, n) for one, n in tables))
+        arrays = (np.array(one, np.uint32).reshape(-1, n) for one, n in tables)
+        return cls(shape, tuple(map(int, lengths)), *arrays, sms=sms)
 
     @property
     def tokens(self) -> int:
@@ -111,21 +115,32 @@ class ForwardPlan:
     def explain(self) -> str:
         """The cut in words."""
         most, heads = -(-int(self.segments[0, 1]) // CHUNK), self.shape.v_heads
+        walks = len(self.segments) * heads
+        walks *= parts_of(self.shape.value_size // CHUNK, walks, self.sms)
         cut = f"cut into {len(self.segments)} segments, whose states are chained first; " if self.cut else ""
         return (
             f"{len(self.lengths)} sequences with {self.tokens:,} tokens in {len(self.chunks):,} chunks of {CHUNK}: "
-            f"{len(self.chunks) * heads:,} inverses; {cut}then {len(self.segments) * heads} CTAs walk, the longest "
+            f"{len(self.chunks) * heads:,} inverses; {cut}then {walks} CTAs walk, the longest "
             f"{most} chunks"
         )
 
 
+def parts_of(groups: int, states: int, sms: int) -> int:
+    """CTAs that share a state of so many groups of 64 rows: one, or one a group where such CTAs are done first.
+
+    A CTA with all groups takes as many times as long as it has groups.
+    """
+    return groups if sms and -(-states * groups // sms) < groups * -(-states // sms) else 1
+
+
 def _parts(shape: ForwardShape, counts: Sequence[int], sms: int) -> list[list[int]]:
     """Chunks of each segment of each sequence: as many segments in all as fill the SMs, by the sequences' lengths."""
-    wanted, total = sms // shape.v_heads, sum(counts)
+    # a CTA has 64 rows of a state where there are too few of them
+    wanted, total = sms // (shape.v_heads * (shape.value_size // CHUNK)), sum(counts)
     parts = []
     for count in counts:
         segments = 1
-        if len(counts) * 2 <= wanted:
+        if len(counts) * LEAST_SEGMENTS <= wanted:
             segments = max(1, min(count // LEAST_CHUNKS, wanted * count // total))
         edges = [count * i // segments for i in range(segments + 1)]
         parts.append([after - before for before, after in pairwise(edges)])
