@@ -52,7 +52,8 @@ class Operands:
 class Between:
     """What the group that makes weights leaves for the others, of two chunks: weights, and powers of the gates.
 
-    `decay` are e^G, `carried` the same times the scale, `late` e^(G[last] - G), 64 each. Where there are queries, each group has a tile for its output.
+    `decay` are e^G, `carried` the same times the scale, `late` e^(G[last] - G), 64 each. Where there are queries, each
+    group has a tile for its output.
     """
 
     def __init__(self, ctx: Context, start: Pointer, shape: ForwardShape):

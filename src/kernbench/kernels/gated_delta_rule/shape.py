@@ -99,8 +99,8 @@ class ForwardPlan:
             rows += length
         segments.sort(key=lambda one: -one[1])
         tables = ((chunks, 2), (segments, 8), (inner, 8), (chains, 4))
-        arrays = (np.array(one, np.uint32).reshape(-1, n) for one, n in tables)
-        return cls(shape, tuple(map(int, lengths)), *arrays, sms=sms)
+        arrays = [np.array(one, np.uint32).reshape(-1, n) for one, n in tables]
+        return cls(shape, tuple(map(int, lengths)), arrays[0], arrays[1], arrays[2], arrays[3], sms)
 
     @property
     def tokens(self) -> int:
