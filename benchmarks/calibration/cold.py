@@ -63,7 +63,38 @@ def text(act: str) -> str:
     return _TEXT.format(name=act, block=BLOCK, stride=16 * BLOCK, body=_body(act))
 
 
-CODE = (16, 128, 512, 2048, 8192)
+# threads of a CTA, CTAs, loads of 16 bytes that a thread has under way, and MiB: from a warp an SM to most of the rate
+SPARSE = tuple(
+    (block, ctas, loads, mib)
+    for block, ctas, loads in ((32, 132, 1), (128, 132, 1), (128, 528, 1), (512, 132, 1), (512, 264, 1), (128, 132, 4))
+    for mib in (16, 64)
+)
+# bytes from what is read to where it is written
+APART = 128 * MIB + 24 * 1024
+
+
+def sparse_text(act: str, block: int, loads: int) -> str:
+    """A kernel as of `text` with fewer loads under way; a copy writes what it read."""
+    lines: list[str] = ['.pragma "nounroll";']
+    groups = ["{" + ", ".join(f"%r{4 * n + part}" for part in range(4)) + "}" for n in range(loads)]
+    for group in groups:
+        lines += [f"ld.global.v4.u32 {group}, [%d1];", "add.u64 %d1, %d1, %d2;"]
+    if act == "copy":
+        lines.append(f"add.u64 %d3, %d1, {APART};")
+        for group in reversed(groups):
+            lines += ["sub.u64 %d3, %d3, %d2;", f"st.global.v4.u32 [%d3], {group};"]
+    lines += [f"xor.b32 %r46, %r46, %r{n};" for n in range(4 * loads)]
+    # the next address depends on what came: a turn begins when the last one's loads are there
+    lines += [
+        "shr.u32 %r47, %r40, 31;",
+        "and.b32 %r47, %r47, %r46;",
+        "cvt.u64.u32 %d4, %r47;",
+        "add.u64 %d1, %d1, %d4;",
+    ]
+    return _TEXT.format(name=act, block=block, stride=16 * block, body="\n".join(lines))
+
+
+CODE = (16, 128, 512, 1024, 2048, 4096, 8192)
 
 
 def code_text(instructions: int) -> str:
@@ -116,22 +147,43 @@ class Cold:
         pointers = (ctypes.c_void_p * 2)(*(ctypes.addressof(value) for value in values))
         found: list[float] = []
         for _ in range(REPEATED):
-            if flush:
-                self.driver.call("cuMemsetD8Async", self.flushed, 1, FLUSHED, self.queue.stream)
+            self.driver.call("cuMemsetD8Async", self.flushed, 1, FLUSHED, self.queue.stream)
+            for again in range(1 if flush else 2):
+                if again or flush:
+                    first = self.queue.event()
+                self.driver.call(
+                    "cuLaunchKernel", kernel, self.sms, 1, 1, 128, 1, 1, 0, self.queue.stream,
+                    ctypes.addressof(pointers), 0,
+                )  # fmt: skip
+            found.append(self.queue.elapsed_ns(first, self.queue.event()))
+        return found[DROPPED:]
+
+    def flush(self, by: str) -> None:
+        """Fill L2 with what nobody asks for, by writing or by reading."""
+        if by == "writes":
+            self.driver.call("cuMemsetD8Async", self.flushed, 1, FLUSHED, self.queue.stream)
+        else:
+            self.launch("read", self.flushed, FLUSHED)
+
+    def sparse(self, act: str, shape: tuple[int, int, int, int], flush: str) -> list[float]:
+        """Nanoseconds of a kernel that has little under way, right after L2 was flushed."""
+        block, ctas, loads, mib = shape
+        kernel = self.queue.function(act, sparse_text(act, block, loads))
+        values = (ctypes.c_uint64(int(self.data)), ctypes.c_uint32(mib * MIB // (16 * block * loads * ctas)))
+        pointers = (ctypes.c_void_p * 2)(*(ctypes.addressof(value) for value in values))
+        found: list[float] = []
+        for _ in range(REPEATED // 2):
+            self.flush(flush)
             first = self.queue.event()
             self.driver.call(
-                "cuLaunchKernel", kernel, self.sms, 1, 1, 128, 1, 1, 0, self.queue.stream,
-                ctypes.addressof(pointers), 0,
-            )  # fmt: skip
+                "cuLaunchKernel", kernel, ctas, 1, 1, block, 1, 1, 0, self.queue.stream, ctypes.addressof(pointers), 0
+            )
             found.append(self.queue.elapsed_ns(first, self.queue.event()))
         return found[DROPPED:]
 
     def once(self, act: str, nbytes: int, flush: str) -> float:
         """Nanoseconds of one kernel between events."""
-        if flush == "writes":
-            self.driver.call("cuMemsetD8Async", self.flushed, 1, FLUSHED, self.queue.stream)
-        else:
-            self.launch("read", self.flushed, FLUSHED)
+        self.flush(flush)
         first = self.queue.event()
         self.launch(act, self.data, nbytes)
         return self.queue.elapsed_ns(first, self.queue.event())
@@ -151,5 +203,12 @@ def cold_rows(queue: Queue, sms: int) -> Iterator[dict[str, Any]]:
             varied = {"instructions": instructions, "flushed": flushed}
             yield {"benchmark": "cold.code", "parameters": varied, "unit": "ns",
                    "ns": median(cold.code(instructions, flushed == "yes"))}  # fmt: skip
+    for act in ("read", "copy"):
+        for flush in ("writes", "reads"):
+            for shape in SPARSE:
+                names = ("block", "ctas", "loads", "mib")
+                varied = {"act": act, "flushed_by": flush, **dict(zip(names, shape, strict=True))}
+                yield {"benchmark": "cold.sparse", "parameters": varied, "unit": "ns",
+                       "ns": median(cold.sparse(act, shape, flush))}  # fmt: skip
     for address in (cold.flushed, cold.data):
         queue.driver.call("cuMemFree", address)

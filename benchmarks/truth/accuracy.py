@@ -1,7 +1,7 @@
 """The page that says how far predictions lie from what was measured: `python -m benchmarks.truth.accuracy PAGE.md`.
 
-It is made from two files of `data/`: what `python -m benchmarks.truth` measured on a GPU, and what
-`python -m benchmarks.truth.predict` predicted without one.
+It is made from files of `data/`: what `python -m benchmarks.truth` measured on a GPU, what `python -m
+benchmarks.truth.predict` predicted without one, what came out when held-out points were compared, and remarks.
 """
 
 import argparse
@@ -25,20 +25,21 @@ HEAD = """# How near predicted times are to an H200's
 Predictions are made without a GPU, from a recording on the emulator and machine code of `ptxas`; what they are held to
 was measured on an H200 with L2 flushed before each launch, as [Figures of GPUs](gpu-calibration.md) says. Times are
 those between two events around the launches, in microseconds. Figures of the model come from microbenchmarks only. The
-points marked *tuning* were looked at while the model was made. Those of *development* were held out then; when their
-errors were known, the model's mechanisms were mended by them, so that they no longer say how near it is to kernels it
-does not know. Those of *compared* did when they were: kernels and shapes that were chosen before anything was compared
-with them; since then they are development data, too. *Held-out* points are shapes that were written down before
-anything was mended by those, and are compared once. A row that is *sampled* stands for a grid of which the first CTAs
-were run on the emulator and taken for the others. `python -m benchmarks.truth.accuracy docs/gpu-accuracy.md` writes
-this page from the files beside it.
+points marked *tuning* were looked at while the model was made. Those of *development*, of *compared* and of
+*compared-again* were each held out once: chosen before anything was compared with them, and compared once. What came
+out then is the table of looks below; since then they are data by which mechanisms of the model are mended, and what
+they say of the model as it is says nothing of kernels that it does not know. *Held-out* points are kernels that were
+not in the set before, written down before anything was mended by *compared-again*. A row that is *sampled* stands for
+a grid of which the first CTAs were run on the emulator and taken for the others. `python -m benchmarks.truth.accuracy
+docs/gpu-accuracy.md` writes this page from the files beside it.
 """
 
 
 TITLES = {
     "held-out": "Held out",
-    "compared": "Held out a second time, and compared once",
-    "development": "Held out at first, then used to mend the model",
+    "compared-again": "Held out a third time, and since then used to mend the model",
+    "compared": "Held out a second time, and since then used to mend the model",
+    "development": "Held out at first, and since then used to mend the model",
     "tuning": "Looked at while the model was made",
 }
 
@@ -166,10 +167,23 @@ def table(pairs: list[Pair]) -> Iterator[str]:
         )
 
 
-def page(measured: dict[str, Any], predicted: dict[str, Any], remarks: str) -> str:
+def looks(given: list[dict[str, Any]]) -> Iterator[str]:
+    """A row for each time that points which were held out were compared, with what came out then."""
+    yield "| look | points | " + " | ".join(WORDS.values()) + " |"
+    yield "|---|---|" + "---|" * len(WORDS)
+    for one in given:
+        shown = [f"{one[name]:.2f}" if name == "spearman" else f"{one[name]:.1%}" for name in WORDS]
+        yield f"| {one['look']} | {one['points']} | " + " | ".join(shown) + " |"
+
+
+def page(
+    measured: dict[str, Any], predicted: dict[str, Any], remarks: str, seen: list[dict[str, Any]] | None = None
+) -> str:
     """The page."""
     pairs = compared(measured, predicted)
     parts = [HEAD]
+    if seen:
+        parts += ["## Looks at points that were held out", "", *looks(seen), ""]
     for split, title in TITLES.items():
         chosen = [pair for pair in pairs if pair.point.split == split]
         if chosen:
@@ -192,7 +206,9 @@ def main() -> int:
     given = parser.parse_args()
     remarks = DATA / "remarks.md"
     text = remarks.read_text(encoding="utf-8") if remarks.exists() else ""
-    given.page.write_text(page(rows(DATA / "h200.jsonl"), rows(DATA / "h200-predicted.jsonl"), text), encoding="utf-8")
+    seen = json.loads((DATA / "looks.json").read_text(encoding="utf-8"))
+    made = page(rows(DATA / "h200.jsonl"), rows(DATA / "h200-predicted.jsonl"), text, seen)
+    given.page.write_text(made, encoding="utf-8")
     return 0
 
 

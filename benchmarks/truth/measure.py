@@ -21,6 +21,7 @@ from kernbench.result.run import Run
 from kernbench.safety.budget import Budget
 
 from .emulated import difference, made
+from .frozen import launch
 from .points import Point, points
 from .problems import Input
 from .registry import PROBLEMS
@@ -172,6 +173,29 @@ def compiled(device: ColdDevice, point: Point) -> dict[str, Any]:
     return {"compared": compared, "moved": work.moved, "flops": work.flops, **_times(device.times)}
 
 
+def frozen(device: ColdDevice, point: Point) -> dict[str, Any]:
+    """A kernel of ours as it was written down; tests of kernels compare it, here its output must be finite."""
+    work = launch(point.id)
+    given, out = work.made(device)
+    kernel = ptx.parse(work.text).kernels[work.entry]
+    once = CudaDevice.launch(device, kernel, work.grid, work.block, given, work.shared)
+    if once.findings:
+        raise RuntimeError(once.findings[0].message)
+    finite = bool(np.isfinite(out.numpy().astype(np.float32)).all())
+    for argument in given:
+        if hasattr(argument, "fresh"):
+            # nothing is copied back after each launch
+            argument.fresh = False
+    run = repeated(device, kernel, work.grid, work.block, given, work.shared)
+    if run.findings:
+        raise RuntimeError(run.findings[0].message)
+    return {"finite": finite, "moved": work.moved, "flops": work.flops, **_times(device.times)}
+
+
+# a row of points by the set they are of
+_MEASURED = {"ours": ours, "kernels": frozen}
+
+
 def _times(times: list[float]) -> dict[str, Any]:
     low, _, high = quantiles(times, n=4)
     middle = median(times)
@@ -182,7 +206,7 @@ def measure(device: ColdDevice, point: Point) -> dict[str, Any]:
     """A point's row."""
     row: dict[str, Any] = {"id": point.id, "split": point.split}
     try:
-        found = ours(device, point) if point.set == "ours" else compiled(device, point)
+        found = _MEASURED.get(point.set, compiled)(device, point)
         return {**row, **found, "clock_mhz": device.clock_mhz()}
     except Exception as error:
         return {**row, "error": f"{type(error).__name__}: {error}"[:300]}

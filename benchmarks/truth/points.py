@@ -7,9 +7,9 @@ from typing import Any
 
 FILE = Path(__file__).parent / "points.toml"
 SETS, BOUNDS, SPLITS = (
-    ("ours", "triton", "nvcc"),
+    ("ours", "triton", "nvcc", "kernels"),
     ("memory", "compute", "latency"),
-    ("tuning", "development", "compared", "held-out"),
+    ("tuning", "development", "compared", "compared-again", "held-out"),
 )
 
 

@@ -25,6 +25,7 @@ from kernbench.ptx.sass.streams import Streams
 from kernbench.ptx.time.launch import time_launch
 
 from .emulated import made
+from .frozen import launch
 from .measure import _BENCHES, _inputs
 from .points import Point, points
 from .problems import Input, Output, Work
@@ -76,11 +77,22 @@ def recorded(point: Point, most: int) -> list[LaunchRecording]:
     device.most = most
     if point.set == "ours":
         return _ours(device, point, most)
+    if point.set == "kernels":
+        return [_frozen(device, point, most)]
     work = PROBLEMS[point.problem](**point.parameters)
     given, _, _ = made(device, work)
     kernel = ptx.parse(work.text).kernels[work.entry]
     run = device.launch(kernel, work.grid, work.block, given, work.shared, checks=False, record=True)
     return [_whole(run.recording, most, work)]
+
+
+def _frozen(device: SamplingDevice, point: Point, most: int) -> LaunchRecording:
+    work = launch(point.id)
+    given, _ = work.made(device)
+    kernel = ptx.parse(work.text).kernels[work.entry]
+    run = device.launch(kernel, work.grid, work.block, given, work.shared, checks=False, record=True)
+    found = run.recording
+    return found if found.ctas <= most else extended(found, most, work.nbytes)
 
 
 def _whole(recording: LaunchRecording, most: int, work: Work | None) -> LaunchRecording:
@@ -122,6 +134,8 @@ def footprint(point: Point) -> int:
     """Bytes of the arrays that a launch is given; 0 where that is not known."""
     if point.set == "ours":
         return 0
+    if point.set == "kernels":
+        return launch(point.id).nbytes
     arrays = [one for one in PROBLEMS[point.problem](**point.parameters).arguments if isinstance(one, Input | Output)]
     return sum(int(np.prod(one.shape)) * np.dtype(one.dtype).itemsize for one in arrays)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from .more_problems import MORE
+from .newer_problems import NEWER
 from .problems import FIRST, Work
 
-PROBLEMS: Mapping[str, Callable[..., Work]] = {**FIRST, **MORE}
+PROBLEMS: Mapping[str, Callable[..., Work]] = {**FIRST, **MORE, **NEWER}

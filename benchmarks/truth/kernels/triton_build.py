@@ -1,4 +1,4 @@
-"""`python -m benchmarks.truth.kernels.triton_build`: compiles the Triton kernels, and writes their PTX into ../ptx.
+"""`python -m benchmarks.truth.kernels.triton_build [NAME ...]`: compiles Triton kernels, all or some, into ../ptx.
 
 No GPU is needed. Each file begins with what a launch has to know: entry, threads, shared memory.
 """
@@ -13,28 +13,32 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from .triton_kernels import BUILDS
+from .triton_newer import NEWER
 
 FOLDER = Path(__file__).parent.parent / "ptx"
 
 
 def build(name: str) -> str:
     """The PTX of one, with a first line that says how it is launched."""
-    kernel, types, constants, warps, stages = BUILDS[name]
+    kernel, types, constants, warps, stages = {**BUILDS, **NEWER}[name]
+    made_of = "triton_newer.py" if name in NEWER else "triton_kernels.py"
     names = [*types, *constants]
     signature: dict[str, str] = {**types, **dict.fromkeys(constants, "constexpr")}
     # as at a launch with aligned arrays and sizes that are multiples of 16
     sized = [n for n, kind in types.items() if kind != "fp32"]
     aligned: dict[Any, Any] = {(names.index(n),): [["tt.divisibility", 16]] for n in sized}
     source = ASTSource(kernel, signature, {(names.index(n),): value for n, value in constants.items()}, aligned)
-    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, "num_stages": stages})
+    # what drivers of CUDA 13.0 and the assembler know
+    options = {"num_warps": warps, "num_stages": stages, "ptx_version": 87}
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     about = {"entry": made.metadata.name, "block": 32 * warps, "shared": made.metadata.shared}
     text = str(made.asm["ptx"])
     # names of files on the machine that compiled it say nothing
     kept = [line for line in text.splitlines() if not line.lstrip().startswith((".loc", ".file"))]
     text = "\n".join(kept).partition("\t.section")[0].rstrip()
-    return f"// {json.dumps(about)}\n// Triton {triton.__version__}, kernels/triton_kernels.py\n{text}\n"
+    return f"// {json.dumps(about)}\n// Triton {triton.__version__}, kernels/{made_of}\n{text}\n"
 
 
-for wanted in BUILDS:
+for wanted in sys.argv[1:] or (*BUILDS, *NEWER):
     FOLDER.joinpath(f"{wanted}.ptx").write_text(build(wanted), encoding="utf-8")
     sys.stdout.write(f"{wanted}\n")

@@ -1,5 +1,6 @@
 """The page of predictions against measurements: its figures, its gates, and that it is what its data files give."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -56,4 +57,5 @@ def test_the_page_in_the_documents_is_what_its_data_give():
     remarks = data / "remarks.md"
     text = remarks.read_text(encoding="utf-8") if remarks.exists() else ""
     rows = accuracy.rows(data / "h200.jsonl"), accuracy.rows(data / "h200-predicted.jsonl")
-    assert page.read_text(encoding="utf-8") == accuracy.page(*rows, text)
+    seen = json.loads((accuracy.DATA / "looks.json").read_text(encoding="utf-8"))
+    assert page.read_text(encoding="utf-8") == accuracy.page(*rows, text, seen)

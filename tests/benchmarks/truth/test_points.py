@@ -5,7 +5,9 @@ from collections import Counter
 
 import pytest
 from benchmarks.truth.emulated import problem
+from benchmarks.truth.frozen import FROZEN, launch
 from benchmarks.truth.more_problems import MORE
+from benchmarks.truth.newer_problems import NEWER
 from benchmarks.truth.points import BOUNDS, SETS, SPLITS, points
 from benchmarks.truth.problems import (
     FOLDER,
@@ -25,7 +27,11 @@ from benchmarks.truth.problems import (
 )
 from benchmarks.truth.registry import PROBLEMS
 
+from kernbench import ptx
+
 POINTS = points()
+# points whose kernel is a file of `ptx/` with a problem of `registry`
+COMPILED = [point for point in POINTS if point.set not in ("ours", "kernels")]
 SMALL = [
     saxpy(4096),
     strided_copy(4095, 17),
@@ -77,12 +83,28 @@ SMALL = [
             ("bags", {"count": 4, "table": 64}),
         )
     ),
+    *(
+        NEWER[name](**given)
+        for name, given in (
+            ("rotary", {"tokens": 2, "heads": 8}),
+            ("gated", {"n": 2048}),
+            ("cross_entropy", {"rows": 1, "columns": 4096}),
+            ("narrow_matvec", {"rows": 4, "columns": 2048}),
+            ("causal_taps", {"tokens": 64, "channels": 512}),
+            ("many_products", {"count": 2}),
+            ("row_argmax", {"rows": 2, "columns": 4096}),
+            ("row_sums", {"rows": 2, "columns": 2048}),
+            ("linear", {"m": 32, "n": 64, "k": 128, "tile": "32x64"}),
+            ("linear", {"m": 128, "n": 256, "k": 64, "tile": "128x256"}),
+            ("merge", {"parts": 3, "tokens": 1}),
+        )
+    ),
 ]
 
 
 def test_there_are_enough_points_and_few_to_tune_with():
     splits, bounds = Counter(point.split for point in POINTS), Counter(point.bound for point in POINTS)
-    assert splits["held-out"] >= 60
+    assert splits["held-out"] >= 30
     assert splits["tuning"] <= 6
     assert bounds["memory"] >= len(POINTS) / 2
     held_out = [point.bound for point in POINTS if point.split == "held-out"]
@@ -93,10 +115,10 @@ def test_there_are_enough_points_and_few_to_tune_with():
     assert set(bounds) == set(BOUNDS)
 
 
-@pytest.mark.parametrize("point", [point for point in POINTS if point.set != "ours"], ids=lambda point: point.id)
+@pytest.mark.parametrize("point", COMPILED, ids=lambda point: point.id)
 def test_a_point_can_be_launched(point):
     work = PROBLEMS[point.problem](**point.parameters)
-    assert f".entry {work.entry}(" in work.text
+    assert work.entry in ptx.parse(work.text).kernels
     assert work.moved > 0
     assert all(extent >= 1 for extent in work.grid)
 
@@ -117,13 +139,12 @@ def test_a_kernel_is_right_and_safe(work):
 
 
 def test_every_kernel_is_checked():
-    used = {PROBLEMS[point.problem](**point.parameters).file for point in POINTS if point.set != "ours"}
+    used = {PROBLEMS[point.problem](**point.parameters).file for point in COMPILED}
     assert used == {work.file for work in SMALL} == {file.stem for file in FOLDER.glob("*.ptx")}
     entries = {(work.file, work.entry) for work in SMALL}
-    for point in POINTS:
-        if point.set != "ours":
-            work = PROBLEMS[point.problem](**point.parameters)
-            assert (work.file, work.entry) in entries
+    for point in COMPILED:
+        work = PROBLEMS[point.problem](**point.parameters)
+        assert (work.file, work.entry) in entries
 
 
 def test_a_wrong_result_is_seen():
@@ -134,6 +155,30 @@ def test_a_wrong_result_is_seen():
 
 
 def test_problems_take_what_points_give():
-    for point in POINTS:
-        if point.set != "ours":
-            assert set(point.parameters) == set(inspect.signature(PROBLEMS[point.problem]).parameters)
+    for point in COMPILED:
+        assert set(point.parameters) == set(inspect.signature(PROBLEMS[point.problem]).parameters)
+
+
+def test_kernels_that_are_kept_have_all_that_their_launch_needs():
+    named = {point.id for point in POINTS if point.set == "kernels"}
+    assert named == {file.stem for file in FROZEN.glob("*.json")}
+    assert {launch(name).file for name in named} == {file.stem for file in FROZEN.glob("*.ptx")}
+    for name in named:
+        work = launch(name)
+        kernel = ptx.parse(work.text).kernels[work.entry]
+        assert len(kernel.params) == len(work.arguments)
+        given = {one.get("map", one.get("pointer")) for one in work.arguments} - {None}
+        assert given <= set(work.arrays)
+        assert work.out in work.arrays
+        assert work.moved <= work.nbytes
+
+
+def test_a_kernel_that_is_kept_is_right():
+    device, work = ptx.EmulatedDevice("sm_90a"), launch("append-512")
+    given, out = work.made(device)
+    run = device.launch(ptx.parse(work.text).kernels[work.entry], work.grid, work.block, given, work.shared)
+    assert run.safe, run.findings
+    slots = work.arrays["slots"]["values"]
+    (first, _, second, *_), found = given, out.numpy().reshape(-1, 8, 128)
+    assert second is out
+    assert (found[slots] == first.numpy()).all()
