@@ -155,7 +155,17 @@ def launch_gaps(device: Any) -> Iterator[dict[str, Any]]:
     for shared in (1 << 10, 16 << 10, 48 << 10):
         times = [queue.cold(flushed, 132, 128, shared) for _ in range(30)]
         yield _row("launch.shared", {"bytes": shared}, median(times[5:]))
+    yield from turnovers(queue, flushed)
     queue.driver.call("cuMemFree", flushed)
+
+
+def turnovers(queue: Queue, flushed: Any) -> Iterator[dict[str, Any]]:
+    """Empty CTAs of which an SM holds few, many one after the other: nothing but their places being taken again."""
+    for block, shared in ((1024, 0), (512, 0), (256, 0), (128, 48 << 10)):
+        for each in (16, 128):
+            times = [queue.cold(flushed, 132 * each, block, shared) for _ in range(20)]
+            varied = {"block": block, "shared": shared, "ctas": each}
+            yield _row("launch.turnover", varied, median(times[5:]))
 
 
 def _row(benchmark: str, parameters: dict[str, Any], nanoseconds: float) -> dict[str, Any]:
