@@ -39,11 +39,10 @@ LOOP_ON_PIPE = {"fma": 3, "integer": 1, "minmax": 1, "convert": 1}
 BRANCH_TURN, BRANCH_STALL, OWN_TURN = 25.0, 6.0, 20.0
 # and those between a product and the end of the wait for it
 WAIT_STALLS = 15.0
-# cycles of a CTA of `launch.waves` itself, which are assumed: its prologue, a barrier, and its results
-EMPTY_CTA = 400.0
 # launches that lay further apart than this were not all alike
 STEADY = 0.01
 WARP_BYTES = 128
+STEPS_OF_SUMS = 2000
 REACHED = 0.9
 
 
@@ -235,13 +234,16 @@ def clusters(results: Results, known: Known) -> Iterator[Fitted]:
 def between_ctas(results: Results, known: Known) -> Iterator[Fitted]:
     """Hops between mbarriers of two CTAs, less what a wait itself takes; the cluster's barrier; one copy for several
     CTAs against a copy of each; and bytes a cycle of an SM whose shared memory another one reads.
+
+    An arrival that releases to the cluster has a fence to all of the GPU before it in machine code: as long as L2 is.
     """
+    fence = known["l2.latency"]
     row = results.one("cluster.hop")
-    hop = (per_turn(row) - loop_end(known)) / 2 - known["barriers.try_wait"]
-    yield found_from("cluster.one_way", [max(hop, 0.0)], [row], "cluster.hop, less the loop and a wait")
+    hop = (per_turn(row) - loop_end(known)) / 2 - known["barriers.try_wait"] - fence
+    yield found_from("cluster.one_way", [max(hop, 0.0)], [row], "cluster.hop, less the loop, a wait and a fence")
     rows = results.of("cluster.barrier")
-    values = [per_work(row) - known["barriers.sync_warp"] for row in rows]
-    yield found_from("cluster.barrier", values, rows, "cluster.barrier of 2 to 8 CTAs")
+    values = [max(per_work(row) - known["barriers.sync_warp"] - fence, 0.0) for row in rows]
+    yield found_from("cluster.barrier", values, rows, "cluster.barrier of 2 to 8 CTAs, less a fence")
     rows = results.of("cluster.multicast", bytes=1024)
     more = [
         per_turn(results.one("cluster.multicast", bytes=1024, ctas=size, by="multicast"))
@@ -314,9 +316,9 @@ def memory_bandwidth(results: Results, known: Known) -> Iterator[Fitted]:
     off = max(abs(one / share - 1) for one in reached)
     yield Fitted("hbm.read_share", share, min(reached), max(reached), "bandwidth.hbm, cold.read", off, len(rows) + 2)
     yield found_from("hbm.in_flight", flying, rows, "bandwidth.hbm, nine tenths of its most")
-    for way in ("write", "copy"):
-        row = results.one("bandwidth.hbm", by=way)
-        yield found_from(f"hbm.{way}_share", [bytes_per_ns(row) / peak], [row], "bandwidth.hbm")
+    for way, reads in (("write", 0), ("copy", 1)):
+        rows = [results.one("bandwidth.hbm", by=way), *results.of("hbm.mix", reads=reads, writes=1)]
+        yield found_from(f"hbm.{way}_share", [bytes_per_ns(row) / peak for row in rows], rows, "bandwidth.hbm, hbm.mix")
 
 
 def writes(results: Results, known: Known) -> Iterator[Fitted]:
@@ -329,7 +331,7 @@ def writes(results: Results, known: Known) -> Iterator[Fitted]:
     # what a kernel brings in throws out what was there at random: 1 - exp(-brought / turnover) of it
     left = [-size / log(1 - longer[size] / longer[most]) for size in (most // 16, most // 4)]
     yield Fitted("l2.turnover", median(left), min(left), max(left), "cold.read by size, flushed by writes", 0.0, 6)
-    share = longer[most] / write_between_reads(known) / median(left)
+    share = dirty(longer[most], float(most), median(left), known) / median(left)
     yield Fitted("l2.dirty", share, share, share, "cold.read, flushed by writes less by reads", 0.0, 2)
 
 
@@ -339,11 +341,58 @@ def _longer(results: Results, size: int) -> float:
     return float(max(ns["writes"] - ns["reads"], 1.0))
 
 
-def write_between_reads(known: Known) -> float:
-    """Nanoseconds of a byte that is written while all others are read: half of what a copy moves is."""
+def written_back(begun: float, brought: float, turnover: float, known: Known) -> tuple[float, float]:
+    """Bytes that are written back while so many are brought in, of L2 that begins with `begun` dirty ones, and the
+    nanoseconds that this takes: more where reads and writes are mixed, as the model has it.
+    """
     peak = known["hbm.bandwidth"]
     read, write, copy = (1 / (peak * known[f"hbm.{way}_share"]) for way in ("read", "write", "copy"))
-    return write + 2 * max(2 * copy - read - write, 0.0)
+    mixed = 4 * max(2 * copy - read - write, 0.0)
+    written = taken = 0.0
+    step = brought / STEPS_OF_SUMS
+    for number in range(STEPS_OF_SUMS):
+        leaves = (begun - written) * step / turnover
+        written += leaves
+        share = written / (written + step * (number + 1))
+        taken += leaves * (write + mixed * share * (1 - share))
+    return written, taken
+
+
+def dirty(longer: float, brought: float, turnover: float, known: Known) -> float:
+    """Dirty bytes that L2 begins with, if bringing in so many takes so many nanoseconds longer."""
+    low, high = 0.0, 10 * turnover
+    for _ in range(60):
+        middle = (low + high) / 2
+        enough = written_back(middle, brought, turnover, known)[1] > longer
+        low, high = (low, middle) if enough else (middle, high)
+    return (low + high) / 2
+
+
+def waits_for_writes(results: Results, known: Known) -> Iterator[Fitted]:
+    """Kernels with little under way take longer if L2 was flushed by writing, though memory has time to write: each of
+    their loads by the share of the time in which memory writes.
+    """
+    begun = known["l2.dirty"] * known["l2.turnover"]
+    values: list[float] = []
+    rows = [row for row in results.of("cold.sparse", act="read", flushed_by="writes") if row["parameters"]["mib"] >= 64]
+    for row in rows:
+        given = {**row["parameters"], "flushed_by": "reads"}
+        block, ctas, loads = (int(given[name]) for name in ("block", "ctas", "loads"))
+        piece = 16 * block * ctas * loads
+        turns = int(given["mib"]) * (1 << 20) // piece
+        alone = float(results.one("cold.sparse", **given)["ns"])
+        each = (alone - known["launch.empty"]) / turns
+        written, _ = written_back(begun, float(piece * turns), known["l2.turnover"], known)
+        busy = written / (known["hbm.bandwidth"] * known["hbm.write_share"])
+        # loads of a turn that wait for each other take as long as the last
+        values.append((float(row["ns"]) - alone) / busy * each * known["clock.most"] / 1e3)
+    if not values:
+        raise LookupError("no rows of cold.sparse")
+    middle = median(values)
+    yield Fitted(
+        "hbm.writing", middle, min(values), max(values), "cold.sparse, flushed by writes less by reads",
+        max(abs(one / middle - 1) for one in values), 2 * len(values),
+    )  # fmt: skip
 
 
 def launches(results: Results, known: Known) -> Iterator[Fitted]:
@@ -367,25 +416,20 @@ def early_launches(results: Results, known: Known) -> Iterator[Fitted]:
 
 
 def starts(results: Results, known: Known) -> Iterator[Fitted]:
-    """What the first CTAs take beyond a load, and from a CTA's end to the start of the next in its place."""
+    """What the first CTAs take beyond a load."""
     least = min(row["parameters"]["bytes"] for row in results.of("cold.read"))
     read = results.one("cold.read", bytes=least, flushed_by="reads")["ns"] - known["launch.empty"]
     turn = per_turn(results.one("bandwidth.hbm", by="ld", flying=8192))
     value = max(read * known["clock.most"] / 1e3 - turn, 0.0)
     yield Fitted("launch.first", value, value, value, "cold.read of the least bytes, less a load's turn", 0.0, 2)
-    # two CTAs of 1024 threads are resident
-    rows = [results.one("launch.waves", block=1024, ctas=ctas) for ctas in (16, 128)]
-    between = (rows[1]["samples"][0]["event_ns"] - rows[0]["samples"][0]["event_ns"]) / (128 - 16) * 2
-    value = max(between * known["clock.most"] / 1e3 - EMPTY_CTA, 0.0)
-    yield Fitted(
-        "launch.slot_reuse",
-        value,
-        value,
-        value,
-        "launch.waves of 1024 threads, less 400 cycles of their own, which are assumed",
-        0.0,
-        2,
-    )
+
+
+def turnover(results: Results, known: Known) -> Iterator[Fitted]:
+    """From a CTA's end to the start of the next in its place: empty CTAs of 1024 threads, of which an SM holds two."""
+    few, many = (results.one("launch.turnover", block=1024, ctas=each) for each in (16, 128))
+    between = (many["ns"] - few["ns"]) / (128 - 16) * 2
+    value = max(between * known["clock.most"] / 1e3, 0.0)
+    yield Fitted("launch.slot_reuse", value, value, value, "launch.turnover of 1024 threads", 0.0, 2)
 
 
 def clocks(results: Results, known: Known) -> Iterator[Fitted]:
@@ -453,6 +497,8 @@ STEPS: tuple[Callable[[Results, Known], Iterator[Fitted]], ...] = (
     launches,
     early_launches,
     starts,
+    turnover,
+    waits_for_writes,
 )
 
 

@@ -61,10 +61,17 @@ def within(whole: LaunchRecording, moved: int) -> LaunchRecording:
     counts = np.zeros(len(recording.traces), np.float64)
     np.add.at(counts, recording.class_trace, np.bincount(classes, minlength=recording.classes)[:, None])
     lengths = np.diff(recording.traces.first_event[recording.traces.start])
-    total = float((events.first * np.repeat(counts, lengths)).sum()) * SECTOR
+    every = events.first * np.repeat(counts, lengths) * SECTOR
+    total = float(every.sum())
     if not moved or total <= moved:
         return whole
-    kept = (events.first * (moved / total)).astype(np.float32)
+    # what nobody touched twice is read once, and no part of it was there before
+    once = events.other <= 0
+    left = moved - float(every[once].sum())
+    if left <= 0:
+        once, left = np.zeros_like(once), float(moved)
+    share = left / max(float(every[~once].sum()), 1.0)
+    kept = np.where(once, events.first, events.first * min(share, 1.0)).astype(np.float32)
     again = events.first - kept
     other = np.maximum(events.other + again, np.float32(1e-9))
     distance = (events.other * events.other_distance + again * np.float32(np.log2(moved))) / other

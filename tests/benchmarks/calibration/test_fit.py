@@ -9,7 +9,6 @@ import pytest
 from benchmarks.calibration.fit import (
     BRANCH_STALL,
     BRANCH_TURN,
-    EMPTY_CTA,
     LOOP_ON_PIPE,
     OWN_TURN,
     PIPES,
@@ -17,7 +16,7 @@ from benchmarks.calibration.fit import (
     WAIT_STALLS,
     fit,
     two_groups,
-    write_between_reads,
+    written_back,
 )
 from benchmarks.calibration.registry import cases
 from benchmarks.calibration.results import Results, ResultsError, line, read
@@ -76,6 +75,7 @@ TRUTH = {
     "hbm.read_share": 0.9,
     "hbm.write_share": 0.8,
     "hbm.copy_share": 0.85,
+    "hbm.writing": 1500.0,
     "hbm.in_flight": 32768,
     "launch.gap": 2400.0,
     "launch.graph_gap": 1200.0,
@@ -157,8 +157,8 @@ def turn(case) -> float:
         "bulk.latency": lambda: bulk + p["bytes"] / t["copies.bulk_bytes_per_cycle"],
         "bulk.issue": lambda: 500 + t["copies.bulk_issue"] * p["count"],
         "cluster.latency": lambda: case.work * (t["cluster.latency"] + step),
-        "cluster.hop": lambda: 2 * (t["cluster.one_way"] + t["barriers.try_wait"]) + loop,
-        "cluster.barrier": lambda: case.work * (t["cluster.barrier"] + t["barriers.sync_warp"]),
+        "cluster.hop": lambda: 2 * (t["cluster.one_way"] + t["barriers.try_wait"] + t["l2.latency"]) + loop,
+        "cluster.barrier": lambda: case.work * (t["cluster.barrier"] + t["barriers.sync_warp"] + t["l2.latency"]),
         "cluster.multicast": lambda: 900 + t["cluster.multicast"] * (p["by"] == "multicast"),
         "cluster.bandwidth": lambda: case.work / t["cluster.bytes_per_cycle"],
         "wgmma.rate": lambda: product(p) * case.work + tail(p),
@@ -247,6 +247,9 @@ def nanoseconds(case) -> float:
     if case.benchmark == "bandwidth.hbm":
         share = t[f"hbm.{p['by']}_share"] if p["by"] in ("write", "copy") else t["hbm.read_share"] * FLYING[p["flying"]]
         return moved / (share * float(H200.hbm.bandwidth))
+    if case.benchmark == "hbm.mix":
+        named = {(0, 1): "write", (1, 0): "read"}
+        return moved / (t[f"hbm.{named.get((p['reads'], p['writes']), 'copy')}_share"] * float(H200.hbm.bandwidth))
     if case.benchmark == "hbm.width":
         return moved / (used(p) * t["hbm.read_share"] * float(H200.hbm.bandwidth))
     if case.benchmark == "strided.store":
@@ -283,9 +286,6 @@ def row(case):
     }
     if case.benchmark == "latency.l2_map":
         made["map"] = {"cycles": [[250 + (line + sm) % 2 * TRUTH["l2.far"] for line in range(64)] for sm in range(132)]}
-    if case.benchmark == "launch.waves":
-        slot = (TRUTH["launch.slot_reuse"] + EMPTY_CTA) / CLOCK * 1e3
-        made["samples"][0]["event_ns"] = 9000 + case.parameters["ctas"] * slot / 2
     return made
 
 
@@ -314,7 +314,7 @@ def cold():
     """Reads of two sizes after both ways to flush; the least begins late and takes a turn of its loads."""
     rate = TRUTH["hbm.read_share"] * float(H200.hbm.bandwidth)
     known = {**{name: float(one) for name, one in H200.figures().items()}, **TRUTH}
-    late = known["l2.dirty"] * known["l2.turnover"] * write_between_reads(known)
+    _, late = written_back(known["l2.dirty"] * known["l2.turnover"], float(1 << 28), known["l2.turnover"], known)
     by_loads = next(c for c in ALL if c.parameters.get("by") == "ld" and c.parameters["flying"] == 8192)
     begin = TRUTH["launch.empty"] + (TRUTH["launch.first"] + turn(by_loads)) / CLOCK * 1e3
     for size in (1 << 20, 1 << 24, 1 << 26, 1 << 27, 1 << 28):
@@ -325,7 +325,28 @@ def cold():
             yield {"benchmark": "cold.read", "parameters": {"bytes": size, "flushed_by": flush}, "ns": ns}
 
 
-ROWS = [*map(row, ALL), *gaps(), *cold()]
+def sparse():
+    """128 MiB with one warp an SM: what is written back makes each turn longer."""
+    known = {**{name: float(one) for name, one in H200.figures().items()}, **TRUTH}
+    piece, turns = 16 * 32 * 132, (128 << 20) // (16 * 32 * 132)
+    begun, each = known["l2.dirty"] * known["l2.turnover"], 400.0
+    written, _ = written_back(begun, float(piece * turns), known["l2.turnover"], known)
+    busy = written / (float(H200.hbm.bandwidth) * TRUTH["hbm.write_share"])
+    reads = TRUTH["launch.empty"] + turns * each
+    longer = TRUTH["hbm.writing"] / CLOCK * 1e3 * busy / each
+    for flush, ns in (("reads", reads), ("writes", reads + longer)):
+        given = {"act": "read", "flushed_by": flush, "block": 32, "ctas": 132, "loads": 1, "mib": 128}
+        yield {"benchmark": "cold.sparse", "parameters": given, "ns": ns}
+
+
+def turnovers():
+    """Empty CTAs of which an SM holds two."""
+    for each in (16, 128):
+        ns = TRUTH["launch.empty"] + each / 2 * TRUTH["launch.slot_reuse"] / CLOCK * 1e3
+        yield {"benchmark": "launch.turnover", "parameters": {"block": 1024, "shared": 0, "ctas": each}, "ns": ns}
+
+
+ROWS = [*map(row, ALL), *gaps(), *cold(), *sparse(), *turnovers()]
 
 
 def test_every_figure_that_is_fitted_is_found():

@@ -232,6 +232,39 @@ def test_what_is_written_leaves_l2_in_the_end():
     assert reached == pytest.approx(float(H200.hbm.bandwidth * H200.hbm.copy_share), rel=0.05)
 
 
+@pytest.mark.parametrize(("loads", "stores", "reached"), [(2, 1, 0.870), (3, 1, 0.894), (1, 2, 0.819)])
+def test_reads_and_writes_are_mixed_as_an_h200_mixes_them(loads, stores, reached):
+    """Shares of the bandwidth that `hbm.mix` measured; the figures come from reads, writes and copies alone."""
+    event = {"sectors": 16, "lines": 4, "first": 16, "lanes": 32, "bytes": 512}
+    store = Op(Pipe.GLOBAL, kind=Kind.GLOBAL_STORE, event=event, width=16, act=Act.STORE)
+    body = [*(replace(stream()[0]) for _ in range(loads)), *(replace(store, wait=1) for _ in range(stores))]
+    short, long = (cycles([turns(body, n)] * 32, ctas=264) for n in (192, 384))
+    moved = 264 * 32 * 192 * 512 * (loads + stores)
+    share = moved / ((long - short) / (float(H200.clock.most) * 1e6)) / 1e9 / float(H200.hbm.bandwidth)
+    assert share == pytest.approx(reached, rel=0.05)
+
+
+def test_a_load_waits_while_memory_writes():
+    """Little is under way, and memory has time for all of it: what must leave L2 is waited for all the same."""
+    given = launch([stream(loads=1, count=64)] * 4, ctas=132)
+    waiting = H200.override({"l2.dirty": 0.6})
+    clean, later = (time_launch(*given, gpu).cycles for gpu in (H200, waiting))
+    beside = time_launch(*given, waiting.override({"hbm.writing": 0})).cycles
+    assert later - clean > 4 * (beside - clean)
+    assert later > 1.05 * clean
+
+
+def test_words_at_random_touch_lines_that_are_there():
+    """A quarter of the touches are first ones: L2 holds what was touched, though as many lines as touches would not."""
+    event = {"sectors": 32, "lines": 32, "lanes": 32, "bytes": 128, "first": 8, "other": 24, "other_distance": 24.6}
+    random = [Op(Pipe.GLOBAL, kind=Kind.GLOBAL_LOAD, event=event, width=4, act=Act.LOAD, write=0), END]
+    few = time_launch(*launch([random] * 8, ctas=4096), H200).traffic
+    once = {**event, "first": 31, "other": 1}
+    many = time_launch(*launch([[replace(random[0], event=once), END]] * 8, ctas=4096), H200).traffic
+    assert few.hbm_read < 1.05 * 4096 * 8 * 8 * 64
+    assert many.hbm_read >= 4096 * 8 * 31 * 64
+
+
 def test_the_first_ctas_begin_late():
     assert cycles([[END]], gpu_file("h200")) - cycles([[END]]) == pytest.approx(float(gpu_file("h200").launch.first))
 

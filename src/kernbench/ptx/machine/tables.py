@@ -173,6 +173,7 @@ class Hbm(Table):
     copy_share: Annotated[Figure, share("of the bandwidth that copying reaches, bytes read and written")]
     latency: Annotated[Figure, cycles("of a load that misses L2, nothing else under way")]
     loaded: Annotated[Figure, cycles("more for a load that misses L2 while all of the bandwidth is used")]
+    writing: Annotated[Figure, cycles("more for a load that misses L2, by the share of time in which memory writes")]
     spread: Annotated[Figure, cycles("between the latest and the earliest answer to loads that miss L2")]
     granule: Annotated[Figure, size("what is read at least")]
     scattered: Annotated[Figure, share("of the read rate that is left where no two granules are of one line")]

@@ -69,6 +69,7 @@ def constants(gpu: Gpu, clock_mhz: float) -> Ints:
         codes.LATENCY_L2: gpu.l2.latency * pace,
         codes.LATENCY_HBM: gpu.hbm.latency * pace,
         codes.LATENCY_LOADED: gpu.hbm.loaded * pace,
+        codes.LATENCY_WRITING: gpu.hbm.writing * pace,
         codes.LATENCY_ATOMIC: gpu.l2.atomic_latency * pace,
         codes.LATENCY_STORE: gpu.l2.latency * pace,
         codes.BARRIER: gpu.barriers.sync,
@@ -105,12 +106,14 @@ def constants(gpu: Gpu, clock_mhz: float) -> Ints:
 
 
 def _memory_costs(gpu: Gpu, clock_mhz: float) -> list[int]:
-    """Of a part of a byte that is read, that is written alone, and how much more if all other bytes are read."""
+    """Of a part of a byte that is read, that is written alone, and how much more where reads and writes are mixed: this
+    times the share of either.
+    """
     cycle = float(gpu.hbm.bandwidth) * 1e3 / clock_mhz
     scale = codes.TICK * (1 << codes.COST_SHIFT) / codes.PART
     read, write = 1 / (cycle * float(gpu.hbm.read_share)), 1 / (cycle * float(gpu.hbm.write_share))
-    # half of what a copy moves is read
-    mixed = 2 * max(2 / (cycle * float(gpu.hbm.copy_share)) - read - write, 0.0)
+    # half of what a copy moves is read, and half is written
+    mixed = 4 * max(2 / (cycle * float(gpu.hbm.copy_share)) - read - write, 0.0)
     return [round(cost * scale) for cost in (read, write, mixed)]
 
 

@@ -89,6 +89,9 @@ _BULK = (Kind.BULK_LOAD, Kind.BULK_STORE, Kind.BULK_REDUCE)
 _FLOATS = (".f32", ".f64", ".f16", ".bf16")
 # accesses of other CTAs since a neighbour touched the same at most, for it to be at the same time
 NEAR = 4
+# lines that a touched sector takes from which on it counts as alone in its line, and of all touches of such sectors the
+# share of first ones from which on none are taken to be touched again
+ALONE, RANDOM = 2.0, 0.9
 # by how much of the spread a load is answered later, and its answers lie further apart, for each doubling of its lines;
 # and doublings that count
 LATER, WIDER, MOST_DOUBLINGS = 0.06, 0.25, 4.0
@@ -305,12 +308,36 @@ def _sectors(recording: LaunchRecording, gpu: Gpu, l1_bytes: float) -> tuple[Flo
     sectors = events.sectors.astype(np.float64)
     # a line takes its room whether all of its sectors are there or not
     room = np.maximum(events.lines * (LINE / SECTOR) / np.maximum(sectors, 1.0), 1.0)
-    share = held(np.exp2(events.other_distance.astype(np.float64)) * room, gpu)
+    share = held(_since(recording, np.exp2(events.other_distance.astype(np.float64)), room), gpu)
     from_memory = events.first + events.other * (1.0 - share)
     asked = np.maximum(sectors - l1_hits, 0.0)
     # what is stored makes lines dirty, whoever brought them
     stores = _is(events, _MAKE_DIRTY)
     return asked, np.where(stores, asked, np.minimum(from_memory, asked))
+
+
+def _since(recording: LaunchRecording, touched: Floats, room: Floats) -> Floats:
+    """Bytes of different lines that were touched while so many bytes were.
+
+    Sectors that lie apart each take a line of L2. Where they were touched at random, many touch a line that is there
+    already: n of them F (1 - exp(-n / F)) different ones, if there are F. How many there are follows in the same way
+    from how many sectors were touched for the first time.
+    """
+    events, times = recording.events, event_counts(recording)
+    every = np.where(_is(events, _GLOBAL), events.sectors * times * SECTOR, 0.0)
+    apart = _is(events, _GLOBAL) & (room >= ALONE)
+    again = float(every[apart].sum())
+    first = float((events.first * times)[apart].sum()) * SECTOR
+    if again <= 0 or first >= RANDOM * again:
+        return touched * room
+    low, high = 1e-3, again / max(first, SECTOR) + 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if (1 - np.exp(-middle)) / middle > first / again else (low, middle)
+    lines = again / low
+    share = again / float(every.sum())
+    different = touched * (1 - share) + lines * (1 - np.exp(-touched * share * room / lines))
+    return np.where(apart, np.minimum(different, touched * room), touched * room)
 
 
 def held(distance: Floats, gpu: Gpu) -> Floats:

@@ -69,8 +69,8 @@ GOLDEN = 40503
 L2, L2_WRITES, HBM, ATOMICS, DISPATCH = range(5)
 GPU_SERVERS = 5
 # what is known of L2 and memory, in 16ths of a byte: dirty in L2, read and written so far
-DIRTY, HAS_READ, HAS_WRITTEN, WINDOW_BEGAN, WINDOW_BUSY, BUSY_SHARE = range(6)
-MEMORY = 6
+DIRTY, HAS_READ, HAS_WRITTEN, WINDOW_BEGAN, WINDOW_BUSY, BUSY_SHARE, WINDOW_WROTE, WRITE_SHARE = range(8)
+MEMORY = 8
 # ticks over which the load of memory is taken, and what full load is
 WINDOW, FULL = 1024 * TICK, 1024
 PART = 16
@@ -109,6 +109,7 @@ COST_SHIFT = 12
     WRITE_MIXED,
     SUB_CORE_BYTE,
     LATENCY_LOADED,
+    LATENCY_WRITING,
     TAKEN_BY_FMA,
     BESIDE_FMA,
     BESIDE_ALU,
@@ -121,8 +122,8 @@ COST_SHIFT = 12
     PRODUCT_TAIL,
     PRODUCT_CHAIN,
     TENSOR_LATENCY,
-) = range(42)
-CONSTANTS = 42
+) = range(43)
+CONSTANTS = 43
 # other accesses to shared memory keep a quarter of it at least while operands of products pass
 MOST_PASSES = 3 * TICK // 4
 

@@ -48,15 +48,20 @@ def _spread(sm, wider, sm_free):  # type: ignore[no-untyped-def]
 
 @part
 def _loaded(now, cost, memory, constants):  # type: ignore[no-untyped-def]
-    """How much longer memory takes to answer because it works: by the cube of its load over the last window."""
+    """How much longer memory takes to answer because it works: by the cube of its load over the last window, and by the
+    share of it in which it wrote: loads wait until a part of memory that writes has written.
+    """
     elapsed = now - memory[c.WINDOW_BEGAN]
     if elapsed >= c.WINDOW:
         memory[c.BUSY_SHARE] = min(memory[c.WINDOW_BUSY] * c.FULL // elapsed, c.FULL)
+        memory[c.WRITE_SHARE] = min(memory[c.WINDOW_WROTE] * c.FULL // elapsed, c.FULL)
         memory[c.WINDOW_BEGAN] = now
         memory[c.WINDOW_BUSY] = 0
+        memory[c.WINDOW_WROTE] = 0
     memory[c.WINDOW_BUSY] += cost
     share = memory[c.BUSY_SHARE]
-    return constants[c.LATENCY_LOADED] * (share * share // c.FULL * share // c.FULL) // c.FULL
+    more = constants[c.LATENCY_LOADED] * (share * share // c.FULL * share // c.FULL) // c.FULL
+    return more + constants[c.LATENCY_WRITING] * memory[c.WRITE_SHARE] // c.FULL
 
 
 @part
@@ -64,7 +69,7 @@ def traffic(amount, stores, memory, constants):  # type: ignore[no-untyped-def]
     """Ticks of the memory for an amount that L2 does not hold, and for what must leave L2 to make room for it.
 
     What leaves is any line, dirty in proportion to all that is. Stores make lines dirty; they fetch nothing. Writing
-    between reads takes longer than writing alone.
+    between reads takes longer than writing alone: the more the more evenly they are mixed, and the more is written.
     """
     leaves = amount * (memory[c.DIRTY] >> 8) // (constants[c.L2_CAPACITY] >> 8)
     memory[c.DIRTY] -= leaves
@@ -75,8 +80,11 @@ def traffic(amount, stores, memory, constants):  # type: ignore[no-untyped-def]
     memory[c.HAS_WRITTEN] += leaves
     cost = amount * constants[c.READ_COST] >> c.COST_SHIFT
     if leaves > 0:
-        mixed = constants[c.WRITE_MIXED] * memory[c.HAS_READ] // (memory[c.HAS_READ] + memory[c.HAS_WRITTEN])
+        every = memory[c.HAS_READ] + memory[c.HAS_WRITTEN]
+        writes = memory[c.HAS_WRITTEN] * c.FULL // every
+        mixed = constants[c.WRITE_MIXED] * writes // c.FULL * (c.FULL - writes) // c.FULL
         cost += leaves * (constants[c.WRITE_COST] + mixed) >> c.COST_SHIFT
+        memory[c.WINDOW_WROTE] += leaves * constants[c.WRITE_COST] >> c.COST_SHIFT
     return cost
 
 
