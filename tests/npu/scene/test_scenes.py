@@ -57,7 +57,7 @@ class TestScale(SceneTestCase):
 
 @scene_test(level=3, runtime="tensormap_and_ringbuffer")
 class TestSeveral(SceneTestCase):
-    CASES = [{{"name": "two", "platforms": ["a2a3"], "params": {{}}}}]
+    CASES = [{{"name": "two", "platforms": ["a2a3"], "config": {{"device_count": 2}}, "params": {{}}}}]
 
 
 if __name__ == "__main__":
@@ -79,7 +79,7 @@ def file(tmp_path):
 
 SHARED = """
 from simpler.worker import Worker
-from simpler.task_interface import CallConfig as Config
+from simpler.task_interface import ChipConfig as Config
 from simpler_setup import SceneTestLevel, scene_test
 from tests.scale.test_scale import TestScale
 

@@ -9,6 +9,8 @@ from kernbench.npu.scene.modules import load, offered
 from kernbench.npu.scene.offered import SceneTestCase
 
 CHIPS = ("a2a3", "a5")
+# the level of programs of the host
+HOST = 3
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Case:
     config: Mapping[str, object] = field(default_factory=dict)
     skips_golden: bool = False
     refusal: str = ""
+    level: int = 2
 
     @property
     def title(self) -> str:
@@ -90,18 +93,18 @@ def _cases(
         params = {**_mapping(case.get("params")), **changes}
         skips = bool(case.get("skip_golden", test.SKIP_GOLDEN))
         config = _mapping(case.get("config"))
-        refusal = _refusal(test, level, config.get("device_count"))
-        found.append(Case(file, test, name, chip, params, config, skips, refusal))
+        refusal = _refusal(test, level, config.get("device_count", 1))
+        found.append(Case(file, test, name, chip, params, config, skips, refusal, level))
     return found
 
 
 def _refusal(test: type[SceneTestCase], level: int, chips: object) -> str:
-    if level != 2:
-        on = "one chip" if chips == 1 else "several chips" if chips is None else f"several chips ({chips})"
-        return f"level {level}: a program of the host drives {on}"
-    if "orchestration" not in test.CALLABLE:
-        return "it names no orchestration"
-    return ""
+    if level > HOST:
+        return f"level {level}: a program of the host drives several hosts"
+    if level == HOST and chips != 1:
+        return f"level {level}: a program of the host drives several chips ({chips})"
+    has_program = level == HOST and callable(getattr(test, "test_run", None))
+    return "" if has_program or "orchestration" in test.CALLABLE else "it names no orchestration"
 
 
 def _is_manual(mark: object, chip: str) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
+from kernbench.npu.scene import host_program
 from kernbench.npu.scene import offered as names
 
 __kernbench_internal__ = True
@@ -32,6 +33,12 @@ class Absent:
         if part.startswith("__"):
             raise AttributeError(part)
         return Absent(f"{self._name}.{part}")
+
+    def _part(self, *_: object) -> "Absent":
+        """Sizes of the runtime's own memory are worked out from each other; nobody uses them here."""
+        return Absent(f"a number made of {self._name}")
+
+    __add__ = __radd__ = __sub__ = __mul__ = __rmul__ = __floordiv__ = __mod__ = _part
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
         """Refuse."""
@@ -78,8 +85,17 @@ def _modules(root: Path | None) -> dict[str, ModuleType]:
     offered_names = {name: getattr(names, name) for name in described}
     folder = [] if root is None else [str(root / "simpler_setup")]
     setup = _module("simpler_setup", folder, **offered_names)
-    scene = _module("simpler_setup.scene_test", [], **offered_names, _compare_outputs=names.compare_outputs)
-    interface = _module("simpler.task_interface", [], ArgDirection=names.ArgDirection)
+    scene = _module(
+        "simpler_setup.scene_test",
+        [],
+        **offered_names,
+        _compare_outputs=names.compare_outputs,
+        _build_l3_task_args=host_program.task_args,
+        _rehosted_ref=host_program.named_tensor,
+    )
+    of_programs = ("TaskArgs", "TensorArgType", "DataType", "CallConfig", "scalar_to_uint64")
+    offered_to_programs = {name: getattr(host_program, name) for name in of_programs}
+    interface = _module("simpler.task_interface", [], ArgDirection=names.ArgDirection, **offered_to_programs)
     made = (setup, scene, _module("simpler", []), interface)
     return {module.__name__: module for module in made}
 

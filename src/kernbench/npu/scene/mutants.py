@@ -17,7 +17,7 @@ from kernbench.npu.cpp.kernel import CppKernel
 from kernbench.npu.cpp.orchestration import CppOrchestration, Redeclared
 from kernbench.npu.scene.cases import Case
 from kernbench.npu.scene.modules import offered
-from kernbench.npu.scene.running import changes_of, kernels_of, orchestration_of, value_of
+from kernbench.npu.scene.sources import changes_of, kernels_of, orchestration_of, value_of
 from kernbench.npu.tasks.task import BOTH, READS, WRITES
 from kernbench.result.finding import Place
 from kernbench.result.run import Run
@@ -43,7 +43,7 @@ def mutants(case: Case, budget: Budget | None = None) -> Iterator[Mutant]:
     with offered(case.file):
         given = case.test().generate_args(case.params)
         arguments = [value_of(spec) for spec in given.specs]
-        orchestrate = orchestration_of(case, given)
+        orchestrate = orchestration_of(case, given.specs)
         kernels = kernels_of(case)
         whole, chip = _launch(case, kernels, orchestrate, arguments, budget)
         digest = chip.order_digest(whole)
