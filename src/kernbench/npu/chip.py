@@ -7,6 +7,7 @@ import re
 from bdb import BdbQuit
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from kernbench.npu.isa.model import ChipModel, load
 from kernbench.npu.isa.operations import CLASSES, TABLE
 from kernbench.npu.order.checks import check_order
 from kernbench.npu.order.signal_order import conclude_signals
-from kernbench.npu.recording.record import NpuRecording
+from kernbench.npu.recording.record import NpuRecording, repeated
 from kernbench.npu.runtime.runtime import Runtime
 from kernbench.npu.tasks.task import READS, UNTRACKED, Context
 from kernbench.npu.tasks.tensors import Tensor
@@ -41,6 +42,8 @@ __kernbench_internal__ = True
 _abandoned: list[object] = []
 # budgets of one block that a whole launch has
 _BLOCKS = 20
+# a block whose rows are all the same for this part of its budget is in a loop that does not end
+_LOOPS, _LEAST_LOOP = 20, 10_000
 
 CHECKED = (
     "race", "missing-barrier", "flag-misuse", "deadlock", "tile-bounds", "tile-overlap", "misaligned",
@@ -157,6 +160,8 @@ class _Launch:
         self.runtime = Runtime(self.context, self.executor, track_war, kernels)
         self.status = Status.FINISHED
         self.described: dict[str, str] = {}
+        # since when it computes, and why it is over where that is not the number of its rows
+        self.started, self.why = process_time(), ""
 
     def run(
         self,
@@ -209,12 +214,19 @@ class _Launch:
         recording, running = self.context.recording, self.context.running
         count = len(recording.rows)
         own = count - recording.block_first[-1] if running is not None else 0
-        return own > budget.steps or count > _BLOCKS * budget.steps
+        if process_time() - self.started > budget.total_seconds:
+            self.why = f"{budget.total_seconds:g} s of computing are over"
+        elif own > (many := max(budget.steps // _LOOPS, min(budget.steps, _LEAST_LOOP))) and (
+            period := repeated(recording.rows, many)
+        ):
+            self.why = f"its last {many:,} rows are {period} operation{'s'[: period > 1]} again and again, all the same"
+        return bool(self.why) or own > budget.steps or count > _BLOCKS * budget.steps
 
     def _over_budget(self, error: OverBudgetError, where: Place) -> None:
         self.status = Status.OVER_BUDGET
         running = "" if self.context.running is None else f" in {self.context.running.task.describe()}"
         message = f"stopped after {len(self.context.recording.rows):,} rows without an end in sight{running}"
+        message += f": {self.why}" if self.why else ""
         hint = (
             "look for a loop whose condition never changes; a kernel that really is this long gets more with "
             "budget=Budget(steps=..., seconds=...), --max-steps or --max-seconds"

@@ -33,6 +33,43 @@ def test_a_kernel_that_does_not_stop_is_stopped():
     assert npu.Chip("a2a3").launch(lambda rt: None).status == "finished"
 
 
+def test_a_loop_that_does_the_same_for_ever_ends_long_before_its_budget():
+    from kernbench.safety.budget import Budget
+
+    def kernel(core, a, out):
+        x, y = two_tiles(core)
+        while True:
+            core.tadd(y, x, x)
+            core.pipe_barrier("V")
+
+    run = run_kernel(kernel, A, out=OUT, budget=Budget(steps=10**9 // 5000, seconds=60))
+    assert run.status == "over budget"
+    assert "its last 10,000 rows are 2 operations again and again, all the same" in found(run, "over-budget").message
+    assert "--max-steps" in found(run, "over-budget").hint
+
+
+def test_rows_that_repeat():
+    from kernbench.npu.recording.record import repeated
+
+    assert repeated([b"a", b"b"] * 50, 100) == 2
+    assert repeated([b"x", *[b"a"] * 100], 100) == 1
+    assert repeated([b"x", *[b"a"] * 99], 100) == 0
+    assert repeated([bytes([i]) for i in range(100)], 100) == 0
+
+
+def test_a_launch_that_computes_for_too_long_is_stopped():
+    from kernbench.safety.budget import Budget
+
+    def kernel(core, a, out):
+        x, y = two_tiles(core)
+        for number in range(10**9):
+            core.tadds(y, x, float(number % 7))
+
+    run = run_kernel(kernel, A, out=OUT, budget=Budget(seconds=60, total_seconds=0.01))
+    assert run.status == "over budget"
+    assert "0.01 s of computing are over" in found(run, "over-budget").message
+
+
 def test_a_kernel_that_catches_what_would_stop_it_is_left_where_it_stands():
     from kernbench.safety.budget import Budget
 

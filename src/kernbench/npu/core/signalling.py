@@ -18,10 +18,14 @@ from kernbench.npu.tasks.tensors import Tensor
 __kernbench_internal__ = True
 ALL_CORES, VECTORS, CLUSTER = 0, 1, 2
 _S = PIPE_NUMBER[S]
-_FFTS, _INTRA, _NOTIFY, _WAIT_DEV, _WAIT_INTRA, _WAIT = (
+_FFTS, _INTRA, _NOTIFY, _WAIT_DEV, _WAIT_INTRA, _WAIT, _POLL = (
     OPERATIONS[name]
-    for name in ("ffts_cross_core_sync", "set_intra_block", "tnotify", "wait_flag_dev", "wait_intra_block", "twait")
-)
+    for name in (
+        "ffts_cross_core_sync", "set_intra_block", "tnotify", "wait_flag_dev", "wait_intra_block", "twait", "poll",
+    )
+)  # fmt: skip
+# rows that a loop of polls may leave in one round
+_BETWEEN_POLLS = 8
 
 
 class Signalling(Scaled):
@@ -29,6 +33,9 @@ class Signalling(Scaled):
 
     wait: Callable[..., None]
     """Set by who runs the block: gives way until something holds."""
+
+    _polled: dict[tuple[int, int], tuple[tuple[int, int], int, int]]
+    """By block and lane: the element that was polled last, its value, and how many rows there were then."""
 
     # Flags between cores
 
@@ -227,6 +234,44 @@ class Signalling(Scaled):
             self.wait(None, "twait", can_go, where, lambda: self._unsatisfied(signals, elements, cmp, value), False)
         made = known.wait(self.block, self.lane, where, elements=elements, op=cmp, target=value)
         self._append(ROW.pack(_WAIT.code, self.lane, _S, site, NONE, NONE, NONE, NONE, made.number, 0))
+
+    def poll(self, signal: Tensor) -> int:
+        """One i32 element of a tensor as it is in memory now, past the cache. A program that asks again, and has done
+        hardly anything in between, waits until somebody notifies it: a loop of polls is a wait.
+
+        What follows the poll is after the notifications without which the value would not be there.
+        """
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
+        self._check_signal("poll", signal, 0)
+        site, (element,) = self.sites.here(), elements_of(signal)
+        where, known, array = self.sites.places[site], self.context.signals, signal.buffer.array
+        assert array is not None
+        offset, rows = element[1], self.context.recording.rows
+        value = int(array[offset])
+        start = known.initial.setdefault(element, value)
+        key = (self.block.number, self.lane)
+        last = self._polled.get(key)
+        if last is not None and last[:2] == (element, value) and len(rows) - last[2] <= _BETWEEN_POLLS:
+            self.wait(
+                None, "poll", lambda: int(array[offset]) != value, where, lambda: self._unchanged(signal, value), False
+            )
+            value = int(array[offset])
+        before = last[1] if last is not None and last[0] == element else start
+        if value != before:
+            way = "ge" if value > before else "le"
+            made = known.wait(self.block, self.lane, where, elements=(element,), op=way, target=value)
+            self._append(ROW.pack(_POLL.code, self.lane, _S, site, NONE, NONE, NONE, NONE, made.number, 0))
+        self._polled[key] = (element, value, len(rows))
+        return value
+
+    def _unchanged(self, signal: Tensor, value: int) -> str:
+        sent = sum(p.element in elements_of(signal) for p in self.context.signals.posts)
+        return (
+            f"element {signal.offset} of {signal.buffer.describe()} is {value} each time it is read, and nobody "
+            f"changes it any more; {sent} notifications were sent to it"
+        )
 
     def _unsatisfied(self, tensor: Tensor, elements: tuple[tuple[int, int], ...], cmp: str, value: int) -> str:
         array = tensor.buffer.array

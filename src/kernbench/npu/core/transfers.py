@@ -11,7 +11,7 @@ import numpy as np
 from kernbench.common.dtypes import DTYPES, ITEMSIZE, cast
 from kernbench.npu.core.forms import FORMS
 from kernbench.npu.core.methods import install
-from kernbench.npu.core.scalars import Scalars
+from kernbench.npu.core.scattering import Scattering
 from kernbench.npu.core.tiles import Tile
 from kernbench.npu.isa.mistakes import MISTAKES, refusing
 from kernbench.npu.isa.numerics import matmul_bias, move, sort
@@ -46,7 +46,7 @@ class _Transfer(NamedTuple):
     site: int
 
 
-class KernelCore(Scalars):
+class KernelCore(Scattering):
     """A core with all its operations."""
 
     if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class KernelCore(Scalars):
     def __init__(self, lane: int, context: Context, root: CodeType):
         super().__init__(lane, context, root)
         self._transfers: dict[object, _Transfer] = {}
+        self._polled = {}
 
     def tload(self, dst: Tile, src: Tensor, pad: float | None = None) -> None:
         """Device memory to UB or L1. The valid part of `dst` must have the shape of `src` (leading axes of a tensor

@@ -18,7 +18,7 @@ _SECONDS = 600
 _STANDARD = "-std=gnu++20"
 _NAMES = ("c++", "g++", "clang++")
 # what a core's compiler defines
-_CORES = {"aic": ("-D__DAV_CUBE__",), "aiv": ("-D__DAV_VEC__",), "": ()}
+_CORES = {"aic": ("-D__DAV_CUBE__", "-D__CCE_AICORE__"), "aiv": ("-D__DAV_VEC__", "-D__CCE_AICORE__"), "": ()}
 _CHIPS = {"a5": ("-DPTO_NPU_ARCH_A5",), "a2a3": ("-DPTO_NPU_ARCH_A2A3",)}
 
 

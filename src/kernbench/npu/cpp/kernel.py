@@ -247,6 +247,10 @@ class Running:
             tensor.broken = True
         return tensor
 
+    def signal_at(self, address: int, writes: bool) -> Tensor:
+        """The i32 element at an address."""
+        return self.view(address, ELEMENTS.index("i32"), (), (), writes)
+
     def line_at(self, address: int) -> Tensor:
         """The element at an address, whose line of the cache is meant."""
         found = self._memory.find(address - self.process.base)
@@ -273,10 +277,15 @@ class Running:
         if name == "gm_read":
             offset, size, pc, _ = _ACCESS.unpack(payload)
             found = self._call_at(pc)(self._read, (offset, size))
+        elif name == "ld_dev":
+            found = self._caller(site)(self._poll, tuple(self.decoded(payload)))
         else:
             found = self._caller(site)(self._get_value, tuple(self.decoded(payload)))
         assert isinstance(found, bytes)
         return found
+
+    def _poll(self, address: int) -> bytes:
+        return _bytes(self.core.poll(self.signal_at(address, False)), "i32")
 
     def _read(self, offset: int, size: int) -> bytes:
         elements = self._elements(offset, size, False)

@@ -96,7 +96,7 @@ class _OtherSize(Shadow):
         self._buffer.shadow.write(own, runs_of(own.shape, own.strides), block, site, adds)
 
     def written_by(self, tensor: Tensor, runs: Runs, block: Block) -> bool:
-        """Whether `block` itself wrote all of these elements."""
+        """Whether `block` or another of its task wrote all of these elements."""
         own = self._own(tensor)
         return self._buffer.shadow.written_by(own, runs_of(own.shape, own.strides), block)
 

@@ -5,11 +5,13 @@ only as far as the result goes.
 """
 
 from collections.abc import Callable
+from math import prod
 from typing import TYPE_CHECKING
 
 from kernbench.common.errors import KernelError, unknown
+from kernbench.npu.core.scattering import OUTSIDE
 from kernbench.npu.core.tiles import Tile
-from kernbench.npu.cpp.decoding import Given
+from kernbench.npu.cpp.decoding import Given, TensorWords
 from kernbench.npu.isa.operations import OPERATIONS
 from kernbench.npu.isa.units import ALL, PIPES
 
@@ -236,6 +238,22 @@ def _clean(running: "Running", given: list[object]) -> Call:
     return running.core.dcci, () if lines else (running.line_at(address),), False
 
 
+def _notify(running: "Running", given: list[object]) -> Call:
+    address, value, adds = given
+    assert isinstance(address, int)
+    return running.core.tnotify, (running.signal_at(address, True), value, "add" if adds else "set"), False
+
+
+def _scatter(running: "Running", given: list[object]) -> Call:
+    tensor, src, indices, by_element, adds, outside = given
+    if not (isinstance(tensor, TensorWords) and isinstance(src, Tile) and isinstance(outside, int)):
+        raise KernelError("misuse", "MSCATTER: a tensor, a tile, and a tile of indices are wanted")
+    count, columns = prod(tensor.shape), src.valid[1]
+    shape, strides = ((count,), (1,)) if by_element else ((count // columns, columns), (columns, 1))
+    target = running.view(tensor.address, tensor.element, shape, strides, True)
+    return running.core.mscatter, (target, src, indices, OUTSIDE[outside], bool(adds)), False
+
+
 def _concat(running: "Running", given: list[object]) -> Call:
     return running.core.tconcat, tuple(given), True
 
@@ -276,6 +294,8 @@ HANDLERS: dict[str, Handler] = {
     "wait_flag": _flag("wait_flag"),
     "pipe_barrier": _barrier,
     "dcci": _clean,
+    "st_dev": _notify,
+    "MSCATTER": _scatter,
     "ffts_cross_core_sync": _post,
     "wait_flag_dev": _await,
     "set_intra_block": _intra("set_intra_block"),

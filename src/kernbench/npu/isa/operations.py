@@ -137,6 +137,9 @@ _add(
         ("tstore_add", MOVE, None, "the same, added to what is there, whoever else adds"),
     ],
 )
+_add(
+    V, "scatter", [("mscatter", MOVE, None, "elements or rows of a tile in UB to places in device memory by index; a5")]
+)
 _add("", "put", [("tput", MOVE, None, "device memory to device memory through a tile in UB, on MTE2 and MTE3")])
 _add("", "push", [("tpush", MOVE, None, "a tile into a FIFO between the cores of a cluster")])
 _add(MTE2, "pop", [("tpop", MOVE, None, "a tile out of a FIFO")])
@@ -161,6 +164,11 @@ _add(S, "post", [("tnotify", NO_COST, None, "set a signal in device memory, or a
 _add(S, "await", [("wait_flag_dev", NO_COST, None, "the core waits for a flag that other cores count up")])
 _add("", "await", [("wait_intra_block", NO_COST, None, "the pipe waits for a flag that another core counts up")])
 _add(S, "await", [("twait", NO_COST, None, "the core waits until signals in device memory compare")])
+_add(
+    S,
+    "await",
+    [("poll", NO_COST, None, "a signal in device memory, to the program; asked again, it waits for a change")],
+)
 _add("", "set", [("set_flag", NO_COST, None, "what the source pipe was given so far is done: signal the target pipe")])
 _add("", "wait", [("wait_flag", NO_COST, None, "the target pipe waits for the flag")])
 _add("", "barrier", [("pipe_barrier", NO_COST, None, "the pipe (or ALL) waits for what it was given so far")])
@@ -181,6 +189,7 @@ CLASS_OF_FORM = {
     "await": AWAIT,
     "load": LOAD,
     "store": STORE,
+    "scatter": STORE,
     "push": PUSH,
     "pop": POP,
     "set": SET,
@@ -231,8 +240,10 @@ _CALLS = {
     "wait_flag_dev": "flag",
     "wait_intra_block": "pipe, flag",
     "twait": 'signals, value, cmp="eq"',
+    "poll": "signal",
     "load": "dst, tensor, pad=None",
     "store": "tensor, a",
+    "scatter": 'tensor, a, indices, outside="refuse", add=False',
     "put": "dst, src, staging, add=False",
     "push": "fifo, a",
     "pop": "fifo, dst",

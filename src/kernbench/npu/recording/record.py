@@ -20,6 +20,8 @@ NONE = -1
 
 ROW = Struct("=hbbiiiiiqi")
 # a row in two parts: up to b, and from c on
+# rows of one round of a loop that is looked for
+_LONGEST_LOOP = 1024
 HEAD, TAIL = Struct("=hbbiiii"), Struct("=iqi")
 ROW_TYPE = np.dtype(
     [
@@ -235,3 +237,14 @@ class NpuRecording:
 
 def _bits(lanes: tuple[int, ...]) -> int:
     return sum(1 << lane for lane in lanes)
+
+
+def repeated(rows: list[bytes], count: int) -> int:
+    """How many rows are repeated, where the last `count` are the same few again and again; else 0."""
+    tail = rows[-count:]
+    if len(tail) < count:
+        return 0
+    for period in range(1, min(_LONGEST_LOOP, count // 4) + 1):
+        if tail[-1] == tail[-1 - period] and tail[period:] == tail[:-period]:
+            return period
+    return 0

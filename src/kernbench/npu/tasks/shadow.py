@@ -223,17 +223,23 @@ class Shadow:
         return self._length(k) if adds and mark == NOBODY else 0
 
     def written_by(self, tensor: Tensor, runs: Runs, block: Block) -> bool:
-        """Whether `block` itself wrote all of these elements."""
+        """Whether `block` wrote all of these elements, or others of its task, which may have told it so."""
         spans = self._spans(tensor.offset, runs)
-        return all(abs(self._pieces[k][0]) == block.number + 1 for first, last in spans for k in range(first, last))
+        marks = {self._pieces[k][0] for first, last in spans for k in range(first, last)} - {block.number + 1}
+        return all(self._is_of_task(mark, block.task) for mark in marks)
+
+    def _is_of_task(self, mark: int, task: Task) -> bool:
+        is_block = mark not in (NOBODY, ORCHESTRATOR) and mark < ORCHESTRATOR
+        return is_block and self.context.task_of(abs(mark) - 1) is task
 
     def holds(self, element: int) -> bool:
         """Whether somebody wrote an element."""
         return self._pieces[bisect_left(self._starts, element + 1) - 1][0] != NOBODY
 
     def unwritten(self) -> int:
-        """How many elements nobody wrote."""
-        return sum(self._length(k) for k, (writer, _) in enumerate(self._pieces) if writer == NOBODY)
+        """How many elements nobody wrote or notified."""
+        left = sum(self._length(k) for k, (writer, _) in enumerate(self._pieces) if writer == NOBODY)
+        return left - sum(not self.holds(element) for element in self._notified)
 
     def _length(self, k: int) -> int:
         return self._starts[k + 1] - self._starts[k]

@@ -56,6 +56,9 @@ def _duration(chip: ChipModel, tiles: list[TileShape], row: np.void) -> int:
     if op.form == "clean":
         return chip.memory.latency_ps
     if kind in (STORE, PUSH):
+        # the second and further stretches of a scatter are part of the first
+        if row["a"] < 0:
+            return 0
         tile = tiles[row["a"]]
         return chip.paths.transfer_ps(MOVES[tile.space, GM][1], _tile_bytes(tile))
     if op.form == "read":

@@ -125,6 +125,19 @@ template <class Dst, class Src> inline RecordEvent TFILLPAD_EXPAND(Dst &dst, Src
     kb_fill("TFILLPAD", KB_HERE, dst, src);
     return {};
 }
+template <Coalesce mode, ScatterAtomicOp atomic = ScatterAtomicOp::None, ScatterOOB outside = ScatterOOB::Undefined,
+          ScatterConflict conflict = ScatterConflict::Last, class Tensor, class Src, class Index>
+inline RecordEvent MSCATTER(Tensor &&tensor, Src &&src, Index &&index, KB_AT) {
+    static_assert(atomic == ScatterAtomicOp::None || atomic == ScatterAtomicOp::Add, "scatters store or add");
+    static_assert(conflict == ScatterConflict::Last, "of several elements for one place the last one stays");
+    kb::operate("MSCATTER", KB_HERE, tensor, src, index, mode, atomic, outside);
+    return {};
+}
+template <class Tensor, class Src, class Index>
+inline RecordEvent MSCATTER(Tensor &&tensor, Src &&src, Index &&index, KB_AT) {
+    kb::operate("MSCATTER", KB_HERE, tensor, src, index, Coalesce::Row, ScatterAtomicOp::None, ScatterOOB::Undefined);
+    return {};
+}
 template <class Dst, MaskPattern pattern, class Src> inline RecordEvent TGATHER(Dst &&dst, Src &&src, KB_AT) {
     kb::operate("TGATHER_MASK", KB_HERE, dst, src, pattern);
     return {};
@@ -157,6 +170,22 @@ template <class T, class Lines> inline void dcci(T *address, Lines lines, KB_AT)
 template <class T, class Lines, class Where, class = std::enable_if_t<!std::is_pointer_v<Where>>>
 inline void dcci(T *address, Lines lines, Where, KB_AT) {
     kb::operate("dcci", KB_HERE, address, static_cast<int>(lines));
+}
+// Single values past the cache. What is stored so is a notification, and what is loaded so a look at one: a loop that
+// loads until a value comes waits for it.
+inline uint32_t ld_dev(uint32_t *address, int offset, KB_AT) {
+    return kb::ask<uint32_t>("ld_dev", KB_HERE, reinterpret_cast<char *>(address) + offset);
+}
+inline void st_dev(uint32_t value, uint32_t *address, int offset, KB_AT) {
+    kb::operate("st_dev", KB_HERE, reinterpret_cast<char *>(address) + offset, static_cast<int32_t>(value), 0);
+}
+// atomic sums of i32 are offered
+enum kb_atomic_type : int { ATOMIC_NONE = 0, ATOMIC_S32 = 1 };
+enum kb_atomic_op : int { ATOMIC_SUM = 0 };
+inline void set_st_atomic_cfg(kb_atomic_type, kb_atomic_op) {}
+template <class T> inline void st_atomic(T value, T *address, KB_AT) {
+    static_assert(std::is_same_v<T, int32_t>, "atomic sums of 32-bit integers are offered");
+    kb::operate("st_dev", KB_HERE, address, value, 1);
 }
 // the scalar unit waits until its own accesses to memory are done: it does so here at each of them
 template <class T> inline void dsb(T) {}

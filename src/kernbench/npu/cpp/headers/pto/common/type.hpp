@@ -27,6 +27,7 @@ enum class MaskPattern : uint8_t { P0101 = 1, P1010, P0001, P0010, P0100, P1000,
 enum class PadValue : uint64_t { Null = 0, Zero = 1, Max = 2, Min = 3, CustomBase = 0x100000000ULL };
 enum class ScatterAtomicOp : uint8_t { None, Add, Max, Min };
 enum class ScatterOOB : uint8_t { Undefined, Skip, Clamp, Wrap };
+enum class ScatterConflict : uint8_t { Last, Default };
 enum class GatherOOB : uint8_t { Undefined, Clamp, Wrap, Zero };
 enum class Coalesce : uint8_t { Row, Elem };
 enum class TFillPadMode : uint8_t { Normal, InPlace, Expand };
