@@ -59,19 +59,20 @@ class KernelCore(Scattering):
         self._transfers: dict[object, _Transfer] = {}
         self._polled = {}
 
-    def tload(self, dst: Tile, src: Tensor, pad: float | None = None) -> None:
-        """Device memory to UB or L1. The valid part of `dst` must have the shape of `src` (leading axes of a tensor
-        count as rows); with `pad` the tensor may be smaller, and the rest of the whole tile becomes `pad`.
+    def tload(self, dst: Tile, src: Tensor, pad: float | None = None, columns: int = 1) -> None:
+        """Device memory to UB or L1. The valid part of `dst` must have the shape of `src` (the last axes of a tensor,
+        so many as `columns`, count as columns, those before as rows); with `pad` the tensor may be smaller, and the
+        rest of the whole tile becomes `pad`.
         """
-        self._load(_getframe(1), dst, src, pad)
+        self._load(_getframe(1), dst, src, pad, columns)
 
-    def _load(self, frame: FrameType, dst: Tile, src: Tensor, pad: float | None = None) -> None:
+    def _load(self, frame: FrameType, dst: Tile, src: Tensor, pad: float | None = None, columns: int = 1) -> None:
         try:
             if frame is not self._frame:
                 self._entered(frame)
             call = self._code + frame.f_lasti
-            key = (_LOAD.code, call, dst.number, src.shape, src.strides, src.buffer.dtype, pad is None)
-            known = self._transfers.get(key) or self._new_transfer(_LOAD, frame, key, dst, src, pad)
+            key = (_LOAD.code, call, dst.number, src.shape, src.strides, src.buffer.dtype, pad is None, columns)
+            known = self._transfers.get(key) or self._new_transfer(_LOAD, frame, key, dst, src, pad, columns)
             self._append(known.head + TAIL.pack(src.buffer.number, src.offset * known.itemsize, known.pattern))
             usable = self._may_read(src, known.runs, known.site)
             if dst.data is not None:
@@ -150,6 +151,7 @@ class KernelCore(Scattering):
         tile: Tile,
         tensor: Tensor,
         pad: float | None,
+        columns: int = 1,
     ) -> "_Transfer":
         """Check a transfer that is met for the first time at its call."""
         site, _ = self._new(op, frame, (tile,))
@@ -162,7 +164,7 @@ class KernelCore(Scattering):
             self.context.fail(
                 "shape", f"{op.name}: {tensor!r} has {len(tensor.shape)} axes; 1 to {MOST_DIMENSIONS} can be moved"
             )
-        shape = (prod(tensor.shape[:-1]), tensor.shape[-1])
+        shape = (prod(tensor.shape[:-columns]), prod(tensor.shape[-columns:]))
         part = tile if pad is None else tile.view(valid=(min(shape[0], tile.shape[0]), min(shape[1], tile.shape[1])))
         if part.valid != shape:
             self.context.fail(
@@ -401,7 +403,7 @@ def parts(tensor: Tensor, rows: int, columns: int) -> Iterator[Tensor]:
 def _matrix(src: Tensor, shape: tuple[int, int]) -> object:
     """A tensor's elements as rows and columns."""
     data = src.data()
-    return data if data.ndim == 2 else data.reshape(shape)
+    return data if data.shape == shape else data.reshape(shape)
 
 
 install(KernelCore)

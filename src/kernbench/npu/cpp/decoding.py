@@ -12,6 +12,10 @@ _T, _G, _I, _F = b"TGIF"
 SPACES = ("UB", "L1", "L0A", "L0B", "L0C", "L1", "L1", "L0A_MX", "L0B_MX")
 
 
+# layouts of scales: those of the left operand, and of the right one
+MX_A_ZZ, MX_B_NN = SCALES = (4, 7)
+
+
 @dataclass(frozen=True)
 class TileWords:
     """A tile as a kernel describes it; `site` is where it was given its address."""

@@ -15,11 +15,12 @@ from kernbench.common.errors import KernelError
 from kernbench.npu.core.tiles import Tile
 from kernbench.npu.core.transfers import KernelCore
 from kernbench.npu.cpp import process as programs
-from kernbench.npu.cpp.decoding import Given, TensorWords, TileWords, decode
+from kernbench.npu.cpp.decoding import MX_A_ZZ, Given, TensorWords, TileWords, decode
 from kernbench.npu.cpp.locations import Caller, caller, first_line, of_address
-from kernbench.npu.cpp.memory import ELEMENTS, NUMBERS, WIDE, Memory, memory_of
+from kernbench.npu.cpp.memory import ELEMENTS, NUMBERS, SCALE, WIDE, Memory, memory_of
 from kernbench.npu.cpp.operations import Call, as_given, handler, nothing
 from kernbench.npu.cpp.process import BODY, CRASHED, ENDED, FAILED, KIND, OPERATION, QUESTION, Process
+from kernbench.npu.isa.units import ALIGNMENT
 from kernbench.npu.tasks.tensors import Buffer, Tensor
 from kernbench.result.finding import Place
 from kernbench.safety.budget import OverBudgetError
@@ -177,7 +178,10 @@ class Running:
         if not dtype:
             raise KernelError("dtype", "tiles of 16- and 64-bit integers are not known to the machine")
         shape, valid = value.shape, (min(value.valid[0], value.shape[0]), min(value.valid[1], value.shape[1]))
-        tile = self.core.tile(value.space, shape, dtype, value.offset, valid, value.layout, self._tile_name(value.site))
+        # scales lie in blocks of 32 bytes: neither their rows nor their columns have to be whole lines
+        is_tall = value.element == SCALE and shape[1] * ITEMSIZE[dtype] % ALIGNMENT
+        layout = "col" if is_tall else value.layout
+        tile = self.core.tile(value.space, shape, dtype, value.offset, valid, layout, self._tile_name(value.site))
         self.core.tables.nesting.add(tile.root)
         return tile
 
@@ -200,6 +204,17 @@ class Running:
             shape = (*shape[:-1], valid[1])
         part = tile if tile.valid == valid else tile.view(valid=valid)
         return part, self.view(tensor.address, tensor.element, shape, strides, writes)
+
+    def scales(self, tile: object, tensor: TensorWords) -> tuple[Tile, Tensor]:
+        """The tile and the tensor of a load of scales, which lie in blocks of 16 by 2: [block, 16, block, 2] for the
+        left operand, and for the right one the same by columns."""
+        if not isinstance(tile, Tile):
+            raise KernelError("misuse", "a transfer moves between a tile and a tensor")
+        order = (1, 3, 2, 4) if tensor.layout == MX_A_ZZ else (2, 4, 1, 3)
+        shape, strides = (tuple(sizes[axis] for axis in order) for sizes in (tensor.shape, tensor.strides))
+        valid = (shape[0] * shape[1], shape[2] * shape[3])
+        part = tile if tile.valid == valid else tile.view(valid=valid)
+        return part, self.view(tensor.address, tensor.element, shape, strides, False)
 
     def view(
         self, address: int, element: int, shape: tuple[int, ...], strides: tuple[int, ...], writes: bool

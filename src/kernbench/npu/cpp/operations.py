@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kernbench.common.errors import KernelError, unknown
 from kernbench.npu.core.scattering import OUTSIDE
 from kernbench.npu.core.tiles import Tile
-from kernbench.npu.cpp.decoding import Given, TensorWords
+from kernbench.npu.cpp.decoding import SCALES, Given, TensorWords
 from kernbench.npu.isa.operations import OPERATIONS
 from kernbench.npu.isa.units import ALL, PIPES
 
@@ -114,6 +114,8 @@ def _convert(running: "Running", given: list[object]) -> Call:
 def _fill(running: "Running", given: list[object]) -> Call:
     dst, source = _tiles(given, 2, "TFILLPAD")
     value, is_padded = given[2], given[3]
+    if not is_padded and dst.number == source.number:
+        return nothing, (), True
     if not is_padded:
         return running.core.tmov, (dst, _as_wide(source, dst.valid)), True
     if isinstance(value, float) and not dst.dtype.startswith(("f", "b")):
@@ -139,6 +141,11 @@ def _matmul(method: str) -> Handler:
     return handle
 
 
+def _matmul_mx(running: "Running", given: list[object]) -> Call:
+    dst, a, a_scale, b, b_scale = _tiles(given, 5, "TMATMUL_MX")
+    return running.core.tmatmul_mx, (dst, a, a_scale, b, b_scale), True
+
+
 def _move(running: "Running", given: list[object]) -> Call:
     dst, source = _tiles(given, 2, "TMOV")
     return running.core.tmov, (dst, _as_wide(source, dst.valid)), True
@@ -150,6 +157,9 @@ def _extract(running: "Running", given: list[object]) -> Call:
 
 
 def _load(running: "Running", given: list[object]) -> Call:
+    if isinstance(given[1], TensorWords) and given[1].layout in SCALES:
+        tile, tensor = running.scales(given[0], given[1])
+        return running.core.tload, (tile, tensor, None, 2), False
     tile, tensor = running.transfer(given[0], given[1], False)
     return running.core.tload, (tile, tensor), False
 
@@ -278,6 +288,7 @@ HANDLERS: dict[str, Handler] = {
     "TMATMUL": _matmul("tmatmul"),
     "TMATMUL_ACC": _matmul("tmatmul_acc"),
     "TMATMUL_BIAS": _matmul("tmatmul_bias"),
+    "TMATMUL_MX": _matmul_mx,
     "TMOV": _move,
     "TEXTRACT": _extract,
     "TLOAD": _load,

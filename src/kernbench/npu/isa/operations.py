@@ -241,7 +241,7 @@ _CALLS = {
     "wait_intra_block": "pipe, flag",
     "twait": 'signals, value, cmp="eq"',
     "poll": "signal",
-    "load": "dst, tensor, pad=None",
+    "load": "dst, tensor, pad=None, columns=1",
     "store": "tensor, a",
     "scatter": 'tensor, a, indices, outside="refuse", add=False',
     "put": "dst, src, staging, add=False",

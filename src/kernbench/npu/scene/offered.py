@@ -15,6 +15,8 @@ import numpy as np
 from kernbench.common.dtypes import Array, as_array
 from kernbench.npu.cpp.memory import STORED
 
+# types of torch that travel as bytes: scales, and pairs of 4-bit numbers
+_BITS = ("float8_e8m0fnu", "float4_e2m1fn_x2")
 C = TypeVar("C", bound="type[SceneTestCase]")
 T = TypeVar("T")
 
@@ -100,8 +102,14 @@ def _copied(value: object) -> object:
 
 def array_of(value: object) -> Array:
     """A tensor of a test as an array, whole numbers of any width included."""
+    kind = str(getattr(value, "dtype", "")).removeprefix("torch.")
+    if kind in _BITS:
+        import torch
+
+        assert isinstance(value, torch.Tensor)
+        value, kind = value.contiguous().view(torch.uint8), "uint8"
     numpy: Callable[[], Array] | None = getattr(value, "numpy", None)
-    if numpy is not None and str(getattr(value, "dtype", "")).removeprefix("torch.") in STORED:
+    if numpy is not None and kind in STORED:
         return np.ascontiguousarray(numpy())
     return as_array(value)
 

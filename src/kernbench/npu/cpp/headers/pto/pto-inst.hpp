@@ -86,6 +86,12 @@ template <class Tile, class Tensor> inline RecordEvent TLOAD(Tile &&tile, Tensor
     return {};
 }
 
+// the same with the types of its operands named
+template <class Tile, class Tensor> inline RecordEvent TLOAD(Tile &tile, Tensor &tensor, KB_AT) {
+    kb::operate("TLOAD", KB_HERE, tile, tensor);
+    return {};
+}
+
 template <class Tensor, class Tile> inline RecordEvent TSTORE(Tensor &&tensor, Tile &&tile, KB_AT) {
     kb::operate("TSTORE", KB_HERE, tensor, tile);
     return {};

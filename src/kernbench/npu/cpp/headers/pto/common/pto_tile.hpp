@@ -52,6 +52,29 @@ struct Stride : kb::Sizes<A, B, C, D, E> {
     Stride &operator=(const Stride &other) { kb::Sizes<A, B, C, D, E>::operator=(other); return *this; }
 };
 
+// Sizes and strides of a matrix of a layout: by rows or columns, or of scales in blocks of 16 x 2, along the rows of
+// the left operand's (MX_A_ZZ) and along the columns of the right one's (MX_B_NN).
+template <class T, int64_t rows = -1, int64_t columns = -1, Layout layout = Layout::ND> struct TileShape2D;
+template <class T, int64_t rows = -1, int64_t columns = -1, Layout layout = Layout::ND> struct BaseShape2D;
+template <class T, int64_t R, int64_t C> struct TileShape2D<T, R, C, Layout::ND> : Shape<1, 1, 1, R, C> {
+    using Shape<1, 1, 1, R, C>::Shape;
+};
+template <class T, int64_t R, int64_t C> struct BaseShape2D<T, R, C, Layout::ND> : Stride<R * C, R * C, R * C, C, 1> {
+    static_assert(R > 0 && C > 0, "a shape that is known only when the program runs gives its strides itself");
+};
+template <class T, int64_t R, int64_t C>
+struct TileShape2D<T, R, C, Layout::MX_A_ZZ> : Shape<1, R / 16, C / 2, 16, 2> {
+    static_assert(R > 0 && C > 0 && R % 16 == 0 && C % 2 == 0, "scales of the left operand come in blocks of 16 x 2");
+};
+template <class T, int64_t R, int64_t C>
+struct BaseShape2D<T, R, C, Layout::MX_A_ZZ> : Stride<R * C, C * 16, 32, 2, 1> {};
+template <class T, int64_t R, int64_t C>
+struct TileShape2D<T, R, C, Layout::MX_B_NN> : Shape<1, C / 16, R / 2, 16, 2> {
+    static_assert(R > 0 && C > 0 && C % 16 == 0 && R % 2 == 0, "scales of the right operand come in blocks of 2 x 16");
+};
+template <class T, int64_t R, int64_t C>
+struct BaseShape2D<T, R, C, Layout::MX_B_NN> : Stride<R * C, R * 16, 32, 2, 1> {};
+
 template <class Element_, class Shape_, class Stride_, Layout Layout_ = Layout::ND> struct GlobalTensor {
     using Shape = Shape_;
     using Stride = Stride_;
