@@ -8,9 +8,9 @@ from tests.ptx.doors.kernels import ADD_ONE, word
 
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors.arena import LARGE
-from kernbench.ptx.doors.mapping import bytes_at
 from kernbench.ptx.doors.memory import process_memory
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
+from kernbench.ptx.emulator.memory.pages.mapping import bytes_at
 
 
 @pytest.fixture

@@ -134,8 +134,7 @@ class EmulatedDevice(Device):
         if isinstance(value, EmulatedArray):
             return value
         host = host_array(value)
-        data = np.frombuffer(host.tobytes(), np.uint8)
-        return self._made(host.shape, host.dtype, name, data)
+        return self._made(host.shape, host.dtype, name, host.reshape(-1).view(np.uint8))
 
     def empty(self, shape: Sizes, dtype: npt.DTypeLike = np.float32, name: str = "") -> EmulatedArray:
         """An array nobody has written: it holds poison, and reading it is a finding."""
@@ -167,7 +166,7 @@ class EmulatedDevice(Device):
 
     def read(self, allocation: Allocation) -> Array:
         """A copy of an allocation's bytes."""
-        return self._arena.contents(allocation).copy()
+        return self._arena.copy(allocation)
 
     def release(self, allocation: Allocation) -> None:
         """End an allocation."""

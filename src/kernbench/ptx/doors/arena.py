@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.doors.mapping import Templates, bytes_at, give_up, reserve
 from kernbench.ptx.emulator.memory.arena import (
     FREED,
     GLOBAL_BASE,
@@ -23,6 +22,7 @@ from kernbench.ptx.emulator.memory.arena import (
     Arena,
     views,
 )
+from kernbench.ptx.emulator.memory.pages.mapping import Templates, bytes_at, give_up, reserve
 
 # what memory that nobody wrote holds: a NaN in every float format, and rare as a number
 POISON_WORD = 0xFFE7FFB3

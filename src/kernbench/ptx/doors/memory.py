@@ -18,8 +18,8 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.devices.device import PARAMETER_BYTES
 from kernbench.ptx.doors.arena import LARGE, POISON_WORD, MappedArena
-from kernbench.ptx.doors.mapping import bytes_at
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED, UNWRITTEN, WRITTEN, Allocation
+from kernbench.ptx.emulator.memory.pages.mapping import bytes_at
 
 _POISON_HALVES = np.array([POISON_WORD & 0xFFFF, POISON_WORD >> 16], np.uint16)
 

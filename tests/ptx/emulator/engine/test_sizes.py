@@ -44,8 +44,8 @@ def test_a_shared_array_that_does_not_fit():
 
 def test_more_than_the_computer_has_free(monkeypatch):
     monkeypatch.setattr(room, "free_bytes", lambda: 1 << 20)
-    with pytest.raises(MisuseError, match=r"needs 536,870,912 bytes of this computer, and 1,048,576 are free"):
-        ptx.EmulatedDevice("sm_90a").empty((1 << 28,), np.uint8)
+    with pytest.raises(MisuseError, match=r"needs 268,435,456 bytes of this computer, and 1,048,576 are free"):
+        ptx.EmulatedDevice("sm_90a").array(np.ones(1 << 28, np.uint8))
     text = kernel_text(".local .b8 l[500000]; st.local.u8 [l], 1;")
     with pytest.raises(MisuseError, match="'k' with 1024 threads that run together needs"):
         launch(text, block=1024)

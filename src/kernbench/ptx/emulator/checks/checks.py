@@ -15,7 +15,7 @@ from kernbench.ptx.emulator.checks.waiting.waits import deadlock_message
 from kernbench.ptx.emulator.lanes.clusters import cluster_members
 from kernbench.ptx.emulator.lanes.lanes import Lanes
 from kernbench.ptx.emulator.memory.access_sites import AccessSites
-from kernbench.ptx.emulator.memory.arena import TRACKED, WRITTEN, Allocation, Arena
+from kernbench.ptx.emulator.memory.arena import Allocation, Arena
 from kernbench.ptx.emulator.memory.cells import WARP_LIMIT, new_cells
 from kernbench.ptx.emulator.program.meter import Meter
 from kernbench.ptx.emulator.program.program import Block, Program, Site, WaitLoop
@@ -88,9 +88,13 @@ class Checks(LaunchObserver):
             self.order = OrderLog(launch.actors, self.arena.used // 4 + 1, self._ordered == "conflicts")
         self.publications = Publications(min(int(np.prod(launch.grid)) * launch.actors.count, WARP_LIMIT))
         self._tracked = self._written_allocations(launch)
+        for allocation in self.arena.allocations():
+            # those that are large stay watched until a launch comes that cannot write them
+            if allocation.usual is not None and allocation not in self._tracked:
+                self.arena.watch(allocation, False)
         for allocation in self._tracked:
             if not allocation.sparse:
-                self.arena.states(allocation)[...] |= TRACKED
+                self.arena.watch(allocation, True)
         first = min((a.offset for a in self._tracked), default=0) & ~15
         last = max((a.offset + a.nbytes for a in self._tracked), default=0)
         self.first_byte = first
@@ -162,8 +166,8 @@ class Checks(LaunchObserver):
     def abandon(self) -> None:
         """The launch has ended, or was broken off: memory is no longer watched."""
         for allocation in self._tracked:
-            if not allocation.sparse:
-                self.arena.states(allocation)[...] &= ~np.uint8(TRACKED)
+            if not allocation.sparse and allocation.usual is None:
+                self.arena.watch(allocation, False)
 
     def _unwritten_outputs(self) -> None:
         """Fresh arrays that the kernel was given and left partly or wholly unwritten."""
@@ -172,14 +176,13 @@ class Checks(LaunchObserver):
         for allocation in self.arena.allocations():
             if not allocation.fresh or allocation.address not in self._names or not allocation.nbytes:
                 continue
-            states = self.arena.states(allocation)
-            missing = int(np.count_nonzero(states != WRITTEN))
+            missing, first = self.arena.unwritten(allocation)
             # what an earlier launch wrote in part, and this one cannot write, is an input
             if missing == allocation.nbytes or (missing and allocation in self._tracked):
-                self._unwritten(allocation, states, missing)
+                self._unwritten(allocation, missing, first)
 
-    def _unwritten(self, allocation: Allocation, states: Array, missing: int) -> None:
-        name, first = self._names[allocation.address], int(np.argmax(states != WRITTEN))
+    def _unwritten(self, allocation: Allocation, missing: int, first: int) -> None:
+        name = self._names[allocation.address]
         what = "nothing" if missing == allocation.nbytes else f"all but {missing} of its {allocation.nbytes} bytes"
         copied, others = self.memory.copied_to(allocation)
         self.reporter.general(

@@ -151,7 +151,7 @@ class Splitting:
         launch.meter.on_look = None
         waves = launch.waves()
         footprint = launch.arena.footprint
-        clean = footprint is not None and footprint.empty and not launch.arena.dirty.any()
+        clean = footprint is not None and footprint.empty and not launch.arena.written
         units = self._count(waves)[0] * self._count(waves)[1]
         if clean and launch.untouched and units > 1 and not self._follows_first(waves):
             self._restarted = True
@@ -267,7 +267,7 @@ class Splitting:
         footprint = launch.arena.footprint
         assert footprint is not None
         footprint.clear()
-        launch.arena.dirty[: launch.arena.used >> 8] = False
+        launch.arena.clear_written()
         if len(ctas) and not launch.run_batch(ctas):
             raise CannotSplitError("blocks wait for each other")
         if not launch.checks.quiet:

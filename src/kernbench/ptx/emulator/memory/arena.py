@@ -13,6 +13,8 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
+from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes
+from kernbench.ptx.emulator.memory.pages.large import BLOCK, LARGE, Extent, LargeArrays, forget_marks
 from kernbench.ptx.emulator.memory.room import require_room
 
 if TYPE_CHECKING:
@@ -34,6 +36,19 @@ _QUARANTINE = 1 << 28
 _WIDTHS = (1, 2, 4, 8)
 
 
+@dataclass
+class Usual:
+    """What a large allocation holds where nobody wrote: the value of each byte, and its state.
+
+    Being watched for races is a part of the state that stays from launch to launch, as long as launches agree; None
+    where nobody knows any more.
+    """
+
+    value: int
+    state: int
+    tracked: bool | None = False
+
+
 @dataclass(eq=False)
 class Allocation:
     """A named piece of global memory; `space` is "global", "const" or "param"."""
@@ -47,6 +62,8 @@ class Allocation:
     fresh: bool = False
     # memory that takes room page by page: all its bytes are tracked always, since setting that touches every page
     sparse: bool = False
+    # kept in pages that take room when they are written, of what bytes and states; None for a small one
+    usual: "Usual | None" = None
 
     @property
     def address(self) -> int:
@@ -57,6 +74,11 @@ class Allocation:
     def valid(self) -> str:
         """The valid addresses, in words."""
         return f"{self.address:#x} to {self.address + self.nbytes:#x} ({self.nbytes} bytes)"
+
+    @property
+    def extent(self) -> Extent:
+        """Where it lies in the arena."""
+        return Extent(self.offset, self.offset + self.nbytes)
 
 
 def views(memory: Array) -> dict[int, Array]:
@@ -107,20 +129,34 @@ class Arena:
         self._reusable: list[Allocation] = []
         # what threads allocate, once a kernel does so
         self.heap: Heap | None = None
+        # the addresses of a device that has large arrays
+        self._large: LargeArrays | None = None
         self._resize(_START)
 
     def _resize(self, capacity: int) -> None:
-        old = getattr(self, "words", None)
-        bytes_, state = np.zeros(capacity, np.uint8), np.zeros(capacity, np.uint8)
-        dirty = np.zeros(capacity // _ALIGNMENT, np.bool_)
-        if old is not None:
+        if self._large is not None:
+            raise MisuseError(f"the device's addresses are used up: {self.capacity:,} bytes were given out in all")
+        self._move(np.zeros(capacity, np.uint8), np.zeros(capacity, np.uint8), np.zeros(capacity // BLOCK, np.bool_))
+
+    def _enlarge(self) -> None:
+        """Move to where large arrays cost what is touched of them, if the system lets us."""
+        try:
+            large = LargeArrays()
+        except MemoryError:
+            return
+        self._move(large.words, large.states, large.dirty)
+        self._large = large
+
+    def _move(self, bytes_: Bytes, state: Bytes, dirty: Bools) -> None:
+        """Let other arrays hold the memory."""
+        if hasattr(self, "words"):
             bytes_[: self.used] = self.words[1][: self.used]
             state[: self.used] = self.state[1][: self.used]
-            dirty[: self.used // _ALIGNMENT] = self.dirty[: self.used // _ALIGNMENT]
+            dirty[: self.used // BLOCK] = self.dirty[: self.used // BLOCK]
         self.words: dict[int, Array] = views(bytes_)
         self.state: dict[int, Array] = views(state)
-        self.dirty: Array = dirty
-        self.capacity = capacity
+        self.dirty: Bools = dirty
+        self.capacity = len(bytes_)
 
     def allocate(
         self, nbytes: int, name: str = "", space: str = "global", data: Array | bytes | int | None = None
@@ -130,15 +166,35 @@ class Arena:
             raise MisuseError(
                 f"{nbytes:,} bytes do not fit the device's memory: {self.live_bytes:,} of {self.limit:,} are in use"
             )
-        # the bytes and the state of each
-        require_room(2 * nbytes, f"an array of {nbytes:,} bytes with its state", "use a smaller one")
+        if nbytes >= LARGE and self._large is None:
+            self._enlarge()
+        if self._large is None or nbytes < LARGE:
+            # the bytes and the state of each
+            require_room(2 * nbytes, f"an array of {nbytes:,} bytes with its state", "use a smaller one")
         allocation = self._take(nbytes) or self._extend(nbytes)
         allocation.name, allocation.space, allocation.fresh = name, space, data is None
+        self.live_bytes += nbytes
+        if self._large is not None and nbytes >= LARGE:
+            self._fill(self._large, allocation, data)
+            return allocation
         part = slice(allocation.offset, allocation.offset + nbytes)
         self.words[1][part] = POISON if data is None else data
         self.state[1][part] = UNWRITTEN if data is None else WRITTEN
-        self.live_bytes += nbytes
         return allocation
+
+    def _fill(self, large: LargeArrays, allocation: Allocation, data: Array | bytes | int | None) -> None:
+        """Give a large allocation its first bytes and their states."""
+        state = UNWRITTEN if data is None else WRITTEN
+        value = POISON if data is None else data if isinstance(data, int) else 0
+        allocation.usual = Usual(value, state)
+        large.begin(allocation.extent, value, state)
+        if data is None or isinstance(data, int):
+            return
+        try:
+            large.bring(allocation.extent, np.frombuffer(data, np.uint8))
+        except MisuseError:
+            self.free(allocation)
+            raise
 
     def _extend(self, nbytes: int) -> Allocation:
         gap = max(_SMALLEST_GAP, min(_LARGEST_GAP, nbytes))
@@ -157,7 +213,10 @@ class Arena:
             if old.nbytes >= nbytes > 0:
                 del self._reusable[number]
                 index = self._position(old.offset)
-                self.state[1][old.offset : old.offset + old.nbytes] = NOTHING
+                if self._large is not None and old.usual is not None:
+                    self._large.begin(old.extent, POISON, NOTHING)
+                else:
+                    self.state[1][old.offset : old.offset + old.nbytes] = NOTHING
                 self._allocations[index] = Allocation(old.offset, nbytes, "")
                 return self._allocations[index]
         return None
@@ -165,9 +224,12 @@ class Arena:
     def free(self, allocation: Allocation) -> None:
         """End an allocation's life; its addresses are remembered as freed."""
         allocation.live = False
-        part = slice(allocation.offset, allocation.offset + allocation.nbytes)
-        self.state[1][part] = FREED
-        self.words[1][part] = POISON
+        if self._large is not None and allocation.usual is not None:
+            self._large.begin(allocation.extent, POISON, FREED)
+        else:
+            part = slice(allocation.offset, allocation.offset + allocation.nbytes)
+            self.state[1][part] = FREED
+            self.words[1][part] = POISON
         self.live_bytes -= allocation.nbytes
         self._quarantine.append(allocation)
         self._quarantined += allocation.nbytes
@@ -188,11 +250,43 @@ class Arena:
 
     def contents(self, allocation: Allocation) -> Array:
         """The bytes of an allocation, in place."""
+        if self._large is not None and allocation.usual is not None:
+            self._large.opened(allocation.extent, states=False)
         return self.words[1][allocation.offset : allocation.offset + allocation.nbytes]
 
     def states(self, allocation: Allocation) -> Array:
         """The state of each byte of an allocation, in place."""
+        if self._large is not None and allocation.usual is not None:
+            self._large.opened(allocation.extent, states=True)
+            allocation.usual.tracked = None
         return self.state[1][allocation.offset : allocation.offset + allocation.nbytes]
+
+    def copy(self, allocation: Allocation) -> Bytes:
+        """A copy of the bytes of an allocation; of a large one it takes room for what was written."""
+        if self._large is None or allocation.usual is None:
+            return self.contents(allocation).copy()
+        self._note_written()
+        return self._large.copy(allocation.extent, allocation.usual.value)
+
+    def unwritten(self, allocation: Allocation) -> tuple[int, int]:
+        """How many bytes of an allocation nobody has written, and the first of them."""
+        if self._large is None or allocation.usual is None:
+            missing = self.states(allocation) != WRITTEN
+            return int(np.count_nonzero(missing)), int(np.argmax(missing))
+        self._note_written()
+        return self._large.differing(allocation.extent, WRITTEN, allocation.usual.state, TRACKED)
+
+    def watch(self, allocation: Allocation, on: bool) -> None:
+        """Watch an allocation for races, or no longer."""
+        if self._large is None or allocation.usual is None:
+            if on:
+                self.states(allocation)[...] |= TRACKED
+            else:
+                self.states(allocation)[...] &= ~np.uint8(TRACKED)
+        elif allocation.usual.tracked is not on:
+            self._note_written()
+            self._large.mark(allocation.extent, TRACKED, on, allocation.usual.state)
+            allocation.usual.tracked = on
 
     def _position(self, offset: int) -> int:
         """Which allocation begins at an offset or is the last before it; -1 for none."""
@@ -223,10 +317,21 @@ class Arena:
 
     def written_since(self, allocation: Allocation) -> bool:
         """Whether a kernel wrote to it since `clear_written`."""
-        first = allocation.offset // _ALIGNMENT
-        last = -(-(allocation.offset + allocation.nbytes) // _ALIGNMENT)
+        first = allocation.offset // BLOCK
+        last = -(-(allocation.offset + allocation.nbytes) // BLOCK)
         return bool(self.dirty[first:last].any())
+
+    @property
+    def written(self) -> bool:
+        """Whether a kernel wrote anything since `clear_written`."""
+        return bool(self.dirty[: self.used // BLOCK].any())
 
     def clear_written(self) -> None:
         """Forget which allocations were written."""
-        self.dirty[: self.used // _ALIGNMENT] = False
+        self._note_written()
+        forget_marks(self.dirty[: self.used // BLOCK])
+
+    def _note_written(self) -> None:
+        """Remember for large allocations what kernels wrote."""
+        if self._large is not None:
+            self._large.note(np.flatnonzero(self.dirty[: self.used // BLOCK]))

@@ -84,8 +84,9 @@ class Footprint:
 
     def clear(self) -> None:
         """Forget all marks."""
-        self._marks[np.flatnonzero(self._pages)] = 0
-        self._pages[...] = False
+        pages = np.flatnonzero(self._pages)
+        self._marks[pages] = 0
+        self._pages[pages] = False
 
     def touched(self) -> Touched | None:
         """What was done since the last `clear`; None where memory has changed in a way that marks do not show."""

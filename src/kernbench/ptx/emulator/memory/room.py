@@ -3,6 +3,7 @@
 import mmap
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from kernbench.common.dtypes import Array, dtype_of
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.emulator.lanes.arrays import UInt64s
+from kernbench.ptx.emulator.lanes.arrays import Bytes, UInt64s
 
 # less than this is never asked about
 _SMALL = 1 << 27
@@ -50,11 +51,19 @@ def sparse_zeros(words: int) -> UInt64s:
     if words < _MAPPED:
         found: UInt64s = large_zeros(words, np.uint64)
         return found
+    return sparse_bytes(8 * words).view(np.uint64)
+
+
+def sparse_bytes(nbytes: int) -> Bytes:
+    """Zeros that take memory where they are written, page by page; they begin with a page."""
     try:
-        room = mmap.mmap(-1, 8 * words, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+        room = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
     except (OSError, OverflowError, ValueError):
         raise MemoryError from None
-    return np.frombuffer(room, np.uint64)
+    # a large page for a few bytes of it would be what this is to avoid; systems without large pages refuse that
+    with suppress(OSError, AttributeError):
+        room.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(room, np.uint8)
 
 
 def large_zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:

@@ -13,6 +13,8 @@ from kernbench.ptx.emulator.program.program import Site
 Key = tuple[str, int]
 # beside one bit for each undefined byte of a register: the value is no plain copy of memory
 COMPUTED = np.uint32(1 << 31)
+# words of memory whose origins are kept together
+_PAGE = 1 << 12
 
 
 class UndefinedLoadError(Exception):
@@ -93,20 +95,23 @@ class _StoredOrigins:
     """For each word of a space, the origin of the undefined value that was last stored there."""
 
     def __init__(self) -> None:
-        self._cells: Array = np.zeros(0, np.int32)
+        # by the number of a page of words
+        self._pages: dict[int, Array] = {}
         self._origins: list[Origin] = []
 
-    def put(self, offsets: Array, origin: Origin, size: int) -> None:
+    def put(self, offsets: Array, origin: Origin) -> None:
         if origin not in self._origins:
             self._origins.append(origin)
-        if len(self._cells) < size // 4 + 1:
-            grown = np.zeros(size // 4 + 1, np.int32)
-            grown[: len(self._cells)] = self._cells
-            self._cells = grown
-        self._cells[offsets // 4] = self._origins.index(origin) + 1
+        number, words = self._origins.index(origin) + 1, np.unique(offsets // 4)
+        pages, firsts = np.unique(words // _PAGE, return_index=True)
+        for page, inside in zip(pages.tolist(), np.split(words % _PAGE, firsts[1:]), strict=True):
+            if page not in self._pages:
+                self._pages[page] = np.zeros(_PAGE, np.int32)
+            self._pages[page][inside] = number
 
     def at(self, offset: int) -> Origin | None:
-        number = int(self._cells[offset // 4]) if offset // 4 < len(self._cells) else 0
+        page = self._pages.get(offset // 4 // _PAGE)
+        number = 0 if page is None else int(page[offset // 4 % _PAGE])
         return self._origins[number - 1] if number else None
 
 
@@ -185,9 +190,9 @@ class Definedness:
         bits = self.flags.get(window, key)
         return bits is not None and bool(bits.any())
 
-    def stored(self, space: str, offsets: Array, origin: Origin, size: int) -> None:
-        """An undefined value was stored at some offsets of a space of `size` bytes."""
-        self._stored.setdefault(space, _StoredOrigins()).put(offsets, origin, size)
+    def stored(self, space: str, offsets: Array, origin: Origin) -> None:
+        """An undefined value was stored at some offsets of a space."""
+        self._stored.setdefault(space, _StoredOrigins()).put(offsets, origin)
 
     def stored_at(self, space: str, offset: int) -> Origin | None:
         """The origin of the undefined value that was stored at an offset; None where nobody wrote."""

@@ -85,7 +85,7 @@ class UndefinedValues(UndefinedObserver):
         origin = self._definedness.origins.get(key) or Origin(decoding.site, "register", register.name)
         if len(origin.way) < _LONGEST_WAY and decoding.site not in origin.way and origin.site is not decoding.site:
             origin = replace(origin, way=(*origin.way, decoding.site))
-        self._definedness.stored(space.name, spots, origin, len(space.state[1]))
+        self._definedness.stored(space.name, spots, origin)
         if space.name == "global":
             self._memory.carried(int(spots[0]) + GLOBAL_BASE, origin, decoding.site)
 
@@ -95,7 +95,7 @@ class UndefinedValues(UndefinedObserver):
         state[offsets] &= ~_LOST
         if origin.site is not site and len(origin.way) < _LONGEST_WAY:
             origin = replace(origin, way=(*origin.way, site))
-        self._definedness.stored("shared", offsets, origin, len(state))
+        self._definedness.stored("shared", offsets, origin)
 
     def used(self, window: Window, site: Site, register: str, role: str, bad: Mask, key: Key) -> None:
         """An undefined register decides something."""

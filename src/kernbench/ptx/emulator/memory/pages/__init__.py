@@ -1,0 +1,1 @@
+"""Memory that costs what is touched of it, not what exists."""

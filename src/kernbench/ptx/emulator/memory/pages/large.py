@@ -1,0 +1,189 @@
+"""Large arrays of a device, which cost what is touched of them: their bytes, and the state of each byte.
+
+A range whose bytes all have one value is mapped from a small file of that value (`mapping`); a page becomes memory of
+its own when it is written. `LargeArrays` remembers which pages that may be, so that what has to look at a whole array,
+or to change the states of all of it, goes through those pages alone.
+"""
+
+import mmap
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+
+from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Int64s
+from kernbench.ptx.emulator.memory.pages.mapping import Templates
+from kernbench.ptx.emulator.memory.room import require_room, sparse_bytes
+
+# arrays of so many bytes or more are kept like this
+LARGE = 64 << 20
+# bytes that `dirty` has one mark for
+BLOCK = 256
+PAGE = mmap.PAGESIZE
+# ranges of one value beyond this many in an array are written instead: a process has some ten thousand mappings
+_MOST_RANGES = 1024
+# pages that are looked at together
+_TOGETHER = 4096
+# bytes that are to be free before more data is brought in
+_SPARE = 256 << 20
+# bytes of addresses that a device with large arrays has; less where the system has fewer
+_WINDOWS = (1 << 39, 1 << 37)
+
+
+@cache
+def _templates() -> Templates:
+    """The files of one value, for the life of the process."""
+    return Templates()
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Where an array lies in a window: its first byte, and its end."""
+
+    start: int
+    end: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in all."""
+        return self.end - self.start
+
+    @property
+    def pages(self) -> slice:
+        """The numbers of its whole pages; an array that is kept here has some."""
+        return slice(-(-self.start // PAGE), self.end // PAGE)
+
+    @property
+    def ends(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The bytes before the whole pages, and those behind them, in pages that others have a part of as well."""
+        return (self.start, self.pages.start * PAGE), (self.pages.stop * PAGE, self.end)
+
+
+class LargeArrays:
+    """The window of addresses of a device that has large arrays; `MemoryError` where the system does not give it."""
+
+    def __init__(self) -> None:
+        for size in _WINDOWS:
+            try:
+                self.words, self.states = sparse_bytes(size), sparse_bytes(size)
+                break
+            except MemoryError:
+                continue
+        else:
+            raise MemoryError
+        self.size = size
+        self.dirty: Bools = sparse_bytes(size // BLOCK).view(np.bool_)
+        # pages whose bytes, and whose states, may differ from what their array holds where nobody wrote
+        self._filled: Bools = sparse_bytes(size // PAGE).view(np.bool_)
+        self._changed: Bools = sparse_bytes(size // PAGE).view(np.bool_)
+
+    def begin(self, where: Extent, value: int, state: int) -> None:
+        """An array begins its life, or ends it: all its bytes hold one value, and are in one state."""
+        for memory, held in ((self.words, value), (self.states, state)):
+            _templates().fill(memory.ctypes.data + where.start, where.nbytes, held)
+        for pages in (self._filled, self._changed):
+            forget_marks(pages[where.pages])
+
+    def bring(self, where: Extent, data: Bytes) -> None:
+        """Copy data into an array that holds zeros; pages of zeros take no room."""
+        for start, end in where.ends:
+            self.words[start:end] = data[start - where.start : end - where.start]
+        marks = self._filled[where.pages]
+        first, last = where.pages.start * PAGE, where.pages.stop * PAGE
+        source, target = (
+            part.reshape(-1, PAGE) for part in (data[first - where.start : last - where.start], self.words[first:last])
+        )
+        for start in range(0, len(source), _TOGETHER):
+            part = source[start : start + _TOGETHER]
+            some = np.flatnonzero(part.any(axis=1))
+            if not len(some):
+                continue
+            require_room(_SPARE, f"an array of {data.size:,} bytes", "use a smaller one")
+            if len(some) == len(part):
+                target[start : start + len(part)] = part
+            else:
+                target[start + some] = part[some]
+            marks[start + some] = True
+
+    def note(self, blocks: Int64s) -> None:
+        """Kernels wrote to blocks, by their numbers."""
+        pages = np.unique(blocks // (PAGE // BLOCK))
+        self._filled[pages] = True
+        self._changed[pages] = True
+
+    def opened(self, where: Extent, states: bool) -> None:
+        """Somebody gets the bytes of an array, or their states, in place: any of them may change."""
+        (self._changed if states else self._filled)[where.pages] = True
+
+    def copy(self, where: Extent, value: int) -> Bytes:
+        """A copy of an array's bytes; `value` is what it holds where nobody wrote."""
+        found = sparse_bytes(where.nbytes)
+        if value:
+            _templates().fill(found.ctypes.data, found.size, value)
+        for start, end in self._parts(where, self._filled):
+            found[start - where.start : end - where.start] = self.words[start:end]
+        return found
+
+    def differing(self, where: Extent, state: int, usual: int, ignored: int) -> tuple[int, int]:
+        """How many bytes of an array are not in a `state`, and the first of them; -1 for none.
+
+        `usual` is the state where nobody wrote; bits of `ignored` do not count.
+        """
+        parts = self._parts(where, self._changed)
+        count = 0 if usual == state else where.nbytes - sum(end - start for start, end in parts)
+        first = -1 if usual == state else _first_gap(where, parts)
+        for start, end in parts:
+            other = (self.states[start:end] & ~np.uint8(ignored)) != state
+            found = int(np.count_nonzero(other))
+            if found and (first < 0 or start < first):
+                first = start + int(np.argmax(other))
+            count += found
+        return count, first - where.start if first >= 0 else -1
+
+    def mark(self, where: Extent, bit: int, on: bool, usual: int) -> None:
+        """Set a bit in the states of all bytes of an array, or clear it; `usual` is the state where nobody wrote."""
+        for start, end in self._gaps(where):
+            _templates().fill(self.states.ctypes.data + start, end - start, usual | bit if on else usual)
+        for start, end in self._parts(where, self._changed):
+            if on:
+                self.states[start:end] |= np.uint8(bit)
+            else:
+                self.states[start:end] &= ~np.uint8(bit)
+
+    def _gaps(self, where: Extent) -> list[tuple[int, int]]:
+        """The ranges of bytes whose states nobody changed, as far as they are few; the others count as changed."""
+        parts = self._parts(where, self._changed)
+        inner = list(pairwise([where.start, *(edge for part in parts for edge in part), where.end]))[::2]
+        gaps = sorted((gap for gap in inner if gap[0] < gap[1]), key=lambda gap: gap[0] - gap[1])
+        for start, end in gaps[_MOST_RANGES:]:
+            self._changed[start // PAGE : end // PAGE] = True
+        return gaps[:_MOST_RANGES]
+
+    def _parts(self, where: Extent, pages: Bools) -> list[tuple[int, int]]:
+        """Ranges of an array's bytes in marked pages, and in those that others have a part of; in their order."""
+        marked = np.flatnonzero(pages[where.pages]) + where.pages.start
+        breaks = np.flatnonzero(np.diff(marked) != 1)
+        firsts, lasts = (np.append(0, breaks + 1), np.append(breaks, len(marked) - 1)) if len(marked) else ([], [])
+        inner = [
+            (start, min(start + _TOGETHER * PAGE, last * PAGE + PAGE))
+            for first, last in zip(marked[firsts].tolist(), marked[lasts].tolist(), strict=True)
+            for start in range(first * PAGE, last * PAGE + PAGE, _TOGETHER * PAGE)
+        ]
+        before, behind = where.ends
+        return [before, *inner, behind]
+
+
+def _first_gap(where: Extent, parts: list[tuple[int, int]]) -> int:
+    """The first byte of an array that lies in none of some parts of it, which are in order; -1 for none."""
+    at = where.start
+    for start, end in parts:
+        if start > at:
+            return at
+        at = end
+    return at if at < where.end else -1
+
+
+def forget_marks(marks: Bools) -> None:
+    """Clear marks where they are set: writing all of them would take memory for each."""
+    marks[np.flatnonzero(marks)] = False
