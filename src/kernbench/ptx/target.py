@@ -62,6 +62,12 @@ class PtxTarget(Target):
         """`wgmma` adds as an H200 does; on a GPU there is nothing to do."""
         cast("Host", host).exact = True
 
+    def run_part(self, host: object, part: str) -> None:
+        """Blocks of each grid, as in "0-3,17"; the others are left out."""
+        from kernbench.ptx.launching.blocks import read_blocks
+
+        cast("Host", host).blocks = read_blocks(part)
+
     def retime(self, run: Run, machine: Description, drawn: bool = True) -> Run:
         """The run as it is where a GPU measured it; otherwise with its time by the model of `machine`."""
         return self._retimed(run, machine, drawn, False)

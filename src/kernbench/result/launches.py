@@ -38,7 +38,7 @@ def joined(run: Run, launches: Sequence[Run], timed_views: Views | None = None) 
     bad = [launch.status for launch in launches if launch.status is not Status.FINISHED]
     have_time = ["time_ps" in launch.metrics for launch in launches]
     timed = all(have_time)
-    views = {**run.views, **_listed(launches)}
+    views = {**run.views, **_listed(launches), **_parts(launches)}
     if timed and timed_views is not None:
         views |= timed_views(launches, _begins(launch.metrics["time_ps"] for launch in launches))
     found = [finding for launch in launches for finding in launch.findings]
@@ -57,6 +57,12 @@ def joined(run: Run, launches: Sequence[Run], timed_views: Views | None = None) 
         views=views,
         launches=list(launches),
     )
+
+
+def _parts(launches: Sequence[Run]) -> dict[str, object]:
+    """How much of all launches was run, where one of them ran in part."""
+    parts = [launch.views["part"] for launch in launches if "part" in launch.views]
+    return {"part": {name: sum(part[name] for part in parts) for name in ("run", "of")}} if parts else {}
 
 
 def kernel_of(run: Run) -> str:

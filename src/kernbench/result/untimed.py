@@ -11,6 +11,8 @@ def no_time(run: Run, unrecorded: str) -> str:
     acknowledged = {row["finding"]["kind"] for row in run.views.get("acknowledged", [])} & _UNPAIRED
     if run.status is not Status.FINISHED:
         return f"the run {run.status}"
+    if "part" in run.views:
+        return "only a part of its blocks was run"
     if run.findings:
         return "it is not safe"
     if run.right is False:

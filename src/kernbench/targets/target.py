@@ -121,6 +121,12 @@ class Target:
             f"--exact: target {self.name or '(unknown)'} has one way of computing, and no hardware whose bits are known"
         )
 
+    def run_part(self, host: object, part: str) -> None:
+        """Called before a launch of which only a part is to run, named in the target's own way; `views["part"]` of the
+        run then has how much was `run`, and `of` how much. A target that runs everything refuses.
+        """
+        raise BenchError(f"--blocks: target {self.name or '(unknown)'} has no blocks of a grid, and runs everything")
+
     def retime(self, run: "Run", machine: "Description", drawn: bool = True) -> "Run":
         """The run with its time on `machine`: `metrics["time_ps"]` and `TIMED_METRICS`, which is what `summary` gives,
         and, if `drawn`, a timeline and views of it. docs/adding-a-target.md lists the metrics that may be there, too.

@@ -14,9 +14,10 @@ from kernbench import ptx
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors import forecast
 from kernbench.ptx.doors.forecast import Forecast, LaunchRefusedError
-from kernbench.ptx.doors.options import Options, options_from, read_blocks, read_options
+from kernbench.ptx.doors.options import Options, options_from, read_options
 from kernbench.ptx.doors.records import read_records
 from kernbench.ptx.doors.session import UnsafeLaunchError
+from kernbench.ptx.launching.blocks import read_blocks
 from kernbench.ptx.text.errors import PtxError
 from kernbench.result.finding import Place
 

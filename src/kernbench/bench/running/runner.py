@@ -62,6 +62,7 @@ def run_bench(
     strict: bool = False,
     sensitivity: bool = False,
     exact: bool = False,
+    blocks: str | None = None,
 ) -> Run:
     """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine,
     `chip.KEY` settings the chip.
@@ -75,7 +76,7 @@ def run_bench(
     the bench's intermediates, and `views["first_wrong"]` says which was the first to leave them. With `second_order`
     ("always", or "cheap": where its counted work is small) a run that is safe and not wrong is repeated in another
     order; a difference is a finding. With `exact`, results have the hardware's own bits where the target has to be
-    asked for them.
+    asked for them. Of `blocks`, as in "0-3,17", all others are left out of every grid, and no golden is asked.
     """
     if second_order not in (NEVER, CHEAP, ALWAYS):
         raise BenchError(unknown("second_order", second_order, (NEVER, CHEAP, ALWAYS)))
@@ -86,8 +87,8 @@ def run_bench(
     rng = ShapesOnly() if shapes_only else np.random.default_rng(seed)
     inputs = _call(bench, "inputs", bench.inputs, p, rng)
     _set_host(bench, p, host, schedule, budget, stop)
-    _set_target(p, host, timed, exact)
-    kept = None if stop is not None or first_wrong or host.shapes_only else kept_inputs(inputs, second_order)
+    _set_target(p, host, timed, exact, blocks)
+    kept = None if stop is not None or first_wrong or host.shapes_only or blocks else kept_inputs(inputs, second_order)
     comparing = _intermediates(bench, host, p, inputs) if first_wrong else None
     watch = _Watch(host)
     run = _acknowledged(_launched(bench, p, inputs, host, stop), list(host.launches), baseline, strict)
@@ -179,7 +180,9 @@ def _add_views(run: Run, host: "Host", watch: "_Watch", comparing: Intermediates
 
 
 def _is_judged(run: Run, host: "Host") -> bool:
-    """Whether the golden is asked: the launch returned, and it has outputs or should have."""
+    """Whether the golden is asked: the launch returned, all of it was run, and it has outputs or should have."""
+    if "part" in run.views:
+        return False
     return run.status is Status.FINISHED and (bool(run.outputs) or not (host.shapes_only or run.findings))
 
 
@@ -203,8 +206,10 @@ def _set_host(
     host.stop = stop
 
 
-def _set_target(p: object, host: "Host", timed: bool, exact: bool) -> None:
-    """Ask the target for what a time needs, and for the hardware's own bits."""
+def _set_target(p: object, host: "Host", timed: bool, exact: bool, blocks: str | None) -> None:
+    """Ask the target for what a time needs, for the hardware's own bits, and for a part of the work."""
+    if blocks is not None:
+        target_of(p).run_part(host, blocks)
     if timed:
         target_of(p).record_for_time(host)
     if exact:

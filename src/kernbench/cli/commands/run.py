@@ -9,6 +9,7 @@ from rich.console import Console
 from kernbench.bench.running.orders import CHEAP
 from kernbench.cli.arguments.completion import benches, panels
 from kernbench.cli.arguments.options import (
+    BLOCKS,
     DTYPE,
     HTML,
     JOBS,
@@ -166,6 +167,7 @@ def run(
     strict: STRICT = False,
     sensitivity: SENSITIVITY = False,
     exact: EXACT = False,
+    blocks: BLOCKS = None,
     jobs: JOBS = 0,
 ) -> None:
     """Run a bench: is it right, is it safe, how fast is it and why.
@@ -180,7 +182,7 @@ def run(
     allow(jobs)
     known = known_findings(baseline, write_baseline, reason)
     options = {"seed": seed, "shapes_only": shapes_only, "size": size, "baseline": known, "first_wrong": first_wrong}
-    options |= {"strict": strict, "sensitivity": sensitivity, "exact": exact}
+    options |= {"strict": strict, "sensitivity": sensitivity, "exact": exact, "blocks": blocks}
     given = {"steps": max_steps, "seconds": max_seconds, "total_seconds": max_total_seconds}
     limits = {name: limit for name, limit in given.items() if limit is not None}
     request = Request(bench, panels, values, {**options, "schedule": schedule_of(schedule), "budget": limits})

@@ -1,6 +1,6 @@
 """The emulated GPU: arrays in its memory, and launches that report what a kernel computed and what is wrong with it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple, Unpack
@@ -27,6 +27,7 @@ from kernbench.ptx.emulator.memory.loading import LoadedModule
 from kernbench.ptx.emulator.program.program import Program
 from kernbench.ptx.emulator.units.observer import LaunchObserver
 from kernbench.ptx.launching.arguments import pack_arguments
+from kernbench.ptx.launching.blocks import blocks_of, clusters_of
 from kernbench.ptx.launching.device_base import (
     Device,
     DeviceArray,
@@ -192,6 +193,7 @@ class EmulatedDevice(Device):
         record: bool = False,
         exact: bool = False,
         jobs: int | None = None,
+        blocks: str | Iterable[int] | None = None,
     ) -> Run:
         """Run `kernel` on every block of `grid` and wait for it.
 
@@ -204,11 +206,14 @@ class EmulatedDevice(Device):
         With `record`, `recording` is what every warp executed (`LaunchRecording`), if the launch finished: for its
         time. With `exact`, `wgmma` adds as an H200 does, to the bit, which takes several times as long. Blocks that
         have nothing in common run in `jobs` processes (0: one for each core), with the same outcome; without it in as
-        many as KERNBENCH_JOBS says, or in one. `division` says what came of that.
+        many as KERNBENCH_JOBS says, or in one. `division` says what came of that. Of `blocks`, numbers or a text such
+        as "0-3,17", all others are left out, with whatever clusters they belong to: `views["part"]` says so, and
+        arrays that are left unwritten are no finding then.
         """
-        _check_asked(order, checks, record, stop is not None or taken is not None)
+        _check_asked(order, checks, record, stop is not None or taken is not None, blocks is not None)
         kernel = kernel_of(kernel)
-        blocks, threads, clusters = launch_shape(grid, block, cluster, kernel)
+        shape = grids, threads, clusters = launch_shape(grid, block, cluster, kernel)
+        chosen = None if blocks is None else clusters_of(blocks_of(blocks), grids, clusters)
         stop = stop if stop is not None and stop.met is None else None
         given = [self._usable(arg) for arg in args]
         clustered, probe, naming = clusters != (1, 1, 1), None, None
@@ -221,12 +226,12 @@ class EmulatedDevice(Device):
         self._check_fit(kernel, program, shared_bytes)
         parameters = parameter_block(kernel, pack_arguments(kernel.params, given))
         names = {**self._mapped_names(kernel, given), **_names(kernel, given)}
-        setting = self._setting(kernel, (blocks, threads, clusters), parameters, shared_bytes, schedule, budget)
-        setting = replace(setting, exact=exact, jobs=wanted_jobs(jobs))
+        setting = self._setting(kernel, shape, parameters, shared_bytes, schedule, budget)
+        setting = replace(setting, exact=exact, jobs=wanted_jobs(jobs), clusters=chosen)
         self._arena.clear_written()
         recorder = RecordedLaunch(program) if record else None
         run = self._perform(program, setting, names, checks, order, probe, naming, recorder)
-        run.origin.update(self._origin(kernel, blocks, threads, shared_bytes, schedule, exact))
+        run.origin.update(self._origin(kernel, grids, threads, shared_bytes, schedule, exact))
         if hints := type_hints(program, given):
             run.views["hints"] = hints
         return run
@@ -386,7 +391,7 @@ class EmulatedDevice(Device):
         }
 
 
-def _check_asked(order: bool | str, checks: bool, record: bool, looks_inside: bool) -> None:
+def _check_asked(order: bool | str, checks: bool, record: bool, looks_inside: bool, part: bool) -> None:
     """What cannot be asked of one launch together."""
     if order not in (False, True, "conflicts"):
         raise MisuseError(f"order={order!r}: True, or 'conflicts' to follow every word")
@@ -394,6 +399,8 @@ def _check_asked(order: bool | str, checks: bool, record: bool, looks_inside: bo
         raise MisuseError("order=True asks the checks what they know: leave checks=False out")
     if record and (order or looks_inside):
         raise MisuseError("record=True has a launch of its own: leave order, stop and taken out")
+    if record and part:
+        raise MisuseError("record=True is for the time of a whole grid: leave blocks out")
 
 
 def _probed(kernel: Kernel, clustered: bool, stop: Stopper) -> tuple[Program, Probe]:
@@ -413,6 +420,8 @@ def _run_of(launch: Launch, checker: Checks | None, status: Status, outputs: dic
     """What came of a launch that has ended."""
     heap = launch.arena.heap
     views: dict[str, object] = {"printf": launch.printed} if launch.printed else {}
+    if launch.part is not None:
+        views["part"] = dict(zip(("run", "of"), launch.part, strict=True))
     if launch.probe is not None and launch.probe.stopped is not None:
         views["stopped"] = launch.probe.stopped.view()
     found: list[Finding] = checker.end() if checker is not None else []

@@ -1,6 +1,6 @@
 """A device as a bench sees it: arrays, and launches that are remembered, on the emulator or on a real GPU."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -41,6 +41,8 @@ class Host:
         self.records = False
         # whether the emulator adds in wgmma as an H200 does
         self.exact = False
+        # the blocks of each grid that are run, if not all
+        self.blocks: tuple[int, ...] | None = None
         # set to stop a launch inside a kernel
         self.stop: Stopper | None = None
         # who takes the values that kernels name
@@ -95,28 +97,39 @@ class Host:
 
         `options` are those of the device's launch, among them `checkpoints`, values named from outside.
         """
-        if self.kind == "cuda":
-            options.setdefault("repetitions", _REPETITIONS)
-        settings = {"schedule": self.schedule, "budget": self.budget, **options}
-        if self.stop is not None:
-            if self.kind == "cuda":
-                raise MisuseError("a launch on real hardware cannot be stopped inside: use the emulator")
-            settings["stop"] = self.stop
-        if self.checkpoints is not None:
-            if self.kind == "cuda":
-                raise MisuseError("what a kernel holds inside is not known of real hardware: use the emulator")
-            settings["taken"] = self.checkpoints
-        if self.kind == "cuda":
-            settings.pop("checkpoints", None)
-        if self.records and self.kind == "emulator" and self.stop is None and self.checkpoints is None:
-            settings.setdefault("record", True)
-        if self.exact and self.kind == "emulator":
-            settings.setdefault("exact", True)
+        settings = self._gpu_settings(options) if self.kind == "cuda" else self._settings(options)
         run: Run = self.device.launch(kernel, grid, block, args, shared_bytes, **settings)
         if outputs is not None and run.status is Status.FINISHED:
             run.outputs = {array.name: array.numpy() for array in outputs}
         self.launches.append(replace(run))
         return run
+
+    def _settings(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """What a launch on the emulator is given: its own options, and those of all launches."""
+        settings = {"schedule": self.schedule, "budget": self.budget, **options}
+        if self.stop is not None:
+            settings["stop"] = self.stop
+        if self.checkpoints is not None:
+            settings["taken"] = self.checkpoints
+        if self.blocks is not None:
+            settings.setdefault("blocks", self.blocks)
+        if self.records and self.stop is None and self.checkpoints is None and "blocks" not in settings:
+            settings.setdefault("record", True)
+        if self.exact:
+            settings.setdefault("exact", True)
+        return settings
+
+    def _gpu_settings(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The same for a GPU, which runs all of a launch and shows nothing of what is inside."""
+        if self.stop is not None:
+            raise MisuseError("a launch on real hardware cannot be stopped inside: use the emulator")
+        if self.checkpoints is not None:
+            raise MisuseError("what a kernel holds inside is not known of real hardware: use the emulator")
+        if self.blocks is not None:
+            raise MisuseError("a GPU runs all blocks of a grid: use the emulator to run some")
+        given = {"repetitions": _REPETITIONS, "schedule": self.schedule, "budget": self.budget, **options}
+        given.pop("checkpoints", None)
+        return given
 
     def order_observers(self, kernel: object) -> list[str]:
         """What in a kernel may observe the order in which threads run."""

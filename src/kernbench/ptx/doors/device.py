@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,9 @@ from kernbench.ptx.devices.device import EmulatedDevice, parameter_block
 from kernbench.ptx.devices.gpu_process import BytesLaunch, BytesLeft, LaunchFailedError
 from kernbench.ptx.doors.memory import DeviceMemory
 from kernbench.ptx.emulator.analysis.building import check_valid
-from kernbench.ptx.emulator.engine.launch import Setting
 from kernbench.ptx.emulator.memory.arena import TRACKED, Allocation, Arena
 from kernbench.ptx.emulator.memory.loading import LoadedModule
+from kernbench.ptx.launching.blocks import clusters_of
 from kernbench.ptx.launching.device_base import Extent, launch_shape
 from kernbench.ptx.names.demangling import title
 from kernbench.ptx.recording.launch import RecordedLaunch
@@ -97,8 +96,8 @@ class DoorDevice(EmulatedDevice):
         self._check_fit(kernel, program, request.shared_bytes)
         data = parameter_block(kernel, request.parameters)
         setting = self._setting(kernel, shape, data, request.shared_bytes, how.schedule, how.budget)
-        limited = _with_blocks(setting, how.blocks)
-        setting = replace(limited, progress=how.progress, exact=how.exact, jobs=wanted_jobs(None))
+        chosen = None if how.blocks is None else clusters_of(how.blocks, shape[0], shape[2])
+        setting = replace(setting, clusters=chosen, progress=how.progress, exact=how.exact, jobs=wanted_jobs(None))
         names = self._array_names(request)
         self.memory.settle()
         try:
@@ -173,23 +172,6 @@ class DoorDevice(EmulatedDevice):
         for allocation in self._arena.allocations():
             if not allocation.sparse:
                 self._arena.states(allocation)[...] &= ~np.uint8(TRACKED)
-
-
-def _with_blocks(setting: Setting, blocks: tuple[int, ...] | None) -> Setting:
-    """A setting that runs only the clusters that some blocks belong to; what lies beyond the grid is left out."""
-    if blocks is None:
-        return setting
-    grid, cluster = setting.grid, setting.cluster
-    across = [g // c for g, c in zip(grid, cluster, strict=True)]
-    chosen: dict[int, None] = {}
-    for number in blocks:
-        if number < prod(grid):
-            x, y, z = number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1])
-            numbers = [value // size for value, size in zip((x, y, z), cluster, strict=True)]
-            chosen[numbers[0] + across[0] * (numbers[1] + across[1] * numbers[2])] = None
-    if not chosen:
-        raise MisuseError(f"none of the blocks that are asked for lies in the grid {grid}")
-    return replace(setting, clusters=tuple(chosen))
 
 
 def _check_parameters(kernel: Kernel, parameters: Sequence[bytes]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.emulator.engine.machine import architecture
 from kernbench.ptx.emulator.engine.schedule import schedule_of
+from kernbench.ptx.launching.blocks import read_blocks
 
 # how a launch is treated
 CHECKED, UNCHECKED, LEFT_OUT = "checked", "unchecked", "left out"
@@ -95,24 +96,6 @@ def read_options(text: str) -> Options:
 
 def _matches(pattern: str, kernel: str) -> bool:
     return fnmatchcase(kernel, pattern) or pattern in kernel
-
-
-def read_blocks(text: str) -> tuple[int, ...]:
-    """Numbers of blocks as people write them: "0-3,17"."""
-    found: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        try:
-            low = int(first)
-            high = int(last) if dash else low
-        except ValueError:
-            raise MisuseError(f"blocks {text!r}: write numbers and ranges, as in 0-3,17") from None
-        if high < low or high - low >= 1 << 20:
-            raise MisuseError(
-                f"blocks {part!r}: a range goes from a smaller number to a larger one, of a million at most"
-            )
-        found += range(low, high + 1)
-    return tuple(dict.fromkeys(found))
 
 
 # options that are given as text -> what they are

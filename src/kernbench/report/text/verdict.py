@@ -1,5 +1,7 @@
 """The verdict of one run in a few lines: right, safe, and what was measured."""
 
+from collections.abc import Mapping
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -25,6 +27,8 @@ def run_text(title: str, run: Run) -> RenderableType:
     counted = f", {run.metrics['commands']:,} commands" if "commands" in run.metrics else ""
     head.append(f"   {run.status}{counted}", style="dim")
     parts: list[RenderableType] = [head]
+    if "part" in run.views:
+        parts.append(part_text(run.views["part"]))
     parts.extend(comparison_text(c) for c in run.comparison or [])
     parts.extend(finding_text(f) for f in run.findings)
     if run.formal:
@@ -32,6 +36,15 @@ def run_text(title: str, run: Run) -> RenderableType:
     if run.right is not True:
         parts.extend(Text(f"  note: {hint}", style="yellow") for hint in run.views.get("hints", []))
     return Group(*parts)
+
+
+def part_text(part: Mapping[str, int]) -> Text:
+    """That only a part of a grid was run."""
+    return Text(
+        f"  {part['run']:,} of {part['of']:,} blocks were run, and the answers are about these: the others are taken "
+        "as not run, so races with them and what they would have written are not known",
+        style="yellow",
+    )
 
 
 def comparison_text(comparison: Comparison) -> RenderableType:

@@ -152,7 +152,8 @@ class Checks(LaunchObserver):
     @property
     def checked(self) -> tuple[str, ...]:
         """The kinds of findings that were looked for until the end."""
-        unsure = ("race", "in-flight") if self.publications.exhausted else ()
+        unsure = {"race", "in-flight"} if self.publications.exhausted else set()
+        unsure |= {"output-unwritten"} if self.launch.part is not None else set()
         return tuple(kind for kind in CHECKED if kind not in unsure)
 
     def end(self) -> list[Finding]:
@@ -171,6 +172,8 @@ class Checks(LaunchObserver):
 
     def _unwritten_outputs(self) -> None:
         """Fresh arrays that the kernel was given and left partly or wholly unwritten."""
+        if self.launch.part is not None:
+            return
         if self.launch.unfinished and (self.reporter.log.findings() or self.launch.may_stop):
             return
         for allocation in self.arena.allocations():

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -243,6 +244,13 @@ class Launch:
         """So many CTAs have ended."""
         if self._progress is not None and ended < self.all_ctas:
             self._progress(ended)
+
+    @property
+    def part(self) -> tuple[int, int] | None:
+        """How many CTAs are run, and of how many; None where all are."""
+        chosen, size = self._chosen, prod(self.cluster)
+        whole = chosen is None or len(chosen) * size == prod(self.grid)
+        return None if chosen is None or whole else (len(chosen) * size, prod(self.grid))
 
     @property
     def untouched(self) -> bool:

@@ -44,6 +44,10 @@ class Launch(AsynchronousLaunch, Protocol):
     def may_stop(self) -> bool:
         """Whether somebody may stop it before its end."""
 
+    @property
+    def part(self) -> tuple[int, int] | None:
+        """How many CTAs are run, and of how many; None where all are."""
+
     def symbol(self, space: str, name: str) -> int:
         """The address of a module variable or kernel parameter."""
 

@@ -24,12 +24,13 @@ from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors.driver.library import LibraryError
 from kernbench.ptx.doors.driver.running import driver_environment
 from kernbench.ptx.doors.opening.environment import child_environment, python_for
-from kernbench.ptx.doors.options import Options, read_blocks
+from kernbench.ptx.doors.options import Options
 from kernbench.ptx.doors.records import RUN_SUFFIX
 from kernbench.ptx.doors.summary import KernelSummary, SessionSummary, read_session
 from kernbench.ptx.front.commands.agreement import show_agreement
 from kernbench.ptx.front.commands.options import EXACT, TRACE
 from kernbench.ptx.front.ending import end_program
+from kernbench.ptx.launching.blocks import read_blocks
 from kernbench.report import finding_text, formal_text, page_html, trace_bytes
 from kernbench.report.export.junit import junit_xml
 from kernbench.report.time.explanation import duration, row_text
@@ -295,6 +296,12 @@ def _show(summary: SessionSummary, options: Options, code: int) -> None:
     console.print(_table(summary, options))
     if options.compare:
         show_agreement(console, summary, options.compare)
+    if options.blocks is not None:
+        console.print(
+            f"--blocks: {len(options.blocks)} blocks of each grid were run at most; the others are taken as "
+            "not run, so races with them and what they would have written are not known",
+            soft_wrap=True,
+        )
     for line in _notes(summary):
         console.print(line, soft_wrap=True)
     if code == TIMED_OUT:

@@ -110,6 +110,7 @@ class LaunchOptions(TypedDict, total=False):
     stop: Stopper
     checkpoints: Sequence[PtxCheckpoint]
     taken: Taken
+    blocks: str
 
 
 def launch_kernel(
@@ -135,10 +136,19 @@ def launch_kernel(
     if described.cluster:
         options = {**options, "cluster": described.cluster}
     result: Run = on.launch(chosen, described.grid, block, arguments.values, shared, **options)
-    result.comparison = arguments.compare(result) or None
+    if "part" not in result.views:
+        result.comparison = arguments.compare(result) or None
     if result.findings and (arguments.notes or notes) and not quiet:
         result.views["hints"] = [*result.views.get("hints", []), _MADE_UP]
     return result
+
+
+def check_part(blocks: str | None, device: str, timed: bool) -> None:
+    """What cannot be asked of a part of a grid."""
+    if blocks is not None and device != "emulator":
+        raise BenchError("--blocks: a GPU runs all blocks of a grid; leave --device away")
+    if blocks is not None and timed:
+        raise BenchError("--blocks: a time is that of a whole grid; leave --time, --gpu and --sensitivity away")
 
 
 def dynamic_shared(on: Any, kernel: Kernel, described: int | None) -> tuple[int, list[str]]:

@@ -1,12 +1,13 @@
 """`kernbench ptx run`: run a kernel of a PTX file."""
 
 from kernbench.cli.arguments.grouped import grouped
-from kernbench.cli.arguments.options import JOBS, STRICT
+from kernbench.cli.arguments.options import BLOCKS, JOBS, STRICT
 from kernbench.cli.output.console import check_targets
 from kernbench.cli.output.inside import check_options
 from kernbench.ptx.front.commands.asked import LaunchAsked, LimitsAsked, ResultsAsked
 from kernbench.ptx.front.commands.launching import (
     LaunchOptions,
+    check_part,
     comparing_intermediates,
     described_launch,
     finish,
@@ -51,6 +52,7 @@ def run(
     time: TIME = False,
     gpu: GPU = "",
     sensitivity: SENSITIVITY = False,
+    blocks: BLOCKS = None,
     jobs: JOBS = 0,
 ) -> None:
     """Run a kernel of a PTX file: is it right (where the launch file says what to expect), is it safe, what did it do;
@@ -67,6 +69,9 @@ def run(
     options: LaunchOptions = {"budget": limits.limits}
     if device == "emulator":
         options |= {"checks": checks, "exact": exact, "schedule": int(schedule) if schedule.isdecimal() else schedule}
+    check_part(blocks, device, time or bool(gpu) or sensitivity)
+    if blocks is not None:
+        options["blocks"] = blocks
     machine = gpu_for(gpu, arch or module.arch) if time or gpu or sensitivity else None
     if machine is not None and device == "emulator" and wanted.stop_at is None and not first_wrong:
         options["record"] = True
