@@ -138,8 +138,8 @@ class BatchChecks(BatchObserver):
     def part_from(self, warps: Array, clocks: Array) -> None:
         """What lanes of warps that have ended did at their last clocks, by warp and lane, nobody will know."""
         if not self.clocks.exhausted:
-            for cells, lanes in (self._shared_cells, *self._checks.cells_in_use()):
-                part_from_lanes(cells, lanes, self.clocks.numbers[warps], clocks[warps])
+            cells = (self._shared_cells, *self._checks.cells_in_use())
+            part_from_lanes(cells, self.clocks.numbers[warps], clocks[warps])
 
     def reached(self, ctas: Array, lanes: Array, active: Mask | None, site: Site) -> None:
         """Lanes are about to access shared memory of CTAs of their cluster."""

@@ -17,6 +17,7 @@ from kernbench.ptx.emulator.lanes.lanes import Lanes
 from kernbench.ptx.emulator.memory.access_sites import AccessSites
 from kernbench.ptx.emulator.memory.arena import Allocation, Arena
 from kernbench.ptx.emulator.memory.cells import WARP_LIMIT, new_cells
+from kernbench.ptx.emulator.memory.pages.touched import touched_rows
 from kernbench.ptx.emulator.program.meter import Meter
 from kernbench.ptx.emulator.program.program import Block, Program, Site, WaitLoop
 from kernbench.ptx.emulator.units.batch import Batch, Launch
@@ -120,13 +121,15 @@ class Checks(LaunchObserver):
         ]
 
     def cells_in_use(self) -> list[tuple[Array, Array]]:
-        """The cells of each allocation that is watched; between allocations there may be far more of nothing."""
+        """The cells that accesses may have touched; there may be far more between and in allocations."""
         found = []
         for allocation in self._tracked:
             first = (allocation.offset - self.first_byte) // 4
-            # a row more, as cells have one at their end
-            rows = slice(first, first + (allocation.nbytes + 3) // 4 + 1)
-            found.append((self.cells[0][rows], self.cells[1][rows]))
+            last = first + (allocation.nbytes + 3) // 4
+            for part in touched_rows(self.cells[0][first:last]):
+                # a row more, as cells have one at their end
+                rows = slice(first + part.start, first + part.stop + 1)
+                found.append((self.cells[0][rows], self.cells[1][rows]))
         return found
 
     def forget(self, allocation: Allocation) -> None:

@@ -10,7 +10,7 @@ a release while the lane lived, which took it along or published other lanes by 
 when the lane has ended.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -65,8 +65,12 @@ class EndedLanes:
             self._any = bool(self.masks.any())
 
 
-def part_from_lanes(cells: Array, lanes: Array, numbers: Array, clocks: Array) -> None:
-    """Make what ended lanes of warps, by their numbers in the grid, did at their last clocks known to nobody."""
+def part_from_lanes(memory: Iterable[tuple[Array, Array]], numbers: Array, clocks: Array) -> None:
+    """Make what ended lanes of warps, by their numbers in the grid, did at their last clocks known to nobody.
+
+    `memory` are cells with the lanes beside them.
+    """
     rows: Array = np.full(int(numbers.max()) + 1, -1, np.int64)
     rows[numbers] = np.arange(len(numbers))
-    part_from(cells, lanes, rows, clocks)
+    for cells, lanes in memory:
+        part_from(cells, lanes, rows, clocks)
