@@ -92,7 +92,7 @@ BUNDLED = (
         template="a warp for each head, built in Python",
         sources=(".cu", ".ptx"),
         commands=Commands(
-            "ptx", "kernbench.ptx.front.commands", "PTX from any compiler: info, check, run, launch, mutate, emit."
+            "ptx", "kernbench.ptx.front.commands.ptx", "PTX from any compiler: info, check, run, launch, mutate, emit."
         ),
         top_commands=(
             TopCommand(

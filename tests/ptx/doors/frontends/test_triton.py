@@ -185,7 +185,11 @@ def test_descriptors_of_the_device_in_the_programs_own_scratch(session):
     own_descriptor[(1,)](x, y, 32, 32, M=32, N=32)
     torch.testing.assert_close(y, x)
     assert asked
-    session.assert_safe()
+    if triton.__version__.startswith("3.4."):
+        # the tile comes to where the descriptor was made, and nothing orders stores before the copy; 3.5 writes a fence
+        assert {finding.kind for finding in session.findings} == {"missing-fence"}
+    else:
+        session.assert_safe()
 
 
 @pytest.mark.parametrize("options", [{}, {"num_ctas": 2}, {"num_warps": 8}], ids=["plain", "cluster", "eight warps"])

@@ -76,7 +76,10 @@ def test_heuristics_choose_before_the_launch(emulated):
     session.assert_safe()
 
 
-@pytest.mark.skipif(gdc_wait is None, reason="this Triton has no programmatic dependent launch")
+# 3.4 passes its own gdc_wait an argument that it does not take
+@pytest.mark.skipif(
+    gdc_wait is None or VERSION == (3, 4), reason="this Triton has no programmatic dependent launch that compiles"
+)
 def test_programmatic_dependent_launch(emulated):
     session = emulated()
     x = torch.randn(256, device="cuda")
@@ -122,7 +125,7 @@ def test_tuples_of_pointers(emulated):
 
 def chosen(warps, sizes, **options):
     """An autotuner around heuristics, as libraries stack them: which fit is known before, EVEN after it chose."""
-    configs = [triton.Config({"B": size}, num_warps=warps) for size in sizes]
+    configs = [triton.Config({"B": size}, num_warps=warps, num_stages=3) for size in sizes]
     kernel = triton.heuristics({"EVEN": lambda given: given["n"] % given["B"] == 0})(doubled.fn)
     return triton.autotune(configs=configs, key=["n"], **options)(kernel)
 

@@ -165,9 +165,18 @@ def test_accumulator_never_written():
     assert "the accumulator that thread (0, 0, 0) of block (0, 0, 0) reads" in only(planted(body), "uninitialised-read")
 
 
+def test_a_descriptor_without_the_bit_that_older_compilers_left_out_is_formal():
+    run = planted(data=lambda d: (d[0] & ~(1 << 46), d[1]))
+    assert not run.findings
+    (formal,) = run.formal
+    assert formal.kind == "descriptor"
+    assert "of A that thread (0, 0, 0) of block (0, 0, 0) gives is not as it should be" in formal.message
+    assert "bits 46 to 48 hold 0b000 where 0b001 belongs" in formal.message
+
+
 def test_descriptors():
-    message = planted(data=lambda d: (d[0] & ~(1 << 46), d[1])).findings[0].message
-    assert "bits 46 to 48 hold 0b000 where 0b001 belongs" in message
+    message = planted(data=lambda d: (d[0] | 1 << 47, d[1])).findings[0].message
+    assert "bits 46 to 48 hold 0b011 where 0b001 belongs" in message
     message = planted(data=lambda d: (d[0], d[1] + 4096)).findings[0].message
     assert "the descriptor of B that thread (0, 0, 0) of block (0, 0, 0) gives reaches to byte" in message
     message = planted(said=idesc(128, 64, KINDS_F16) | 4).findings[0].message

@@ -1,12 +1,16 @@
 """Schedules: one legal order among many. The canonical one keeps lanes together; others show what order changes."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.emulator.program.steps import AnyFragment
+
+if TYPE_CHECKING:
+    # a schedule's name is looked at before there is anything to run, by a process that never runs it
+    from kernbench.ptx.emulator.program.steps import AnyFragment
 
 # where a fragment stands in the order of the program
 Key = tuple[int, ...]
@@ -26,7 +30,7 @@ class Schedule:
         """Which of `total` clusters of CTAs become resident from the `first` position to before the `last` one."""
         return np.arange(first, min(last, total), dtype=np.int64)
 
-    def pick(self, ready: Mapping[Key, AnyFragment]) -> Key:
+    def pick(self, ready: "Mapping[Key, AnyFragment]") -> Key:
         """The key of the fragment that runs next."""
         return min(ready)
 
@@ -63,7 +67,7 @@ class Shuffled(Schedule):
         wave: Array = self._order[first - start : end]
         return wave
 
-    def pick(self, ready: Mapping[Key, AnyFragment]) -> Key:
+    def pick(self, ready: "Mapping[Key, AnyFragment]") -> Key:
         """Mostly the first, sometimes another of other warps: lanes of one warp meet again as they always do."""
         if len(ready) == 1 or self._random.random() < 0.75:
             return min(ready)
@@ -71,7 +75,7 @@ class Shuffled(Schedule):
         return keys[int(self._random.integers(len(keys)))]
 
 
-def _first_of_their_warps(ready: Mapping[Key, AnyFragment]) -> list[Key]:
+def _first_of_their_warps(ready: "Mapping[Key, AnyFragment]") -> list[Key]:
     """Keys of fragments whose warps have none that stands before them."""
     found, seen = [], set[int]()
     for key in sorted(ready):

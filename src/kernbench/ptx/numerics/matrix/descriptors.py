@@ -23,7 +23,10 @@ _WIDTHS = {"none": 1, "32B": 2, "64B": 4, "128B": 8, "128B/32B": 8}
 
 @dataclass(frozen=True, slots=True)
 class MatrixDescriptor:
-    """A descriptor taken apart; addresses and offsets in bytes. `problem` says what has no meaning in it."""
+    """A descriptor taken apart; addresses and offsets in bytes.
+
+    `problem` says what has no meaning in it, `lapse` what is not as the ISA has it and means the same to every GPU.
+    """
 
     start: int
     leading: int
@@ -33,6 +36,7 @@ class MatrixDescriptor:
     problem: str = ""
     # whether `leading` is the address at which a row goes on that leaves the swizzle's pattern
     absolute: bool = False
+    lapse: str = ""
 
 
 def _fields(bits: int) -> tuple[int, int, int, int]:
@@ -51,17 +55,24 @@ def tcgen05_descriptor(bits: int, absolute: bool = False) -> MatrixDescriptor:
 
     `absolute` says that the target has absolute leading addresses (bit 52), as sm_103a has for rows of 48 bytes.
     """
-    code = bits >> 61 & 7
+    code, version = bits >> 61 & 7, bits >> 46 & 7
+    belongs = f"bits 46 to 48 hold {version:#05b} where 0b001 belongs"
     problem = ""
-    if bits >> 46 & 7 != 1:
-        problem = f"bits 46 to 48 hold {bits >> 46 & 7:#05b} where 0b001 belongs"
+    if version > 1:
+        problem = belongs
     elif code not in _TCGEN05:
         problem = f"bits 61 to 63 hold {code}, which is no swizzle"
     elif bits >> 52 & 1 and not absolute:
         problem = "bit 52 asks for an absolute leading address, which sm_103a has and this target has not"
     elif bits >> 52 & 1 and code == 0:
         problem = "bit 52 asks for an absolute leading address, which goes with a swizzle"
-    return MatrixDescriptor(*_fields(bits), _TCGEN05.get(code, "none"), problem, bool(bits >> 52 & 1 and not problem))
+    return MatrixDescriptor(
+        *_fields(bits),
+        _TCGEN05.get(code, "none"),
+        problem,
+        bool(bits >> 52 & 1 and not problem),
+        lapse="" if version else belongs,
+    )
 
 
 def deep_descriptor(bits: int) -> MatrixDescriptor:

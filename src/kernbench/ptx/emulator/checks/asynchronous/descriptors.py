@@ -20,6 +20,8 @@ _NAMES = {"128B/32B": "128B.atom32B"}
 _PIECE = 16
 # bytes of a tile that are looked at
 _SAMPLES = 32
+_BITS_HINT = "compare the descriptor's bits with the ISA's table of the matrix descriptor"
+_LAPSE_FORMAL = "Triton 3.3 to 3.5 have 0b000 in all descriptors of their Blackwell kernels, which run on these GPUs"
 
 
 class Swizzles:
@@ -73,14 +75,15 @@ class DescriptorChecks:
         named, size = one.descriptor, self._batch.launch.shared_bytes
         end = one.base + one.map.last
         if named.problem:
-            hint = "compare the descriptor's bits with the ISA's table of the matrix descriptor"
-            self._report(which, lane, site, f"has no meaning: {named.problem}", hint)
+            self._report(which, lane, site, f"has no meaning: {named.problem}", _BITS_HINT)
         elif end > size:
             what = (
                 f"reaches to byte {end} of shared memory, of which the block has {size}: start {named.start:#x}, "
                 f"leading offset {named.leading}, stride offset {named.stride}, swizzle {named.swizzle}"
             )
             self._report(which, lane, site, what, "offsets are in units of 16 bytes; check them and the start address")
+        if named.lapse:
+            self._report(which, lane, site, f"is not as it should be: {named.lapse}", _BITS_HINT, _LAPSE_FORMAL)
 
     def _swizzle(self, which: str, one: Tiles, cta: int, lane: int, site: Site) -> None:
         """What a tensor copy laid out in one way and a descriptor reads in another."""
@@ -99,9 +102,9 @@ class DescriptorChecks:
             )
             self._report(which, lane, site, what, "use the same swizzle in the tensor map and in the descriptor")
 
-    def _report(self, which: str, lane: int, site: Site, what: str, hint: str) -> None:
-        who = thread_name(self._batch, lane)
-        self._reporter.add("descriptor", site, f"the descriptor of {which} that {who} gives {what}", hint, about=which)
+    def _report(self, which: str, lane: int, site: Site, what: str, hint: str, formal: str = "") -> None:
+        message = f"the descriptor of {which} that {thread_name(self._batch, lane)} gives {what}"
+        self._reporter.add("descriptor", site, message, hint, about=which, formal=formal)
 
     def _contents(self, which: str, one: Tiles, ctas: Array, lanes: Array, site: Site) -> None:
         """Bytes that nobody wrote."""
