@@ -170,3 +170,8 @@ def test_long_lists_of_registers_are_cut():
     (found,) = [one for one in run.findings if "tcgen05.ld" in one.message]
     assert "{%r1, %r2, %r3, %r4, %r5, ... %r32} (32 registers), [%r40];" in found.message
     assert "%r17" not in found.where.text
+
+
+def test_titles_leave_out_what_numba_adds_for_itself():
+    tag = "cw51cXTLSUwv1sDUaKthqaNgoKmjgOR3W3CwAkMXLaJtQYkOIgxJU0gC"
+    assert title(f"_ZN8__main__5twiceB2v1B{len(tag)}{tag}E5ArrayIfLi1E1C7mutable7alignedE") == "__main__::twice[abi:v1]"

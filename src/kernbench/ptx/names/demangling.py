@@ -11,6 +11,8 @@ from kernbench.ptx.names.itanium import Name, UnknownNameError
 # characters of a name in a title; what is longer is cut
 _WIDTH = 96
 _ROOM = 10_000
+# what Numba adds to a name: the options of the compilation in 92 letters, behind the number of the specialisation
+_LONG_TAG = re.compile(r"\[abi:\w{24,}\]")
 
 
 @lru_cache(4096)
@@ -31,7 +33,7 @@ def demangled(name: str) -> str:
 
 def title(name: str) -> str:
     """A name without parameters, for tables and file names; a long one is cut, and a digest keeps two apart."""
-    shown = _read(name)[0]
+    shown = _LONG_TAG.sub("", _read(name)[0])
     if len(shown) <= _WIDTH:
         return shown
     digest = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:6]

@@ -124,3 +124,12 @@ DONE:
     (race,) = [one for one in found if "'array0'" in one.message]
     assert "of block (0, 0, 0) has read without waiting for thread (0, 0, 0) of block (1, 0, 0)" in race.message
     assert "let it wait for a flag that thread (0, 0, 0) of block (1, 0, 0) sets" in race.hint
+
+
+@pytest.mark.parametrize(("grid", "block", "hint"), [(1, 64, "a barrier of the block"), (2, 1, "let one block own")])
+def test_threads_of_one_block_are_told_of_its_barrier(lab, grid, block, hint):
+    body = "  add.u32 %r3, %r0, %r1;\n  st.global.u32 [%rd20], %r3;\n"
+    found = lab.findings(body, WORDS.copy(), grid=grid, block=block)
+    assert found
+    assert all(one.kind == "race" for one in found)
+    assert any(hint in one.hint for one in found)

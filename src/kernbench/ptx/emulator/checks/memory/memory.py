@@ -7,6 +7,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.checks.memory.warp_synchronous import FENCED, SYNCWARP
+from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.access_sites import AccessSites
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, Allocation, Arena
@@ -269,7 +270,8 @@ class MemoryReporter:
                 "fills: nothing on the way here has waited for that copy, and nothing orders the two"
             )
             self._reporter.unwaited |= {site.number, other.number}
-        hint = _RACE_HINTS[space.name] if kind == "warp" else _AGENT_HINTS.get(kind, _AGENT_HINTS["barrier"])
+        hint = _AGENT_HINTS.get(kind, _AGENT_HINTS["barrier"])
+        hint = _race_hint(batch, space.name, by, warp) if kind == "warp" else hint
         hint = _SCOPE_HINT if narrow else hint
         if kind == "warp" and space.name == "global" and not narrow and self._program.hands_over:
             lacks = checks.patterns.missing(by, warp, clock, race[2])
@@ -344,6 +346,17 @@ _HALVES = {
         "with .release; in .gpu scope between blocks",
     ),
 }
+
+
+def _race_hint(batch: Batch, space: str, lane: int, warp: int) -> str:
+    """What orders a lane's access and that of a warp, numbered in the grid: a barrier where one block has both."""
+    block = int(batch.numbers[(lane // WARP) % batch.ctas])
+    if space == "global" and warp // batch.launch.actors.count == block:
+        return _BLOCK_HINT
+    return _RACE_HINTS[space]
+
+
+_BLOCK_HINT = "separate them by a barrier of the block (bar.sync, __syncthreads, Triton's tl.debug_barrier)"
 _RACE_HINTS = {
     "shared": "separate them by bar.sync (__syncthreads), lanes of one warp by bar.warp.sync (__syncwarp)",
     "global": (
