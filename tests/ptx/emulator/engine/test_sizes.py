@@ -9,7 +9,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.engine.schedule import schedule_of
 from kernbench.ptx.emulator.engine.waves import Waves
 from kernbench.ptx.emulator.lanes.clusters import cluster_members
-from kernbench.ptx.emulator.memory import room
+from kernbench.ptx.emulator.memory.pages import room
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget
 

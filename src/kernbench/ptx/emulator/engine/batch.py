@@ -32,8 +32,8 @@ from kernbench.ptx.emulator.lanes.slots import (
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN, views
 from kernbench.ptx.emulator.memory.frames import Frames
+from kernbench.ptx.emulator.memory.pages.room import large_zeros
 from kernbench.ptx.emulator.memory.port import Port, Space
-from kernbench.ptx.emulator.memory.room import large_zeros
 from kernbench.ptx.emulator.observer.meetings import Operation
 from kernbench.ptx.emulator.observer.recorder import Recorder
 from kernbench.ptx.emulator.program.layout import RESERVED, RESERVED_BYTES

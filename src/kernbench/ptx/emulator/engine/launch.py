@@ -27,7 +27,7 @@ from kernbench.ptx.emulator.lanes.actors import Actors
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import Allocation, Arena
 from kernbench.ptx.emulator.memory.heap import Heap
-from kernbench.ptx.emulator.memory.room import require_room
+from kernbench.ptx.emulator.memory.pages.room import require_room
 from kernbench.ptx.emulator.program.meter import Meter
 from kernbench.ptx.emulator.program.program import Program
 from kernbench.ptx.emulator.program.steps import AnyFragment

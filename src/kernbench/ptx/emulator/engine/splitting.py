@@ -15,7 +15,7 @@ from kernbench.ptx.emulator.engine.ticking import Time
 from kernbench.ptx.emulator.engine.waves import Waves
 from kernbench.ptx.emulator.engine.workers import Workers, can_fork
 from kernbench.ptx.emulator.memory.footprint import Footprint, Touched
-from kernbench.ptx.emulator.memory.room import free_bytes
+from kernbench.ptx.emulator.memory.pages.room import free_bytes
 from kernbench.ptx.emulator.program.meter import Counts, now
 from kernbench.ptx.emulator.program.program import Program
 

@@ -15,7 +15,7 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes
 from kernbench.ptx.emulator.memory.pages.large import BLOCK, LARGE, Extent, LargeArrays, forget_marks
-from kernbench.ptx.emulator.memory.room import require_room
+from kernbench.ptx.emulator.memory.pages.room import require_room
 
 if TYPE_CHECKING:
     from kernbench.ptx.emulator.memory.footprint import Footprint

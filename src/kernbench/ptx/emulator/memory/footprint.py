@@ -13,7 +13,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Int, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.memory.arena import TRACKED, WRITTEN, Arena
-from kernbench.ptx.emulator.memory.room import sparse_zeros
+from kernbench.ptx.emulator.memory.pages.room import sparse_zeros
 
 READS, WRITES = 1, 2
 PAGE = 256

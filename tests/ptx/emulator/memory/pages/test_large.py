@@ -9,9 +9,9 @@ from tests.ptx.corpus import kernel_text
 from kernbench import ptx
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.memory import arena as arenas
-from kernbench.ptx.emulator.memory import room
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.pages import large as large_arrays
+from kernbench.ptx.emulator.memory.pages import room
 from kernbench.ptx.emulator.memory.pages.large import BLOCK, PAGE, Extent, LargeArrays
 
 GIB = 1 << 30

@@ -10,8 +10,8 @@ from kernbench.ptx.emulator.checks.findings.reporter import Reporter, thread_nam
 from kernbench.ptx.emulator.lanes.arrays import Bools, Flag, Int, Int32s, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.memory.pages.room import large_zeros
 from kernbench.ptx.emulator.memory.port import Accessed, Space, offsets_of
-from kernbench.ptx.emulator.memory.room import large_zeros
 from kernbench.ptx.emulator.observer.values import CopiesObserver
 from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site

@@ -14,7 +14,7 @@ import numpy as np
 
 from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Int64s
 from kernbench.ptx.emulator.memory.pages.mapping import Templates
-from kernbench.ptx.emulator.memory.room import require_room, sparse_bytes
+from kernbench.ptx.emulator.memory.pages.room import require_room, sparse_bytes
 
 # arrays of so many bytes or more are kept like this
 LARGE = 64 << 20
