@@ -104,7 +104,7 @@ class Host:
         self.launches.append(replace(run))
         return run
 
-    def _settings(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def _settings(self, options: Mapping[str, object]) -> dict[str, object]:
         """What a launch on the emulator is given: its own options, and those of all launches."""
         settings = {"schedule": self.schedule, "budget": self.budget, **options}
         if self.stop is not None:
@@ -119,7 +119,7 @@ class Host:
             settings.setdefault("exact", True)
         return settings
 
-    def _gpu_settings(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def _gpu_settings(self, options: Mapping[str, object]) -> dict[str, object]:
         """The same for a GPU, which runs all of a launch and shows nothing of what is inside."""
         if self.stop is not None:
             raise MisuseError("a launch on real hardware cannot be stopped inside: use the emulator")
