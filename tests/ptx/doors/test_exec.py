@@ -216,3 +216,9 @@ def test_a_launch_that_is_not_safe_gets_no_time(tmp_path):
     assert safe["timed_launch"] == 2
     assert kernel["predicted_ps"] is None
     assert "add_one: no time: it is not safe" in done.stderr
+
+
+def test_the_process_that_waits_for_the_program_loads_no_emulator():
+    script = "import sys, kernbench.ptx.front.commands.exec; print('numba' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
