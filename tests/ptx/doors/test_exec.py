@@ -222,3 +222,11 @@ def test_the_process_that_waits_for_the_program_loads_no_emulator():
     script = "import sys, kernbench.ptx.front.commands.exec; print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_who_ended_a_program_without_launches_is_said():
+    words = [sys.executable, "-m", "kernbench.cli", "exec", "--", "sh", "-c", "kill -9 $$"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + signal.SIGKILL
+    assert "launched no kernel that was seen" in done.stderr
+    assert "the program was ended by SIGKILL" in done.stderr

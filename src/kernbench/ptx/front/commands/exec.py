@@ -287,6 +287,8 @@ def _show(summary: SessionSummary, options: Options, code: int) -> None:
             "runtime library are, and those of Triton, unless Python was started with -I, -E or -S",
             soft_wrap=True,
         )
+        if ended := _ended(code):
+            console.print(ended)
         return
     for kernel in summary.kernels:
         for finding in kernel.findings:
@@ -304,10 +306,15 @@ def _show(summary: SessionSummary, options: Options, code: int) -> None:
         )
     for line in _notes(summary):
         console.print(line, soft_wrap=True)
+    if ended := _ended(code):
+        console.print(f"{ended}; what was found until then is above")
+
+
+def _ended(code: int) -> str:
+    """Who ended the program, by its exit code; nothing where it ended by itself."""
     if code == TIMED_OUT:
-        console.print("the program was ended after --end-after; what was found until then is above")
-    elif code > 128:
-        console.print(f"the program was ended by {_signal_name(code - 128)}; what was found until then is above")
+        return "the program was ended after --end-after"
+    return f"the program was ended by {_signal_name(code - 128)}" if code > 128 else ""
 
 
 def _notes(summary: SessionSummary) -> Iterator[str]:
