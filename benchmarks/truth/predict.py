@@ -32,6 +32,8 @@ from .problems import Input, Output, Work
 from .registry import PROBLEMS
 
 CTAS = 4096
+# the decision (docs/adr) that changed times last: the page says which rows are older
+MODEL = 64
 
 
 class SamplingDevice(ptx.EmulatedDevice):
@@ -182,6 +184,7 @@ def predicted(point: Point, gpu: Any, most: int, folder: Path | None = None) -> 
         "stalls": reasons,
         "occupancy": [longest.occupancy.ctas, longest.occupancy.limit],
         "hbm_bytes": sum(one.traffic.hbm_read + one.traffic.hbm_written for one in launches),
+        "model": MODEL,
         "source": longest.source,
         "joined": round(longest.joined, 4),
         "sampled": any(recording.ctas > most for recording, _ in given),
