@@ -9,6 +9,8 @@ from kernbench.ptx.builder import Context, PtxKernel, Register
 from kernbench.ptx.text.module import Kernel
 
 ROWS, WIDE = 16, 4
+# rows of a matrix that are under way at once
+AT_ONCE = 16
 POINTERS = ("chains", "transfers", "states", "initial", "starts")
 
 
@@ -65,11 +67,13 @@ class ChainKernel:
                 ctx.load(added[i * keys], out=register)
             head = ctx.mad(item, shape.v_heads, ctx.ctaid_y).to("u64")
             matrix = ctx.pointer("transfers_ptr", "f32") + (head * (keys * keys) + ctx.tid_x.to("u64"))
-            with ctx.loop(0, keys, WIDE) as k:
-                column = [ctx.load(matrix + k * keys, i * keys) for i in range(WIDE)]
-                for i, register in enumerate(state):
-                    for one, factor in zip(ctx.load(rows + i * keys, k, vec=WIDE), column, strict=True):
-                        ctx.fma(one, factor, register, out=register)
+            with ctx.loop(0, keys, AT_ONCE) as k:
+                column = [ctx.load(matrix + k * keys, i * keys) for i in range(AT_ONCE)]
+                for part in range(0, AT_ONCE, WIDE):
+                    for i, register in enumerate(state):
+                        line = ctx.load(rows + k, i * keys + part, vec=WIDE)
+                        for one, factor in zip(line, column[part : part + WIDE], strict=True):
+                            ctx.fma(one, factor, register, out=register)
             ctx.bar_sync()
             self._keep(ctx, state, first + number)
 

@@ -44,10 +44,12 @@ class ForwardKernel:
 
     target = "sm_90a"
 
-    def __init__(self, shape: ForwardShape, stages: int = 2, kind: str = "forward", parts: int = 1):
-        self.shape, self.stages, self.kind, self.operands = shape, stages, kind, OPERANDS[kind]
+    def __init__(self, shape: ForwardShape, stages: int | None = None, kind: str = "forward", parts: int = 1):
+        self.shape, self.kind, self.operands = shape, kind, OPERANDS[kind]
         self.parts = min(parts, self.all_groups)
         self.name = f"gated_delta_{kind}"
+        # a CTA with one group is done with a chunk before the next one's operands come, if they are asked for so late
+        self.stages = stages = stages if stages is not None else 4 // self.groups
         if stages < 1 or stages & (stages - 1):
             raise MisuseError(f"stages = {stages!r}: a power of two is wanted")
         if self.shared_bytes + 2 * _SWIZZLE_BYTES > SHARED_BYTES:
