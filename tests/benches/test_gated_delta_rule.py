@@ -1,5 +1,7 @@
 """The bench of the chunk output: every panel of every kernel, and settings that cannot be."""
 
+from dataclasses import replace
+
 import pytest
 from tests import sampled
 
@@ -32,7 +34,8 @@ def test_sizes_keep_the_kind_of_a_panel():
     assert whole.lengths == (4096,)
     assert sum(ragged.lengths) == 4096
     assert len(ragged.lengths) == 5
-    assert whole.grid == (4, 32)
+    assert whole.grid == (132, 1)
+    assert replace(whole, flat=False).grid == (4, 32)
 
 
 @pytest.mark.parametrize(

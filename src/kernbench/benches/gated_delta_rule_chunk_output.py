@@ -37,6 +37,7 @@ class Parameters:
     value_size: int = param(128, "size of a head of v: a multiple of 64", low=SPAN, high=LARGEST)
     values: str = param("packed", "rows of v as those of q, or padded to whole chunks", choices=VALUES)
     stages: int = param(2, "tiles that are loaded ahead", low=1, high=8)
+    flat: bool = param(True, "sm_90a: blocks take tiles of all heads in turn, not of one head each")
     sms: int = param(0, "blocks of the persistent grid; 0: one for each SM", low=0)
     device: str = param("emulator", "where it runs", choices=DEVICES)
     gpu: str = param("h200", "the GPU whose time is predicted")
@@ -54,6 +55,8 @@ class Parameters:
     @property
     def way(self) -> ChunkOutputKernel:
         """The kernel."""
+        if self.kernel == HopperChunkOutput.target:
+            return HopperChunkOutput(self.layout, self.stages, flat=self.flat)
         return KERNELS[self.kernel](self.layout, self.stages)
 
     @property
