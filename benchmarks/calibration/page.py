@@ -32,10 +32,10 @@ The decision is [ADR 39](adr/0039-gpu-figures-have-sources.md).
 ## What a model is held to
 
 Microbenchmarks give figures; no kernel does. The kernels that a model of time is held to are apart, in
-`benchmarks/truth`: decode attention, chunk output, other kernels of this project, and PTX that Triton and nvcc 13.0 made
-of sources beside it, from one wave to many. Six may be looked at while a model is made (`split = "tuning"` in
-`points.toml`); the others were held out until they were compared once. `python -m benchmarks.truth OUT.jsonl` measures them: L2 flushed before each launch, 20 launches to
-warm up, the median of 100, the clock right after.
+`benchmarks/truth`: decode attention, chunk output, other kernels of this project, and PTX that Triton and nvcc 13.0
+made of sources beside it, from one wave to many. Six may be looked at while a model is made (`split = "tuning"` in
+`points.toml`); the others were held out until they were compared once. `python -m benchmarks.truth OUT.jsonl` measures
+them: L2 flushed before each launch, 20 launches to warm up, the median of 100, the clock right after.
 """
 NOTHING = """
 ## Not measured yet

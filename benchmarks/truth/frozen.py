@@ -74,8 +74,9 @@ def contents(about: dict[str, Any], rng: np.random.Generator) -> Array:
         return np.array(about["values"], kind).reshape(shape)
     if about.get("zeros"):
         return np.zeros(shape, kind)
-    drawn = Input(shape).made(rng) * about.get("times", 1.0) + about.get("plus", 0.0)
-    return drawn.astype(kind)
+    drawn: Array = Input(shape).made(rng) * about.get("times", 1.0) + about.get("plus", 0.0)
+    cast: Array = drawn.astype(kind)
+    return cast
 
 
 def launch(name: str) -> Launch:

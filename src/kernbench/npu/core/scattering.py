@@ -1,4 +1,4 @@
-"""Scatters: elements or rows of a tile to places in device memory that another tile names."""
+"""Scatters: elements or rows of a tile to positions in device memory that another tile names."""
 
 from itertools import pairwise
 from sys import _getframe
@@ -18,17 +18,17 @@ from kernbench.npu.tasks.tensors import Tensor
 __kernbench_internal__ = True
 _SCATTER = OPERATIONS["mscatter"]
 _V = PIPE_NUMBER[V]
-# what becomes of an index that names no place
+# what becomes of an index that names no position
 OUTSIDE = ("refuse", "skip", "clamp", "wrap")
 
 
 class Scattering(Scalars):
-    """Stores to places that are known only when the program runs."""
+    """Stores to positions that are known only when the program runs."""
 
     def mscatter(self, dst: Tensor, src: Tile, indices: Tile, outside: str = "refuse", add: bool = False) -> None:
         """Elements of `src` to elements of `dst` (one axis, indices of the tile's shape), or its rows to rows of `dst`
-        (two axes, one index for each row); of several to one place the last one stays, or (`add`) all are added.
-        `outside` says what becomes of an index that names no place: it is refused, skipped, clamped or wrapped.
+        (two axes, one index for each row); of several to one position the last one stays, or (`add`) all are added.
+        `outside` says what becomes of an index that names no position: it is refused, skipped, clamped or wrapped.
         """
         frame = _getframe(1)
         if frame is not self._frame:
@@ -38,16 +38,16 @@ class Scattering(Scalars):
         site = self.sites.here()
         if src.data is None or indices.data is None:
             self.context.fail("value-needed", "mscatter: where it writes is not known; this run carries no data")
-        places, kept = self._places(dst, indices, outside)
+        positions, kept = self._positions(dst, indices, outside)
         width = 1 if len(dst.shape) == 1 else dst.shape[1]
         operands = (src.number, indices.number)
-        for first, last in _stretches(np.unique(places)):
+        for first, last in _stretches(np.unique(positions)):
             part = Tensor(dst.buffer, dst.offset + first * width, ((last - first) * width,), (1,), dst.binding)
             runs, item = runs_of(part.shape, part.strides), ITEMSIZE[part.dtype]
             head = HEAD.pack(_SCATTER.code, self.lane, _V, site, NONE, *operands)
             pattern = self.tables.pattern(part.shape, part.strides, item)
             self._append(head + TAIL.pack(part.buffer.number, part.offset * item, pattern))
-            # the tiles are read once, whatever number of places they go to
+            # the tiles are read once, whatever number of positions they go to
             operands = (NONE, NONE)
             if not self._may_write(part, runs, site, add):
                 return
@@ -55,10 +55,10 @@ class Scattering(Scalars):
         target = dst.data()
         if add:
             # as the memory adds: one after the other, each rounded to the type
-            for place, value in zip(places, values[kept], strict=True):
-                target[place] = cast(np.asarray(target[place] + value), dst.dtype)
+            for position, value in zip(positions, values[kept], strict=True):
+                target[position] = cast(np.asarray(target[position] + value), dst.dtype)
         else:
-            target[places] = values[kept]
+            target[positions] = values[kept]
 
     @refusing
     def _check_scatter(self, dst: Tensor, src: Tile, indices: Tile, outside: str) -> None:
@@ -79,7 +79,7 @@ class Scattering(Scalars):
             rule = "a tensor of one axis and indices of the tile's shape, or rows as the tile's and one index for each"
             context.fail("shape", f"mscatter: {rule}; got {given}")
 
-    def _places(self, dst: Tensor, indices: Tile, outside: str) -> tuple[Array, Array]:
+    def _positions(self, dst: Tensor, indices: Tile, outside: str) -> tuple[Array, Array]:
         """Where each element or row goes, and which of them go anywhere."""
         given = np.asarray(indices.data).reshape(-1).astype(np.int64)
         inside = (given >= 0) & (given < dst.shape[0])
@@ -93,7 +93,7 @@ class Scattering(Scalars):
             self.report(
                 "out-of-bounds",
                 f"mscatter: {int((~inside).sum())} of {given.size} indices lie outside {dst.buffer.describe()}, the "
-                f"first is {first}; there are {dst.shape[0]} places",
+                f"first is {first}; there are {dst.shape[0]} positions",
                 "check the indices, or say what becomes of those outside: skip, clamp or wrap",
                 dst.buffer.name,
             )
@@ -101,7 +101,7 @@ class Scattering(Scalars):
         return np.clip(given, 0, dst.shape[0] - 1), everything
 
 
-def _stretches(places: Array) -> list[tuple[int, int]]:
-    """Stretches of places that follow each other, each up to its end."""
-    cuts = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), len(places)]
-    return [(int(places[a]), int(places[b - 1]) + 1) for a, b in pairwise(cuts) if b > a]
+def _stretches(positions: Array) -> list[tuple[int, int]]:
+    """Stretches of positions that follow each other, each up to its end."""
+    cuts = [0, *(np.flatnonzero(np.diff(positions) != 1) + 1).tolist(), len(positions)]
+    return [(int(positions[a]), int(positions[b - 1]) + 1) for a, b in pairwise(cuts) if b > a]

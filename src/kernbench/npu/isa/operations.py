@@ -138,7 +138,9 @@ _add(
     ],
 )
 _add(
-    V, "scatter", [("mscatter", MOVE, None, "elements or rows of a tile in UB to places in device memory by index; a5")]
+    V,
+    "scatter",
+    [("mscatter", MOVE, None, "elements or rows of a tile in UB to device memory by index; a5")],
 )
 _add("", "put", [("tput", MOVE, None, "device memory to device memory through a tile in UB, on MTE2 and MTE3")])
 _add("", "push", [("tpush", MOVE, None, "a tile into a FIFO between the cores of a cluster")])

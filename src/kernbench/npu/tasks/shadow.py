@@ -223,7 +223,7 @@ class Shadow:
         return self._length(k) if adds and mark == NOBODY else 0
 
     def written_by(self, tensor: Tensor, runs: Runs, block: Block) -> bool:
-        """Whether `block` wrote all of these elements, or others of its task, which may have told it so."""
+        """Whether `block` wrote all of these elements, or others of its task, which may have signalled that."""
         spans = self._spans(tensor.offset, runs)
         marks = {self._pieces[k][0] for first, last in spans for k in range(first, last)} - {block.number + 1}
         return all(self._is_of_task(mark, block.task) for mark in marks)
