@@ -136,7 +136,10 @@ def gather_outside(core):
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        (lambda core, a, out: core.tload(a, core.alloc("UB", (8, 16))), "tload(dst, tensor, pad=None) got <Tensor"),
+        (
+            lambda core, a, out: core.tload(a, core.alloc("UB", (8, 16))),
+            "tload(dst, tensor, pad=None, columns=1) got <Tensor",
+        ),
         (lambda core, a, out: core.tadd(1, 2, 3), "tadd(dst, a, b) got 1 where something else is wanted"),
         (
             lambda core, a, out: core.tmuls(*[core.alloc("UB", (8, 16))] * 2, 1.0, 2.0),

@@ -30,6 +30,9 @@ SHARED_BYTES = 227 << 10
 # barriers, statistics of the warps, a flag, and room to align the stages
 _OTHER_BYTES = 2048
 _MOST_STAGES = 12
+# what the ring of a dense cache holds: on an H200 one sequence of 16,384 keys takes 24.8 us with four stages of 32 KiB,
+# 25.7 with all six that fit; a batch that memory limits is no slower
+_RING_BYTES = 128 << 10
 _SWIZZLE_BYTES = 1024
 # elements of a load, and those that a thread merges at once if there are enough
 PIECE, LARGE_PIECE = 4, 8
@@ -41,7 +44,9 @@ MEETING = 1
 
 
 class DecodeKernel:
-    """The kernel of one shape; `stages` tiles of keys and values are under way at once, by default all that fit.
+    """The kernel of one shape; `stages` tiles of keys and values are under way at once.
+
+    By default as many as fit, and of a dense cache four, or 128 KiB of small tiles.
 
     `rehearse`: whether the end of a segment is gone through before its begin.
     """
@@ -53,7 +58,9 @@ class DecodeKernel:
         self.shape, self.rehearse = shape, rehearse
         room = SHARED_BYTES - _OTHER_BYTES - self.merge_bytes
         most = room // (2 * shape.tile_bytes)
-        self.stages = min(_MOST_STAGES, most) if stages is None else stages
+        dense = isinstance(shape.cache, DenseCache)
+        enough = max(4, _RING_BYTES // (2 * shape.tile_bytes)) if dense else _MOST_STAGES
+        self.stages = min(enough, _MOST_STAGES, most) if stages is None else stages
         if not 1 <= self.stages <= most:
             raise MisuseError(f"stages = {stages!r}: 1 to {most} fit into the shared memory of a CTA")
 

@@ -56,8 +56,8 @@ class Values:
         element = self._element("write", tensor, at)
         number = fitting(self._context, value, element.dtype)
         self._wait("write", element, self._to_write(element))
-        place = self._context.sites.places[self._context.sites.here(3)]
-        element.buffer.shadow.write_by_orchestrator(element, self.known, place)
+        here = self._context.sites.places[self._context.sites.here(3)]
+        element.buffer.shadow.write_by_orchestrator(element, self.known, here)
         if element.buffer.array is not None and not self._executor.stopped:
             element.buffer.array[element.offset] = number
 
