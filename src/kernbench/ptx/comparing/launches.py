@@ -6,9 +6,10 @@ from typing import NamedTuple, Protocol
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import KernbenchError
+from kernbench.ptx.comparing.fusing import pairs_to_fuse, with_roundings
 from kernbench.ptx.comparing.order import where_order_shows
 from kernbench.ptx.comparing.search import Launched, SearchError, find_parting
-from kernbench.ptx.comparing.verdicts import IDENTICAL, NOT_COMPARED, ORDER, Verdict, compare_arrays
+from kernbench.ptx.comparing.verdicts import FUSED, IDENTICAL, NOT_COMPARED, ORDER, Verdict, compare_arrays
 from kernbench.ptx.text.module import Kernel
 
 
@@ -58,7 +59,25 @@ def judged(
     if shown := where_order_shows(launched.kernel):
         more = f" (and {len(shown) - 1} more)" if len(shown) > 1 else ""
         return replace(verdict, outcome=ORDER, reason=f"the order of threads shows at {shown[0]}{more}")
-    return _explained(verdict, launched, ours, theirs) if search else verdict
+    if not search:
+        return verdict
+    return _fused(verdict, launched, mine, theirs) or _explained(verdict, launched, ours, theirs)
+
+
+def _fused(verdict: Verdict, launched: Launched, mine: Mapping[str, Array], theirs: Side) -> Verdict | None:
+    """The verdict where the other device leaves our bytes as soon as nothing may be fused; None where it does not."""
+    pairs = pairs_to_fuse(launched.kernel)
+    if not pairs:
+        return None
+    try:
+        rounded = theirs.run(with_roundings(launched.kernel)).arrays
+    except NotComparedError:
+        return None
+    if compare_arrays(mine, rounded).outcome != IDENTICAL:
+        return None
+    more = f" (and {len(pairs) - 1} more)" if len(pairs) > 1 else ""
+    reason = f"a multiplication and an addition may be fused there, and with `.rn` the bytes are the same: {pairs[0]}"
+    return replace(verdict, outcome=FUSED, reason=reason + more)
 
 
 def _explained(verdict: Verdict, launched: Launched, ours: Side, theirs: Side) -> Verdict:

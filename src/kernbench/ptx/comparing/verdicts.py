@@ -8,8 +8,10 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 
-IDENTICAL, ROUNDING, DIFFERENT, ORDER, NOT_COMPARED = "identical", "rounding", "different", "order", "not compared"
-OUTCOMES = (IDENTICAL, ROUNDING, DIFFERENT, ORDER, NOT_COMPARED)
+IDENTICAL, ROUNDING, DIFFERENT, NOT_COMPARED = "identical", "rounding", "different", "not compared"
+# what PTX leaves open: in which order threads come, and which multiplications and additions become one instruction
+ORDER, FUSED = "order", "fused"
+OUTCOMES = (IDENTICAL, ROUNDING, DIFFERENT, ORDER, FUSED, NOT_COMPARED)
 # the largest difference that counts as rounding, as a share of the largest value of an array; of types whose own steps
 # are wider, two of those steps
 ROUNDING_SHARE = 1e-3

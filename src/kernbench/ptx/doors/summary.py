@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernbench.ptx.comparing.verdicts import IDENTICAL, ORDER, OUTCOMES
+from kernbench.ptx.comparing.verdicts import FUSED, IDENTICAL, ORDER, OUTCOMES
 from kernbench.ptx.doors.options import CHECKED
 from kernbench.ptx.doors.records import read_records
 from kernbench.result.finding import Finding, FindingLog, Place, read_fault, read_finding, read_place
@@ -73,8 +73,8 @@ class KernelSummary:
 
     @property
     def differing(self) -> int:
-        """Launches that left something else on another device, order of threads aside, or could not be compared."""
-        return sum(count for outcome, count in self.agreement.items() if outcome not in (IDENTICAL, ORDER))
+        """Launches that left something else on another device than PTX leaves open, or could not be compared."""
+        return sum(count for outcome, count in self.agreement.items() if outcome not in (IDENTICAL, ORDER, FUSED))
 
     @property
     def untimed(self) -> str:
