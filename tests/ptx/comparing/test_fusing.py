@@ -70,6 +70,13 @@ def test_other_types_and_results_that_were_overwritten_are_no_pairs():
     assert len(names(SQUARE.replace("add.f32", "sub.f32"))) == 1
 
 
+def test_a_quotient_ends_with_a_multiplication():
+    quotient = SQUARE.replace("mul.f32 %f2, %f1, %f1", "div.full.f32 %f2, %f1, %f1")
+    (pair,) = names(quotient)
+    assert "`div.full.f32 %f2, %f1, %f1;`" in pair
+    assert names(quotient.replace("div.full", "div.rn")) == []
+
+
 def test_roundings_go_to_all_that_may_be_fused_and_to_nothing_else():
     text = with_roundings(ptx.parse(SQUARE).kernels["k"]).emit()
     assert "mul.rn.f32 %f2" in text

@@ -1,8 +1,9 @@
 """Multiplications and additions that an assembler may fuse: with no rounding modifier, PTX leaves that to it.
 
 `mul.f32` and an `add.f32` of its result become one instruction of a GPU that rounds once, where two would round twice.
-Which pairs ptxas fuses is its own affair. But with `.rn` at each of them it may fuse none: if a GPU then leaves the
-bytes of the emulator, the fusing was all the difference.
+So do `div.full.f32` or `div.approx.f32`, which end with a multiplication by the reciprocal, and an `add.f32`. Which
+pairs ptxas fuses is its own affair. But with `.rn` at each of them it may fuse none: if a GPU then leaves the bytes of
+the emulator, the fusing was all the difference.
 """
 
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from kernbench.ptx.text.printer import instruction_text
 from kernbench.ptx.text.walking import instructions_of
 
 _FUSED = ("mul", "add", "sub")
+_MULTIPLY_AT_LAST = frozenset(("full", "approx"))
 _TYPES = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64"))
 _ROUNDINGS = frozenset(("rn", "rz", "rm", "rp"))
 
@@ -41,10 +43,10 @@ def pairs_to_fuse(kernel: Kernel) -> list[Pair]:
             operands = operands_of(instruction, resolved)
             if _open(instruction) and instruction.opcode != "mul":
                 of = [products[name] for name in operands.read if name in products]
-                found += [Pair(of[0], instruction)] if of and of[0].modifiers == instruction.modifiers else []
+                found += [Pair(of[0], instruction)] if of and _same_type(of[0], instruction) else []
             for name in operands.written:
                 products.pop(name, None)
-            if _open(instruction) and instruction.opcode == "mul":
+            if _multiplies(instruction):
                 products.update((name, instruction) for name in operands.written)
     return found
 
@@ -71,6 +73,18 @@ def _open(instruction: Instruction) -> bool:
         and modifiers[-1] in _TYPES
         and not (_ROUNDINGS & set(modifiers))
     )
+
+
+def _multiplies(instruction: Instruction) -> bool:
+    """Whether the last thing that it does is a multiplication which may be fused."""
+    if instruction.opcode == "div":
+        return bool(_MULTIPLY_AT_LAST & set(instruction.modifiers))
+    return instruction.opcode == "mul" and _open(instruction)
+
+
+def _same_type(product: Instruction, addition: Instruction) -> bool:
+    kept = [modifier for modifier in product.modifiers if modifier not in _MULTIPLY_AT_LAST]
+    return kept == list(addition.modifiers)
 
 
 def _rounded(function: Function) -> Function:
