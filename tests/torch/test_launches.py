@@ -130,6 +130,16 @@ def test_a_tensor_given_other_memory_in_place_is_found(device):
     assert device.prepared == 2
 
 
+@pytest.mark.parametrize("turn", [lambda lses: lses.transpose_(0, 1), lambda lses: lses.unsqueeze_(0)])
+def test_a_tensor_turned_in_place_is_refused(device, turn):
+    (parts, lses), out = parts_and_lses(), torch.empty(2, 4, 64)
+    kt.merge(parts, lses, out=out)
+    turn(lses)
+    with pytest.raises(MisuseError, match="lses"):
+        kt.merge(parts, lses, out=out)
+    assert len(device.driver.taken) == 1
+
+
 def test_numbers_die_with_their_tensors(device):
     (parts, lses), out = parts_and_lses(), torch.empty(2, 4, 64)
     kt.merge(parts, lses, out=out)

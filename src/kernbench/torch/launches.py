@@ -149,22 +149,27 @@ def _slow_current_device() -> int:
 # these without an object around them or a look at whether torch has begun, where torch offers that
 _stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _slow_stream)
 _current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", _slow_current_device)
-_address = torch.Tensor.data_ptr
+_address, _strides = torch.Tensor.data_ptr, torch.Tensor.stride
+
+
+def _as_it_lies(given: Sequence[torch.Tensor]) -> tuple[object, ...]:
+    """Addresses and strides, by which a tensor that was moved or turned in place is known to have changed."""
+    return (*map(_address, given), *map(_strides, given))
 
 
 class OnGpu(_Ready):
-    """Kernels on one GPU; their parameters are packed once for each set of addresses."""
+    """Kernels on one GPU; their parameters are packed once for each set of addresses and strides."""
 
     def __init__(self, positions: Mapping[str, int], built: Sequence[Built], index: int):
         super().__init__(positions)
         self.index = index
         with torch.cuda.device(index):
             self._kernels = [_Kernel(one, _device(index)) for one in built]
-        self._packed: dict[tuple[int, ...], _Packed] = {}
+        self._packed: dict[tuple[object, ...], _Packed] = {}
 
     def kept(self, given: Sequence[torch.Tensor]) -> "_Packed | None":
         """A launch with these addresses that there was already."""
-        return self._packed.get(tuple(map(_address, given)))
+        return self._packed.get(_as_it_lies(given))
 
     def at(self, given: Sequence[torch.Tensor]) -> "_Packed":
         """A launch with these tensors, where they lie."""
@@ -174,7 +179,7 @@ class OnGpu(_Ready):
                 self._packed.clear()
             tensors = dict(zip(self.names, given, strict=True))
             found = _Packed(self, [(kernel.queue, kernel.built.grid, kernel.pack(tensors)) for kernel in self._kernels])
-            self._packed[tuple(map(_address, given))] = found
+            self._packed[_as_it_lies(given)] = found
         return found
 
 

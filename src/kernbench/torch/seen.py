@@ -2,7 +2,7 @@
 
 To read type, shape, strides and device of eight tensors takes Python longer than the driver takes to launch a kernel.
 A tensor keeps its number until it dies or is read again; `Operation.known` in launches reads those again that lie
-where none of their kind lay before, since a tensor can be given other memory in place.
+where none of their kind lay before, or with other strides, since a tensor can be moved and turned in place.
 """
 
 import weakref

@@ -58,10 +58,10 @@ class Problem:
                 lse[i, head] = scores.max() + np.log(weights.sum())
         return out, lse
 
-    def launch(self, kernel=None, device=None, stages=None, rehearse=False, **options):
+    def launch(self, kernel=None, device=None, stages=None, **options):
         """A run, and the output."""
         device = device or ptx.EmulatedDevice("sm_90a")
-        way = DecodeKernel(self.shape, stages, rehearse)
+        way = DecodeKernel(self.shape, stages)
         k, v = (device.array(self._as_it_lies(one), name) for one, name in zip(self.cache, "kv", strict=True))
         out = device.empty(self.q.shape, self.q.dtype, name="out")
         q, more = device.array(self.q, "q"), {}

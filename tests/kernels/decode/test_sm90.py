@@ -31,13 +31,6 @@ def test_ragged_lengths_under_several_schedules(schedule):
     Problem(DecodeShape(8, 2, 64), RAGGED, sms=5).check(schedule=schedule)
 
 
-@pytest.mark.parametrize(("schedule", "lse"), [("canonical", True), ("reversed", False), ("eager", True), (1, False)])
-def test_the_end_rehearsed(schedule, lse):
-    """The same, with the end of the first segment gone through before its tiles; more CTAs than tiles among them."""
-    Problem(DecodeShape(8, 2, 64, lse=lse), RAGGED, sms=5).check(schedule=schedule, rehearse=True)
-    Problem(DecodeShape(8, 1, 64, lse=lse), (700,), sms=13).check(schedule=schedule, rehearse=True)
-
-
 @pytest.mark.parametrize("sms", [1, 2, 7, 132])
 def test_any_number_of_ctas(sms):
     Problem(DecodeShape(4, 1, 64), (1000, 40), sms=sms).check(stages=3)

@@ -5,9 +5,6 @@ across segments: the next head's keys come while this one's are merged. A comput
 with the query heads of a group as the 16 rows of its products (rows past the group are zeros), and has its own softmax
 state. At the end of a segment the four states are merged through shared memory; of a head that several CTAs share, the
 one that comes last merges what all left in global memory. Counters are zero before a launch, and after it.
-
-With `rehearse` the computing warps go through the end of a segment once before the first tile is there, and write
-nothing: what they run at the end, when all wait for it, is then near, and not in memory behind an L2 that is cold.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,15 +44,13 @@ class DecodeKernel:
     """The kernel of one shape; `stages` tiles of keys and values are under way at once.
 
     By default as many as fit, and of a dense cache four, or 128 KiB of small tiles.
-
-    `rehearse`: whether the end of a segment is gone through before its begin.
     """
 
     name = "decode_sm90"
     target = "sm_90a"
 
-    def __init__(self, shape: DecodeShape, stages: int | None = None, rehearse: bool = False):
-        self.shape, self.rehearse = shape, rehearse
+    def __init__(self, shape: DecodeShape, stages: int | None = None):
+        self.shape = shape
         room = SHARED_BYTES - _OTHER_BYTES - self.merge_bytes
         most = room // (2 * shape.tile_bytes)
         dense = isinstance(shape.cache, DenseCache)
@@ -190,7 +185,7 @@ class _Cta:
         softmax = kind(ctx, self.shape, self.warp, self.lane)
         merge = _Merge(ctx, self, walk)
         ring = _Ring(ctx, self.kernel.stages)
-        for segment in walk.segments(self.kernel.rehearse):
+        for segment in walk.segments():
             softmax.begin(segment)
             with ctx.loop(segment.tile, segment.tile + segment.count) as tile:
                 ctx.mbarrier_wait(self.full[ring.stage], ring.parity)
@@ -251,10 +246,9 @@ class _Merge:
             slot = ctx.ctaid_x * 2 + ctx.selp(ctx.const(1, "u32"), 0, segment.tile == 0)
             for row, column, element in self._pieces():
                 values, largest, total = self._of_warps(row, element)
-                self._leave(values, ctx.mad(slot, self.elements, element), segment.written)
+                self._leave(values, ctx.mad(slot, self.elements, element))
                 with ctx.if_(column == 0):
-                    where = ctx.mad(slot, shape.group, row) * 2
-                    ctx.store(self.stats, (largest, total), where, mask=segment.written)
+                    ctx.store(self.stats, (largest, total), ctx.mad(slot, shape.group, row) * 2)
             self._arrive(segment)
         # the next segment's states are written when all have read these
         self.meet()
@@ -283,10 +277,10 @@ class _Merge:
                 ctx.fma(weight, one, value, out=value)
         return values, largest, total
 
-    def _leave(self, values: list[Register], where: Register, written: Predicate | None) -> None:
+    def _leave(self, values: list[Register], where: Register) -> None:
         """A piece of what another CTA merges."""
         for i in self.begins:
-            self.ctx.store(self.partial, tuple(values[i : i + PIECE]), where + i, mask=written)
+            self.ctx.store(self.partial, tuple(values[i : i + PIECE]), where + i)
 
     def _write(
         self,
@@ -306,43 +300,36 @@ class _Merge:
         pairs = range(0, len(scaled), 2)
         packed = tuple(ctx.cvt_pack(f"{shape.dtype}x2", scaled[i + 1], scaled[i]).bits("b32") for i in pairs)
         head = ctx.mad(segment.sequence, shape.heads, segment.head * shape.group) + row
-        ctx.store(self.out, packed, (ctx.mad(head, shape.head_size, column)) // 2, mask=segment.written)
+        ctx.store(self.out, packed, (ctx.mad(head, shape.head_size, column)) // 2)
         if shape.lse:
             # the largest score is kept times log2(e); without keys lg2(0) is minus infinity, and stays it
             with ctx.if_(column == 0):
-                value = (largest + ctx.lg2(total)) * LN_2
-                ctx.store(ctx.pointer("lse_ptr", "f32"), value, head, mask=segment.written)
+                ctx.store(ctx.pointer("lse_ptr", "f32"), (largest + ctx.lg2(total)) * LN_2, head)
 
     def _arrive(self, segment: Segment) -> None:
         """Count a part of a head that is shared; the CTA that completes it merges all parts."""
         ctx, shape = self.ctx, self.shape
         first, parts = self.walk.owners(segment)
         item = ctx.mad(segment.sequence, shape.kv_heads, segment.head)
-        real = segment.real
         self.meet()
         with ctx.if_(ctx.tid_x == 0):
-            before = ctx.atom_add(self.counters + item, 1 if real is None else real, sem="acq_rel", scope="gpu")
-            complete = before == parts - 1
-            if real is not None:
-                complete = complete | (real == 0)
-            ctx.store(self.last, ctx.selp(ctx.const(1, "u32"), 0, complete))
+            before = ctx.atom_add(self.counters + item, 1, sem="acq_rel", scope="gpu")
+            ctx.store(self.last, ctx.selp(ctx.const(1, "u32"), 0, before == parts - 1))
         self.meet()
         with ctx.if_(ctx.load(self.last) == 1):
             self._merge_parts(segment, first, parts)
             with ctx.if_(ctx.tid_x == 0):
-                ctx.store(self.counters + item, ctx.const(0, "u32"), mask=segment.written)
+                ctx.store(self.counters + item, ctx.const(0, "u32"))
 
     def _merge_parts(self, segment: Segment, first: Register, parts: Register) -> None:
         """All parts of a head, many loaded at once: what a load takes is most of the time that this takes."""
         ctx = self.ctx
-        # a rehearsal goes through it once, and no part is there
-        some = parts if segment.real is None else parts * segment.real
         for row, column, element in self._pieces():
             largest, total = ctx.const(LOWEST, "f32"), ctx.const(0.0, "f32")
             values = [ctx.const(0.0, "f32") for _ in range(self.width)]
-            with ctx.loop(0, some if segment.real is None else ctx.max(some, 1), PARTS_AT_ONCE) as part:
+            with ctx.loop(0, parts, PARTS_AT_ONCE) as part:
                 slots = [self._slot(first, part + i) for i in range(PARTS_AT_ONCE)]
-                there = [part + i < some for i in range(PARTS_AT_ONCE)]
+                there = [part + i < parts for i in range(PARTS_AT_ONCE)]
                 # an assembler keeps the order of relaxed loads: what is needed first comes last, all others with it
                 sums = [self._sums(slot, one, element) for slot, one in zip(slots, there, strict=True)]
                 states = [self._state(slot, one, row) for slot, one in zip(slots, there, strict=True)]

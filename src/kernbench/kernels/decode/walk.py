@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kernbench.kernels.decode.plan import BEGIN
 from kernbench.kernels.decode.shape import DecodeShape
-from kernbench.ptx.builder import Context, Predicate, Register
+from kernbench.ptx.builder import Context, Register
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,6 @@ class Segment:
     """What a CTA has of one KV head of a sequence: `count` of its `tiles`, from number `tile` on.
 
     The sequence has `length` keys, the first in `row` of a dense cache; its tiles begin at `start`, counted for a head.
-    Of a rehearsal `real` is 0: it has no tiles, and nothing is written.
     """
 
     sequence: Register
@@ -24,12 +23,6 @@ class Segment:
     tiles: Register
     length: Register
     row: Register
-    real: Register | None = None
-
-    @property
-    def written(self) -> Predicate | None:
-        """Whether what is made of it is written; None where it always is."""
-        return None if self.real is None else self.real == 1
 
 
 class Walk:
@@ -46,35 +39,20 @@ class Walk:
         self.records = ctx.pointer("records_ptr", "u32")
         self.end, self.total, self.working, _ = ctx.load(begin[8], vec=4)
 
-    def segments(self, rehearse: bool = False) -> Iterator[Segment]:
-        """Each segment of the CTA: the body of the loop is built once. With `rehearse` the first comes without tiles
-        before it comes as it is.
-        """
+    def segments(self) -> Iterator[Segment]:
+        """Each segment of the CTA: the body of the loop is built once."""
         ctx = self.ctx
         start, tiles, length, row = self.record
-        real = ctx.const(0, "u32") if rehearse else None
         with ctx.while_(lambda: self.position < self.end):
             count = ctx.min(tiles - self.tile, self.end - self.position)
-            if real is not None:
-                count *= real
-            yield Segment(self.sequence, self.head, self.tile, count, start, tiles, length, row, real)
+            yield Segment(self.sequence, self.head, self.tile, count, start, tiles, length, row)
             self.position += count
-            if real is None:
-                self._next_head()
-            else:
-                with ctx.if_(real == 1):
-                    self._next_head()
-                with ctx.else_():
-                    real.set(1)
-
-    def _next_head(self) -> None:
-        ctx = self.ctx
-        self.tile.set(0)
-        self.head += 1
-        with ctx.if_((self.head == self.shape.kv_heads) & (self.position < self.end)):
-            self.sequence += 1
-            self.head.set(0)
-            ctx.load(self.records + self.sequence * 4, vec=4, out=tuple(self.record))
+            self.tile.set(0)
+            self.head += 1
+            with ctx.if_((self.head == self.shape.kv_heads) & (self.position < self.end)):
+                self.sequence += 1
+                self.head.set(0)
+                ctx.load(self.records + self.sequence * 4, vec=4, out=tuple(self.record))
 
     def owners(self, segment: Segment) -> tuple[Register, Register]:
         """The first CTA that has tiles of a segment's head, and how many have."""

@@ -19,8 +19,11 @@ GIB = 1 << 30
 
 def resident() -> int:
     """Bytes of memory that this process has for itself."""
-    with open("/proc/self/status") as rows:
-        return next(int(row.split()[1]) << 10 for row in rows if row.startswith("RssAnon"))
+    try:
+        with open("/proc/self/status") as rows:
+            return next(int(row.split()[1]) << 10 for row in rows if row.startswith("RssAnon"))
+    except (OSError, StopIteration):
+        pytest.skip("this system does not say how much memory a process has for itself")
 
 
 @pytest.fixture

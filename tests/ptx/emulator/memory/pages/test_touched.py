@@ -6,6 +6,7 @@ from tests.ptx.corpus import kernel_text
 
 from kernbench import ptx
 from kernbench.ptx.emulator.memory.pages import touched
+from kernbench.ptx.emulator.memory.pages.large import PAGE
 from kernbench.ptx.emulator.memory.pages.room import sparse_bytes
 from kernbench.ptx.emulator.memory.pages.touched import touched_rows
 
@@ -14,13 +15,16 @@ GIB = 1 << 30
 
 def test_rows_that_were_written_are_among_them():
     rows = sparse_bytes(64 * GIB).view(np.uint64).reshape(-1, 8)[5:]
+    if touched_rows(rows) == [slice(0, len(rows))]:
+        pytest.skip("this system does not say which pages were touched")
     assert touched_rows(rows) == []
     written = [0, 1_000_000, 1_000_001, 700_000_000, len(rows) - 1]
     rows[written] = 1
     found = touched_rows(rows)
     assert all(any(part.start <= row < part.stop for part in found) for row in written)
     assert all(0 <= part.start < part.stop <= len(rows) for part in found)
-    assert sum(part.stop - part.start for part in found) < 1000
+    # a page for each, and one more where they lie close together
+    assert sum(part.stop - part.start for part in found) <= 2 * len(written) * (PAGE // 64)
 
 
 def test_all_rows_where_the_system_does_not_say(monkeypatch):
