@@ -9,14 +9,11 @@ the emulator, the fusing was all the difference.
 from dataclasses import dataclass, replace
 
 from kernbench.ptx.comparing.registers import operands_of, resolved_of
+from kernbench.ptx.isa.forms.form import Resolved
+from kernbench.ptx.isa.resolve import resolve
 from kernbench.ptx.text.module import Block, Function, Instruction, Kernel, Statement
 from kernbench.ptx.text.printer import instruction_text
 from kernbench.ptx.text.walking import instructions_of
-
-_FUSED = ("mul", "add", "sub")
-_MULTIPLY_AT_LAST = frozenset(("full", "approx"))
-_TYPES = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64"))
-_ROUNDINGS = frozenset(("rn", "rz", "rm", "rp"))
 
 
 @dataclass(frozen=True)
@@ -41,12 +38,13 @@ def pairs_to_fuse(kernel: Kernel) -> list[Pair]:
             if resolved is None:
                 continue
             operands = operands_of(instruction, resolved)
-            if _open(instruction) and instruction.opcode != "mul":
+            part = _part(resolved)
+            if part == "sum":
                 of = [products[name] for name in operands.read if name in products]
                 found += [Pair(of[0], instruction)] if of and _same_type(of[0], instruction) else []
             for name in operands.written:
                 products.pop(name, None)
-            if _multiplies(instruction):
+            if part == "product":
                 products.update((name, instruction) for name in operands.written)
     return found
 
@@ -64,27 +62,20 @@ def _functions(kernel: Kernel) -> list[Function]:
     return [function for function in (kernel.function, *others) if function.body is not None]
 
 
-def _open(instruction: Instruction) -> bool:
-    """Whether it may be fused: no rounding is named."""
-    modifiers = instruction.modifiers
-    return (
-        instruction.opcode in _FUSED
-        and modifiers[-1:] != ()
-        and modifiers[-1] in _TYPES
-        and not (_ROUNDINGS & set(modifiers))
-    )
+def _part(resolved: Resolved) -> str:
+    """What of a fused multiplication and addition it may become: "product", "sum", or "" where a rounding is named."""
+    return "" if "rnd" in resolved.mods else resolved.effects.fuses
 
 
-def _multiplies(instruction: Instruction) -> bool:
-    """Whether the last thing that it does is a multiplication which may be fused."""
-    if instruction.opcode == "div":
-        return bool(_MULTIPLY_AT_LAST & set(instruction.modifiers))
-    return instruction.opcode == "mul" and _open(instruction)
+def _may_round(resolved: Resolved) -> bool:
+    """Whether a rounding may be named that would keep it by itself: not so of an approximate quotient."""
+    return bool(_part(resolved)) and "mode" not in resolved.mods
 
 
 def _same_type(product: Instruction, addition: Instruction) -> bool:
-    kept = [modifier for modifier in product.modifiers if modifier not in _MULTIPLY_AT_LAST]
-    return kept == list(addition.modifiers)
+    """Whether both have the same type and treat subnormal numbers alike."""
+    one, other = resolve(product).mods, resolve(addition).mods
+    return {**one, "mode": ""} == {**other, "mode": ""}
 
 
 def _rounded(function: Function) -> Function:
@@ -99,6 +90,8 @@ def _block(block: Block) -> Block:
 def _statement(statement: Statement) -> Statement:
     if isinstance(statement, Block):
         return _block(statement)
-    if isinstance(statement, Instruction) and _open(statement):
-        return replace(statement, modifiers=("rn", *statement.modifiers))
+    if isinstance(statement, Instruction):
+        resolved = resolved_of(statement)
+        if resolved is not None and _may_round(resolved):
+            return replace(statement, modifiers=("rn", *statement.modifiers))
     return statement

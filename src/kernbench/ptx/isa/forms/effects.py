@@ -30,6 +30,7 @@ Law = Literal[
     "convert and pack",
     "address",
 ]
+Fuses = Literal["", "product", "sum"]
 InFlight = Literal["", "multiply", "fence", "commit", "wait", "load", "loaded"]
 Event = Literal[
     "",
@@ -141,6 +142,9 @@ class Effects:
     arithmetic: bool = False
     # takes bits apart or puts them together: its type says nothing of the numbers that the bits are
     bitwise: bool = False
+    # its result is a "product" or a "sum" of numbers; where it names no rounding, an assembler may make one instruction
+    # that rounds once of a product and the sum which takes it
+    fuses: Fuses = ""
     # reads or writes the carry flag, which is no register
     carry_flag: bool = False
 

@@ -11,7 +11,10 @@ group = Group("Floating-point arithmetic", "float", _ARITHMETIC)
 row = group.row
 does = group.does
 
-does("add.float sub.float mul.float div.float rcp sqrt rsqrt", replace(_ARITHMETIC, flops=1))
+does("add.float sub.float", replace(_ARITHMETIC, flops=1, fuses="sum"))
+# a quotient without a rounding is made with a product by the reciprocal as its last step
+does("mul.float div.float", replace(_ARITHMETIC, flops=1, fuses="product"))
+does("rcp sqrt rsqrt", replace(_ARITHMETIC, flops=1))
 does("fma", replace(_ARITHMETIC, flops=2))
 
 for opcode in ("add", "sub", "mul"):
