@@ -106,15 +106,14 @@ _INTEGER = (
 )
 
 _MIXED = "<u32.u32.u32|s32.s32.s32|u32.s32.u32|s32.u32.s32>"
-# not here, as an H200 departs from the ISA in some of their cases: most of .sat of single values, and .min and .max of
-# unsigned ones
 _VIDEO = (
-    f"<vadd|vsub|vabsdiff|vmin|vmax>.{_MIXED} : u32 u32 -> u32",
-    f"vsub.{_MIXED}.add : u32 u32 u32 -> u32",
-    f"vadd.{_MIXED} $d.<b2|h1>, $a.h1, $b.b3, $c : u32 u32 u32 -> u32",
-    "<vsub|vabsdiff|vmin|vmax>.s32.<u32|s32>.<u32|s32>.<min|max> : u32 u32 u32 -> u32",
-    "vshl.<u32|s32>.<u32|s32>.u32.<clamp|wrap> $d, $a.h0, $b.b0 : u32 u32 -> u32",
-    "vshr.<u32|s32>.<u32|s32>.u32<|.sat>.<clamp|wrap> $d, $a.h0, $b.b0 : u32 u32 -> u32",
+    f"<vadd|vsub|vabsdiff|vmin|vmax>.{_MIXED}<|.sat> : u32 u32 -> u32",
+    f"<vsub|vabsdiff>.{_MIXED}<|.sat>.<add|min|max> : u32 u32 u32 -> u32",
+    f"<vadd|vmin>.{_MIXED}<|.sat> $d.<b2|h1>, $a.h1, $b.b3, $c : u32 u32 u32 -> u32",
+    "<vmin|vmax>.<u32|s32>.<u32|s32>.<u32|s32>.<min|max> : u32 u32 u32 -> u32",
+    "<vshl|vshr>.<u32|s32>.<u32|s32>.u32<|.sat>.<clamp|wrap> $d, $a.h0, $b.b0 : u32 u32 -> u32",
+    "<vshl|vshr>.<u32|s32>.<u32|s32>.u32<|.sat>.clamp.<min|max> $d, $a, $b.b0, $c : u32 u32 u32 -> u32",
+    "<vshl|vshr>.<u32|s32>.<u32|s32>.u32.sat.wrap $d.<b1|h1>, $a, $b, $c : u32 u32 u32 -> u32",
     "vset.<u32|s32>.<u32|s32>.<eq|lt|ge> $d.h0, $a.b1, $b, $c : u32 u32 u32 -> u32",
     "vset.<u32|s32>.<u32|s32>.ge.<min|max> : u32 u32 u32 -> u32",
     f"vmad.{_MIXED}<.po|.sat|.sat.shr7|.shr15> : u32 u32 u32 -> u32",

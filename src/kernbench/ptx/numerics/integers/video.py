@@ -3,10 +3,10 @@
 A part is "" (the whole register), "b0" to "b3" or "h0", "h1"; of packed instructions the parts of both sources
 together, the highest lane first ("b7531"), and the lanes of the result that are written ("b20").
 
-Where an H200 is of one mind against the ISA's text it is followed: what is put into the upper half of a register is the
-upper half of the value, the second operation of vset takes its sign from the first source, and minimum and maximum of
-signed results see all bits of the value but a sum's or difference's. Of `.sat` it follows the text in some forms only;
-there the text is followed.
+A GPU of today has no such unit: ptxas writes ordinary instructions, which depart from the ISA's text in places. What
+they do is done here. What is put into the upper half of a register is the upper half of the value. The second operation
+of vset takes its sign from the first source. Minimum and maximum compare 64 bits: of a sum, a difference or a saturated
+shift the sign extension of the lower 32, of the others the whole value. And `.sat` has rules of its own (`_limited`).
 """
 
 from collections.abc import Callable
@@ -53,7 +53,6 @@ _COMPARED = {
     "gt": np.greater,
     "ge": np.greater_equal,
 }
-_SECOND: dict[str, Callable[[Rows, Rows], Rows]] = {"add": np.add, "min": np.minimum, "max": np.maximum}
 
 
 def _extended(bits: Rows, width: int, signed: bool) -> Rows:
@@ -91,28 +90,52 @@ def _value(opcode: str, mods: Mods) -> Callable[[Rows, Rows], Rows]:
 
 def scalar(opcode: str, mods: Mods, parts: Parts) -> Callable[..., None]:
     """vadd, vsub, vabsdiff, vmin, vmax, vshl, vshr, vset: `function(a, b[, c], out)`."""
-    compute, second = _value(opcode, mods), _SECOND.get(mods.get("second", ""))
+    compute, second = _value(opcode, mods), mods.get("second", "")
     signs = {name: _signed(mods, name) for name in ("dtype", "atype", "btype")}
     width = _WIDTHS[parts.d[:1]]
     shift = width * int(parts.d[1:] or 0)
-    # how the second operation looks at both, and whether the value was brought to 32 bits before
-    ordered, wraps = signs["atype" if opcode == "vset" else "dtype"], opcode in ("vadd", "vsub") or "sat" in mods
+    # how the second operation looks at both, and whether it sees the lower 32 bits of the value alone
+    ordered = signs["atype" if opcode == "vset" else "dtype"]
+    wraps = opcode in ("vadd", "vsub") or ("sat" in mods and "mode" in mods)
 
     def function(a: Rows, b: Rows, *more: Rows) -> None:
         value = compute(_taken(a, parts.a, signs["atype"]), _taken(b, parts.b, signs["btype"]))
         if "sat" in mods:
-            value = _saturated(value, width, signs["dtype"])
+            value = _limited(opcode, value, width, signs["dtype"])
         *rest, out = more
-        if second is not None:
-            whole = ordered and not wraps
-            value = second(value if whole else _extended(value, 32, ordered), _extended(rest[0], 32, ordered))
+        if second:
+            value = _combined(second, _extended(value, 32, True) if wraps else value, rest[0], ordered)
         elif rest:
             kept = ((1 << width) - 1) << shift
-            put = value if parts.d == "h1" and "sat" not in mods else value << shift
+            put = value if parts.d == "h1" else value << shift
             value = (rest[0].astype(np.int64) & ~kept) | (put & kept)
         out[...] = value.astype(np.uint32)
 
     return function
+
+
+def _limited(opcode: str, value: Rows, width: int, signed: bool) -> Rows:
+    """A value under `.sat`, as the instructions do it that ptxas writes for it.
+
+    A shift is limited to 32 bits, whatever part of the result is written, and of a left shift no more than 34 bits are
+    looked at. Of the others a part takes its largest number for whatever it cannot hold, negative numbers too; a whole
+    signed result is limited as the ISA says, and a whole unsigned one is not limited above.
+    """
+    if opcode in ("vshl", "vshr"):
+        return _saturated(_extended(value, 34, True) if opcode == "vshl" else value, 32, signed)
+    if width < 32:
+        most = (1 << width - signed) - 1
+        return np.where((value < 0) | (value > most), most, value)
+    return _saturated(value, 32, True) if signed else np.maximum(value, 0)
+
+
+def _combined(second: str, value: Rows, c: Rows, signed: bool) -> Rows:
+    """The second operation, over 64 bits with or without a sign."""
+    other = _extended(c, 32, signed)
+    if second == "add":
+        return value + other
+    pick = np.minimum if second == "min" else np.maximum
+    return pick(value, other) if signed else pick(value.view(np.uint64), other.view(np.uint64)).view(np.int64)
 
 
 def multiply_add(mods: Mods, parts: Parts) -> Callable[..., None]:
