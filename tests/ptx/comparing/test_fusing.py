@@ -46,8 +46,14 @@ def names(text):
     return [str(pair) for pair in pairs_to_fuse(ptx.parse(text).kernels["k"])]
 
 
-def test_a_fused_pair_is_named():
-    verdict = verdict_of(SQUARE, *FUSED)
+def test_a_pair_that_is_fused_by_the_rules_of_ptxas_is_identical():
+    assert verdict_of(SQUARE, *FUSED).outcome == "identical"
+
+
+def test_a_pair_that_is_fused_against_those_rules_is_named():
+    # an access under a guard ends a block
+    between = SQUARE.replace("  add.f32 %f3", "  setp.eq.u32 %p, %r2, 40; @%p st.global.f32 [%rd2], %f1; add.f32 %f3")
+    verdict = verdict_of(between.replace(".reg .b32", ".reg .pred %p; .reg .b32"), *FUSED)
     assert verdict.outcome == "fused"
     assert verdict.differences
     assert "`mul.f32 %f2, %f1, %f1;`, and line 13, `add.f32 %f3, %f1, %f2;`" in verdict.reason

@@ -39,12 +39,12 @@ def pairs_to_fuse(kernel: Kernel) -> list[Pair]:
                 continue
             operands = operands_of(instruction, resolved)
             part = _part(resolved)
-            if part == "sum":
+            if part in ("sum", "difference"):
                 of = [products[name] for name in operands.read if name in products]
                 found += [Pair(of[0], instruction)] if of and _same_type(of[0], instruction) else []
             for name in operands.written:
                 products.pop(name, None)
-            if part == "product":
+            if part in ("product", "quotient"):
                 products.update((name, instruction) for name in operands.written)
     return found
 
@@ -63,13 +63,13 @@ def _functions(kernel: Kernel) -> list[Function]:
 
 
 def _part(resolved: Resolved) -> str:
-    """What of a fused multiplication and addition it may become: "product", "sum", or "" where a rounding is named."""
+    """What of a fused multiplication and addition it may become, or "" where a rounding is named."""
     return "" if "rnd" in resolved.mods else resolved.effects.fuses
 
 
 def _may_round(resolved: Resolved) -> bool:
     """Whether a rounding may be named that would keep it by itself: not so of an approximate quotient."""
-    return bool(_part(resolved)) and "mode" not in resolved.mods
+    return _part(resolved) in ("product", "sum", "difference")
 
 
 def _same_type(product: Instruction, addition: Instruction) -> bool:

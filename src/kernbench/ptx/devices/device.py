@@ -116,7 +116,7 @@ class EmulatedDevice(Device):
         self._arena, self._parameters = self._new_memory()
         # what each allocation was made as, to give outputs their shape
         self._arrays: dict[int, _Made] = {}
-        self._programs: dict[tuple[int, bool, bool, bool], tuple[Kernel, Program]] = {}
+        self._programs: dict[tuple[int, bool, bool, bool, bool], tuple[Kernel, Program]] = {}
         self._modules: dict[int, tuple[object, LoadedModule]] = {}
         self._launches = 0
 
@@ -204,7 +204,8 @@ class EmulatedDevice(Device):
         memory. `stop` ends the launch inside the kernel: `views["stopped"]` is what it had there. `taken` gets every
         value that the kernel names, and those of `checkpoints`, which name them by line for a kernel that does not.
         With `record`, `recording` is what every warp executed (`LaunchRecording`), if the launch finished: for its
-        time. With `exact`, `wgmma` adds as an H200 does, to the bit, which takes several times as long. Blocks that
+        time. With `exact`, `wgmma` adds as an H200 does, to the bit, which takes several times as long, and the kernel
+        rounds where the instructions do that ptxas makes of it. Blocks that
         have nothing in common run in `jobs` processes (0: one for each core), with the same outcome; without it in as
         many as KERNBENCH_JOBS says, or in one. `division` says what came of that. Of `blocks`, numbers or a text such
         as "0-3,17", all others are left out, with whatever clusters they belong to: `views["part"]` says so, and
@@ -222,7 +223,7 @@ class EmulatedDevice(Device):
         elif taken is not None:
             program, naming = _named(with_checkpoints(kernel, checkpoints), clustered, taken)
         else:
-            program = self._program(kernel, clustered, self._aliased(kernel, given), record)
+            program = self._program(kernel, clustered, self._aliased(kernel, given), record, exact)
         self._check_fit(kernel, program, shared_bytes)
         parameters = parameter_block(kernel, pack_arguments(kernel.params, given))
         names = {**self._mapped_names(kernel, given), **_names(kernel, given)}
@@ -308,12 +309,14 @@ class EmulatedDevice(Device):
         arrays = [allocation for allocation in held if allocation is not None]
         return len(set(map(id, arrays))) < len(arrays)
 
-    def _program(self, kernel: Kernel, clustered: bool, aliased: bool = False, recorded: bool = False) -> Program:
-        key = (id(kernel), clustered, aliased, recorded)
+    def _program(
+        self, kernel: Kernel, clustered: bool, aliased: bool = False, recorded: bool = False, exact: bool = False
+    ) -> Program:
+        key = (id(kernel), clustered, aliased, recorded, exact)
         known = self._programs.get(key)
         if known is None:
             self._loaded(kernel)
-            known = self._programs[key] = (kernel, program_of(kernel, clustered, aliased, recorded))
+            known = self._programs[key] = (kernel, program_of(kernel, clustered, aliased, recorded, exact))
         return known[1]
 
     def _loaded(self, kernel: Kernel) -> LoadedModule:

@@ -92,7 +92,8 @@ class DoorDevice(EmulatedDevice):
         kernel, shape = request.kernel, request.shape
         _check_parameters(kernel, request.parameters)
         clustered = shape[2] != (1, 1, 1)
-        program = self._program(kernel, clustered, self._aliased(kernel, _words(request.parameters)), how.record)
+        aliased = self._aliased(kernel, _words(request.parameters))
+        program = self._program(kernel, clustered, aliased, how.record, how.exact)
         self._check_fit(kernel, program, request.shared_bytes)
         data = parameter_block(kernel, request.parameters)
         setting = self._setting(kernel, shape, data, request.shared_bytes, how.schedule, how.budget)

@@ -27,7 +27,8 @@ class Options:
     `best_config` takes the one with the shortest predicted time. `strict` counts formal findings. `sms` is how many
     multiprocessors a program sees: kernels that launch as many blocks as there are get shorter with fewer.
     `keep_timelines` writes runs in which warps hand work to each other beside the records. `time` predicts how long
-    launches take on a GPU. With `exact`, `wgmma` adds as an H200 does, to the bit, which takes longer.
+    launches take on a GPU. With `exact`, `wgmma` adds as an H200 does, to the bit, and products round as ptxas has
+    it, which takes longer.
     `compare` names a device that every launch is run on as well, to compare what it leaves: "cuda", the first GPU, or
     MODULE:FUNCTION, which is called with the session's device and gives another one (`comparing.sessions.Elsewhere`);
     launches are exact then. Without `search` the instruction is not looked for at which they part.

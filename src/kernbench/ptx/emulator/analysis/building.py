@@ -4,6 +4,7 @@ import logging
 import pickle
 from collections.abc import Hashable
 
+from kernbench.ptx.assembled import assembled
 from kernbench.ptx.emulator.analysis.analysis import analyse
 from kernbench.ptx.emulator.analysis.assembling import assemble
 from kernbench.ptx.emulator.analysis.injected_waits import missing_waits
@@ -27,15 +28,18 @@ _LONG = 100_000
 _VALID_TEXT = b"valid"
 
 
-def program_of(kernel: Kernel, clustered: bool = False, aliased: bool = False, recorded: bool = False) -> Program:
+def program_of(
+    kernel: Kernel, clustered: bool = False, aliased: bool = False, recorded: bool = False, exact: bool = False
+) -> Program:
     """The program of a kernel of a valid module; one that was built before is shared by all devices and launches.
 
-    A program is not changed once it is built: what a launch adds lies in the launch.
+    A program is not changed once it is built: what a launch adds lies in the launch. An `exact` one rounds where the
+    instructions do that ptxas makes of the kernel.
     """
-    key = (_content(kernel.module), kernel.name, clustered, aliased, recorded)
+    key = (_content(kernel.module), kernel.name, clustered, aliased, recorded, exact)
     known = _PROGRAMS.get(key)
     if known is None:
-        program = _program(kernel, clustered, aliased, recorded)
+        program = _program(assembled(kernel) if exact else kernel, clustered, aliased, recorded)
         known = (kernel.module.items, program)
         _PROGRAMS.put(key, known, len(program.sites))
     return known[1]

@@ -45,7 +45,8 @@ CHECKS = Annotated[bool, typer.Option("--checks/--no-checks", help="Races, bound
 EXACT = Annotated[
     bool,
     typer.Option(
-        "--exact", help="Add in wgmma as an H200 does, to the bit: the emulator takes longer. A GPU has its own bits."
+        "--exact",
+        help="Add in wgmma as an H200 does and round where ptxas would: takes longer. A GPU has its own bits.",
     ),
 ]
 SCHEDULE = Annotated[

@@ -30,7 +30,7 @@ Law = Literal[
     "convert and pack",
     "address",
 ]
-Fuses = Literal["", "product", "sum"]
+Fuses = Literal["", "product", "quotient", "sum", "difference", "negation"]
 InFlight = Literal["", "multiply", "fence", "commit", "wait", "load", "loaded"]
 Event = Literal[
     "",
@@ -142,8 +142,8 @@ class Effects:
     arithmetic: bool = False
     # takes bits apart or puts them together: its type says nothing of the numbers that the bits are
     bitwise: bool = False
-    # its result is a "product" or a "sum" of numbers; where it names no rounding, an assembler may make one instruction
-    # that rounds once of a product and the sum which takes it
+    # what it is of a "product" and the "sum" or "difference" that takes it, of which an assembler may make one
+    # instruction that rounds once where both name no rounding; an approximate "quotient" ends with a product
     fuses: Fuses = ""
     # reads or writes the carry flag, which is no register
     carry_flag: bool = False

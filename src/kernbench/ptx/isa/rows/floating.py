@@ -11,9 +11,11 @@ group = Group("Floating-point arithmetic", "float", _ARITHMETIC)
 row = group.row
 does = group.does
 
-does("add.float sub.float", replace(_ARITHMETIC, flops=1, fuses="sum"))
-# a quotient without a rounding is made with a product by the reciprocal as its last step
-does("mul.float div.float", replace(_ARITHMETIC, flops=1, fuses="product"))
+does("add.float", replace(_ARITHMETIC, flops=1, fuses="sum"))
+does("sub.float", replace(_ARITHMETIC, flops=1, fuses="difference"))
+does("mul.float", replace(_ARITHMETIC, flops=1, fuses="product"))
+does("div.float", replace(_ARITHMETIC, flops=1, fuses="quotient"))
+does("neg.float", replace(_ARITHMETIC, fuses="negation"))
 does("rcp sqrt rsqrt", replace(_ARITHMETIC, flops=1))
 does("fma", replace(_ARITHMETIC, flops=2))
 

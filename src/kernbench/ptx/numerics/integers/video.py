@@ -3,7 +3,7 @@
 A part is "" (the whole register), "b0" to "b3" or "h0", "h1"; of packed instructions the parts of both sources
 together, the highest lane first ("b7531"), and the lanes of the result that are written ("b20").
 
-A GPU of today has no such unit: ptxas writes ordinary instructions, which depart from the ISA's text in places. What
+A GPU of today has no such unit: ptxas writes ordinary instructions, which do not always follow the ISA's text. What
 they do is done here. What is put into the upper half of a register is the upper half of the value. The second operation
 of vset takes its sign from the first source. Minimum and maximum compare 64 bits: of a sum, a difference or a saturated
 shift the sign extension of the lower 32, of the others the whole value. And `.sat` has rules of its own (`_limited`).

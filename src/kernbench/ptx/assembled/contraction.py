@@ -1,0 +1,243 @@
+"""Multiplications that become one with the additions of their result, as ptxas contracts them.
+
+Found by giving ptxas 13.0 small kernels and reading what it wrote. A product is contracted where neither it nor a sum
+names a rounding, and where every use of it is such a sum: of the same type and treatment of subnormal numbers, in the
+same block, with nothing but moves and changes of sign between. Blocks end at jumps and at accesses that have a guard. A
+product by a constant may be used in any block. Then the product itself is not computed.
+One that is stored as well, or multiplied, or added in another block, stays; so do the additions. Of a sum of two
+products one becomes part of the sum, and the other is its addend, which is another use. Quotients that are approximate
+end with a product by the reciprocal: it counts as any other. Not followed is what ptxas moves from block to block
+before, which compilers of other languages have done already.
+
+Operands are kept in registers of their own where the product stood, as they may be overwritten before the sum.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from kernbench.ptx.assembled.constants import constant, constants_of
+from kernbench.ptx.assembled.lines import Flow, Line, changed, flow_of
+from kernbench.ptx.assembled.quotients import reciprocal_and_dividend
+from kernbench.ptx.assembled.temporary import Temporary, copy, flipped
+from kernbench.ptx.text.module import Function, Instruction, Name, Operand
+
+_SUMS = frozenset(("sum", "difference"))
+_PRODUCTS = frozenset(("product", "quotient"))
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A sum that takes a product: as its operand "a" or "b", with its sign turned or not."""
+
+    line: Line
+    operand: str
+    negative: bool
+
+
+@dataclass
+class _Product:
+    line: Line
+    uses: list[_Use] = field(default_factory=list)
+    # whether nothing but sums use it
+    fits: bool = True
+
+
+def contracted(function: Function) -> Function:
+    """The function with its products contracted; the same one where there are none."""
+    flow = flow_of(function)
+    chosen = _chosen(_products(flow))
+    if not chosen:
+        return function
+    temporary = Temporary(function)
+    changes: dict[int, tuple[Instruction, ...]] = {}
+    for product in chosen:
+        factors, made = _factors(product.line, temporary)
+        changes[product.line.number] = tuple(made)
+        for use in product.uses:
+            changes[use.line.number] = tuple(_fused(use, factors, temporary))
+    return changed(function, changes, temporary.registers())
+
+
+def _part(line: Line) -> str:
+    """What an instruction may be of a contraction, or "" where it names its rounding."""
+    mods = line.resolved.mods
+    return "" if "rnd" in mods or "atype" in mods else line.resolved.effects.fuses
+
+
+def _kind(line: Line) -> tuple[str, bool]:
+    """The type, and whether subnormal numbers are flushed: what must be the same."""
+    return line.resolved.mods["type"], "ftz" in line.resolved.mods
+
+
+def _products(flow: Flow) -> list[_Product]:
+    """All products that nothing but sums use, with these."""
+    live = _live_behind(flow)
+    everywhere = _by_constants(flow)
+    found = list(everywhere.values())
+    for number, lines in _blocks(flow):
+        # by register, the product that it holds, and whether with the other sign
+        holding = {register: (product, False) for register, product in everywhere.items()}
+        for line in lines:
+            _read(line, holding)
+            _write(line, holding)
+            if _is_product(line):
+                register = line.written[0]
+                product = everywhere.get(register) or _Product(line)
+                found += [] if register in everywhere else [product]
+                holding[register] = (product, False)
+        for register, (product, _) in holding.items():
+            if register not in everywhere and register in live[number]:
+                product.fits = False
+    return [product for product in found if product.fits and product.uses]
+
+
+def _by_constants(flow: Flow) -> dict[str, _Product]:
+    """Products by a constant, by register, which may be used in any block; of registers that are written once."""
+    written = Counter(register for line in flow.lines for register in line.written)
+    known = constants_of(flow)
+    found = {}
+    for line in flow.lines:
+        once = _is_product(line) and written[line.written[0]] == 1
+        if once and _part(line) == "product" and any(constant(line, n, known) is not None for n in (1, 2)):
+            found[line.written[0]] = _Product(line)
+    return found
+
+
+def _is_product(line: Line) -> bool:
+    plain = line.instruction.guard is None and "sat" not in line.resolved.mods
+    return plain and _part(line) in _PRODUCTS and "." not in line.written[0]
+
+
+def _read(line: Line, holding: dict[str, tuple[_Product, bool]]) -> None:
+    """Note how an instruction uses the products that registers hold."""
+    if _is_copy(line, holding):
+        return
+    part, counted = _part(line), set[str]()
+    if part in _SUMS:
+        for operand in ("a", "b"):
+            register = line.register(line.resolved.operand(operand) or 0)
+            held = holding.get(register) if register is not None else None
+            if held is None or held[0].line.resolved.mods["type"] != line.resolved.mods["type"]:
+                continue
+            counted.add(str(register))
+            product, negative = held
+            if any(use.line is line for use in product.uses) or _kind(product.line) != _kind(line):
+                product.fits = False
+            product.uses.append(_Use(line, operand, negative != (part == "difference" and operand == "b")))
+    for register in line.read:
+        if register in holding and register not in counted:
+            holding[register][0].fits = False
+
+
+def _is_copy(line: Line, holding: dict[str, tuple[_Product, bool]]) -> bool:
+    """Whether an instruction moves a product or turns its sign, and does nothing else."""
+    if line.instruction.guard is not None or len(line.written) != 1 or len(line.instruction.operands) != 2:
+        return False
+    register = line.register(1)
+    if register is None or register not in holding or "." in line.written[0]:
+        return False
+    effects = line.resolved.effects
+    if effects.law == "copy" or effects.fuses != "negation":
+        return effects.law == "copy"
+    (kind, flushes), (made, flushed) = _kind(line), _kind(holding[register][0].line)
+    return kind == made and (flushed or not flushes)
+
+
+def _write(line: Line, holding: dict[str, tuple[_Product, bool]]) -> None:
+    """Registers that are written hold no product any more, or the one that is copied there."""
+    copied = holding[str(line.register(1))] if _is_copy(line, holding) else None
+    for register in line.written:
+        held = holding.get(register)
+        if held is not None and line.instruction.guard is not None:
+            # some lanes keep the product
+            held[0].fits = False
+        holding.pop(register, None)
+    if copied is not None:
+        product, negative = copied
+        holding[line.written[0]] = (product, negative != (line.resolved.effects.fuses == "negation"))
+
+
+def _chosen(products: list[_Product]) -> list[_Product]:
+    """Those that are contracted.
+
+    Products of one use come first, then those of several. Of two that a sum could take it takes the first; it is a use
+    of the other one that is no sum any more.
+    """
+    by_sum: dict[int, dict[str, _Product]] = {}
+    for product in products:
+        for use in product.uses:
+            by_sum.setdefault(use.line.number, {})[use.operand] = product
+    for alone in (True, False):
+        for number in sorted(by_sum):
+            pair = by_sum[number]
+            fitting = [pair[name] for name in sorted(pair) if pair[name].fits]
+            first = next((product for product in fitting if (len(product.uses) == 1) or not alone), None)
+            if first is not None:
+                for other in fitting:
+                    other.fits = other is first
+    return [product for product in products if product.fits]
+
+
+def _blocks(flow: Flow) -> Iterator[tuple[int, list[Line]]]:
+    held: dict[int, list[Line]] = {}
+    for line in flow.lines:
+        held.setdefault(line.block, []).append(line)
+    return iter(held.items())
+
+
+def _live_behind(flow: Flow) -> list[set[str]]:
+    """Registers that may be read behind each block before they are written, of those that may hold a product."""
+    asked = {line.written[0] for line in flow.lines if len(line.written) == 1 and _may_hold(line)}
+    reads: list[set[str]] = [set() for _ in flow.behind]
+    writes: list[set[str]] = [set() for _ in flow.behind]
+    for line in flow.lines:
+        reads[line.block].update(asked.intersection(line.read) - writes[line.block])
+        if line.instruction.guard is None:
+            writes[line.block].update(asked.intersection(line.written))
+    live: list[set[str]] = [set() for _ in flow.behind]
+    before = [set(read) for read in reads]
+    changing = True
+    while changing:
+        changing = False
+        for number in reversed(range(len(live))):
+            behind = set[str]().union(*(before[one] for one in flow.behind[number]))
+            if behind != live[number]:
+                live[number], changing = behind, True
+                before[number] = reads[number] | (behind - writes[number])
+    return live
+
+
+def _may_hold(line: Line) -> bool:
+    effects = line.resolved.effects
+    return effects.law == "copy" or bool(effects.fuses)
+
+
+def _factors(line: Line, temporary: Temporary) -> tuple[tuple[Name, Name], list[Instruction]]:
+    """Registers with the factors of a product, and the instructions that fill them where it stood."""
+    a, b = line.operand("a"), line.operand("b")
+    if _part(line) == "quotient":
+        return reciprocal_and_dividend(line, a, b, temporary)
+    kind = line.resolved.mods["type"]
+    first, second = temporary.of_type(kind), temporary.of_type(kind)
+    return (first, second), [copy(line.instruction, kind, first, a), copy(line.instruction, kind, second, b)]
+
+
+def _fused(use: _Use, factors: tuple[Name, Name], temporary: Temporary) -> Iterator[Instruction]:
+    """What a sum becomes: a fused multiplication and addition, behind the changes of sign that it needs."""
+    line, mods = use.line, use.line.resolved.mods
+    kind = mods["type"]
+    first: Operand = factors[0]
+    addend = line.operand("b" if use.operand == "a" else "a")
+    if use.negative:
+        turned = temporary.of_type(kind)
+        yield flipped(line.instruction, kind, turned, first)
+        first = turned
+    if line.resolved.effects.fuses == "difference" and use.operand == "a":
+        turned = temporary.of_type(kind)
+        yield copy(line.instruction, kind, turned, addend)
+        yield flipped(line.instruction, kind, turned, turned)
+        addend = turned
+    modifiers = ("rn", *(name for name in ("ftz", "sat") if name in mods), kind)
+    operands = (line.operand("d"), first, factors[1], addend)
+    yield replace(line.instruction, opcode="fma", modifiers=modifiers, operands=operands)
