@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
-from tests import sampled
+from tests import reports, sampled
 
 settings.register_profile("kernbench", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kernbench")
@@ -83,6 +83,11 @@ _ROOT = Path(__file__).parent
 
 def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.register(sampled, "sampled")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput") and not reports.needs_all(config):
+        config.pluginmanager.register(reports, "few_reports")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

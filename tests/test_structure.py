@@ -406,7 +406,7 @@ def test_a_test_that_looks_at_a_clock_is_seen(tmp_path):
     assert sorted(timed(planted)) == [f"test_planted.py:{use}" for use in uses]
 
 
-DISTRIBUTIONS = {"google": "protobuf"}
+DISTRIBUTIONS = {"google": "protobuf", "_pytest": "pytest"}
 PYPROJECT = tomllib.loads((SOURCE.parent.parent / "pyproject.toml").read_text())
 
 
