@@ -3,7 +3,7 @@
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -135,6 +135,16 @@ _MEMORY = _Memory()
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
     _MEMORY.keep_small()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is made of thousands of tests stays: to look through it again and again spares nothing."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:
