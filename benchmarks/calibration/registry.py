@@ -21,7 +21,13 @@ from .families import (
 
 FAMILIES: Mapping[str, tuple[Callable[[], Iterable[Case]], ...]] = {
     "arithmetic": (arithmetic.latencies, arithmetic.throughputs, arithmetic.branches, arithmetic.mixes),
-    "shared": (shared_memory.latency, shared_memory.conflicts, shared_memory.matrices, shared_memory.fences),
+    "shared": (
+        shared_memory.latency,
+        shared_memory.conflicts,
+        shared_memory.broadcasts,
+        shared_memory.matrices,
+        shared_memory.fences,
+    ),
     "barriers": (barriers.sync, barriers.named, barriers.hops, barriers.waits, barriers.rings, barriers.parked),
     "latency": (latency.chases, latency.l2_map, latency.atomics),
     "copies": (copies.latency, copies.issue, copies.remote),

@@ -50,6 +50,14 @@ def conflicts() -> Iterator[Case]:
         yield from _loads("shared.width", place, kind, {"width": width})
 
 
+def broadcasts() -> Iterator[Case]:
+    """Loads of which 8, 16 or all lanes want the same bytes: passes, and what the way to a sub-core takes, of those."""
+    for width, kind in ((4, "u32"), (8, "v2.u32"), (16, "v4.u32")):
+        for together in (8, 16, 32):
+            place = lines(filled(2048), f"div.u32 %r2, %lane, {together};", f"mul.lo.u32 %r2, %r2, {width};")
+            yield from _loads("shared.broadcast", place, kind, {"width": width, "together": together})
+
+
 def _loads(name: str, place: str, kind: str, parameters: dict[str, float | str]) -> Iterator[Case]:
     count = {"u32": 1, "v2.u32": 2, "v4.u32": 4}[kind]
     body: list[str] = []
