@@ -24,6 +24,8 @@ from numba.core import caching, event, registry
 from numba.core.runtime import nrt
 from numba.extending import register_jitable
 
+from kernbench.common.linking import LoopCompiler, PartCompiler
+
 # numba has no types
 # objects of numba and of what it compiles: it publishes no types of them
 Numba = Any
@@ -195,7 +197,7 @@ def loop(function: Callable[..., Result], **options: object) -> Callable[..., Re
 
     It makes none, so numba need not count references, which is much to compile.
     """
-    return njit(cache=True, nogil=True, _nrt=False, **options)(function)
+    return njit(cache=True, nogil=True, _nrt=False, pipeline_class=LoopCompiler, **options)(function)
 
 
 def part(function: Callable[..., Result], **options: object) -> Callable[..., Result]:
@@ -204,7 +206,9 @@ def part(function: Callable[..., Result], **options: object) -> Callable[..., Re
     From Python it is called as it stands. Nothing is made to call the compiled one from outside, and a constant is a
     number like any other: either would be compiled for each of the many ways in which loops call it.
     """
-    made: Callable[..., Result] = register_jitable(**_OPTIONS, _nrt=False, **options)(function)
+    made: Callable[..., Result] = register_jitable(**_OPTIONS, _nrt=False, pipeline_class=PartCompiler, **options)(
+        function
+    )
     return made
 
 
