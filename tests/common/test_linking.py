@@ -77,7 +77,7 @@ LOOPS = """
 from pathlib import Path
 import numpy as np
 from kernbench.common import compiled
-compiled._PACKAGE, compiled._ROOMS = Path(__file__).parent, ('.',)
+compiled._PACKAGE, compiled.ROOMS = Path(__file__).parent, ('.',)
 
 @compiled.part
 def doubled(value):

@@ -2,39 +2,36 @@
 
 numba looks only at the file of the function itself when it decides whether what it kept still holds; a constant or a
 function that comes from another file is compiled in, and would stay as it was. So what is kept lies in a folder named
-after all sources of the rooms that compile: their names, sizes and times of change.
+after all sources of the rooms that compile, as they stand, and the versions of what compiles them. It has the same name
+on another machine of the same kind, and can be brought there (`sharing`).
 """
 
 import gc
-import hashlib
 import logging
 import os
 import shutil
+import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any, TypeVar
+from typing import TypeVar
 
+import llvmlite
 import numba
-from llvmlite import binding as llvm
-from numba.core import caching, event, registry
-from numba.core.runtime import nrt
+import numpy as np
+from numba.core import event, registry
 from numba.extending import register_jitable
 
-from kernbench.common.linking import LoopCompiler, PartCompiler
+from kernbench.common.kept import KeptLoop
+from kernbench.common.linking import LoopCompiler, Numba, PartCompiler
 
-# numba has no types
-# objects of numba and of what it compiles: it publishes no types of them
-Numba = Any
 _CONFIG: Numba = numba.config
 _NJIT: Numba = numba.njit
 _EVENTS: Numba = event
-_RUNTIME: Numba = nrt.rtsys
-_Building: Numba = caching.CompileResultCacheImpl
-_Keeping: Numba = caching.FunctionCache
 # what compiled functions are in Python
 COMPILED: type = registry.CPUDispatcher
 
@@ -43,7 +40,7 @@ Result = TypeVar("Result")
 
 _PACKAGE = Path(__file__).parent.parent
 # where compiled loops and what they are made of lie
-_ROOMS = (
+ROOMS = (
     "common",
     "timing",
     "mesh/time",
@@ -109,83 +106,30 @@ _STOPWATCH = _Stopwatch()
 _EVENTS.register("numba:compile", _STOPWATCH)
 
 
+@contextmanager
+def _waiting() -> Iterator[None]:
+    """While another process compiles: no kernel is to blame for that either."""
+    _STOPWATCH.on_start(None)
+    try:
+        yield
+    finally:
+        _STOPWATCH.on_end(None)
+
+
 def seconds_compiling() -> float:
     """Seconds that this process has spent on compiling loops, which no kernel is to blame for."""
     return _STOPWATCH.seconds
-
-
-class _Rebuilding(_Building):  # type: ignore[misc]
-    """Makes a kept loop callable; its code for being compiled into others is read when that is asked for.
-
-    numba reads it at once, though most loops are only ever called from Python: a third of the time of loading one.
-    """
-
-    def rebuild(self, target_context: Numba, payload: Numba) -> Numba:
-        (name, kind, code), *rest = payload
-        if kind != "object" or len(code) != 2:
-            return super().rebuild(target_context, payload)
-        machine_code, for_linking = code
-        # numba takes the names of what can be called from the code for linking
-        entries = (rest[0].llvm_func_name, rest[0].llvm_cpython_wrapper_name)
-        target_context.codegen()._engine._defined_symbols.update(entries)
-        made = super().rebuild(target_context, ((name, kind, (machine_code, _nothing_to_link())), *rest))
-        library = made.library
-        library._shared_module = None
-        library._get_module_for_linking = lambda: _linkable(library, for_linking)
-        return made
-
-
-def _linkable(library: Numba, bitcode: bytes) -> Numba:
-    """What another loop that calls this one is linked with."""
-    if library._shared_module is None:
-        library._shared_module = llvm.parse_bitcode(bitcode)
-        library.codegen._engine._load_defined_symbols(library._shared_module)
-    return library._shared_module
-
-
-@cache
-def _nothing_to_link() -> Numba:
-    return llvm.parse_assembly("").as_bitcode()
-
-
-class _KeptLoop(_Keeping):  # type: ignore[misc]
-    """The versions of a loop that are kept on disk.
-
-    numba gathers all it can compile before it loads what is compiled already, 0.2 s in a process that compiles
-    nothing; a call needs at most the runtime, and not even that where the loop makes no arrays. What is damaged counts
-    as not kept.
-    """
-
-    _impl_class = _Rebuilding
-
-    def __init__(self, function: Callable[..., object], makes_arrays: bool):
-        super().__init__(function)
-        self._makes_arrays = makes_arrays
-
-    def load_overload(self, sig: Numba, target_context: Numba) -> Numba:
-        if self._makes_arrays:
-            _RUNTIME.initialize(target_context)
-        try:
-            return self._load_overload(sig, target_context)
-        except Exception as error:
-            _LOG.info("a compiled loop is not usable and is compiled anew: %s: %s", self._name, error)
-            return None
 
 
 def njit(**options: object) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """`numba.njit`; with `cache=True` it is compiled once for all processes."""
 
     def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
-        before = _CONFIG.CACHE_DIR
-        # numba asks for the folder when the function is decorated, and raises an error where it finds none
-        _CONFIG.CACHE_DIR = folder() or before
-        kept = {"cache": bool(folder())} if options.get("cache") else {}
-        try:
-            compiled: Numba = _NJIT(**_OPTIONS, **(options | kept))(function)
-            if kept.get("cache"):
-                compiled._cache = _KeptLoop(function, bool(options.get("_nrt", True)))
-        finally:
-            _CONFIG.CACHE_DIR = before
+        rest = {name: value for name, value in options.items() if name != "cache"}
+        compiled: Numba = _NJIT(**_OPTIONS, **rest)(function)
+        if options.get("cache") and folder():
+            makes_arrays = bool(options.get("_nrt", True))
+            compiled._cache = KeptLoop(function, makes_arrays, (folder(), _PACKAGE), _waiting)
         made: Callable[..., Result] = compiled
         return made
 
@@ -223,7 +167,7 @@ def folder() -> str:
     temporary files that is the user's own; empty where nothing can be.
     """
     home = _CONFIG.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    mine_is = version(*_ROOMS)
+    mine_is = sha256(f"{version(*ROOMS)} {tools()}".encode()).hexdigest()[:16]
     shared = Path(gettempdir()) / f"kernbench-{os.getuid()}"
     for kept in (Path(home) / "kernbench", shared):
         mine = kept / mine_is
@@ -244,16 +188,26 @@ def folder() -> str:
 
 
 def version(*rooms: str) -> str:
-    """A name for the sources of some rooms as they are: where they lie, their sizes and times of change."""
+    """A name for the sources of some rooms as they are, wherever they lie and whenever they were written."""
     return _fingerprint([_PACKAGE / room for room in rooms])
 
 
+def tools() -> dict[str, str]:
+    """What compiles beside us, and for what Python: a loop of other versions is another loop."""
+    python = f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}"
+    return {"python": python, "numba": numba.__version__, "llvmlite": llvmlite.__version__, "numpy": np.__version__}
+
+
 def _fingerprint(rooms: list[Path]) -> str:
-    digest = hashlib.sha256()
+    digest = sha256()
     for path in sorted(path for room in rooms for path in room.rglob("*.py")):
-        state = path.stat()
-        digest.update(f"{path} {state.st_size} {state.st_mtime_ns}\n".encode())
+        digest.update(f"{path.relative_to(_PACKAGE)} {_content(path)}\n".encode())
     return digest.hexdigest()[:16]
+
+
+@cache
+def _content(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
 
 
 def _forget(kept: Path, mine: Path) -> None:

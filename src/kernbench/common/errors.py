@@ -25,6 +25,10 @@ class BenchError(MisuseError):
     """A bench that cannot be found, loaded or run with these parameters."""
 
 
+class CacheError(MisuseError):
+    """Compiled loops that cannot be exported, or a file of them that cannot be imported."""
+
+
 class KernelError(KernbenchError):
     """A kernel did something that has no meaning; `kind` is the finding it becomes inside a launch.
 

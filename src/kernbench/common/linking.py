@@ -4,13 +4,15 @@ numba makes of each function that another one calls a library of its own: it is 
 read into its callers, where all of that happens again. What is called by loops only needs none of it.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from llvmlite import binding as llvm
 from numba import _dynfunc
 from numba.core import codegen, compiler, compiler_machinery, environment, typed_passes
 
-# numba publishes no types of these
+# objects of numba and of what it compiles: it publishes no types of them
 Numba = Any
 _Library: Numba = codegen.JITCodeLibrary
 _Lowering: Numba = typed_passes.NativeLowering
@@ -128,6 +130,16 @@ class LoopCompiler(_Compiler):  # type: ignore[misc]
     """numba's compiler, but for how code is made."""
 
     _lowering: Numba = _LowerLoop
+    # for functions that are kept: what to do when one cannot be compiled
+    failed: ClassVar[WeakKeyDictionary[Numba, Callable[[], None]]] = WeakKeyDictionary()
+
+    def compile_extra(self, func: Numba) -> Numba:
+        """Compile a function; others need not wait for one that cannot be."""
+        try:
+            return super().compile_extra(func)
+        except BaseException:
+            self.failed.get(func, bool)()
+            raise
 
     def define_pipelines(self) -> list[Numba]:
         """numba's steps; the last but one makes code as our loops want it."""

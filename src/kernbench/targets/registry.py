@@ -65,6 +65,8 @@ class Listed:
     by_rank: bool = False
     # the module that makes benches of folders of its kernels (`bench.discovery.folders`); empty where it takes none
     folders: str = ""
+    # bench and panel of small runs that together need nearly all compiled loops of its benches (`kernbench cache warm`)
+    small_runs: tuple[tuple[str, str], ...] = ()
     # kinds of findings that only it has, name -> meaning in a sentence; known as soon as the row is made
     kinds: Mapping[str, str] = field(default_factory=dict, hash=False)
 
@@ -76,7 +78,14 @@ class Listed:
 
 
 BUNDLED = (
-    Listed("mesh", "kernbench.mesh.target", MACHINE, "a K/V ring over PEs", by_rank=True),
+    Listed(
+        "mesh",
+        "kernbench.mesh.target",
+        MACHINE,
+        "a K/V ring over PEs",
+        by_rank=True,
+        small_runs=(("milestone_gqa_llama70b", "single_user_decode"),),
+    ),
     Listed(
         "npu",
         "kernbench.npu.target",
@@ -84,6 +93,7 @@ BUNDLED = (
         "cube and vector tasks",
         commands=Commands("npu", "kernbench.npu.front.commands", "C++ kernels with their test classes: test."),
         folders="kernbench.npu.front.folders",
+        small_runs=(("paged_attention", "context_33"), ("paged_attention", "contexts_33_17")),
     ),
     Listed(
         "ptx",
@@ -112,6 +122,13 @@ BUNDLED = (
                 "CUDA C++: compile a file, and check a launch of a kernel.",
                 ("kernbench cuda check my.cu -k 'softmax<float, 256>' --block 256",),
             ),
+        ),
+        small_runs=(
+            ("batched_incremental_attention", "one_warp"),
+            ("batched_incremental_attention", "shared_kv"),
+            ("batched_incremental_attention", "split_kv"),
+            ("gated_delta_rule_chunk_output", "sm_90a_keys_64"),
+            ("gated_delta_rule_chunk_output", "sm_100a_keys_64"),
         ),
     ),
 )

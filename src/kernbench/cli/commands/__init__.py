@@ -89,6 +89,7 @@ COMMANDS = {
     ),
 }
 GROUPS = {
+    "cache": Group("kernbench.cli.commands.cache", "Compiled loops: show, export, import, clear, compile ahead."),
     "machine": Group("kernbench.cli.commands.machine", "Machine descriptions: list, show one, check a file."),
 }
 
