@@ -26,8 +26,7 @@ import numpy as np
 from numba.core import event, registry
 from numba.extending import register_jitable
 
-from kernbench.common.kept import KeptLoop
-from kernbench.common.linking import LoopCompiler, Numba, PartCompiler
+from kernbench.common.kept import KeptLoop, LoopCompiler, Numba
 
 _CONFIG: Numba = numba.config
 _NJIT: Numba = numba.njit
@@ -150,9 +149,7 @@ def part(function: Callable[..., Result], **options: object) -> Callable[..., Re
     From Python it is called as it stands. Nothing is made to call the compiled one from outside, and a constant is a
     number like any other: either would be compiled for each of the many ways in which loops call it.
     """
-    made: Callable[..., Result] = register_jitable(**_OPTIONS, _nrt=False, pipeline_class=PartCompiler, **options)(
-        function
-    )
+    made: Callable[..., Result] = register_jitable(**_OPTIONS, _nrt=False, **options)(function)
     return made
 
 

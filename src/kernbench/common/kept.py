@@ -9,21 +9,39 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from llvmlite import binding as llvm
-from numba.core import caching
+from numba.core import caching, compiler
 from numba.core.runtime import nrt
 
-from kernbench.common.linking import LoopCompiler, Numba
-
+# objects of numba and of what it compiles: it publishes no types of them
+Numba = Any
 _RUNTIME: Numba = nrt.rtsys
 _Building: Numba = caching.CompileResultCacheImpl
 _Keeping: Numba = caching.FunctionCache
 _Locating: Numba = caching._CacheLocator
+_Compiler: Numba = compiler.Compiler
 # seconds to wait for another process that compiles the same loop; one that is stuck must not stop us
 _PATIENCE = 120.0
 _LOOK_AGAIN = 0.02
 _LOG = logging.getLogger(__name__)
+
+
+class LoopCompiler(_Compiler):  # type: ignore[misc]
+    """numba's compiler, which lets others know of a loop that cannot be compiled."""
+
+    # for functions that are kept: what to do then
+    failed: ClassVar[WeakKeyDictionary[Numba, Callable[[], None]]] = WeakKeyDictionary()
+
+    def compile_extra(self, func: Numba) -> Numba:
+        """Compile a function; others need not wait for one that cannot be."""
+        try:
+            return super().compile_extra(func)
+        except BaseException:
+            self.failed.get(func, bool)()
+            raise
 
 
 class _RoomFolder(_Locating):  # type: ignore[misc]

@@ -23,7 +23,7 @@ from numba.core import registry
 
 from kernbench.common import compiled
 from kernbench.common.errors import CacheError
-from kernbench.common.linking import Numba
+from kernbench.common.kept import Numba
 
 _TARGET: Numba = registry.cpu_target
 _FORMAT = 1
