@@ -230,3 +230,34 @@ def test_who_ended_a_program_without_launches_is_said():
     assert done.returncode == 128 + signal.SIGKILL
     assert "launched no kernel that was seen" in done.stderr
     assert "the program was ended by SIGKILL" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "headline", "verdict"),
+    [
+        (["--skip", "add"], "sm_90a: nothing was checked", "not run"),
+        (["--blocks", "7"], "sm_90a: nothing was checked", "not run"),
+        (["--first", "0"], "sm_90a: nothing was checked", "not checked"),
+        (["--only", "other"], "--only other: the program launched no kernel of such a name", "not checked"),
+        (["--blocks", "1"], "sm_90a: no findings", "none"),
+    ],
+)
+def test_what_was_not_looked_at_is_not_called_safe(options, headline, verdict, tmp_path):
+    done, document = run_under(tmp_path, "launch(64)\n", *options)
+    assert headline in done.stderr
+    assert verdict_of(done) == verdict
+    assert document["safe"]
+
+
+def test_launches_that_did_not_end_are_counted(tmp_path):
+    lines = "session = process_session()\ntry:\n    session.launch(session.load(TEXT).kernel('add_one'), 2, 64, [])\n"
+    done, document = run_under(tmp_path, f"{lines}except Exception:\n    pass\n")
+    assert "sm_90a: no findings, but 1 launch did not end" in done.stderr
+    assert verdict_of(done) == "failed"
+    assert not document["safe"]
+
+
+def verdict_of(done):
+    """The last column of the only kernel."""
+    (row,) = [line.split("│") for line in done.stderr.splitlines() if "│ add_one" in line]
+    return row[-2].strip()

@@ -4,6 +4,7 @@ Before a launch nobody knows how often its loops go round, so that each instruct
 long even so is refused before it has changed anything. Of the others the first blocks show what a block takes.
 """
 
+import os
 import time
 from dataclasses import dataclass, field
 
@@ -25,6 +26,12 @@ class LaunchRefusedError(KernbenchError):
 def clock() -> float:
     """Seconds, but for those in which loops of the emulator itself were compiled."""
     return time.monotonic() - seconds_compiling()
+
+
+def cpu_clock() -> float:
+    """Seconds that processors worked for this process, and for the workers of launches that have ended."""
+    children = os.times()
+    return time.process_time() + children.children_user + children.children_system
 
 
 @dataclass

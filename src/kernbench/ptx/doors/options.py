@@ -1,7 +1,7 @@
 """What a person may ask of a session: which launches are run and checked, in which order, and for how long."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any
@@ -22,13 +22,13 @@ class Options:
     `only` and `skip` are patterns of kernel names (`*` and `?`; a name alone also stands for what contains it). What
     `only` does not name, and launches of a kernel beyond the `first` ones, run without checks, so that the program's
     results stay right; what `skip` names is not run at all. `blocks` are numbers of blocks of each grid (x counts
-    fastest); the others are left out. `max_seconds` is for one launch. With `stop_at_finding` a launch with findings
-    raises `UnsafeLaunchError` in the program. `all_configs` runs every configuration of an autotuned kernel,
-    `best_config` takes the one with the shortest predicted time. `strict` counts formal findings. `sms` is how many
-    multiprocessors a program sees: kernels that launch as many blocks as there are get shorter with fewer.
-    `keep_timelines` writes runs in which warps hand work to each other beside the records. `time` predicts how long
-    launches take on a GPU. With `exact`, `wgmma` adds as an H200 does, to the bit, and products round as ptxas has
-    it, which takes longer.
+    fastest); the others are left out, and so is a launch that has none of them. `max_seconds` is for one launch. With
+    `stop_at_finding` a launch with findings raises `UnsafeLaunchError` in the program. `all_configs` runs every
+    configuration of an autotuned kernel, `best_config` takes the one with the shortest predicted time. `strict` counts
+    formal findings. `sms` is how many multiprocessors a program sees: kernels that launch as many blocks as there are
+    get shorter with fewer. `keep_timelines` writes runs in which warps hand work to each other beside the records.
+    `time` predicts how long launches take on a GPU. With `exact`, `wgmma` adds as an H200 does, to the bit, and
+    products round as ptxas has it, which takes longer.
     `compare` names a device that every launch is run on as well, to compare what it leaves: "cuda", the first GPU, or
     MODULE:FUNCTION, which is called with the session's device and gives another one (`comparing.sessions.Elsewhere`);
     launches are exact then. Without `search` the instruction is not looked for at which they part.
@@ -67,13 +67,22 @@ class Options:
         if self.blocks is not None and (not self.blocks or min(self.blocks) < 0):
             raise MisuseError("blocks: give numbers of blocks, 0 and up")
 
-    def treatment(self, kernel: str, earlier: int) -> str:
-        """How a launch of a kernel is run that was launched so often before."""
+    def treatment(self, kernel: str, earlier: int, blocks: int) -> str:
+        """How a launch of a kernel is run that was launched so often before, with a grid of so many blocks."""
         if any(_matches(pattern, kernel) for pattern in self.skip):
+            return LEFT_OUT
+        if self.blocks is not None and min(self.blocks) >= blocks:
             return LEFT_OUT
         chosen = not self.only or any(_matches(pattern, kernel) for pattern in self.only)
         wanted = self.checks and chosen and (self.first is None or earlier < self.first)
         return CHECKED if wanted else UNCHECKED
+
+    def unmatched(self, kernels: Collection[str]) -> Iterator[str]:
+        """Patterns that no kernel of these matches, each with its option."""
+        for option, patterns in (("--only", self.only), ("--skip", self.skip)):
+            for pattern in patterns:
+                if not any(_matches(pattern, kernel) for kernel in kernels):
+                    yield f"{option} {pattern}"
 
     def to_json(self) -> str:
         """As text, for another process."""

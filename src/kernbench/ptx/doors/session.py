@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from threading import RLock
-from time import process_time
 from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
 from kernbench.common.errors import KernbenchError, MisuseError
 from kernbench.ptx.doors.device import DoorDevice, LaunchRequest, RunSetting
-from kernbench.ptx.doors.forecast import Forecast, clock
+from kernbench.ptx.doors.forecast import Forecast, clock, cpu_clock
 from kernbench.ptx.doors.gpus import whole_architecture
 from kernbench.ptx.doors.memory import DeviceMemory, process_memory
 from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, UNCHECKED, Options
@@ -63,7 +62,7 @@ class Launch:
     for a launch that was left out. `details` are the front end's: a configuration, a signature. `predicted` are the
     metrics of its time on a GPU, where that is asked for, or why it has none. `agreement` is the verdict on what
     another device left (`comparing.verdicts.Verdict`), where launches are compared. `seconds` leave out loops of the
-    emulator that were compiled meanwhile; `cpu_seconds` of this process do not.
+    emulator that were compiled meanwhile; `cpu_seconds`, of this process and of workers that it made, do not.
     """
 
     number: int
@@ -272,14 +271,14 @@ class Session:
 
     def _run(self, request: LaunchRequest, title: str, site: Place | None, details: Mapping[str, Any]) -> Launch:
         kernel = request.kernel.name
-        treatment = self.options.treatment(title, self._counts[title])
+        treatment = self.options.treatment(title, self._counts[title], prod(request.shape[0]))
         if self._predictions is None:
             self._counts[title] += 1
         elif treatment == CHECKED:
             treatment = UNCHECKED
         number = len(self.launches) + 1
         grid, block, _ = request.shape
-        began, worked = clock(), process_time()
+        began, before_work = clock(), cpu_clock()
         about = {"kernel": kernel, "title": title, "number": number, "site": place_dict(site), "grid": list(grid)}
         run, error, agreement = None, "", None
         predicted: Mapping[str, object] = {}
@@ -309,7 +308,7 @@ class Session:
                 # but for loops of the emulator that were compiled on the way
                 seconds = clock() - began
                 kept = self._slim(number, run)
-                worked = process_time() - worked
+                worked = cpu_clock() - before_work
                 about_it = (seconds, grid, block, details, error, predicted, agreement, worked)
                 launch = Launch(number, kernel, title, treatment, site, kept, *about_it)
                 self._keep(launch)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kernbench.ptx.comparing.verdicts import FUSED, IDENTICAL, ORDER, OUTCOMES
-from kernbench.ptx.doors.options import CHECKED
+from kernbench.ptx.doors.options import CHECKED, LEFT_OUT
 from kernbench.ptx.doors.records import read_records
 from kernbench.result.finding import Finding, FindingLog, Place, read_fault, read_finding, read_place
 from kernbench.result.following import in_a_row
@@ -42,6 +42,16 @@ class KernelSummary:
     def checked(self) -> int:
         """Launches with checks."""
         return sum(launch["treatment"] == CHECKED for launch in self.launches)
+
+    @property
+    def verdict(self) -> str:
+        """Kinds of findings, or why there are none."""
+        kinds = ", ".join(dict.fromkeys(finding.kind for finding in self.findings))
+        if kinds or self.failed or self.unfinished:
+            return kinds or "failed"
+        if self.checked:
+            return "none"
+        return "not run" if all(launch["treatment"] == LEFT_OUT for launch in self.launches) else "not checked"
 
     @property
     def failed(self) -> list[dict[str, Any]]:
@@ -112,6 +122,16 @@ class SessionSummary:
     def findings(self) -> int:
         """How many findings there are."""
         return sum(len(kernel.findings) for kernel in self.kernels)
+
+    @property
+    def headline(self) -> str:
+        """What was found, in words: that nothing was, only of what was looked at."""
+        if found := self.findings:
+            return f"{found} finding{'s' * (found > 1)}"
+        failed = sum(len(kernel.failed) + len(kernel.unfinished) for kernel in self.kernels)
+        if failed:
+            return f"no findings, but {failed} {'launches' if failed > 1 else 'launch'} did not end"
+        return "no findings" if any(kernel.checked for kernel in self.kernels) else "nothing was checked"
 
     @property
     def ok(self) -> bool:

@@ -14,7 +14,7 @@ from kernbench.ptx.emulator.engine import launch as launching
 from kernbench.ptx.emulator.engine import splitting, workers
 from kernbench.ptx.emulator.engine.splitting import Division
 from kernbench.ptx.reference.programs import changed_program, safe_program
-from kernbench.safety.budget import Budget
+from kernbench.safety.budget import Budget, OverBudgetError
 from kernbench.safety.jobs import all_cores, allow, wanted_jobs
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -222,6 +222,23 @@ def test_a_budget_of_steps_holds_for_all_parts_together(lab):
     run, division = both(lab, STORE, np.zeros(256, np.uint32), budget=budget)
     assert [finding.kind for finding in run.findings] == ["over-budget"]
     assert division.workers == 1
+
+
+@pytest.mark.parametrize(("late", "reason"), [(False, "found OverBudgetError"), (True, splitting._LATE)])
+def test_a_budget_that_a_worker_uses_up_is_looked_at_on_one_core(lab, monkeypatch, late, reason):
+    me, original = os.getpid(), launching.Launch.run_batch
+
+    def long(launch, ctas):
+        if os.getpid() != me:
+            if late:
+                launch.meter.renew(-1.0)
+            raise OverBudgetError("all of it")
+        return original(launch, ctas)
+
+    monkeypatch.setattr(launching.Launch, "run_batch", long)
+    run, division = both(lab, STORE, np.zeros(256, np.uint32))
+    assert run.findings == []
+    assert (division.workers, division.reason) == (1, reason)
 
 
 def children():

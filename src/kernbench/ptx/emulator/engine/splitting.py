@@ -18,6 +18,7 @@ from kernbench.ptx.emulator.memory.footprint import Footprint, Touched
 from kernbench.ptx.emulator.memory.pages.room import free_bytes
 from kernbench.ptx.emulator.program.meter import Counts, now
 from kernbench.ptx.emulator.program.program import Program
+from kernbench.safety.budget import OverBudgetError
 
 if TYPE_CHECKING:
     from kernbench.ptx.emulator.engine.launch import Launch
@@ -28,6 +29,9 @@ WORTH = 0.3
 PATIENCE = 0.15
 # parts of the grid for each worker, and the threads that a part of a batch has at least, where that can be had
 _PARTS = 2
+# of the seconds of a launch, those that it has on one core after a worker has used them all: enough to see where it is
+_LAST_SHARE = 0.1
+_LATE = "found that there is no time left"
 THREADS, FEWEST_THREADS = 4096, 512
 
 
@@ -128,7 +132,7 @@ class Splitting:
 
     def _refuse(self, reason: str, remember: bool = True) -> bool:
         self.reason = reason
-        self._launch.meter.renew()
+        self._launch.meter.renew(_LAST_SHARE if reason == _LATE else 1.0)
         if remember:
             self._history.refused = reason
         return False
@@ -258,6 +262,8 @@ class Splitting:
             return self._run_apart(ctas)
         except CannotSplitError as error:
             return str(error)
+        except OverBudgetError as error:
+            return _LATE if self._launch.meter.late else f"found {type(error).__name__}"
         except Exception as error:  # whatever it is, it comes again on one core, where it is reported
             return f"found {type(error).__name__}"
 

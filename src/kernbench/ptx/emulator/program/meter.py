@@ -49,9 +49,14 @@ class Meter:
         # the calls that those who run now are in
         self.calls: tuple[Frame, ...] = ()
 
-    def renew(self) -> None:
-        """All seconds of the budget are there again."""
-        self._deadline = now() + self._budget.seconds
+    def renew(self, share: float = 1.0) -> None:
+        """All seconds of the budget are there again, or a share of them."""
+        self._deadline = now() + share * self._budget.seconds
+
+    @property
+    def late(self) -> bool:
+        """Whether the seconds of the budget are over."""
+        return now() > self._deadline
 
     def reset(self) -> None:
         """Count from zero."""
@@ -90,7 +95,7 @@ class Meter:
     def _check(self, block: Block, lanes: Lanes) -> None:
         if self.on_look is not None:
             self.on_look()
-        late = now() > self._deadline
+        late = self.late
         if late or self.steps > self._budget.steps:
             self.here = (block, lanes)
             what = f"{self._budget.seconds:g} seconds" if late else f"{self._budget.steps:,} steps"

@@ -298,16 +298,21 @@ def _show(summary: SessionSummary, options: Options, code: int) -> None:
     console.print(_table(summary, options))
     if options.compare:
         show_agreement(console, summary, options.compare)
-    if options.blocks is not None:
-        console.print(
-            f"--blocks: {len(options.blocks)} blocks of each grid were run at most; the others are taken as "
-            "not run, so races with them and what they would have written are not known",
-            soft_wrap=True,
-        )
-    for line in _notes(summary):
+    for line in (*_left_out(summary, options), *_notes(summary)):
         console.print(line, soft_wrap=True)
     if ended := _ended(code):
         console.print(f"{ended}; what was found until then is above")
+
+
+def _left_out(summary: SessionSummary, options: Options) -> Iterator[str]:
+    """What the options leave out, and which of them leave out nothing."""
+    if options.blocks is not None:
+        yield (
+            f"--blocks: at most {len(options.blocks)} of each grid's blocks ran; the others are taken as not run, so "
+            "races with them and what they would have written are not known"
+        )
+    for pattern in options.unmatched([kernel.title for kernel in summary.kernels]):
+        yield f"{pattern}: the program launched no kernel of such a name"
 
 
 def _ended(code: int) -> str:
@@ -348,14 +353,11 @@ def _signal_name(number: int) -> str:
 
 def _table(summary: SessionSummary, options: Options) -> Table:
     """A row for each kernel."""
-    found = summary.findings
-    head = f"{options.arch}: {'no findings' if not found else f'{found} finding' + 's' * (found > 1)}"
-    table = Table(title=head, title_justify="left")
+    table = Table(title=f"{options.arch}: {summary.headline}", title_justify="left")
     timed = ("predicted",) if options.time else ()
     for name in ("kernel", "launches", "checked", "instructions", "seconds", *timed, "findings"):
         table.add_column(name, justify="left" if name in ("kernel", "findings") else "right", overflow="fold")
     for kernel in summary.kernels:
-        kinds = ", ".join(dict.fromkeys(finding.kind for finding in kernel.findings)) or "none"
         formal = f" ({len(kernel.formal)} formal)" if kernel.formal else ""
         instructions = sum(launch["thread_instructions"] for launch in kernel.launches)
         table.add_row(
@@ -365,7 +367,7 @@ def _table(summary: SessionSummary, options: Options) -> Table:
             f"{instructions:,}",
             f"{kernel.seconds:.2f}",
             *([] if not options.time else [_predicted(kernel)]),
-            Text(kinds + formal, style="red" if kernel.findings else "dim"),
+            Text(kernel.verdict + formal, style="dim" if kernel.ok else "red"),
         )
     return table
 
