@@ -1,4 +1,4 @@
-// A product of scaled blocks: operands of 8 bits, and scales in blocks of 16 by 2.
+// A product of scaled blocks: operands of 8 or 4 bits, and scales in blocks of 16 by 2.
 #include <cstdint>
 #include <pto/pto-inst.hpp>
 #include <pto/common/constants.hpp>
@@ -10,8 +10,7 @@ using namespace pto;
 
 #include "pipe_sync.h"
 
-constexpr int M = 32, K = 128, N = 32, S = K / 32;
-using Operand = float8_e4m3_t;
+constexpr int M = 32, K = 128, N = 64, S = K / 32;
 using Scale = float8_e8m0_t;
 
 template <class T> static T *first(int64_t *args, int position) {
@@ -19,7 +18,7 @@ template <class T> static T *first(int64_t *args, int position) {
     return reinterpret_cast<T *>(tensor->buffer.addr) + tensor->start_offset;
 }
 
-template <bool ordered> static void product(int64_t *args) {
+template <class Operand, bool ordered> static void product(int64_t *args) {
     GlobalTensor<Operand, Shape<1, 1, 1, M, K>, Stride<M * K, M * K, M * K, K, 1>> a(first<Operand>(args, 0));
     GlobalTensor<Operand, Shape<1, 1, 1, K, N>, Stride<K * N, K * N, K * N, N, 1>> b(first<Operand>(args, 2));
     using Left = GlobalTensor<Scale, TileShape2D<Scale, M, S, Layout::MX_A_ZZ>, BaseShape2D<Scale, M, S, Layout::MX_A_ZZ>,
@@ -77,5 +76,8 @@ template <bool ordered> static void product(int64_t *args) {
     pipe_sync();
 }
 
-extern "C" void scaled(int64_t *args) { product<true>(args); }
-extern "C" void early(int64_t *args) { product<false>(args); }
+extern "C" void scaled(int64_t *args) { product<float8_e4m3_t, true>(args); }
+extern "C" void early(int64_t *args) { product<float8_e4m3_t, false>(args); }
+extern "C" void scaled_e2m1(int64_t *args) { product<float4_e2m1x2_t, true>(args); }
+extern "C" void early_e2m1(int64_t *args) { product<float4_e2m1x2_t, false>(args); }
+extern "C" void scaled_e1m2(int64_t *args) { product<float4_e1m2x2_t, true>(args); }

@@ -4,6 +4,7 @@ Everything is executed at once, in program order, and recorded. That no pipe cou
 checked afterwards, on the rows (see `order`).
 """
 
+from collections.abc import Mapping
 from sys import _getframe
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from kernbench.npu.isa.units import (
     LANES,
     PIPE_NUMBER,
     PIPES_OF,
+    REACHED,
     SPACES_OF,
     UB,
     capacities,
@@ -69,6 +71,8 @@ class Core:
         self._free = dict.fromkeys(self._sizes, 0)
         self._allocated: dict[object, tuple[Tile, int]] = {}
         self._cache = Cache()
+        # the cores of the block, by lane
+        self.mates: Mapping[int, Core] = {}
 
     def __repr__(self) -> str:
         return f"<{LANES[self.lane]} of block {self.block_idx} of {self.block_num}>"
@@ -147,13 +151,21 @@ class Core:
         if space not in self._sizes:
             self.context.fail("misuse", unknown(f"memory of an {LANES[self.lane]}", space, self._sizes))
 
+    def _size(self, space: str) -> int:
+        """Bytes of a memory that the core may have tiles in: its own, or one of another core of its block."""
+        owner, memory = REACHED[self.lane].get(space, (self.lane, ""))
+        if memory and self.context.chip.isa.cross_core == "single" and owner in self.mates:
+            return capacities(self.context.chip.spaces)[memory]
+        self._known_space(space)
+        return self._sizes[space]
+
     @refusing
     def _place(self, key: TileKey, name: str) -> Tile:
         space, offset, shape, dtype, _, _ = key
-        self._known_space(space)
+        size = self._size(space)
         check_shape(key)
         tile = "tile " + describe(name, space, offset, shape, dtype)
-        end, size = offset + shape[0] * shape[1] * ITEMSIZE[dtype], self._sizes[space]
+        end = offset + shape[0] * shape[1] * ITEMSIZE[dtype]
         if offset < 0:
             message = f"{tile} begins {-offset} bytes before {space}, whose first byte is 0"
             self.report("tile-bounds", message, "check how its offset is worked out; the lowest is 0", key)

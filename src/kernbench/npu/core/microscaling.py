@@ -2,8 +2,8 @@
 
 A scale is a byte, the exponent of a power of two (e8m0: 2 ** (byte - 127), 255 is NaN), in a tile of i8: [m, k / 32]
 for the left operand, in L0A_MX, and [k / 32, n] for the right one, in L0B_MX. Operands of 8 bits are tiles of f8e4m3 or
-f8e5m2. Those of 4 bits are tiles of i8 that hold two of them along k, the first in the low half, of the type that is
-named: f4e2m1 or f4e1m2.
+f8e5m2. Those of 4 bits are tiles of i8 that hold two of them, the first in the low half, of the type that is named:
+f4e2m1 or f4e1m2. Two are next to each other along k, or, of the right operand, along n: its shape says which.
 """
 
 from sys import _getframe
@@ -86,7 +86,8 @@ class Scaled(Rearranging):
         self._append(ROW.pack(op.code, self.lane, _M, site, *rest, 0, 0))
         if dst.data is not None:
             left = _values(a.data, types[0], 1) * _scales(a_scale.data, 1)
-            right = _values(b.data, types[1], 0) * _scales(b_scale.data, 0)
+            along = 0 if b.valid[1] == dst.valid[1] else 1
+            right = _values(b.data, types[1], along)[:, : dst.valid[1]] * _scales(b_scale.data, 0)
             product = np.matmul(left, right)
             dst.data[...] = product + more[0].data if more else product
 
@@ -107,9 +108,10 @@ class Scaled(Rearranging):
         if widths[0] != widths[1] or dst.dtype != "f32" or {a_scale.dtype, b_scale.dtype} != {"i8"}:
             rule = "operands both of 8 or both of 4 bits, scales of i8, dst of f32"
             context.fail("dtype", f"{name}: {rule}; got {given}")
-        m, k, n = a.valid[0], a.valid[1] * widths[0], b.valid[1]
+        m, k, n = a.valid[0], a.valid[1] * widths[0], dst.valid[1]
         scales = a_scale.valid == (m, k // GROUP) and b_scale.valid == (k // GROUP, n)
-        if b.valid[0] * widths[1] != k or dst.valid != (m, n) or not scales or k % STEP or not k:
+        fits = b.valid in ((k // widths[1], n), (k, -(-n // widths[1])))
+        if not fits or dst.valid[0] != m or not scales or k % STEP or not k:
             rule = f"[m, k] @ [k, n] gives [m, n], scales [m, k / {GROUP}] and [k / {GROUP}, n], k a multiple of {STEP}"
             context.fail("shape", f"{name}: {rule}; got {given}")
         if more and more[0] is not dst and (more[0].valid, more[0].dtype, more[0].space) != ((1, n), "f32", L1):

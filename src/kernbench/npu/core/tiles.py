@@ -102,6 +102,15 @@ class Tile:
             cached = self.core.tile_cache[key, self.root] = Tile(self.core, key, self.root, self.name)
         return cached
 
+    def element(self, row: int, column: int) -> "Tile":
+        """One element, wherever it lies."""
+        index = row * self.shape[1] + column if self.layout == ROW else column * self.shape[0] + row
+        key = (self.space, self.offset + index * ITEMSIZE[self.dtype], (1, 1), self.dtype, ROW, (1, 1))
+        cached = self.core.tile_cache.get((key, self.root))
+        if cached is None:
+            cached = self.core.tile_cache[key, self.root] = Tile(self.core, key, self.root, self.name)
+        return cached
+
     def _data(self) -> Array | None:
         """The valid part as an array on the core's memory; None in a run without data."""
         arena = self.core.arena(self.space)

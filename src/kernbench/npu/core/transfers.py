@@ -11,7 +11,7 @@ import numpy as np
 from kernbench.common.dtypes import DTYPES, ITEMSIZE, cast
 from kernbench.npu.core.forms import FORMS
 from kernbench.npu.core.methods import install
-from kernbench.npu.core.scattering import Scattering
+from kernbench.npu.core.sending import Sending
 from kernbench.npu.core.tiles import Tile
 from kernbench.npu.isa.mistakes import MISTAKES, refusing
 from kernbench.npu.isa.numerics import matmul_bias, move, sort
@@ -46,7 +46,7 @@ class _Transfer(NamedTuple):
     site: int
 
 
-class KernelCore(Scattering):
+class KernelCore(Sending):
     """A core with all its operations."""
 
     if TYPE_CHECKING:

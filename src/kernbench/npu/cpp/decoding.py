@@ -3,15 +3,19 @@
 from dataclasses import dataclass
 from struct import Struct, unpack_from
 
+from kernbench.common.errors import KernelError
+
 __kernbench_internal__ = True
 _TILE = Struct("<4B4iIq")
 _TENSOR = Struct("<3B5xQ5q5q")
 _NUMBER = Struct("<B7xq")
 _T, _G, _I, _F = b"TGIF"
 # a kernel's tile types, in the order of their numbers, and the memories they lie in
-SPACES = ("UB", "L1", "L0A", "L0B", "L0C", "L1", "L1", "L0A_MX", "L0B_MX")
+SPACES = ("UB", "L1", "L0A", "L0B", "L0C", "L1", "L1", "L0A_MX", "L0B_MX", "AIV0.UB", "AIV1.UB", "AIC.L1")
 
 
+# elements of four bits, two in a byte along a row: the number of each type, and what the machine calls it
+FOUR_BITS = {14: "f4e2m1", 16: "f4e1m2"}
 # layouts of scales: those of the left operand, and of the right one
 MX_A_ZZ, MX_B_NN = SCALES = (4, 7)
 
@@ -54,7 +58,7 @@ def decode(payload: bytes) -> list[Given]:
             at += _TILE.size
         elif tag == _G:
             _, element, layout, address, *sizes = _TENSOR.unpack_from(payload, at)
-            found.append(TensorWords(element, layout, address, tuple(sizes[:5]), tuple(sizes[5:])))
+            found.append(_tensor(element, layout, address, sizes))
             at += _TENSOR.size
         else:
             found.append(_NUMBER.unpack_from(payload, at)[1] if tag == _I else unpack_from("<d", payload, at + 8)[0])
@@ -62,7 +66,22 @@ def decode(payload: bytes) -> list[Given]:
     return found
 
 
+def _tensor(element: int, layout: int, address: int, sizes: list[int]) -> TensorWords:
+    shape, strides = sizes[:5], sizes[5:]
+    if element in FOUR_BITS:
+        if (
+            strides[4] != 1
+            or shape[4] % 2
+            or any(step % 2 for step, size in zip(strides[:4], shape, strict=False) if size > 1)
+        ):
+            raise KernelError("dtype", f"elements of {FOUR_BITS[element]} lie two in a byte: rows are of whole bytes")
+        shape, strides = [*shape[:4], shape[4] // 2], [*(step // 2 for step in strides[:4]), 1]
+    return TensorWords(element, layout, address, tuple(shape), tuple(strides))
+
+
 def _tile(words: tuple[int, ...]) -> TileWords:
     _, space, element, by_columns, rows, columns, valid_rows, valid_columns, site, offset = words
+    if element in FOUR_BITS:
+        columns, valid_columns = columns // 2, -(-valid_columns // 2)
     layout = "col" if by_columns else "row"
     return TileWords(SPACES[space], element, layout, (rows, columns), (valid_rows, valid_columns), site, offset)

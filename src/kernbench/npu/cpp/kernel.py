@@ -16,9 +16,10 @@ from kernbench.npu.core.tiles import Tile
 from kernbench.npu.core.transfers import KernelCore
 from kernbench.npu.cpp import process as programs
 from kernbench.npu.cpp.decoding import MX_A_ZZ, Given, TensorWords, TileWords, decode
-from kernbench.npu.cpp.locations import Caller, caller, first_line, of_address
+from kernbench.npu.cpp.ends import crash
+from kernbench.npu.cpp.locations import Caller, caller, first_line, of_address, of_calls
 from kernbench.npu.cpp.memory import ELEMENTS, NUMBERS, SCALE, WIDE, Memory, memory_of
-from kernbench.npu.cpp.operations import Call, as_given, handler, nothing
+from kernbench.npu.cpp.operations import Call, as_given, handler, nothing, position
 from kernbench.npu.cpp.process import BODY, CRASHED, ENDED, FAILED, KIND, OPERATION, QUESTION, Process
 from kernbench.npu.isa.units import ALIGNMENT
 from kernbench.npu.tasks.tensors import Buffer, Tensor
@@ -29,9 +30,6 @@ __kernbench_internal__ = True
 CALL = Struct("<IIiiii128s")
 _ARGUMENT = Struct("<4Q12I")
 _ACCESS = Struct("<3Q16s")
-CRASH = Struct("<4Q")
-SIGNALS = {11: "a segmentation fault", 7: "a bus error", 8: "a division by zero, or another wrong number", 4: "an "
-            "illegal instruction", 6: "an abort", 5: "a trap", 24: "an endless loop"}  # fmt: skip
 _ASSIGN = re.compile(r"\b(?:T(?:ASSIGN|RESHAPE|LOAD)\s*\(\s*|TPOP\s*<[^;]*>\s*\(\s*[A-Za-z_]\w*\s*,\s*)([A-Za-z_]\w*)")
 
 
@@ -136,7 +134,7 @@ class Running:
             elif kind == ENDED:
                 return True
             elif kind == CRASHED:
-                raise self._crash(site, record[BODY:])
+                raise crash(record[BODY:], self.kernel.__name__, self.kernel.library, self._location(site))
             elif kind == FAILED:
                 raise KernelError("misuse", f"{self.kernel.source} has no function {record[BODY:].decode()}")
         raise KernelError("kernel-error", f"{self.kernel!r} ended its process", "", self._location(self._last))
@@ -158,12 +156,6 @@ class Running:
     def _prepared(self, name: str, payload: bytes, where: Place) -> Call:
         if (where.file, where.line) == self.kernel.left_out and name in ("set_flag", "wait_flag", "pipe_barrier"):
             return nothing, (), True
-        if name == "SetValue":
-            raise KernelError(
-                "misuse",
-                "SetValue: the machine has no operation that gives one element of a tile a value",
-                "fill the tile with TEXPANDS, or load it",
-            )
         return handler(name)(self, self.decoded(payload))
 
     def decoded(self, payload: bytes) -> list[object]:
@@ -322,7 +314,7 @@ class Running:
             self.core.write(element, value=number.item())
 
     def _get_value(self, tile: Tile, element: int) -> bytes:
-        row, column = _position(tile, element)
+        row, column = position(tile, element)
         return _bytes(self.core.get(tile.whole, row, column), tile.dtype)
 
     # Source locations
@@ -344,7 +336,7 @@ class Running:
         if not self._waited:
             self._waited = True
             return
-        where = of_address(self.kernel.library, self.process.address())
+        where = of_calls(self.kernel.library, self.process.addresses())
         if where is not None:
             self._at = caller(where.file, where.line, where.function)
 
@@ -353,14 +345,6 @@ class Running:
         error.__traceback__ = None
         self._at(_raise, (error,))
         raise error
-
-    def _crash(self, site: int, payload: bytes) -> KernelError:
-        number, address, pc, is_device = CRASH.unpack(payload)
-        where = of_address(self.kernel.library, pc) or self._location(site)
-        what = SIGNALS.get(number, f"signal {number}")
-        at = f" at address {address:#x}{' of device memory' if is_device else ''}" if number in (7, 11) else ""
-        message = f"{self.kernel.__name__} crashed: {what}{at}"
-        return KernelError("kernel-error", message, "mend the kernel's own code at this line", where)
 
 
 Memo = dict[bytes, tuple[Caller, object, tuple[object, ...]]]
@@ -396,11 +380,6 @@ def _rows(shape: tuple[int, ...]) -> int:
     for size in shape[:-1]:
         count *= size
     return count
-
-
-def _position(tile: Tile, element: int) -> tuple[int, int]:
-    rows, columns = tile.shape
-    return divmod(element, columns) if tile.layout == "row" else divmod(element, rows)[::-1]
 
 
 def _bytes(value: object, dtype: str) -> bytes:

@@ -4,6 +4,7 @@ is called from that line; and the lines of addresses in compiled code.
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import FunctionType
@@ -40,9 +41,20 @@ def of_address(library: Path, address: int) -> Place | None:
         return None
     for function, where in zip(lines[::2], lines[1::2], strict=False):
         file, _, number = where.partition(" ")[0].rpartition(":")
-        if number.isdigit() and int(number) and not Path(file).is_relative_to(HEADERS):
+        if number.isdigit() and int(number) and not _is_foreign(file):
             return Place(file, int(number), function.partition("(")[0])
     return None
+
+
+def of_calls(library: Path, addresses: Sequence[int]) -> Place | None:
+    """The innermost of some calls (0 is none) that is at a line of the user's."""
+    found = (of_address(library, address) for address in addresses if address)
+    return next((place for place in found if place is not None), None)
+
+
+def _is_foreign(file: str) -> bool:
+    """Whether a file is a header of ours or of the compiler's."""
+    return Path(file).is_relative_to(HEADERS) or "/include/c++/" in file or file.startswith("/usr/")
 
 
 def first_line(source: Path, function: str) -> int:

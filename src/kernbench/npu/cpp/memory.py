@@ -21,8 +21,9 @@ _ALIGNMENT = 1 << 9
 # numbers of element types in records and tensors -> names here; those without a name of their own are moved as bits
 ELEMENTS = (
     "f32", "f16", "i32", "", "i8", "i8", "bf16", "", "", "", "i32", "i8", "f8e4m3", "i8", "i8", "f8e5m2",
+    "i8",
 )  # fmt: skip
-SIZES = (4, 2, 4, 2, 1, 1, 2, 8, 8, 2, 4, 1, 1, 1, 1, 1)
+SIZES = (4, 2, 4, 2, 1, 1, 2, 8, 8, 2, 4, 1, 1, 1, 1, 1, 1)
 # powers of two by which blocks are scaled
 SCALE = 13
 # 64-bit integers are pairs of i32, along an axis of their own

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kernbench.common.errors import KernelError, unknown
 from kernbench.npu.core.scattering import OUTSIDE
 from kernbench.npu.core.tiles import Tile
-from kernbench.npu.cpp.decoding import SCALES, Given, TensorWords
+from kernbench.npu.cpp.decoding import FOUR_BITS, SCALES, Given, TensorWords
 from kernbench.npu.isa.operations import OPERATIONS
 from kernbench.npu.isa.units import ALL, PIPES
 
@@ -143,7 +143,8 @@ def _matmul(method: str) -> Handler:
 
 def _matmul_mx(running: "Running", given: list[object]) -> Call:
     dst, a, a_scale, b, b_scale = _tiles(given, 5, "TMATMUL_MX")
-    return running.core.tmatmul_mx, (dst, a, a_scale, b, b_scale), True
+    kinds = [FOUR_BITS.get(kind) for kind in given[5:7] if isinstance(kind, int)]
+    return running.core.tmatmul_mx, (dst, a, a_scale, b, b_scale, *kinds), True
 
 
 def _move(running: "Running", given: list[object]) -> Call:
@@ -154,6 +155,24 @@ def _move(running: "Running", given: list[object]) -> Call:
 def _extract(running: "Running", given: list[object]) -> Call:
     dst, source = _tiles(given, 2, "TEXTRACT")
     return running.core.textract, (dst, source, given[2], given[3]), True
+
+
+def _send(running: "Running", given: list[object]) -> Call:
+    dst, source = _tiles(given, 2, "TPUSH")
+    return running.core.tsend, (dst, source, given[2], given[3]), True
+
+
+def _set_value(running: "Running", given: list[object]) -> Call:
+    (tile,) = _tiles(given, 1, "SetValue")
+    element, value = given[1:]
+    assert isinstance(element, int)
+    return running.core.set_value, (tile.whole, *position(tile, element), value), True
+
+
+def position(tile: Tile, element: int) -> tuple[int, int]:
+    """Row and column of an element that is counted as it lies in memory."""
+    rows, columns = tile.shape
+    return divmod(element, columns) if tile.layout == "row" else divmod(element, rows)[::-1]
 
 
 def _load(running: "Running", given: list[object]) -> Call:
@@ -291,6 +310,8 @@ HANDLERS: dict[str, Handler] = {
     "TMATMUL_MX": _matmul_mx,
     "TMOV": _move,
     "TEXTRACT": _extract,
+    "TSEND": _send,
+    "SetValue": _set_value,
     "TLOAD": _load,
     "TSTORE": _store("tstore"),
     "TSTORE_ADD": _store("tstore_add"),

@@ -12,7 +12,8 @@ import numpy as np
 from kernbench.common.dtypes import DTYPES, ITEMSIZE
 from kernbench.common.errors import KernelError
 from kernbench.npu.cpp import process as programs
-from kernbench.npu.cpp.kernel import CALL, CRASH, SIGNALS, argument_words
+from kernbench.npu.cpp.ends import crash
+from kernbench.npu.cpp.kernel import CALL, argument_words
 from kernbench.npu.cpp.locations import Caller, caller, first_line, of_address
 from kernbench.npu.cpp.memory import ELEMENTS, SIZES, WIDE, memory_of
 from kernbench.npu.cpp.process import BODY, CRASHED, ENDED, FAILED, KIND, OPERATION, QUESTION, Process
@@ -117,7 +118,7 @@ class _Running:
             if kind == ENDED:
                 return True
             if kind == CRASHED:
-                raise self._crash(site, record[BODY:])
+                raise crash(record[BODY:], "the orchestration", self.program.library, self._location(site))
             if kind == FAILED:
                 why = record[BODY:].decode(errors="replace")
                 raise KernelError("misuse", f"{self.program.source}: {why}: there is no such function to call")
@@ -299,12 +300,6 @@ class _Running:
     def _call_at(self, pc: int) -> Caller:
         where = of_address(self.program.library, pc - 1) or self._location(self._last)
         return caller(where.file, where.line, where.function)
-
-    def _crash(self, site: int, payload: bytes) -> KernelError:
-        number, _, pc, _ = CRASH.unpack(payload)
-        where = of_address(self.program.library, pc) or self._location(site)
-        what = SIGNALS.get(number, f"signal {number}")
-        return KernelError("kernel-error", f"the orchestration crashed: {what}", "mend it at this line", where)
 
 
 def _singles(tensor: Tensor) -> list[Tensor]:

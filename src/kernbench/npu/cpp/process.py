@@ -20,6 +20,7 @@ BODY = KIND.size
 OPERATION, QUESTION, NAME, SITE, ENDED, CRASHED, LOADED, FAILED, HELLO = range(9)
 LOAD, RUN, ORCHESTRATE = 1, 2, 3
 _WORDS = Struct("<II")
+_CALLS = Struct("<8Q")
 _CHUNK = 1 << 16
 # a wait is cut into pieces, so that who watches over a launch can end it
 _PIECE = 0.2
@@ -117,12 +118,12 @@ class Process:
             self.idle()
         return os.read(self._in, _CHUNK)
 
-    def address(self) -> int:
-        """The address in its library at which a kernel is now; 0 where it does not say."""
+    def addresses(self) -> tuple[int, ...]:
+        """The addresses in its library at which a kernel is now, innermost first; none where it does not say."""
         self._program.send_signal(signal.SIGUSR1)
         if not select.select([self._said], [], [], _PIECE)[0]:
-            return 0
-        return int.from_bytes(os.read(self._said, 8), "little")
+            return ()
+        return _CALLS.unpack(os.read(self._said, _CALLS.size))
 
     def end(self) -> None:
         """End the process, whatever it does; nobody waits until it has."""
@@ -153,7 +154,8 @@ def give_back(process: Process, is_done: bool) -> None:
 
 
 @atexit.register
-def _end_all() -> None:
+def end_idle() -> None:
+    """End the processes that nobody uses, and wait until they have ended."""
     while _idle:
         _idle.pop().end()
     while _ended:

@@ -181,7 +181,7 @@ class Executor:
         started = Started(block, {lane: self._core(lane) for lane in lanes})
         for lane, core in started.cores.items():
             core.begin(block, index, task.record.blocks)
-            core.wait = self._waiter(started, lane)
+            core.wait, core.mates = self._waiter(started, lane), started.cores
             context.calls[number, lane] = core.calls
             started.running[lane] = self._coroutine(core)
             started.jobs[lane] = (task, lane, core, arguments)

@@ -128,6 +128,7 @@ _add(
 )
 _add("", "move", [("tmov", MOVE, n.move, "a copy: L1 to L0A or L0B, L0C to L1, or within UB")])
 _add("", "extract", [("textract", MOVE, n.move, "a copy of the part of a that begins at (row, column)")])
+_add("", "send", [("tsend", MOVE, None, "a part of a into a tile of another core: L0C to AIV0.UB, UB to AIC.L1; a5")])
 _add(MTE2, "load", [("tload", MOVE, None, "device memory to UB or L1; pad= fills the rest of the tile")])
 _add(
     "",
@@ -149,6 +150,7 @@ _add(S, "read", [("read", NO_COST, None, "one element of a tensor, to the progra
 _add(S, "write", [("write", NO_COST, None, "one element of a tensor, in the core's cache only, until dcci")])
 _add(S, "clean", [("dcci", MOVE, None, "lines of the core's cache back to device memory where changed, and out")])
 _add(S, "get", [("get", NO_COST, None, "one element of a tile, to the program")])
+_add(S, "element", [("set_value", NO_COST, None, "one element of a tile becomes a number")])
 _add(
     "",
     "post",
@@ -236,6 +238,8 @@ _CALLS = {
     "tmatmul_mx_bias": "dst, a, a_scale, b, b_scale, bias, a_type=None, b_type=None",
     "move": "dst, a",
     "extract": "dst, a, row, column",
+    "send": "dst, a, row=0, column=0",
+    "element": "tile, row, column, value",
     "ffts_cross_core_sync": "pipe, flag, mode=2",
     "set_intra_block": "pipe, flag",
     "tnotify": 'signal, value, op="set"',

@@ -19,6 +19,12 @@ GM, UB, L1, L0A, L0B, L0C = "GM", "UB", "L1", "L0A", "L0B", "L0C"
 L0A_MX, L0B_MX = "L0A_MX", "L0B_MX"
 SPACES_OF = {AIC: (L1, L0A, L0B, L0C, L0A_MX, L0B_MX), AIV0: (UB,), AIV1: (UB,)}
 ALIGNMENT = 32
+# memories of other cores of the cluster that a core can write to, on chips whose flags reach one core: whose, and which
+REACHED: dict[int, dict[str, tuple[int, str]]] = {
+    AIC: {"AIV0.UB": (AIV0, UB), "AIV1.UB": (AIV1, UB)},
+    AIV0: {"AIC.L1": (AIC, L1)},
+    AIV1: {"AIC.L1": (AIC, L1)},
+}
 
 # from, to: the pipe that moves, and the chip's path
 MOVES: dict[tuple[str, str], tuple[str, str]] = {
@@ -33,6 +39,13 @@ MOVES: dict[tuple[str, str], tuple[str, str]] = {
     (L1, L0A_MX): (MTE1, "l1_l0a"),
     (L1, L0B_MX): (MTE1, "l1_l0b"),
 }
+# the same into a memory of another core; what their paths do is not published: taken as those of the pipe's others
+SENDS: dict[tuple[str, str], tuple[str, str]] = {(L0C, UB): (FIX, "l0c_l1"), (UB, L1): (MTE3, "ub_gm")}
+
+
+def memory_of(space: str) -> str:
+    """The memory that a core's name of it stands for: `AIV0.UB` is a UB."""
+    return space.rpartition(".")[2]
 
 
 def capacities(spaces: Spaces) -> dict[str, int]:

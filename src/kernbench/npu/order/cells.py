@@ -9,28 +9,29 @@ import numpy as np
 
 from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.npu.core.tiles import ROW
-from kernbench.npu.isa.units import LANES, SPACES_OF
+from kernbench.npu.isa.units import LANES, REACHED, SPACES_OF, memory_of
 from kernbench.npu.order.clocks import Tiles
 from kernbench.npu.recording.record import TileShape
 
-_SPACES = sorted({space for spaces in SPACES_OF.values() for space in spaces})
+_MEMORIES = sorted({space for spaces in SPACES_OF.values() for space in spaces})
+_SPACES = [*_MEMORIES, *sorted({space for spaces in REACHED.values() for space in spaces})]
 Pieces = tuple[Array, Array]
 
 
 def lay_out(tiles: list[TileShape], sizes: dict[str, int], nesting: Collection[int] = ()) -> tuple[Tiles, int]:
     """What `happens_before.check` needs of tiles, and how many cells there are."""
     pieces = [_pieces(tile, sizes) for tile in tiles]
-    edges = {space: _edges(space, tiles, pieces) for space in _SPACES}
-    cells = [_cells(edges[tile.space], *piece) for tile, piece in zip(tiles, pieces, strict=True)]
+    edges = {memory: _edges(memory, tiles, pieces) for memory in _MEMORIES}
+    cells = [_cells(edges[memory_of(tile.space)], *piece) for tile, piece in zip(tiles, pieces, strict=True)]
     starts = np.concatenate([[0], np.cumsum([len(c) for c in cells], dtype=np.int64)]).astype(np.int64)
     together = np.concatenate(cells) if cells else np.empty(0, np.int64)
     space = np.array([_SPACES.index(t.space) for t in tiles] or [0], np.int64)
     roots = np.array([t.root for t in tiles] or [0], np.int64)
-    bases, total = _bases({s: len(e) for s, e in edges.items()})
+    bases, owners, total = _bases({s: len(e) for s, e in edges.items()})
     first = np.array([t.offset for t in tiles] or [0], np.int64)
     last = np.array([t.offset + t.shape[0] * t.shape[1] * ITEMSIZE[t.dtype] for t in tiles] or [0], np.int64)
     nests = np.array([t.root in nesting for t in tiles] or [False], np.bool_)
-    return Tiles(starts, together, bases, space, roots, first, last, nests), total
+    return Tiles(starts, together, bases, owners, space, roots, first, last, nests), total
 
 
 def _pieces(tile: TileShape, sizes: dict[str, int]) -> Pieces:
@@ -38,7 +39,7 @@ def _pieces(tile: TileShape, sizes: dict[str, int]) -> Pieces:
     size = ITEMSIZE[tile.dtype]
     lines, columns = tile.shape if tile.layout == ROW else tile.shape[::-1]
     valid_lines, valid_columns = tile.valid if tile.layout == ROW else tile.valid[::-1]
-    inside = tile.offset >= 0 and tile.offset + lines * columns * size <= sizes[tile.space]
+    inside = tile.offset >= 0 and tile.offset + lines * columns * size <= sizes[memory_of(tile.space)]
     if not inside or not valid_lines or not valid_columns:
         # one that lies outside was reported when it was placed
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -48,8 +49,8 @@ def _pieces(tile: TileShape, sizes: dict[str, int]) -> Pieces:
     return first, first + valid_columns * size
 
 
-def _edges(space: str, tiles: list[TileShape], pieces: list[Pieces]) -> Array:
-    here = [p for tile, piece in zip(tiles, pieces, strict=True) if tile.space == space for p in piece]
+def _edges(memory: str, tiles: list[TileShape], pieces: list[Pieces]) -> Array:
+    here = [p for tile, piece in zip(tiles, pieces, strict=True) if memory_of(tile.space) == memory for p in piece]
     return np.unique(np.concatenate(here)) if here else np.empty(0, np.int64)
 
 
@@ -61,11 +62,17 @@ def _cells(edges: Array, first: Array, last: Array) -> Array:
     return np.concatenate([np.arange(a, b) for a, b in zip(low, high, strict=True)] or [np.empty(0, np.int64)])
 
 
-def _bases(counts: dict[str, int]) -> tuple[Array, int]:
-    """Where the cells of each memory of each lane begin, all of them end to end; and how many there are."""
+def _bases(counts: dict[str, int]) -> tuple[Array, Array, int]:
+    """Where the cells of each memory begin as each lane names it, all of them end to end; whose they are; and how many
+    there are."""
     bases, at = np.zeros((len(LANES), len(_SPACES)), np.int64), 0
+    owners = np.repeat(np.arange(len(LANES), dtype=np.int64)[:, None], len(_SPACES), axis=1)
     for lane, spaces in SPACES_OF.items():
         for space in spaces:
             bases[lane, _SPACES.index(space)] = at
             at += counts[space]
-    return bases, max(1, at)
+    for lane, reached in REACHED.items():
+        for space, (owner, memory) in reached.items():
+            bases[lane, _SPACES.index(space)] = bases[owner, _SPACES.index(memory)]
+            owners[lane, _SPACES.index(space)] = owner
+    return bases, owners, max(1, at)

@@ -9,7 +9,7 @@ from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.npu.core.tiles import describe
 from kernbench.npu.isa.model import ChipModel
 from kernbench.npu.isa.operations import CLASSES, NAMES, POST
-from kernbench.npu.isa.units import LANES, PIPES, THREADS, capacities
+from kernbench.npu.isa.units import LANES, PIPES, THREADS, capacities, memory_of
 from kernbench.npu.order import clocks, happens_before
 from kernbench.npu.order.cells import lay_out
 from kernbench.npu.recording.record import NpuRecording
@@ -159,25 +159,27 @@ def _does(rows: Array, row: int, tile: int, context: Context) -> str:
 def _meets(context: Context, one: int, two: int) -> bool:
     a, b = (context.recording.tables.tiles[n] for n in (one, two))
     ends = [t.offset + t.shape[0] * t.shape[1] * ITEMSIZE[t.dtype] for t in (a, b)]
-    return a.space == b.space and a.offset < ends[1] and b.offset < ends[0]
+    return memory_of(a.space) == memory_of(b.space) and a.offset < ends[1] and b.offset < ends[0]
 
 
 def _race(context: Context, rows: Array, row: int, other: int, tile: int) -> Finding:
     verb, earlier = _does(rows, row, tile, context), _does(rows, other, tile, context)
     pipe, before = _value(rows, "pipe", row), _value(rows, "pipe", other)
-    same = pipe == before and _value(rows, "lane", row) == _value(rows, "lane", other)
+    one_core = _value(rows, "lane", row) == _value(rows, "lane", other)
+    same = pipe == before and one_core
     source, target = PIPES[before], PIPES[pipe]
     touched = _touched(context, rows, other, tile)
     message = (
         f"{_act(context, rows, row)} {verb} {_tile(context, tile)}, and {_act(context, rows, other)} before it "
         f"{earlier} {touched}; nothing makes the later one wait [{_who(context, row)}]"
     )
-    hint = (
-        f"put pipe_barrier({target}) between them"
-        if same
-        else f"put set_flag({source}, {target}, event) after the earlier one and wait_flag({source}, {target}, event) "
-        "before the later one"
-    )
+    between = f"{source}, {target}, event"
+    hint = f"put set_flag({between}) after the earlier one and wait_flag({between}) before the later one"
+    if same:
+        hint = f"put pipe_barrier({target}) between them"
+    elif not one_core:
+        after, later = f"set_intra_block({source}, flag)", f"wait_intra_block({target}, flag)"
+        hint = f"they are on two cores: put {after} after the earlier one and {later} before the later one"
     others = (Other(f"the earlier operation {earlier} it", _location(context, rows, other)),)
     return Finding("missing-barrier" if same else "race", message, _location(context, rows, row), others, hint)
 

@@ -29,11 +29,13 @@ class Rows(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """Tile t is made of cells[starts[t]:starts[t + 1]] of its memory, which begins at bases[lane, space[t]]."""
+    """Tile t is made of cells[starts[t]:starts[t + 1]] of its memory, which begins at bases[lane, space[t]] and
+    belongs to the lane owners[lane, space[t]]."""
 
     starts: Ints
     cells: Ints
     bases: Ints
+    owners: Ints
     space: Ints
     # the tile of which it is a part
     roots: Ints

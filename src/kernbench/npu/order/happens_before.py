@@ -107,7 +107,8 @@ def _touch(tile, writes, i, p, first, tiles, cells, clocks, found):  # type: ign
     belong to earlier blocks, which left the memory unwritten.
     """
     known, seq = clocks.known, clocks.seq
-    lane = p - p % PER_LANE
+    # a memory is read by the pipes of the core that it belongs to; another core can only write to it
+    lane = tiles.owners[p // PER_LANE, tiles.space[tile]] * PER_LANE
     base = tiles.bases[p // PER_LANE, tiles.space[tile]]
     race = overlap = -1
     blank = False
@@ -124,7 +125,11 @@ def _touch(tile, writes, i, p, first, tiles, cells, clocks, found):  # type: ign
         else:
             if w < first:
                 blank = True
-            elif tiles.roots[cells.by_tile[g]] != tiles.roots[tile] and not _nested(tiles, cells.by_tile[g], tile):
+            elif (
+                tiles.roots[cells.by_tile[g]] != tiles.roots[tile]
+                and clocks.thread[w] // PER_LANE == p // PER_LANE
+                and not _nested(tiles, cells.by_tile[g], tile)
+            ):
                 overlap = w
             cells.readers[g, p % PER_LANE] = i
     if race >= 0:

@@ -14,6 +14,7 @@ from kernbench.npu.cpp.memory import stored
 from kernbench.npu.cpp.orchestration import CppOrchestration
 from kernbench.npu.scene.cases import Case
 from kernbench.npu.scene.offered import Scalar, TensorArg, array_of
+from kernbench.npu.scene.room import is_for_want_of_memory, within
 from kernbench.result.run import Run
 
 R = TypeVar("R")
@@ -21,10 +22,16 @@ _RINGS = {"ring_task_window": "tasks.window", "ring_heap": "tasks.heap", "ring_d
 
 
 def own(case: Case, what: str, function: Callable[..., R], *given: object) -> R:
-    """Call a function of the test; what it raises is the test's."""
+    """Call a function of the test; what it raises is the test's, and what it makes must have room."""
     try:
-        return function(*given)
+        with within() as room:
+            return function(*given)
     except Exception as error:
+        if room is not None and is_for_want_of_memory(error):
+            sizes = ", ".join(name for name, value in case.params.items() if isinstance(value, int))
+            cut = f"cut it: --set NAME=VALUE ({sizes})" if sizes else "the case has no sizes to cut"
+            needs = f"needs more memory than this computer has left ({room / 2**30:.1f} GiB)"
+            raise BenchError(f"{case.title}: {what} of the test {needs}; {cut}") from None
         message = f"{case.title}: {what} of the test raises {type(error).__name__}: {error}"
         raise BenchError(message) from None
 

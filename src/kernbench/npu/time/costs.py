@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.npu.isa.model import ChipModel, MacRates
-from kernbench.npu.isa.operations import CLASSES, LOAD, MACS, POP, PUSH, SPECIAL, STORE, TABLE
-from kernbench.npu.isa.units import GM, MOVES, UB
+from kernbench.npu.isa.operations import CLASSES, LOAD, MACS, NO_COST, POP, PUSH, SPECIAL, STORE, TABLE
+from kernbench.npu.isa.units import GM, MOVES, SENDS, UB, memory_of
 from kernbench.npu.recording.record import Command, NpuRecording, TileShape
 
 Ints = NDArray[np.int64]
@@ -63,20 +63,22 @@ def _duration(chip: ChipModel, tiles: list[TileShape], row: np.void) -> int:
         return chip.paths.transfer_ps(MOVES[tile.space, GM][1], _tile_bytes(tile))
     if op.form == "read":
         return chip.memory.latency_ps
-    if kind or row["w"] < 0:
+    if kind or row["w"] < 0 or op.cost == NO_COST:
         return 0
     used = [tiles[n] for n in (row["w"], row["a"], row["b"]) if n >= 0]
     if op.cost == MACS:
-        return chip.cycles_ps(product_cycles(chip, used[1], used[2]))
+        return chip.cycles_ps(product_cycles(chip, used[1], used[0].valid[1]))
     if op.form in ("move", "extract") and used[0].space != UB:
         return chip.paths.transfer_ps(MOVES[used[1].space, used[0].space][1], _tile_bytes(used[0]))
+    if op.form == "send":
+        return chip.paths.transfer_ps(SENDS[used[1].space, memory_of(used[0].space)][1], _tile_bytes(used[0]))
     rate = chip.vector.special if op.cost == SPECIAL else chip.vector.simple
     return chip.cycles_ps(ceil(Fraction(max(map(_tile_bytes, used)), rate)))
 
 
-def product_cycles(chip: ChipModel, a: TileShape, b: TileShape) -> int:
-    """Cycles of one product on the cube."""
-    (m, k), n = a.valid, b.valid[1]
+def product_cycles(chip: ChipModel, a: TileShape, n: int) -> int:
+    """Cycles of one product on the cube, of `n` columns."""
+    m, k = a.valid
     side, name = chip.cube.side, a.dtype if a.dtype in MacRates.schema else "i8"
     depth = Fraction(int(getattr(chip.cube.macs, name)), side * side)
     return ceil(m / side) * ceil(n / side) * ceil(k / depth)
@@ -84,9 +86,9 @@ def product_cycles(chip: ChipModel, a: TileShape, b: TileShape) -> int:
 
 def product_macs(tiles: list[TileShape], row: np.void) -> int:
     """MACs of one row; 0 if it is no product."""
-    if TABLE[row["op"]].cost != MACS:
+    if TABLE[row["op"]].cost != MACS or row["w"] < 0:
         return 0
-    return int(prod(tiles[row["a"]].valid) * tiles[row["b"]].valid[1])
+    return int(prod(tiles[row["a"]].valid) * tiles[row["w"]].valid[1])
 
 
 def submit_time(recording: NpuRecording, chip: ChipModel, command: Command) -> int:

@@ -26,12 +26,12 @@ inline const char *get_dtype_name(DataType type) {
 
 template <class T> inline uint64_t to_u64(T value) {
     uint64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof value);
+    __builtin_memcpy(&bits, &value, sizeof value);
     return bits;
 }
 template <class T> inline T from_u64(uint64_t bits) {
     T value;
-    std::memcpy(&value, &bits, sizeof value);
+    __builtin_memcpy(&value, &bits, sizeof value);
     return value;
 }
 

@@ -6,6 +6,7 @@
 // __tsan_readN / __tsan_writeN before each access to memory. Accesses to device memory, which is a reserved range of
 // addresses, become records; all others pass.
 #include <dlfcn.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -20,6 +21,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -130,6 +132,35 @@ uint64_t relative(uint64_t pc) {
     return dladdr(reinterpret_cast<void *>(pc), &info) ? pc - reinterpret_cast<uint64_t>(info.dli_fbase) : pc;
 }
 
+// libraries of kernels, by number
+std::vector<void *> libraries;
+std::vector<std::string> paths;
+
+bool in_kernel(void *pc) {
+    Dl_info info;
+    if (!dladdr(pc, &info)) return false;
+    for (const std::string &path : paths)
+        if (path == info.dli_fname) return true;
+    return false;
+}
+
+// Where the kernel is, innermost first: at `pc`, or where that is in a library that it calls, at its own calls there
+constexpr int kDepth = 8;
+struct Place {
+    uint64_t at[kDepth];
+};
+Place kernel_place(uint64_t pc) {
+    Place place{};
+    void *frames[64];
+    int found = 0;
+    if (pc && in_kernel(reinterpret_cast<void *>(pc))) place.at[found++] = relative(pc);
+    const int count = backtrace(frames, 64);
+    for (int i = 0; i < count && found < kDepth; ++i)
+        if (reinterpret_cast<uint64_t>(frames[i]) != pc && in_kernel(frames[i]))
+            place.at[found++] = relative(reinterpret_cast<uint64_t>(frames[i])) - 1;
+    return place;
+}
+
 void settle_write() {
     if (!pending.address) return;
     Access access{static_cast<uint64_t>(pending.address - device), pending.size, relative(pending.pc), {}};
@@ -167,6 +198,42 @@ void device_write(void *address, uint32_t size, uint64_t pc) {
     pending.address = static_cast<char *>(address), pending.size = size, pending.pc = pc;
 }
 
+// A block of memory: each piece of it in device memory is an access of its own, at the line that has it moved
+
+constexpr uint32_t kPiece = 16;
+
+void read_block(const void *address, size_t size, uint64_t pc) {
+    char *at = const_cast<char *>(static_cast<const char *>(address));
+    for (size_t done = 0; in_device(at) && done < size; done += kPiece)
+        device_read(at + done, size - done < kPiece ? static_cast<uint32_t>(size - done) : kPiece, pc);
+}
+
+// what is written is known: each piece is stored and sent before the next
+template <class Store> void write_block(void *address, size_t size, uint64_t pc, const Store &store) {
+    char *at = static_cast<char *>(address);
+    for (size_t done = 0; done < size; done += kPiece) {
+        const size_t piece = size - done < kPiece ? size - done : kPiece;
+        device_write(at + done, static_cast<uint32_t>(piece), pc);
+        store(at + done, done, piece);
+    }
+    settle_write();
+}
+
+void *copy_block(void *to, const void *from, size_t size, uint64_t pc) {
+    if (__builtin_expect(!in_device(to) && !in_device(from), 1)) return std::memmove(to, from, size);
+    read_block(from, size, pc);
+    if (!in_device(to)) return std::memmove(to, from, size);
+    const std::string kept(static_cast<const char *>(from), size);
+    write_block(to, size, pc, [&](char *at, size_t done, size_t piece) { std::memcpy(at, kept.data() + done, piece); });
+    return to;
+}
+
+void *fill_block(void *to, int value, size_t size, uint64_t pc) {
+    if (__builtin_expect(!in_device(to), 1)) return std::memset(to, value, size);
+    write_block(to, size, pc, [&](char *at, size_t, size_t piece) { std::memset(at, value, piece); });
+    return to;
+}
+
 // A crash is the kernel's: say where, and end
 
 char signal_stack[1 << 16];
@@ -183,21 +250,51 @@ uint64_t counter(void *context) {
 // somebody asks where the kernel is
 void asked(int, siginfo_t *, void *context) {
     const int before = errno;
-    const uint64_t place = relative(counter(context));
+    const Place place = kernel_place(counter(context));
     if (write(places, &place, sizeof place) < 0) _exit(3);
     errno = before;
 }
 
-void crashed(int number, siginfo_t *info, void *context) {
-    const uint64_t pc = counter(context);
-    const auto address = reinterpret_cast<uint64_t>(info->si_addr);
-    const uint64_t words[4] = {static_cast<uint64_t>(number), address, relative(pc), in_device(info->si_addr)};
-    put(kCrashed, 0, last_site, words, sizeof words);
+// numbers beside those of signals
+enum End : uint64_t { kExited = 256, kThrown = 257 };
+
+[[noreturn]] void end_with(uint64_t number, uint64_t address, const Place &place, const char *text) {
+    const uint64_t words[3] = {number, address, in_device(reinterpret_cast<void *>(address))};
+    std::string all(reinterpret_cast<const char *>(words), sizeof words);
+    all.append(reinterpret_cast<const char *>(&place), sizeof place);
+    all += text;
+    put(kCrashed, 0, last_site, all.data(), static_cast<uint32_t>(all.size()));
     flush();
     _exit(4);
 }
 
-void prepare_signals() {
+void crashed(int number, siginfo_t *info, void *context) {
+    const auto address = reinterpret_cast<uint64_t>(info->si_addr);
+    end_with(static_cast<uint64_t>(number), address, kernel_place(counter(context)), "");
+}
+
+// nobody catches what the kernel throws: its frames are still there
+void thrown() {
+    const std::exception_ptr what = std::current_exception();
+    if (!what) std::abort();
+    const Place place = kernel_place(0);
+    try {
+        std::rethrow_exception(what);
+    } catch (const std::exception &error) {
+        end_with(kThrown, 0, place, error.what());
+    } catch (...) {
+        end_with(kThrown, 0, place, "");
+    }
+}
+
+void exited() { end_with(kExited, 0, kernel_place(0), ""); }
+
+void prepare_ends() {
+    // the first call loads what later ones need
+    void *here[1];
+    backtrace(here, 1);
+    std::set_terminate(thrown);
+    std::atexit(exited);
     stack_t stack{};
     stack.ss_sp = signal_stack, stack.ss_size = sizeof signal_stack;
     sigaltstack(&stack, nullptr);
@@ -221,7 +318,6 @@ struct Call {
     int32_t block, blocks, sub_block, unused;
     char symbol[128];
 };
-std::vector<void *> libraries;
 int32_t lane = 0;
 
 ChipTensor tensor_of(const Argument &given) {
@@ -241,6 +337,7 @@ void load(const std::string &path) {
         put(kFailed, 0, 0, why, static_cast<uint32_t>(std::strlen(why)));
     } else {
         libraries.push_back(library);
+        paths.push_back(path);
         put(kLoaded, 0, 0, nullptr, 0);
     }
     flush();
@@ -344,10 +441,7 @@ uint64_t kb_device() { return reinterpret_cast<uint64_t>(device); }
     KB_HOOK(__tsan_unaligned_write##SIZE, SIZE, device_write) \
     KB_HOOK(__tsan_volatile_write##SIZE, SIZE, device_write)
 KB_HOOKS(1) KB_HOOKS(2) KB_HOOKS(4) KB_HOOKS(8) KB_HOOKS(16)
-void __tsan_read_range(void *address, unsigned long size) {
-    for (unsigned long at = 0; in_device(address) && at < size; at += 16)
-        device_read(static_cast<char *>(address) + at, size - at < 16 ? static_cast<uint32_t>(size - at) : 16, KB_PC);
-}
+void __tsan_read_range(void *address, unsigned long size) { read_block(address, size, KB_PC); }
 void __tsan_write_range(void *address, unsigned long size) {
     for (unsigned long at = 0; in_device(address) && at < size; at += 16)
         device_write(static_cast<char *>(address) + at, size - at < 16 ? static_cast<uint32_t>(size - at) : 16, KB_PC);
@@ -357,9 +451,13 @@ void __tsan_func_entry(void *) {}
 void __tsan_func_exit() {}
 void __tsan_vptr_read(void *) {}
 void __tsan_vptr_update(void *, void *) {}
-void *__tsan_memcpy(void *to, const void *from, size_t count) { return std::memcpy(to, from, count); }
-void *__tsan_memmove(void *to, const void *from, size_t count) { return std::memmove(to, from, count); }
-void *__tsan_memset(void *to, int value, size_t count) { return std::memset(to, value, count); }
+// Blocks: clang calls the first three, and kernels are linked so that what they call themselves comes to the others
+void *__tsan_memcpy(void *to, const void *from, size_t count) { return copy_block(to, from, count, KB_PC); }
+void *__tsan_memmove(void *to, const void *from, size_t count) { return copy_block(to, from, count, KB_PC); }
+void *__tsan_memset(void *to, int value, size_t count) { return fill_block(to, value, count, KB_PC); }
+void *__wrap_memcpy(void *to, const void *from, size_t count) { return copy_block(to, from, count, KB_PC); }
+void *__wrap_memmove(void *to, const void *from, size_t count) { return copy_block(to, from, count, KB_PC); }
+void *__wrap_memset(void *to, int value, size_t count) { return fill_block(to, value, count, KB_PC); }
 void __tsan_atomic_thread_fence(int) {}
 void __tsan_atomic_signal_fence(int) {}
 }
@@ -376,7 +474,7 @@ int main(int count, char **words) {
     void *room = mmap(nullptr, kDeviceBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED) return 5;
     device = static_cast<char *>(room);
-    prepare_signals();
+    prepare_ends();
     const uint64_t base = reinterpret_cast<uint64_t>(device);
     put(kHello, 0, 0, &base, sizeof base);
     flush();

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from kernbench.common.computer import free_bytes
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.engine.ticking import Time
 from kernbench.ptx.emulator.engine.waves import Waves
 from kernbench.ptx.emulator.engine.workers import Workers, can_fork
 from kernbench.ptx.emulator.memory.footprint import Footprint, Touched
-from kernbench.ptx.emulator.memory.pages.room import free_bytes
 from kernbench.ptx.emulator.program.meter import Counts, now
 from kernbench.ptx.emulator.program.program import Program
 from kernbench.safety.budget import OverBudgetError

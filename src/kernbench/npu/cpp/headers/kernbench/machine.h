@@ -25,7 +25,7 @@ void kb_ask(const char *name, uint32_t site, const void *payload, uint32_t size,
 namespace kb {
 
 // numbers of element types, spaces and layouts, as the other side knows them
-enum Element : uint8_t { F32, F16, I32, I16, I8, U8, BF16, I64, U64, U16, U32, B8, F8E4M3, E8M0, F4E2M1, F8E5M2 };
+enum Element : uint8_t { F32, F16, I32, I16, I8, U8, BF16, I64, U64, U16, U32, B8, F8E4M3, E8M0, F4E2M1, F8E5M2, F4E1M2 };
 
 struct TileWords {
     uint8_t tag, space, element, layout;
@@ -65,13 +65,13 @@ class Record {
   private:
     void bytes(const void *from, uint32_t count) {
         if (size_ + count <= sizeof data_) {
-            std::memcpy(data_ + size_, from, count);
+            __builtin_memcpy(data_ + size_, from, count);
             size_ += count;
         }
     }
     template <class T> void tagged(char tag, T value) {
         char word[16] = {tag};
-        std::memcpy(word + 8, &value, 8);
+        __builtin_memcpy(word + 8, &value, 8);
         bytes(word, sizeof word);
     }
     char data_[1024];

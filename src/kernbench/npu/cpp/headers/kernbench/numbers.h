@@ -10,13 +10,13 @@ namespace kb {
 
 inline float bits_to_float(uint32_t bits) {
     float value;
-    std::memcpy(&value, &bits, 4);
+    __builtin_memcpy(&value, &bits, 4);
     return value;
 }
 
 inline uint32_t float_to_bits(float value) {
     uint32_t bits;
-    std::memcpy(&bits, &value, 4);
+    __builtin_memcpy(&bits, &value, 4);
     return bits;
 }
 
@@ -76,6 +76,7 @@ namespace kb {
 
 template <class T> constexpr Element element() {
     using U = std::remove_cv_t<T>;
+    static_assert(!std::is_same_v<U, hifloat8_t>, "hifloat8 is not offered");
     if constexpr (std::is_same_v<U, float>) return F32;
     else if constexpr (std::is_same_v<U, half>) return F16;
     else if constexpr (std::is_same_v<U, bfloat16_t>) return BF16;
@@ -83,6 +84,7 @@ template <class T> constexpr Element element() {
     else if constexpr (std::is_same_v<U, float8_e5m2_t>) return F8E5M2;
     else if constexpr (std::is_same_v<U, float8_e8m0_t>) return E8M0;
     else if constexpr (std::is_same_v<U, float4_e2m1x2_t>) return F4E2M1;
+    else if constexpr (std::is_same_v<U, float4_e1m2x2_t>) return F4E1M2;
     else if constexpr (std::is_same_v<U, bool>) return B8;
     else if constexpr (sizeof(U) == 1) return std::is_signed_v<U> ? I8 : U8;
     else if constexpr (sizeof(U) == 2) return std::is_signed_v<U> ? I16 : U16;

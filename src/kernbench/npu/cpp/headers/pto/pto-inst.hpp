@@ -58,9 +58,16 @@ KB_OPERATION_3(TCONCAT) KB_OPERATION_5(TCONCAT)
 KB_OPERATION_3(TSORT32) KB_OPERATION_4(TSORT32) KB_OPERATION_3(TMRGSORT)
 // The cube
 KB_OPERATION_3(TMATMUL) KB_OPERATION_3(TMATMUL_ACC) KB_OPERATION_4(TMATMUL_ACC) KB_OPERATION_4(TMATMUL_BIAS)
-KB_OPERATION_5(TMATMUL_MX)
 // Moves
 KB_OPERATION_2(TMOV) KB_OPERATION_4(TEXTRACT) KB_OPERATION_4(TINSERT)
+// which of the types of four bits the operands are, tiles do not say
+template <class C, class A, class AScale, class B, class BScale>
+inline RecordEvent TMATMUL_MX(C &&c, A &&a, AScale &&a_scale, B &&b, BScale &&b_scale, KB_AT) {
+    using Left = typename std::remove_reference_t<A>::DType;
+    using Right = typename std::remove_reference_t<B>::DType;
+    kb::operate("TMATMUL_MX", KB_HERE, c, a, a_scale, b, b_scale, kb::element<Left>(), kb::element<Right>());
+    return {};
+}
 template <AccPhase, class A, class B, class C> inline RecordEvent TMATMUL(A &&a, B &&b, C &&c, KB_AT) {
     kb::operate("TMATMUL", KB_HERE, a, b, c);
     return {};

@@ -1,14 +1,13 @@
 """Whether this computer has room for what a device or a launch asks for, checked before it is taken."""
 
 import mmap
-import os
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from kernbench.common.computer import free_bytes
 from kernbench.common.dtypes import Array, dtype_of
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.lanes.arrays import Bytes, UInt64s
@@ -22,19 +21,6 @@ _LARGE = 1 << 20
 _LARGE_PAGE = 1 << 21
 # MAP_NORESERVE, which Python does not name in every version
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
-
-
-def free_bytes() -> int | None:
-    """Memory of this computer that can still be taken, or None where that is unknown."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found = next(line for line in lines if line.startswith("MemAvailable:"))
-        return int(found.split()[1]) << 10
-    except (OSError, StopIteration, ValueError, IndexError):
-        names = os.sysconf_names if hasattr(os, "sysconf_names") else {}
-        if "SC_AVPHYS_PAGES" in names:
-            return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return None
 
 
 def require_room(nbytes: int, what: str, remedy: str) -> None:

@@ -157,7 +157,8 @@ struct Tile {
 
     DType GetValue(uint32_t element, KB_AT) const { return kb::ask<DType>("GetValue", KB_HERE, *this, element); }
     void SetValue(uint32_t element, DType value, KB_AT) {
-        kb::operate("SetValue", KB_HERE, *this, element, static_cast<double>(static_cast<float>(value)));
+        if constexpr (std::is_integral_v<DType>) kb::operate("SetValue", KB_HERE, *this, element, value);
+        else kb::operate("SetValue", KB_HERE, *this, element, static_cast<double>(static_cast<float>(value)));
     }
 
     // a tile's address stands for its memory; nothing is stored there on the host

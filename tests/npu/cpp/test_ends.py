@@ -1,0 +1,91 @@
+"""Kernels that do not return say how and where; copies and fills of device memory are accesses like others."""
+
+import numpy as np
+import pytest
+from tests.npu.cpp.compiled import HERE, line_of, needs_compiler
+from tests.npu.small import kinds
+
+from kernbench import npu
+from kernbench.npu.cpp.compiler import build_kernel
+from kernbench.npu.cpp.kernel import CppKernel
+from kernbench.safety.budget import Budget
+
+pytestmark = needs_compiler
+FILE = HERE / "ends.cpp"
+X = np.random.default_rng(9).standard_normal((8, 64)).astype(np.float32)
+
+
+def launch(name, budget=None):
+    def orchestrate(rt, x, out):
+        kernel = CppKernel(build_kernel(FILE, "aiv"), FILE, name, name)
+        rt.submit(aiv0=kernel, args=[npu.IN(x), npu.OUT(out)])
+
+    return npu.Chip("a2a3").launch(orchestrate, X, np.full_like(X, 7), budget=budget)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("throws", "// thrown", "an exception that nobody catches: no such page"),
+        ("throws_inside", "// asks for too much", "an exception that nobody catches"),
+        ("exits", "// leaves", "calls exit"),
+        ("aborts", "// gives up", "an abort"),
+        ("divides", "// by zero", "divided by 0"),
+        ("recursion", "// without an end", "a segmentation fault"),
+        ("copies_from_nowhere", "// from nowhere", "a segmentation fault at address 0x40"),
+    ],
+)
+def test_a_kernel_that_does_not_return(name, text, words):
+    (finding,) = launch(name).findings
+    assert finding.kind == "kernel-error"
+    assert words in finding.message
+    assert (finding.where.file, finding.where.line) == (str(FILE), line_of(text, FILE))
+
+
+def test_a_function_that_ends_without_its_value():
+    (finding,) = launch("returns_nothing").findings
+    assert "ends without the value" in finding.message
+    last = line_of("// no value", FILE)
+    assert last - 2 <= finding.where.line <= last
+
+
+def test_an_endless_loop_in_the_standard_library_is_at_the_line_that_calls_it():
+    (finding,) = launch("sorts_for_ever", Budget(seconds=2)).findings
+    assert finding.kind == "over-budget"
+    assert finding.where.line == line_of("// again", FILE)
+
+
+@pytest.mark.parametrize("name", ["copies", "copies_inside"])
+def test_copies_of_device_memory(name):
+    run = launch(name)
+    assert run.safe, run.findings
+    np.testing.assert_array_equal(run.outputs["out"], X)
+
+
+def test_a_fill_of_device_memory():
+    run = launch("fills")
+    assert run.safe, run.findings
+    assert not run.outputs["out"].any()
+
+
+def test_a_fill_that_stays_in_the_cache():
+    run = launch("fills_and_keeps")
+    (finding,) = [f for f in run.findings if f.kind == "unflushed-write"]
+    assert finding.where.line == line_of("// stays in the cache", FILE)
+    assert (run.outputs["out"] == 7).all()
+
+
+def test_a_copy_past_the_end():
+    (finding,) = [f for f in launch("copies_too_much").findings if f.kind == "out-of-bounds"]
+    assert finding.where.line == line_of("// past the end", FILE)
+
+
+def test_one_element_of_a_tile():
+    run = launch("sets")
+    assert run.safe, run.findings
+    expected = X.copy()
+    expected[3, 5] = 42
+    np.testing.assert_array_equal(run.outputs["out"], expected)
+    assert "race" in kinds(launch("sets_unordered"))
+    (finding,) = launch("sets_outside").findings
+    assert (finding.kind, finding.where.line) == ("out-of-bounds", line_of("// one element", FILE))
