@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import NoReturn
 
 from kernbench.safety.channel import BrokenChannelError, Sender, identity
@@ -188,6 +189,19 @@ def private_memory() -> int:
     with suppress(OSError, ValueError, IndexError), open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
     return 0
+
+
+def free_bytes() -> int | None:
+    """Memory of this computer that can still be taken, or None where that is unknown."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found = next(line for line in lines if line.startswith("MemAvailable:"))
+        return int(found.split()[1]) << 10
+    except (OSError, StopIteration, ValueError, IndexError):
+        names = os.sysconf_names if hasattr(os, "sysconf_names") else {}
+        if "SC_AVPHYS_PAGES" in names:
+            return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return None
 
 
 def announce_exit(sender: Sender) -> None:

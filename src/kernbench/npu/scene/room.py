@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from kernbench.common.computer import free_bytes
-from kernbench.safety.confined import private_memory
+from kernbench.safety.confined import free_bytes, private_memory
 
 
 @contextmanager

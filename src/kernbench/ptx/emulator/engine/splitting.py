@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from kernbench.common.computer import free_bytes
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.engine.ticking import Time
 from kernbench.ptx.emulator.engine.waves import Waves
@@ -19,6 +18,7 @@ from kernbench.ptx.emulator.memory.footprint import Footprint, Touched
 from kernbench.ptx.emulator.program.meter import Counts, now
 from kernbench.ptx.emulator.program.program import Program
 from kernbench.safety.budget import OverBudgetError
+from kernbench.safety.confined import free_bytes
 
 if TYPE_CHECKING:
     from kernbench.ptx.emulator.engine.launch import Launch

@@ -7,10 +7,10 @@ from contextlib import suppress
 import numpy as np
 import numpy.typing as npt
 
-from kernbench.common.computer import free_bytes
 from kernbench.common.dtypes import Array, dtype_of
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.lanes.arrays import Bytes, UInt64s
+from kernbench.safety.confined import free_bytes
 
 # less than this is never asked about
 _SMALL = 1 << 27
