@@ -1,5 +1,5 @@
 """Moves into the memory of another core of the cluster: the cube's results into a vector core's UB, a vector core's
-tiles into the cube's L1. Who reads them there has to be told, by flags between cores.
+tiles into the cube's L1. Flags between cores order who reads them there after that.
 """
 
 from sys import _getframe

@@ -49,7 +49,7 @@ def of_address(library: Path, address: int) -> Place | None:
 def of_calls(library: Path, addresses: Sequence[int]) -> Place | None:
     """The innermost of some calls (0 is none) that is at a line of the user's."""
     found = (of_address(library, address) for address in addresses if address)
-    return next((place for place in found if place is not None), None)
+    return next((where for where in found if where is not None), None)
 
 
 def _is_foreign(file: str) -> bool:
