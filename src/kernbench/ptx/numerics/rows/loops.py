@@ -14,7 +14,8 @@ from numba.extending import intrinsic, overload
 from numba.np import arrayobj
 from numpy.typing import NDArray
 
-from kernbench.common.compiled import Numba, loop
+from kernbench.common.compiled import loop
+from kernbench.common.kept import Numba
 from kernbench.ptx.numerics.rows.scalar import Bits, Integer, Intrinsic, Typing, Values
 
 Row = NDArray[np.generic]
