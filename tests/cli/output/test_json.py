@@ -25,7 +25,7 @@ NAMED = {
     "outputs", "sources", "panels", "counts", "instructions", "parameters", "arrays", "about", "about_arrays",
     "floors_ps", "limits_ps", "gap_ps", "critical_path_ps", "busy_ps", "utilisation", "sensitivity", "rates",
     "machine_overrides", "versions", "arguments", "placement", "commands_by_engine", "operations",
-    "instructions_by_kind", "bytes", "rows", "traffic_bytes", "waits",
+    "instructions_by_kind", "bytes", "rows", "traffic_bytes", "waits", "loops",
 }  # fmt: skip
 QUEUE = "    tl.store(o_ptr"
 
@@ -72,10 +72,13 @@ COMMANDS = {
     "ptx mutate": "ptx mutate saxpy.ptx --launch launch.toml",
     "ptx compare": "ptx compare saxpy.ptx -l launch.toml --with tests.ptx.comparing.planted:wrong_fma",
     "ptx emit": "ptx emit saxpy.ptx",
+    "cache show": "cache show",
 }
 # of a compiler's cache; it writes what ptx run does. Programs have their own tests, which look at the keys
 # need what this machine may lack, or another program
 WITHOUT_A_SAMPLE = {"ptx launch", "exec", "cuda"}
+# write, read or empty what this machine has compiled
+WITHOUT_A_SAMPLE |= {"cache export", "cache import", "cache clear", "cache warm"}
 # need a compiler of C++
 WITH_COMPILER = {
     "npu test": f"npu test {ROOT / 'examples' / 'cpp_softmax'} --platform a2a3 --case three_rounds",

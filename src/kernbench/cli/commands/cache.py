@@ -23,7 +23,7 @@ TARGETS = Annotated[
 
 @app.command("show", epilog=examples("kernbench cache show"))
 def show(json: JSON = None) -> None:
-    """Say which loops are kept, how large they are, and for which type of machine."""
+    """Say which loops are kept, and for which type of machine."""
     from kernbench.common import sharing
 
     check_targets({"--json": json})
@@ -36,13 +36,12 @@ def show(json: JSON = None) -> None:
     results().print(table)
     machine = "; ".join(f"{key} {value}" for key, value in here.items())
     results().print(f"type of machine: {machine}", soft_wrap=True)
-    document = {"folder": str(held.folder), "machine": here, "loops": held.loops}
-    write_document(json, "cache show", document)
+    write_document(json, "cache show", {"folder": str(held.folder), "machine": here, "loops": held.loops})
 
 
 @app.command("export", epilog=examples("kernbench cache export loops.zip"))
 def export(file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")], json: JSON = None) -> None:
-    """Write all compiled loops to one file, for machines of the same type; says the file's sha256."""
+    """Write all compiled loops to one file, and print its sha256."""
     from kernbench.common import sharing
 
     check_targets({"FILE": file, "--json": json})
@@ -60,7 +59,10 @@ def bring(
     ] = None,
     json: JSON = None,
 ) -> None:
-    """Keep the compiled loops of a file. They are code that will run here: import only what you would run."""
+    """Keep the compiled loops of a file.
+
+    They are code that will run here: import only what you would run.
+    """
     from kernbench.common import sharing
 
     check_targets({"--json": json})
@@ -103,3 +105,5 @@ def warm(targets: TARGETS = None, json: JSON = None) -> None:
     results().print(
         f"{len(set(held.loops) - before)} loops compiled; {len(held.loops)} are kept in {held.folder}", soft_wrap=True
     )
+    document = {"folder": str(held.folder), "machine": sharing.machine_type(), "loops": held.loops}
+    write_document(json, "cache warm", document)
