@@ -3,11 +3,11 @@
 Found by giving ptxas 13.0 small kernels and reading what it wrote. A product is contracted where neither it nor a sum
 names a rounding, and where every use of it is such a sum: of the same type and treatment of subnormal numbers, in the
 same block, with nothing but moves and changes of sign between. Blocks end at jumps and at accesses that have a guard. A
-product by a constant may be used in any block. Then the product itself is not computed.
-One that is stored as well, or multiplied, or added in another block, stays; so do the additions. Of a sum of two
-products one becomes part of the sum, and the other is its addend, which is another use. Quotients that are approximate
-end with a product by the reciprocal: it counts as any other. Not followed is what ptxas moves from block to block
-before, which compilers of other languages have done already.
+product by a constant may be used in any block. Then the product itself is not computed. One that is stored as well, or
+multiplied, or added in another block, stays; so do the additions. Of a sum of two products one becomes part of the sum,
+and the other is its addend, which is another use. Quotients that are approximate end with a product by the reciprocal:
+it counts as any other. Not followed is what ptxas moves from block to block before, which compilers of other languages
+have done already.
 
 Operands are kept in registers of their own where the product stood, as they may be overwritten before the sum.
 """
@@ -17,13 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from kernbench.ptx.assembled.constants import constant, constants_of
-from kernbench.ptx.assembled.lines import Flow, Line, changed, flow_of
+from kernbench.ptx.assembled.lines import PRODUCTS, SUMS, Flow, Line, changed, flow_of, kind_of, part_of
 from kernbench.ptx.assembled.quotients import reciprocal_and_dividend
 from kernbench.ptx.assembled.temporary import Temporary, copy, flipped
 from kernbench.ptx.text.module import Function, Instruction, Name, Operand
-
-_SUMS = frozenset(("sum", "difference"))
-_PRODUCTS = frozenset(("product", "quotient"))
 
 
 @dataclass(frozen=True)
@@ -59,17 +56,6 @@ def contracted(function: Function) -> Function:
     return changed(function, changes, temporary.registers())
 
 
-def _part(line: Line) -> str:
-    """What an instruction may be of a contraction, or "" where it names its rounding."""
-    mods = line.resolved.mods
-    return "" if "rnd" in mods or "atype" in mods else line.resolved.effects.fuses
-
-
-def _kind(line: Line) -> tuple[str, bool]:
-    """The type, and whether subnormal numbers are flushed: what must be the same."""
-    return line.resolved.mods["type"], "ftz" in line.resolved.mods
-
-
 def _products(flow: Flow) -> list[_Product]:
     """All products that nothing but sums use, with these."""
     live = _live_behind(flow)
@@ -99,22 +85,21 @@ def _by_constants(flow: Flow) -> dict[str, _Product]:
     found = {}
     for line in flow.lines:
         once = _is_product(line) and written[line.written[0]] == 1
-        if once and _part(line) == "product" and any(constant(line, n, known) is not None for n in (1, 2)):
+        if once and part_of(line) == "product" and any(constant(line, n, known) is not None for n in (1, 2)):
             found[line.written[0]] = _Product(line)
     return found
 
 
 def _is_product(line: Line) -> bool:
-    plain = line.instruction.guard is None and "sat" not in line.resolved.mods
-    return plain and _part(line) in _PRODUCTS and "." not in line.written[0]
+    return line.instruction.guard is None and part_of(line) in PRODUCTS and "." not in line.written[0]
 
 
 def _read(line: Line, holding: dict[str, tuple[_Product, bool]]) -> None:
     """Note how an instruction uses the products that registers hold."""
     if _is_copy(line, holding):
         return
-    part, counted = _part(line), set[str]()
-    if part in _SUMS:
+    part, counted = part_of(line), set[str]()
+    if part in SUMS:
         for operand in ("a", "b"):
             register = line.register(line.resolved.operand(operand) or 0)
             held = holding.get(register) if register is not None else None
@@ -122,7 +107,7 @@ def _read(line: Line, holding: dict[str, tuple[_Product, bool]]) -> None:
                 continue
             counted.add(str(register))
             product, negative = held
-            if any(use.line is line for use in product.uses) or _kind(product.line) != _kind(line):
+            if any(use.line is line for use in product.uses) or kind_of(product.line) != kind_of(line):
                 product.fits = False
             product.uses.append(_Use(line, operand, negative != (part == "difference" and operand == "b")))
     for register in line.read:
@@ -140,7 +125,7 @@ def _is_copy(line: Line, holding: dict[str, tuple[_Product, bool]]) -> bool:
     effects = line.resolved.effects
     if effects.law == "copy" or effects.fuses != "negation":
         return effects.law == "copy"
-    (kind, flushes), (made, flushed) = _kind(line), _kind(holding[register][0].line)
+    (kind, flushes), (made, flushed) = kind_of(line), kind_of(holding[register][0].line)
     return kind == made and (flushed or not flushes)
 
 
@@ -216,7 +201,7 @@ def _may_hold(line: Line) -> bool:
 def _factors(line: Line, temporary: Temporary) -> tuple[tuple[Name, Name], list[Instruction]]:
     """Registers with the factors of a product, and the instructions that fill them where it stood."""
     a, b = line.operand("a"), line.operand("b")
-    if _part(line) == "quotient":
+    if part_of(line) == "quotient":
         return reciprocal_and_dividend(line, a, b, temporary)
     kind = line.resolved.mods["type"]
     first, second = temporary.of_type(kind), temporary.of_type(kind)

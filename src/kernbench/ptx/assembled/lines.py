@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernbench.ptx.isa.forms.form import Resolved
-from kernbench.ptx.isa.resolve import resolve
-from kernbench.ptx.text.errors import PtxError
-from kernbench.ptx.text.module import Block, Function, Instruction, Label, Name, Operand, Registers, Statement
+from kernbench.ptx.isa.operands import operands_of, resolved_of
+from kernbench.ptx.text.module import Block, Function, Instruction, Kernel, Label, Name, Operand, Registers, Statement
 from kernbench.ptx.text.walking import names_in, statements_of
 
+SUMS = frozenset(("sum", "difference"))
+PRODUCTS = frozenset(("product", "quotient"))
 Changes = Mapping[int, Sequence[Instruction]]
 
 
@@ -42,6 +43,18 @@ class Line:
         return self.instruction.operands[position]
 
 
+def part_of(line: Line) -> str:
+    """What it may be of a contraction (`Effects.fuses`), or "" where it names its rounding, or saturates first."""
+    mods, part = line.resolved.mods, line.resolved.effects.fuses
+    saturates = "sat" in mods and part in PRODUCTS
+    return "" if "rnd" in mods or "atype" in mods or saturates else part
+
+
+def kind_of(line: Line) -> tuple[str, bool]:
+    """The type, and whether subnormal numbers are flushed: what is the same of all parts of a contraction."""
+    return line.resolved.mods["type"], "ftz" in line.resolved.mods
+
+
 @dataclass(frozen=True)
 class Flow:
     """Lines of a function, and the blocks behind each block."""
@@ -66,7 +79,7 @@ def flow_of(function: Function) -> Flow:
         elif isinstance(statement, Instruction):
             if not open_block:
                 block, open_block = block + 1, True
-            resolved = _resolved(statement)
+            resolved = resolved_of(statement)
             if resolved is not None:
                 lines.append(_line(number, block, statement, resolved, of))
                 if resolved.effects.flow:
@@ -76,6 +89,22 @@ def flow_of(function: Function) -> Flow:
             number += 1
     behind = [_behind(n, block + 1, leaving.get(n), labels) for n in range(block + 1)]
     return Flow(lines, behind)
+
+
+def functions_of(kernel: Kernel) -> list[Function]:
+    """The kernel's function, and those that it may call."""
+    called = [item for item in kernel.module.items if isinstance(item, Function) and item.kind != "entry"]
+    return [function for function in (kernel.function, *called) if function.body is not None]
+
+
+def rewritten(kernel: Kernel, rewrite: Callable[[Function], Function]) -> Kernel:
+    """The kernel with its function, and those that it may call, rewritten; the same one where nothing changes."""
+    functions = functions_of(kernel)
+    changes = {id(function): rewrite(function) for function in functions}
+    if all(changes[id(function)] is function for function in functions):
+        return kernel
+    items = tuple(changes.get(id(item), item) for item in kernel.module.items)
+    return replace(kernel.module, items=items).kernels[kernel.name]
 
 
 def changed(function: Function, changes: Changes, registers: Sequence[Registers] = ()) -> Function:
@@ -117,7 +146,7 @@ def _behind(block: int, count: int, last: Instruction | None, labels: Mapping[st
     if last is None:
         return following
     named = {labels[name] for operand in last.operands for name in names_in(operand) if name in labels}
-    resolved = _resolved(last)
+    resolved = resolved_of(last)
     flow = resolved.effects.flow if resolved is not None else ""
     if flow == "indexed branch":
         return set(range(count))
@@ -151,20 +180,7 @@ def _declared(statement: Registers) -> Iterator[str]:
         yield from (f"{name}{n}" for n in range(count)) if count else (name,)
 
 
-def _resolved(instruction: Instruction) -> Resolved | None:
-    try:
-        return resolve(instruction)
-    except PtxError:
-        return None
-
-
 def _line(number: int, block: int, instruction: Instruction, resolved: Resolved, of: Callable[[str], str]) -> Line:
-    written: list[str] = []
-    read: list[str] = [of(instruction.guard.register)] if instruction.guard is not None else []
-    for operand, rule in zip(instruction.operands, resolved.rules, strict=True):
-        names = [of(name) for name in names_in(operand) if name != "_"]
-        if rule.role in ("d", "da"):
-            written += names
-        if rule.role != "d":
-            read += names
-    return Line(number, block, instruction, resolved, tuple(written), tuple(read), of)
+    operands = operands_of(instruction, resolved)
+    written, read = tuple(map(of, operands.written)), tuple(map(of, operands.read))
+    return Line(number, block, instruction, resolved, written, read, of)

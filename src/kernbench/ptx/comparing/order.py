@@ -6,8 +6,8 @@ the last wins. Sums, extremes and masks of whole numbers whose old value nobody 
 
 from dataclasses import dataclass
 
-from kernbench.ptx.comparing.registers import operands_of, resolved_of
 from kernbench.ptx.isa.forms.form import Resolved
+from kernbench.ptx.isa.operands import operands_of, resolved_of
 from kernbench.ptx.text.module import Function, Instruction, Kernel
 from kernbench.ptx.text.printer import instruction_text
 from kernbench.ptx.text.types import TYPES

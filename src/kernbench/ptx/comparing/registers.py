@@ -6,12 +6,10 @@ the number of a multiprocessor, tokens of barriers, and whether a poll succeeded
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from kernbench.ptx.isa.forms.form import Resolved
-from kernbench.ptx.isa.resolve import resolve
+from kernbench.ptx.isa.operands import Operands, operands_of, resolved_of
 from kernbench.ptx.isa.special import special_register
-from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Address, Block, Function, Instruction, Name, Offset, Registers
 from kernbench.ptx.text.types import TYPES
 from kernbench.ptx.text.walking import instructions_of, names_in
@@ -26,35 +24,6 @@ def declared(statement: Registers) -> Iterator[tuple[str, str]]:
     if statement.vector == 1 and statement.type in TYPES:
         for name, count in statement.names:
             yield from ((f"{name}{n}", statement.type) for n in range(count)) if count else ((name, statement.type),)
-
-
-@dataclass(frozen=True)
-class Operands:
-    """The names that an instruction writes and reads; addresses are read."""
-
-    written: tuple[str, ...]
-    read: tuple[str, ...]
-
-
-def operands_of(instruction: Instruction, resolved: Resolved) -> Operands:
-    """By the roles that the ISA table gives its operands."""
-    written: list[str] = []
-    read: list[str] = [instruction.guard.register] if instruction.guard is not None else []
-    for operand, rule in zip(instruction.operands, resolved.rules, strict=True):
-        names = [name for name in names_in(operand) if name != "_"]
-        if rule.role in ("d", "da"):
-            written += names
-        if rule.role != "d":
-            read += names
-    return Operands(tuple(written), tuple(read))
-
-
-def resolved_of(instruction: Instruction) -> Resolved | None:
-    """The form of an instruction; None for those that the table lacks."""
-    try:
-        return resolve(instruction)
-    except PtxError:
-        return None
 
 
 def private_registers(function: Function, parameters: Iterable[str] = (), loads_addresses: bool = False) -> set[str]:

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.comparing.registers import Operands, declared, operands_of, private_registers, resolved_of
+from kernbench.ptx.comparing.registers import declared, private_registers
 from kernbench.ptx.isa.forms.form import Resolved
+from kernbench.ptx.isa.operands import Operands, operands_of, resolved_of
 from kernbench.ptx.text.module import (
     Block,
     Function,

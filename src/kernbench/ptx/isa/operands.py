@@ -1,0 +1,38 @@
+"""Which names an instruction writes and reads, by the roles that the table gives its operands."""
+
+from dataclasses import dataclass
+
+from kernbench.ptx.isa.forms.form import Resolved
+from kernbench.ptx.isa.resolve import resolve
+from kernbench.ptx.text.errors import PtxError
+from kernbench.ptx.text.module import Instruction
+from kernbench.ptx.text.walking import names_in
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The names that an instruction writes and reads; addresses are read."""
+
+    written: tuple[str, ...]
+    read: tuple[str, ...]
+
+
+def operands_of(instruction: Instruction, resolved: Resolved) -> Operands:
+    """By the roles that the ISA table gives its operands."""
+    written: list[str] = []
+    read: list[str] = [instruction.guard.register] if instruction.guard is not None else []
+    for operand, rule in zip(instruction.operands, resolved.rules, strict=True):
+        names = [name for name in names_in(operand) if name != "_"]
+        if rule.role in ("d", "da"):
+            written += names
+        if rule.role != "d":
+            read += names
+    return Operands(tuple(written), tuple(read))
+
+
+def resolved_of(instruction: Instruction) -> Resolved | None:
+    """The form of an instruction; None for those that the table lacks."""
+    try:
+        return resolve(instruction)
+    except PtxError:
+        return None
