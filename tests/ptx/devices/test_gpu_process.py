@@ -2,13 +2,14 @@
 
 import ctypes
 import io
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tests.ptx.devices.test_cuda_device import KERNEL, TEXT, Bindings
 
-from kernbench.ptx.devices import gpu_server
+from kernbench.ptx.devices import gpu_process, gpu_server
 from kernbench.ptx.devices.cuda_driver import CudaError, CudaUnavailableError, Driver
 from kernbench.ptx.devices.gpu_memory import GpuMemory, moved_parameters
 from kernbench.ptx.devices.gpu_process import (
@@ -184,3 +185,37 @@ def test_a_process_that_ends_is_an_error_and_is_started_again(monkeypatch, tmp_p
             process.run(launch_of(1 << 44))
     process.close()
     assert KERNEL.name == "k"
+
+
+def silent(monkeypatch, tmp_path):
+    """A process in place of the GPU's that takes launches and never answers."""
+    import sys
+
+    server = tmp_path / "server"
+    server.write_text("#!/bin/sh\nexec sleep 600\n")
+    server.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(server))
+
+
+def test_a_process_that_gives_no_answer_is_ended(monkeypatch, tmp_path):
+    silent(monkeypatch, tmp_path)
+    monkeypatch.setattr(gpu_process, "_ASSEMBLING", 0.0)
+    process = GpuProcess({})
+    started = process._started()
+    with pytest.raises(LaunchFailedError, match=r"'k' gave no answer within 0.01 s, and 0 s more"):
+        process.run(replace(launch_of(1 << 44), seconds=0.01))
+    assert started.poll() is not None
+
+
+def test_an_interrupt_ends_the_process(monkeypatch, tmp_path):
+    silent(monkeypatch, tmp_path)
+
+    def interrupted(stream, seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gpu_process, "_answers", interrupted)
+    process = GpuProcess({})
+    started = process._started()
+    with pytest.raises(KeyboardInterrupt):
+        process.run(launch_of(1 << 44))
+    assert started.poll() is not None

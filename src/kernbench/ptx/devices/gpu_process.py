@@ -7,6 +7,7 @@ ends the process, not the program; the next launch gets a new one.
 
 import os
 import pickle
+import selectors
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -23,6 +24,9 @@ from kernbench.ptx.launching.device_base import Extent
 
 _LENGTH = 8
 _SERVER = "kernbench.ptx.devices.gpu_server"
+# what the driver may take to assemble a kernel, beside the seconds of its launch; and a process to end that is killed,
+# which waits for its GPU
+_ASSEMBLING, _ENDING = 300.0, 5.0
 
 
 class LaunchFailedError(KernbenchError):
@@ -84,10 +88,20 @@ class GpuProcess:
         assert process.stdout is not None
         try:
             send(process.stdin, launch)
+            if not _answers(process.stdout, launch.seconds + _ASSEMBLING):
+                raise TimeoutError
             answer = receive(process.stdout)
+        except TimeoutError:
+            self.close()
+            waited = f"{launch.seconds:g} s, and {_ASSEMBLING:g} s more for assembling it"
+            raise LaunchFailedError(f"'{launch.kernel}' gave no answer within {waited}") from None
         except (OSError, EOFError):
             self.close()
             raise LaunchFailedError("the process of the GPU ended in the midst of a launch") from None
+        except BaseException:
+            # an interrupt: the answer would be taken for that to the next launch
+            self.close()
+            raise
         if isinstance(answer, BytesLeft):
             return answer
         assert isinstance(answer, Failure)
@@ -105,7 +119,9 @@ class GpuProcess:
                     if stream is not None:
                         stream.close()
             process.kill()
-            process.wait()
+            # one that the driver holds back ends when it can; nobody waits for it
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_ENDING)
 
     def _started(self) -> "subprocess.Popen[bytes]":
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
@@ -119,6 +135,13 @@ class GpuProcess:
                 env={**self._environment, "PYTHONPATH": os.pathsep.join(paths)},
             )
         return self._process
+
+
+def _answers(stream: IO[bytes], seconds: float) -> bool:
+    """Whether something comes, or the stream is closed, within some seconds; nothing of it may be read ahead."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        return bool(selector.select(seconds))
 
 
 def send(stream: IO[bytes], value: object) -> None:

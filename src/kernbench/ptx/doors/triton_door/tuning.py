@@ -76,6 +76,7 @@ class Tuning:
 
         patches.set(Autotuner, "run", chosen_run)
         patches.set(Autotuner, "_bench", chosen_bench)
+        patches.set_if_there(Autotuner, "check_disk_cache", _without_disk)
         patches.set(triton.testing, "do_bench", once)
         patches.set_if_there(triton.testing, "do_bench_cudagraph", once)
 
@@ -133,6 +134,12 @@ class Tuning:
             asked = self._session.options.best_config
             return "the first that fits" + (": none could be timed" if asked else "")
         return f"the shortest predicted time, {1e6 * min(known):.3g} us on {self._gpu.name}; {len(known)} were timed"
+
+
+def _without_disk(tuner: object, key: object, configs: object, bench: Callable[[], object]) -> bool:
+    """Choose anew, without Triton's file of earlier choices: those may have been made with other options."""
+    bench()
+    return False
 
 
 def _words(config: Any) -> str:
