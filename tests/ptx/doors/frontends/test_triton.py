@@ -225,16 +225,18 @@ def test_all_configurations_on_demand(emulated):
     assert [launch.details["constants"]["B"] for launch in session.launches] == [64, 128, 32, 64]
 
 
-def test_an_autotuner_chooses_anew_in_each_session(emulated, tmp_path, monkeypatch):
+def test_an_autotuner_chooses_anew_in_each_session(tmp_path, monkeypatch):
     if not hasattr(triton.runtime.autotuner.Autotuner, "check_disk_cache"):
         pytest.skip("this release keeps no times of autotuners")
+    from kernbench import ptx
+
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    x, y = torch.zeros(128, device="cuda"), torch.empty(128, device="cuda")
     for options, sizes in (({}, [64]), ({"all_configs": True}, [64, 128, 64])):
-        session = emulated(**options)
-        configs = [triton.Config({"B": size}, num_warps=1) for size in (64, 128)]
-        kernel = triton.autotune(configs=configs, key=["n"], cache_results=True)(add)
-        kernel[lambda meta: (triton.cdiv(128, meta["B"]),)](x, y, 128)
+        with ptx.emulated("sm_90a", **options) as session:
+            x, y = torch.zeros(128, device="cuda"), torch.empty(128, device="cuda")
+            configs = [triton.Config({"B": size}, num_warps=1) for size in (64, 128)]
+            kernel = triton.autotune(configs=configs, key=["n"], cache_results=True)(add)
+            kernel[lambda meta: (triton.cdiv(128, meta["B"]),)](x, y, 128)
         assert [launch.details["constants"]["B"] for launch in session.launches] == sizes
     assert not list(tmp_path.rglob("*.autotune.json"))
 
