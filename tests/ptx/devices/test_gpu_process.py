@@ -11,7 +11,7 @@ from tests.ptx.devices.test_cuda_device import KERNEL, TEXT, Bindings
 
 from kernbench.ptx.devices import gpu_process, gpu_server
 from kernbench.ptx.devices.cuda_driver import CudaError, CudaUnavailableError, Driver
-from kernbench.ptx.devices.gpu_memory import GpuMemory, moved_parameters
+from kernbench.ptx.devices.gpu_memory import GpuMemory
 from kernbench.ptx.devices.gpu_process import (
     BytesLaunch,
     BytesLeft,
@@ -71,35 +71,76 @@ def test_memory_lies_at_the_addresses_that_it_has_elsewhere():
     bindings = Mapping()
     memory = GpuMemory(Driver(bindings), 0)
     pieces = [(start + 16, np.arange(100, dtype=np.uint8)), (start + UNIT - 8, np.full(16, 7, np.uint8))]
-    memory.put(pieces)
-    memory.put(pieces)
+    for _ in range(2):
+        memory.reserve(pieces)
+        memory.put(pieces)
     assert not memory.moved
     # two pages, each mapped once
     assert [call[2] for call in bindings.named("cuMemAddressReserve")] == [start, start + UNIT]
     assert ctypes.string_at(start + 16, 3) == bytes((0, 1, 2))
     ctypes.memset(start + 16, 9, 1)
     assert memory.take(pieces)[0][1][0] == 9
-    assert moved_parameters(memory, [start.to_bytes(8, "little")], {start: 8}) == [start.to_bytes(8, "little")]
+    assert memory.parameters([start.to_bytes(8, "little")]) == [start.to_bytes(8, "little")]
+    assert memory.back(pieces)[0][1] is pieces[0][1]
     assert raw is not None
 
 
 @pytest.mark.parametrize("bindings", [Mapping(exactly=False), Mapping(cuMemMap="CUDA_ERROR_UNKNOWN")])
-def test_where_the_driver_refuses_parameters_are_changed(bindings):
+def test_where_the_driver_refuses_pointers_are_changed(bindings):
     memory = GpuMemory(Driver(bindings), 0)
-    pieces = [(1 << 44, np.arange(64, dtype=np.uint8))]
+    data, table = np.arange(64, dtype=np.uint8), np.zeros(36, np.uint8)
+    # a table that begins in the midst of a word: a pointer into the data, one to the table, a number, half a word
+    pointers = [(1 << 44) + 60, (1 << 45) + 4, 12345]
+    table[4:28] = np.array(pointers, np.uint64).view(np.uint8)
+    pieces = [(1 << 44, data), ((1 << 45) + 4, table), (1 << 46, np.zeros(0, np.uint8))]
+    memory.reserve(pieces)
     memory.put(pieces)
     assert memory.moved
-    inside, outside = ((1 << 44) + 60).to_bytes(8, "little"), (12345).to_bytes(8, "little")
-    moved = moved_parameters(memory, [inside, outside, b"\1\2"], {1 << 44: 64})
-    assert moved[1:] == [outside, b"\1\2"]
+    inside, outside = pointers[0].to_bytes(8, "little"), (12345).to_bytes(8, "little")
+    moved = memory.parameters([inside, outside, b"\1\2", outside + inside])
+    assert moved[1:3] == [outside, b"\1\2"]
+    assert moved[3] == outside + moved[0]
     assert ctypes.string_at(int.from_bytes(moved[0], "little"), 1) == bytes((60,))
-    np.testing.assert_array_equal(memory.take(pieces)[0][1], np.arange(64))
+    taken = memory.take(pieces)
+    there = taken[1][1][4:28].view(np.uint64)
+    assert ctypes.string_at(int(there[0]), 1) == bytes((60,))
+    assert ctypes.string_at(int(there[1]) + 20, 8) == outside
+    assert there[2] == 12345
+    for (address, wanted), (found, got) in zip(pieces, memory.back(taken), strict=True):
+        assert address == found
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pointers_into_random_pieces_lead_where_they_led(seed):
+    rng = np.random.default_rng(seed)
+    pieces, at = [], 1 << 44
+    for _ in range(6):
+        at += int(rng.integers(1, 200))
+        data = rng.integers(0, 256, int(rng.integers(0, 120)), dtype=np.uint8)
+        pieces.append((at, data))
+        at += data.nbytes
+    known = [address + offset for address, data in pieces for offset in range(data.nbytes)]
+    for address, data in pieces:
+        words = data[-address % 8 :][: (data.nbytes - -address % 8) // 8 * 8].view(np.uint64)
+        words[rng.random(len(words)) < 0.5] = rng.choice(known or [0])
+    memory = GpuMemory(Driver(Mapping(exactly=False)), 0)
+    memory.reserve(pieces)
+    memory.put(pieces)
+    taken = memory.take(pieces)
+    for (address, data), (_, there) in zip(pieces, taken, strict=True):
+        # one word after the other, by the list of all addresses
+        for offset in range(-address % 8, data.nbytes - 7, 8):
+            before, after = (int.from_bytes(one[offset : offset + 8].tobytes(), "little") for one in (data, there))
+            assert after == (memory.here(before) if before in known else before)
+    for (_, wanted), (_, got) in zip(pieces, memory.back(taken), strict=True):
+        np.testing.assert_array_equal(got, wanted)
 
 
 def test_too_little_memory_is_an_error():
     memory = GpuMemory(Driver(Mapping(cuMemCreate="CUDA_ERROR_OUT_OF_MEMORY")), 0)
     with pytest.raises(CudaError, match="free arrays, or use smaller ones"):
-        memory.put([(1 << 44, np.zeros(8, np.uint8))])
+        memory.reserve([(1 << 44, np.zeros(8, np.uint8))])
 
 
 def launch_of(start, text=TEXT, **more):

@@ -55,6 +55,14 @@ class DeviceSide:
 
     def run(self, kernel: Kernel, rows: Array | None = None) -> Left:
         """Run the launch; what cannot be opened at all is an error of its own."""
+        return self._run(kernel, rows, self.options)[0]
+
+    def races(self, kernel: Kernel) -> list[str]:
+        """The races of the launch, in words; of an emulated device only."""
+        _, run = self._run(kernel, None, {**self.options, "checks": True})
+        return races_of(run)
+
+    def _run(self, kernel: Kernel, rows: Array | None, options: Mapping[str, object]) -> tuple[Left, Run]:
         with self.opening() as device:
             try:
                 given = self.given(device)
@@ -63,7 +71,7 @@ class DeviceSide:
                 if rows is not None:
                     buffer = device.array(rows, name="record of results")
                     values.append(buffer)
-                run = device.launch(kernel, self.grid, self.block, values, self.shared_bytes, **self.options)
+                run = device.launch(kernel, self.grid, self.block, values, self.shared_bytes, **options)
             except CudaUnavailableError:
                 raise
             except KernbenchError as problem:
@@ -71,7 +79,12 @@ class DeviceSide:
             if run.status is not Status.FINISHED:
                 raise NotComparedError(f"on {self.name}: {_why(run)}")
             arrays = {name: array.numpy() for name, array in given.arrays.items()}
-            return Left(arrays, None if buffer is None else buffer.numpy())
+            return Left(arrays, None if buffer is None else buffer.numpy()), run
+
+
+def races_of(run: Run) -> list[str]:
+    """The races among a run's findings, in words."""
+    return [finding.message for finding in run.findings if finding.kind == "race"]
 
 
 def _why(run: Run) -> str:

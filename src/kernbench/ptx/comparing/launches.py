@@ -34,7 +34,15 @@ class Side(Protocol):
         ...
 
 
-def compare_launch(launched: Launched, ours: Side, theirs: Side, search: bool = True) -> Verdict:
+class CheckedSide(Side, Protocol):
+    """A device that also finds races."""
+
+    def races(self, kernel: Kernel) -> list[str]:
+        """The races of the launch, in words. Raises `NotComparedError`."""
+        ...
+
+
+def compare_launch(launched: Launched, ours: CheckedSide, theirs: Side, search: bool = True) -> Verdict:
     """Run a launch on both devices and compare; where they differ, look for the instruction, unless `search` is off."""
     try:
         return judged(
@@ -48,7 +56,7 @@ def judged(
     launched: Launched,
     mine: Mapping[str, Array],
     others: Mapping[str, Array],
-    ours: Side,
+    ours: CheckedSide,
     theirs: Side,
     search: bool = True,
 ) -> Verdict:
@@ -61,7 +69,23 @@ def judged(
         return replace(verdict, outcome=ORDER, reason=f"the order of threads shows at {shown[0]}{more}")
     if not search:
         return verdict
-    return _fused(verdict, launched, mine, theirs) or _explained(verdict, launched, ours, theirs)
+    return (
+        _raced(verdict, launched, ours)
+        or _fused(verdict, launched, mine, theirs)
+        or _explained(verdict, launched, ours, theirs)
+    )
+
+
+def _raced(verdict: Verdict, launched: Launched, ours: CheckedSide) -> Verdict | None:
+    """The verdict where the launch has a race, also one of lanes that write to the same bytes at once; None else."""
+    try:
+        races = ours.races(launched.kernel)
+    except NotComparedError:
+        return None
+    if not races:
+        return None
+    more = f" (and {len(races) - 1} more)" if len(races) > 1 else ""
+    return replace(verdict, outcome=ORDER, reason=f"the launch has a race: {races[0]}{more}")
 
 
 def _fused(verdict: Verdict, launched: Launched, mine: Mapping[str, Array], theirs: Side) -> Verdict | None:

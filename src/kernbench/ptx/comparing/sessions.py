@@ -13,7 +13,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import KernbenchError
-from kernbench.ptx.comparing.devices import CUDA, function_of
+from kernbench.ptx.comparing.devices import CUDA, function_of, races_of
 from kernbench.ptx.comparing.launches import Left, NotComparedError, judged
 from kernbench.ptx.comparing.outside import outside_environment
 from kernbench.ptx.comparing.search import Launched
@@ -108,6 +108,10 @@ class SessionDevice(Protocol):
         """Run a launch that is given as bytes, with another kernel."""
         ...
 
+    def check_bytes(self, kernel: Kernel, launch: BytesLaunch) -> Run:
+        """Run a launch that is given as bytes with all checks."""
+        ...
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -135,6 +139,10 @@ class SecondEmulator:
         """Run on the device's own memory, which is left as the launch leaves it."""
         kernel = parse(launch.text).kernels[launch.kernel]
         return self._device.run_bytes(kernel if self._change is None else self._change(kernel), launch, self._exact)
+
+    def races(self, launch: BytesLaunch) -> list[str]:
+        """The races of a launch, in words."""
+        return races_of(self._device.check_bytes(parse(launch.text).kernels[launch.kernel], launch))
 
     def close(self) -> None:
         """Nothing is held."""
@@ -188,7 +196,7 @@ class LaunchComparison:
         addresses = tuple(p.name for p in request.kernel.params if p.size == 8) if theirs.moved else ()
         grid, block, _ = request.shape
         launched = Launched(request.kernel, grid, block, addresses, theirs.moved)
-        ours = _Side(SecondEmulator(self._device), reading, self._seconds)
+        ours = _OurSide(SecondEmulator(self._device), reading, self._seconds)
         return judged(launched, mine, others, ours, theirs, self._search)
 
     def _elsewhere(self) -> Elsewhere:
@@ -245,14 +253,9 @@ class _Side:
 
     def run(self, kernel: Kernel, rows: Array | None = None) -> Left:
         """Run the launch with a kernel that may keep a record."""
-        reading, request = self._reading, self._reading.request
-        grid, block, cluster = request.shape
-        launch = BytesLaunch(
-            kernel.emit(), kernel.name, grid, block, cluster, request.shared_bytes, tuple(request.parameters),
-            reading.memory, reading.variables, rows, self._seconds,
-        )  # fmt: skip
+        reading = self._reading
         try:
-            left = self._other.run(launch)
+            left = self._other.run(self._launch(kernel, rows))
         except CudaUnavailableError:
             raise
         except KernbenchError as problem:
@@ -261,3 +264,25 @@ class _Side:
         order = {address: number for number, (address, _) in enumerate(reading.memory)}
         pieces = sorted(left.memory, key=lambda piece: order[piece[0]])
         return Left(reading.arrays(dict(pieces)), left.rows)
+
+    def _launch(self, kernel: Kernel, rows: Array | None) -> BytesLaunch:
+        reading, request = self._reading, self._reading.request
+        return BytesLaunch(
+            kernel.emit(), kernel.name, *request.shape, request.shared_bytes, tuple(request.parameters),
+            reading.memory, reading.variables, rows, self._seconds,
+        )  # fmt: skip
+
+
+class _OurSide(_Side):
+    """The emulator, which finds races as well."""
+
+    def __init__(self, emulator: SecondEmulator, reading: _Reading, seconds: float):
+        super().__init__(emulator, reading, seconds)
+        self._emulator = emulator
+
+    def races(self, kernel: Kernel) -> list[str]:
+        """The races of the launch, in words."""
+        try:
+            return self._emulator.races(self._launch(kernel, None))
+        except KernbenchError as problem:
+            raise NotComparedError(f"on {self.name}: {problem}") from None

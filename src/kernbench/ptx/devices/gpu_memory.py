@@ -2,10 +2,13 @@
 
 A process that has nothing mapped there may reserve addresses of its choice, and put memory of the GPU behind them: then
 pointers in memory lead where they led. Where the driver refuses, each piece gets an address of the driver's choice, and
-parameters that point into a piece are changed; pointers in memory lead nowhere.
+pointers into pieces are changed: every aligned word of eight bytes in memory and parameters whose value is an address
+of a piece is taken for one. What the GPU left is changed back. (Numbers that happen to be such addresses are changed
+and changed back, too; only a kernel that computes with them would notice.)
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +17,43 @@ from kernbench.ptx.devices.cuda_driver import CudaError, Driver, Handle
 
 # address and contents of a piece
 Pieces = Sequence[tuple[int, Array]]
+_WORD = 8
+
+
+@dataclass(frozen=True)
+class _Moves:
+    """Where ranges of addresses have gone: first addresses in rising order, their bytes, and new first addresses."""
+
+    starts: Array
+    sizes: Array
+    instead: Array
+
+    @classmethod
+    def of(cls, ranges: Iterable[tuple[int, int, int]]) -> "_Moves":
+        """From first addresses, bytes and new first addresses, in any order."""
+        rows = sorted(ranges)
+        columns = np.array(rows, np.uint64).reshape(len(rows), 3)
+        return cls(columns[:, 0], columns[:, 1], columns[:, 2])
+
+    def changed(self, data: Array, address: int) -> Array:
+        """Bytes that lie at an address, with the addresses among them changed; the same object where there are none."""
+        first = -address % _WORD
+        count = (data.nbytes - first) // _WORD
+        if not len(self.starts) or count <= 0:
+            return data
+        part = slice(first, first + count * _WORD)
+        words = np.ascontiguousarray(data).view(np.uint8)[part].view(np.uint64)
+        last = self.starts[-1] + self.sizes[-1]
+        # few words are addresses at all
+        at = np.flatnonzero((words >= self.starts[0]) & (words < last))
+        rows = np.searchsorted(self.starts, words[at], side="right") - 1
+        inside = words[at] - self.starts[rows] < self.sizes[rows]
+        at, rows = at[inside], rows[inside]
+        if not len(at):
+            return data
+        made = np.ascontiguousarray(data).view(np.uint8).copy()
+        made[part].view(np.uint64)[at] = words[at] - self.starts[rows] + self.instead[rows]
+        return made
 
 
 class GpuMemory:
@@ -26,8 +66,8 @@ class GpuMemory:
         self._mapped: dict[int, int] = {}
         self._instead: dict[int, tuple[int, int]] = {}
 
-    def put(self, pieces: Pieces) -> None:
-        """Hold these bytes."""
+    def reserve(self, pieces: Pieces) -> None:
+        """Make room for these pieces: then it is known where they lie."""
         if not self.moved:
             try:
                 self._map(pieces)
@@ -37,14 +77,17 @@ class GpuMemory:
                 self.moved = True
         if self.moved:
             self._allocate(pieces)
+
+    def put(self, pieces: Pieces) -> None:
+        """Write the bytes of pieces that have room."""
+        moves = self._moves()
         for address, data in pieces:
             if data.nbytes:
-                self._driver.call(
-                    "cuMemcpyHtoD", self.here(address), np.ascontiguousarray(data).ctypes.data, data.nbytes
-                )
+                held = np.ascontiguousarray(moves.changed(data, address))
+                self._driver.call("cuMemcpyHtoD", self.here(address), held.ctypes.data, held.nbytes)
 
     def take(self, pieces: Pieces) -> list[tuple[int, Array]]:
-        """The bytes that the GPU has now where these pieces lie."""
+        """The bytes that the GPU has now where these pieces lie, with pointers as they are there."""
         found = []
         for address, data in pieces:
             out: Array = np.empty(data.nbytes, np.uint8)
@@ -52,6 +95,20 @@ class GpuMemory:
                 self._driver.call("cuMemcpyDtoH", out.ctypes.data, self.here(address), out.nbytes)
             found.append((address, out))
         return found
+
+    def back(self, pieces: Pieces) -> list[tuple[int, Array]]:
+        """Bytes that were taken, with pointers as the other process knows them."""
+        moves = _Moves.of((instead, nbytes, start) for start, (instead, nbytes) in self._instead.items() if nbytes)
+        return [(address, moves.changed(data, address)) for address, data in pieces]
+
+    def parameters(self, given: Sequence[bytes]) -> list[bytes]:
+        """Parameters in which pointers into pieces lead to where these lie here."""
+        moves = self._moves()
+        return [moves.changed(np.frombuffer(data, np.uint8), 0).tobytes() for data in given]
+
+    def _moves(self) -> _Moves:
+        ranges = self._instead.items()
+        return _Moves.of((start, max(nbytes, 1), instead) for start, (instead, nbytes) in ranges)
 
     def here(self, address: int) -> int:
         """Where an address of the other process lies on this GPU; one that is of no piece stays as it is."""
@@ -114,16 +171,3 @@ def _pages(pieces: Iterable[tuple[int, Array]], unit: int) -> list[int]:
         for page in range(address // unit, -(-(address + max(data.nbytes, 1)) // unit)):
             found[page * unit] = None
     return list(found)
-
-
-def moved_parameters(memory: GpuMemory, parameters: Sequence[bytes], sizes: Mapping[int, int]) -> list[bytes]:
-    """Parameters in which pointers into pieces (first address -> bytes) lead to where these lie here."""
-    if not memory.moved:
-        return list(parameters)
-    return [_moved(memory, data, sizes) if len(data) == 8 else data for data in parameters]
-
-
-def _moved(memory: GpuMemory, data: bytes, sizes: Mapping[int, int]) -> bytes:
-    address = int.from_bytes(data, "little")
-    inside = any(start <= address < start + max(nbytes, 1) for start, nbytes in sizes.items())
-    return memory.here(address).to_bytes(8, "little") if inside else data

@@ -12,7 +12,7 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import KernbenchError
 from kernbench.ptx.devices.cuda_device import CudaDevice
 from kernbench.ptx.devices.cuda_driver import CudaError, CudaUnavailableError
-from kernbench.ptx.devices.gpu_memory import GpuMemory, Pieces, moved_parameters
+from kernbench.ptx.devices.gpu_memory import GpuMemory, Pieces
 from kernbench.ptx.devices.gpu_process import BytesLaunch, BytesLeft, Failure, LaunchFailedError, receive, send
 from kernbench.ptx.emulator.asynchronous.copies import tensor_maps
 from kernbench.ptx.launching.device_base import Extent
@@ -86,10 +86,10 @@ class Launcher:
         """Run one launch to its end."""
         kernel = parse(launch.text).kernels[launch.kernel]
         pieces = [(address, data) for address, data in launch.memory if address not in launch.variables.values()]
+        self._memory.reserve(pieces)
         held, maps = self._with_maps(pieces)
         self._memory.put(held)
-        parameters = moved_parameters(self._memory, launch.parameters, {a: d.nbytes for a, d in launch.memory})
-        parameters = [self._encoded(data) for data in parameters]
+        parameters = [self._encoded(data) for data in self._memory.parameters(launch.parameters)]
         rows = None if launch.rows is None else self._device.array(launch.rows)
         if rows is not None:
             parameters.append(rows.address.to_bytes(8, "little"))
@@ -99,8 +99,8 @@ class Launcher:
         run = self._device.launch_bytes(kernel, shape, parameters, launch.shared_bytes, values, budget)
         if run.status is not Status.FINISHED:
             raise LaunchFailedError(_why(run))
-        left = self._memory.take(held)
-        left = [(address, _without_maps(data, maps.get(address, {}))) for address, data in left]
+        taken = self._memory.take(held)
+        left = self._memory.back([(address, _without_maps(data, maps.get(address, {}))) for address, data in taken])
         left += [(launch.variables[name], data) for name, data in self._device.variables(kernel, values).items()]
         return BytesLeft(left, None if rows is None else rows.numpy(), self._memory.moved)
 

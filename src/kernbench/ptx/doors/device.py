@@ -118,18 +118,9 @@ class DoorDevice(EmulatedDevice):
         Memory is left as the launch leaves it; the kernel's module is forgotten.
         """
         memory, variables = self.memory, self.variables(kernel.module)
-        for address, data in launch.memory:
-            memory.view(address, data.nbytes)[...] = data
-            memory.written(address, data.nbytes)
-        for name, address in launch.variables.items():
-            self._arena.contents(variables[name])[...] = memory.view(address, variables[name].nbytes)
         rows = 0 if launch.rows is None else memory.copied(launch.rows.ctypes.data, launch.rows.nbytes, "results")
-        parameters = [*launch.parameters, *([rows.to_bytes(8, "little")] if rows else [])]
-        cluster = None if launch.cluster == (1, 1, 1) else launch.cluster
-        request = LaunchRequest(kernel, launch.grid, launch.block, parameters, launch.shared_bytes, cluster)
-        how = RunSetting(checks=False, budget=Budget(steps=_STEPS, seconds=launch.seconds), exact=exact)
         try:
-            run = self.run(request, how)
+            run = self._run_as_given(kernel, launch, [rows.to_bytes(8, "little")] if rows else [], exact, checks=False)
             if run.status is not Status.FINISHED:
                 raise LaunchFailedError(f"the launch did not end: {run.status}")
             held = {address: memory.view(address, data.nbytes).copy() for address, data in launch.memory}
@@ -142,6 +133,27 @@ class DoorDevice(EmulatedDevice):
             if rows:
                 memory.free(rows)
             self.forget(kernel.module)
+
+    def check_bytes(self, kernel: Kernel, launch: BytesLaunch) -> Run:
+        """Run a launch that is given as bytes with all checks; memory and module as by `run_bytes`."""
+        try:
+            return self._run_as_given(kernel, launch, [], exact=True, checks=True)
+        finally:
+            self.forget(kernel.module)
+
+    def _run_as_given(self, kernel: Kernel, launch: BytesLaunch, more: list[bytes], exact: bool, checks: bool) -> Run:
+        """Put the memory of a launch where it was, and run it; `more` are further parameters."""
+        variables = self.variables(kernel.module)
+        for address, data in launch.memory:
+            self.memory.view(address, data.nbytes)[...] = data
+            self.memory.written(address, data.nbytes)
+        for name, address in launch.variables.items():
+            self._arena.contents(variables[name])[...] = self.memory.view(address, variables[name].nbytes)
+        cluster = None if launch.cluster == (1, 1, 1) else launch.cluster
+        parameters = [*launch.parameters, *more]
+        request = LaunchRequest(kernel, launch.grid, launch.block, parameters, launch.shared_bytes, cluster)
+        budget = Budget(steps=_STEPS, seconds=launch.seconds)
+        return self.run(request, RunSetting(checks=checks, budget=budget, exact=exact))
 
     def forget(self, module: Module) -> None:
         """Give back what is kept of a module that is not launched any more."""
