@@ -121,6 +121,17 @@ def test_sums_whose_order_shows_are_not_compared(session_of):
     assert "a sum of floats rounds differently" in session.launches[0].agreement["reason"]
 
 
+def test_a_launch_with_a_race_names_the_race(session_of):
+    # all threads store to y[0]
+    text = THROUGH_A_TABLE.replace("add.u64 %rd2, %rd2, %rd4;", "")
+    session, y = launched(session_of, "far", text, count=1)
+    found = session.launches[0].agreement
+    assert found["outcome"] == "order"
+    assert found["reason"].startswith("the launch has a race: `st.global.f32 [%rd2], %f3;`")
+    # memory is as the launch left it
+    assert y[0] == np.float32(np.float64(np.float32(3)) * np.float32(3.3) + 3)
+
+
 def test_a_device_that_fails_is_said_to(session_of):
     session, _ = launched(session_of, "faulty")
     found = [launch.agreement for launch in session.launches]

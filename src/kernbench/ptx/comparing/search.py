@@ -14,6 +14,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import KernbenchError
+from kernbench.ptx.comparing.registers import private_registers
 from kernbench.ptx.comparing.tracing import (
     COMPUTED,
     MARKS,
@@ -230,9 +231,14 @@ class _Search:
         )
 
     def _origin(self, one: Traced, operands: tuple[Value, ...]) -> tuple[Instruction, str]:
-        """The instruction to blame: another one wrote an operand that differs and was not recorded."""
-        recorded = {result.register for result in self.launched.traced().results if result.kind != STORED}
-        differing = [value for value in operands if not value.same]
+        """The instruction to blame: another one wrote an operand that differs and was not recorded.
+
+        An address that each device chooses may differ.
+        """
+        launched = self.launched
+        recorded = {result.register for result in launched.traced().results if result.kind != STORED}
+        private = private_registers(launched.kernel.function, launched.addresses, launched.loads_addresses)
+        differing = [value for value in operands if not value.same and value.register not in private]
         for value in differing:
             writers = writers_of(self.launched.kernel, value.register)
             if value.register not in recorded and writers:
