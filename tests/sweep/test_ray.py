@@ -1,12 +1,9 @@
-"""Sweeps on Ray: the same rows as in this process, with Ray itself where it is installed and with a stand-in always."""
+"""Sweeps on Ray: the same rows as in this process, with a stand-in for Ray; tests/cli has them with Ray itself."""
 
-import importlib.util
-import os
 import socket
-import sys
-from types import ModuleType, SimpleNamespace
 
 import pytest
+from tests.clusters import fake_ray
 
 from kernbench.bench import find
 from kernbench.common.errors import BenchError
@@ -28,75 +25,9 @@ def rows_of(made, executor):
     return ledger.rows
 
 
-class WrappedError(Exception):
-    """As Ray does, what a task raised is kept as the cause."""
-
-    def __init__(self, cause):
-        super().__init__("a task failed")
-        self.cause = cause
-
-
-class NodeDiedError(Exception):
-    """As Ray says it of a task that is lost with its node."""
-
-
-class FakeRay(ModuleType):
-    """The calls of Ray that are used, in this process; the task submitted last is done first."""
-
-    def __init__(self, cpus=2):
-        super().__init__("ray")
-        self.cpus, self.log = cpus, []
-        self.lost, self.tries, self.under_way, self.most_under_way = 0, 0, 0, 0
-
-    def init(self, address, **options):
-        if address == "auto":
-            raise ConnectionError("Could not find any running Ray instance")
-        self.log.append(("init", address, options.get("include_dashboard")))
-
-    def shutdown(self):
-        self.log.append("shutdown")
-
-    def cluster_resources(self):
-        return {"CPU": float(self.cpus), "memory": 1e9}
-
-    def remote(self, max_retries):
-        assert max_retries == 0
-        return lambda function: SimpleNamespace(remote=lambda *arguments: self._submit(function, arguments))
-
-    def _submit(self, function, arguments):
-        self.under_way += 1
-        self.most_under_way = max(self.most_under_way, self.under_way)
-        return Reference(function, arguments)
-
-    def wait(self, references, num_returns, timeout):
-        assert num_returns == 1
-        return references[-1:], references[:-1]
-
-    def cancel(self, reference, force):
-        self.log.append("cancel")
-
-    def get(self, reference):
-        self.log.append("task")
-        self.under_way -= 1
-        self.tries += 1
-        if self.tries <= self.lost:
-            raise NodeDiedError("the node is gone")
-        try:
-            return reference.function(*reference.arguments)
-        except Exception as error:
-            raise WrappedError(error) from error
-
-
-class Reference:
-    def __init__(self, function, arguments):
-        self.function, self.arguments = function, arguments
-
-
 @pytest.fixture
 def ray(monkeypatch):
-    fake = FakeRay()
-    monkeypatch.setitem(sys.modules, "ray", fake)
-    yield fake
+    yield fake_ray(monkeypatch)
     if ray_cluster._crew is not None:
         ray_cluster._crew.end()
 
@@ -190,65 +121,9 @@ def test_nodes_without_kernbench(ray, monkeypatch):
     assert ray.log[-1] == "shutdown"
 
 
-class AuthenticationError(Exception):
-    """As Ray says it where a token is wanted and none is there."""
-
-
-@pytest.mark.parametrize(
-    ("error", "printed"),
-    [
-        (AuthenticationError("Token authentication is enabled but no authentication token was found"), ""),
-        # what Ray 2.60 raises says nothing; its library prints why
-        (
-            ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379"),
-            "[2026-01-01 W 1 1] gcs_client.cc:210: Failed to get cluster ID: Unauthenticated: RPC error: "
-            "InvalidAuthToken: Authentication token is missing or incorrect",
-        ),
-    ],
-)
-def test_a_cluster_that_asks_for_a_token(ray, monkeypatch, error, printed):
-    def init(**_):
-        os.write(2, f"{printed}\n".encode())
-        raise error
-
-    monkeypatch.setattr(ray, "init", init)
-    with pytest.raises(BenchError, match="asks for a token") as refused:
-        RayCluster("local").__enter__()
-    assert "oken" in str(refused.value).partition("(")[2]
-    for name in ("RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
-        assert name in str(refused.value)
-    assert "no Ray cluster answers" not in str(refused.value)
-
-
 def test_a_refusal_is_a_row_on_a_cluster_too(ray):
     made = plan({"n_ranks": ["2", "1000"]})
     with RayCluster("local") as cluster:
         rows = in_order(made, rows_of(made, cluster))
     assert rows == rows_of(made, Here())
     assert "1000 ranks" in rows[1]["refused"]
-
-
-def test_no_cluster_at_the_address(ray):
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "127.0.0.1:port", "auto"):
-        with pytest.raises(BenchError, match=rf"--ray {address}: no Ray cluster answers .* --ray local"):
-            RayCluster(address).__enter__()
-    assert ray.log == []
-
-
-def test_without_ray_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(BenchError, match=r"pip install 'kernbench\[ray\]'"):
-        RayCluster("local")
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'kernbench[ray]'"
-)
-@pytest.mark.filterwarnings("default")
-def test_ray_itself_gives_the_rows_of_one_process():
-    with RayCluster("local") as cluster:
-        assert cluster.workers >= 1
-        rows = in_order(plan(), rows_of(plan(), cluster))
-    assert rows == in_order(plan(), rows_of(plan(), Here()))

@@ -60,8 +60,16 @@ def check_files(files: Sequence[Path], how: Conditions | None = None) -> Generat
     Files that do not make a bench when they are imported are left alone; a single file is taken at its word. The runs
     have everything but their outputs' values and their recording.
     """
-    how = how or Conditions()
-    works = [work for file in files if (work := _work_of(file, alone=len(files) == 1)) is not None]
+    yield from check_works(works_of(files), how or Conditions())
+
+
+def works_of(files: Sequence[Path]) -> "list[Work]":
+    """What is to be done for those files that are not left alone."""
+    return [work for file in files if (work := _work_of(file, alone=len(files) == 1)) is not None]
+
+
+def check_works(works: "Sequence[Work]", how: Conditions) -> Generator[Case, None, None]:
+    """The cases of files in processes of this machine, in the order of the files."""
     with Children(how.clock) as children:
         yield from _Check(works, how, children).cases()
 
@@ -84,8 +92,11 @@ def default_memory(jobs: int) -> int | None:
 
 
 @dataclass(eq=False)
-class _Work:
-    """One file on its way: its cases until now, and the panels that are still to run (None: nobody knows yet)."""
+class Work:
+    """One file on its way: its cases until now, and the panels that are still to run (None: nobody knows yet).
+
+    `claimed`: it is known to make a bench.
+    """
 
     file: Path
     claimed: bool
@@ -96,29 +107,30 @@ class _Work:
     done: bool = False
 
     def fail(self, panel: str, seconds: float, error: str, output: str = "") -> None:
+        """A case that failed without a run."""
         self.cases.append(Case(self.file, panel, seconds, error=error, output=output))
 
 
-def _work_of(file: Path, alone: bool) -> _Work | None:
+def _work_of(file: Path, alone: bool) -> Work | None:
     """What is to be done for a file; None for one that is left alone."""
     try:
         makes = alone or makes_bench(file)
     except KernbenchError as error:
-        refused = _Work(file, claimed=True, done=True)
+        refused = Work(file, claimed=True, done=True)
         refused.fail("load", 0.0, str(error))
         return refused
-    return None if makes is False else _Work(file, claimed=makes is True)
+    return None if makes is False else Work(file, claimed=makes is True)
 
 
 class _Check:
     """Works through files with some processes at once; cases come out in the order of the files."""
 
-    def __init__(self, works: Sequence[_Work], how: Conditions, children: Children):
+    def __init__(self, works: Sequence[Work], how: Conditions, children: Children):
         self._works, self._how, self._children = works, how, children
         self._waiting = deque(work for work in works if not work.done)
         self._jobs = how.jobs or default_jobs()
         self._memory = how.memory or default_memory(min(self._jobs, max(1, len(self._waiting))))
-        self._running: dict[Child, _Work] = {}
+        self._running: dict[Child, Work] = {}
 
     def cases(self) -> Iterator[Case]:
         if start_method() == "fork":
@@ -146,7 +158,7 @@ class _Check:
             child = self._children.start(_TARGET, self._given(work), seconds, self._memory)
             self._running[child] = work
 
-    def _given(self, work: _Work) -> dict[str, object]:
+    def _given(self, work: Work) -> dict[str, object]:
         how = self._how
         options = {"seed": how.seed, "schedule": how.schedule, "timeline": how.timelines, "strict": how.strict}
         known = [asdict(entry) for entry in how.baseline]
@@ -172,7 +184,7 @@ class _Check:
         else:
             self._case(work, child, event["case"])
 
-    def _case(self, work: _Work, child: Child, data: Data) -> None:
+    def _case(self, work: Work, child: Child, data: Data) -> None:
         assert work.panels is not None
         run, error = None, data["error"]
         try:
@@ -185,7 +197,7 @@ class _Check:
         work.current = ""
         work.done = not work.panels
 
-    def _ended(self, work: _Work, child: Child, ended: Ended) -> None:
+    def _ended(self, work: Work, child: Child, ended: Ended) -> None:
         """A process is gone: what it left undone has failed, or is done by another."""
         if work.done:
             return
@@ -203,7 +215,7 @@ class _Check:
 _TARGET = "kernbench.bench.checking.worker:check_file"
 
 
-def _death(work: _Work, ended: Ended, seconds: float) -> str:
+def _death(work: Work, ended: Ended, seconds: float) -> str:
     """Why there is no verdict: what, where, and what next."""
     doing = f"running {work.current}" if work.current else "importing it"
     if ended.over == "time":

@@ -6,6 +6,7 @@ A copy of a process that is ready runs a small bench in tens of milliseconds ins
 import re
 import tempfile
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from kernbench.bench.discovery.new import filled_in, targets
@@ -30,8 +31,9 @@ def _read(file: Path) -> str | None:
         return None
 
 
+@cache
 def get_ready(target: str) -> None:
-    """Run the template bench of a target once."""
+    """Run the template bench of a target, once in a process."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "getting_ready.py"
         file.write_text(filled_in(target, file.stem), encoding="utf-8")

@@ -48,6 +48,9 @@ MACHINE = Annotated[
 SHAPES = Annotated[
     bool, typer.Option("--shapes-only", help="Carry no data: real sizes, safe and timed, but not judged by the golden.")
 ]
+RAY = Annotated[
+    str | None, typer.Option("--ray", metavar="ADDRESS", help="Run on a Ray cluster; local: start Ray here.")
+]
 BLOCKS = Annotated[
     str | None,
     typer.Option("--blocks", metavar="0-3,17", help="Run these blocks of each grid; the others are taken as not run."),

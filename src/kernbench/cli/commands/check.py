@@ -12,7 +12,7 @@ import typer
 
 from kernbench.bench.checking.check import PANEL_SECONDS, Conditions, check_files
 from kernbench.bench.discovery.collection import Case, python_files
-from kernbench.cli.arguments.options import SCHEDULE, SEED, STRICT, schedule_of
+from kernbench.cli.arguments.options import RAY, SCHEDULE, SEED, STRICT, schedule_of
 from kernbench.cli.output.acknowledge import BASELINE, REASON, WRITE_BASELINE, known_findings, print_acknowledged
 from kernbench.cli.output.console import FOUND, INTERRUPTED, RIGHT_AND_SAFE, check_targets, errors, results
 from kernbench.cli.output.document import JSON, STDOUT, write_document
@@ -52,13 +52,15 @@ def check(
     jobs: JOBS = 0,
     limit: LIMIT = PANEL_SECONDS,
     memory: MEMORY = None,
+    ray: RAY = None,
     strict: STRICT = False,
 ) -> None:
     """Run every panel of every bench in a folder: a line for each, and what is wrong with those that fail.
 
     A bench file is one that makes a bench when it is imported; other files are not imported. Each file runs in a
-    process of its own, with limits: one that crashes or never ends has failed, and the others still run. Exit code 0 if
-    all are right and safe, 1 if not, 2 on misuse, 130 if it was interrupted.
+    process of its own, with limits: one that crashes or never ends has failed, and the others still run; with --ray on
+    the nodes of a cluster, where the folder lies at the same path. Exit code 0 if all are right and safe, 1 if not, 2
+    on misuse, 130 if it was interrupted.
     """
     check_targets({"--junit": junit, "--json": json, "--write-baseline": write_baseline}, replaces="--write-baseline")
     # whatever a bench does to the folder it runs in
@@ -68,7 +70,7 @@ def check(
     bytes_each = None if memory is None else int(memory * (1 << 30))
     drawn = json is not None
     how = Conditions(seed, schedule_of(schedule), known, jobs, limit, bytes_each, timelines=drawn, strict=strict)
-    cases, whole = _checked(looked, how)
+    cases, whole = _checked(looked, how, ray)
     if whole and not cases:
         raise BenchError(
             f"{folder} has no bench: {_count(len(looked), 'Python file')} looked at; a file defines one with "
@@ -92,17 +94,33 @@ def _absolute(target: Path | None) -> Path | None:
     return target if target is None or target == STDOUT else target.absolute()
 
 
-def _checked(files: list[Path], how: Conditions) -> tuple[list[Case], bool]:
+def _checked(files: list[Path], how: Conditions, ray: str | None) -> tuple[list[Case], bool]:
     """The cases of files, printed as they come, and whether these are all: somebody may stop the check."""
     cases: list[Case] = []
     try:
-        with _stopped_by_signals(), closing(check_files(files, how)) as coming:
+        with _stopped_by_signals(), _coming(files, how, ray) as coming:
             for case in coming:
                 _print_case(case)
                 cases.append(case)
     except KeyboardInterrupt:
         return cases, False
     return cases, True
+
+
+@contextmanager
+def _coming(files: list[Path], how: Conditions, ray: str | None) -> Iterator[Iterator[Case]]:
+    """The cases as this machine, or a cluster, has them."""
+    if ray is None:
+        with closing(check_files(files, how)) as cases:
+            yield cases
+        return
+    # what only this option needs is imported with it
+    from kernbench.bench.checking.nodes import check_files_on
+    from kernbench.bench.cluster import Cluster, refuse_jobs
+
+    refuse_jobs(how.jobs)
+    with Cluster(ray) as cluster, closing(check_files_on(cluster, files, how)) as cases:
+        yield cases
 
 
 @contextmanager

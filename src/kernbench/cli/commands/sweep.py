@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernbench.bench import Bench, describe, find
-from kernbench.cli.arguments.options import DTYPE, MACHINE, NAME, PANEL, SEED, SETTINGS, SHAPES
+from kernbench.cli.arguments.options import DTYPE, MACHINE, NAME, PANEL, RAY, SEED, SETTINGS, SHAPES
 from kernbench.cli.arguments.request import parse_settings
 from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, errors, promise, results
 from kernbench.cli.output.document import JSON, STDOUT, write_document
@@ -41,9 +41,6 @@ OUT = Annotated[
     ),
 ]
 JOBS = Annotated[int, typer.Option("--jobs", metavar="N", help="Processes; 0: as many as there are cores.", min=0)]
-RAY = Annotated[
-    str | None, typer.Option("--ray", metavar="ADDRESS", help="Run on a Ray cluster; local: start Ray here.")
-]
 PARQUET = Annotated[Path | None, typer.Option("--parquet", metavar="FILE", help="Write the rows as Parquet, too.")]
 PLOT = Annotated[
     Path | None,

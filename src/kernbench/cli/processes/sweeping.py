@@ -122,12 +122,12 @@ def _ask(plan: "Plan", executor: "Executor", shown: _Shown, done: int, bar: "Pro
 
 def executor(jobs: int, ray: str | None, limits: "Limits") -> "AbstractContextManager[Executor]":
     """The cluster, or this machine."""
+    from kernbench.bench.cluster import refuse_jobs
     from kernbench.sweep import Processes, RayCluster
 
     if ray is None:
         return nullcontext(Processes(jobs or os.cpu_count() or 1, limits))
-    if jobs:
-        raise BenchError("--jobs is for processes on this machine; with --ray the cluster says how many there are")
+    refuse_jobs(jobs)
     return RayCluster(ray, limits)
 
 
