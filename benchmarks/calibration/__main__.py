@@ -69,7 +69,7 @@ def family(out: Path, name: str, seconds: float) -> None:
     from kernbench import ptx
     from kernbench.ptx.devices.cuda_driver import Driver
 
-    from .cold import cold_rows
+    from .cold import brief_rows, cold_rows
     from .launch_gaps import Queue, launch_gaps
     from .measure import Bench, measure_all, write
 
@@ -84,6 +84,9 @@ def family(out: Path, name: str, seconds: float) -> None:
             for row in launch_gaps(device):
                 write(file, row)
             for row in cold_rows(Queue(Driver()), bench.sms):
+                write(file, row)
+        if name == "cold":
+            for row in brief_rows(Queue(Driver()), bench.sms):
                 write(file, row)
 
 

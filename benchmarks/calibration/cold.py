@@ -94,6 +94,49 @@ def sparse_text(act: str, block: int, loads: int) -> str:
     return _TEXT.format(name=act, block=block, stride=16 * block, body="\n".join(lines))
 
 
+# threads of a CTA, loads of a thread, MiB: CTAs that end after one turn, as many as it takes
+BRIEF = tuple((block, loads, mib) for block, loads in ((128, 1), (256, 1), (256, 4), (512, 1)) for mib in (16, 64))
+# words that are touched, and MiB of the table they are in
+WORDS = tuple((words, mib) for words in (1 << 20, 1 << 23) for mib in (4, 32, 64, 128, 256))
+_WORDS = """.version 8.3
+.target sm_90a
+.address_size 64
+.visible .entry words(.param .u64 p_data, .param .u32 p_mask)
+{{
+.reg .pred %p<4>;
+.reg .b32 %r<8>;
+.reg .b64 %d<4>;
+ld.param.u64 %d0, [p_data];
+cvta.to.global.u64 %d0, %d0;
+ld.param.u32 %r0, [p_mask];
+mov.u32 %r1, %ctaid.x;
+mov.u32 %r2, %tid.x;
+mad.lo.u32 %r1, %r1, 256, %r2;
+mul.lo.u32 %r1, %r1, 739982445;
+and.b32 %r1, %r1, %r0;
+shr.u32 %r3, %r1, 10;
+xor.b32 %r1, %r1, %r3;
+mul.lo.u32 %r1, %r1, 695872825;
+and.b32 %r1, %r1, %r0;
+shr.u32 %r3, %r1, 10;
+xor.b32 %r1, %r1, %r3;
+mad.wide.u32 %d1, %r1, 4, %d0;
+{act}
+ret;
+}}
+"""
+_ACTS = {
+    "load": "ld.global.u32 %r4, [%d1];\nsetp.eq.u32 %p0, %r4, 12345;\n@%p0 st.global.u32 [%d0], %r4;",
+    "store": "st.global.u32 [%d1], %r1;",
+    "red": "red.global.add.u32 [%d1], 1;",
+}
+
+
+def words_text(act: str) -> str:
+    """A kernel whose threads each touch a word of a table with a power of two of them, none twice before all were."""
+    return _WORDS.format(act=_ACTS[act])
+
+
 CODE = (16, 128, 512, 1024, 2048, 4096, 8192)
 
 
@@ -169,7 +212,16 @@ class Cold:
         """Nanoseconds of a kernel that has little under way, right after L2 was flushed."""
         block, ctas, loads, mib = shape
         kernel = self.queue.function(act, sparse_text(act, block, loads))
-        values = (ctypes.c_uint64(int(self.data)), ctypes.c_uint32(mib * MIB // (16 * block * loads * ctas)))
+        return self.timed(kernel, ctas, block, mib * MIB // (16 * block * loads * ctas), flush)
+
+    def words(self, act: str, words: int, mib: int) -> list[float]:
+        """Nanoseconds of so many words of a table, a thread each, none twice before all were touched."""
+        kernel = self.queue.function("words", words_text(act))
+        return self.timed(kernel, words // 256, 256, mib * MIB // 4 - 1, "writes")
+
+    def timed(self, kernel: Any, ctas: int, block: int, number: int, flush: str) -> list[float]:
+        """Nanoseconds of a kernel of the data and a number, each time right after L2 was flushed."""
+        values = (ctypes.c_uint64(int(self.data)), ctypes.c_uint32(number))
         pointers = (ctypes.c_void_p * 2)(*(ctypes.addressof(value) for value in values))
         found: list[float] = []
         for _ in range(REPEATED // 2):
@@ -210,5 +262,24 @@ def cold_rows(queue: Queue, sms: int) -> Iterator[dict[str, Any]]:
                 varied = {"act": act, "flushed_by": flush, **dict(zip(names, shape, strict=True))}
                 yield {"benchmark": "cold.sparse", "parameters": varied, "unit": "ns",
                        "ns": median(cold.sparse(act, shape, flush))}  # fmt: skip
+    for address in (cold.flushed, cold.data):
+        queue.driver.call("cuMemFree", address)
+
+
+def brief_rows(queue: Queue, sms: int) -> Iterator[dict[str, Any]]:
+    """Rows of kernels whose CTAs end soon, and of words at random, with nothing in any cache."""
+    cold = Cold(queue, sms)
+    for act in ("read", "copy"):
+        for flush in ("writes", "reads"):
+            for block, loads, mib in BRIEF:
+                shape = (block, mib * MIB // (16 * block * loads), loads, mib)
+                varied = {"act": act, "flushed_by": flush, "block": block, "loads": loads, "mib": mib}
+                yield {"benchmark": "cold.brief", "parameters": varied, "unit": "ns",
+                       "ns": median(cold.sparse(act, shape, flush))}  # fmt: skip
+    for act in _ACTS:
+        for words, mib in WORDS:
+            varied = {"act": act, "words": words, "mib": mib}
+            yield {"benchmark": "cold.words", "parameters": varied, "unit": "ns",
+                   "ns": median(cold.words(act, words, mib))}  # fmt: skip
     for address in (cold.flushed, cold.data):
         queue.driver.call("cuMemFree", address)

@@ -10,6 +10,7 @@ from .families import (
     clusters,
     contention,
     copies,
+    fences,
     latency,
     launches,
     overlap,
@@ -28,6 +29,7 @@ FAMILIES: Mapping[str, tuple[Callable[[], Iterable[Case]], ...]] = {
         shared_memory.matrices,
         shared_memory.fences,
     ),
+    "fences": (fences.by_warps, fences.chains, fences.copies),
     "barriers": (barriers.sync, barriers.named, barriers.hops, barriers.waits, barriers.rings, barriers.parked),
     "latency": (latency.chases, latency.l2_map, latency.atomics),
     "copies": (copies.latency, copies.issue, copies.remote),
@@ -49,11 +51,14 @@ FAMILIES: Mapping[str, tuple[Callable[[], Iterable[Case]], ...]] = {
         scattered.shared_lines,
         scattered.l2_flying,
     ),
+    "words": (scattered.words,),
     "misses": (bandwidth.hbm_widths, scattered.shared_misses),
     "mixes": (bandwidth.hbm_mixes,),
     "contention": (contention.words, contention.rows, contention.in_shared),
     "overlap": (overlap.clocks, overlap.attention, overlap.same_warpgroup),
     "launches": (launches.starts, launches.waves),
+    # kernels that are launched one by one, not as cases
+    "cold": (),
     "clock": (launches.streaming, tensor_cores.power),
 }
 

@@ -1,7 +1,7 @@
 """Launches of kernbench's own kernels as they were measured: PTX, tables and tensor maps in files of `ptx/ours/`.
 
-`python -m benchmarks.truth.frozen` writes them from the kernels of today; a point is predicted with what is in its
-file, whatever becomes of the kernels since then.
+`python -m benchmarks.truth.frozen SET` writes those of a set from the kernels of today; a point is predicted with what
+is in its file, whatever becomes of the kernels since then.
 """
 
 import json
@@ -135,7 +135,7 @@ class _Given:
 SMS = 132
 
 
-def _decode(batch: int, keys: int, page: int = 0) -> str:
+def _decode(batch: int, keys: int, page: int = 0, edition: str = "") -> str:
     from kernbench.kernels.decode import DecodeKernel, DecodePlan, DecodeShape, DenseCache, PagedCache, arguments
 
     shape = DecodeShape(64, 8, 128, "bf16", PagedCache(page) if page else DenseCache())
@@ -150,12 +150,12 @@ def _decode(batch: int, keys: int, page: int = 0) -> str:
     given = arguments(made, plan, q, k, v, out, table=table)
     name = f"decode-sm90-{batch}x{keys}" + (f"-page{page}" if page else "")
     moved = 4 * batch * keys * 8 * 128
-    file = f"decode_sm90_{'paged' if page else 'dense'}"
+    file = f"decode_sm90_{'paged' if page else 'dense'}{edition}"
     made.write(name, file, DecodeKernel(shape), plan.ctas, given, moved=moved, flops=8 * 2 * moved, out="out")
     return name
 
 
-def _prefill(batch: int, length: int, heads: int, causal: bool) -> str:
+def _prefill(batch: int, length: int, heads: int, causal: bool, edition: str = "") -> str:
     from kernbench.kernels.prefill import PrefillKernel, PrefillPlan, PrefillShape, arguments
 
     shape = PrefillShape(heads, heads // 4, 128, "bf16", causal)
@@ -168,11 +168,11 @@ def _prefill(batch: int, length: int, heads: int, causal: bool) -> str:
     name = f"prefill-{batch}x{length}-h{heads}-{kind}"
     moved = 2 * tokens * 128 * (2 * heads + 2 * heads // 4)
     more = {"moved": moved, "flops": int(plan.flops), "out": "out"}
-    made.write(name, f"prefill_h{heads}_{kind}", PrefillKernel(shape), plan.ctas, given, **more)
+    made.write(name, f"prefill_h{heads}_{kind}{edition}", PrefillKernel(shape), plan.ctas, given, **more)
     return name
 
 
-def _delta_rule(length: int, heads: int, which: str) -> str:
+def _delta_rule(length: int, heads: int, which: str, edition: str = "") -> str:
     from kernbench.kernels.gated_delta_rule import ForwardPlan, ForwardShape
     from kernbench.kernels.gated_delta_rule.arguments import ForwardPass
 
@@ -188,7 +188,25 @@ def _delta_rule(length: int, heads: int, which: str) -> str:
     flops = 2 * length * heads * 64 * (128 + 64)
     name = f"delta-rule-{which}-t{length}-h{heads}"
     out = "inverses" if which == "inverse" else "out"
-    made.write(name, f"delta_rule_{which}_h{heads}", one.kernel, one.grid, given, moved=moved, flops=flops, out=out)
+    file = f"delta_rule_{which}_h{heads}{edition}"
+    made.write(name, file, one.kernel, one.grid, given, moved=moved, flops=flops, out=out)
+    return name
+
+
+def _step(sequences: int, heads: int) -> str:
+    from kernbench.kernels.gated_delta_rule import StepKernel, StepShape, step_arguments
+
+    shape, made = StepShape(heads, heads), Recorder()
+    kernel = StepKernel.fitting(shape, sequences, SMS)
+    drawn = {name: made.drawn(name, (sequences, heads, 128), times=0.08) for name in ("q", "k", "v", "out")}
+    g = made.drawn("g", (sequences, heads), "f32", times=0.001, plus=-0.05)
+    beta = made.drawn("beta", (sequences, heads), "f32", times=0.0, plus=0.5)
+    states = made.drawn("states", (sequences, heads, 128, 128), "f32", times=0.1)
+    slots = made.array(np.random.default_rng(0).permutation(sequences).astype(np.int32), "slots")
+    given = step_arguments(shape, drawn["q"], drawn["k"], drawn["v"], g, beta, states, slots, drawn["out"])
+    name, moved = f"delta-rule-step-{sequences}-h{heads}", 8 * sequences * heads * 128 * 128
+    file = f"delta_rule_step_h{heads}_{sequences}"
+    made.write(name, file, kernel, kernel.grid(sequences), given, moved=moved, flops=moved, out="out")
     return name
 
 
@@ -207,8 +225,8 @@ def _append(tokens: int) -> str:
     return name
 
 
-def write_all() -> Iterator[str]:
-    """All of them, by name."""
+def fourth() -> Iterator[str]:
+    """Launches of the fourth set, as the kernels are today: not as they were."""
     for batch, keys, page in ((4, 2048, 0), (32, 1024, 0), (16, 4096, 0), (8, 2048, 16), (64, 1024, 16)):
         yield _decode(batch, keys, page)
     for batch, length, heads, causal in ((1, 1024, 16, True), (1, 2048, 16, True), (2, 1024, 16, False)):
@@ -219,6 +237,21 @@ def write_all() -> Iterator[str]:
         yield _append(tokens)
 
 
+def fifth() -> Iterator[str]:
+    """Launches of the fifth set: kernels have changed since the fourth, their files have names of their own."""
+    yield _decode(8, 4096, edition="_fifth")
+    yield _decode(32, 2048, 16, "_fifth")
+    yield _prefill(4, 512, 16, True, "_fifth")
+    yield _prefill(1, 1536, 16, False, "_fifth")
+    yield _delta_rule(4096, 16, "inverse", "_fifth")
+    yield _delta_rule(1024, 32, "forward", "_fifth")
+    yield from (_step(sequences, 16) for sequences in (16, 64))
+    yield _append(1024)
+
+
+SETS = {"fourth": fourth, "fifth": fifth}
+
+
 if __name__ == "__main__":
-    for made_now in write_all():
+    for made_now in SETS[sys.argv[1]]():
         sys.stdout.write(f"{made_now}\n")

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
+from .fifth_problems import FIFTH
 from .more_problems import MORE
 from .newer_problems import NEWER
 from .problems import FIRST, Work
 
-PROBLEMS: Mapping[str, Callable[..., Work]] = {**FIRST, **MORE, **NEWER}
+PROBLEMS: Mapping[str, Callable[..., Work]] = {**FIRST, **MORE, **NEWER, **FIFTH}

@@ -133,3 +133,36 @@ def _narrow(kind: str, width: int) -> Case:
         "l2.narrow", Source(f"narrow_{kind}", body, setup), {"width": width}, piece, "bytes of a CTA", block=BLOCK,
         grid=0, grid_per_sm=8, turns=(64, 192), data=Data(nbytes, "numbers"), by_time=True,
     )  # fmt: skip
+
+
+WORD_ACTS = {
+    "load": "ld.global.cg.u32 %r{n}, [%d3];\nxor.b32 %result, %result, %r{n};",
+    "store": "st.global.u32 [%d3], %turn;",
+    "red": "red.global.add.u32 [%d3], 1;",
+}
+
+
+def _random(act: str, nbytes: int) -> Source:
+    """Each lane takes words that look random, eight a turn; no word comes again before all have come."""
+    bits = (nbytes // 4).bit_length() - 1
+    body: list[str] = []
+    for step in range(UNROLL):
+        body += ["mul.lo.u32 %r92, %r91, 739982445;", f"and.b32 %r92, %r92, {nbytes // 4 - 1};"]
+        body += [f"shr.u32 %r93, %r92, {bits // 2};", "xor.b32 %r92, %r92, %r93;", "mul.lo.u32 %r92, %r92, 695872825;"]
+        body += [f"and.b32 %r92, %r92, {nbytes // 4 - 1};", f"shr.u32 %r93, %r92, {bits // 2};"]
+        body += ["xor.b32 %r92, %r92, %r93;", "mad.wide.u32 %d3, %r92, 4, %data;", WORD_ACTS[act].format(n=step)]
+        body.append("add.u32 %r91, %r91, %r90;")
+    setup = lines("mov.u32 %r90, %nctaid.x;", "mul.lo.u32 %r90, %r90, %threads;", "mov.u32 %r91, %id;")
+    return Source(f"random_{act}_{nbytes}", lines(*body), setup)
+
+
+def words() -> Iterator[Case]:
+    """Words at random, in what L2 holds, holds in part and does not hold: loads, stores, atomics without result."""
+    for act in WORD_ACTS:
+        for mib in (4, 16, 32, 64, 128, 256):
+            yield Case(
+                "random.words", _random(act, mib * MIB), {"act": act, "bytes": mib * MIB}, UNROLL * BLOCK // 32,
+                "warp instructions of a CTA", block=BLOCK, grid=0, grid_per_sm=8, turns=(8, 24),
+                data=Data(mib * MIB, "numbers"), by_time=True, small_data=Data(SMALL, "numbers"),
+                small_source=_random(act, SMALL),
+            )  # fmt: skip

@@ -51,11 +51,15 @@ def conflicts() -> Iterator[Case]:
 
 
 def broadcasts() -> Iterator[Case]:
-    """Loads of which 8, 16 or all lanes want the same bytes: passes, and what the way to a sub-core takes, of those."""
+    """Loads of which some lanes want the same bytes, neighbours or every so many: passes, and the way to a sub-core."""
     for width, kind in ((4, "u32"), (8, "v2.u32"), (16, "v4.u32")):
-        for together in (8, 16, 32):
+        for together in (2, 4, 8, 16, 32):
             place = lines(filled(2048), f"div.u32 %r2, %lane, {together};", f"mul.lo.u32 %r2, %r2, {width};")
             yield from _loads("shared.broadcast", place, kind, {"width": width, "together": together})
+    # two and four groups of lanes that take turns, and groups whose bytes lie in the same banks
+    for groups, apart in ((2, 16), (4, 16), (8, 16), (2, 128), (4, 128)):
+        place = lines(filled(2048), f"rem.u32 %r2, %lane, {groups};", f"mul.lo.u32 %r2, %r2, {apart};")
+        yield from _loads("shared.interleaved", place, "v4.u32", {"groups": groups, "apart": apart})
 
 
 def _loads(name: str, place: str, kind: str, parameters: dict[str, float | str]) -> Iterator[Case]:

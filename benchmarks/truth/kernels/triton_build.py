@@ -12,6 +12,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from .triton_fifth import FIFTH
 from .triton_kernels import BUILDS
 from .triton_newer import NEWER
 
@@ -20,8 +21,9 @@ FOLDER = Path(__file__).parent.parent / "ptx"
 
 def build(name: str) -> str:
     """The PTX of one, with a first line that says how it is launched."""
-    kernel, types, constants, warps, stages = {**BUILDS, **NEWER}[name]
-    made_of = "triton_newer.py" if name in NEWER else "triton_kernels.py"
+    files = {"triton_kernels.py": BUILDS, "triton_newer.py": NEWER, "triton_fifth.py": FIFTH}
+    made_of = next(file for file, builds in files.items() if name in builds)
+    kernel, types, constants, warps, stages = files[made_of][name]
     names = [*types, *constants]
     signature: dict[str, str] = {**types, **dict.fromkeys(constants, "constexpr")}
     # as at a launch with aligned arrays and sizes that are multiples of 16
@@ -39,6 +41,6 @@ def build(name: str) -> str:
     return f"// {json.dumps(about)}\n// Triton {triton.__version__}, kernels/{made_of}\n{text}\n"
 
 
-for wanted in sys.argv[1:] or (*BUILDS, *NEWER):
+for wanted in sys.argv[1:] or (*BUILDS, *NEWER, *FIFTH):
     FOLDER.joinpath(f"{wanted}.ptx").write_text(build(wanted), encoding="utf-8")
     sys.stdout.write(f"{wanted}\n")

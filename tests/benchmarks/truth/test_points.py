@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 from benchmarks.truth.emulated import problem
+from benchmarks.truth.fifth_problems import FIFTH
 from benchmarks.truth.frozen import FROZEN, launch
 from benchmarks.truth.more_problems import MORE
 from benchmarks.truth.newer_problems import NEWER
@@ -99,6 +100,26 @@ SMALL = [
             ("merge", {"parts": 3, "tokens": 1}),
         )
     ),
+    *(
+        FIFTH[name](**given)
+        for name, given in (
+            ("moments", {"n": 1000}),
+            ("sparse_rows", {"rows": 16, "each": 64, "columns": 5000}),
+            ("narrowed", {"rows": 4, "columns": 1024}),
+            ("escapes", {"side": 64, "most": 50}),
+            ("apart", {"n": 700}),
+            ("fours", {"rows": 16, "columns": 1024}),
+            ("looked_up", {"n": 8192}),
+            ("angles", {"n": 512, "steps": 5}),
+            ("tiles_64", {"n": 128}),
+            ("added_norm", {"rows": 2}),
+            ("gated_back", {"n": 2048}),
+            ("turned", {"n": 128}),
+            ("two_products", {"m": 128, "n": 128, "k": 256}),
+            ("wide_weights", {"m": 64, "n": 128, "k": 128}),
+            ("one_query", {"heads": 2, "keys": 128}),
+        )
+    ),
 ]
 
 
@@ -170,7 +191,8 @@ def test_kernels_that_are_kept_have_all_that_their_launch_needs():
         given = {one.get("map", one.get("pointer")) for one in work.arguments} - {None}
         assert given <= set(work.arrays)
         assert work.out in work.arrays
-        assert work.moved <= work.nbytes
+        # an array in place is read and written
+        assert work.moved <= 2 * work.nbytes
 
 
 def test_a_kernel_that_is_kept_is_right():
