@@ -7,7 +7,7 @@ from kernbench.ptx.emulator.asynchronous.copies.hardware_maps import decode_hard
 
 
 def bits(flags: int) -> bytes:
-    """A map of 128 x 64 x 1 elements of four bytes, in boxes of 32 x 64 x 1, as CuTe DSL 4.8 writes it."""
+    """A map of 128 x 64 x 1 elements, in boxes of 32 x 64 x 1, as CuTe DSL 4.8 writes it."""
     words = [1 << 40, flags, 32, 0, 0, 0, 0, 127, 63, 0, 0, 0]
     head = words[0].to_bytes(8, "little") + b"".join(word.to_bytes(4, "little") for word in words[1:])
     return (head + bytes(3) + bytes([31, 63, 0])).ljust(128, b"\0")
@@ -23,6 +23,8 @@ def bits(flags: int) -> bytes:
         (0x4E3A2, "f32", "128B", "nan"),
         # without a swizzle, for Blackwell: the bits of its atom are not zero, and mean nothing
         (0x2403A2, "f32", "none", "zero"),
+        # with a narrow one, which has one atom only
+        (0x244322, "f16", "64B", "zero"),
     ],
 )
 def test_flags_say_element_swizzle_and_fill(flags, element, swizzle, fill):
