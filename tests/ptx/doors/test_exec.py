@@ -19,7 +19,7 @@ from kernbench.ptx.doors.opening.environment import child_environment
 from kernbench.ptx.doors.opening.installing import Doors
 from kernbench.ptx.doors.options import Options
 from kernbench.ptx.doors.records import read_records
-from kernbench.ptx.doors.session import Launch
+from kernbench.ptx.doors.session import Launch, Notes
 from kernbench.ptx.doors.summary import read_session
 from kernbench.ptx.front.commands import exec as command
 
@@ -255,6 +255,26 @@ def test_launches_that_did_not_end_are_counted(tmp_path):
     assert "sm_90a: no findings, but 1 launch did not end" in done.stderr
     assert verdict_of(done) == "failed"
     assert not document["safe"]
+
+
+@pytest.mark.parametrize(
+    ("launched", "said"),
+    [
+        ([(64, 32), (64, 64)], []),
+        ([(64, 32), (64, 64), (65, 128)], ["add_one: wrong with B 128; not with B 32; B 64"]),
+        # the same constants went well and wrong: they are not why
+        ([(64, 32), (64, 64), (65, 64)], []),
+    ],
+)
+def test_constants_of_launches_that_went_wrong_are_named_where_others_went_well(session_of, tmp_path, launched, said):
+    session = session_of(folder=tmp_path)
+    kernel = session.load(ADD_ONE).kernel("add_one")
+    for n, width in launched:
+        arrays = [session.memory.allocate(256, name, written=True) for name in "xy"]
+        words = [*(one.to_bytes(8, "little") for one in arrays), n.to_bytes(4, "little")]
+        notes = Notes(details={"constants": {"B": width, "num_warps": 1}})
+        session.launch(kernel, 2, 64, words, notes=notes)
+    assert list(command._notes(read_session(tmp_path))) == said
 
 
 def verdict_of(done):

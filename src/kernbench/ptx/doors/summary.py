@@ -14,6 +14,9 @@ from kernbench.result.launches import joined_metrics
 from kernbench.result.reading import Reader
 from kernbench.result.run import Run, Status
 
+# configurations that a sentence names
+_MOST_NAMED = 4
+
 
 @dataclass
 class KernelSummary:
@@ -90,6 +93,23 @@ class KernelSummary:
     def untimed(self) -> str:
         """Why a launch has no time; empty where all have one, or it was not asked for."""
         return next((why for launch in self.launches if (why := launch.get("predicted", {}).get("no_time", ""))), "")
+
+    @property
+    def parting(self) -> str:
+        """Which of its constants a kernel was compiled for in launches that went wrong, where others went well; else
+        nothing.
+        """
+        judged = [launch for launch in self.launches if launch["treatment"] == CHECKED]
+        constants = [launch["details"].get("constants", {}) for launch in judged]
+        names = dict.fromkeys(name for one in constants for name in one)
+        differ = [name for name in names if len({str(one.get(name)) for one in constants}) > 1]
+        bad, good = dict[str, None](), dict[str, None]()
+        for launch, one in zip(judged, constants, strict=True):
+            words = ", ".join(f"{name} {one[name]}" for name in differ if name in one)
+            (bad if launch["findings"] or launch in self.failed else good)[words] = None
+        if not bad or not good or bad.keys() & good.keys():
+            return ""
+        return f"wrong with {_some(bad)}; not with {_some(good)}"
 
     def run(self, arch: str) -> Run:
         """All launches as one run, for reports."""
@@ -183,6 +203,13 @@ def read_session(folder: Path, kept: Iterable[dict[str, Any]] | None = None) -> 
     locations = [launch_site_of(record) for record in compared if not record["right"]]
     wrong = [location for location in locations if location is not None]
     return SessionSummary(list(kernels.values()), len(processes), len(compared), wrong)
+
+
+def _some(words: Iterable[str]) -> str:
+    """The first few of them."""
+    known = list(words)
+    more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
+    return "; ".join(known[:_MOST_NAMED]) + more
 
 
 def _folded(launches: list[dict[str, Any]], name: str) -> Iterator[Finding]:

@@ -30,6 +30,13 @@ def test_a_store_beyond_an_array_is_found_and_the_program_goes_on(run_program, c
     assert "'x'" in result.findings[0]["message"]
 
 
+def test_an_array_is_named_by_its_parameter_without_the_kernels_name(run_program, client, tmp_path):
+    path = tmp_path / "long.ptx"
+    path.write_text(packed.SCALE.replace("param .u64 x", "param .u64 scale_param_0").replace("[x]", "[scale_param_0]"))
+    result = run_program(client, path, "over")
+    assert "offset 360 of 'param_0'" in result.findings[0]["message"]
+
+
 def test_threads_share_one_gpu(run_program, client, ptx):
     result = run_program(client, ptx, "threads")
     assert result.out.split() == [str(SUM)] * 4, result.err

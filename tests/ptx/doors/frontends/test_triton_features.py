@@ -66,6 +66,46 @@ def added(pair, y, B: tl.constexpr):
     tl.store(y + i, tl.load(pair[0] + i) + tl.load(pair[1] + i))
 
 
+@triton.jit
+def turned(x, room, y, N: tl.constexpr, WAIT: tl.constexpr):
+    i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    tl.store(room + i * N + j, tl.load(x + i * N + j))
+    if WAIT:
+        tl.debug_barrier()
+    tl.store(y + i * N + j, tl.load(room + (i + 1) % N * N + j))
+
+
+@triton.jit
+def multiplied(a, b, c, N: tl.constexpr):
+    i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    tl.store(c + i * N + j, tl.dot(tl.load(a + i * N + j), tl.load(b + i * N + j)))
+
+
+def test_a_barrier_that_is_left_out_between_a_store_and_a_load_of_another_row(emulated):
+    session = emulated()
+    x = torch.randn(32, 32, device="cuda")
+    room, y = torch.empty_like(x), torch.empty_like(x)
+    turned[(1,)](x, room, y, N=32, WAIT=True)
+    torch.testing.assert_close(y, x.roll(-1, 0))
+    session.assert_safe()
+    turned[(1,)](x, room, y, N=32, WAIT=False)
+    (found,) = session.findings
+    assert (found.kind, found.where.text) == ("race", "tl.store(y + i * N + j, tl.load(room + (i + 1) % N * N + j))")
+    assert found.others[0].where.text == "tl.store(room + i * N + j, tl.load(x + i * N + j))"
+    assert "tl.debug_barrier" in found.hint
+
+
+def test_clusters_of_blocks(emulated):
+    session = emulated()
+    a, b = (torch.randn(64, 64, device="cuda", dtype=torch.float16) for _ in range(2))
+    c = torch.empty(64, 64, device="cuda")
+    multiplied[(1,)](a, b, c, N=64, num_ctas=2)
+    torch.testing.assert_close(c, a.float() @ b.float(), atol=1e-2, rtol=1e-2)
+    # one program is a cluster of two blocks
+    assert session.launches[0].grid == (2, 1, 1)
+    session.assert_safe()
+
+
 def test_heuristics_choose_before_the_launch(emulated):
     session = emulated()
     for n in (256, 200):

@@ -112,7 +112,9 @@ def test_an_arrival_without_the_wait_between():
 
 @pytest.mark.parametrize("what", ["mbarrier.arrive.release", "mbarrier.try_wait.parity.acquire"])
 def test_the_scope_of_a_block_orders_nothing_between_blocks(what):
-    assert kinds(launch(REMOTE.replace(f"{what}.cluster", f"{what}.cta"))) == ["race"]
+    run = launch(REMOTE.replace(f"{what}.cluster", f"{what}.cta"))
+    assert kinds(run) == ["race"]
+    assert "an mbarrier with both ends in .cluster scope" in run.findings[0].hint
 
 
 def test_a_remote_arrival_of_one_lane_does_not_speak_for_its_warp():

@@ -44,9 +44,13 @@ def split_parameters(kernel: Kernel, data: bytes) -> list[bytes]:
 
 
 def pointed_to(kernel: Kernel, parameters: Sequence[bytes]) -> dict[int, str]:
-    """Names of parameters by the number they hold, where they are as wide as an address."""
+    """Names of parameters by the number they hold, where they are as wide as an address.
+
+    Compilers write the kernel's name in front, which has hundreds of letters in CuTe DSL: it is left out.
+    """
     pairs = zip(kernel.params, parameters, strict=True)
-    return {int.from_bytes(data, "little"): parameter.name for parameter, data in pairs if len(data) == 8}
+    prefix = f"{kernel.name}_"
+    return {int.from_bytes(data, "little"): one.name.removeprefix(prefix) for one, data in pairs if len(data) == 8}
 
 
 def kind_of_stop(run: Run) -> str:

@@ -328,6 +328,8 @@ def _notes(summary: SessionSummary) -> Iterator[str]:
         yield from (f"{kernel.title}, {error}" for error in kernel.errors)
         for tuned in dict.fromkeys(kernel.tuned):
             yield f"{kernel.title}: autotuned to {tuned}"
+        if kernel.parting:
+            yield f"{kernel.title}: {kernel.parting}"
         if kernel.untimed:
             yield f"{kernel.title}: no time: {kernel.untimed}"
     yield from dict.fromkeys(

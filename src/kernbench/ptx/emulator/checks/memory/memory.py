@@ -351,12 +351,17 @@ _HALVES = {
 def _race_hint(batch: Batch, space: str, lane: int, warp: int) -> str:
     """What orders a lane's access and that of a warp, numbered in the grid: a barrier where one block has both."""
     block = int(batch.numbers[(lane // WARP) % batch.ctas])
-    if space == "global" and warp // batch.launch.actors.count == block:
+    of_one_block = warp // batch.launch.actors.count == block
+    if space == "global" and of_one_block:
         return _BLOCK_HINT
-    return _RACE_HINTS[space]
+    return _CLUSTER_HINT if space == "shared" and not of_one_block else _RACE_HINTS[space]
 
 
 _BLOCK_HINT = "separate them by a barrier of the block (bar.sync, __syncthreads, Triton's tl.debug_barrier)"
+_CLUSTER_HINT = (
+    "separate them by barrier.cluster.arrive.release and barrier.cluster.wait.acquire, or by an mbarrier with both "
+    "ends in .cluster scope: arrive.release.cluster and try_wait.acquire.cluster"
+)
 _RACE_HINTS = {
     "shared": "separate them by bar.sync (__syncthreads), lanes of one warp by bar.warp.sync (__syncwarp)",
     "global": (
