@@ -25,7 +25,7 @@ from kernbench.bench.discovery.new import filled_in, targets
 from kernbench.common import sharing
 from kernbench.sweep import Here, Limits, Store, make_plan
 from kernbench.sweep.executors.ray_cluster import run_part
-from kernbench.sweep.planning.supply import LARGEST, Supply
+from kernbench.sweep.planning.supply import LARGEST, Part, Supply
 
 BENCH, PANEL = "milestone_gqa_llama70b", "single_user_decode"
 SMALL = {"context": 24, "d_head": 16, "h_q": 4, "h_kv": 2, "n_ranks": 2}
@@ -59,10 +59,10 @@ def sweep_sizes() -> None:
 class One(Supply):
     """A supply of one part."""
 
-    def __init__(self, part: object):
+    def __init__(self, part: Part):
         self._parts = [part]
 
-    def take(self, worker: int) -> object:
+    def take(self, worker: int) -> Part | None:
         return self._parts.pop() if self._parts else None
 
 
@@ -112,14 +112,24 @@ def shipped() -> None:
         print(f", exported {(Path(folder) / 'loops.zip').stat().st_size / MIB:.1f} MiB")
 
 
+class Numbers:
+    """As many numbers as there are tasks, given out one after the other."""
+
+    def __init__(self, count: int):
+        self._left = iter(range(count))
+
+    def take(self, worker: int) -> int | None:
+        return next(self._left, None)
+
+
 def tasks_a_second(tasks: int, under_way: list[int]) -> None:
     with Cluster("local") as cluster:
         for most in under_way:
             # a cluster of so many CPUs would have so many under way
             cluster.__dict__["workers"] = most
-            left = iter(range(max(tasks, 2 * most)))
+            numbers = Numbers(max(tasks, 2 * most))
             cpu, wall, done = time.process_time(), time.perf_counter(), 0
-            for outcome in cluster.outcomes(nothing, lambda _, left=left: next(left, None), lambda number: (number,)):
+            for outcome in cluster.outcomes(nothing, numbers.take, lambda number: (number,)):
                 done += outcome is not None
             cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
             print(f"driver: {done:,} tasks, {most:,} under way: {done / cpu:,.0f} a CPU second of the driver", end="")
