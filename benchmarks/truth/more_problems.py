@@ -43,8 +43,10 @@ def words(n: int, table: int, form: str) -> Work:
     """Read from any of a table's words, or written to any of n."""
     index = Input((n,), np.int32, "index" if form == "gather" else "permutation", table)
     given = (Input((table if form == "gather" else n,)), index, Output((n,)), n)
+    # a word of a table comes with the others of its sector
+    moved = 8 * n + (min(4 * table, 32 * n) if form == "gather" else 4 * n)
     return Work(
-        "vectors", f"{form}_words", (cdiv(n, 256),), (256,), given, 12 * n, 0,
+        "vectors", f"{form}_words", (cdiv(n, 256),), (256,), given, moved, 0,
         lambda x, at: x[at] if form == "gather" else x[np.argsort(at)], tolerance=1e-7,
     )  # fmt: skip
 

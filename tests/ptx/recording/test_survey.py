@@ -3,6 +3,7 @@
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -98,7 +99,8 @@ def test_passes_over_the_banks_of_shared_memory(access, serial):
     places, width, mask = access
     rows, _ = new_rows()
     given_places = (places, np.uint64(0), np.uint64(0))
-    same = survey.survey_shared(given_places, mask, width, 32, serial, rows, survey.new_scratch())
+    act = survey.SERIAL if serial else survey.APART
+    same = survey.survey_shared(given_places, mask, width, 32, act, rows, survey.new_scratch())
     together = min(32, 128 // width)
     for warp, found in enumerate(rows_of(same, rows, mask)):
         groups = [range(32 * warp + first, 32 * warp + first + together) for first in range(0, 32, together)]
@@ -107,6 +109,30 @@ def test_passes_over_the_banks_of_shared_memory(access, serial):
         if count:
             needed, shared = (sum(passes(group, width, one) for group in active) for one in (serial, False))
             assert found == [0, shared if serial else 0, needed, count * width, -1, -1]
+
+
+# passes that an H200 took, by the bytes of a lane and by which lanes want the same
+PAIRED = [
+    (4, lambda lane: lane // 2, 4, 1), (8, lambda lane: lane, 8, 2), (8, lambda lane: lane // 2, 8, 1),
+    (8, lambda lane: 0, 8, 1), (16, lambda lane: lane, 16, 4), (16, lambda lane: lane // 2, 16, 2),
+    (16, lambda lane: lane // 16, 16, 2), (16, lambda lane: 0, 16, 2), (16, lambda lane: lane % 2, 16, 2),
+    (16, lambda lane: lane % 4, 16, 4), (16, lambda lane: lane % 8, 16, 4), (16, lambda lane: lane % 2, 128, 4),
+    (16, lambda lane: lane % 4, 128, 16),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "which", "apart", "expected"), PAIRED)
+def test_loads_of_lanes_that_want_the_same_in_pairs_take_half_of_the_passes(width, which, apart, expected):
+    places = np.array([which(lane) * apart for lane in range(32)], np.uint64)
+    rows = np.zeros((1, survey.COLUMNS), np.int32)
+    none = np.zeros(0, bool)
+    given_places = (places, np.uint64(0), np.uint64(0))
+    survey.survey_shared(given_places, none, width, 32, survey.PAIRED, rows, survey.new_scratch())
+    assert rows[0, survey.WAVEFRONTS] == expected
+    # lanes that do nothing are in nobody's way
+    odd = np.arange(32) % 2 == 1
+    survey.survey_shared(given_places, odd, width, 32, survey.PAIRED, rows, survey.new_scratch())
+    assert rows[0, survey.WAVEFRONTS] <= expected
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)

@@ -26,6 +26,7 @@ class Op:
     # jumps back by so many instructions, this often
     back: int = 0
     turns: int = 0
+    mnemonic: str = ""
 
 
 def load(sectors=4, lines=1, first=0.0, other=0.0, own=0.0, **given) -> Op:
@@ -86,7 +87,7 @@ def ops(table: list[Op]) -> Ops:
     count = len(table)
     zeros = np.zeros(count, np.int8)
     given = {
-        "mnemonic": tuple(op.pipe.name for op in table), "operands": ("",) * count,
+        "mnemonic": tuple(op.mnemonic or op.pipe.name for op in table), "operands": ("",) * count,
         "pipe": column((op.pipe for op in table), np.int8), "act": column((op.act for op in table), np.int8),
         "passes": np.ones(count, np.int8), "width": column((op.width for op in table), np.int32),
         "m": column((op.mnk[0] for op in table), np.int32), "n": column((op.mnk[1] for op in table), np.int32),

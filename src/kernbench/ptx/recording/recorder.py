@@ -186,9 +186,9 @@ class BatchRecorder(Recorder):
         count = len(window.warps)
         rows = self._log.data.room(count)
         given = _NO_MASK if mask is None else mask
-        serial, lanes = report.event in _SERIAL, report.rows or WARP
+        act = survey.SERIAL if report.event in _SERIAL else survey.PAIRED if kind == Kind.SHARED_LOAD else survey.APART
         accessed = (addresses, offset, _ZERO)
-        same = survey.survey_shared(accessed, given, report.nbytes, lanes, serial, rows, self._scratch)
+        same = survey.survey_shared(accessed, given, report.nbytes, report.rows or WARP, act, rows, self._scratch)
         if further is not None:
             same = _named(rows, same, further, given)
         self._event(report.site, kind, self._of(window, mask), self._kept(same, count))
@@ -209,7 +209,7 @@ class BatchRecorder(Recorder):
         passes: Int32s = np.empty((count, survey.COLUMNS), np.int32)
         target = np.array(port.addresses(window, report.target_slot)) & _SHARED_WINDOW
         accessed = (target, np.uint64(report.target_offset), _ZERO)
-        survey.survey_shared(accessed, given, report.nbytes, WARP, False, passes, self._scratch)
+        survey.survey_shared(accessed, given, report.nbytes, WARP, survey.APART, passes, self._scratch)
         of = self._of(window, mask)
         rows = self._log.data.room(count)
         addresses = port.addresses(window, report.slot)

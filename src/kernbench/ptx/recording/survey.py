@@ -17,6 +17,8 @@ COLUMNS = 6
 # columns of reuse: sectors touched by this CTA and by others before, and the sums of log2 of their distances
 OWN, OTHER, OWN_SUM, OTHER_SUM = range(4)
 REUSE = 4
+# how lanes that want the same bytes of shared memory are served
+APART, PAIRED, SERIAL = range(3)
 # addresses of the positions of a window, a constant that is added, and where the space begins
 Accessed = tuple[UInt64s, np.uint64, np.uint64]
 # things that are distinguished in one access: the words of 32 lanes with 32 bytes each, none aligned
@@ -174,25 +176,50 @@ def _passes(
     return most, lanes
 
 
+@part
+def _in_pairs(accessed: Accessed, mask: Bools, lane: Int, count: Int) -> bool:
+    """Whether each of `count` lanes wants what its neighbour does, or each what the next but one does."""
+    addresses = accessed[0]
+    for apart in (1, 2):
+        equal = True
+        for position in range(lane, lane + count):
+            other = position ^ apart
+            if mask.size and not (mask[position] and mask[other]):
+                continue
+            if addresses[position] != addresses[other]:
+                equal = False
+                break
+        if equal:
+            return True
+    return False
+
+
 @kernel
 def survey_shared(
-    accessed: Accessed, mask: Bools, nbytes: int, most_lanes: int, serial: bool, rows: Int32s, scratch: Int64s
+    accessed: Accessed, mask: Bools, nbytes: int, most_lanes: int, act: int, rows: Int32s, scratch: Int64s
 ) -> bool:
     """Accesses to shared memory: passes over the banks, each for as many lanes as 128 bytes serve.
 
-    Lanes that want the same word share it, but for atomics, which are `serial`; passes as if they did, too, stand where
-    lines of global memory do. Of each warp the first `most_lanes` lanes give addresses.
+    Lanes that want the same word share it, but for atomics, whose `act` is SERIAL; passes as if they did, too, stand
+    where lines of global memory do. Of loads, whose act is PAIRED, twice as many lanes are served at once where lanes
+    want the same in pairs, as was measured. Of each warp the first `most_lanes` lanes give addresses.
     """
     together = min(WARP, max(1, 4 * WARP // nbytes))
+    serial = act == SERIAL
     first, same = -1, True
     for warp in range(len(rows)):
-        lanes, passes, shared = 0, 0, 0
-        for lane in range(0, most_lanes, together):
-            more, active = _passes(accessed, mask, warp * WARP + lane, together, nbytes, serial, scratch)
+        lanes, passes, shared, lane = 0, 0, 0, 0
+        while lane < most_lanes:
+            count = together
+            at_once = 2 * together
+            if act == PAIRED and at_once <= WARP and _in_pairs(accessed, mask, warp * WARP + lane, at_once):
+                count = at_once
+            more, active = _passes(accessed, mask, warp * WARP + lane, count, nbytes, serial, scratch)
             passes += more
             lanes += active
             if serial:
                 shared += _passes(accessed, mask, warp * WARP + lane, together, nbytes, False, scratch)[0]
+            lane += count
         if not lanes:
             continue
         _fill(rows[warp], 0, shared, passes, lanes * nbytes)

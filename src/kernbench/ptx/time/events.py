@@ -78,7 +78,6 @@ _GLOBAL = (Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE, Kind.GLOBAL_ATOMIC, Kind.GLOBAL_
            Kind.LOCAL_STORE, Kind.ASYNC_COPY, Kind.BULK_LOAD, Kind.BULK_STORE, Kind.BULK_REDUCE)  # fmt: skip
 _STORES = (Kind.GLOBAL_STORE, Kind.LOCAL_STORE, Kind.BULK_STORE, Kind.BULK_REDUCE, Kind.GLOBAL_REDUCTION,
            Kind.GLOBAL_ATOMIC)  # fmt: skip
-_MAKE_DIRTY = (Kind.GLOBAL_STORE, Kind.BULK_STORE)
 _TENSOR = (Kind.TENSOR_MMA, Kind.TENSOR_COPY, Kind.TENSOR_SHIFT, Kind.TENSOR_LOAD, Kind.TENSOR_STORE)
 # loads that ask L2 at once
 _PAST_L1 = (".cg", ".volatile", ".relaxed", ".acquire", ".cv", ".mmio")
@@ -115,6 +114,7 @@ class EventCosts:
     wider: Ints
     tags: Ints
     further: Ints
+    through: Ints
     syncs: int
     l2_bytes: Floats
     hbm_bytes: Floats
@@ -122,7 +122,7 @@ class EventCosts:
     def table(self) -> Ints:
         """A row each; `codes` names the columns."""
         columns = (self.what, self.stage, self.port, self.l2, self.hbm, self.nbytes, self.lanes, self.sync, self.phase,
-                self.extra, self.later, self.wider, self.tags, self.further)  # fmt: skip
+                self.extra, self.later, self.wider, self.tags, self.further, self.through)  # fmt: skip
         return np.ascontiguousarray(np.stack(columns, axis=1))
 
 
@@ -146,6 +146,7 @@ def event_costs(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, pace: flo
     extra = np.zeros(len(events), np.int64)
     for one, group in _GROUP_OF.items():
         extra[events.kind == one] = group
+    extra[(events.kind == Kind.BULK_WAIT) & _says(recording, (".read",))] = codes.READ_GROUP
     atomics = _is(events, _ATOMICS)
     extra[atomics] = _whole(atomic_cycles(recording, gpu) * pace)[atomics]
     together = _is(events, (Kind.SHARED_ATOMIC, Kind.CLUSTER_ATOMIC))
@@ -159,13 +160,20 @@ def event_costs(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, pace: flo
         np.rint(moved.of_memory * codes.PART).astype(np.int64), events.bytes.astype(np.int64),
         events.lanes.astype(np.int64), sync, events.phase.astype(np.int64), extra,
         _whole(later * pace), _whole(wider * pace), _whole(tags),
-        np.maximum(events.object.astype(np.int64), 0) >> RANK_SHIFT, syncs, moved.l2_bytes, moved.hbm_bytes,
+        np.maximum(events.object.astype(np.int64), 0) >> RANK_SHIFT,
+        np.rint(moved.through * codes.PART).astype(np.int64), syncs, moved.l2_bytes, moved.hbm_bytes,
     )  # fmt: skip
 
 
 def _is(events: Events, kinds: tuple[Kind, ...]) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = np.isin(events.kind, [int(one) for one in kinds])
     return found
+
+
+def _says(recording: LaunchRecording, words: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Of each event, whether the name of its instruction has one of some words."""
+    found = [any(word in text for word in words) for text in recording.instructions.opcode]
+    return np.array(found or [False])[recording.events.instruction]
 
 
 def _whole(cycles: Floats) -> Ints:
@@ -175,7 +183,7 @@ def _whole(cycles: Floats) -> Ints:
 @dataclass(frozen=True)
 class _Moved:
     """Of each event: cycles of the SM's port and of L2, bytes asked of L2 and moved by memory, and bytes of memory's
-    time, where those that lie apart count for more.
+    time, where those that lie apart count for more: what is read, or gets dirty, and what is read and written at once.
     """
 
     is_global: NDArray[np.bool_]
@@ -184,6 +192,7 @@ class _Moved:
     l2_bytes: Floats
     hbm_bytes: Floats
     of_memory: Floats
+    through: Floats
 
 
 def _moved(recording: LaunchRecording, gpu: Gpu, l1_bytes: float) -> _Moved:
@@ -200,14 +209,23 @@ def _moved(recording: LaunchRecording, gpu: Gpu, l1_bytes: float) -> _Moved:
     alone = np.where(_is(events, _BULK), 0.0, np.clip(2.0 - every / np.maximum(events.lines, 1), 0.0, 1.0))
     granules = 1.0 + alone * (float(gpu.hbm.granule) / SECTOR - 1.0)
     apart = granules * (1.0 + alone * (1.0 / float(gpu.hbm.scattered) - 1.0))
-    fetched = np.where(stores, unfilled(recording), 1.0)
-    written = np.where(stores & ~_is(events, _ATOMICS), 1.0, 0.0)
-    hbm_bytes = missed * SECTOR * (written + np.where(stores & (written == 0), 1.0, fetched) * granules)
-    of_memory = missed * SECTOR * (written + np.where(stores & (written == 0), 1.0, fetched) * apart)
+    # a sector that is stored in part, and is not there, is read and written at once; what is there gets dirty by what
+    # is stored
+    whole, in_part = stores & ~_in_part(events), stores & _in_part(events)
+    through = np.where(in_part & ~_is(events, _ATOMICS), missed * SECTOR, 0.0)
+    dirty = np.where(whole, asked * SECTOR, np.where(through > 0, (asked - missed) * events.bytes / every, 0.0))
+    fetched = np.where(stores & (through + dirty > 0), 0.0, missed * SECTOR)
     return _Moved(
-        is_global, np.where(stores, port_out, port_in), np.where(stores, l2_out, l2_in), asked * SECTOR, hbm_bytes,
-        of_memory,
+        is_global, np.where(stores, port_out, port_in), np.where(stores, l2_out, l2_in), asked * SECTOR,
+        (fetched * np.where(in_part, 2.0, 1.0) + 2.0 * through) * granules + dirty, fetched * apart + dirty,
+        through * apart,
     )  # fmt: skip
+
+
+def _in_part(events: Events) -> NDArray[np.bool_]:
+    """Accesses whose bytes do not fill the sectors they touch; atomics never do."""
+    found: NDArray[np.bool_] = (events.bytes < events.sectors * SECTOR) | _is(events, _ATOMICS)
+    return found
 
 
 def _answers(events: Events, gpu: Gpu, moved: _Moved) -> tuple[Floats, Floats]:
@@ -244,21 +262,11 @@ def _load_cycles(events: Events, gpu: Gpu, asked: Floats, lines: Floats) -> tupl
 
 def _store_cycles(events: Events, gpu: Gpu, asked: Floats, lines: Floats) -> tuple[Floats, Floats]:
     """Cycles of the SM's port, and of L2: a sector that is stored in part takes longer, and so does each line of it."""
-    part = (events.bytes < events.sectors * SECTOR) | _is(events, _ATOMICS)
+    part = _in_part(events)
     port = (asked + np.where(part, lines, 0.0)) * SECTOR / float(gpu.l2.sm_write_bytes_per_cycle)
     whole = asked * SECTOR / float(gpu.l2.write_bytes_per_cycle)
     in_part = asked * float(gpu.l2.store_sector) + lines * float(gpu.l2.store_line)
     return port, np.where(part, np.maximum(in_part, whole), whole)
-
-
-def unfilled(recording: LaunchRecording) -> float:
-    """Of the sectors that a launch stores to, the share that it never fills: memory must give the rest of them."""
-    events = recording.events
-    stores = _is(events, (Kind.GLOBAL_STORE,))
-    counts = event_counts(recording)[stores]
-    touched = float((events.first[stores] * counts).sum()) * SECTOR
-    stored = float((events.bytes[stores] * counts).sum())
-    return min(max(1.0 - stored / touched, 0.0), 1.0) if touched else 0.0
 
 
 def event_counts(recording: LaunchRecording) -> Floats:
@@ -279,7 +287,7 @@ def atomic_cycles(recording: LaunchRecording, gpu: Gpu) -> Floats:
     events, l2 = recording.events, gpu.l2
     sectors, lines = (np.maximum(column.astype(np.float64), 1.0) for column in (events.sectors, events.lines))
     opcodes = recording.instructions.opcode
-    floats = np.array([any(word in text for word in _FLOATS) for text in opcodes] or [False])[events.instruction]
+    floats = _says(recording, _FLOATS)
     rounds = np.maximum(events.wavefronts.astype(np.float64), sectors)
     again = float(l2.atomic_interval) + np.where(floats, float(l2.atomic_float) - float(l2.atomic_interval), 0.0)
     serial = sectors * float(l2.atomic_interval) + (rounds - sectors) * again
@@ -300,28 +308,28 @@ def atomic_cycles(recording: LaunchRecording, gpu: Gpu) -> Floats:
 def _sectors(recording: LaunchRecording, gpu: Gpu, l1_bytes: float) -> tuple[Floats, Floats]:
     """Sectors of each event that are asked of L2, and of those the ones that memory gives: L2 was cold at first."""
     events = recording.events
-    texts = recording.instructions.opcode
-    past = np.array([any(word in text for word in _PAST_L1) for text in texts] or [False])[events.instruction]
+    past = _says(recording, _PAST_L1)
     loads = _is(events, (Kind.GLOBAL_LOAD, Kind.LOCAL_LOAD))
     held_l1 = np.exp2(events.own_distance.astype(np.float64)) <= l1_bytes
     l1_hits = np.where(loads & held_l1 & ~past, events.own, 0.0).astype(np.float64)
     sectors = events.sectors.astype(np.float64)
     # a line takes its room whether all of its sectors are there or not
     room = np.maximum(events.lines * (LINE / SECTOR) / np.maximum(sectors, 1.0), 1.0)
-    share = held(_since(recording, np.exp2(events.other_distance.astype(np.float64)), room), gpu)
+    share = held(np.exp2(events.other_distance.astype(np.float64)) * room, gpu)
+    at_random, table = _table(recording, room)
+    of_table = min(float(gpu.l2.capacity) / float(gpu.chip.l2_halves) / table, 1.0)
+    share = np.where(at_random, np.maximum(share, of_table), share)
     from_memory = events.first + events.other * (1.0 - share)
     asked = np.maximum(sectors - l1_hits, 0.0)
-    # what is stored makes lines dirty, whoever brought them
-    stores = _is(events, _MAKE_DIRTY)
-    return asked, np.where(stores, asked, np.minimum(from_memory, asked))
+    return asked, np.minimum(from_memory, asked)
 
 
-def _since(recording: LaunchRecording, touched: Floats, room: Floats) -> Floats:
-    """Bytes of different lines that were touched while so many bytes were.
+def _table(recording: LaunchRecording, room: Floats) -> tuple[NDArray[np.bool_], float]:
+    """Accesses whose sectors lie apart and may be touched at random, and the bytes of all that they touch.
 
-    Sectors that lie apart each take a line of L2. Where they were touched at random, many touch a line that is there
-    already: n of them F (1 - exp(-n / F)) different ones, if there are F. How many there are follows in the same way
-    from how many sectors were touched for the first time.
+    n touches at random of F sectors are F (1 - exp(-n / F)) first ones: so F follows from how many were. What was
+    touched since one of them was touched before is anything from nothing to all, each as likely: of these touches L2
+    holds as much as its part of all is, and not what it holds of the mean.
     """
     events, times = recording.events, event_counts(recording)
     every = np.where(_is(events, _GLOBAL), events.sectors * times * SECTOR, 0.0)
@@ -329,15 +337,12 @@ def _since(recording: LaunchRecording, touched: Floats, room: Floats) -> Floats:
     again = float(every[apart].sum())
     first = float((events.first * times)[apart].sum()) * SECTOR
     if again <= 0 or first >= RANDOM * again:
-        return touched * room
+        return np.zeros(len(events), bool), 1.0
     low, high = 1e-3, again / max(first, SECTOR) + 1.0
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if (1 - np.exp(-middle)) / middle > first / again else (low, middle)
-    lines = again / low
-    share = again / float(every.sum())
-    different = touched * (1 - share) + lines * (1 - np.exp(-touched * share * room / lines))
-    return np.where(apart, np.minimum(different, touched * room), touched * room)
+    return apart, again / low
 
 
 def held(distance: Floats, gpu: Gpu) -> Floats:

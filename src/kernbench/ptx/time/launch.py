@@ -16,7 +16,7 @@ from kernbench.ptx.time.costs import OpCosts, clock_of, constants, op_costs, tic
 from kernbench.ptx.time.engine import codes
 from kernbench.ptx.time.engine.engine import simulate
 from kernbench.ptx.time.engine.reasons import Reason
-from kernbench.ptx.time.events import EventCosts, event_costs, event_counts
+from kernbench.ptx.time.events import EventCosts, Floats, event_costs, event_counts
 from kernbench.ptx.time.result import CtaSpans, Followed, LaunchTime, Stalls, Traffic, Unit
 from kernbench.ptx.time.sequence import early
 from kernbench.result.following import DEPENDENT, GRAPH, STREAM
@@ -159,7 +159,7 @@ class _Machine:
         notes = np.zeros((min(longest, MOST_NOTES), codes.NOTE_COLUMNS), np.int64)
         end, count, blocked = simulate(
             tables, path, grid, self.state, self.servers, self.constants, counts,
-            np.full(self.subs, -1, np.int64), self.stalls, self.issued, spans, notes,
+            self.stalls, self.issued, spans, notes,
         )  # fmt: skip
         finished = max(int(end), int(counts[codes.LAST_STORE]))
         made = self._result(finished / codes.TICK, int(count), int(blocked), spans[: int(counts[codes.SPANS])])
@@ -246,7 +246,8 @@ class _Machine:
         events, times = self.recording.events, event_counts(self.recording)
         # passes of atomics of global memory are none over banks
         shared = (events.wavefronts > 0) & ~np.isin(self.events.what, [codes.ATOMIC, codes.REDUCTION])
-        least = np.ceil(events.bytes / float(self.gpu.shared.bytes_per_cycle))
+        # lanes that want the same bytes need no pass each
+        least = np.minimum(np.ceil(events.bytes / float(self.gpu.shared.bytes_per_cycle)), events.wavefronts)
         stores = np.isin(self.events.what, [codes.STORE, codes.BULK_STORE, codes.REDUCTION, codes.ATOMIC])
         hbm = self.events.hbm_bytes * times
         return Traffic(
@@ -266,7 +267,26 @@ class _Machine:
             Unit.ISSUE: issued * float(gpu.issue.interval) / codes.SUB_CORES / sms / hertz,
             Unit.SHARED: traffic.least_wavefronts / sms / hertz,
             Unit.TENSOR: self._product_cycles(counts) / sms / hertz,
+            Unit.MUFU: self._mufu_cycles(counts) / codes.SUB_CORES / sms / hertz,
+            Unit.L2: self._l2_cycles() / hertz,
         }
+
+    def _mufu_cycles(self, counts: Ints) -> float:
+        """Cycles of all MUFU together."""
+        taken = np.where(self.ops.pipe == codes.XU, self.ops.cost, 0) / codes.TICK
+        return float((self._by_path(taken)[self.streams.trace_path] * counts).sum())
+
+    def _l2_cycles(self) -> float:
+        """Cycles of L2, whose loads and stores pass beside each other; atomics have a unit of their own."""
+        taken, what = self.events.l2 * event_counts(self.recording) / codes.TICK, self.events.what
+        stores = np.isin(what, [codes.STORE, codes.BULK_STORE])
+        loads = np.isin(what, [codes.LOAD, codes.CP_ASYNC, codes.BULK_LOAD])
+        return float(max(taken[loads].sum(), taken[stores].sum()))
+
+    def _by_path(self, of_op: Floats) -> Floats:
+        """A figure of each instruction, all of a path together."""
+        whole = np.add.reduceat(np.append(of_op[self.streams.op], 0.0), self.streams.path_start[:-1])
+        return np.where(np.diff(self.streams.path_start) > 0, whole, 0.0)
 
     def _product_cycles(self, counts: Ints) -> float:
         """Cycles of all tensor cores together, by the rates of wgmma and tcgen05."""
@@ -279,9 +299,7 @@ class _Machine:
         rate = float(self.gpu.tensor.wgmma) or float(self.gpu.tensor.mma)
         if not rate or not flops.any():
             return work
-        by_path = np.add.reduceat(np.append(flops[self.streams.op], 0.0), self.streams.path_start[:-1])
-        by_path = np.where(np.diff(self.streams.path_start) > 0, by_path, 0.0)
-        return work + float((by_path[self.streams.trace_path] * counts).sum() / rate)
+        return work + float((self._by_path(flops)[self.streams.trace_path] * counts).sum() / rate)
 
 
 def _state(ctas: int, warps: int, syncs: int, subs: int) -> tuple[Ints, ...]:

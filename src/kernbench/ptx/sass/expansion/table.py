@@ -68,7 +68,8 @@ ROWS: tuple[tuple[str, str], ...] = (
     (r"wmma\.store.*", "STS.64 STS.64"),
     (r"wgmma\.mma_async.*", "R2UR R2UR {mma}"),
     (r"wgmma\.fence.*", "WARPGROUP.ARRIVE"),
-    (r"wgmma\.commit.*", ""),
+    # machine code has the last product of a group say so
+    (r"wgmma\.commit.*", "WARPGROUP.COMMIT"),
     (r"wgmma\.wait.*", "WARPGROUP.DEPBAR.LE"),
     (r"tcgen05\.mma.*", "R2UR R2UR R2UR UTCHMMA"),
     (r"tcgen05\.commit.*", "UTCBAR"),

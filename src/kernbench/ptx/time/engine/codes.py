@@ -7,10 +7,10 @@ NEVER = 1 << 60
 SUB_CORES = 4
 # scoreboard counters of a warp
 COUNTERS = 6
-# groups of asynchronous work of a warp: cp.async, bulk stores, wgmma, products of tcgen05, accesses to tensor memory;
-# and how many of each are remembered
-CP_GROUP, BULK_GROUP, WGMMA_GROUP, PRODUCT_GROUP, TENSOR_GROUP = range(5)
-GROUP_KINDS, GROUPS = 5, 64
+# groups of asynchronous work of a warp: cp.async, bulk stores, wgmma, products of tcgen05, accesses to tensor memory,
+# what bulk stores read; and how many of each are remembered
+CP_GROUP, BULK_GROUP, WGMMA_GROUP, PRODUCT_GROUP, TENSOR_GROUP, READ_GROUP = range(6)
+GROUP_KINDS, GROUPS = 6, 64
 
 # what an instruction does
 (
@@ -132,14 +132,16 @@ WHAT, PIPE, COST, LATENCY, STALL, WRITE, READ, WAITS, WIDTH, REASON, QUEUED, CLO
 # columns of the events; `EXTRA` is the kind of a group, what an atomic takes of L2, or what one of shared memory takes
 # of the stage where lanes that want the same word are added up first; `LATER` and `WIDER` are by how much loads of
 # several lines are answered later, and how far their answers lie apart; `E_TAGS` what looking for their lines takes;
-# `FURTHER` how many ranks further in the cluster the CTA is that they concern. Of tcgen05: `EXTRA` is what it takes of
+# `FURTHER` how many ranks further in the cluster the CTA is that they concern; `E_THROUGH` what memory reads and writes
+# at once for a store. Of tcgen05: `EXTRA` is what it takes of
 # the tensor core or of tensor memory, `STAGE` of shared memory, `E_L2` how many SMs take part, `PHASE` the address of D
-E_WHAT, STAGE, E_PORT, E_L2, E_HBM, BYTES, LANES, SYNC, PHASE, EXTRA, LATER, WIDER, E_TAGS, FURTHER = range(14)
+E_WHAT, STAGE, E_PORT, E_L2, E_HBM, BYTES, LANES, SYNC, PHASE, EXTRA, LATER, WIDER, E_TAGS = range(13)
+FURTHER, E_THROUGH = 13, 14
 # columns of a warp: whether it runs; where it is in its path, and the path's end; its first event; when it may issue,
 # when it issued last, until when the stall of that instruction lasts, why it waits; the completion it is blocked on;
-# its age; when its last store is done; its CTA; what held it back when it was ready; what other instructions had taken
-# of its tensor core when it began to wait for products, or -1; then its counters and their reasons, groups that were
-# committed and when the open one is done, of each kind
+# when its last store is done, and its last one to shared memory; its CTA; what held it back when it was ready; what
+# other instructions had taken of its tensor core when it began to wait for products, or -1; then its counters and their
+# reasons, groups that were committed and when the open one is done, of each kind
 (
     W_STATE,
     W_AT,
@@ -150,8 +152,8 @@ E_WHAT, STAGE, E_PORT, E_L2, E_HBM, BYTES, LANES, SYNC, PHASE, EXTRA, LATER, WID
     W_FIXED,
     W_WHY,
     W_BLOCKED_ON,
-    W_AGE,
     W_STORED,
+    W_SHARED,
     W_CTA,
     W_HELD,
     W_TAKEN,
@@ -168,11 +170,11 @@ CTA_COLUMNS = 10
 # columns of a cluster's slot: CTAs of it that run, and when the last of those that ended did
 K_LEFT, K_ENDS = range(2)
 CLUSTER_COLUMNS = 2
-# rows of counts that the model keeps: the next cluster of the grid, the age of the next warp, spans written, when the
+# rows of counts that the model keeps: the next cluster of the grid, spans written, when the
 # last store is done; the first CTA that may be followed instruction by instruction, the one that is (-1: none yet), and
 # instructions of it that were noted
-NEXT_CLUSTER, NEXT_AGE, SPANS, LAST_STORE, FOLLOW_FROM, FOLLOWED, NOTED = range(7)
-COUNTS = 7
+NEXT_CLUSTER, SPANS, LAST_STORE, FOLLOW_FROM, FOLLOWED, NOTED = range(6)
+COUNTS = 6
 # columns of what is noted: the warp in its CTA, the instruction, when its last one issued, until when that stalled,
 # when it was ready, why it was not before, what held it then, when it issued; what it began, and until when that works
 N_WARP, N_OP, N_SINCE, N_FIXED, N_READY, N_WHY, N_HELD, N_ISSUED, N_BEGAN, N_UNTIL = range(10)

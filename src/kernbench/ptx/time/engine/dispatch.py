@@ -59,9 +59,8 @@ def _start_cta(cta, kind, of_cluster, begin, grid, state, constants, counts):  #
         warps[w, c.W_FIXED] = begin
         warps[w, c.W_WHY] = _FIXED
         warps[w, c.W_STORED] = 0
+        warps[w, c.W_SHARED] = 0
         warps[w, c.W_TAKEN] = -1
-        warps[w, c.W_AGE] = counts[c.NEXT_AGE]
-        counts[c.NEXT_AGE] += 1
         per_sm = constants[c.PER_SM]
         sub = w // per_sm * c.SUB_CORES + w % per_sm % c.SUB_CORES
         next_issue[sub] = min(next_issue[sub], begin)

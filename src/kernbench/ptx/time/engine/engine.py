@@ -9,7 +9,7 @@ from kernbench.common.compiled import loop, part
 from kernbench.ptx.time.engine import codes as c
 from kernbench.ptx.time.engine.clusters import bulk_load, bulk_shared, cluster_arrive, cluster_wait, concerned, remote
 from kernbench.ptx.time.engine.dispatch import finish_warp, start_cluster
-from kernbench.ptx.time.engine.memory import copy, levels, served, traffic
+from kernbench.ptx.time.engine.memory import copy, levels, served, traffic, written_through
 from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.engine.tensor import beside_operands, tensor_step
 from kernbench.ptx.time.engine.waiting import arrive, barrier, commit, join_group, wait, wait_group
@@ -47,7 +47,8 @@ def _atomic(w, sm, weight, begin, event, needs, events, warps, servers, constant
     done = at + cost + constants[c.LATENCY_ATOMIC]
     if hbm > 0:
         cost = traffic(hbm * weight, False, memory, constants)
-        served(gpu_free, c.HBM, at, cost)
+        memory[c.DIRTY] = min(memory[c.DIRTY] + hbm * weight, constants[c.L2_CAPACITY])
+        done = max(done, served(gpu_free, c.HBM, at, cost) + cost)
         gpu_busy[c.HBM] += cost
         done += constants[c.LATENCY_HBM] - constants[c.LATENCY_L2]
     warps[w, c.W_STORED] = max(warps[w, c.W_STORED], done)
@@ -81,6 +82,9 @@ def _access(what, w, sub, sm, op, event, now, weight, tables, state, servers, co
     queue[sub, depth] = (slot + 1) % depth
     passed = begin + stage
     if what == c.SHARED:
+        if ops[op, c.WRITE] >= c.COUNTERS:
+            # nothing is waited for but by a fence
+            warps[w, c.W_SHARED] = passed + ops[op, c.LATENCY]
         return passed, passed + ops[op, c.LATENCY]
     if what in (c.REMOTE_LOAD, c.REMOTE_STORE):
         return passed, remote(what, w, event, passed, stage, now, events, state, servers, constants)
@@ -90,6 +94,8 @@ def _access(what, w, sub, sm, op, event, now, weight, tables, state, servers, co
     if what == c.STORE:
         if needs[0]:
             done = levels(sm, weight, begin, needs, servers, constants, c.STORES, constants[c.LATENCY_STORE], 0)
+            if events[event, c.E_THROUGH]:
+                done = max(done, written_through(events[event, c.E_THROUGH] * weight, begin, servers, constants))
         warps[w, c.W_STORED] = max(warps[w, c.W_STORED], done)
     elif needs[0]:
         base = constants[c.LATENCY_L2] + events[event, c.LATER]
@@ -178,6 +184,30 @@ def _multiply(w, sub, sm, op, now, ops, warps, rings, servers, constants):  # ty
 
 
 @part
+def _bulk_store(w, sm, event, now, weight, events, warps, servers, constants):  # type: ignore[no-untyped-def]
+    """A bulk copy to global memory: it is done when it is there, and has been read when it has left the SM."""
+    there = copy(c.BULK_STORE, sm, sm, event, now, weight, events, servers, constants)
+    join_group(w, c.BULK_GROUP, there, warps)
+    join_group(w, c.READ_GROUP, servers[1][sm, c.STORES] + constants[c.BULK_EXTRA], warps)
+    warps[w, c.W_STORED] = max(warps[w, c.W_STORED], there)
+
+
+@part
+def _fence(w, op, now, ops, warps):  # type: ignore[no-untyped-def]
+    """A fence; gives when what was stored before it is there."""
+    done = now + ops[op, c.LATENCY]
+    if ops[op, c.COST]:
+        # for the whole GPU: what was stored has arrived
+        done = max(done, warps[w, c.W_STORED])
+    elif ops[op, c.LATENCY]:
+        # for asynchronous units of the SM: it begins when what was stored to shared memory is there
+        done = max(now, warps[w, c.W_SHARED]) + ops[op, c.LATENCY]
+    if ops[op, c.WRITE] >= c.COUNTERS:
+        warps[w, c.W_READY] = done
+    return done
+
+
+@part
 def _execute(w, sub, sm, op, event, now, tables, state, servers, constants):  # type: ignore[no-untyped-def]
     """What an instruction does when it issues. Gives the completion that its warp then waits for, or -1."""
     ops, events, _, _ = tables
@@ -210,6 +240,8 @@ def _execute(w, sub, sm, op, event, now, tables, state, servers, constants):  # 
         _multiply(w, sub, sm, op, now, ops, warps, rings, servers, constants)
     elif what == c.COMMIT:
         commit(w, events[event, c.EXTRA], warps, rings)
+        if events[event, c.EXTRA] == c.BULK_GROUP:
+            commit(w, c.READ_GROUP, warps, rings)
     elif what == c.WAIT_GROUP:
         done = wait_group(w, sub, events[event, c.PHASE], events[event, c.EXTRA], now, warps, rings, servers[0])
         warps[w, c.W_READY] = done
@@ -218,17 +250,11 @@ def _execute(w, sub, sm, op, event, now, tables, state, servers, constants):  # 
     elif what == c.BULK_SHARED:
         bulk_shared(w, sm, event, now, events, state, servers, constants)
     elif what == c.BULK_STORE:
-        there = copy(what, sm, sm, event, now, weight, events, servers, constants)
-        join_group(w, c.BULK_GROUP, there, warps)
-        warps[w, c.W_STORED] = max(warps[w, c.W_STORED], there)
+        _bulk_store(w, sm, event, now, weight, events, warps, servers, constants)
     elif what >= c.PRODUCT:
         taken, done = tensor_step(what, w, sub, event, now, done, events, state, servers, constants)
     elif what == c.FENCE:
-        if ops[op, c.COST]:
-            # for the whole GPU: what was stored has arrived
-            done = max(done, warps[w, c.W_STORED])
-        if ops[op, c.WRITE] >= c.COUNTERS:
-            warps[w, c.W_READY] = done
+        done = _fence(w, op, now, ops, warps)
     _count(w, op, done, taken, ops, warps)
     return waits
 
@@ -264,8 +290,8 @@ def _account(w, op, now, weight, warps, stalls, issued, interval):  # type: igno
 
 
 @part
-def _choose(sub, now, last, path_op, tables, warps, pipe_free, constants):  # type: ignore[no-untyped-def]
-    """The warp that issues: the one that did last if it can, or the youngest that can; -1, and when to look again."""
+def _choose(sub, now, path_op, tables, warps, pipe_free, constants):  # type: ignore[no-untyped-def]
+    """The warp that issues: of those that can the one that issued longest ago; -1, and when to look again."""
     ops, _, _, queue = tables
     per_sm = constants[c.PER_SM]
     sm = sub // c.SUB_CORES
@@ -282,7 +308,7 @@ def _choose(sub, now, last, path_op, tables, warps, pipe_free, constants):  # ty
         if when <= now:
             when = _taken_until(sub, path_op[warps[w, c.W_AT]], now, ops, pipe_free, queue, constants)
             if when <= now:
-                better = chosen < 0 or w == last or (chosen != last and warps[w, c.W_AGE] > warps[chosen, c.W_AGE])
+                better = chosen < 0 or warps[w, c.W_ISSUED] < warps[chosen, c.W_ISSUED]
                 if better and chosen >= 0:
                     warps[chosen, c.W_HELD] = _NOT_SELECTED
                 if better:
@@ -343,7 +369,7 @@ def _first(next_issue):  # type: ignore[no-untyped-def]
 
 
 @loop
-def simulate(tables, path, grid, state, servers, constants, counts, last, stalls, issued, spans, notes):  # type: ignore[no-untyped-def]
+def simulate(tables, path, grid, state, servers, constants, counts, stalls, issued, spans, notes):  # type: ignore[no-untyped-def]
     """All CTAs of the grid, from the first to the last; gives when the last warp ends, in ticks, how many instructions
     were issued, and how many warps wait for what nobody does. `notes` has room for what one CTA does.
     """
@@ -357,7 +383,7 @@ def simulate(tables, path, grid, state, servers, constants, counts, last, stalls
         sub, now = _first(next_issue)
         if sub < 0:
             break
-        w, soonest = _choose(sub, now, last[sub], path_op, tables, warps, servers[0], constants)
+        w, soonest = _choose(sub, now, path_op, tables, warps, servers[0], constants)
         if w < 0:
             next_issue[sub] = soonest
             continue
@@ -371,7 +397,6 @@ def simulate(tables, path, grid, state, servers, constants, counts, last, stalls
         _account(w, op, now, ctas[warps[w, c.W_CTA], c.C_WEIGHT], warps, stalls, issued, constants[c.ISSUE])
         warps[w, c.W_ISSUED] = now
         warps[w, c.W_AT] = at + 1
-        last[sub] = w
         count += 1
         next_issue[sub] = now + constants[c.ISSUE]
         sm = sub // c.SUB_CORES

@@ -32,7 +32,8 @@ def levels(sm, weight, begin, needs, servers, constants, server, base, wider):  
         at_hbm = served(gpu_free, c.HBM, at_l2, cost)
         gpu_busy[c.HBM] += cost
         if not stores:
-            more = constants[c.LATENCY_HBM] - constants[c.LATENCY_L2] + _loaded(at_hbm, cost, memory, constants)
+            more = constants[c.LATENCY_HBM] - constants[c.LATENCY_L2]
+            more += _loaded(at_hbm, cost, at_hbm - at_l2, memory, constants)
             done = max(done, at_hbm + cost + base + more)
     return done + _spread(sm, wider, sm_free)
 
@@ -47,9 +48,10 @@ def _spread(sm, wider, sm_free):  # type: ignore[no-untyped-def]
 
 
 @part
-def _loaded(now, cost, memory, constants):  # type: ignore[no-untyped-def]
+def _loaded(now, cost, queued, memory, constants):  # type: ignore[no-untyped-def]
     """How much longer memory takes to answer because it works: by the cube of its load over the last window, and by the
-    share of it in which it wrote: loads wait until a part of memory that writes has written.
+    share of it in which it wrote: loads wait until a part of memory that writes has written. What was `queued` that
+    long has waited already.
     """
     elapsed = now - memory[c.WINDOW_BEGAN]
     if elapsed >= c.WINDOW:
@@ -61,7 +63,7 @@ def _loaded(now, cost, memory, constants):  # type: ignore[no-untyped-def]
     memory[c.WINDOW_BUSY] += cost
     share = memory[c.BUSY_SHARE]
     more = constants[c.LATENCY_LOADED] * (share * share // c.FULL * share // c.FULL) // c.FULL
-    return more + constants[c.LATENCY_WRITING] * memory[c.WRITE_SHARE] // c.FULL
+    return more + max(constants[c.LATENCY_WRITING] * memory[c.WRITE_SHARE] // c.FULL - queued, 0)
 
 
 @part
@@ -86,6 +88,20 @@ def traffic(amount, stores, memory, constants):  # type: ignore[no-untyped-def]
         cost += leaves * (constants[c.WRITE_COST] + mixed) >> c.COST_SHIFT
         memory[c.WINDOW_WROTE] += leaves * constants[c.WRITE_COST] >> c.COST_SHIFT
     return cost
+
+
+@part
+def written_through(amount, at_l2, servers, constants):  # type: ignore[no-untyped-def]
+    """Sectors that are stored in part and are not there: memory reads them and writes them at once; gives when."""
+    _, _, gpu_free, _, _, gpu_busy, memory = servers
+    cost = traffic(amount, False, memory, constants)
+    memory[c.HAS_WRITTEN] += amount
+    writes = memory[c.HAS_WRITTEN] * c.FULL // (memory[c.HAS_READ] + memory[c.HAS_WRITTEN])
+    mixed = constants[c.WRITE_MIXED] * writes // c.FULL * (c.FULL - writes) // c.FULL
+    cost += amount * (constants[c.WRITE_COST] + mixed) >> c.COST_SHIFT
+    memory[c.WINDOW_WROTE] += amount * constants[c.WRITE_COST] >> c.COST_SHIFT
+    gpu_busy[c.HBM] += cost
+    return served(gpu_free, c.HBM, at_l2, cost) + cost
 
 
 @part

@@ -1,0 +1,89 @@
+"""What stores leave to be waited for: fences, reads of bulk stores, sectors stored in part; warps that take turns."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.ptx.time.made import Act, Kind, Op, Pipe, launch
+from tests.ptx.time.test_engine import END, H200, cycles
+
+from kernbench.ptx.time.launch import time_launch
+
+FENCE = Op(Pipe.FENCE, kind=Kind.PROXY_FENCE, mnemonic="FENCE.VIEW.ASYNC.S")
+STORE = Op(
+    Pipe.SHARED, kind=Kind.SHARED_STORE, act=Act.STORE, width=16,
+    event={"wavefronts": 4, "lanes": 32, "bytes": 512},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("stores", "measured"), [(1, 29), (4, 50), (8, 82), (16, 156)])
+def test_a_fence_waits_for_stores_to_shared_memory(stores, measured):
+    """`fence.stores` of one warp on an H200, less the fence without stores."""
+    after = cycles([[*[STORE] * stores, FENCE, END]]) - cycles([[FENCE, END]])
+    assert after == pytest.approx(measured, rel=0.15)
+
+
+def test_loads_are_not_waited_for_by_a_fence():
+    load = replace(STORE, kind=Kind.SHARED_LOAD, act=Act.LOAD, write=0)
+    assert cycles([[load, FENCE, END]]) < cycles([[STORE, FENCE, END]])
+
+
+def test_warps_of_a_sub_core_issue_in_turn():
+    program = [[Op(Pipe.FMA)] * 100 + [END]] * 8
+    followed = time_launch(*launch(program), H200).followed
+    ends = [followed.issued[followed.warp == warp].max() for warp in (0, 4)]
+    assert ends[1] - ends[0] <= 2
+
+
+def bulk_store(wait: str) -> float:
+    nbytes = 8192
+    event = {"sectors": nbytes // 32, "lines": nbytes // 128, "bytes": nbytes, "lanes": 1, "first": nbytes // 32}
+    ops = [
+        Op(Pipe.BULK, kind=Kind.BULK_STORE, act=Act.STORE, event=event),
+        Op(Pipe.CONTROL, kind=Kind.BULK_COMMIT), Op(Pipe.CONTROL, kind=Kind.BULK_WAIT, event={"phase": 1}), END,
+    ]  # fmt: skip
+    recording, streams = launch([ops])
+    named = replace(recording.instructions, opcode=(wait,))
+    followed = time_launch(replace(recording, instructions=named), streams, H200).followed
+    return float(followed.issued[-1] - followed.issued[0])
+
+
+def test_what_is_read_for_a_bulk_store_is_waited_for_less_long_than_what_it_writes():
+    """`fence.bulk` of 8 KiB on an H200: 373 cycles with a barrier of 4 warps and a loop."""
+    read, written = bulk_store("cp.async.bulk.wait_group.read"), bulk_store("cp.async.bulk.wait_group")
+    assert written - read == pytest.approx(float(H200.l2.latency), rel=0.1)
+    assert read == pytest.approx(340, rel=0.2)
+
+
+def of_memory(kind: Kind, act: Act, first: float, ctas: int = 2112) -> float:
+    """Bytes of the data sheet's bandwidth that a word of its own line takes, by all SMs."""
+    event = {"sectors": 32, "lines": 32, "lanes": 32, "bytes": 128, "first": first, "other": 32 - first}
+    event |= {"other_distance": 28.0, "wavefronts": 32}
+    write = 0 if kind == Kind.GLOBAL_LOAD else 7
+    one = Op(Pipe.GLOBAL, kind=kind, event=event, act=act, write=write)
+    time = time_launch(*launch([[one] * 8 + [END]] * 8, ctas=ctas), H200)
+    seconds = time.cycles / (time.clock_mhz * 1e6)
+    return float(seconds * float(H200.hbm.bandwidth) * 1e9 / (ctas * 8 * 8 * 32))
+
+
+def test_words_that_memory_has_cost_what_was_measured():
+    """Of words alone in their lines (`scattered` and `random.words` beyond L2): loads 80 to 123 bytes, stores 220 to
+    322, atomics without a result 296.
+    """
+    load = of_memory(Kind.GLOBAL_LOAD, Act.LOAD, 32)
+    assert load == pytest.approx(95, rel=0.25)
+    assert of_memory(Kind.GLOBAL_STORE, Act.STORE, 32) == pytest.approx(250, rel=0.25)
+    assert of_memory(Kind.GLOBAL_REDUCTION, Act.REDUCTION, 32) > 1.5 * load
+
+
+def test_of_a_table_that_is_read_at_random_l2_holds_its_part():
+    """64 MiB, each word touched four times: a part of 30 MiB of the further touches is there."""
+    touches, table = 4, 64 << 20
+    first = 32 * (1 - np.exp(-touches)) / touches
+    ctas = table // 32 * touches // (32 * 8 * 8)
+    event = {"sectors": 32, "lines": 32, "lanes": 32, "bytes": 128, "first": first, "other": 32 - first}
+    one = Op(Pipe.GLOBAL, kind=Kind.GLOBAL_LOAD, event={**event, "other_distance": 25.5}, act=Act.LOAD, write=0)
+    read = time_launch(*launch([[one] * 8 + [END]] * 8, ctas=ctas), H200).traffic.hbm_read
+    every = ctas * 8 * 8 * 32
+    missed = every * (first + (32 - first) * (1 - 30 / 64)) / 32
+    assert read == pytest.approx(missed * 64, rel=0.02)
