@@ -14,7 +14,9 @@ import pickle
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import kernbench
 from kernbench.bench import find
@@ -23,8 +25,8 @@ from kernbench.bench.checking.nodes import Sent, _plain
 from kernbench.bench.cluster import Cluster, on_node, sources
 from kernbench.bench.discovery.new import filled_in, targets
 from kernbench.common import sharing
-from kernbench.sweep import Here, Limits, Store, make_plan
-from kernbench.sweep.executors.ray_cluster import run_part
+from kernbench.sweep import Here, Limits, Plan, Row, Store, make_plan
+from kernbench.sweep.executors.ray_cluster import OnePart, run_part
 from kernbench.sweep.planning.supply import LARGEST, Part, Supply
 
 BENCH, PANEL = "milestone_gqa_llama70b", "single_user_decode"
@@ -38,6 +40,11 @@ def nothing(number: int) -> int:
     return number
 
 
+def next_of(left: list[int], _: int) -> int | None:
+    """The next task, until none is left."""
+    return left.pop() if left else None
+
+
 def size(thing: object) -> int:
     """Bytes of what is sent."""
     return len(pickle.dumps(thing))
@@ -49,21 +56,17 @@ def sweep_sizes() -> None:
     supply.size = LARGEST
     part = supply.take(0)
     assert part is not None
-    rows = [row for _, row in next(Here().results(plan, One(part)))]
+    rows = rows_of(plan, part)
     task = size((sources(), run_part, plan.light(), part, Limits(3600.0)))
     points = len(part.positions)
     print(f"sweep: a task of {points} points {task:,} bytes, {task / points:.0f} a point", end="; ")
     print(f"a result {size(rows) / len(rows):.0f} bytes a row")
 
 
-class One(Supply):
-    """A supply of one part."""
-
-    def __init__(self, part: Part):
-        self._parts = [part]
-
-    def take(self, worker: int) -> Part | None:
-        return self._parts.pop() if self._parts else None
+def rows_of(plan: Plan, part: Part) -> list[Row]:
+    """The rows of a part, timed in this process."""
+    coming = Here().results(plan, cast(Supply, OnePart(part)))
+    return [row for some in coming for _, row in some]
 
 
 def check_sizes() -> None:
@@ -89,7 +92,7 @@ def rows_a_second(points: int) -> None:
         supply.size = LARGEST
         part = supply.take(0)
         assert part is not None
-        row = next(Here().results(plan, One(part)))[0][1]
+        row = rows_of(plan, part)[0]
         begin, kept = time.process_time(), 0
         while part is not None and kept < points:
             store.keep([(position, row) for position in part.positions])
@@ -112,24 +115,14 @@ def shipped() -> None:
         print(f", exported {(Path(folder) / 'loops.zip').stat().st_size / MIB:.1f} MiB")
 
 
-class Numbers:
-    """As many numbers as there are tasks, given out one after the other."""
-
-    def __init__(self, count: int):
-        self._left = iter(range(count))
-
-    def take(self, worker: int) -> int | None:
-        return next(self._left, None)
-
-
 def tasks_a_second(tasks: int, under_way: list[int]) -> None:
     with Cluster("local") as cluster:
         for most in under_way:
             # a cluster of so many CPUs would have so many under way
             cluster.__dict__["workers"] = most
-            numbers = Numbers(max(tasks, 2 * most))
+            left = list(range(max(tasks, 2 * most)))
             cpu, wall, done = time.process_time(), time.perf_counter(), 0
-            for outcome in cluster.outcomes(nothing, numbers.take, lambda number: (number,)):
+            for outcome in cluster.outcomes(nothing, partial(next_of, left), lambda number: (number,)):
                 done += outcome is not None
             cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
             print(f"driver: {done:,} tasks, {most:,} under way: {done / cpu:,.0f} a CPU second of the driver", end="")

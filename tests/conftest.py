@@ -22,6 +22,9 @@ if hasattr(providers, "_get_local_constants"):
 if sys.platform == "linux":
     os.environ.setdefault("KERNBENCH_START_METHOD", "fork")
 
+# what is compiled is what is tested, however little a test has for it to do
+os.environ["KERNBENCH_COMPILE"] = "always"
+
 # tests run at the same time as each other
 os.environ["KERNBENCH_JOBS"] = "1"
 

@@ -43,8 +43,8 @@ for target in ("npu", "ptx"):
     ALLOWED[f"{target}.{FRONT}"] = ALLOWED["cli"] | {"cli", "golden", target}
 # arrows against the grain that are meant: bundled benches are found by name, as a user's own file is
 BY_NAME = {("bench", "benches")}
-# three of them are how loops are compiled, kept and shared (ADR 70)
-COMMON_FILES = {"__init__.py", "compiled.py", "dtypes.py", "errors.py", "ipcq_types.py", "kept.py"}
+# four of them are how loops are compiled, or not yet, kept and shared (ADR 69, 70)
+COMMON_FILES = {"__init__.py", "compiled.py", "deferred.py", "dtypes.py", "errors.py", "ipcq_types.py", "kept.py"}
 COMMON_FILES |= {"pe_commands.py", "sharing.py"}
 
 

@@ -175,6 +175,11 @@ class KeptLoop(_Keeping):  # type: ignore[misc]
         self._turn = _Turn(os.path.join(self._cache_path, f"{self._impl.filename_base}.lock"), waiting)
         LoopCompiler.failed[function] = self._turn.give_up
 
+    @property
+    def index(self) -> Path:
+        """The table of the versions that are kept: it is there when one is."""
+        return Path(self._cache_path, f"{self._impl.filename_base}.nbi")
+
     def load_overload(self, sig: Numba, target_context: Numba) -> Numba:
         """The loop as it is kept; None where this process has to compile it, which no other does then."""
         found = self._look(sig, target_context)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.compiled import loop, part
+from kernbench.common.compiled import part
+from kernbench.common.deferred import deferred
 from kernbench.timing.graph import Graph, Ints, Small
 
 # later than anything
@@ -121,7 +122,7 @@ def _release(u, end, offsets, targets, lags, dispatch, latency, start, cause, wa
     return top
 
 
-@loop
+@deferred(lambda graph, *_: len(graph[0]) + len(graph[1]))
 def _longest_path(graph, rates, times, work):  # type: ignore[no-untyped-def]
     offsets, targets, lags = graph
     duration, server, nbytes, bytes_per_ps, dispatch, latency = rates
@@ -247,7 +248,7 @@ def _set_due(s, now, bytes_per_ps, goal, servers, tree, leaves):  # type: ignore
         i >>= 1
 
 
-@loop
+@deferred(lambda graph, *_: len(graph[0]) + len(graph[1]))
 def _events(graph, rates, times, work, transfers, servers, tree):  # type: ignore[no-untyped-def]
     offsets, targets, lags = graph
     duration, server, nbytes, bytes_per_ps, dispatch, latency = rates

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.compiled import loop, part
+from kernbench.common.compiled import part
+from kernbench.common.deferred import deferred
 
 Ints = NDArray[np.int64]
 Small = NDArray[np.int32]
@@ -166,7 +167,7 @@ def owner(edge, offsets):  # type: ignore[no-untyped-def]
     return low
 
 
-@loop
+@deferred(lambda found, *_: found.filled[0])
 def _put_all(found, slots, targets, lags, kinds):  # type: ignore[no-untyped-def]
     """Edges to where those of their sources lie; `slots` is where each source's next one goes."""
     for e in range(found.filled[0]):
@@ -176,7 +177,7 @@ def _put_all(found, slots, targets, lags, kinds):  # type: ignore[no-untyped-def
         targets[slot], lags[slot], kinds[slot] = found.targets[e], found.lags[e], found.kinds[e]
 
 
-@loop
+@deferred(lambda values, _: len(values))
 def _count(values, counts):  # type: ignore[no-untyped-def]
     for value in values:
         counts[value] += 1

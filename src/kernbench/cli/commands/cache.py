@@ -90,6 +90,7 @@ def warm(targets: TARGETS = None, json: JSON = None) -> None:
     """Compile what bundled benches need, by running small panels of them."""
     from kernbench.bench import find, run_bench
     from kernbench.common import sharing
+    from kernbench.common.deferred import compiled_at_once
     from kernbench.common.errors import CacheError, unknown
 
     check_targets({"--json": json})
@@ -98,9 +99,10 @@ def warm(targets: TARGETS = None, json: JSON = None) -> None:
         if target not in runs:
             raise CacheError(unknown("target", target, runs))
     before = set(sharing.kept().loops)
-    for target in targets or runs:
-        for name, panel in runs[target]:
-            run_bench(find(name), panel, timed=True)
+    with compiled_at_once():
+        for target in targets or runs:
+            for name, panel in runs[target]:
+                run_bench(find(name), panel, timed=True)
     held = sharing.kept()
     results().print(
         f"{len(set(held.loops) - before)} loops compiled; {len(held.loops)} are kept in {held.folder}", soft_wrap=True

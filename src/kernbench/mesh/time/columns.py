@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.compiled import loop
+from kernbench.common.deferred import deferred
 from kernbench.common.pe_commands import OPERATIONS
 from kernbench.result.recording import FIRST_VIEW, Recording
 from kernbench.timing.graph import Ints, Small
@@ -55,7 +55,7 @@ def make_columns(recording: Recording) -> Columns:
     return Columns(op, site, kind, operand_type, y, first, program)
 
 
-@loop
+@deferred(lambda operands, made, *_: len(made))
 def _set_operand_types(operands, made, views, first_view, found):  # type: ignore[no-untyped-def]
     """The types behind two columns of handle numbers, by those that commands made and those of views; -1 for none."""
     for i in range(len(made)):
@@ -82,7 +82,7 @@ def cases(columns: Columns, types: int) -> tuple[Ints, Small]:
         room *= 2
 
 
-@loop
+@deferred(lambda op, *_: len(op))
 def _number(op, kind, operand_type, base, first, table, keys, case):  # type: ignore[no-untyped-def]
     """Number the cases as they are met, as far as there is room; gives how many there are, or one more than the room.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernbench.common.compiled import loop
+from kernbench.common.deferred import deferred
 from kernbench.common.pe_commands import OPERATION_NAMES
 from kernbench.mesh.time.clock import Timing
 from kernbench.mesh.time.lanes import WORKS, commands_of, lane_numbers, lanes, works_of
@@ -54,7 +54,7 @@ def _trail(last: int, cause: Small, offsets: Small) -> tuple[Ints, Ints]:
     return nodes[::-1], cause[nodes[::-1]].astype(np.int64)
 
 
-@loop
+@deferred(lambda last, cause, *_: len(cause))
 def _walk_back(last, cause, offsets, nodes):  # type: ignore[no-untyped-def]
     """The nodes of the path, last to first, where there is room for them; gives how many there are."""
     length = 0

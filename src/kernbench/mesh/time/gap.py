@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernbench.common.compiled import loop, part
+from kernbench.common.compiled import part
+from kernbench.common.deferred import deferred
 from kernbench.mesh.time.clock import Timing
 from kernbench.mesh.time.lower import FIRST_DMA, GEMM, MATH, Lowered
 from kernbench.mesh.time.work import Work, cube_bytes, link_times
@@ -134,7 +135,7 @@ def _programs(lowered: Lowered) -> Small:
     return np.concatenate([columns.program, starts, columns.program[pieces.send], columns.program[pieces.recv]])
 
 
-@loop
+@deferred(lambda graph, *_: len(graph[0]) + len(graph[1]))
 def _without_queues(graph, times, dispatch, latency, ready, found):  # type: ignore[no-untyped-def]
     """When each node could have started had its queue been endless, and the edge it then waited for longest.
 
@@ -158,7 +159,7 @@ def _without_queues(graph, times, dispatch, latency, ready, found):  # type: ign
                 found[target] = edge
 
 
-@loop
+@deferred(lambda nodes, begin, end, home, last, times, *_: len(times[0]))
 def _explain(nodes, begin, end, home, last, times, graph, owners, idle):  # type: ignore[no-untyped-def]
     """Every interval in which the resource was idle, in order; the first and the last are its filling and draining."""
     reached = 0

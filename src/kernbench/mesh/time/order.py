@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.compiled import inlined, loop, part
+from kernbench.common.compiled import inlined, part
+from kernbench.common.deferred import deferred
 from kernbench.timing.graph import Edges, Ints, put
 
 # kinds of edges, as `graph` numbers them
@@ -264,7 +265,7 @@ def _overwrite(c, where, start, stop, target, scratch, ranges, edges):  # type: 
     return ranges + 1
 
 
-@loop
+@deferred(lambda program, commands, *_: 10 * len(commands.op))
 def _write(program, commands, operands, views, waits, nbytes, conflicts, edges, state, previous, scratch, memory):  # type: ignore[no-untyped-def]
     """Write edges from the command on where it stopped, until there is no room; gives the command it came to.
 

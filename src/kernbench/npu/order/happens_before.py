@@ -14,7 +14,8 @@ tile is made of whole ones. A block starts with nothing known and all memory unw
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.compiled import inlined, loop, part
+from kernbench.common.compiled import inlined, part
+from kernbench.common.deferred import deferred
 from kernbench.npu.isa.operations import AWAIT, BARRIER, LOAD, OPERATIONS, POP, POST, PUSH, SCALAR, SET, STORE, WAIT
 from kernbench.npu.isa.units import EVENTS, PER_LANE, PIPE_NUMBER, THREADS
 from kernbench.npu.order.clocks import (
@@ -341,7 +342,7 @@ def _fifos(shape: Ints) -> Fifos:
     return Fifos(shape, *np.zeros((2, max(1, shape.shape[1]), 3, deepest, THREADS), np.int64))
 
 
-@loop
+@deferred(lambda firsts, rows, *_: 20 * len(rows.op), wraps=True)
 def _check(firsts, rows, classes, tiles, extents, fifos, posts, cells, flags, clocks, memory, digest, found, loose):  # type: ignore[no-untyped-def]
     known, done = clocks.known, clocks.done
     wanted = len(digest.identity) > 0

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.compiled import loop, part
+from kernbench.common.compiled import part
+from kernbench.common.deferred import deferred
 from kernbench.npu.isa.model import ChipModel
 from kernbench.npu.isa.units import AIC, AIV0, AIV1, LANES
 from kernbench.npu.recording.record import NpuRecording, TaskRecord
@@ -168,7 +169,7 @@ def _pop(heap, size):  # type: ignore[no-untyped-def]
         at = least
 
 
-@loop
+@deferred(lambda tasks, commands, lists, *_: 50 * (len(tasks) + len(commands) + len(lists[4])))
 def _play(tasks, commands, lists, fixed, placed, cores, threads, oldest, room):  # type: ignore[no-untyped-def]
     """Play events until nothing is left. An event is the end of a block or a command; queues hold tasks: three for
     those that are ready, three for those that may be staged."""

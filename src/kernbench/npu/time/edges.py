@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.common.compiled import loop, part
+from kernbench.common.compiled import part
+from kernbench.common.deferred import deferred
 from kernbench.npu.isa.operations import AWAIT, BARRIER, POP, PUSH, SCALAR, SET, WAIT
 from kernbench.npu.isa.units import EVENTS, PER_LANE, PIPE_NUMBER, THREADS
 from kernbench.npu.recording.record import Ints
@@ -46,7 +47,7 @@ def row_edges(*given: Any) -> tuple[Ints, Ints, Ints]:
     return source, target, kind
 
 
-@loop
+@deferred(lambda firsts, rows, *_: 10 * len(rows[0]))
 def _write(firsts, rows, classes, entry, fifos, starts, ends, room, out):  # type: ignore[no-untyped-def]
     """Write edges; without room they are only counted.
 
@@ -108,7 +109,7 @@ def _write(firsts, rows, classes, entry, fifos, starts, ends, room, out):  # typ
     return n
 
 
-@loop
+@deferred(lambda source, *_: len(source))
 def longest_paths(source, target, duration, longest):  # type: ignore[no-untyped-def]
     """When each node can begin: `longest`, which comes as all zeros. Edges come in the order of their targets."""
     for e in range(len(source)):

@@ -1,0 +1,141 @@
+"""Loops that run as Python where that is less work than to compile them.
+
+On a fresh machine a small run would be over long before its loops are compiled. So a loop whose rows are few runs as
+the Python function that it is, until it has taken so many seconds in this and earlier processes that compiling it would
+have been worth it; one that is compiled, or kept on disk, is always taken. Either way it is the same function, over
+the same arrays, with the same results (docs/adr/0069).
+
+NumPy's integers are as wide as those of their array, and numba computes with 64 bits: where one would overflow, the
+arrays are put back as they were, and the compiled loop runs. KERNBENCH_COMPILE=always compiles at once.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from types import FunctionType
+from typing import Generic, cast
+
+import numpy as np
+
+from kernbench.common.compiled import COMPILED, Result, loop
+from kernbench.common.kept import KeptLoop, Numba
+
+COMPILE, ALWAYS = "KERNBENCH_COMPILE", "always"
+# rows above which a single call is not tried in Python: some tenths of a second
+MOST_ROWS = 50_000
+# seconds of a loop in Python, in all processes together, after which it is compiled
+MOST_SECONDS = 3.0
+_MILLISECOND = 1e-3
+
+
+def deferred(rows: Callable[..., int], wraps: bool = False) -> Callable[[Callable[..., Result]], "Deferred[Result]"]:
+    """A `loop` that runs as Python at first; `rows` says how many rows its arguments are. `wraps`: it multiplies
+    hashes, which are meant to wrap around; its other integers are 64 bits wide.
+    """
+    return lambda function: Deferred(function, rows, wraps)
+
+
+class Deferred(Generic[Result]):
+    """A loop, compiled or not yet."""
+
+    def __init__(self, function: Callable[..., Result], rows: Callable[..., int], wraps: bool = False):
+        self.py_func = function
+        self._compiled: Numba = loop(function)
+        self._rows = rows
+        self._errors = {"divide": "raise", "invalid": "raise", "over": "ignore" if wraps else "raise"}
+        self._seconds = 0.0
+
+    def __call__(self, *arguments: object) -> Result:
+        """What the function gives."""
+        if self._is_compiled() or self._rows(*arguments) > MOST_ROWS or self._spent() > MOST_SECONDS:
+            return cast(Result, self._compiled(*arguments))
+        before = [(array, array.copy()) for array in _arrays(arguments)]
+        begin = time.process_time()
+        try:
+            with np.errstate(**self._errors):  # type: ignore[arg-type]
+                result = self._plain(*arguments)
+        except (FloatingPointError, OverflowError):
+            for array, values in before:
+                array[...] = values
+            return cast(Result, self._compiled(*arguments))
+        self._spend(time.process_time() - begin)
+        return cast(Result, _plain_result(result))
+
+    def _is_compiled(self) -> bool:
+        """Whether it is compiled here, or kept on disk, or is to be in any case."""
+        if self._compiled.overloads or os.environ.get(COMPILE) == ALWAYS:
+            return True
+        kept = self._compiled._cache
+        return isinstance(kept, KeptLoop) and kept.index.exists()
+
+    @cached_property
+    def _tally(self) -> Path | None:
+        """A file that grows by a byte for each millisecond in Python; None where nothing is kept."""
+        kept = self._compiled._cache
+        return kept.index.with_suffix(".python") if isinstance(kept, KeptLoop) else None
+
+    def _spent(self) -> float:
+        if self._tally is not None:
+            with suppress(OSError):
+                return self._tally.stat().st_size * _MILLISECOND
+        return self._seconds
+
+    def _spend(self, seconds: float) -> None:
+        self._seconds += seconds
+        if self._tally is not None:
+            with suppress(OSError):
+                self._tally.parent.mkdir(exist_ok=True)
+                with self._tally.open("ab") as file:
+                    file.write(b"." * round(seconds / _MILLISECOND))
+
+    @cached_property
+    def _plain(self) -> Callable[..., object]:
+        return in_python(self.py_func, {})
+
+
+@contextmanager
+def compiled_at_once() -> Iterator[None]:
+    """Inside, no loop runs as Python."""
+    before = os.environ.get(COMPILE, "")
+    os.environ[COMPILE] = ALWAYS
+    try:
+        yield
+    finally:
+        os.environ[COMPILE] = before
+
+
+def in_python(function: Callable[..., object], made: dict[object, Callable[..., object]]) -> Callable[..., object]:
+    """A function as Python runs it: what it calls of compiled functions is not compiled either."""
+    if function in made:
+        return made[function]
+    plain = cast(FunctionType, function)
+    own = dict(plain.__globals__)
+    made[function] = FunctionType(plain.__code__, own, plain.__name__, plain.__defaults__, plain.__closure__)
+    for name in plain.__code__.co_names:
+        called = own.get(name)
+        if isinstance(called, COMPILED):
+            # numba publishes no types of what it has compiled
+            loop_or_part: Numba = called
+            own[name] = in_python(loop_or_part.py_func, made)
+        elif isinstance(called, FunctionType) and called.__module__.startswith("kernbench."):
+            own[name] = in_python(called, made)
+    return made[function]
+
+
+def _arrays(arguments: object) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+    """The arrays among arguments, and within their tuples, that can be written to."""
+    if isinstance(arguments, tuple):
+        for one in arguments:
+            yield from _arrays(one)
+    elif isinstance(arguments, np.ndarray) and arguments.flags.writeable:
+        yield arguments
+
+
+def _plain_result(result: object) -> object:
+    """Numbers as compiled loops return them: Python's own."""
+    if isinstance(result, tuple):
+        return tuple(_plain_result(one) for one in result)
+    return result.item() if isinstance(result, np.generic) else result

@@ -1,0 +1,57 @@
+"""A first run, in which small loops are not compiled, gives what every later one does."""
+
+import importlib
+import pkgutil
+
+import pytest
+
+from kernbench.bench import find, run_bench
+from kernbench.common import deferred
+from kernbench.common.deferred import Deferred
+
+ROOMS = ("timing", "mesh.time", "npu.order", "npu.time")
+RUNS = [
+    ("milestone_gqa_llama70b", "single_user_decode", {}),
+    ("milestone_gqa_llama70b", "single_user_prefill", {"context": 64}),
+    ("paged_attention", "context_33", {}),
+    ("paged_attention", "contexts_33_17", {}),
+]
+
+
+def loops():
+    """All deferred loops of the package, by name."""
+    for room in ROOMS:
+        folder = importlib.import_module(f"kernbench.{room}")
+        for found in pkgutil.iter_modules(folder.__path__, f"kernbench.{room}."):
+            for name, value in vars(importlib.import_module(found.name)).items():
+                if isinstance(value, Deferred) and value.py_func.__module__ == found.name:
+                    yield f"{found.name}.{name}", value
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Lets all deferred loops run as Python; gives the names of those that did."""
+    names, plain = set(), Deferred._plain
+
+    def noted(self):
+        names.add(f"{self.py_func.__module__}.{self.py_func.__name__}")
+        return plain.func(self)
+
+    # as if nothing were compiled, kept or counted
+    monkeypatch.setattr(Deferred, "_is_compiled", lambda self: False)
+    monkeypatch.setattr(Deferred, "_spent", lambda self: 0.0)
+    monkeypatch.setattr(Deferred, "_spend", lambda self, seconds: None)
+    monkeypatch.setattr(Deferred, "_plain", property(noted))
+    monkeypatch.setattr(deferred, "MOST_ROWS", 1 << 40)
+    return names
+
+
+def results(runs):
+    return [run_bench(find(name), panel, settings, timed=True).to_dict() for name, panel, settings in runs]
+
+
+def test_python_gives_what_compiled_loops_do(interpreted, monkeypatch):
+    before = results(RUNS)
+    assert {name for name, _ in loops()} - interpreted == {"kernbench.timing.engine._longest_path"}
+    monkeypatch.undo()
+    assert results(RUNS) == before
