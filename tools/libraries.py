@@ -167,11 +167,11 @@ def _run(words: Sequence[str], root: Path, library: Library, seconds: float) -> 
 
 def _stop(running: subprocess.Popen[bytes]) -> None:
     """End a program with its children: as by Ctrl-C, after which pytest says what it has, then less politely."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+    for number, seconds in ((signal.SIGINT, 60), (signal.SIGTERM, 15), (signal.SIGKILL, 15)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            running.wait(15)
+            running.wait(seconds)
             return
 
 

@@ -135,6 +135,31 @@ def test_an_interrupted_launch_is_one_that_did_not_end(session_of, tmp_path, mon
     assert (case.passed, case.run, case.error) == (False, None, summary.errors[0])
 
 
+INTERRUPTED = """
+import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+launch(65)
+device = process_session().device
+run = device.run
+
+def interrupted(*given):
+    os.kill(os.getpid(), signal.SIGINT)
+    return run(*given)
+
+device.run = interrupted
+launch(64)
+"""
+
+
+def test_what_was_found_before_ctrl_c_is_kept_and_the_exit_code_says_so(tmp_path):
+    done, document = run_under(tmp_path, INTERRUPTED)
+    assert (done.exit_code, document["exit_code"]) == (130, 130)
+    assert "add_one, launch 2: interrupted by KeyboardInterrupt" in done.stderr
+    assert "the program was ended by SIGINT; what was found until then is above" in done.stderr
+    (kernel,) = document["kernels"]
+    assert {finding["kind"] for finding in kernel["findings"]} == {"out-of-bounds"}
+
+
 def test_a_child_forked_while_another_thread_launches(session_of):
     session = session_of()
     inside, leave = threading.Event(), threading.Event()
