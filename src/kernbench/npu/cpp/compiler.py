@@ -20,6 +20,8 @@ _NAMES = ("c++", "g++", "clang++")
 # what a core's compiler defines
 _CORES = {"aic": ("-D__DAV_CUBE__", "-D__CCE_AICORE__"), "aiv": ("-D__DAV_VEC__", "-D__CCE_AICORE__"), "": ()}
 _CHIPS = {"a5": ("-DPTO_NPU_ARCH_A5",), "a2a3": ("-DPTO_NPU_ARCH_A2A3",)}
+# a function stays one of its own: read into its caller, a trap in it would be at the caller's last line (g++ 16)
+_APART = ("-fno-inline-functions-called-once",)
 # a function that ends without the value it returns, and a division by zero, end the kernel on every computer
 _TRAPS = ("-fsanitize=return,integer-divide-by-zero", "-fsanitize-undefined-trap-on-error")
 # copies and fills of device memory are accesses, too: they are left as calls, which the program that runs kernels takes
@@ -54,7 +56,7 @@ def compiler() -> tuple[str, str]:
 
 def build_kernel(source: Path, core: str = "", chip: str = "a2a3", include: Sequence[Path] = ()) -> Path:
     """The library of a kernel or an orchestration (`core` is "aic", "aiv" or empty), compiled unless it is there."""
-    flags = [_STANDARD, "-O1", "-g", "-w", "-fPIC", "-fsanitize=thread", "-include", "kernbench/prelude.h"]
+    flags = [_STANDARD, "-O1", *_APART, "-g", "-w", "-fPIC", "-fsanitize=thread", "-include", "kernbench/prelude.h"]
     flags += [*_TRAPS, *(f"-fno-builtin-{name}" for name in _BLOCKS)]
     flags += [f"-I{path}" for path in (HEADERS, *include)] + [*_CORES[core], *_CHIPS.get(chip, ())]
     # what runs it is built here, too: not while a launch's time is counted
