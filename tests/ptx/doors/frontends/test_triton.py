@@ -1,6 +1,7 @@
 """Triton kernels through its own driver: arguments of every kind arrive, and findings stand at the Python lines."""
 
 import inspect
+import json
 import re
 from pathlib import Path
 
@@ -202,9 +203,10 @@ def test_matrix_products(emulated, options):
     torch.testing.assert_close(c, a.float() @ b.float(), atol=1e-2, rtol=1e-2)
 
 
-def tuned(*sizes, reset=()):
+def tuned(*sizes, reset=(), kept=None):
     configs = [triton.Config({"B": size}, num_warps=1) for size in sizes]
-    return triton.autotune(configs=configs, key=["n"], reset_to_zero=list(reset))(add)
+    rules = {"early_config_prune": lambda configs, *_, **__: configs[:kept]}
+    return triton.autotune(configs=configs, key=["n"], reset_to_zero=list(reset), prune_configs_by=rules)(add)
 
 
 def test_an_autotuner_takes_the_first_that_fits(emulated, tmp_path):
@@ -223,6 +225,23 @@ def test_all_configurations_on_demand(emulated):
     x, y = torch.zeros(128, device="cuda"), torch.empty(128, device="cuda")
     tuned(64, 128, 32)[lambda meta: (triton.cdiv(128, meta["B"]),)](x, y, 128)
     assert [launch.details["constants"]["B"] for launch in session.launches] == [64, 128, 32, 64]
+
+
+@pytest.mark.parametrize(
+    ("options", "kept", "how"),
+    [
+        ({}, None, "all were run"),
+        ({"skip": ("add",)}, None, "none of 3 were run: 3 were left out by the options of this run"),
+        ({}, 2, "2 of 3 were run: 1 did not fit or were left out by the kernel's own rules"),
+        ({}, 1, "1 of 3 were run: 2 did not fit or were left out by the kernel's own rules"),
+    ],
+)
+def test_an_autotuner_counts_the_configurations_that_ran(emulated, tmp_path, options, kept, how):
+    emulated(all_configs=True, folder=tmp_path / "records", **options)
+    x, y = torch.zeros(128, device="cuda"), torch.empty(128, device="cuda")
+    tuned(64, 128, 32, kept=kept)[lambda meta: (triton.cdiv(128, meta["B"]),)](x, y, 128)
+    noted = [json.loads(line) for line in next((tmp_path / "records").iterdir()).read_text().splitlines()]
+    assert [note["how"] for note in noted if note.get("event") == "autotune"] == [how]
 
 
 def test_an_autotuner_chooses_anew_in_each_session(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from kernbench.ptx.doors.options import LEFT_OUT
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.predicting import Predictions, gpu_that_runs
 from kernbench.ptx.doors.session import Session
@@ -54,6 +55,8 @@ class Tuning:
         self._session, self._dry = session, dry
         # of each autotuner that is choosing: the configurations it has looked at that fit, with their predicted seconds
         self._fitting: dict[int, list[float | None]] = {}
+        # of each of these, how many of those were run
+        self._ran: dict[int, int] = {}
 
     def install(self, patches: Patches) -> None:
         """Take the place of the benchmarks of Triton's autotuner."""
@@ -63,13 +66,13 @@ class Tuning:
         run, bench, tuning = Autotuner.run, Autotuner._bench, self
 
         def chosen_run(tuner: Any, *args: object, **kwargs: object) -> object:
-            tuning._fitting.pop(id(tuner), None)
-            known = len(tuner.cache)
+            tuning._forget(tuner)
+            known, earlier = len(tuner.cache), len(tuning._session.launches)
             try:
                 return run(tuner, *args, **kwargs)
             finally:
-                tuning._report(tuner, known)
-                tuning._fitting.pop(id(tuner), None)
+                tuning._report(tuner, known, earlier)
+                tuning._forget(tuner)
 
         def chosen_bench(tuner: Any, *args: object, config: object, **meta: object) -> object:
             return tuning._look(tuner, bench, args, config, meta)
@@ -87,12 +90,14 @@ class Tuning:
             return [inf, inf, inf]
         # what an autotuner was made with may be a benchmark of its own
         tuner.__dict__["do_bench"] = once
+        earlier = len(self._session.launches)
         with self._treated() as predictions:
             times = bench(tuner, *args, config=config, **meta)
         if not isinstance(times, list) or times[0] == inf:
             return [inf, inf, inf]
         seconds = None if predictions is None else predictions.total
         fitting.append(seconds)
+        self._ran[id(tuner)] = self._ran.get(id(tuner), 0) + self._ran_since(earlier)
         # milliseconds; what could not be timed comes behind what could, in the order of the configurations
         return [1e3 * seconds if seconds is not None else _UNTIMED + len(fitting)] * 3
 
@@ -114,21 +119,33 @@ class Tuning:
         options = self._session.options
         return gpu_that_runs(self._session.arch) if options.best_config and not options.all_configs else None
 
-    def _report(self, tuner: Any, known: int) -> None:
-        """Say which configuration was taken where one was chosen now."""
+    def _report(self, tuner: Any, known: int, earlier: int) -> None:
+        """Say which configuration was taken where one was chosen now, after so many choices and launches."""
         chosen = getattr(tuner, "best_config", None)
         if chosen is None or len(tuner.configs) < 2 or len(tuner.cache) == known:
             return
         name = getattr(tuner.base_fn, "__name__", "kernel")
-        how = self._how(self._fitting.get(id(tuner), []))
+        how = self._how(tuner, earlier)
         self._session.note(
             {"event": "autotune", "title": name, "chosen": _words(chosen), "of": len(tuner.configs), "how": how}
         )
 
-    def _how(self, fitting: list[float | None]) -> str:
+    def _forget(self, tuner: object) -> None:
+        """Know nothing of an autotuner's configurations."""
+        self._fitting.pop(id(tuner), None)
+        self._ran.pop(id(tuner), None)
+
+    def _ran_since(self, earlier: int) -> bool:
+        """Whether a launch after so many was run, and not left out."""
+        return any(launch.treatment != LEFT_OUT for launch in self._session.launches[earlier:])
+
+    def _how(self, tuner: Any, earlier: int) -> str:
         """How a configuration was chosen, in words."""
+        fitting = self._fitting.get(id(tuner), [])
         if self._session.options.all_configs:
-            return "all were run"
+            # where rules of the kernel's own leave one configuration, the autotuner takes it without a look
+            ran = self._ran.get(id(tuner), 0) if fitting else self._ran_since(earlier)
+            return _how_many(int(ran), len(fitting) or 1, len(tuner.configs))
         known = [seconds for seconds in fitting if seconds is not None]
         if self._gpu is None or not known:
             asked = self._session.options.best_config
@@ -140,6 +157,18 @@ def _without_disk(tuner: object, key: object, configs: object, bench: Callable[[
     """Choose anew, without Triton's file of earlier choices: those may have been made with other options."""
     bench()
     return False
+
+
+def _how_many(ran: int, fitting: int, configurations: int) -> str:
+    """How many of an autotuner's configurations were run, in words, and why others were not."""
+    if ran == configurations:
+        return "all were run"
+    reasons = []
+    if fitting < configurations:
+        reasons.append(f"{configurations - fitting} did not fit or were left out by the kernel's own rules")
+    if ran < fitting:
+        reasons.append(f"{fitting - ran} were left out by the options of this run")
+    return f"{ran or 'none'} of {configurations} were run: {'; '.join(reasons)}"
 
 
 def _words(config: Any) -> str:
