@@ -14,6 +14,7 @@ from kernbench.cli import app
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.comparing.sessions import SecondEmulator
 from kernbench.ptx.devices.gpu_process import LaunchFailedError
+from kernbench.ptx.emulator.asynchronous.copies import tensor_maps
 
 ROOT = Path(__file__).parents[3]
 # y[i] = table[0][i] * scale + table[0][i], and the variable `scale` grows
@@ -38,6 +39,65 @@ THROUGH_A_TABLE = """.version 8.0
 }
 """
 ADDS = THROUGH_A_TABLE.replace("st.global.f32 [%rd2], %f3;", "red.global.add.f32 [%rd2], %f3;")
+
+
+# makes a tensor map of 32 x 8 floats in memory
+MAKES_A_MAP = """.version 8.3
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 map, .param .u64 y)
+{
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [map]; ld.param.u64 %rd2, [y]; mov.u64 %rd3, 128;
+  tensormap.replace.tile.global_address.global.b1024.b64 [%rd1], %rd2;
+  tensormap.replace.tile.rank.global.b1024.b32 [%rd1], 1;
+  tensormap.replace.tile.box_dim.global.b1024.b32 [%rd1], 0, 32;
+  tensormap.replace.tile.box_dim.global.b1024.b32 [%rd1], 1, 8;
+  tensormap.replace.tile.global_dim.global.b1024.b32 [%rd1], 0, 32;
+  tensormap.replace.tile.global_dim.global.b1024.b32 [%rd1], 1, 8;
+  tensormap.replace.tile.global_stride.global.b1024.b64 [%rd1], 0, %rd3;
+  tensormap.replace.tile.element_stride.global.b1024.b32 [%rd1], 0, 1;
+  tensormap.replace.tile.element_stride.global.b1024.b32 [%rd1], 1, 1;
+  tensormap.replace.tile.elemtype.global.b1024.b32 [%rd1], 7;
+  tensormap.replace.tile.interleave_layout.global.b1024.b32 [%rd1], 0;
+  tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%rd1], 0;
+  tensormap.replace.tile.fill_mode.global.b1024.b32 [%rd1], 0;
+  ret;
+}
+"""
+
+
+def hardware_bits(address, rows):
+    """That map as a GPU holds it, or one of another number of rows."""
+    words = [0x40392, 128 // 16, 0, 0, 0, 0, 31, rows - 1, 0, 0, 0]
+    head = address.to_bytes(8, "little") + b"".join(word.to_bytes(4, "little") for word in words)
+    return (head + bytes(3) + bytes([31, 7])).ljust(128, b"\0")
+
+
+class WithHardwareMaps(SecondEmulator):
+    """Holds tensor maps in a GPU's bits."""
+
+    rows = 8
+
+    def run(self, launch):
+        left = super().run(launch)
+        for _, data in left.memory:
+            for at in tensor_maps.maps_in(data):
+                made = tensor_maps.decode(data[at : at + 128].tobytes())
+                data[at : at + 128] = np.frombuffer(hardware_bits(made.address, self.rows), np.uint8)
+        return left
+
+
+class WithWrongMaps(WithHardwareMaps):
+    rows = 9
+
+
+def hardware_maps(device):
+    return WithHardwareMaps(device)
+
+
+def wrong_maps(device):
+    return WithWrongMaps(device)
 
 
 def changed(old, new):
@@ -108,6 +168,16 @@ def test_a_difference_is_found_behind_a_table_of_pointers_and_memory_is_put_back
     x = np.linspace(0.1, 3, 32).astype(np.float32)
     np.testing.assert_array_equal(y, (x.astype(np.float64) * np.float32(3.3) + x).astype(np.float32))
     assert launch.to_dict()["agreement"]["first"]["line"] == first["line"]
+
+
+@pytest.mark.parametrize(("other", "outcome"), [("hardware_maps", "identical"), ("wrong_maps", "different")])
+def test_tensor_maps_that_a_launch_makes_are_compared_by_what_they_say(session_of, other, outcome):
+    session = session_of(compare=f"{__name__}:{other}")
+    held = session.memory.allocate(256, "map", written=True)
+    y = session.memory.allocate(1024, "y", written=True)
+    kernel = session.load(MAKES_A_MAP).kernel("k")
+    session.launch(kernel, 1, 1, [word(-(-held // 128) * 128), word(y)], site=None)
+    assert session.launches[0].agreement["outcome"] == outcome
 
 
 def test_more_than_rounding(session_of):

@@ -20,8 +20,10 @@ from kernbench.ptx.comparing.search import Launched
 from kernbench.ptx.comparing.verdicts import NOT_COMPARED, Verdict
 from kernbench.ptx.devices.cuda_driver import CudaUnavailableError
 from kernbench.ptx.devices.gpu_process import BytesLaunch, BytesLeft, GpuProcess
+from kernbench.ptx.emulator.asynchronous.copies import tensor_maps
 from kernbench.ptx.emulator.memory.arena import Allocation, Arena
 from kernbench.ptx.launching.device_base import Extent
+from kernbench.ptx.launching.tensor_map import TENSOR_MAP_BYTES
 from kernbench.ptx.text.module import Kernel, Module
 from kernbench.ptx.text.parser import parse
 from kernbench.result.run import Run, Status
@@ -188,7 +190,7 @@ class LaunchComparison:
             self._other.close()
 
     def _judged(self, request: SessionRequest, before: Snapshot, left: Snapshot) -> Verdict:
-        reading = _Reading(self._device, request, before)
+        reading = _Reading(self._device, request, before, left)
         theirs = _Side(self._elsewhere(), reading, self._seconds)
         others = theirs.run(request.kernel).arrays
         after = {allocation.address: contents for allocation, contents, _ in left.pieces}
@@ -217,8 +219,10 @@ class LaunchComparison:
 class _Reading:
     """The memory that a launch begins with, and as what its pieces are to be read."""
 
-    def __init__(self, device: SessionDevice, request: SessionRequest, before: Snapshot):
+    def __init__(self, device: SessionDevice, request: SessionRequest, before: Snapshot, left: Snapshot):
         self.request = request
+        # the tensor maps that the launch left here: address of a piece, offsets in it, bytes
+        self._maps = {allocation.address: _maps_of(contents) for allocation, contents, _ in left.pieces}
         self.memory = tuple((allocation.address, contents) for allocation, contents, _ in before.pieces)
         self.variables = {name: held.address for name, held in device.variables(request.kernel.module).items()}
         known = {address for address, _ in self.memory}
@@ -232,6 +236,15 @@ class _Reading:
                 self._names[held.address] = request.names.get(held.address, parameter.name)
                 if parameter.name in types:
                     self._types.setdefault(held.address, types[parameter.name])
+
+    def with_maps(self, address: int, data: Array) -> Array:
+        """A piece that another device left, in which tensor maps that say what they say here have the same bytes."""
+        for offset, ours in self._maps.get(address, {}).items():
+            part = data[offset : offset + TENSOR_MAP_BYTES]
+            if len(part) == len(ours) and part.tobytes() != ours and tensor_maps.say_the_same(ours, part.tobytes()):
+                data = data.copy()
+                data[offset : offset + TENSOR_MAP_BYTES] = np.frombuffer(ours, np.uint8)
+        return data
 
     def arrays(self, memory: Mapping[int, Array]) -> dict[str, Array]:
         """Pieces by name, as the kernel takes their elements."""
@@ -263,7 +276,7 @@ class _Side:
         self.moved = left.moved
         order = {address: number for number, (address, _) in enumerate(reading.memory)}
         pieces = sorted(left.memory, key=lambda piece: order[piece[0]])
-        return Left(reading.arrays(dict(pieces)), left.rows)
+        return Left(reading.arrays({address: reading.with_maps(address, data) for address, data in pieces}), left.rows)
 
     def _launch(self, kernel: Kernel, rows: Array | None) -> BytesLaunch:
         reading, request = self._reading, self._reading.request
@@ -286,3 +299,8 @@ class _OurSide(_Side):
             return self._emulator.races(self._launch(kernel, None))
         except KernbenchError as problem:
             raise NotComparedError(f"on {self.name}: {problem}") from None
+
+
+def _maps_of(contents: Array) -> dict[int, bytes]:
+    """The tensor maps of a piece by their offsets."""
+    return {at: contents[at : at + TENSOR_MAP_BYTES].tobytes() for at in tensor_maps.maps_in(contents)}

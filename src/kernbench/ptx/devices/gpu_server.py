@@ -23,8 +23,6 @@ from kernbench.ptx.text.parser import parse
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
 
-_MAP_ALIGNMENT = 64
-
 
 class BytesDevice(CudaDevice):
     """A GPU that takes parameters as bytes, and values of a module's variables."""
@@ -109,7 +107,7 @@ class Launcher:
         held: list[tuple[int, Array]] = []
         found: dict[int, dict[int, tuple[bytes, bytes]]] = {}
         for address, data in pieces:
-            at = _maps_in(data)
+            at = tensor_maps.maps_in(data)
             if at:
                 data = data.copy()
                 found[address] = {}
@@ -123,18 +121,10 @@ class Launcher:
 
     def _encoded(self, data: bytes) -> bytes:
         """A tensor map of the emulator in the hardware's bits; other parameters as they are."""
-        if len(data) != TENSOR_MAP_BYTES or not _maps_in(np.frombuffer(data, np.uint8)):
+        if len(data) != TENSOR_MAP_BYTES or not tensor_maps.maps_in(np.frombuffer(data, np.uint8)):
             return data
         described = tensor_maps.decode(data)
         return self._device.encode(replace(described, address=self._memory.here(described.address))).encoded
-
-
-def _maps_in(data: Array) -> list[int]:
-    """Where tensor maps in the emulator's own form begin."""
-    whole = data[: len(data) // _MAP_ALIGNMENT * _MAP_ALIGNMENT]
-    words = np.ascontiguousarray(whole).view(np.uint32).reshape(-1, _MAP_ALIGNMENT // 4)
-    at = np.flatnonzero(words[:, 2] == tensor_maps.MAGIC) * _MAP_ALIGNMENT
-    return [int(offset) for offset in at if offset + TENSOR_MAP_BYTES <= len(data)]
 
 
 def _without_maps(data: Array, maps: Mapping[int, tuple[bytes, bytes]]) -> Array:

@@ -5,6 +5,7 @@ Maps in the hardware's bits are read as well.
 Numbers of element types, swizzles and fills are those that tensormap.replace takes.
 """
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,10 @@ _SWIZZLE_NAMES = {numbers: name for name, numbers in _SWIZZLES.items()}
 _FILLS = ("zero", "nan")
 _PROMOTIONS = ("none", "64B", "128B", "256B")
 _RANK = 5
+# maps in memory begin at multiples of so many bytes
+_ALIGNMENT = 64
+# the word of a map that says that it is one
+_MAGIC_WORD = 2
 
 
 def encode(description: TensorMapDescription) -> bytes:
@@ -105,6 +110,23 @@ def decode(data: bytes) -> TensorMapDescription:
         lower=corners[0] if counts else None,
         upper=corners[1] if counts else None,
     )
+
+
+def maps_in(data: Array) -> list[int]:
+    """Where maps of this layout begin in bytes that lie at an aligned address."""
+    whole = data[: len(data) // _ALIGNMENT * _ALIGNMENT]
+    words = np.ascontiguousarray(whole).view(np.uint32).reshape(-1, _ALIGNMENT // 4)
+    at = np.flatnonzero(words[:, _MAGIC_WORD] == MAGIC) * _ALIGNMENT
+    return [int(offset) for offset in at if offset + TENSOR_MAP_BYTES <= len(data)]
+
+
+def say_the_same(one: bytes, other: bytes) -> bool:
+    """Whether two maps, each in either form, say the same of a tensor; hints for L2 do not count."""
+    try:
+        first, second = decode(one), decode(other)
+    except MisuseError:
+        return False
+    return dataclasses.replace(first, l2_promotion=second.l2_promotion) == second
 
 
 def replace(data: Array, field: str, ordinal: int | None, value: int) -> None:
