@@ -67,9 +67,9 @@ MAKES_A_MAP = """.version 8.3
 """
 
 
-def hardware_bits(address, rows):
+def hardware_bits(address, rows, flags):
     """That map as a GPU holds it, or one of another number of rows."""
-    words = [0x40392, 128 // 16, 0, 0, 0, 0, 31, rows - 1, 0, 0, 0]
+    words = [flags, 128 // 16, 0, 0, 0, 0, 31, rows - 1, 0, 0, 0]
     head = address.to_bytes(8, "little") + b"".join(word.to_bytes(4, "little") for word in words)
     return (head + bytes(3) + bytes([31, 7])).ljust(128, b"\0")
 
@@ -77,19 +77,29 @@ def hardware_bits(address, rows):
 class WithHardwareMaps(SecondEmulator):
     """Holds tensor maps in a GPU's bits."""
 
-    rows = 8
+    rows, flags = 8, 0x40392
 
     def run(self, launch):
         left = super().run(launch)
         for _, data in left.memory:
             for at in tensor_maps.maps_in(data):
                 made = tensor_maps.decode(data[at : at + 128].tobytes())
-                data[at : at + 128] = np.frombuffer(hardware_bits(made.address, self.rows), np.uint8)
+                data[at : at + 128] = np.frombuffer(hardware_bits(made.address, self.rows, self.flags), np.uint8)
         return left
 
 
 class WithWrongMaps(WithHardwareMaps):
     rows = 9
+
+
+class WithMapsOfNoVersion(WithHardwareMaps):
+    """As an H200 leaves them where a kernel makes them of bytes that were zero."""
+
+    flags = 0x390
+
+
+def maps_of_no_version(device):
+    return WithMapsOfNoVersion(device)
 
 
 def hardware_maps(device):
@@ -170,7 +180,10 @@ def test_a_difference_is_found_behind_a_table_of_pointers_and_memory_is_put_back
     assert launch.to_dict()["agreement"]["first"]["line"] == first["line"]
 
 
-@pytest.mark.parametrize(("other", "outcome"), [("hardware_maps", "identical"), ("wrong_maps", "different")])
+@pytest.mark.parametrize(
+    ("other", "outcome"),
+    [("hardware_maps", "identical"), ("maps_of_no_version", "identical"), ("wrong_maps", "different")],
+)
 def test_tensor_maps_that_a_launch_makes_are_compared_by_what_they_say(session_of, other, outcome):
     session = session_of(compare=f"{__name__}:{other}")
     held = session.memory.allocate(256, "map", written=True)

@@ -121,12 +121,19 @@ def maps_in(data: Array) -> list[int]:
 
 
 def say_the_same(one: bytes, other: bytes) -> bool:
-    """Whether two maps, each in either form, say the same of a tensor; hints for L2 do not count."""
+    """Whether two maps, each in either form, say the same of a tensor; hints for L2 do not count.
+
+    Where one is a map, the other is taken for one: what a kernel makes on a GPU of bytes that were zero has no version.
+    """
     try:
-        first, second = decode(one), decode(other)
+        first, second = (decode(data) if _has_magic(data) else decode_hardware_map(data) for data in (one, other))
     except MisuseError:
         return False
     return dataclasses.replace(first, l2_promotion=second.l2_promotion) == second
+
+
+def _has_magic(data: bytes) -> bool:
+    return int(np.frombuffer(data, np.uint32)[_MAGIC_WORD]) == MAGIC
 
 
 def replace(data: Array, field: str, ordinal: int | None, value: int) -> None:
