@@ -32,8 +32,9 @@ out then is the table of looks below; since then they are data by which mechanis
 they say of the model as it is says nothing of kernels that it does not know. *Held-out* points are kernels that were
 not in the set before, written down before anything was mended by *compared-fourth*, and kernels of this project as
 they became since, at other shapes. A row that is *sampled* stands for a grid of which the first CTAs were run on the
-emulator and taken for the others. `python -m benchmarks.truth.accuracy docs/gpu-accuracy.md` writes this page from the
-files beside it.
+emulator and taken for the others, or, where CTAs all over the grid have other amounts of work (*spread*), short runs of
+CTAs from all over it, each taken for the part around it. `python -m benchmarks.truth.accuracy docs/gpu-accuracy.md`
+writes this page from the files beside it.
 """
 
 
@@ -132,9 +133,16 @@ def summary(pairs: list[Pair]) -> dict[str, float]:
     }
 
 
+def _sampled(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Which CTAs of each launch were run, where not all were; older rows only say that it was so."""
+    found = row.get("sampled")
+    return found if isinstance(found, list) else []
+
+
 # what is said of a row, and of which
 MARKS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "sampled": lambda row: bool(row.get("sampled")),
+    "spread": lambda row: any(one["way"] == "spread" for one in _sampled(row)),
     "before": lambda row: row.get("model", 0) < MODEL,
 }
 WORDS = {

@@ -1,9 +1,10 @@
 """Predicts the points on a machine without a GPU: `python -m benchmarks.truth.predict OUT.jsonl [--only ID ...]`.
 
 Each point is recorded on the emulator (without checks: all kernels were checked at small sizes), joined to its machine
-code, and timed for the GPU. A grid of more CTAs than `--ctas` is not run whole: its first ones are, and stand for the
-others in turn. What they touch for the first time others touched before them, if all of it is more than the launch's
-arrays have, or than it moves: of these, as much comes from L2 as it holds of what was touched that long ago.
+code, and timed for the GPU. A grid of more clusters than `--ctas` is not run whole: `sampling` says which of them are,
+and which stand for the others. What they touch for the first time others touched before them, if all of it is more than
+the launch's arrays have, or than it moves: of these, as much comes from L2 as it holds of what was touched that long
+ago.
 """
 
 import argparse
@@ -11,7 +12,9 @@ import json
 import pickle
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,36 +28,70 @@ from kernbench.ptx.sass.streams import Streams
 from kernbench.ptx.time.launch import time_launch
 
 from .emulated import made
-from .frozen import launch
+from .frozen import Launch, launch
 from .measure import _BENCHES, _inputs
 from .points import Point, points
 from .problems import Input, Output, Work
 from .registry import PROBLEMS
+from .sampling import Sample, Way, extended, sample, uneven, work
 
 CTAS = 4096
 # the decision (docs/adr) that changed times last: the page says which rows are older
 MODEL = 74
 
 
-class SamplingDevice(ptx.EmulatedDevice):
-    """An emulator that runs the first CTAs of a grid only, and records them."""
+@dataclass(frozen=True)
+class Taken:
+    """A launch that was recorded, as one of its whole grid; `ran` says which of its CTAs were run, empty: all."""
 
-    most = CTAS
+    recording: LaunchRecording
+    ran: dict[str, Any]
+    moved: int = 0
+
+
+class SamplingDevice(ptx.EmulatedDevice):
+    """An emulator that runs some clusters of a grid only, where there are more than `most`, and records them."""
+
+    def __init__(self, arch: str, most: int, way: Way):
+        super().__init__(arch)
+        self.most, self.way = most, way
+        self.sample: Sample | None = None
 
     def _setting(self, *given: Any) -> Any:
         setting = super()._setting(*given)
-        count = int(np.prod(setting.grid) // np.prod(setting.cluster))
-        return setting if count <= self.most else replace(setting, clusters=tuple(range(self.most)))
+        size = int(np.prod(setting.cluster))
+        count = int(np.prod(setting.grid)) // size
+        self.sample = None if count <= self.most else sample(self.way, count, self.most, size)
+        return setting if self.sample is None else replace(setting, clusters=self.sample.chosen)
+
+    def recorded(self, kernel: Any, grid: Any, block: Any, given: list[Any], shared: int) -> tuple[Any, "Part"]:
+        """A launch without checks, and what was recorded of it."""
+        run = self.launch(kernel, grid, block, given, shared, checks=False, record=True)
+        return run, Part(getattr(run, "recording", None), self.sample)
 
 
-def extended(recording: LaunchRecording, ran: int, moved: int) -> LaunchRecording:
-    """A recording of the first CTAs as one of the whole grid: they stand for the others in turn.
+@dataclass(frozen=True)
+class Part:
+    """What was recorded of some clusters of a grid; nothing where they did not come to an end."""
 
-    Sectors that were touched for the first time are at most `moved` bytes, where that is known. If they are k times as
-    many, others touched them before, and if these times lie evenly, a k-th of all that is touched was touched since.
-    """
-    classes = recording.cta_class
-    return within(replace(recording, cta_class=classes[np.arange(len(classes)) % ran]), moved)
+    recording: LaunchRecording | None
+    sample: Sample | None
+    moved: int = 0
+
+    def whole(self, way: Way) -> Taken:
+        """As a recording of the whole grid."""
+        if self.recording is None:
+            raise RuntimeError("a launch did not come to an end")
+        if self.sample is None:
+            return Taken(self.recording, {}, self.moved)
+        ran = {"clusters": len(self.sample.chosen), "of": len(self.sample.stands), "way": str(way)}
+        return Taken(within(extended(self.recording, self.sample), self.moved), ran, self.moved)
+
+    def differs(self, other: "Part") -> bool:
+        """Whether other clusters of the same grid do more or less."""
+        if self.sample is None or other.sample is None or self.recording is None or other.recording is None:
+            return False
+        return uneven(work(self.recording, self.sample), work(other.recording, other.sample))
 
 
 def within(whole: LaunchRecording, moved: int) -> LaunchRecording:
@@ -80,63 +117,72 @@ def within(whole: LaunchRecording, moved: int) -> LaunchRecording:
     return replace(whole, events=replace(events, first=kept, other=other, other_distance=distance.astype(np.float32)))
 
 
-def recorded(point: Point, most: int) -> list[LaunchRecording]:
-    """The launches of a point."""
-    device = SamplingDevice("sm_90a")
-    device.most = most
+def recorded(parts_of: Callable[[Way], list[Part]]) -> list[Taken]:
+    """Launches, of which `parts_of` gives what was recorded of some clusters, as those of whole grids.
+
+    The first clusters stand for the others, or some from all over the grid where these do more or less, if those come
+    to an end without the ones before them.
+    """
+    first = parts_of(Way.FIRST)
+    whole = [part.whole(Way.FIRST) for part in first]
+    if not any(part.sample for part in first):
+        return whole
+    probed = parts_of(Way.PROBE)
+    if len(probed) != len(first) or not any(one.differs(two) for one, two in zip(first, probed, strict=True)):
+        return whole
+    spread = parts_of(Way.SPREAD)
+    return whole if any(part.recording is None for part in spread) else [part.whole(Way.SPREAD) for part in spread]
+
+
+def parts(point: Point, most: int, way: Way) -> list[Part]:
+    """What was recorded of each launch of a point."""
+    device = SamplingDevice("sm_90a", most, way)
     if point.set == "ours":
-        return _ours(device, point, most)
+        return _ours(device, point)
     if point.set == "kernels":
-        return [_frozen(device, point, most)]
-    work = PROBLEMS[point.problem](**point.parameters)
-    given, _, _ = made(device, work)
-    kernel = ptx.parse(work.text).kernels[work.entry]
-    run = device.launch(kernel, work.grid, work.block, given, work.shared, checks=False, record=True)
-    return [_whole(run.recording, most, work)]
+        of = launch(point.id)
+        given, _ = of.made(device)
+        return [_recorded(device, of, given, of.nbytes)]
+    work_of = PROBLEMS[point.problem](**point.parameters)
+    given, _, _ = made(device, work_of)
+    return [_recorded(device, work_of, given, work_of.moved)]
 
 
-def _frozen(device: SamplingDevice, point: Point, most: int) -> LaunchRecording:
-    work = launch(point.id)
-    given, _ = work.made(device)
-    kernel = ptx.parse(work.text).kernels[work.entry]
-    run = device.launch(kernel, work.grid, work.block, given, work.shared, checks=False, record=True)
-    found = run.recording
-    return found if found.ctas <= most else extended(found, most, work.nbytes)
-
-
-def _whole(recording: LaunchRecording, most: int, work: Work | None) -> LaunchRecording:
-    if recording.ctas <= most:
-        return recording
-    return extended(recording, most, work.moved if work is not None else 0)
+def _recorded(device: SamplingDevice, of: Launch | Work, given: list[Any], moved: int) -> Part:
+    kernel = ptx.parse(of.text).kernels[of.entry]
+    _, part = device.recorded(kernel, of.grid, of.block, given, of.shared)
+    return replace(part, moved=moved)
 
 
 class RecordingHost(ptx.Host):
     """The host that benches launch on, which keeps the recordings."""
 
+    device: SamplingDevice
+
     def __init__(self, device: SamplingDevice):
         super().__init__("emulator")
         self.device = device
-        self.recordings: list[LaunchRecording] = []
+        self.parts: list[Part] = []
 
     def launch(
         self, kernel: Any, grid: Any, block: Any, args: Any = (), shared_bytes: int = 0, *, outputs: Any = None,
         **options: Any,
     ) -> Any:  # fmt: skip
         """A launch that is recorded."""
-        run = self.device.launch(kernel, grid, block, list(args), shared_bytes, checks=False, record=True)
-        self.recordings.append(run.recording)
+        run, part = self.device.recorded(kernel, grid, block, list(args), shared_bytes)
+        self.parts.append(part)
         if outputs is not None:
             run.outputs = {array.name: array.numpy() for array in outputs}
         return run
 
 
-def _ours(device: SamplingDevice, point: Point, most: int) -> list[LaunchRecording]:
+def _ours(device: SamplingDevice, point: Point) -> list[Part]:
     bench = _BENCHES[point.problem]
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in point.parameters.items()}
     p = bench.Parameters(**settings)
     host = RecordingHost(device)
     bench.launch(p, _inputs(bench, p), torch=host)
-    return [_whole(recording, most, None) for recording in host.recordings]
+    return host.parts
 
 
 def footprint(point: Point) -> int:
@@ -149,13 +195,13 @@ def footprint(point: Point) -> int:
     return sum(int(np.prod(one.shape)) * np.dtype(one.dtype).itemsize for one in arrays)
 
 
-def kept(point: Point, most: int, folder: Path | None) -> list[tuple[LaunchRecording, Streams]]:
+def kept(point: Point, most: int, folder: Path | None) -> list[tuple[Taken, Streams]]:
     """Recordings with their streams; of a folder where they were kept before."""
     file = folder / f"{point.id}-{most}.pickle" if folder is not None else None
     if file is not None and file.exists():
-        found: list[tuple[LaunchRecording, Streams]] = pickle.loads(file.read_bytes())
+        found: list[tuple[Taken, Streams]] = pickle.loads(file.read_bytes())
         return found
-    made_now = [(one, streams_of(one, "sm_90a")) for one in recorded(point, most)]
+    made_now = [(one, streams_of(one.recording, "sm_90a")) for one in recorded(partial(parts, point, most))]
     if file is not None:
         file.write_bytes(pickle.dumps(made_now))
     return made_now
@@ -164,10 +210,8 @@ def kept(point: Point, most: int, folder: Path | None) -> list[tuple[LaunchRecor
 def predicted(point: Point, gpu: Any, most: int, folder: Path | None = None) -> dict[str, Any]:
     """A point's row: nanoseconds of each launch, what bounds it, and how it came about."""
     began = time.process_time()
-    given = [
-        (within(recording, footprint(point)) if recording.ctas > most else recording, streams)
-        for recording, streams in kept(point, most, folder)
-    ]
+    taken = kept(point, most, folder)
+    given = [(within(one.recording, footprint(point)) if one.ran else one.recording, streams) for one, streams in taken]
     after = time.process_time()
     launches = [time_launch(recording, streams, gpu) for recording, streams in given]
     longest = max(launches, key=lambda one: one.seconds)
@@ -187,7 +231,7 @@ def predicted(point: Point, gpu: Any, most: int, folder: Path | None = None) -> 
         "model": MODEL,
         "source": longest.source,
         "joined": round(longest.joined, 4),
-        "sampled": any(recording.ctas > most for recording, _ in given),
+        "sampled": [one.ran for one, _ in taken if one.ran],
         "notes": list(longest.notes),
         "seconds": [round(after - began, 1), round(time.process_time() - after, 1)],
     }
@@ -201,7 +245,7 @@ def main() -> int:
     parser.add_argument("--split", default="")
     parser.add_argument("--gpu", default="h200")
     parser.add_argument("--keep", type=Path, help="a folder of one's own where recordings are kept for the next time")
-    parser.add_argument("--ctas", type=int, default=CTAS, help="how many CTAs of a grid are run at most")
+    parser.add_argument("--ctas", type=int, default=CTAS, help="how many clusters of a grid are run at most")
     given = parser.parse_args()
     gpu = load(given.gpu)
     with given.out.open("a", encoding="utf-8") as file:
