@@ -249,7 +249,16 @@ def fifth() -> Iterator[str]:
     yield _append(1024)
 
 
-SETS = {"fourth": fourth, "fifth": fifth}
+def sixth() -> Iterator[str]:
+    """Launches of the sixth set: kernels are those of the fifth, at other shapes."""
+    yield _decode(16, 2048, edition="_fifth")
+    yield _decode(64, 512, 16, "_fifth")
+    yield _prefill(2, 2048, 16, True, "_fifth")
+    yield _delta_rule(2048, 32, "forward", "_fifth")
+    yield _step(32, 16)
+
+
+SETS = {"fourth": fourth, "fifth": fifth, "sixth": sixth}
 
 
 if __name__ == "__main__":

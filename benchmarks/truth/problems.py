@@ -21,7 +21,7 @@ NULL = 0
 @dataclass(frozen=True)
 class Input:
     """An array a kernel reads: normal numbers, words that look random, one word again and again, rows by number,
-    or all numbers in any order.
+    all numbers in any order, or where parts begin that have `below` elements each on average, more in later ones.
     """
 
     shape: tuple[int, ...]
@@ -38,6 +38,9 @@ class Input:
             return rng.integers(0, self.below, count).astype(self.dtype).reshape(self.shape)
         elif self.content == "permutation":
             return rng.permutation(count).astype(self.dtype).reshape(self.shape)
+        elif self.content == "rising":
+            at = np.arange(count, dtype=np.int64)
+            return (at + (self.below - 1) * at * at // (count - 1)).astype(self.dtype).reshape(self.shape)
         elif self.content == "bytes":
             block = rng.integers(0, 1 << 32, min(count, _BLOCK), dtype=np.uint64).astype(np.uint32)
         else:

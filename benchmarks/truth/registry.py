@@ -6,5 +6,6 @@ from .fifth_problems import FIFTH
 from .more_problems import MORE
 from .newer_problems import NEWER
 from .problems import FIRST, Work
+from .sixth_problems import SIXTH
 
-PROBLEMS: Mapping[str, Callable[..., Work]] = {**FIRST, **MORE, **NEWER, **FIFTH}
+PROBLEMS: Mapping[str, Callable[..., Work]] = {**FIRST, **MORE, **NEWER, **FIFTH, **SIXTH}

@@ -27,6 +27,7 @@ from benchmarks.truth.problems import (
     transpose,
 )
 from benchmarks.truth.registry import PROBLEMS
+from benchmarks.truth.sixth_problems import SIXTH
 
 from kernbench import ptx
 
@@ -118,6 +119,29 @@ SMALL = [
             ("two_products", {"m": 128, "n": 128, "k": 256}),
             ("wide_weights", {"m": 64, "n": 128, "k": 128}),
             ("one_query", {"heads": 2, "keys": 128}),
+        )
+    ),
+    *(
+        SIXTH[name](**given)
+        for name, given in (
+            ("ragged_rows", {"rows": 20, "each": 40, "columns": 5000}),
+            ("nibbles", {"rows": 16, "columns": 2048}),
+            ("add_rows", {"rows": 20, "table": 30}),
+            ("halvings", {"n": 600}),
+            ("nearest_bits", {"n": 512}),
+            ("filter_3x3", {"channels": 2, "side": 64}),
+            ("eight_bits", {"n": 128, "k": 256}),
+            ("piped_means", {"rows": 3, "pieces": 5, "blocks": 2}),
+            ("top_four", {"rows": 8, "columns": 1000}),
+            ("causal", {"heads": 1, "keys": 256}),
+            ("shared_keys", {"heads": 1, "keys": 1024}),
+            ("norm_back", {"rows": 2}),
+            ("narrow_products", {"m": 128, "n": 128, "k": 256}),
+            ("running_sums", {"rows": 2}),
+            ("left_out", {"n": 2048}),
+            ("ragged_means", {"sequences": 6, "each": 20}),
+            ("tiles_in_turn", {"m": 256, "n": 256, "k": 128}),
+            ("chosen_rows", {"rows": 128, "n": 128, "k": 128}),
         )
     ),
 ]
