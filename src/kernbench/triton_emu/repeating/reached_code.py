@@ -11,9 +11,10 @@ hold tensors, which must not live longer than they would: `loop_state` looks int
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 from functools import cached_property
-from operator import attrgetter, is_, itemgetter
+from itertools import chain
+from operator import attrgetter, getitem, is_
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -27,7 +28,7 @@ from types import (
     UnionType,
     WrapperDescriptorType,
 )
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -127,8 +128,8 @@ class Reached:
         self._fixed: dict[int, tuple[Names, dict[str, object]]] = {}
         self._lacked: dict[int, tuple[Names, set[str]]] = {}
         self._open: dict[tuple[int, str], Names] = {}
-        # functions with their code and defaults, and those of which defaults may change without being replaced
-        self._functions: tuple[list[object], ...] = ([], [], [], [])
+        # functions, and their code and defaults one after another; those whose defaults may change in place
+        self._functions: tuple[list[FunctionType], list[object]] = ([], [])
         self._defaults: list[FunctionType] = []
         # functions by whether they have attributes
         self._bare: list[FunctionType] = []
@@ -173,9 +174,9 @@ class Reached:
         if module is None or not module.startswith("kernbench"):
             self._function_attributes(function)
         if module is None:
-            known = function, function.__code__, function.__defaults__, function.__kwdefaults__
-            for column, value in zip(self._functions, known, strict=True):
-                column.append(value)
+            functions, parts = self._functions
+            functions.append(function)
+            parts += _PARTS(function)
             if not is_value(function.__defaults__) or function.__kwdefaults__ is not None:
                 self._defaults.append(function)
             self._code(function.__code__, function.__globals__)
@@ -300,37 +301,48 @@ class Reached:
     @property
     def is_current(self) -> bool:
         """Whether all code is still what it was. Asked at every boundary: there are no loops of Python in it."""
-        functions, codes, defaults, by_name = self._functions
+        functions, parts = self._functions
         classes, sizes, orders = self._classes
         return (
             list(map(len, map(vars, classes))) == sizes
             and _same(map(_ORDER, classes), orders)
             and all(len(known) == size for known, size in self._whole.values())
-            and _same(map(contents, self._cells[0]), self._cells[1])
-            and _same(map(_CODE, functions), codes)
-            and _same(map(_DEFAULTS, functions), defaults)
-            and _same(map(_BY_NAME, functions), by_name)
+            and self._closed_over_the_same()
+            and _same(chain.from_iterable(map(_PARTS, functions)), parts)
             and not any(map(_ATTRIBUTES, self._bare))
             and all(function.__dict__ is known for function, known in self._attributes)
-            and all(lacked.isdisjoint(known) for known, lacked in self._lacked.values())
+            and all(map(_LACKS, *self._absent))
             and (self._holds_the_same() or all(_unchanged(*variables) for variables in self._fixed.values()))
         )
 
     @cached_property
-    def _present(self) -> list[tuple[Callable[[Names], tuple[object, ...]], Names, tuple[object, ...]]]:
-        """Variables that held code or a plain value: what gets those that belong together, from where, what it got."""
-        # the first twice: what gets a single one gives no tuple
-        return [
-            (itemgetter(next(iter(names)), *names), known, (next(iter(names.values())), *names.values()))
-            for known, names in self._fixed.values()
-        ]
+    def _absent(self) -> tuple[list[KeysView[str]], list[set[str]]]:
+        """Names of what variables belong to, as they are now, and those that were not among them."""
+        lacked = self._lacked.values()
+        return [known.keys() for known, _ in lacked], [names for _, names in lacked]
+
+    @cached_property
+    def _present(self) -> tuple[list[Names], list[str], list[object]]:
+        """Variables that held code or a plain value: what each belongs to, its name, and what it held."""
+        found = [(known, name, held) for known, names in self._fixed.values() for name, held in names.items()]
+        return [known for known, _, _ in found], [name for _, name, _ in found], [held for _, _, held in found]
 
     def _holds_the_same(self) -> bool:
         """Whether each variable holds the very object that it held."""
+        belongs, names, held = self._present
         try:
-            return all(_same(get(known), held) for get, known, held in self._present)
+            return _same(map(getitem, belongs, names), held)
         except KeyError:
             return False
+
+    def _closed_over_the_same(self) -> bool:
+        """Whether the variables of outer functions hold what they held."""
+        cells, held = self._cells
+        try:
+            return _same(map(_CONTENTS, cells), held)
+        except ValueError:
+            # one holds nothing
+            return _same(map(contents, cells), held)
 
     @cached_property
     def sees_addresses(self) -> bool:
@@ -346,8 +358,10 @@ class Reached:
             yield function.__kwdefaults__
 
 
-_CODE, _DEFAULTS, _BY_NAME = map(attrgetter, ("__code__", "__defaults__", "__kwdefaults__"))
-_ORDER, _ATTRIBUTES = map(attrgetter, ("__mro__", "__dict__"))
+_PARTS = attrgetter("__code__", "__defaults__", "__kwdefaults__")
+_ORDER, _ATTRIBUTES, _CONTENTS = map(attrgetter, ("__mro__", "__dict__", "cell_contents"))
+# of the shorter of two sets of names each is looked up in the other
+_LACKS = cast(Callable[[KeysView[str], set[str]], bool], type({}.keys()).isdisjoint)
 
 
 def _same(values: Iterable[object], others: Iterable[object]) -> bool:
