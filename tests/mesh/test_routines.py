@@ -154,6 +154,59 @@ def test_with_data_a_routine_is_a_call():
     assert np.array_equal(run.outputs["y"], 2 * values)
 
 
+def masked(tl, rows, x, y, position, first):
+    """Hides what lies after a position, as attention with a causal mask does."""
+    sees = tl.arange(position, position + rows)[:, None] >= tl.arange(first, first + 16)[None, :]
+    tl.store(y, tl.where(sees, tl.load(x, shape=(rows, 16)), 0.0))
+
+
+def test_positions_are_numbers_that_routines_are_given(repeats):
+    def kernel(x, y, tl):
+        for i in range(12):
+            tl.routine(masked, tl, 16, at=(x + i * ROW, y + i * ROW, 16 * i, 5 * i))
+
+    same(kernel)
+    # of 24 calls of two ranks a few run, until the memory has free blocks
+    assert len(repeats) > 18
+
+
+def test_with_data_positions_are_what_they_are():
+    def kernel(x, y, tl):
+        for i in range(4):
+            tl.routine(masked, tl, 16, at=(x + i * 1024, y + i * 1024, 4 * i, 3 * i))
+
+    host = mesh.Host(load("reference"), ranks=1)
+    values = np.ones((4, 16, 16), np.float32)
+    run = host.launch(kernel, host.replicate(values), host.empty((4, 16, 16), "f32"))
+    wanted = [np.tril(np.ones((16, 16)), 4 * i - 3 * i) for i in range(4)]
+    assert not run.findings
+    assert np.array_equal(run.outputs["y"], wanted)
+
+
+@pytest.mark.parametrize("further", [1 << 28, -(1 << 28)], ids=["beyond", "before"])
+def test_positions_that_no_longer_fit_are_refused_as_if_each_call_had_run(further, repeats):
+    def kernel(x, y, tl):
+        for i in range(14):
+            tl.routine(masked, tl, 16, at=(x + i * ROW, y + i * ROW, i * further, i * further))
+
+    run = same(kernel)
+    assert repeats
+    assert {finding.kind for finding in run.findings} == {"dtype"}
+
+
+def test_a_length_that_is_given_is_looked_at(repeats):
+    def kernel(x, y, tl):
+        for i in range(12):
+            tl.routine(longer, tl, at=(y + i * ROW, 4 + i % 3))
+
+    same(kernel)
+    assert not repeats
+
+
+def longer(tl, y, count):
+    tl.store(y, tl.arange(count, 2 * count).to("f32"))
+
+
 class Counter:
     """State that a routine may hide."""
 
@@ -321,10 +374,10 @@ def test_templates_are_not_kept_without_end(monkeypatch, repeats):
 
 
 # a step of a random routine: its kind, which values it takes, and a shape
-steps = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3), st.sampled_from(SHAPES)), min_size=1, max_size=6)
+steps = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 3), st.sampled_from(SHAPES)), min_size=1, max_size=6)
 
 
-def body(tl, plan, count, x, y):
+def body(tl, plan, count, x, y, position, other):
     """What a random plan says; the values it still has."""
     held = [tl.load(x, shape=(16, 16))]
     for kind, which, shape in plan:
@@ -344,6 +397,13 @@ def body(tl, plan, count, x, y):
             held.append(total)
         elif kind == 5:
             tl.store(y + 1024 * which, value)
+        elif kind == 7:
+            # ends that move together, by more than one of the given numbers, or not at all
+            first = (position, 2 * position + which, position + other, 5)[which]
+            held.append(tl.arange(first, first + shape[0]) >= tl.arange(other, other + 16)[:1])
+        elif kind == 8:
+            # a length that depends on what is given
+            held.append(tl.arange(position, position + 4 + other - 3 * (other // 3)))
         else:
             tl.mul(held[-1], 3.0, out=held[-1]) if held[-1].strides is None and kind == 6 else None
     tl.store(y, held[-1])
@@ -353,7 +413,8 @@ def body(tl, plan, count, x, y):
 def in_turn(x, y, plans, order, count, tl):
     kept = None
     for i, which in enumerate(order):
-        (kept,) = tl.routine(body, tl, tuple(plans[which % len(plans)]), count, at=(x + i * ROW, y + 2 * i * 1024))
+        at = x + i * ROW, y + 2 * i * 1024, 64 * i - 100, 7 * which
+        (kept,) = tl.routine(body, tl, tuple(plans[which % len(plans)]), count, at=at)
         if which % 3 == 0:
             tl.store(y + i * ROW, tl.exp(tl.load(x, shape=SHAPES[which % 4])))
     del kept

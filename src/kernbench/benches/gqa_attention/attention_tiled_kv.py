@@ -7,14 +7,23 @@ few ranks and eight query heads a KV head.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernbench.benches.gqa_attention.parts.grid import GridPosition
-from kernbench.benches.gqa_attention.parts.key_store import HbmKeys, HeadRows, Run
+from kernbench.benches.gqa_attention.parts.key_store import HbmKeys, Run
 from kernbench.benches.gqa_attention.parts.online_softmax import State
 from kernbench.benches.gqa_attention.parts.partials import Chain, finished
 from kernbench.benches.gqa_attention.parts.routes import along_chain
-from kernbench.benches.gqa_attention.parts.stream_kv import LARGEST_BLOCK, Blocks, Pointers, QuerySet, sized
+from kernbench.benches.gqa_attention.parts.stream_kv import (
+    LARGEST_BLOCK,
+    Blocks,
+    Pointers,
+    QuerySet,
+    Seen,
+    lying_at,
+    sized,
+)
 from kernbench.benches.gqa_attention.parts.tiles import Queries, Tiling, make_tiling, message_bytes, without_position
 from kernbench.benches.gqa_attention.parts.waves import Pair, PairShapes, exchange
 from kernbench.common.dtypes import ITEMSIZE
@@ -107,22 +116,33 @@ def _attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, side
     runs = [run for owner in across for run in keys.messages(owner)]
     blocks = Blocks(runs, tiling.block_kv)
     dtype = tl.element_type(o_ptr)
+    # ranks differ in addresses and positions only
+    alike = replace(tiling, rank=0)
     for root, tile in queries.tiles():
-        addresses = queries.address(line[root], tile), *keys.addresses(tile.head, 0)
-        (some,) = without_position([tile])
+        seen, origin = blocks.alike(tiling, without_position([tile]))
+        at = queries.address(line[root], tile), tile.position, *lying_at(keys, tile.head, blocks, origin), origin
         chain = Chain(low, high, position, len(line), root)
-        seen = blocks.seen_by(tiling, [some])
-        state = chain.reduce(tl, tl.routine(_fold_tile, tl, tiling, some, seen, keys.row_bytes, at=addresses))
+        state = chain.reduce(tl, tl.routine(_fold_tile, tl, alike, tile.tokens, seen, keys.row_bytes, at=at))
         if chain.is_root:
             tiling.store_output(tl, o_ptr, tile, finished(tl, state, dtype))
 
 
 def _fold_tile(
-    tl: "TLContext", tiling: Tiling, tile: Queries, blocks: Blocks, row_bytes: tuple[int, int], q: int, *keys: int
+    tl: "TLContext",
+    tiling: Tiling,
+    tokens: int,
+    seen: Seen,
+    row_bytes: tuple[int, int],
+    q: int,
+    position: int,
+    *keys: int,
 ) -> State:
-    """The state of a tile after some keys; `q` and `keys` are where its queries, K and V of its head lie."""
-    part = QuerySet(tl, tiling, [tile], [_load_queries(tl, tiling, q, tile.tokens)])
-    part.fold(HeadRows(tl, tiling, keys, row_bytes), blocks)
+    """The state of a tile after some keys; `q` and `position` are where its queries lie and stand, `keys` four
+    addresses of keys and a position.
+    """
+    tile = Queries(0, 0, 0, tokens, position)
+    part = QuerySet(tl, tiling, [tile], [_load_queries(tl, tiling, q, tokens)])
+    part.fold_rows(seen, row_bytes, keys[:4], keys[4])
     return part.take()
 
 

@@ -13,6 +13,7 @@ from kernbench.triton_emu.engine.written import ElementType, Operand, Sizes
 from kernbench.triton_emu.operations import numerics
 from kernbench.triton_emu.operations.arithmetic import Arithmetic, Plan
 from kernbench.triton_emu.operations.views import Views
+from kernbench.triton_emu.repeating.affine import ends
 
 __kernbench_internal__ = True
 
@@ -90,7 +91,7 @@ class Computing(Part):
         """The whole numbers from `start` to `end`, without `end`, as i32."""
         site = self._sites.here()
         first, last = (0, start) if end is None else (start, end)
-        first, last = self._whole_numbers((first, last))
+        first, last = ends(first, last) or self._whole_numbers((first, last))
         if last < first:
             self._fail("shape", f"arange from {first} to {last}: the end lies before the start")
         self._fit(first, "i32")

@@ -3,7 +3,8 @@
 In a run without data an index of `tl.range` is an `Affine`: a whole number that knows by how much it grows with each
 iteration of the loops it was made in. Sums and multiples of it are `Affine` again, and memory accesses take one as an
 address. Whatever else asks for its value (a comparison, a branch, a list, a shape) gets it, and the loops are marked:
-what their bodies do may depend on the iteration, so that each has to run.
+what their bodies do may depend on the iteration, so that each has to run. The numbers that a routine is given are such
+indices too; they may also be the ends of a row of numbers (`arange`), which is recorded by its length alone.
 """
 
 from collections.abc import Callable
@@ -12,12 +13,19 @@ from operator import index
 __kernbench_internal__ = True
 
 
+# terms of a value that was used, the least and the largest that it stood for
+Span = tuple["Terms", int, int]
+
+
 class Watched:
-    """A loop whose iterations may turn out to be alike: the identity that indices refer to."""
+    """A loop whose iterations may turn out to be alike, or a number that a routine is given: the identity that indices
+    refer to. `spans`: where ends of rows of numbers are noted; None where these are looked at like all else.
+    """
 
-    __slots__ = ("is_open", "was_seen")
+    __slots__ = ("is_open", "spans", "was_seen")
 
-    def __init__(self) -> None:
+    def __init__(self, spans: list[Span] | None = None) -> None:
+        self.spans = spans
         # whether the loop still runs, and its iterations are still compared
         self.is_open = True
         # whether somebody looked at a value that depends on the iteration
@@ -90,6 +98,18 @@ class Affine:
 
     def __hash__(self) -> int:
         return hash(self.seen())
+
+
+def ends(first: object, last: object) -> tuple[int, int] | None:
+    """The values of two numbers that are always equally far apart and that routines watch, who note them; else None."""
+    if type(first) is not Affine or type(last) is not Affine or first.terms != last.terms:
+        return None
+    spans = [loop.spans for loop, _ in first.terms]
+    if any(one is None for one in spans):
+        return None
+    if spans and spans[0] is not None:
+        spans[0].append((first.terms, first.now, max(first.now, last.now - 1)))
+    return first.now, last.now
 
 
 def _whole(value: object) -> int | None:

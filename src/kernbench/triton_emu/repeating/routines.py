@@ -1,10 +1,11 @@
 """`tl.routine`: a function that is called again with other addresses, recorded without running it (docs/adr/0029).
 
-The first call of its kind runs, with addresses that notice every use but sums and multiples (`affine`). If nothing that
-it can reach was changed, it did nothing but compute, load and store, and its values came from free blocks of scratch
-memory, then a later call with the same arguments does the same, by induction over its commands: the same rows, with
-numbers moved on, addresses in HBM moved by the difference of the given ones, and scratch blocks taken from the same
-shelves in the same order. Before a function is trusted, one such call runs and must give the predicted rows.
+The first call of its kind runs, with numbers that notice every use but sums, multiples, and as addresses or ends of an
+`arange` (`affine`). If nothing that it can reach was changed, it only computed, loaded and stored, and its values came
+from free blocks of scratch memory, then a later call with the same arguments does the same, by induction over its
+commands: the same rows, with numbers moved on, addresses in HBM moved by the difference of the given ones, and scratch
+blocks taken from the same shelves in the same order. Before a function is trusted, one such call runs and must give the
+predicted rows.
 """
 
 from collections.abc import Callable, Iterable
@@ -115,7 +116,7 @@ class Routines:
         context, watch = self._context, self._context.watch
         start = Start(context)
         # one more than there are addresses: the port and the allocator are watched even if there is none
-        watched = [Watched() for _ in (*at, None)]
+        watched = [Watched(start.spans) for _ in (*at, None)]
         for one in watched:
             watch.open(one)
         start.effects, watch.logs_all = context._port.effects, True

@@ -9,7 +9,7 @@ from kernbench.common.dtypes import Array
 from kernbench.common.pe_commands import OPERATIONS, SCRATCH, TensorHandle
 from kernbench.result.recording import FIRST_VIEW, NONE
 from kernbench.triton_emu.pe.scratch import ALIGNMENT, Block, Noted, ScratchPool
-from kernbench.triton_emu.repeating.affine import Terms, Watched
+from kernbench.triton_emu.repeating.affine import Span, Terms, Watched
 from kernbench.triton_emu.repeating.folding import MOST_LOGGED, rows_of
 from kernbench.triton_emu.repeating.recorder import Recorder
 from kernbench.triton_emu.repeating.repeated_scratch import Events, Shelves, Taken
@@ -22,6 +22,8 @@ __kernbench_internal__ = True
 
 Ints = NDArray[np.int64]
 _new_handle = object.__new__
+# numbers of 32 bits, as in rows of numbers
+LEAST, LARGEST = -(1 << 31), (1 << 31) - 1
 # by the code of an operation: whether it moves bytes of HBM
 IS_TRANSFER = np.array([name in ("load", "store") for name in OPERATIONS])
 
@@ -39,6 +41,8 @@ class Start:
         self.effects = 0
         self.did_more = True
         self.accesses: list[Access] = []
+        # rows of numbers whose ends were given
+        self.spans: list[Span] = []
         # what the allocator did (None: too much), and the sizes of blocks that it was asked for
         self.log: list[Noted] | None = None
         self.taken: set[int] = set()
@@ -80,6 +84,7 @@ class Template:
         self._made = np.flatnonzero(self._rows["type"] >= 0)
         self._operands()
         self._hbm(context, start.accesses, watched)
+        self._rows_of_numbers(start.spans, watched)
         self._taken = self._scratch(context._scratch, start)
         moves = IS_TRANSFER[self._rows["op"]]
         # whether another program would do the same: it does not know who it is, and all its addresses are given
@@ -137,6 +142,15 @@ class Template:
         self._loads = np.flatnonzero(self._factors.any(axis=1))
         self._factors = self._factors[self._loads]
 
+    def _rows_of_numbers(self, spans: list[Span], watched: list[Watched]) -> None:
+        """Which numbers stood in rows, by how they move with each given one: they must go on fitting their type."""
+        number = {id(one): i for i, one in enumerate(watched)}
+        self._spans: dict[tuple[int, ...], tuple[int, int]] = {}
+        for terms, low, high in spans:
+            factors = _factors(terms, number)
+            least, largest = self._spans.get(factors, (low, high))
+            self._spans[factors] = min(low, least), max(high, largest)
+
     # Again
 
     def fits(self, context: Recorder, at: tuple[int, ...]) -> bool:
@@ -147,6 +161,10 @@ class Template:
         for key, (low, high) in self._bounds.items():
             further = sum(step * move for step, move in zip(key[2], moved, strict=True))
             if not _is_allowed(context, key, low + further, high + further):
+                return False
+        for factors, (low, high) in self._spans.items():
+            further = sum(step * move for step, move in zip(factors, moved, strict=True))
+            if low + further < LEAST or high + further > LARGEST:
                 return False
         return True
 

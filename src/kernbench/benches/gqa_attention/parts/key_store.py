@@ -191,28 +191,14 @@ class HbmKeys(KeyStore):
         return _rows_at(self._tl, self._tiling, self._address(which, 0, head), self.row_bytes[which], runs)
 
 
-class HeadRows:
-    """K and V of one head as they lie in HBM, by the addresses of their first rows: what a routine can be given."""
-
-    is_contiguous = True
-
-    def __init__(self, tl: "TLContext", tiling: Tiling, addresses: Sequence[int], row_bytes: tuple[int, int]):
-        self._tl = tl
-        self._tiling = tiling
-        self._addresses = addresses
-        self.row_bytes = row_bytes
-
-    def addresses(self, head: int, position: int) -> tuple[int, int]:
-        """Where K and V lie from `position` on."""
-        k, v = (first + position * step for first, step in zip(self._addresses, self.row_bytes, strict=True))
-        return k, v
-
-    def head(self, head: int, runs: Sequence[Run]) -> Pair:
-        """K and V at these rows, in order."""
-        both = zip(self._addresses, self.row_bytes, strict=True)
-        pieces = [_rows_at(self._tl, self._tiling, first, step, runs) for first, step in both]
-        k, v = (_join(self._tl, p) for p in pieces)
-        return k, v
+def head_rows(
+    tl: "TLContext", tiling: Tiling, addresses: Sequence[int], row_bytes: tuple[int, int], runs: Sequence[Run]
+) -> Pair:
+    """K and V of one head as they lie in HBM from two addresses on, at these rows, in order."""
+    both = zip(addresses, row_bytes, strict=True)
+    pieces = [_rows_at(tl, tiling, first, step, runs) for first, step in both]
+    k, v = (_join(tl, p) for p in pieces)
+    return k, v
 
 
 def _rows_at(tl: "TLContext", tiling: Tiling, first: int, step: int, runs: Sequence[Run]) -> list[TensorHandle]:

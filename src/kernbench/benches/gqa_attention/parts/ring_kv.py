@@ -7,6 +7,7 @@ landed.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernbench.benches.gqa_attention.parts.online_softmax import State, finish, fold, start
@@ -25,8 +26,9 @@ USABLE = 0.9
 WIDEST = 4
 
 
-# whether a chunk is this rank's own; of each block of it position and rows, and how far its K and V lie from the first
-Part = tuple[bool, tuple[tuple[int, int, int, int], ...]]
+# a block of a chunk that tiles see: rows, how far its K and V lie from the first of the chunk, its position from where
+# keys are hidden on, and the numbers of these tiles with whether some query of the tile does not see all of it
+SeenBlock = tuple[int, int, int, int, tuple[tuple[int, bool], ...]]
 
 
 class ChunkStore:
@@ -147,20 +149,9 @@ class HbmChunks(ChunkStore):
             return k, v
         return self._landing_of(owner, block)[:2]
 
-    def begin(self, owner: int | None, head: int) -> tuple[int, int]:
-        """Where K and V of a head begin in the tensors, or for no owner where they landed."""
-        block = Keys(head, 0, 0, 0)
-        return self._landing_of(0, block)[:2] if owner is None else self.addresses(owner, block)
-
-    def part(self, owner: int) -> Part:
-        """The blocks of one head of a rank's chunk, without the addresses that differ from head to head."""
-        is_own = owner == self._tiling.rank
-        begin = self.begin(owner if is_own else None, 0)
-        blocks = [block for _, block in self.of_head(owner, 0)]
-        addresses = [self.addresses(owner, block) for block in blocks]
-        ahead = [(k - begin[0], v - begin[1]) for k, v in addresses]
-        runs = tuple((b.position, b.rows, *further) for b, further in zip(blocks, ahead, strict=True))
-        return is_own, runs
+    def begin(self, owner: int, head: int) -> tuple[int, int]:
+        """Where K and V of a head of a rank's chunk begin."""
+        return self.addresses(owner, Keys(head, 0, 0, 0))
 
     def get(self, owner: int, number: int) -> Pair:
         """Load it from the tensor, or from where it landed."""
@@ -208,27 +199,22 @@ class QuerySet:
         k = v = None
         for head, tiles in by_head(self._tiles):
             for number, block in chunks.of_head(owner, head):
-                seen = self.seeing(block.position, tiles)
+                seen = seeing(self._tiling, self._tiles, tiles, block)
                 if seen:
                     k, v = chunks.read(owner, number, block)
                     self.fold_block(seen, k, v, (block.position, block.rows))
         del k, v
         self.drop_mask()
 
-    def seeing(self, position: int, tiles: Sequence[int] | None = None) -> list[int]:
-        """Those of the tiles, of all if not said, that see the key at a position, or one after it."""
-        return [
-            i
-            for i in (range(len(self._tiles)) if tiles is None else tiles)
-            if not self._tiling.hides_all(self._tiles[i], position)
-        ]
-
-    def fold_block(self, tiles: Sequence[int], k: TensorHandle, v: TensorHandle, run: tuple[int, int]) -> None:
-        """Fold a block, (position, rows) of keys, into some tiles."""
-        for i in tiles:
+    def fold_block(
+        self, tiles: Sequence[tuple[int, bool]], k: TensorHandle, v: TensorHandle, run: tuple[int, int]
+    ) -> None:
+        """Fold a block, (position, rows) of keys, into some tiles, with whether some of it is hidden from each."""
+        tl, tiling = self._tl, self._tiling
+        for i, hidden in tiles:
             # held until the next is made
-            self._mask = self._tiling.mask(self._tl, self._tiles[i], run)
-            self._states[i] = fold(self._tl, self._states[i], self._queries[i], k, v, self._tiling.scale, self._mask)
+            self._mask = tiling.visible(tl, self._tiles[i], run) if hidden else None
+            self._states[i] = fold(tl, self._states[i], self._queries[i], k, v, tiling.scale, self._mask)
 
     def drop_mask(self) -> None:
         """Give back the memory of the last mask."""
@@ -241,6 +227,65 @@ class QuerySet:
             rows = finish(self._tl, self._states.pop())
             self._tiling.store_rows(self._tl, addresses[len(self._tiles)], tile.tokens, rows)
             self._queries.pop()
+
+
+def seeing(
+    tiling: Tiling, tiles: Sequence[Queries], numbers: Sequence[int], block: Keys
+) -> tuple[tuple[int, bool], ...]:
+    """Those of some tiles that see part of a block, by number, with whether some query does not see all of it."""
+    run = block.position, block.rows
+    seen = [i for i in numbers if not tiling.hides_all(tiles[i], block.position)]
+    return tuple((i, tiling.masks(tiles[i], run)) for i in seen)
+
+
+@dataclass(frozen=True)
+class SeenChunks:
+    """What tiles of one head see of landed chunks, but for where these lie: of each whether it is this rank's own, and
+    the blocks.
+    """
+
+    chunks: tuple[tuple[bool, tuple[SeenBlock, ...]], ...]
+
+
+class Landed:
+    """The chunks that were met, for sets of tiles that read them from HBM."""
+
+    def __init__(self, tiling: Tiling, chunks: HbmChunks, met: Sequence[int]):
+        self._tiling = tiling
+        self._chunks = chunks
+        self._met = list(met)
+        # ranks differ in addresses and positions only
+        self.alike = replace(tiling, rank=0)
+        # by what is seen, and by the tiles that see it: those of all heads and users are alike
+        self._same: dict[object, SeenChunks] = {}
+        self._known: dict[tuple[Queries, ...], tuple[SeenChunks, list[int], int]] = {}
+
+    def seen_by(self, tiles: tuple[Queries, ...]) -> tuple[SeenChunks, list[int], int]:
+        """What these tiles see, whose chunks these are, and the position from which on keys are hidden."""
+        if tiles not in self._known:
+            numbers = range(len(tiles))
+            blocks = {owner: [block for _, block in self._chunks.of_head(owner, 0)] for owner in self._met}
+            seen = {
+                owner: [(b, some) for b in blocks[owner] if (some := seeing(self._tiling, tiles, numbers, b))]
+                for owner in self._met
+            }
+            owners = [owner for owner in self._met if seen[owner]]
+            hidden = (b.position for o in owners for b, some in seen[o] if any(masked for _, masked in some))
+            origin = min(hidden, default=0)
+            parts = tuple((o == self._tiling.rank, self._moved(o, seen[o], origin)) for o in owners)
+            self._known[tiles] = self._same.setdefault(parts, SeenChunks(parts)), owners, origin
+        return self._known[tiles]
+
+    def _moved(
+        self, owner: int, seen: list[tuple[Keys, tuple[tuple[int, bool], ...]]], origin: int
+    ) -> tuple[SeenBlock, ...]:
+        """The blocks of a chunk without the addresses and positions that differ from one to another."""
+        begin, found = self._chunks.begin(owner, 0), []
+        for block, some in seen:
+            k, v = (at - first for at, first in zip(self._chunks.addresses(owner, block), begin, strict=True))
+            position = block.position - origin if any(masked for _, masked in some) else 0
+            found.append((block.rows, k, v, position, some))
+        return tuple(found)
 
 
 def plan(tl: "TLContext", tiling: Tiling, user: int) -> tuple[type[ChunkStore], list[list[Queries]]]:
@@ -270,7 +315,7 @@ def attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, hops:
     store, query_sets = plan(tl, tiling, user)
     chunks = store(tl, tiling, user, k_ptr, v_ptr)
     first = query_sets[0]
-    queries = QuerySet(tl, tiling, _landed(tl, tiling, q_ptr, first), first)
+    queries = QuerySet(tl, tiling, _addresses(tl, tiling, q_ptr, first), first)
     queries.fold_chunk(chunks, tiling.rank)
     met = [tiling.rank]
     for hop in hops:
@@ -279,15 +324,15 @@ def attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, hops:
         for owner in arrived:
             queries.fold_chunk(chunks, owner)
         met += arrived
-    queries.store(_landed(tl, tiling, o_ptr, first))
+    queries.store(_addresses(tl, tiling, o_ptr, first))
     del queries
     chunks.close()
-    parts = tuple(chunks.part(owner) for owner in met) if isinstance(chunks, HbmChunks) else ()
+    landed = Landed(tiling, chunks, met) if isinstance(chunks, HbmChunks) else None
     for tiles in query_sets[1:]:
-        _fold_set(tl, tiling, pointers, chunks, (met, parts), tiles)
+        _fold_set(tl, tiling, pointers, chunks, (met, landed), tiles)
 
 
-def _landed(tl: "TLContext", tiling: Tiling, pointer: int, tiles: Sequence[Queries]) -> list[int]:
+def _addresses(tl: "TLContext", tiling: Tiling, pointer: int, tiles: Sequence[Queries]) -> list[int]:
     """Where the rows of each tile begin in Q, or in O."""
     return [tiling.query_address(tl, pointer, tile) for tile in tiles]
 
@@ -297,17 +342,20 @@ def _fold_set(
     tiling: Tiling,
     pointers: Pointers,
     chunks: ChunkStore,
-    met: tuple[list[int], tuple[Part, ...]],
+    met: tuple[list[int], Landed | None],
     tiles: list[Queries],
 ) -> None:
-    """A set over the chunks that were met, known by their owners and, if they landed, by their parts. Sets of other
-    heads and users differ in addresses only.
+    """A set over the chunks that were met, known by their owners and, if they landed, by what is seen of them.
+
+    Sets that see as much differ in addresses and positions only.
     """
-    queries, outputs = (_landed(tl, tiling, pointer, tiles) for pointer in (pointers[0], pointers[3]))
-    if isinstance(chunks, HbmChunks) and have_one_head(tiles):
-        head = tiles[0].head
-        addresses = (*queries, *outputs, *chunks.begin(tiling.rank, head), *chunks.begin(None, head))
-        tl.routine(_fold_tiles, tl, tiling, without_position(tiles), met[1], at=addresses)
+    queries, outputs = (_addresses(tl, tiling, pointer, tiles) for pointer in (pointers[0], pointers[3]))
+    landed = met[1]
+    if landed is not None and isinstance(chunks, HbmChunks) and have_one_head(tiles):
+        seen, owners, origin = landed.seen_by(without_position(tiles))
+        begins = [address for owner in owners for address in chunks.begin(owner, tiles[0].head)]
+        at = (*queries, *outputs, *(tile.position for tile in tiles), origin, *begins)
+        tl.routine(_fold_tiles, tl, landed.alike, tuple(tile.tokens for tile in tiles), seen, at=at)
         return
     some = QuerySet(tl, tiling, queries, tiles)
     for owner in met[0]:
@@ -315,25 +363,33 @@ def _fold_set(
     some.store(outputs)
 
 
-def _fold_tiles(tl: "TLContext", tiling: Tiling, tiles: tuple[Queries, ...], parts: tuple[Part, ...], *at: int) -> None:
-    """Tiles of one head over parts of chunks; `at` are the addresses of the queries, of the output, of K and V in this
-    rank's tensors, and of those that landed.
+def _fold_tiles(tl: "TLContext", tiling: Tiling, tokens: tuple[int, ...], seen: SeenChunks, *at: int) -> None:
+    """Tiles of one head over chunks; `at` are the addresses of the queries and of the output, the positions of the
+    tiles, the one from which on keys are hidden, and where K and V of each chunk begin.
     """
-    count = len(tiles)
+    count = len(tokens)
+    tiles = [Queries(0, 0, 0, some, at[2 * count + i]) for i, some in enumerate(tokens)]
     queries = QuerySet(tl, tiling, at[:count], tiles)
-    for is_own, runs in parts:
-        _fold_part(tl, tiling, queries, (is_own, runs), at[-4:-2] if is_own else at[-2:])
+    origin, begins = at[3 * count], at[3 * count + 1 :]
+    for number, (is_own, blocks) in enumerate(seen.chunks):
+        _fold_chunk(tl, tiling, queries, (is_own, blocks), begins[2 * number : 2 * number + 2], origin)
     queries.store(at[count : 2 * count])
 
 
-def _fold_part(tl: "TLContext", tiling: Tiling, queries: QuerySet, part: Part, begin: Sequence[int]) -> None:
-    """The blocks of a chunk, whose K and V begin at these addresses."""
-    is_own, runs = part
+def _fold_chunk(
+    tl: "TLContext",
+    tiling: Tiling,
+    queries: QuerySet,
+    chunk: tuple[bool, tuple[SeenBlock, ...]],
+    begin: Sequence[int],
+    origin: int,
+) -> None:
+    """The blocks of a chunk, whose K and V begin at these addresses; keys are hidden from a position on."""
+    is_own, blocks = chunk
+    k_begin, v_begin = begin
     k = v = None
-    for position, rows, k_ahead, v_ahead in runs:
-        seen = queries.seeing(position)
-        if seen:
-            k, v = _read(tl, tiling, is_own, (begin[0] + k_ahead, begin[1] + v_ahead), rows)
-            queries.fold_block(seen, k, v, (position, rows))
+    for rows, k_ahead, v_ahead, position, some in blocks:
+        k, v = _read(tl, tiling, is_own, (k_begin + k_ahead, v_begin + v_ahead), rows)
+        queries.fold_block(some, k, v, (origin + position, rows))
     del k, v
     queries.drop_mask()

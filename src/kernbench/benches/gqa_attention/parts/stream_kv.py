@@ -9,11 +9,10 @@ not fit the scratch memory they land in HBM; the first query tiles fold the rank
 """
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kernbench.benches.gqa_attention.parts.key_store import HbmKeys, HeadRows, KeyStore, Run, ScratchKeys, joined
+from kernbench.benches.gqa_attention.parts.key_store import HbmKeys, KeyStore, Run, ScratchKeys, head_rows, joined
 from kernbench.benches.gqa_attention.parts.online_softmax import State, absorb, finish, start
 from kernbench.benches.gqa_attention.parts.routes import KEY, VALUE, Hop
 from kernbench.benches.gqa_attention.parts.tiles import (
@@ -34,7 +33,12 @@ if TYPE_CHECKING:
 USABLE = 0.85
 FEW_KEYS, SMALLEST_BLOCK, LARGEST_BLOCK, LARGEST_TILE = 64, 128, 512, 512
 Pointers = tuple[int, int, int, int]
-# scores that were made and not yet absorbed: their tile, the scores, the values, and the keys they are of
+# of each block of keys that tiles of one head see: its runs, and the numbers of these tiles with whether some query of
+# the tile does not see all of it
+SeenBlocks = tuple[tuple[tuple[Run, ...], tuple[tuple[int, bool], ...]], ...]
+# how many blocks of how many keys hide nothing from any tile, and those after them, from the first key of these on
+Seen = tuple[int, int, SeenBlocks]
+# scores that were made and not yet absorbed: their tile, the scores, the values, and the keys if some are hidden
 Ahead = tuple[int, TensorHandle, TensorHandle, tuple[Run, ...]]
 
 
@@ -48,50 +52,72 @@ class QuerySet:
         self._queries = queries
         self._states: list[State] = [start(tl, tiling.group * t.tokens, tiling.d_head) for t in tiles]
 
-    def fold(self, keys: KeyStore | HeadRows, blocks: "Blocks") -> None:
+    def fold(self, keys: KeyStore, blocks: "Blocks") -> None:
         """Fold these keys into every tile that sees some of them; scores are made one block ahead."""
         ahead: Ahead | None = None
         for head, tiles in by_head(self._tiles):
-            even = blocks.hiding_nothing(self._tiling, [self._tiles[i] for i in tiles]) if keys.is_contiguous else 0
+            even, rows, seen = blocks.seen_by(self._tiling, [self._tiles[i] for i in tiles], keys.is_contiguous)
             if even:
-                addresses = zip(keys.addresses(head, blocks.first), keys.row_bytes, strict=True)
-                steps = [(first, blocks.rows * size) for first, size in addresses]
-                ahead = self._fold_even(steps, blocks.rows, even, tiles, ahead)
-            for block in blocks.after(even):
-                seen = [i for i in tiles if not self._tiling.hides_all(self._tiles[i], block[0][0])]
-                if seen:
-                    k, v = keys.head(head, block)
-                    ahead = self._fold_block(k, v, seen, block, ahead)
+                ahead = self._fold_even(keys.addresses(head, blocks.first), keys.row_bytes, (rows, even), tiles, ahead)
+            for block, some in seen:
+                k, v = keys.head(head, block)
+                ahead = self._fold_block(k, v, [(tiles[i], hidden) for i, hidden in some], block, ahead)
+        if ahead is not None:
+            self._absorb(*ahead)
+
+    def fold_rows(self, seen: Seen, row_bytes: tuple[int, int], at: Sequence[int], origin: int) -> None:
+        """Fold what tiles of one head see of keys in HBM. `at` are the addresses of K and V from the first key on, and
+        from the key on, at position `origin`, where some are hidden.
+        """
+        even, rows, further = seen
+        tiles, ahead = range(len(self._tiles)), None
+        if even:
+            ahead = self._fold_even(at[:2], row_bytes, (rows, even), tiles, ahead)
+        for block, some in further:
+            k, v = head_rows(self._tl, self._tiling, at[2:], row_bytes, block)
+            there = tuple((origin + position, count) for position, count in block)
+            ahead = self._fold_block(k, v, some, there, ahead)
         if ahead is not None:
             self._absorb(*ahead)
 
     def _fold_block(
-        self, k: TensorHandle, v: TensorHandle, tiles: Sequence[int], block: tuple[Run, ...], ahead: Ahead | None
+        self,
+        k: TensorHandle,
+        v: TensorHandle,
+        tiles: Sequence[tuple[int, bool]],
+        block: tuple[Run, ...],
+        ahead: Ahead | None,
     ) -> Ahead | None:
-        for tile in tiles:
+        for tile, hidden in tiles:
             s = self._tl.dot(self._queries[tile], self._tl.trans(k))
             if ahead is not None:
                 self._absorb(*ahead)
-            ahead = (tile, s, v, block)
+            ahead = (tile, s, v, block if hidden else ())
         return ahead
 
     def _fold_even(
-        self, addresses: list[tuple[int, int]], rows: int, count: int, tiles: Sequence[int], ahead: Ahead | None
+        self,
+        addresses: Sequence[int],
+        row_bytes: tuple[int, int],
+        blocks: tuple[int, int],
+        tiles: Sequence[int],
+        ahead: Ahead | None,
     ) -> Ahead | None:
-        """Fold `count` blocks of `rows` keys, with no mask: the long loop of a prefill. `addresses` are the address of
-        the first K and the bytes from one to the next, and the same for V. The loop sees no more than it needs, because
-        what it sees is compared.
+        """Fold blocks, of so many rows and so many, with no mask: the long loop of a prefill. `addresses` are those of
+        the first K and V. The loop sees no more than it needs, because what it sees is compared.
         """
         tl, d_head, width = self._tl, self._tiling.d_head, self._tiling.h_kv * self._tiling.d_head
-        (k_first, k_step), (v_first, v_step) = addresses
+        (k_first, v_first), (rows, count) = addresses, blocks
+        k_step, v_step = (rows * size for size in row_bytes)
+        some = tuple((tile, False) for tile in tiles)
         for j in tl.range(count):
             k = tl.load(k_first + j * k_step, shape=(rows, d_head), strides=(width, 1))
             v = tl.load(v_first + j * v_step, shape=(rows, d_head), strides=(width, 1))
-            ahead = self._fold_block(k, v, tiles, (), ahead)
+            ahead = self._fold_block(k, v, some, (), ahead)
         return ahead
 
-    def _absorb(self, tile: int, s: TensorHandle, v: TensorHandle, block: tuple[Run, ...]) -> None:
-        mask = self._tiling.mask(self._tl, self._tiles[tile], *block)
+    def _absorb(self, tile: int, s: TensorHandle, v: TensorHandle, hidden: tuple[Run, ...]) -> None:
+        mask = self._tiling.visible(self._tl, self._tiles[tile], *hidden) if hidden else None
         self._states[tile] = absorb(self._tl, self._states[tile], s, v, self._tiling.scale, mask)
 
     def take(self) -> State:
@@ -126,41 +152,42 @@ class Blocks:
     def __init__(self, runs: Sequence[Run], most: int):
         """Blocks of at most `most` keys."""
         self._all = _blocks(tuple(runs), most)
-        self._cut = 0
-        # what tiles need to know, by the tiles: those of all heads and users are alike
-        self._known: dict[tuple[Queries, ...], Blocks] | None = {}
+        # what tiles of one head see, by these tiles: those of all heads and users are alike
+        self._known: dict[tuple[Queries, ...], tuple[Seen, int]] = {}
         self.first, self.rows = joined(self._all[0])[0] if self._all else (0, 0)
         self.even = next((n for n, block in enumerate(self._all) if not self._is_even(n, block)), len(self._all))
 
     def _is_even(self, number: int, block: tuple[Run, ...]) -> bool:
         return joined(block) == [(self.first + number * self.rows, self.rows)]
 
-    def after(self, number: int) -> tuple[tuple[Run, ...], ...]:
-        """All blocks but the first ones."""
-        return self._all[number - self._cut :]
-
-    def hiding_nothing(self, tiling: Tiling, tiles: Sequence[Queries]) -> int:
+    def _hiding_nothing(self, tiling: Tiling, tiles: Sequence[Queries]) -> int:
         """How many of the even blocks, from the first on, hide nothing from any tile."""
         if not tiling.causal or not self.even:
             return self.even
         seen = min(tile.position for tile in tiles)
         return max(0, min(self.even, (seen + 1 - self.first) // self.rows))
 
-    def seen_by(self, tiling: Tiling, tiles: Sequence[Queries]) -> "Blocks":
-        """What these tiles, of one head, need to know of the blocks in HBM; the same object for the same tiles."""
-        assert self._known is not None
+    def seen_by(self, tiling: Tiling, tiles: Sequence[Queries], is_contiguous: bool = True) -> Seen:
+        """What these tiles, of one head, see of keys; all blocks are listed if they do not lie one after the other."""
+        even = self._hiding_nothing(tiling, tiles) if is_contiguous else 0
+        found = []
+        for block in self._all[even:]:
+            some = [(i, tile) for i, tile in enumerate(tiles) if not tiling.hides_all(tile, block[0][0])]
+            if some:
+                found.append((block, tuple((i, tiling.masks(tile, *block)) for i, tile in some)))
+        return even, self.rows, tuple(found)
+
+    def alike(self, tiling: Tiling, tiles: Sequence[Queries]) -> tuple[Seen, int]:
+        """`seen_by` of keys in HBM, with positions from the first key on where some are hidden, and that key's: the
+        same for all tiles that see as much.
+        """
         key = tuple(tiles)
         if key not in self._known:
-            self._known[key] = self._cut_for(tiling, tiles)
+            even, rows, found = self.seen_by(tiling, tiles)
+            origin = found[0][0][0][0] if found else 0
+            moved = [(tuple((at - origin, count) for at, count in block), some) for block, some in found]
+            self._known[key] = (even, rows, tuple(moved)), origin
         return self._known[key]
-
-    def _cut_for(self, tiling: Tiling, tiles: Sequence[Queries]) -> "Blocks":
-        known = copy(self)
-        known._known = None
-        known._cut = known.even = self.hiding_nothing(tiling, tiles)
-        seen = [b for b in self.after(known.even) if not all(tiling.hides_all(tile, b[0][0]) for tile in tiles)]
-        known._all = tuple(seen)
-        return known
 
 
 def _blocks(runs: tuple[Run, ...], most: int) -> tuple[tuple[Run, ...], ...]:
@@ -199,34 +226,53 @@ def attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, hops:
     first.fold(keys, Blocks(others, tiling.block_kv))
     first.store(_addresses(tl, tiling, o_ptr, sets[0]))
     blocks = Blocks(own + others, tiling.block_kv)
+    # ranks differ in addresses and positions only
+    alike = replace(tiling, rank=0)
     for some in sets[1:]:
-        _fold_set(tl, tiling, pointers, keys, blocks, some)
+        _fold_set(tl, (tiling, alike), pointers, keys, blocks, some)
 
 
 def _fold_set(
-    tl: "TLContext", tiling: Tiling, pointers: Pointers, keys: HbmKeys, blocks: Blocks, tiles: list[Queries]
+    tl: "TLContext",
+    tilings: tuple[Tiling, Tiling],
+    pointers: Pointers,
+    keys: HbmKeys,
+    blocks: Blocks,
+    tiles: list[Queries],
 ) -> None:
-    """A set over all keys. Sets of other heads and users differ in addresses only."""
+    """A set over all keys, with the tiling of this rank and that of any. Sets that see as much differ in addresses and
+    positions only.
+    """
+    tiling, alike = tilings
     outputs = _addresses(tl, tiling, pointers[3], tiles)
     if not have_one_head(tiles):
         queries = _load_set(tl, tiling, pointers[0], tiles)
         queries.fold(keys, blocks)
         queries.store(outputs)
         return
-    addresses = (*_addresses(tl, tiling, pointers[0], tiles), *outputs, *keys.addresses(tiles[0].head, 0))
-    some = without_position(tiles)
-    tl.routine(_fold_tiles, tl, tiling, some, blocks.seen_by(tiling, some), keys.row_bytes, at=addresses)
+    seen, origin = blocks.alike(tiling, without_position(tiles))
+    head, inputs = tiles[0].head, _addresses(tl, tiling, pointers[0], tiles)
+    at = (*inputs, *outputs, *(tile.position for tile in tiles), *lying_at(keys, head, blocks, origin), origin)
+    tl.routine(_fold_tiles, tl, alike, tuple(tile.tokens for tile in tiles), seen, keys.row_bytes, at=at)
+
+
+def lying_at(keys: HbmKeys, head: int, blocks: Blocks, origin: int) -> tuple[int, ...]:
+    """Where K and V of a head lie from the first block on, and from the position `origin` on."""
+    return *keys.addresses(head, blocks.first), *keys.addresses(head, origin)
 
 
 def _fold_tiles(
-    tl: "TLContext", tiling: Tiling, tiles: tuple[Queries, ...], blocks: Blocks, row_bytes: tuple[int, int], *at: int
+    tl: "TLContext", tiling: Tiling, tokens: tuple[int, ...], seen: Seen, row_bytes: tuple[int, int], *at: int
 ) -> None:
-    """Tiles of one head over blocks of keys; `at` are the addresses of queries, output, K and V."""
-    count = len(tiles)
-    loaded = [tiling.load_rows(tl, address, tile.tokens) for address, tile in zip(at, tiles, strict=False)]
+    """Tiles of one head over blocks of keys; `at` are the addresses of queries and of output, the positions of the
+    tiles, four addresses of keys, and the position `origin`.
+    """
+    count = len(tokens)
+    loaded = [tiling.load_rows(tl, address, some) for address, some in zip(at, tokens, strict=False)]
+    tiles = [Queries(0, 0, 0, some, at[2 * count + i]) for i, some in enumerate(tokens)]
     queries = QuerySet(tl, tiling, tiles, loaded)
     del loaded
-    queries.fold(HeadRows(tl, tiling, at[2 * count :], row_bytes), blocks)
+    queries.fold_rows(seen, row_bytes, at[-5:-1], at[-1])
     queries.store(at[count : 2 * count])
 
 

@@ -140,15 +140,17 @@ class Tiling:
         return self.causal and any(position + rows - 1 > tile.position for position, rows in runs)
 
     def mask(self, tl: "TLContext", tile: Queries, *runs: tuple[int, int]) -> TensorHandle | None:
-        """[tokens, keys], true where the query sees the key; None where all do. Keys are runs of (position, rows)."""
-        if not self.masks(tile, *runs):
-            return None
+        """`visible`; None where every query sees every key."""
+        return self.visible(tl, tile, *runs) if self.masks(tile, *runs) else None
+
+    def visible(self, tl: "TLContext", tile: Queries, *runs: tuple[int, int]) -> TensorHandle:
+        """[tokens, keys], true where the query sees the key. Keys are runs of (position, rows)."""
         keys = tl.arange(runs[0][0], sum(runs[0]))
         for position, rows in runs[1:]:
             keys = tl.cat(keys, tl.arange(position, position + rows), axis=0)
         queries = tl.arange(tile.position, tile.last + 1)
-        visible: TensorHandle = queries[:, None] >= keys[None, :]
-        return visible
+        sees: TensorHandle = queries[:, None] >= keys[None, :]
+        return sees
 
     # Memory
 
