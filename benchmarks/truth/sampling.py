@@ -17,8 +17,9 @@ from kernbench.ptx.time.chip.dealing import in_clusters
 Ints = NDArray[np.int64]
 # clusters that are looked at to see whether the others do as much as the first ones, and by how much they may differ
 PROBES, SAME = 64, 0.01
-# CTAs of a run of neighbours
-RUN = 32
+# CTAs of a run of neighbours, and clusters from all over a grid at most: nearly all of them differ, and each that does
+# takes time to be joined to machine code
+RUN, MOST_SPREAD = 32, 1024
 # parts of a whole by which numbers are spread: one behind the other they lie evenly, wherever one stops
 GOLDEN = 0.6180339887498949
 
@@ -43,6 +44,7 @@ def sample(way: Way, count: int, most: int, size: int = 1) -> Sample:
     """At most so many of `count` clusters of `size` CTAs; there are fewer of those that only say how much work is."""
     if way is Way.FIRST:
         return Sample(tuple(range(most)), np.arange(count) % most)
+    most = min(most, MOST_SPREAD)
     run = 1 if way is Way.PROBE else min(max(RUN // size, 1), most)
     parts = min(PROBES, most) if way is Way.PROBE else most // run
     borders = np.arange(parts + 1) * count // parts

@@ -59,7 +59,7 @@ def rows() -> Iterator[Case]:
     widths = {"red.u32": 4, "atom.u32": 4, "red.f32": 4, "red.v2.f32": 8, "red.v4.f32": 16}
     for kind, count, grid in (
         *((kind, 4096, 0) for kind in widths), ("red.f32", 4096, 1), ("red.v4.f32", 4096, 1), ("red.f32", 32, 0),
-        ("red.f32", 1, 0),
+        ("red.f32", 1, 0), ("red.u32", 1, 0), ("red.u32", 8, 0), ("red.u32", 64, 0),
     ):  # fmt: skip
         width = widths[kind]
         body = lines(

@@ -84,7 +84,9 @@ def _scores() -> list[str]:
 
 
 def _attention(parts: str) -> Source:
-    """A turn of attention by one warpgroup: 64 x 64 scores over 128, softmax, then 64 x 128 sums over 64."""
+    """A turn of attention by one warpgroup: 64 x 64 scores over 128, softmax, then 64 x 128 sums over 64, with weights
+    in registers (v) or in shared memory (w).
+    """
     at = ", ".join(f"%f{_SUM + i}" for i in range(32))
     shape = "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16"
     scores = [f"{shape} {{{at}}}, %d80, %d81, {'%p8' if step == 0 else '%p9'}, 1, 1, 0, 0;" for step in range(8)]
@@ -103,6 +105,8 @@ def _attention(parts: str) -> Source:
         text += _scores()
     if "v" in parts:
         text += [f"{fence};", *sums, f"{commit};", f"{wait} 0;"]
+    if "w" in parts:
+        text += [f"{fence};", *[product(128, "ss")] * 4, f"{commit};", f"{wait} 0;"]
     begun = [f"mov.f32 %f{_SUM + i}, %f521;" for i in range(32)]
     begun += [f"mov.b32 %r{210 + i}, {ONES};" for i in range(16)]
     begun += [f"mov.f32 %f{522 + i}, 0f00000000;" for i in range(8)]
@@ -113,7 +117,7 @@ def _attention(parts: str) -> Source:
 
 def attention() -> Iterator[Case]:
     """Scores, softmax and sums, each alone, and together by one and two warpgroups and by two CTAs of them."""
-    for parts in ("q", "s", "v", "sv", "qs", "qsv"):
+    for parts in ("q", "s", "v", "w", "sv", "sw", "qs", "qsv"):
         made = _attention(parts)
         for groups, per_sm in ((1, 1), (2, 1), (2, 2)):
             if len(parts) < 3 and per_sm == 2:

@@ -147,9 +147,14 @@ def _case(name: str, n: int, operands: str, chain: int, groups: int, count: int)
 def beside() -> Iterator[Case]:
     """Arithmetic of one warpgroup beside the products of another; `none` and no products for comparison."""
     for other in _OTHERS:
-        made = wgmma(128, "ss", 4, 1, "ones", other)
         varied: dict[str, float | str] = {"beside": other, "instructions": len(_OTHERS[other])}
-        yield Case("wgmma.beside", made, varied, 4, "products", block=256, turns=(256, 768))
+        yield Case(
+            "wgmma.beside", wgmma(128, "ss", 4, 1, "ones", other), varied, 4, "products", block=256, turns=(256, 768)
+        )  # fmt: skip
+        for n, operands in ((128, "rs"), (64, "ss"), (64, "rs")):
+            made = wgmma(n, operands, 4, 1, "ones", other)
+            given = {**varied, "n": n, "operands": operands}
+            yield Case("wgmma.beside_others", made, given, 4, "products", block=256, turns=(256, 768))
 
 
 def mma_source(chains: int) -> Source:

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from benchmarks.truth.predict import Part, SamplingDevice, recorded
-from benchmarks.truth.sampling import RUN, Way, extended, sample, uneven
+from benchmarks.truth.sampling import MOST_SPREAD, RUN, Way, extended, sample, uneven
 from tests.ptx.time.made import Op, Pipe, launch, load
 
 from kernbench import ptx
@@ -116,7 +116,8 @@ def test_every_cluster_has_one_that_stands_for_it(way, count, most, size):
     assert np.array_equal(taken.stands[chosen], chosen)
     if way is not Way.FIRST:
         # nobody is far away: the next but one part of the grid at most
-        parts_of_grid = len(chosen) if way is Way.PROBE else max(most // max(RUN // size, 1), 1)
+        spread = min(most, MOST_SPREAD)
+        parts_of_grid = len(chosen) if way is Way.PROBE else max(spread // max(RUN // size, 1), 1)
         assert np.abs(taken.stands - np.arange(count)).max() <= 2 * count / parts_of_grid
 
 

@@ -115,6 +115,7 @@ class EventCosts:
     tags: Ints
     further: Ints
     through: Ints
+    misses: Ints
     syncs: int
     l2_bytes: Floats
     hbm_bytes: Floats
@@ -122,19 +123,21 @@ class EventCosts:
     def table(self) -> Ints:
         """A row each; `codes` names the columns."""
         columns = (self.what, self.stage, self.port, self.l2, self.hbm, self.nbytes, self.lanes, self.sync, self.phase,
-                self.extra, self.later, self.wider, self.tags, self.further, self.through)  # fmt: skip
+                self.extra, self.later, self.wider, self.tags, self.further, self.through, self.misses)  # fmt: skip
         return np.ascontiguousarray(np.stack(columns, axis=1))
 
 
-def event_costs(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, pace: float = 1.0) -> EventCosts:
+def event_costs(
+    recording: LaunchRecording, gpu: Gpu, l1_bytes: float, pace: float = 1.0, resident: float = 1.0
+) -> EventCosts:
     """One row for each event: what it takes of every server it passes. What lies behind SMs has `pace` cycles of theirs
-    for each that its figures were measured in.
+    for each that its figures were measured in. So many CTAs are `resident` at once.
     """
     events = recording.events
     what = np.full(256, codes.NOTHING, np.int64)
     for one, code in _WHAT.items():
         what[one] = code
-    moved = _moved(recording, gpu, l1_bytes)
+    moved = _moved(recording, gpu, l1_bytes, resident)
     stage = np.where(
         moved.is_global,
         np.maximum(events.sectors * SECTOR / float(gpu.l1.bytes_per_cycle), 1),
@@ -161,7 +164,8 @@ def event_costs(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, pace: flo
         events.lanes.astype(np.int64), sync, events.phase.astype(np.int64), extra,
         _whole(later * pace), _whole(wider * pace), _whole(tags),
         np.maximum(events.object.astype(np.int64), 0) >> RANK_SHIFT,
-        np.rint(moved.through * codes.PART).astype(np.int64), syncs, moved.l2_bytes, moved.hbm_bytes,
+        np.rint(moved.through * codes.PART).astype(np.int64), np.maximum(_whole(moved.misses), 1), syncs,
+        moved.l2_bytes, moved.hbm_bytes,
     )  # fmt: skip
 
 
@@ -184,6 +188,7 @@ def _whole(cycles: Floats) -> Ints:
 class _Moved:
     """Of each event: cycles of the SM's port and of L2, bytes asked of L2 and moved by memory, and bytes of memory's
     time, where those that lie apart count for more: what is read, or gets dirty, and what is read and written at once.
+    `misses` is the share of all accesses of an event that wait for memory.
     """
 
     is_global: NDArray[np.bool_]
@@ -193,9 +198,10 @@ class _Moved:
     hbm_bytes: Floats
     of_memory: Floats
     through: Floats
+    misses: Floats
 
 
-def _moved(recording: LaunchRecording, gpu: Gpu, l1_bytes: float) -> _Moved:
+def _moved(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, resident: float) -> _Moved:
     events = recording.events
     is_global = _is(events, _GLOBAL)
     asked, missed = _sectors(recording, gpu, l1_bytes)
@@ -218,8 +224,20 @@ def _moved(recording: LaunchRecording, gpu: Gpu, l1_bytes: float) -> _Moved:
     return _Moved(
         is_global, np.where(stores, port_out, port_in), np.where(stores, l2_out, l2_in), asked * SECTOR,
         (fetched * np.where(in_part, 2.0, 1.0) + 2.0 * through) * granules + dirty, fetched * apart + dirty,
-        through * apart,
+        through * apart, _misses(lines, missed / np.maximum(asked, 1e-9), resident),
     )  # fmt: skip
+
+
+def _misses(lines: Floats, share: Floats, resident: float) -> Floats:
+    """Of accesses to so many lines, of which L2 does not have a share on average, the share of those that wait for
+    memory.
+
+    Figures of an event are means over all warps that did the same. Of a table that all CTAs read the first CTA misses;
+    those that are resident with it want the same while it is under way, and no later one waits.
+    """
+    share = np.clip(share, 0.0, 1.0)
+    found: Floats = np.minimum(np.maximum(1.0 - (1.0 - share) ** np.maximum(lines, 1.0), share * resident), 1.0)
+    return found
 
 
 def _in_part(events: Events) -> NDArray[np.bool_]:
@@ -235,10 +253,10 @@ def _answers(events: Events, gpu: Gpu, moved: _Moved) -> tuple[Floats, Floats]:
     """
     loads = moved.is_global & ~_is(events, _STORES)
     doublings = np.minimum(np.log2(np.maximum(events.lines, 1)), MOST_DOUBLINGS)
-    missed = moved.hbm_bytes > 0
-    spread = np.where(missed, float(gpu.hbm.spread), float(gpu.l2.spread))
+    near = float(gpu.l2.spread)
+    spread = near + moved.misses * (float(gpu.hbm.spread) - near)
     wider = np.where(_is(events, _BULK), spread, spread * (1.0 + WIDER * doublings))
-    later = np.where(missed, spread * LATER * doublings, 0.0)
+    later = moved.misses * float(gpu.hbm.spread) * LATER * doublings
     return np.where(loads, later, 0.0), np.where(loads, wider, 0.0)
 
 

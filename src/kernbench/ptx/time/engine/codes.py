@@ -63,8 +63,11 @@ EITHER = 10
 MIO, PORT, STORES, TMA, BARRIERS, MBARRIERS, STEPS, TAGS, NETWORK = range(9)
 # the tensor core of tcgen05; the address of the last D, plus 1; the share of shared memory's time that operands take
 PRODUCT_UNIT, LAST_TARGET, PASSES_SHARE = range(9, 12)
-SM_SERVERS = 12
-GOLDEN = 40503
+# where the next access lies that hits or misses
+DRAWS = 12
+SM_SERVERS = 13
+# parts of a whole, of `TICK`, whose multiples lie evenly: by the golden section, and by the root of 2
+GOLDEN, ROOT = 40503, 27146
 # and of the GPU
 L2, L2_WRITES, HBM, ATOMICS, DISPATCH = range(5)
 GPU_SERVERS = 5
@@ -133,10 +136,10 @@ WHAT, PIPE, COST, LATENCY, STALL, WRITE, READ, WAITS, WIDTH, REASON, QUEUED, CLO
 # of the stage where lanes that want the same word are added up first; `LATER` and `WIDER` are by how much loads of
 # several lines are answered later, and how far their answers lie apart; `E_TAGS` what looking for their lines takes;
 # `FURTHER` how many ranks further in the cluster the CTA is that they concern; `E_THROUGH` what memory reads and writes
-# at once for a store. Of tcgen05: `EXTRA` is what it takes of
+# at once for a store; `E_MISSES` how many of `TICK` accesses wait for memory. Of tcgen05: `EXTRA` is what it takes of
 # the tensor core or of tensor memory, `STAGE` of shared memory, `E_L2` how many SMs take part, `PHASE` the address of D
 E_WHAT, STAGE, E_PORT, E_L2, E_HBM, BYTES, LANES, SYNC, PHASE, EXTRA, LATER, WIDER, E_TAGS = range(13)
-FURTHER, E_THROUGH = 13, 14
+FURTHER, E_THROUGH, E_MISSES = 13, 14, 15
 # columns of a warp: whether it runs; where it is in its path, and the path's end; its first event; when it may issue,
 # when it issued last, until when the stall of that instruction lasts, why it waits; the completion it is blocked on;
 # when its last store is done, and its last one to shared memory; its CTA; what held it back when it was ready; what

@@ -9,7 +9,7 @@ from kernbench.common.compiled import loop, part
 from kernbench.ptx.time.engine import codes as c
 from kernbench.ptx.time.engine.clusters import bulk_load, bulk_shared, cluster_arrive, cluster_wait, concerned, remote
 from kernbench.ptx.time.engine.dispatch import finish_warp, start_cluster
-from kernbench.ptx.time.engine.memory import copy, levels, served, traffic, written_through
+from kernbench.ptx.time.engine.memory import copy, levels, missed, served, traffic, written_through
 from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.engine.tensor import beside_operands, tensor_step
 from kernbench.ptx.time.engine.waiting import arrive, barrier, commit, join_group, wait, wait_group
@@ -40,6 +40,7 @@ def _atomic(w, sm, weight, begin, event, needs, events, warps, servers, constant
     """An atomic or a reduction is done in L2; gives when."""
     _, sm_free, gpu_free, _, _, gpu_busy, memory = servers
     port, _, hbm = needs
+    hbm = missed(sm, hbm, events[event, c.E_MISSES], sm_free)
     out = served(sm_free[sm], c.STORES, begin, port)
     cost = events[event, c.EXTRA] * weight
     at = served(gpu_free, c.ATOMICS, out, cost)
@@ -99,6 +100,7 @@ def _access(what, w, sub, sm, op, event, now, weight, tables, state, servers, co
         warps[w, c.W_STORED] = max(warps[w, c.W_STORED], done)
     elif needs[0]:
         base = constants[c.LATENCY_L2] + events[event, c.LATER]
+        needs = needs[0], needs[1], missed(sm, needs[2], events[event, c.E_MISSES], sm_free)
         answered = levels(sm, weight, begin, needs, servers, constants, c.PORT, base, events[event, c.WIDER])
         done = max(done, answered)
     return passed, done

@@ -13,6 +13,17 @@ def served(free, which, arrival, cost):  # type: ignore[no-untyped-def]
 
 
 @part
+def missed(sm, hbm, share, sm_free):  # type: ignore[no-untyped-def]
+    """What memory gives of an access that has `hbm` of it on average, of which a `share` waits for memory: of these so
+    much more, of the others nothing. Those that wait lie evenly among all of an SM.
+    """
+    if hbm <= 0 or share >= c.TICK:
+        return hbm
+    sm_free[sm, c.DRAWS] = (sm_free[sm, c.DRAWS] + c.ROOT) % c.TICK
+    return hbm * c.TICK // share if sm_free[sm, c.DRAWS] < share else 0
+
+
+@part
 def levels(sm, weight, begin, needs, servers, constants, server, base, wider):  # type: ignore[no-untyped-def]
     """What misses L1 goes through the SM's port, L2 and memory; gives when all of it is there.
 
@@ -109,7 +120,9 @@ def copy(what, sm, there, event, now, weight, events, servers, constants):  # ty
     """A bulk copy: issued in turn by the unit of its SM; gives when its bytes are there, in that SM or another."""
     begin = served(servers[1][sm], c.TMA, now, constants[c.BULK_ISSUE])
     servers[4][sm, c.TMA] += constants[c.BULK_ISSUE]
-    needs = events[event, c.E_PORT], events[event, c.E_L2], events[event, c.E_HBM]
-    server = c.PORT if what == c.BULK_LOAD else c.STORES
+    server, hbm = c.STORES, events[event, c.E_HBM]
+    if what == c.BULK_LOAD:
+        server, hbm = c.PORT, missed(there, hbm, events[event, c.E_MISSES], servers[1])
+    needs = events[event, c.E_PORT], events[event, c.E_L2], hbm
     base = constants[c.LATENCY_L2] + constants[c.BULK_EXTRA] + events[event, c.LATER]
     return levels(there, weight, begin, needs, servers, constants, server, base, events[event, c.WIDER])
