@@ -117,6 +117,27 @@ def test_heads_that_are_alike_are_recorded_as_if_each_had_run(algorithm, monkeyp
         assert all(np.array_equal(one, other) for one, other in zip(some, all_of_them, strict=True))
 
 
+@pytest.mark.parametrize("algorithm", ["ring_kv", "zigzag_kv"])
+def test_tiles_that_see_as_much_run_once_wherever_they_stand(algorithm, monkeypatch):
+    """Most calls are repeated: under a causal mask each tile of a head stands elsewhere."""
+    counts = {"ran": 0, "repeated": 0}
+
+    def counted(kind, name, which):
+        call = getattr(kind, name)
+
+        def count(self, *args):
+            counts[which] += 1
+            return call(self, *args)
+
+        monkeypatch.setattr(kind, name, count)
+
+    counted(Routines, "_recorded", "ran")
+    counted(Template, "repeat", "repeated")
+    settings = {**MANY_SETS, "tokens": 0, "h_q": 4, "h_kv": 4, "algorithm": algorithm}
+    run_bench(BENCH, "single_user_prefill", settings, shapes_only=True)
+    assert counts["repeated"] > 4 * counts["ran"]
+
+
 @pytest.mark.parametrize("algorithm", ["mesh_kv", "stream_kv"])
 def test_heads_that_are_alike_are_right(algorithm):
     good(run(algorithm, **MANY_SETS))
