@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 from tests import reports, sampled
+from typer import testing
 
 settings.register_profile("kernbench", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kernbench")
 # drawn examples would depend on the constants of all modules that happen to be imported, which take seconds to read
 if hasattr(providers, "_get_local_constants"):
     providers._get_local_constants = lambda: providers._local_constants
+
+# the command line is made of its functions once, and not for each command that a test runs
+testing._get_command = cache(testing._get_command)
 
 # the threads of a test runner wait for input and hold no lock: a copy of this process is safe, and soon there
 if sys.platform == "linux":
