@@ -45,7 +45,7 @@ for target in ("npu", "ptx"):
 BY_NAME = {("bench", "benches")}
 # four of them are how loops are compiled, or not yet, kept and shared (ADR 69, 70)
 COMMON_FILES = {"__init__.py", "compiled.py", "deferred.py", "dtypes.py", "errors.py", "ipcq_types.py", "kept.py"}
-COMMON_FILES |= {"pe_commands.py", "sharing.py"}
+COMMON_FILES |= {"native_loops.py", "pe_commands.py", "sharing.py"}
 
 
 def statements(nodes):

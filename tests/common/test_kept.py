@@ -92,7 +92,7 @@ def test_a_process_that_is_stuck_is_not_waited_for_for_ever(tmp_path, monkeypatc
     clock = Clock()
     monkeypatch.setattr(kept, "time", clock)
     path = str(tmp_path / "loop.lock")
-    first, second = kept._Turn(path, compiled._waiting), kept._Turn(path, compiled._waiting)
+    first, second = kept.Turn(path, compiled.counted), kept.Turn(path, compiled.counted)
     first.take()
     second.take()
     assert kept._PATIENCE <= clock.now <= kept._PATIENCE + 1
@@ -103,6 +103,6 @@ def test_a_process_that_is_stuck_is_not_waited_for_for_ever(tmp_path, monkeypatc
 
 
 def test_where_no_lock_can_be_had_everybody_compiles(tmp_path):
-    turn = kept._Turn(str(tmp_path / "missing" / "loop.lock"), compiled._waiting)
+    turn = kept.Turn(str(tmp_path / "missing" / "loop.lock"), compiled.counted)
     turn.take()
     turn.give_up()

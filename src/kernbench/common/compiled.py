@@ -106,8 +106,8 @@ _EVENTS.register("numba:compile", _STOPWATCH)
 
 
 @contextmanager
-def _waiting() -> Iterator[None]:
-    """While another process compiles: no kernel is to blame for that either."""
+def counted() -> Iterator[None]:
+    """While this process compiles, or waits for another that does: no kernel is to blame for either."""
     _STOPWATCH.on_start(None)
     try:
         yield
@@ -128,7 +128,7 @@ def njit(**options: object) -> Callable[[Callable[..., Result]], Callable[..., R
         compiled: Numba = _NJIT(**_OPTIONS, **rest)(function)
         if options.get("cache") and folder():
             makes_arrays = bool(options.get("_nrt", True))
-            compiled._cache = KeptLoop(function, makes_arrays, (folder(), _PACKAGE), _waiting)
+            compiled._cache = KeptLoop(function, makes_arrays, (folder(), _PACKAGE), counted)
         made: Callable[..., Result] = compiled
         return made
 

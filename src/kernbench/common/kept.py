@@ -44,7 +44,7 @@ class LoopCompiler(_Compiler):  # type: ignore[misc]
             raise
 
 
-class _RoomFolder(_Locating):  # type: ignore[misc]
+class RoomFolder(_Locating):  # type: ignore[misc]
     """The folder of a loop: named after its room, so that it is the same wherever kernbench is installed.
 
     The folder above is named after the sources; a file that is not one of them is known by what stands in it.
@@ -63,12 +63,15 @@ class _RoomFolder(_Locating):  # type: ignore[misc]
         return f"file_{sha256(str(path).encode()).hexdigest()[:8]}_{sha256(path.read_bytes()).hexdigest()[:16]}"
 
     def get_cache_path(self) -> str:
+        """Where its files lie."""
         return self._folder
 
     def get_source_stamp(self) -> str:
+        """The folder is named after the sources, so that nothing else is compared."""
         return ""
 
     def get_disambiguator(self) -> str:
+        """What distinguishes two functions of one name."""
         return str(self._line)
 
 
@@ -78,7 +81,7 @@ class _Rebuilding(_Building):  # type: ignore[misc]
     numba reads it at once, though most loops are only ever called from Python: a third of the time of loading one.
     """
 
-    def __init__(self, function: Numba, room: _RoomFolder):
+    def __init__(self, function: Numba, room: RoomFolder):
         self._lineno = function.__code__.co_firstlineno
         self._locator = room
         name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
@@ -116,7 +119,7 @@ def _nothing_to_link() -> Numba:
 _NOTHING: list[bytes] = []
 
 
-class _Turn:
+class Turn:
     """The right to compile a loop: a lock on a file, which ends with the process that has it."""
 
     def __init__(self, path: str, waiting: Callable[[], AbstractContextManager[None]]):
@@ -169,10 +172,10 @@ class KeptLoop(_Keeping):  # type: ignore[misc]
         where: tuple[str, Path],
         waiting: Callable[[], AbstractContextManager[None]],
     ):
-        self._impl_class = lambda made: _Rebuilding(made, _RoomFolder(made, *where))
+        self._impl_class = lambda made: _Rebuilding(made, RoomFolder(made, *where))
         super().__init__(function)
         self._makes_arrays = makes_arrays
-        self._turn = _Turn(os.path.join(self._cache_path, f"{self._impl.filename_base}.lock"), waiting)
+        self._turn = Turn(os.path.join(self._cache_path, f"{self._impl.filename_base}.lock"), waiting)
         LoopCompiler.failed[function] = self._turn.give_up
 
     @property

@@ -24,13 +24,15 @@ from numba.core import registry
 from kernbench.common import compiled
 from kernbench.common.errors import CacheError
 from kernbench.common.kept import Numba
+from kernbench.common.native_loops import SUFFIX
 
 _TARGET: Numba = registry.cpu_target
 _FORMAT = 1
 _LIST = "kernbench-cache.json"
 _INDEX, _CODE = ".nbi", ".nbc"
+# a loop of our own compiler is one file
 # a room as its folder is named, and a file of one loop in it
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,150}/[A-Za-z0-9_][A-Za-z0-9_.\-]{0,200}(?:\.nbi|\.nbc)")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,150}/[A-Za-z0-9_][A-Za-z0-9_.\-]{0,200}(?:\.nbi|\.nbc|\.loop)")
 # bytes of a list of files, and of all files together: more is nobody's cache
 _LONGEST_LIST = 2**24
 _MOST = 2**31
@@ -202,6 +204,11 @@ def _unpack(source: Path, archive: zipfile.ZipFile, name: str, expected: str, ap
 
 def _move_in(sums: dict[str, str], apart: Path, folder: Path) -> tuple[int, int]:
     """Move the loops that are not kept yet to where they are; of each its code first, then the table that names it."""
+    alone = [name for name in sums if name.endswith(SUFFIX)]
+    new = [name for name in alone if not (folder / name).exists()]
+    for name in new:
+        (folder / name).parent.mkdir(exist_ok=True)
+        os.replace(apart / name, folder / name)
     loops = sorted(name.removesuffix(_INDEX) for name in sums if name.endswith(_INDEX))
     wanted = [loop for loop in loops if not (folder / f"{loop}{_INDEX}").exists()]
     for loop in wanted:
@@ -209,4 +216,4 @@ def _move_in(sums: dict[str, str], apart: Path, folder: Path) -> tuple[int, int]
         (folder / loop).parent.mkdir(exist_ok=True)
         for name in [name for name in sums if code.fullmatch(name)] + [f"{loop}{_INDEX}"]:
             os.replace(apart / name, folder / name)
-    return len(wanted), len(loops) - len(wanted)
+    return len(wanted) + len(new), len(loops) + len(alone) - len(wanted) - len(new)

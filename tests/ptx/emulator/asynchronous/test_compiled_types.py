@@ -1,4 +1,4 @@
-"""What the annotations of compiled loops say is what the loops are called with; numba itself does not look at them."""
+"""What the annotations of compiled loops say is what the loops are called with; what compiles them does not look."""
 
 import re
 import sys
@@ -6,15 +6,14 @@ import types
 import typing
 
 import numpy as np
-from numba import types as numba_types
-from numba.np.numpy_support import as_dtype
 
-from kernbench.common.compiled import COMPILED
+from kernbench.common.native.kinds import INT, UINT, Array, Record, numpy_type
+from kernbench.common.native_loops import NativeLoop
 from kernbench.ptx.emulator.lanes.arrays import Bytes, Int, Int64s, UInt64s, Words
 
 
 def fits(given, said) -> bool:
-    """Whether a value of a numba type is of the type that an annotation says."""
+    """Whether a value of a kind is of the type that an annotation says."""
     origin, parts = typing.get_origin(said), typing.get_args(said)
     if hasattr(origin, "__value__"):
         # an alias by name, which NumPy's types of arrays are from 2.5 on
@@ -24,17 +23,15 @@ def fits(given, said) -> bool:
     if isinstance(said, type) and issubclass(said, tuple) and said is not tuple:
         origin, parts = tuple, tuple(typing.get_type_hints(said).values())
     if origin is tuple:
-        inside = tuple(given) if isinstance(given, numba_types.BaseTuple) else ()
+        inside = given.items if isinstance(given, Record) else ()
         return len(inside) == len(parts) and all(map(fits, inside, parts))
     if origin is np.ndarray:
         (element,) = typing.get_args(parts[1])
-        return isinstance(given, numba_types.Array) and (
-            element is typing.Any or issubclass(as_dtype(given.dtype).type, element)
-        )
-    if isinstance(given, numba_types.Array | numba_types.BaseTuple):
+        return isinstance(given, Array) and (element is typing.Any or issubclass(numpy_type(given.item).type, element))
+    if isinstance(given, Array | Record):
         return False
     plain = {int: np.int64, bool: np.bool_}.get(said, said)
-    return issubclass(as_dtype(given).type, plain)
+    return issubclass(numpy_type(given).type, plain)
 
 
 def wrong_arguments(loop) -> list[str]:
@@ -52,7 +49,7 @@ def wrong_arguments(loop) -> list[str]:
 def called_loops() -> list:
     """The loops of the emulator that this process has called."""
     modules = [module for name, module in sys.modules.items() if name.startswith("kernbench.ptx.emulator.")]
-    loops = {loop for module in modules for loop in vars(module).values() if isinstance(loop, COMPILED)}
+    loops = {loop for module in modules for loop in vars(module).values() if isinstance(loop, NativeLoop)}
     return [loop for loop in loops if loop.signatures]
 
 
@@ -111,15 +108,17 @@ def test_one_warp_calls_the_loops_that_more_call(bench):
         assert bench.launch(COPY, 1, 32 * warps, [source]).findings == []
     called = {loop.py_func.__name__: [repr(given) for given in loop.signatures] for loop in called_loops()}
     assert {"arrive", "acquire", "unordered", "note_ranges"} <= called.keys()
-    kinds = {name: {re.sub("'[AC]'", "", given) for given in versions} for name, versions in called.items()}
+    kinds = {
+        name: {re.sub("packed=(True|False)", "", given) for given in versions} for name, versions in called.items()
+    }
     twice = [name for name, versions in called.items() if len(kinds[name]) < len(versions)]
     assert twice == []
 
 
 def test_an_annotation_that_is_wrong_is_seen():
-    array, number = numba_types.Array(numba_types.int64, 1, "C"), numba_types.uint64
+    array, number = Array(INT, 1, True), UINT
     assert [fits(array, said) for said in (Int64s, UInt64s, Words, Bytes, Int, tuple[Int64s])] == [True] + 5 * [False]
     assert [fits(number, said) for said in (np.uint64, Int, bool, UInt64s)] == [True, False, False, False]
-    pair = numba_types.Tuple((array, number))
+    pair = Record((array, number))
     assert fits(pair, tuple[Int64s, np.uint64])
     assert not fits(pair, tuple[Int64s, Int])

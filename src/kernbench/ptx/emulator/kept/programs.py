@@ -14,6 +14,7 @@ from itertools import count
 from types import FunctionType
 
 from kernbench.common.compiled import COMPILED
+from kernbench.common.native_loops import NativeLoop
 from kernbench.ptx.emulator.kept.functions import Referring, counting_on, named
 from kernbench.ptx.emulator.program.closing import Closed, Closing
 from kernbench.ptx.emulator.program.operands import Decoding
@@ -145,6 +146,7 @@ _RULES: dict[type, Callable[[object], object]] = {
     type(cache(len)): _remembering,
     count: lambda counter: (counting_on, (repr(counter),)),
     COMPILED: _by_name,
+    NativeLoop: _by_name,
 }
 
 

@@ -13,7 +13,8 @@ Costs are integers: the same trace takes the same way on every machine.
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.compiled import loop, part
+from kernbench.common.compiled import part
+from kernbench.common.native_loops import native_loop
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -40,7 +41,7 @@ STATE_COLUMNS = 5
 SKIPPED = -1
 
 
-@loop
+@native_loop
 def match(
     tokens: Ints,
     weight: Ints,
@@ -210,7 +211,7 @@ def _least_split(costs: Longs) -> int:
     return found
 
 
-@loop
+@native_loop
 def way(state: Ints, last: int, split: int, nodes: Ints, splits: Ints, skipped: Ints) -> int:
     """Write the way to a state, last node first: nodes, tokens each explains, tokens passed over before it; its length.
 
@@ -237,7 +238,7 @@ def way(state: Ints, last: int, split: int, nodes: Ints, splits: Ints, skipped: 
     return count
 
 
-@loop
+@native_loop
 def pair(
     tokens: Ints,
     nodes: Ints,
@@ -287,7 +288,7 @@ def _next_anchor(row: Ints, must: Flags, wanted: bool, token: int, following: In
     return at if at < last else -1
 
 
-@loop
+@native_loop
 def pair_moved(
     tokens: Ints,
     row_of: Ints,

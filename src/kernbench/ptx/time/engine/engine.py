@@ -5,7 +5,8 @@ and ties go to the lower number, so that the same input gives the same output to
 a row for each instruction, event, warp and slot of a CTA; `codes` names their columns.
 """
 
-from kernbench.common.compiled import loop, part
+from kernbench.common.compiled import part
+from kernbench.common.native_loops import native_loop
 from kernbench.ptx.time.engine import codes as c
 from kernbench.ptx.time.engine.clusters import bulk_load, bulk_shared, cluster_arrive, cluster_wait, concerned, remote
 from kernbench.ptx.time.engine.dispatch import finish_warp, start_cluster
@@ -370,7 +371,7 @@ def _first(next_issue):  # type: ignore[no-untyped-def]
     return sub, now
 
 
-@loop
+@native_loop
 def simulate(tables, path, grid, state, servers, constants, counts, stalls, issued, spans, notes):  # type: ignore[no-untyped-def]
     """All CTAs of the grid, from the first to the last; gives when the last warp ends, in ticks, how many instructions
     were issued, and how many warps wait for what nobody does. `notes` has room for what one CTA does.

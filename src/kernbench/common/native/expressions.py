@@ -1,0 +1,417 @@
+"""Expressions of a loop: each node of the syntax tree as something that is known, or that is computed."""
+
+import ast
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Protocol, cast
+
+import numpy as np
+
+from kernbench.common.native.kinds import (
+    INT,
+    TRUTH,
+    Array,
+    Kind,
+    NotPlain,
+    Record,
+    Scalar,
+    Static,
+    Value,
+    codes,
+    either,
+    joined,
+    numpy_type,
+    parts,
+    scalar_of,
+    wide,
+)
+from kernbench.common.native.writer import Writer, is_number, number_kind
+
+Function = Callable[..., object]
+Known = Value | Static
+_BUILT_IN: dict[str, object] = {"len": len, "min": min, "max": max, "int": int, "bool": bool, "range": range}
+
+
+class Callee(Protocol):
+    """A function of the module: its name there, and what it gives; nothing is an empty tuple."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the module."""
+
+    @property
+    def result(self) -> Kind:
+        """What it gives."""
+
+
+class Functions(Protocol):
+    """Where functions that loops call are found."""
+
+    def called(self, function: Function, kinds: tuple[Kind | Static, ...]) -> Callee:
+        """The function for arguments of these kinds."""
+
+
+class Expressions:
+    """Writes expressions of one function, whose names are found in its variables or among its globals."""
+
+    def __init__(self, functions: Functions, known: Mapping[str, object]):
+        self.out = Writer()
+        self.functions = functions
+        self._known = known
+        self.kinds: dict[str, Kind] = {}
+        self.statics: dict[str, Static] = {}
+
+    def expression(self, node: ast.expr) -> Known:
+        """Any expression."""
+        how = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if how is None:
+            raise NotPlain(f"{type(node).__name__} in line {node.lineno}")
+        return cast(Known, how(node))
+
+    def value(self, node: ast.expr) -> Value:
+        """An expression as something that is computed."""
+        return self.computed(self.expression(node))
+
+    def computed(self, given: Known) -> Value:
+        """What is known is written as numbers."""
+        if isinstance(given, Value):
+            return given
+        if isinstance(given.value, tuple):
+            return joined([self.computed(Static(item)) for item in given.value])
+        return self.out.number(given.value)
+
+    def _index(self, value: Value) -> tuple[str, bool]:
+        """A whole number for an index, and whether it may be below zero, which counts from the end."""
+        kind = number_kind(value)
+        if kind.form not in "iu":
+            raise NotPlain(f"an index of {kind}")
+        leaf = self.out.cast(value, wide(kind))
+        return leaf, kind.form == "i" and (not leaf.isdigit())
+
+    def branch(self, node: ast.expr, yes: str, no: str) -> None:
+        """Go on at one of two labels, as a condition says."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            self.branch(node.operand, no, yes)
+        elif isinstance(node, ast.BoolOp):
+            for operand in node.values[:-1]:
+                following = self.out.name("and_or")
+                if isinstance(node.op, ast.And):
+                    self.branch(operand, following, no)
+                else:
+                    self.branch(operand, yes, following)
+                self.out.label(following)
+            self.branch(node.values[-1], yes, no)
+        else:
+            self.out.fork(self.out.truth(self.value(node)), yes, no)
+
+    def load(self, address: str, item: Scalar) -> Value:
+        """A number from memory."""
+        found = self.out.put(f"load {item.stored}, ptr {address}")
+        return Value(item, (self.out.put(f"trunc i8 {found} to i1") if item == TRUTH else found,))
+
+    def save(self, value: Value, address: str, item: Scalar) -> None:
+        """A number to memory."""
+        leaf = self.out.cast(value, item)
+        if item == TRUTH:
+            leaf = self.out.put(f"zext i1 {leaf} to i8")
+        self.out.do(f"store {item.stored} {leaf}, ptr {address}")
+
+    def element(self, node: ast.Subscript) -> tuple[str, Scalar]:
+        """Where an element of an array lies."""
+        array = self.value(node.value)
+        found = self._inside(array, [self.value(index) for index in _indices(node)])
+        if not isinstance(found.kind, Array) or found.kind.ndim:
+            raise NotPlain("an assignment to several elements")
+        return found.leaves[0], found.kind.item
+
+    def read(self, array: Value, indices: list[Value]) -> Value:
+        """An element of an array, or an array of the dimensions that are left."""
+        found = self._inside(array, indices)
+        assert isinstance(found.kind, Array)
+        return found if found.kind.ndim else self.load(found.leaves[0], found.kind.item)
+
+    def _inside(self, array: Value, indices: list[Value]) -> Value:
+        """What an array holds at its first indices: an array with less dimensions, or with none."""
+        kind = array.kind
+        if not isinstance(kind, Array) or len(indices) > kind.ndim:
+            raise NotPlain(f"an index of {kind}")
+        out, count = self.out, len(indices)
+        address, *rest = array.leaves
+        lengths, strides = rest[: kind.ndim], rest[kind.ndim :]
+        offsets = []
+        for index, length in zip(indices, lengths, strict=False):
+            leaf, negative = self._index(index)
+            if negative:
+                below, behind = out.put(f"icmp slt i64 {leaf}, 0"), out.put(f"add i64 {leaf}, {length}")
+                leaf = out.put(f"select i1 {below}, i64 {behind}, i64 {leaf}")
+            offsets.append(leaf)
+        if kind.packed:
+            offset = offsets[0]
+            for leaf, length in zip(offsets[1:] + ["0"] * (kind.ndim - count), lengths[1:], strict=True):
+                row = out.put(f"mul i64 {offset}, {length}")
+                offset = row if leaf == "0" else out.put(f"add i64 {row}, {leaf}")
+            address = out.put(f"getelementptr {kind.item.stored}, ptr {address}, i64 {offset}")
+        else:
+            for leaf, stride in zip(offsets, strides, strict=False):
+                address = out.put(f"getelementptr i8, ptr {address}, i64 {out.put(f'mul i64 {leaf}, {stride}')}")
+        left = Array(kind.item, kind.ndim - count, kind.packed)
+        return Value(left, (address, *lengths[count:], *strides[count:]))
+
+    def _constant(self, node: ast.Constant) -> Known:
+        return Static(node.value)
+
+    def _name(self, node: ast.Name) -> Known:
+        name = node.id
+        if name in self.statics:
+            return self.statics[name]
+        if name in self.kinds:
+            kind = self.kinds[name]
+            slots = (f"%{name}.v{number}" for number in range(len(codes(kind))))
+            return Value(
+                kind,
+                tuple(self.out.put(f"load {code}, ptr {at}") for code, at in zip(codes(kind), slots, strict=True)),
+            )
+        if name in self._known:
+            return Static(self._known[name])
+        if name in _BUILT_IN:
+            return Static(_BUILT_IN[name])
+        raise NotPlain(f"the name {name} in line {node.lineno}")
+
+    def _attribute(self, node: ast.Attribute) -> Known:
+        owner = self.expression(node.value)
+        if isinstance(owner, Static):
+            return Static(getattr(owner.value, node.attr))
+        if isinstance(owner.kind, Array):
+            return self._of_array(owner, owner.kind, node.attr)
+        if isinstance(owner.kind, Record) and node.attr in owner.kind.fields:
+            return parts(owner)[owner.kind.fields.index(node.attr)]
+        raise NotPlain(f"the attribute {node.attr} of {owner.kind}")
+
+    def _of_array(self, array: Value, kind: Array, name: str) -> Known:
+        lengths = array.leaves[1 : 1 + kind.ndim]
+        if name == "shape":
+            return joined([Value(INT, (length,)) for length in lengths])
+        if name == "size":
+            size = "1"
+            for length in lengths:
+                size = length if size == "1" else self.out.put(f"mul i64 {size}, {length}")
+            return Value(INT, (size,))
+        known = {"ndim": kind.ndim, "itemsize": kind.item.nbytes, "dtype": numpy_type(kind.item)}
+        if name not in known:
+            raise NotPlain(f"the attribute {name} of an array")
+        return Static(known[name])
+
+    def _subscript(self, node: ast.Subscript) -> Known:
+        owner = self.expression(node.value)
+        if isinstance(owner, Value) and isinstance(owner.kind, Array):
+            return self.read(owner, [self.value(index) for index in _indices(node)])
+        index = self.expression(node.slice)
+        if not isinstance(index, Static) or not isinstance(index.value, int):
+            raise NotPlain(f"an item of a tuple that is known only when it runs, in line {node.lineno}")
+        if isinstance(owner, Value):
+            return parts(owner)[index.value]
+        if isinstance(owner.value, tuple):
+            return Static(owner.value[index.value])
+        raise NotPlain(f"an item of {owner.value!r}")
+
+    def _tuple(self, node: ast.Tuple) -> Known:
+        return joined([self.value(item) for item in node.elts])
+
+    def _binop(self, node: ast.BinOp) -> Known:
+        one, two = self.expression(node.left), self.expression(node.right)
+        folded = _folded(type(node.op).__name__, one, two)
+        if folded is not None:
+            return folded
+        return self.out.binary(type(node.op).__name__, self.computed(one), self.computed(two))
+
+    def _unaryop(self, node: ast.UnaryOp) -> Known:
+        given = self.expression(node.operand)
+        if isinstance(given, Static) and type(given.value) is int and isinstance(node.op, ast.USub | ast.Invert):
+            return Static(-given.value if isinstance(node.op, ast.USub) else ~given.value)
+        value = self.computed(given)
+        if isinstance(node.op, ast.Not):
+            return Value(TRUTH, (self.out.put(f"xor i1 {self.out.truth(value)}, true"),))
+        kind = number_kind(value)
+        if isinstance(node.op, ast.Invert) and kind == TRUTH:
+            return Value(TRUTH, (self.out.put(f"xor i1 {value.leaves[0]}, true"),))
+        if isinstance(node.op, ast.UAdd) or kind.form not in "iu":
+            raise NotPlain(f"{type(node.op).__name__} of {kind}")
+        # numba computes it with the bits that the number has, and widens the result
+        text = f"sub {kind.code} 0, {value.leaves[0]}"
+        if isinstance(node.op, ast.Invert):
+            text = f"xor {kind.code} {value.leaves[0]}, -1"
+        return Value(wide(kind), (self.out.cast(Value(kind, (self.out.put(text),)), wide(kind)),))
+
+    def _compare(self, node: ast.Compare) -> Known:
+        if len(node.ops) > 1:
+            return self._boolop(_chain(node))
+        operator, left = node.ops[0], self.value(node.left)
+        if not isinstance(operator, ast.In | ast.NotIn):
+            return self.out.compared(type(operator).__name__, left, self.value(node.comparators[0]))
+        found = "false"
+        for item in parts(self.value(node.comparators[0])):
+            found = self.out.put(f"or i1 {found}, {self.out.compared('Eq', left, item).leaves[0]}")
+        return Value(TRUTH, (found if isinstance(operator, ast.In) else self.out.put(f"xor i1 {found}, true"),))
+
+    def _boolop(self, node: ast.BoolOp) -> Known:
+        first, *others = node.values
+        if not others:
+            return self.value(first)
+        rest = ast.BoolOp(node.op, others)
+        if self._truths(node):
+            return self._either(
+                lambda yes, no: self.branch(node, yes, no),
+                lambda: Value(TRUTH, ("true",)),
+                lambda: Value(TRUTH, ("false",)),
+            )
+        one = self.value(first)
+        ways = (lambda: cast(Value, self._boolop(rest))), (lambda: one)
+        then, otherwise = ways if isinstance(node.op, ast.And) else ways[::-1]
+        return self._either(lambda yes, no: self.out.fork(self.out.truth(one), yes, no), then, otherwise)
+
+    def _truths(self, node: ast.BoolOp) -> bool:
+        """Whether all that is joined by and/or are truth values."""
+        return all(self.out.tried(partial(self.value, item)).kind == TRUTH for item in node.values)
+
+    def _ifexp(self, node: ast.IfExp) -> Known:
+        test = partial(self.branch, node.test)
+        return self._either(test, partial(self.value, node.body), partial(self.value, node.orelse))
+
+    def _either(
+        self, test: Callable[[str, str], None], then: Callable[[], Value], otherwise: Callable[[], Value]
+    ) -> Value:
+        """One of two values, as a condition says."""
+        out = self.out
+        kind = either(out.tried(then).kind, out.tried(otherwise).kind)
+        yes, no, both = out.name("yes"), out.name("no"), out.name("both")
+        test(yes, no)
+        leaves, ends = [], []
+        for label, make in ((yes, then), (no, otherwise)):
+            out.label(label)
+            leaves.append(self.converted(make(), kind))
+            ends.append(out.name("end"))
+            out.label(ends[-1])
+            out.jump(both)
+        out.label(both)
+        found = tuple(
+            out.put(f"phi {code} [ {one}, %{ends[0]} ], [ {two}, %{ends[1]} ]")
+            for code, one, two in zip(codes(kind), leaves[0].leaves, leaves[1].leaves, strict=True)
+        )
+        return Value(kind, found)
+
+    def converted(self, value: Value, kind: Kind) -> Value:
+        """A value as one of a kind that it can be taken for."""
+        if value.kind == kind:
+            return value
+        if isinstance(kind, Scalar):
+            return Value(kind, (self.out.cast(value, kind),))
+        if isinstance(kind, Record) and isinstance(value.kind, Record):
+            items = [self.converted(part, item) for part, item in zip(parts(value), kind.items, strict=True)]
+            return Value(kind, tuple(leaf for item in items for leaf in item.leaves))
+        raise NotPlain(f"{value.kind} as {kind}")
+
+    def _call(self, node: ast.Call) -> Known:
+        callee = self.expression(node.func)
+        if not isinstance(callee, Static) or node.keywords:
+            raise NotPlain(f"the call in line {node.lineno}")
+        function = callee.value
+        if isinstance(function, type) and issubclass(function, np.generic):
+            return self._made(function, node)
+        if isinstance(function, type) and issubclass(function, tuple) and hasattr(function, "_fields"):
+            made_by = f"{function.__module__}:{function.__qualname__}"
+            return joined([self.value(item) for item in node.args], tuple(function._fields), made_by)
+        built_in = _CALLS.get(getattr(function, "__name__", ""))
+        if built_in is not None and function in _BUILT_IN.values():
+            return built_in(self, node.args)
+        return self._of_function(getattr(function, "py_func", function), node)
+
+    def _made(self, kind: type[np.generic], node: ast.Call) -> Known:
+        """A number of a NumPy type."""
+        (given,) = (self.expression(item) for item in node.args)
+        wanted = scalar_of(np.dtype(kind))
+        return Value(wanted, (self.out.cast(self.computed(given), wanted),))
+
+    def _of_function(self, function: object, node: ast.Call) -> Known:
+        if not callable(function):
+            raise NotPlain(f"a call of {function}")
+        given = [self.expression(item) for item in node.args]
+        given = [self.computed(one) if isinstance(one, Static) and is_number(one) else one for one in given]
+        callee = self.functions.called(function, tuple(one if isinstance(one, Static) else one.kind for one in given))
+        values = [one for one in given if isinstance(one, Value)]
+        pairs = [pair for one in values for pair in zip(codes(one.kind), one.leaves, strict=True)]
+        call = f"@{callee.name}({', '.join(f'{code} {leaf}' for code, leaf in pairs)})"
+        wanted = codes(callee.result)
+        if not wanted:
+            self.out.do(f"call void {call}")
+            return Value(callee.result, ())
+        result = self.out.put(f"call {result_code(callee.result)} {call}")
+        if len(wanted) == 1:
+            return Value(callee.result, (result,))
+        whole = result_code(callee.result)
+        leaves = (self.out.put(f"extractvalue {whole} {result}, {number}") for number in range(len(wanted)))
+        return Value(callee.result, tuple(leaves))
+
+    def _len(self, given: list[ast.expr]) -> Known:
+        (of,) = (self.expression(item) for item in given)
+        if isinstance(of, Static):
+            return Static(len(cast(tuple[object, ...], of.value)))
+        if isinstance(of.kind, Array):
+            return Value(INT, (of.leaves[1],))
+        return Static(len(parts(of)))
+
+    def _extreme(self, operator: str, given: list[ast.expr]) -> Known:
+        found, *others = [self.value(item) for item in given]
+        for other in others:
+            found = self.out.chosen(operator, found, other)
+        return found
+
+    def _converted_to(self, kind: Scalar, given: list[ast.expr]) -> Known:
+        (value,) = (self.value(item) for item in given)
+        if number_kind(value).form not in ("ib" if kind == INT else "iub"):
+            raise NotPlain(f"{value.kind} as {kind}")
+        return Value(kind, (self.out.cast(value, kind),))
+
+
+_CALLS: dict[str, Callable[[Expressions, list[ast.expr]], Known]] = {
+    "len": Expressions._len,
+    "max": lambda self, given: self._extreme("max", given),
+    "min": lambda self, given: self._extreme("min", given),
+    "int": lambda self, given: self._converted_to(INT, given),
+    "bool": lambda self, given: self._converted_to(TRUTH, given),
+}
+
+
+def result_code(kind: Kind) -> str:
+    """The type of what a function gives."""
+    found = codes(kind)
+    return "void" if not found else found[0] if len(found) == 1 else f"{{ {', '.join(found)} }}"
+
+
+def _indices(node: ast.Subscript) -> list[ast.expr]:
+    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+
+
+def _chain(node: ast.Compare) -> ast.BoolOp:
+    """`a < b < c` as `a < b and b < c`: what stands in the middle changes nothing."""
+    terms = [node.left, *node.comparators]
+    if any(isinstance(inner, ast.Call) for term in terms[1:-1] for inner in ast.walk(term)):
+        raise NotPlain(f"a call within comparisons in line {node.lineno}")
+    pairs = zip(terms[:-1], node.ops, terms[1:], strict=True)
+    return ast.BoolOp(ast.And(), [ast.Compare(left, [operator], [right]) for left, operator, right in pairs])
+
+
+def _folded(operator: str, one: Known, two: Known) -> Static | None:
+    """Arithmetic on what is known, where it is exact in 64 bits."""
+    if not isinstance(one, Static) or not isinstance(two, Static) or not type(one.value) is type(two.value) is int:
+        return None
+    a, b = one.value, two.value
+    found = {
+        "Add": lambda: a + b,
+        "Sub": lambda: a - b,
+        "Mult": lambda: a * b,
+        "LShift": lambda: a << b,
+        "RShift": lambda: a >> b,
+        "BitAnd": lambda: a & b,
+        "BitOr": lambda: a | b,
+    }.get(operator, lambda: 1 << 64)()
+    return Static(found) if -(1 << 63) <= found < 1 << 63 else None

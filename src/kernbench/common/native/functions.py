@@ -1,0 +1,323 @@
+"""Functions of a loop: their statements, and the module that they and what they call become."""
+
+import ast
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import FunctionType
+from typing import NamedTuple, cast
+
+from kernbench.common.native.expressions import Expressions, Function, Known, result_code
+from kernbench.common.native.kinds import (
+    EMPTY,
+    INT,
+    UINT,
+    Array,
+    Kind,
+    NotPlain,
+    Record,
+    Scalar,
+    Static,
+    Value,
+    codes,
+    parts,
+    unified,
+)
+from kernbench.common.native.writer import PRELUDE, is_number, number_kind
+
+# passes over a function until the kinds of its variables are known
+_PASSES = 8
+
+
+@cache
+def _tree(path: str) -> dict[tuple[str, int], ast.FunctionDef]:
+    """The functions of a source file by name and line."""
+    with open(path, encoding="utf-8") as file:
+        found = ast.walk(ast.parse(file.read()))
+    return {(node.name, _line(node)): node for node in found if isinstance(node, ast.FunctionDef)}
+
+
+def _line(node: ast.FunctionDef) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+
+
+def syntax_of(function: Function) -> ast.FunctionDef:
+    """The syntax tree of a function."""
+    if not isinstance(function, FunctionType) or function.__closure__:
+        raise NotPlain(f"the function {function}")
+    code = function.__code__
+    try:
+        return _tree(inspect.getsourcefile(function) or "")[code.co_name, code.co_firstlineno]
+    except (KeyError, OSError) as error:
+        raise NotPlain(f"no source of {function.__qualname__}") from error
+
+
+@dataclass(frozen=True)
+class Written:
+    """A function that is written: its name in the module, what it gives, and its text."""
+
+    name: str
+    result: Kind
+    text: str
+
+
+class Module:
+    """All that one loop consists of, each function once for each kind of its arguments."""
+
+    def __init__(self) -> None:
+        self._written: dict[tuple[Function, tuple[Kind | Static, ...]], Written] = {}
+        self._begun: list[Function] = []
+
+    def called(self, function: Function, kinds: tuple[Kind | Static, ...]) -> Written:
+        """The function for arguments of these kinds."""
+        key = (function, kinds)
+        if key not in self._written:
+            if function in self._begun:
+                raise NotPlain("a function that calls itself")
+            self._begun.append(function)
+            name = f"f{len(self._begun)}.{len(self._written)}.{function.__name__.replace('<', '').replace('>', '')}"
+            self._written[key] = _Body(self, function, kinds).written(name)
+            self._begun.pop()
+        return self._written[key]
+
+    @property
+    def text(self) -> str:
+        """The module in LLVM's language."""
+        return PRELUDE + "\n".join(written.text for written in self._written.values())
+
+
+class _Range(NamedTuple):
+    """Numbers that a loop counts: their kind, the first, the end, and the step."""
+
+    kind: Scalar
+    start: str
+    stop: str
+    step: str
+
+
+class _Body(Expressions):
+    """Writes the statements of one function."""
+
+    def __init__(self, module: Module, function: Function, kinds: tuple[Kind | Static, ...]):
+        self._node = syntax_of(function)
+        plain = cast(FunctionType, function)
+        super().__init__(module, plain.__globals__)
+        spec = self._node.args
+        names = [given.arg for given in spec.args]
+        if spec.vararg or spec.kwarg or spec.kwonlyargs or len(names) != len(kinds):
+            raise NotPlain(f"the arguments of {plain.__qualname__}")
+        self._given = {name: kind for name, kind in zip(names, kinds, strict=True) if not isinstance(kind, Static)}
+        self._static = {name: kind for name, kind in zip(names, kinds, strict=True) if isinstance(kind, Static)}
+        self.kinds |= self._given
+        self._result: Kind | None = None
+        self._loops: list[tuple[str, str]] = []
+
+    def written(self, name: str) -> Written:
+        """The function as text, once the kinds of its variables no longer change."""
+        for _ in range(_PASSES):
+            before = (dict(self.kinds), self._result)
+            text = self._pass(name)
+            if before == (self.kinds, self._result):
+                return Written(name, self._result or EMPTY, text)
+        raise NotPlain(f"kinds of variables in {self._node.name}")
+
+    def _pass(self, name: str) -> str:
+        out = self.out
+        out.lines.clear()
+        self.statics = dict(self._static)
+        out.label("body")
+        self._statements(self._node.body)
+        self._leave(Value(EMPTY, ()) if not codes(self._result or EMPTY) else None)
+        slots: list[str] = []
+        stores: list[str] = []
+        arguments: list[str] = []
+        for variable, kind in self.kinds.items():
+            slots += [f"  %{variable}.v{number} = alloca {code}" for number, code in enumerate(codes(kind))]
+        for variable, kind in self._given.items():
+            arguments += [f"{code} %{variable}.g{number}" for number, code in enumerate(codes(kind))]
+        body, out.lines = out.lines, stores
+        out._ended = False
+        for variable, kind in self._given.items():
+            given = Value(kind, tuple(f"%{variable}.g{number}" for number in range(len(codes(kind)))))
+            self._keep(variable, given)
+        out.lines = body
+        head = f"define internal {result_code(self._result or EMPTY)} @{name}({', '.join(arguments)}) nounwind {{"
+        return "\n".join([head, "entry:", *slots, *stores, *body, "}"])
+
+    def _keep(self, variable: str, value: Value) -> None:
+        kind = self.kinds[variable] = unified(self.kinds.get(variable), value.kind)
+        leaves = self.converted(value, kind).leaves
+        for number, (code, leaf) in enumerate(zip(codes(kind), leaves, strict=True)):
+            self.out.do(f"store {code} {leaf}, ptr %{variable}.v{number}")
+
+    def _leave(self, value: Value | None) -> None:
+        """The function ends with a value; without one it never comes here."""
+        if value is None:
+            self.out.leave("unreachable")
+            return
+        kind = self._result = unified(self._result, value.kind)
+        leaves, wanted = self.converted(value, kind).leaves, codes(kind)
+        if len(wanted) < 2:
+            self.out.leave(f"ret {wanted[0]} {leaves[0]}" if wanted else "ret void")
+            return
+        whole = "undef"
+        for number, (code, leaf) in enumerate(zip(wanted, leaves, strict=True)):
+            whole = self.out.put(f"insertvalue {result_code(kind)} {whole}, {code} {leaf}, {number}")
+        self.out.leave(f"ret {result_code(kind)} {whole}")
+
+    def _statements(self, nodes: list[ast.stmt]) -> None:
+        for node in nodes:
+            how: Callable[[ast.stmt], None] | None = getattr(self, f"_do_{type(node).__name__.lower()}", None)
+            if how is None:
+                raise NotPlain(f"{type(node).__name__} in line {node.lineno}")
+            how(node)
+
+    def _do_pass(self, node: ast.Pass) -> None:
+        pass
+
+    def _do_expr(self, node: ast.Expr) -> None:
+        if not isinstance(node.value, ast.Constant):
+            self.expression(node.value)
+
+    def _do_return(self, node: ast.Return) -> None:
+        self._leave(self.value(node.value) if node.value is not None else Value(EMPTY, ()))
+
+    def _do_break(self, node: ast.Break) -> None:
+        self.out.jump(self._loops[-1][1])
+
+    def _do_continue(self, node: ast.Continue) -> None:
+        self.out.jump(self._loops[-1][0])
+
+    def _do_annassign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self._assign(node.target, self.expression(node.value))
+
+    def _do_assign(self, node: ast.Assign) -> None:
+        if isinstance(node.value, ast.Tuple) and isinstance(node.targets[0], ast.Tuple):
+            found = [self.expression(item) for item in node.value.elts]
+            for target, value in zip(node.targets[0].elts, found, strict=True):
+                self._assign(target, value)
+            return
+        value = self.expression(node.value)
+        for target in node.targets:
+            self._assign(target, value)
+
+    def _assign(self, target: ast.expr, value: Known) -> None:
+        if isinstance(target, ast.Name):
+            if target.id == "_":
+                return
+            if isinstance(value, Static) and not is_number(value) and not isinstance(value.value, tuple):
+                self.statics[target.id] = value
+            else:
+                self._keep(target.id, self.computed(value))
+        elif isinstance(target, ast.Tuple):
+            for name, item in zip(target.elts, parts(self.computed(value)), strict=True):
+                self._assign(name, item)
+        elif isinstance(target, ast.Subscript):
+            # Python computes the value before the address
+            computed = self.computed(value)
+            self.save(computed, *self.element(target))
+        else:
+            raise NotPlain(f"an assignment in line {target.lineno}")
+
+    def _do_augassign(self, node: ast.AugAssign) -> None:
+        operator = type(node.op).__name__
+        if isinstance(node.target, ast.Subscript):
+            address, item = self.element(node.target)
+            old = self.load(address, item)
+            self.save(self.out.binary(operator, old, self.value(node.value)), address, item)
+        else:
+            old = self.value(node.target)
+            self._assign(node.target, self.out.binary(operator, old, self.value(node.value)))
+
+    def _do_if(self, node: ast.If) -> None:
+        out = self.out
+        yes, no, after = out.name("then"), out.name("else"), out.name("after")
+        self.branch(node.test, yes, no)
+        out.label(yes)
+        self._statements(node.body)
+        out.jump(after)
+        out.label(no)
+        self._statements(node.orelse)
+        out.label(after)
+
+    def _do_while(self, node: ast.While) -> None:
+        if node.orelse:
+            raise NotPlain("while with else")
+        out = self.out
+        test, body, after = out.name("test"), out.name("body"), out.name("after")
+        out.label(test)
+        if isinstance(node.test, ast.Constant) and node.test.value is True:
+            out.jump(body)
+        else:
+            self.branch(node.test, body, after)
+        out.label(body)
+        self._loops.append((test, after))
+        self._statements(node.body)
+        self._loops.pop()
+        out.jump(test)
+        out.label(after)
+
+    def _do_for(self, node: ast.For) -> None:
+        if node.orelse or not isinstance(node.target, ast.Name):
+            raise NotPlain(f"the loop in line {node.lineno}")
+        out = self.out
+        numbers, item = self._iterated(node.iter)
+        counter = out.name("count")
+        test, body, following, after = out.name("test"), out.name("body"), out.name("next"), out.name("after")
+        before = out.name("before")
+        out.label(before)
+        out.label(test)
+        at = f"%{counter}"
+        out.do(f"{at} = phi i64 [ {numbers.start}, %{before} ], [ %{counter}.next, %{following} ]")
+        out.fork(self._goes_on(numbers, at), body, after)
+        out.label(body)
+        self._keep(node.target.id, item(Value(numbers.kind, (at,))))
+        self._loops.append((following, after))
+        self._statements(node.body)
+        self._loops.pop()
+        out.label(following)
+        out.do(f"%{counter}.next = add {'nuw' if numbers.kind == UINT else 'nsw'} i64 {at}, {numbers.step}")
+        out.jump(test)
+        out.label(after)
+
+    def _goes_on(self, numbers: _Range, at: str) -> str:
+        """Whether a number is still before the end of a range, whose step may be known only when it runs."""
+        up = self.out.put(f"icmp {'u' if numbers.kind == UINT else 's'}lt i64 {at}, {numbers.stop}")
+        if numbers.step.isdigit():
+            return up
+        down = self.out.put(f"icmp sgt i64 {at}, {numbers.stop}")
+        rising = self.out.put(f"icmp sgt i64 {numbers.step}, 0")
+        return self.out.put(f"select i1 {rising}, i1 {up}, i1 {down}")
+
+    def _iterated(self, node: ast.expr) -> tuple[_Range, Callable[[Value], Value]]:
+        """The numbers that a loop counts, and what its variable is for each: the number, or an element."""
+        if isinstance(node, ast.Call) and self.expression(node.func) == Static(range):
+            return self._range(node), lambda number: number
+        given = self.value(node)
+        if isinstance(given.kind, Array) and given.kind.ndim == 1:
+            return _Range(INT, "0", given.leaves[1], "1"), lambda number: self.read(given, [number])
+        if isinstance(given.kind, Record) and set(given.kind.items) == {INT}:
+            return _Range(INT, "0", str(len(given.leaves)), "1"), lambda number: self._one_of(given, number)
+        raise NotPlain(f"a loop over {given.kind} in line {node.lineno}")
+
+    def _one_of(self, given: Value, number: Value) -> Value:
+        """An item of a tuple of whole numbers."""
+        found = given.leaves[-1]
+        for at, leaf in enumerate(given.leaves[:-1]):
+            here = self.out.put(f"icmp eq i64 {number.leaves[0]}, {at}")
+            found = self.out.put(f"select i1 {here}, i64 {leaf}, i64 {found}")
+        return Value(INT, (found,))
+
+    def _range(self, node: ast.Call) -> _Range:
+        given = [self.value(item) for item in node.args]
+        ends = given[:2] if len(given) > 1 else [self.out.number(0), *given]
+        forms = {number_kind(one).form for one in given}
+        if len(given) == 3 and given[2].leaves[0].isdigit():
+            forms = {number_kind(one).form for one in given[:2]}
+        if not forms <= {"i", "u"}:
+            raise NotPlain(f"the range in line {node.lineno}")
+        kind = UINT if forms == {"u"} else INT
+        start, stop = (self.out.cast(end, kind) for end in ends)
+        return _Range(kind, start, stop, self.out.cast(given[2], kind) if len(given) == 3 else "1")

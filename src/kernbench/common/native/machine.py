@@ -1,0 +1,93 @@
+"""Machine code: LLVM makes it of a module's text, and it is loaded and called."""
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from llvmlite import binding as llvm
+
+from kernbench.common.native.entry import address_of
+
+# objects of llvmlite, which publishes no types
+Llvm = Any
+Code = Callable[..., object]
+_FASTCALL = 0x0080
+
+
+class _Method(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("about", ctypes.c_char_p),
+    )
+
+
+@cache
+def _machine() -> Llvm:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    features = llvm.get_host_cpu_features().flatten()
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=2, reloc="pic", codemodel="jitdefault", jit=True
+    )
+
+
+def pointers_are_plain() -> bool:
+    """Whether LLVM knows pointers without what they point to, which the text is written with: from version 15 on."""
+    return bool(llvm.llvm_version_info >= (15,))
+
+
+@cache
+def machine_name() -> str:
+    """The machine that code is made for: processor and its features."""
+    return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+
+
+@cache
+def _linker() -> Llvm:
+    return llvm.create_lljit_compiler(_machine())
+
+
+def translated(text: str) -> bytes:
+    """A module's text as machine code, in the form of an object file.
+
+    Loops are not vectorised: those over lanes gather and scatter, and the inner ones, over the rows of a vector, are
+    mostly run once. Loads of checked launches are a fifth slower with it.
+    """
+    module = llvm.parse_assembly(text)
+    module.triple = llvm.get_process_triple()
+    module.data_layout = str(_machine().target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    builder = llvm.create_pass_builder(_machine(), options)
+    builder.getModulePassManager().run(module, builder)
+    code: bytes = _machine().emit_object(module)
+    return code
+
+
+def loaded(code: bytes, name: str, table: list[str]) -> Code:
+    """What Python calls: the entry of an object file; what its table names is filled in."""
+    if name in _LOADED:
+        return _LOADED[name]
+    library = llvm.JITLibraryBuilder().add_object_img(code).export_symbol(name).export_symbol(f"table.{name}")
+    linked = library.link(_linker(), name)
+    _LINKED.append(linked)
+    slots = linked[f"table.{name}"]
+    (ctypes.c_void_p * max(len(table), 1)).from_address(slots)[: len(table)] = [address_of(entry) for entry in table]
+    # the method is part of the function, which lives as long as the process
+    method = _Method(name.encode(), linked[name], _FASTCALL, None)
+    _METHODS.append(method)
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    _LOADED[name] = make(ctypes.addressof(method), None, None)
+    return _LOADED[name]
+
+
+_LOADED: dict[str, Code] = {}
+_METHODS: list[_Method] = []
+# machine code goes away with what linked it
+_LINKED: list[Llvm] = []

@@ -1,0 +1,260 @@
+"""The text of one function in LLVM's language: its lines, names, and arithmetic on numbers."""
+
+import struct
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+from kernbench.common.native.kinds import FLOAT, INT, TRUTH, UINT, NotPlain, Scalar, Static, Value, combined, wide
+
+Found = TypeVar("Found")
+_WHOLE = {"Add": "add", "Sub": "sub", "Mult": "mul", "BitAnd": "and", "BitOr": "or", "BitXor": "xor"}
+_FLOATING = {"Add": "fadd", "Sub": "fsub", "Mult": "fmul"}
+_DIVISION = {"FloorDiv": "floordiv", "Mod": "floormod"}
+_ORDER = {"Lt": "lt", "LtE": "le", "Gt": "gt", "GtE": "ge"}
+_FLOAT_ORDER = {"Eq": "oeq", "NotEq": "une", "Lt": "olt", "LtE": "ole", "Gt": "ogt", "GtE": "oge"}
+
+# What every module begins with. A division by zero gives zero and is remembered; the caller's entry raises.
+# The least number divided by -1 gives zero, as in numba.
+PRELUDE = """
+@failed = internal global i32 0
+define internal i64 @floordiv(i64 %a, i64 %b) alwaysinline {
+  %zero = icmp eq i64 %b, 0
+  br i1 %zero, label %bad, label %good
+bad:
+  store i32 1, ptr @failed
+  ret i64 0
+good:
+  %last = icmp eq i64 %b, -1
+  %by = select i1 %last, i64 1, i64 %b
+  %q = sdiv i64 %a, %by
+  %r = srem i64 %a, %by
+  %apart = xor i64 %r, %by
+  %signs = icmp slt i64 %apart, 0
+  %left = icmp ne i64 %r, 0
+  %less = and i1 %signs, %left
+  %one = zext i1 %less to i64
+  %floor = sub i64 %q, %one
+  %minus = sub i64 0, %a
+  %least = icmp eq i64 %a, -9223372036854775808
+  %turned = select i1 %least, i64 0, i64 %minus
+  %result = select i1 %last, i64 %turned, i64 %floor
+  ret i64 %result
+}
+define internal i64 @floormod(i64 %a, i64 %b) alwaysinline {
+  %zero = icmp eq i64 %b, 0
+  br i1 %zero, label %bad, label %good
+bad:
+  store i32 1, ptr @failed
+  ret i64 0
+good:
+  %last = icmp eq i64 %b, -1
+  %by = select i1 %last, i64 1, i64 %b
+  %r = srem i64 %a, %by
+  %apart = xor i64 %r, %by
+  %signs = icmp slt i64 %apart, 0
+  %left = icmp ne i64 %r, 0
+  %less = and i1 %signs, %left
+  %more = select i1 %less, i64 %by, i64 0
+  %result = add i64 %r, %more
+  ret i64 %result
+}
+define internal i64 @ufloordiv(i64 %a, i64 %b) alwaysinline {
+  %zero = icmp eq i64 %b, 0
+  br i1 %zero, label %bad, label %good
+bad:
+  store i32 1, ptr @failed
+  ret i64 0
+good:
+  %result = udiv i64 %a, %b
+  ret i64 %result
+}
+define internal i64 @ufloormod(i64 %a, i64 %b) alwaysinline {
+  %zero = icmp eq i64 %b, 0
+  br i1 %zero, label %bad, label %good
+bad:
+  store i32 1, ptr @failed
+  ret i64 0
+good:
+  %result = urem i64 %a, %b
+  ret i64 %result
+}
+"""
+
+
+class Writer:
+    """Lines of a function, one after the other; nothing is written behind a jump until the next label."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._count = 0
+        self._ended = False
+
+    def name(self, stem: str = "t") -> str:
+        """A name that is not in use."""
+        self._count += 1
+        return f"{stem}.{self._count}"
+
+    def do(self, line: str) -> None:
+        """An instruction without a result."""
+        if not self._ended:
+            self.lines.append(f"  {line}")
+
+    def put(self, text: str) -> str:
+        """An instruction; gives the name of its result."""
+        result = f"%{self.name()}"
+        self.do(f"{result} = {text}")
+        return result
+
+    def label(self, name: str) -> None:
+        """The next instructions are at a label; what stands before goes on there."""
+        self.jump(name)
+        self.lines.append(f"{name}:")
+        self._ended = False
+
+    def jump(self, name: str) -> None:
+        """Go on at a label."""
+        self.do(f"br label %{name}")
+        self._ended = True
+
+    def fork(self, truth: str, yes: str, no: str) -> None:
+        """Go on at one of two labels."""
+        self.do(f"br i1 {truth}, label %{yes}, label %{no}")
+        self._ended = True
+
+    def leave(self, line: str) -> None:
+        """The function ends here."""
+        self.do(line)
+        self._ended = True
+
+    def tried(self, make: Callable[[], Found]) -> Found:
+        """What something would give; nothing of it is written."""
+        before, ended = len(self.lines), self._ended
+        found = make()
+        del self.lines[before:]
+        self._ended = ended
+        return found
+
+    def number(self, given: object) -> Value:
+        """A number that is known before the loop runs."""
+        if isinstance(given, bool | np.bool_):
+            return Value(TRUTH, ("true" if given else "false",))
+        if isinstance(given, np.integer):
+            form = "i" if isinstance(given, np.signedinteger) else "u"
+            return Value(Scalar(form, 8 * given.itemsize), (str(int(given)),))
+        if isinstance(given, int) and -(1 << 63) <= given < 1 << 63:
+            return Value(INT, (str(int(given)),))
+        if isinstance(given, float):
+            bits = struct.unpack("<Q", struct.pack("<d", given))[0]
+            return Value(FLOAT, (f"0x{bits:016X}",))
+        raise NotPlain(f"the constant {given!r}")
+
+    def cast(self, value: Value, kind: Scalar) -> str:
+        """A number as one of another kind."""
+        old = number_kind(value)
+        if old == kind:
+            return value.leaves[0]
+        if kind.form == "b":
+            return self.truth(value)
+        if "f" not in (old.form, kind.form):
+            return self._whole(value.leaves[0], old, kind)
+        if old.form == kind.form:
+            how = "fpext" if kind.bits > old.bits else "fptrunc"
+        elif kind.form == "f":
+            how = "sitofp" if old.form == "i" else "uitofp"
+        else:
+            how = "fptosi" if kind.form == "i" else "fptoui"
+        return self.put(f"{how} {old.code} {value.leaves[0]} to {kind.code}")
+
+    def _whole(self, leaf: str, old: Scalar, kind: Scalar) -> str:
+        """A whole number with more bits or less."""
+        if old.bits == kind.bits:
+            return leaf
+        if leaf.lstrip("-").isdigit():
+            return leaf if old.bits < kind.bits else str(int(leaf) & ((1 << kind.bits) - 1))
+        how = "trunc" if old.bits > kind.bits else "sext" if old.form == "i" else "zext"
+        return self.put(f"{how} {old.code} {leaf} to {kind.code}")
+
+    def truth(self, value: Value) -> str:
+        """Whether a number is not zero."""
+        kind = value.kind
+        if not isinstance(kind, Scalar):
+            raise NotPlain(f"{kind} as a condition")
+        if kind.form == "b":
+            return value.leaves[0]
+        if kind.form == "f":
+            return self.put(f"fcmp une {kind.code} {value.leaves[0]}, 0.0")
+        return self.put(f"icmp ne {kind.code} {value.leaves[0]}, 0")
+
+    def binary(self, operator: str, one: Value, two: Value) -> Value:
+        """Arithmetic on two numbers."""
+        a, b = number_kind(one), number_kind(two)
+        if operator in ("LShift", "RShift"):
+            kind = wide(a)
+            how = "shl" if operator == "LShift" else "ashr" if kind == INT else "lshr"
+        elif a == b == TRUTH and operator in ("BitAnd", "BitOr", "BitXor"):
+            kind, how = TRUTH, _WHOLE[operator]
+        else:
+            kind = combined(a, b)
+            how = _FLOATING.get(operator, "") if kind.form == "f" else _WHOLE.get(operator, "")
+        if operator in _DIVISION and kind.form != "f":
+            name = ("u" if kind == UINT else "") + _DIVISION[operator]
+            return Value(kind, (self.put(f"call i64 @{name}(i64 {self.cast(one, kind)}, i64 {self.cast(two, kind)})"),))
+        if not how or (kind.form == "f" and how.startswith(("shl", "ashr", "lshr"))):
+            raise NotPlain(f"{operator} of {a} and {b}")
+        left, right = self.cast(one, kind), self.cast(two, kind)
+        return Value(kind, (self.put(f"{how} {kind.code} {left}, {right}"),))
+
+    def compared(self, operator: str, one: Value, two: Value) -> Value:
+        """A comparison of two numbers."""
+        a, b = number_kind(one), number_kind(two)
+        if "f" in (a.form, b.form):
+            kind = combined(a, b)
+            left, right = self.cast(one, kind), self.cast(two, kind)
+            return Value(TRUTH, (self.put(f"fcmp {_FLOAT_ORDER[operator]} {kind.code} {left}, {right}"),))
+        if UINT in (a, b) and a.form != b.form:
+            return self._of_different_signs(operator, one, two)
+        kind = combined(a, b)
+        left, right = self.cast(one, kind), self.cast(two, kind)
+        return Value(TRUTH, (self.put(f"icmp {_condition(operator, kind)} i64 {left}, {right}"),))
+
+    def _of_different_signs(self, operator: str, one: Value, two: Value) -> Value:
+        """One number is unsigned with 64 bits, the other signed: below zero, it is less than all of those."""
+        signed_first = number_kind(one) != UINT
+        signed = self.cast(one if signed_first else two, INT)
+        left, right = (signed, two.leaves[0]) if signed_first else (one.leaves[0], signed)
+        plain = self.put(f"icmp {_condition(operator, UINT)} i64 {left}, {right}")
+        below = self.put(f"icmp slt i64 {signed}, 0")
+        then = operator == "NotEq" or operator.startswith("Lt" if signed_first else "Gt")
+        return Value(TRUTH, (self.put(f"select i1 {below}, i1 {'true' if then else 'false'}, i1 {plain}"),))
+
+    def chosen(self, operator: str, one: Value, two: Value) -> Value:
+        """The larger or smaller of two whole numbers."""
+        a, b = number_kind(one), number_kind(two)
+        kind = a if a == b else combined(a, b)
+        if kind.form not in "iu" or (UINT in (a, b) and a.form != b.form):
+            raise NotPlain(f"the {operator} of {a} and {b}")
+        left, right = self.cast(one, kind), self.cast(two, kind)
+        name = f"llvm.{'s' if kind.form == 'i' else 'u'}{operator}.{kind.code}"
+        return Value(kind, (self.put(f"call {kind.code} @{name}({kind.code} {left}, {kind.code} {right})"),))
+
+
+def number_kind(value: Value) -> Scalar:
+    """The kind of a number."""
+    if not isinstance(value.kind, Scalar):
+        raise NotPlain(f"arithmetic on {value.kind}")
+    return value.kind
+
+
+def is_number(given: Static) -> bool:
+    """Whether a thing that is known is a number."""
+    return isinstance(given.value, int | float | np.integer | np.bool_)
+
+
+def _condition(operator: str, kind: Scalar) -> str:
+    if operator in ("Eq", "NotEq"):
+        return "eq" if operator == "Eq" else "ne"
+    if operator not in _ORDER:
+        raise NotPlain(f"the comparison {operator}")
+    return ("u" if kind == UINT else "s") + _ORDER[operator]

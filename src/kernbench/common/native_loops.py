@@ -1,0 +1,166 @@
+"""Loops as Python calls them: compiled for the arguments they are given, kept on disk, or left to numba.
+
+A loop that is not plain, for some arguments, is numba's for these; it is the same function in either case. Loops that
+numba compiles may call one of these: numba then compiles it, too.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Generic, NamedTuple, cast
+
+from kernbench.common import compiled
+from kernbench.common.compiled import Result
+from kernbench.common.kept import Numba, RoomFolder, Turn
+from kernbench.common.native.entry import Entry, as_named, kind_of, layout_is_known
+from kernbench.common.native.expressions import Function
+from kernbench.common.native.functions import Module
+from kernbench.common.native.kinds import Kind, NotPlain
+from kernbench.common.native.machine import Code, loaded, machine_name, pointers_are_plain, translated
+
+_LOG = logging.getLogger(__name__)
+SUFFIX = ".loop"
+# what a kept file begins with: the sum of the rest
+_SUM = 64
+
+
+class _Made(NamedTuple):
+    """Machine code of a loop for some arguments, and what its table names."""
+
+    code: bytes
+    table: list[str]
+
+
+def native_loop(function: Callable[..., Result]) -> "NativeLoop[Result]":
+    """A loop over arrays that its caller made, in the plain part of Python (docs/adr/0076), kept on disk."""
+    return NativeLoop(function)
+
+
+class NativeLoop(Generic[Result]):
+    """A loop, with its machine code for each list of kinds of arguments that it was called with."""
+
+    def __init__(self, function: Callable[..., Result]):
+        self.py_func = function
+        self.__name__, self.__qualname__ = function.__name__, function.__qualname__
+        self.__module__, self.__doc__ = function.__module__, function.__doc__
+        # each looks at its arguments itself, and says NotImplemented where they are not its own
+        self.entries: list[Code] = []
+        self._known: dict[tuple[Kind, ...], Code | None] = {}
+
+    @property
+    def signatures(self) -> list[tuple[Kind, ...]]:
+        """The kinds of arguments that it was called with."""
+        return list(self._known)
+
+    def __call__(self, *given: object) -> Result:
+        """What the function gives."""
+        for entry in self.entries:
+            found = entry(*given)
+            if found is not NotImplemented:
+                return cast(Result, found)
+        return self._called_otherwise(given)
+
+    def _called_otherwise(self, given: tuple[object, ...]) -> Result:
+        """A call with arguments of kinds that are new, or that only numba compiles."""
+        entry = self._entry(given)
+        if entry is not None:
+            found = entry(*(as_named(one) for one in given))
+            if found is not NotImplemented:
+                return cast(Result, found)
+        return cast(Result, self.by_numba(*given))
+
+    def _entry(self, given: tuple[object, ...]) -> Code | None:
+        try:
+            kinds = tuple(kind_of(one) for one in given)
+        except NotPlain:
+            return None
+        if kinds not in self._known:
+            self._known[kinds] = entry = self._found(kinds)
+            if entry is not None:
+                self.entries.append(entry)
+        return self._known[kinds]
+
+    def _found(self, kinds: tuple[Kind, ...]) -> Code | None:
+        """The machine code for some arguments, kept or made; None where numba has to."""
+        if not layout_is_known() or not pointers_are_plain():
+            return None
+        with compiled.counted():
+            try:
+                name = self._name(kinds)
+                made = self._kept(name) or self._kept_or_made(name, kinds)
+                return loaded(made.code, name, made.table)
+            except (NotPlain, RuntimeError, OSError) as error:
+                _LOG.info("the loop %s is left to numba: %s", self.__qualname__, error)
+                return None
+
+    def _name(self, kinds: tuple[Kind, ...]) -> str:
+        """A name for the machine code that no other has."""
+        line = cast(Numba, self.py_func).__code__.co_firstlineno
+        text = f"{self.__module__} {self.__qualname__} {line} {kinds!r} {machine_name()}"
+        return f"loop_{sha256(text.encode()).hexdigest()[:24]}"
+
+    @cached_property
+    def by_numba(self) -> Numba:
+        """The same loop as numba compiles it."""
+        return compiled.loop(self.py_func)
+
+    @property
+    def _numba_type_(self) -> Numba:
+        """What numba takes it for in a loop that it compiles."""
+        return self.by_numba._numba_type_
+
+    def _path(self, name: str, suffix: str = SUFFIX) -> Path | None:
+        if not compiled.folder():
+            return None
+        room = RoomFolder(self.py_func, compiled.folder(), compiled._PACKAGE)
+        stem = f"{self.__module__.rpartition('.')[2]}.{self.__qualname__}".replace("<", "_").replace(">", "_")
+        return Path(room.get_cache_path(), f"{stem}-{room.get_disambiguator()}.{name}{suffix}")
+
+    def _kept(self, name: str) -> _Made | None:
+        """What is kept; None where nothing is, or it is damaged."""
+        path = self._path(name)
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            data = path.read_bytes() if path else b""
+            if sha256(data[_SUM:]).hexdigest().encode() == data[:_SUM]:
+                head, _, code = data[_SUM:].partition(b"\n")
+                return _Made(code, [str(entry) for entry in json.loads(head)["table"]])
+        return None
+
+    def _kept_or_made(self, name: str, kinds: tuple[Kind, ...]) -> _Made:
+        """Compile it, unless another process does: then what it keeps is taken."""
+        path = self._path(name, ".lock")
+        if path is None:
+            return self._made(name, kinds)
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        turn = Turn(str(path), compiled.counted)
+        turn.take()
+        try:
+            made = self._kept(name)
+            if made is None:
+                made = self._made(name, kinds)
+                self._keep(name, made)
+            return made
+        finally:
+            turn.give_up()
+
+    def _made(self, name: str, kinds: tuple[Kind, ...]) -> _Made:
+        module = Module()
+        written = module.called(cast(Function, self.py_func), kinds)
+        entry = Entry(name, written.name, kinds, written.result)
+        return _Made(translated(module.text + entry.text), entry.names)
+
+    def _keep(self, name: str, made: _Made) -> None:
+        path = self._path(name)
+        data = json.dumps({"table": made.table}).encode() + b"\n" + made.code
+        with suppress(OSError):
+            assert path is not None
+            with NamedTemporaryFile(dir=path.parent, prefix=".loop-", delete=False) as file:
+                file.write(sha256(data).hexdigest().encode() + data)
+            os.replace(file.name, path)

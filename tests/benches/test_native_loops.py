@@ -1,0 +1,103 @@
+"""Loops of PTX benches are compiled natively, and give what numba's do, to the bit."""
+
+import logging
+from functools import cache
+
+import numpy as np
+import pytest
+from tests.sampled import some
+
+from kernbench.bench import find, run_bench
+from kernbench.common.native_loops import NativeLoop
+
+RUNS = [
+    ("batched_incremental_attention", "one_warp"),
+    ("gated_delta_rule_chunk_output", "sm_90a_keys_64"),
+    ("gated_delta_rule_chunk_output", "sm_100a_keys_64"),
+]
+# calls of each loop that are compared
+CALLS = 3
+# loops that the first of these runs calls
+FIRST = (
+    "_survey",
+    "permute",
+    "number_groups",
+    "_rebuild",
+    "_count_syncs",
+    "add_reuse",
+    "write_out",
+    "shuffle",
+    "checked_store",
+    "fold",
+    "hash_warps",
+    "checked_load",
+    "note_writes",
+    "simulate",
+    "survey_global",
+)
+
+
+def copied(given, known):
+    """Arguments anew; arrays over the same memory have the same memory again."""
+    if isinstance(given, tuple):
+        items = [copied(one, known) for one in given]
+        return tuple(items) if type(given) is tuple else type(given)(*items)
+    if not isinstance(given, np.ndarray) or not given.size:
+        return given
+    whole = given
+    while isinstance(whole.base, np.ndarray):
+        whole = whole.base
+    if not whole.flags.c_contiguous:
+        return given.copy()
+    if id(whole) not in known:
+        known[id(whole)] = whole, whole.copy()
+    offset = given.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+    memory = known[id(whole)][1].reshape(-1).view(np.uint8)
+    return np.ndarray(given.shape, given.dtype, memory, offset, given.strides)
+
+
+def arrays(given):
+    """The arrays among arguments, as bytes."""
+    if isinstance(given, tuple):
+        return [array for one in given for array in arrays(one)]
+    return [np.ascontiguousarray(given).tobytes()] if isinstance(given, np.ndarray) else []
+
+
+@cache
+def calls(name, panel):
+    """The first calls of each loop of a run: the loop, its arguments, and what there was afterwards."""
+    found, plain = {}, NativeLoop.__call__
+
+    def noted(self, *given):
+        seen = found.setdefault(self.__name__, [])
+        if len(seen) >= CALLS:
+            return plain(self, *given)
+        before = copied(given, {})
+        result = plain(self, *given)
+        seen.append((self, before, result, arrays(given)))
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NativeLoop, "__call__", noted)
+        run_bench(find(name), panel, timed=True)
+    return found
+
+
+@pytest.mark.parametrize(("name", "panel"), RUNS)
+def test_no_loop_is_left_to_numba(name, panel, caplog):
+    with caplog.at_level(logging.INFO, "kernbench.common"):
+        found = calls(name, panel)
+    assert len(found) > 12
+    assert [text for text in caplog.messages if "left to numba" in text] == []
+    assert [name for name, seen in found.items() if not seen[0][0].entries] == []
+
+
+def test_the_loops_of_the_first_run_are_known():
+    assert set(calls(*RUNS[0])) == set(FIRST)
+
+
+@pytest.mark.parametrize("loop", some(FIRST, 4))
+def test_numba_gives_the_same(loop):
+    for compiled, given, result, after in calls(*RUNS[0])[loop]:
+        assert compiled.by_numba(*given) == result
+        assert arrays(given) == after
