@@ -117,6 +117,17 @@ def test_another_type_of_machine_is_refused(folder, written, key):
     assert lying(folder) == {}
 
 
+def test_loops_of_our_own_compiler_are_one_file_each(folder, keep, tmp_path):
+    file = "ptx.time/engine.simulate-7.loop_0123456789abcdef01234567.loop"
+    keep({file: b"machine code"})
+    digest = sharing.export(tmp_path / "loops.zip")
+    assert sharing.bring(tmp_path / "loops.zip", digest) == (0, 1)
+    (folder / file).unlink()
+    assert sharing.bring(tmp_path / "loops.zip", digest) == (1, 0)
+    assert lying(folder)[file] == b"machine code"
+    assert sharing.kept().loops == {"ptx.time.engine.simulate": 12}
+
+
 @pytest.mark.parametrize(
     "name",
     [

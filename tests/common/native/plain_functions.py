@@ -130,6 +130,14 @@ def unsigned(values, shift):
     return below
 
 
+def filled(row, narrow, stop):
+    """Several elements at once."""
+    row[:] = 7
+    narrow[:stop] = -1
+    row[: stop - 1] = stop
+    return row[0] + narrow[-1]
+
+
 def divided(a, b):
     """A division whose divisor may be zero."""
     return a // b

@@ -158,6 +158,16 @@ def test_signs(shift):
     assert is_native(loop)
 
 
+@pytest.mark.parametrize("stop", [0, 1, 3, -2, 5, 9, -9])
+def test_several_elements(stop):
+    row, narrow = np.arange(5), np.arange(10, dtype=np.int32)[::2]
+    row_too, narrow_too = row.copy(), np.arange(10, dtype=np.int32)[::2]
+    loop = native_loop(plain.filled)
+    assert loop(row, narrow, stop) == plain.filled(row_too, narrow_too, stop)
+    assert (row.tolist(), narrow.tolist()) == (row_too.tolist(), narrow_too.tolist())
+    assert is_native(loop)
+
+
 def test_a_division_by_zero_is_python_s():
     loop = native_loop(plain.divided)
     assert loop(7, -2) == -4

@@ -119,7 +119,11 @@ class Expressions:
     def element(self, node: ast.Subscript) -> tuple[str, Scalar]:
         """Where an element of an array lies."""
         array = self.value(node.value)
-        found = self._inside(array, [self.value(index) for index in _indices(node)])
+        return self.address(array, [self.value(index) for index in _indices(node)])
+
+    def address(self, array: Value, indices: list[Value]) -> tuple[str, Scalar]:
+        """Where the element at some indices lies."""
+        found = self._inside(array, indices)
         if not isinstance(found.kind, Array) or found.kind.ndim:
             raise NotPlain("an assignment to several elements")
         return found.leaves[0], found.kind.item

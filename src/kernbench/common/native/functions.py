@@ -214,12 +214,40 @@ class _Body(Expressions):
         elif isinstance(target, ast.Tuple):
             for name, item in zip(target.elts, parts(self.computed(value)), strict=True):
                 self._assign(name, item)
+        elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Slice):
+            self._fill(self.value(target.value), target.slice, self.computed(value))
         elif isinstance(target, ast.Subscript):
             # Python computes the value before the address
             computed = self.computed(value)
             self.save(computed, *self.element(target))
         else:
             raise NotPlain(f"an assignment in line {target.lineno}")
+
+    def _fill(self, array: Value, part: ast.Slice, value: Value) -> None:
+        """`array[:stop] = number`."""
+        kind, out = array.kind, self.out
+        if not isinstance(kind, Array) or kind.ndim != 1 or part.lower or part.step or len(value.leaves) != 1:
+            raise NotPlain(f"an assignment to several elements of {kind}")
+        stop = length = array.leaves[1]
+        if part.upper is not None:
+            given = out.cast(self.value(part.upper), INT)
+            below, behind = out.put(f"icmp slt i64 {given}, 0"), out.put(f"add i64 {given}, {length}")
+            stop = out.put(f"select i1 {below}, i64 {behind}, i64 {given}")
+            stop = out.put(f"call i64 @llvm.smin.i64(i64 {stop}, i64 {length})")
+        number = Value(kind.item, (out.cast(value, kind.item),))
+        before, test, body, after = out.name("before"), out.name("test"), out.name("body"), out.name("after")
+        counter = f"%{out.name('count')}"
+        out.label(before)
+        out.label(test)
+        out.do(f"{counter} = phi i64 [ 0, %{before} ], [ {counter}.next, %{body} ]")
+        out.fork(out.put(f"icmp slt i64 {counter}, {stop}"), body, after)
+        out.label(body)
+        # the counter is never below zero, so that nothing is counted from the end
+        address, item = self.address(array, [Value(UINT, (counter,))])
+        self.save(number, address, item)
+        out.do(f"{counter}.next = add nsw i64 {counter}, 1")
+        out.jump(test)
+        out.label(after)
 
     def _do_augassign(self, node: ast.AugAssign) -> None:
         operator = type(node.op).__name__
