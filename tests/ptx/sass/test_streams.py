@@ -154,6 +154,21 @@ def test_programs_that_were_joined_wrongly_once_agree_with_their_traces(monkeypa
         assert (streams.joined, streams.events_without_op) == (1.0, 0), why
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_turns_of_a_loop_of_whole_numbers_alone_are_counted(monkeypatch, count):
+    """It has no access and no product, and its lanes leave it one by one."""
+    code = kept("silent", "silent")
+    monkeypatch.setattr(making, "machine_code", lambda text, entry, arch: code)
+    recording = record((DATA / "silent.ptx").read_text(), arguments={"p_data": 64, "p_count": count})
+    streams = making.streams_of(recording)
+    compared = recording.instructions.opcode.index("setp.ne.u32")
+    turns = int((recording.traces.block == recording.instructions.block[compared]).sum())
+    ops = streams.of_trace(0)[0].tolist()
+    issued = [o for o in ops if streams.ops.instruction[o] == compared and streams.ops.mnemonic[o] == "LOP3.LUT"]
+    assert len(issued) == turns == 111 * count
+    assert streams.joined > 0.99
+
+
 @needs_tools
 @pytest.mark.parametrize("seed", [4, 8, 11, 12, 13, 14, 31, 36, 37, 52, 80, 217])
 def test_random_programs_agree_with_their_traces(seed):

@@ -114,7 +114,8 @@ class _Finder:
 
         Where the block has events, or is run again and again, only an instruction can that a compiler neither merges
         nor hoists readily; where it is run again and again, one inside a loop or one that has copies, as a loop that
-        was unrolled to its end has.
+        was unrolled to its end has. A loop all of whose blocks have nothing of the kind would leave no token at all:
+        there the block that is run in most of its turns is stood for by whatever of it lies in a loop.
         """
         blocks = max(int(self._rows.block.max(initial=-1)) + 1, 1)
         stands = np.full(blocks, -1, np.int32)
@@ -130,6 +131,10 @@ class _Finder:
             stands_out = steady if with_events[block] or repeats[block] else True
             if stands_out and (depth > 0 or not repeats[block] or self._copies[-row] > 1):
                 stands[block] = -row
+        for block in _silent_loops(traces, (stands < 0) & ~with_events):
+            known = [(self._scores[row], -row) for row in self._rows.of_block(block) if row in self._scores]
+            if known and max(known)[0][0] > 0:
+                stands[block] = -max(known)[1]
         return stands
 
     def hoisted(self, stands_for: Ints) -> NDArray[np.bool_]:
@@ -208,6 +213,24 @@ class _Finder:
             row = int(self._row_of_op[op])
             names[row][not self._is_steady(op, row), self._code[op].name] += 1
         return {row: min(count, key=lambda key: (key[0], count[key], key[1]))[1] for row, count in names.items()}
+
+
+def _silent_loops(traces: Traces, silent: NDArray[np.bool_]) -> list[int]:
+    """Blocks that come again before anything else than silent blocks has: of each such stretch of a trace the one that
+    comes most often, the first of them where several do.
+    """
+    quiet = silent[traces.block]
+    stretch = np.cumsum(~quiet)
+    # a trace begins a stretch of its own
+    stretch += np.cumsum(np.bincount(traces.start[:-1], minlength=len(quiet) + 1)[: len(quiet)])
+    keys = stretch[quiet] * len(silent) + traces.block[quiet]
+    pairs, first, count = np.unique(keys, return_index=True, return_counts=True)
+    again = count > 1
+    pairs, first, count = pairs[again], first[again], count[again]
+    order = np.lexsort((first, -count, pairs // len(silent)))
+    _, best = np.unique(pairs[order] // len(silent), return_index=True)
+    found: list[int] = np.unique(pairs[order][best] % len(silent)).tolist()
+    return found
 
 
 def _parts(opcode: str, name: str) -> int:
