@@ -196,6 +196,7 @@ class Splitting:
         workers = Workers(lambda number: self._work(ctas(number)))
         try:
             workers.add(max(1, jobs - here))
+            workers.begin(range(units))
             if here and not self._first(waiting):
                 return False
             workers.add(jobs - max(1, jobs - here))

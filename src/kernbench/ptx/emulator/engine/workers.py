@@ -46,6 +46,8 @@ class Workers:
         self._take, self._give = os.pipe()
         # the end of the pipe that results of each worker come from
         self._workers: dict[int, int] = {}
+        # units that nobody has been given yet
+        self._waiting: Iterator[int] | None = None
 
     def add(self, count: int) -> None:
         """Fork so many more workers."""
@@ -78,11 +80,18 @@ class Workers:
         finally:
             os._exit(0)
 
+    def begin(self, units: range) -> None:
+        """Hand out units: workers begin with them, whatever this process does meanwhile."""
+        self._waiting = iter(units)
+        for _, number in zip(range(_AHEAD), self._waiting, strict=False):
+            self._hand_out(number)
+
     def results(self, units: range) -> Iterator[tuple[int, object]]:
         """What units give, as they end."""
-        waiting, missing = iter(units), len(units)
-        for number, _ in zip(waiting, range(_AHEAD), strict=False):
-            self._hand_out(number)
+        if self._waiting is None:
+            self.begin(units)
+        assert self._waiting is not None
+        waiting, missing = self._waiting, len(units)
         with selectors.DefaultSelector() as selector:
             for results in self._workers:
                 selector.register(results, selectors.EVENT_READ)
