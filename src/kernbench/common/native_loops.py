@@ -7,6 +7,7 @@ numba compiles may call one of these: numba then compiles it, too.
 import json
 import logging
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
@@ -14,6 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Generic, NamedTuple, cast
+
+import numpy as np
 
 from kernbench.common import compiled
 from kernbench.common.compiled import Result
@@ -100,9 +103,10 @@ class NativeLoop(Generic[Result]):
                 return None
 
     def _name(self, kinds: tuple[Kind, ...]) -> str:
-        """A name for the machine code that no other has."""
+        """A name for the machine code that no other has; objects may lie otherwise in another Python or NumPy."""
         line = cast(Numba, self.py_func).__code__.co_firstlineno
-        text = f"{self.__module__} {self.__qualname__} {line} {kinds!r} {machine_name()}"
+        objects = f"{sys.implementation.cache_tag} {np.__version__}"
+        text = f"{self.__module__} {self.__qualname__} {line} {kinds!r} {machine_name()} {objects}"
         return f"loop_{sha256(text.encode()).hexdigest()[:24]}"
 
     @cached_property

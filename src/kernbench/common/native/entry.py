@@ -34,8 +34,9 @@ from kernbench.common.native.kinds import (
 )
 from kernbench.common.native.writer import Writer
 
-# bytes from the begin of an object: of any, of a number of NumPy, of a tuple, of an array
-_TYPE, _NUMBER, _SIZE, _ITEMS = 8, 16, 16, 24
+# bytes from the begin of an object: of any, of a number of NumPy, of a tuple, of an array. From Python 3.14 on a tuple
+# has its hash before its items
+_TYPE, _NUMBER, _SIZE, _ITEMS = 8, 16, 16, tuple.__basicsize__
 _DATA, _NDIM, _LENGTHS, _STRIDES, _DTYPE, _FLAGS = 16, 24, 32, 40, 56, 64
 _PACKED, _ALIGNED = 0x1, 0x100
 _FUNCTIONS = (
