@@ -246,7 +246,8 @@ def test_what_was_not_looked_at_is_not_called_safe(options, headline, verdict, t
     done, document = run_under(tmp_path, "launch(64)\n", *options)
     assert headline in done.stderr
     assert verdict_of(done) == verdict
-    assert document["safe"]
+    safe = True if verdict == "none" else None
+    assert [document["safe"], *(kernel["safe"] for kernel in document["kernels"])] == [safe, safe]
 
 
 def test_launches_that_did_not_end_are_counted(tmp_path):

@@ -67,6 +67,11 @@ class KernelSummary:
         return not self.findings and not self.failed and not self.unfinished
 
     @property
+    def safe(self) -> bool | None:
+        """As `ok`; None where nothing speaks against it and no launch was checked."""
+        return None if self.ok and not self.checked else self.ok
+
+    @property
     def errors(self) -> list[str]:
         """Why launches did not run to their end, in words."""
         failed = [f"launch {one['number']}: {one['error'] or one['status']}" for one in self.failed]
@@ -157,6 +162,11 @@ class SessionSummary:
     def ok(self) -> bool:
         """Whether every launch ended and nothing was found."""
         return all(kernel.ok for kernel in self.kernels)
+
+    @property
+    def safe(self) -> bool | None:
+        """As `ok`; None where nothing speaks against it and no launch was checked."""
+        return None if self.ok and not any(kernel.checked for kernel in self.kernels) else self.ok
 
     @property
     def in_a_row_ps(self) -> dict[str, int]:
