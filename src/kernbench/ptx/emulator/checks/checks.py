@@ -214,8 +214,8 @@ class Checks(LaunchObserver):
             "over-budget",
             f"the launch did not end within {spent}; it was stopped with {lanes.count} threads at {line}"
             f"{self._loop_around(block)}, and was still changing registers or memory: it may be long or endless",
-            "check the loop's condition, or give more: launch(budget=Budget(steps=..., seconds=...)), "
-            "on the command line --budget and --max-seconds",
+            "check the loop's condition, or give more: --max-seconds on the command line, "
+            "budget=Budget(steps=..., seconds=...) of a launch in Python",
             site=site,
         )
 
