@@ -21,7 +21,8 @@ if hasattr(providers, "_get_local_constants"):
     providers._get_local_constants = lambda: providers._local_constants
 
 # the command line is made of its functions once, and not for each command that a test runs
-testing._get_command = cache(testing._get_command)
+if hasattr(testing, "_get_command"):
+    testing._get_command = cache(testing._get_command)
 
 # the threads of a test runner wait for input and hold no lock: a copy of this process is safe, and soon there
 if sys.platform == "linux":

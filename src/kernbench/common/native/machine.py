@@ -3,14 +3,11 @@
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 from llvmlite import binding as llvm
 
 from kernbench.common.native.entry import address_of
 
-# objects of llvmlite, which publishes no types
-Llvm = Any
 Code = Callable[..., object]
 _FASTCALL = 0x0080
 
@@ -25,7 +22,7 @@ class _Method(ctypes.Structure):
 
 
 @cache
-def _machine() -> Llvm:
+def _machine() -> "llvm.TargetMachine":
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(llvm.get_process_triple())
@@ -47,7 +44,7 @@ def machine_name() -> str:
 
 
 @cache
-def _linker() -> Llvm:
+def _linker() -> "llvm.LLJIT":
     return llvm.create_lljit_compiler(_machine())
 
 
@@ -90,4 +87,4 @@ def loaded(code: bytes, name: str, table: list[str]) -> Code:
 _LOADED: dict[str, Code] = {}
 _METHODS: list[_Method] = []
 # machine code goes away with what linked it
-_LINKED: list[Llvm] = []
+_LINKED: "list[llvm.ResourceTracker]" = []
