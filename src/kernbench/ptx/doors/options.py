@@ -12,7 +12,7 @@ from kernbench.ptx.emulator.engine.schedule import schedule_of
 from kernbench.ptx.launching.blocks import read_blocks
 
 # how a launch is treated
-CHECKED, UNCHECKED, LEFT_OUT = "checked", "unchecked", "left out"
+CHECKED, UNCHECKED, LEFT_OUT, REFUSED = "checked", "unchecked", "left out", "refused"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from threading import RLock
@@ -17,7 +17,7 @@ from kernbench.ptx.doors.device import DoorDevice, LaunchRequest, RunSetting
 from kernbench.ptx.doors.forecast import Forecast, clock, cpu_clock
 from kernbench.ptx.doors.gpus import whole_architecture
 from kernbench.ptx.doors.memory import DeviceMemory, process_memory
-from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, UNCHECKED, Options
+from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, REFUSED, UNCHECKED, Options
 from kernbench.ptx.doors.own_lines import located
 from kernbench.ptx.doors.predicting import LaunchTimes, Predictions, gpu_that_runs
 from kernbench.ptx.doors.records import RecordWriter
@@ -59,10 +59,11 @@ class Launch:
     """One launch of a session: what was launched where, how it was treated, and what came of it.
 
     `number` counts the launches of the session, from 1. `site` is the line of the program that launched. `run` is None
-    for a launch that was left out. `details` are the front end's: a configuration, a signature. `predicted` are the
-    metrics of its time on a GPU, where that is asked for, or why it has none. `agreement` is the verdict on what
-    another device left (`comparing.verdicts.Verdict`), where launches are compared. `seconds` leave out loops of the
-    emulator that were compiled meanwhile; `cpu_seconds`, of this process and of workers that it made, do not.
+    for a launch that was left out, or refused before anything ran, which a program may have `accepted` by asking for
+    the error where a GPU refuses it as well. `details` are the front end's: a configuration, a signature. `predicted`
+    are the metrics of its time on a GPU, where that is asked for, or why it has none. `agreement` is the verdict on
+    what another device left (`comparing.verdicts.Verdict`), where launches are compared. `seconds` leave out loops of
+    the emulator that were compiled meanwhile; `cpu_seconds`, of this process and of workers that it made, do not.
     """
 
     number: int
@@ -79,6 +80,7 @@ class Launch:
     predicted: Mapping[str, object] = field(default_factory=dict)
     agreement: Mapping[str, object] | None = None
     cpu_seconds: float = 0.0
+    accepted: bool = False
 
     @property
     def findings(self) -> list[Finding]:
@@ -93,6 +95,8 @@ class Launch:
     @property
     def status(self) -> str:
         """How it ended."""
+        if self.treatment == REFUSED:
+            return "refused"
         return (self.error and "failed") or ("not run" if self.run is None else str(self.run.status))
 
     @property
@@ -104,7 +108,7 @@ class Launch:
     def ok(self) -> bool:
         """Whether it ran to its end and nothing was found."""
         finished = self.run is None or self.run.status is Status.FINISHED
-        return finished and not self.findings and not self.error
+        return finished and not self.findings and (not self.error or self.accepted)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -264,10 +268,41 @@ class Session:
 
     def _perform(self, request: LaunchRequest, title: str, site: Place | None, notes: Notes) -> Launch:
         with self._lock, self.memory.lock:
+            try:
+                _ = request.shape
+            except MisuseError as problem:
+                sizes = {name: _sizes(getattr(request, name)) for name in ("grid", "block")}
+                self.refuse(request.kernel.name, str(problem), title=title, site=site, **sizes)
+                raise
             launch = self._run(request, title, site, notes.details)
         if self.options.stop_at_finding and not launch.ok and launch.treatment == CHECKED:
             raise UnsafeLaunchError(launch)
         return launch
+
+    def refuse(
+        self,
+        kernel: str,
+        reason: str,
+        *,
+        grid: tuple[int, ...] = (),
+        block: tuple[int, ...] = (),
+        title: str = "",
+        site: Place | None = None,
+    ) -> Launch:
+        """Record a launch that is not run, and why: the program gets an error, which it may pass over."""
+        with self._lock:
+            title = title or title_of(kernel)
+            number = len(self.launches) + 1
+            launch = Launch(number, kernel, title, REFUSED, site, None, 0.0, grid, block, error=reason)
+            self._keep(launch)
+        return launch
+
+    def accept_refusal(self, launch: Launch) -> None:
+        """The program has asked why a launch was refused that no GPU would run."""
+        with self._lock:
+            if launch.number <= len(self.launches) and self.launches[launch.number - 1] is launch:
+                self.launches[launch.number - 1] = replace(launch, accepted=True)
+                self.note({"event": "refusal seen", "number": launch.number, "title": launch.title})
 
     def _run(self, request: LaunchRequest, title: str, site: Place | None, details: Mapping[str, Any]) -> Launch:
         kernel = request.kernel.name
@@ -367,6 +402,11 @@ class Session:
             self._comparison.close()
         self.device.close()
         self._texts.clear()
+
+
+def _sizes(given: int | Sequence[int]) -> tuple[int, ...]:
+    """A grid or block as it was given, legal or not."""
+    return (given,) if isinstance(given, int) else tuple(given)
 
 
 def _comparison(device: DoorDevice, options: Options) -> "LaunchComparison":

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kernbench.ptx.comparing.verdicts import FUSED, IDENTICAL, ORDER, OUTCOMES
-from kernbench.ptx.doors.options import CHECKED, LEFT_OUT
+from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, REFUSED
 from kernbench.ptx.doors.records import read_records
 from kernbench.result.finding import Finding, FindingLog, Place, read_fault, read_finding, read_place
 from kernbench.result.following import in_a_row
@@ -14,6 +14,8 @@ from kernbench.result.launches import joined_metrics
 from kernbench.result.reading import Reader
 from kernbench.result.run import Run, Status
 
+# a line of what a session wrote: of a launch, what `Launch.to_dict` gives
+Record = dict[str, Any]
 # configurations that a sentence names
 _MOST_NAMED = 4
 
@@ -23,13 +25,13 @@ class KernelSummary:
     """All launches of one kernel."""
 
     title: str
-    launches: list[dict[str, Any]] = field(default_factory=list)
+    launches: list[Record] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     formal: list[Finding] = field(default_factory=list)
     # what an autotuner chose
     tuned: list[str] = field(default_factory=list)
     # launches that were begun and of which nothing more was heard: the process ended in them
-    unfinished: list[dict[str, Any]] = field(default_factory=list)
+    unfinished: list[Record] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
@@ -50,16 +52,34 @@ class KernelSummary:
     def verdict(self) -> str:
         """Kinds of findings, or why there are none."""
         kinds = ", ".join(dict.fromkeys(finding.kind for finding in self.findings))
+        refused = "refused" if any(launch["treatment"] == REFUSED for launch in self.launches) else ""
         if kinds or self.failed or self.unfinished:
-            return kinds or "failed"
+            ended = len(self.failed) > len(self.refused) or self.unfinished
+            return ", ".join(filter(None, (kinds, "failed" if ended and not kinds else "", refused)))
         if self.checked:
-            return "none"
+            return "none (some refused)" if refused else "none"
+        if refused:
+            return refused
         return "not run" if all(launch["treatment"] == LEFT_OUT for launch in self.launches) else "not checked"
 
     @property
-    def failed(self) -> list[dict[str, Any]]:
+    def failed(self) -> list[Record]:
         """Launches that did not run to their end, or could not run."""
-        return [launch for launch in self.launches if launch["status"] not in ("finished", "not run")]
+        bad = [launch for launch in self.launches if launch["status"] not in ("finished", "not run")]
+        return [launch for launch in bad if not launch.get("accepted")]
+
+    @property
+    def refused(self) -> list[Record]:
+        """Launches that did not even begin, but for those of which the program asked why no GPU would run them."""
+        return [launch for launch in self.failed if launch["treatment"] == REFUSED]
+
+    @property
+    def accepted(self) -> str:
+        """Launches that no GPU would run, where the program asked for the error; else nothing."""
+        numbers = [launch["number"] for launch in self.launches if launch.get("accepted")]
+        return (
+            f"launch {numbers[0]}{_and_more(len(numbers))}: refused, as by a GPU; the program asked" if numbers else ""
+        )
 
     @property
     def ok(self) -> bool:
@@ -74,7 +94,11 @@ class KernelSummary:
     @property
     def errors(self) -> list[str]:
         """Why launches did not run to their end, in words."""
-        failed = [f"launch {one['number']}: {one['error'] or one['status']}" for one in self.failed]
+        reasons: dict[str, list[int]] = {}
+        for one in self.failed:
+            refused = "refused: " if one["treatment"] == REFUSED else ""
+            reasons.setdefault(refused + (one["error"] or one["status"]), []).append(one["number"])
+        failed = [f"launch {numbers[0]}{_and_more(len(numbers))}: {why}" for why, numbers in reasons.items()]
         return failed + [f"launch {one['number']}: the process ended in it" for one in self.unfinished]
 
     @property
@@ -125,6 +149,7 @@ class KernelSummary:
         total = sum(run.metrics["thread_instructions"] for run in runs)
         metrics = {"thread_instructions": total, "launches": len(runs), "seconds_here": self.seconds}
         origin = {"target": "ptx", "kernel": self.title, "device": "emulator", "arch": arch}
+        origin |= {"errors": "; ".join(self.errors)} if self.errors else {}
         whole = Run({}, self.findings, checked, bad, metrics=metrics, origin=origin, formal=self.formal)
         whole.launches = runs if len(runs) > 1 else []
         if self.predicted_ps is None:
@@ -153,9 +178,13 @@ class SessionSummary:
         """What was found, in words: that nothing was, only of what was looked at."""
         if found := self.findings:
             return f"{found} finding{'s' * (found > 1)}"
-        failed = sum(len(kernel.failed) + len(kernel.unfinished) for kernel in self.kernels)
-        if failed:
-            return f"no findings, but {failed} {'launches' if failed > 1 else 'launch'} did not end"
+        refused = sum(len(kernel.refused) for kernel in self.kernels)
+        failed = sum(len(kernel.failed) + len(kernel.unfinished) for kernel in self.kernels) - refused
+        if failed or refused:
+            were = "were" if refused > 1 else "was"
+            parts = [f"{_launches(refused)} {were} refused"] * bool(refused)
+            parts += [f"{_launches(failed)} did not end"] * bool(failed)
+            return f"no findings, but {' and '.join(parts)}"
         return "no findings" if any(kernel.checked for kernel in self.kernels) else "nothing was checked"
 
     @property
@@ -180,31 +209,24 @@ class SessionSummary:
         return in_a_row([one["time_ps"] for one in known], [one["following_ps"] for one in known])
 
     @property
-    def unfinished(self) -> list[dict[str, Any]]:
+    def unfinished(self) -> list[Record]:
         """Launches in which a process ended."""
         return [launch for kernel in self.kernels for launch in kernel.unfinished]
 
 
-def read_session(folder: Path, kept: Iterable[dict[str, Any]] | None = None) -> SessionSummary:
+def read_session(folder: Path, kept: Iterable[Record] | None = None) -> SessionSummary:
     """The summary of the records in a folder."""
     kernels: dict[str, KernelSummary] = {}
-    open_launches: dict[tuple[int, int], dict[str, Any]] = {}
+    open_launches: dict[tuple[int, int], Record] = {}
     processes = set()
-    compared: list[dict[str, Any]] = []
+    compared: list[Record] = []
     for record in read_records(folder) if kept is None else kept:
         processes.add(record["process"])
         if record["event"] == "compared":
             compared.append(record)
             continue
-        key = (record["process"], record.get("number", 0))
         kernel = kernels.setdefault(record["title"], KernelSummary(record["title"]))
-        if record["event"] == "begin":
-            open_launches[key] = record
-        elif record["event"] == "launch":
-            open_launches.pop(key, None)
-            kernel.launches.append(record)
-        elif record["event"] == "autotune":
-            kernel.tuned.append(f"{record['chosen']} of {record['of']} configurations ({record['how']})")
+        _add(record, kernel, open_launches)
     for begun in open_launches.values():
         kernels[begun["title"]].unfinished.append(begun)
     for kernel in kernels.values():
@@ -215,6 +237,30 @@ def read_session(folder: Path, kept: Iterable[dict[str, Any]] | None = None) -> 
     return SessionSummary(list(kernels.values()), len(processes), len(compared), wrong)
 
 
+def _add(record: Record, kernel: KernelSummary, begun: dict[tuple[int, int], Record]) -> None:
+    """What a record says of a kernel; `begun` are launches that have not ended, by process and number."""
+    key = (record["process"], record.get("number", 0))
+    if record["event"] == "begin":
+        begun[key] = record
+    elif record["event"] == "launch":
+        begun.pop(key, None)
+        kernel.launches.append(record)
+    elif record["event"] == "refusal seen":
+        for launch in kernel.launches:
+            if (launch["process"], launch["number"]) == key:
+                launch["accepted"] = True
+    elif record["event"] == "autotune":
+        kernel.tuned.append(f"{record['chosen']} of {record['of']} configurations ({record['how']})")
+
+
+def _launches(count: int) -> str:
+    return f"{count} launch{'es' * (count > 1)}"
+
+
+def _and_more(count: int) -> str:
+    return f" and {count - 1} more" if count > 1 else ""
+
+
 def _some(words: Iterable[str]) -> str:
     """The first few of them."""
     known = list(words)
@@ -222,7 +268,7 @@ def _some(words: Iterable[str]) -> str:
     return "; ".join(known[:_MOST_NAMED]) + more
 
 
-def _folded(launches: list[dict[str, Any]], name: str) -> Iterator[Finding]:
+def _folded(launches: list[Record], name: str) -> Iterator[Finding]:
     log = FindingLog()
     for launch in launches:
         for data in launch[name]:
@@ -230,12 +276,12 @@ def _folded(launches: list[dict[str, Any]], name: str) -> Iterator[Finding]:
     yield from log.findings()
 
 
-def launch_site_of(launch: dict[str, Any]) -> Place | None:
+def launch_site_of(launch: Record) -> Place | None:
     """The line of the program that launched."""
     return Reader(launch["site"], "site").maybe(read_place)
 
 
-def _run_of(launch: dict[str, Any], arch: str) -> Run:
+def _run_of(launch: Record, arch: str) -> Run:
     """One launch as a run."""
     found = [read_fault(Reader(data, "findings")) for data in launch["findings"]]
     formal = [read_finding(Reader(data, "formal")) for data in launch["formal"]]
@@ -250,6 +296,7 @@ def _run_of(launch: dict[str, Any], arch: str) -> Run:
         "grid": launch["grid"],
         "block": launch["block"],
         "launched at": str(site) if site else "",
+        **({"error": launch["error"]} if launch["error"] else {}),
         **launch["details"],
     }
     metrics = {"thread_instructions": launch["thread_instructions"], "seconds_here": launch["seconds"]}

@@ -1,5 +1,6 @@
 """Programs of CUDA C++ built by nvcc, and `kernbench cuda check`; skipped where there is no nvcc."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -113,6 +114,62 @@ def test_a_program_without_ptx_is_refused_with_the_flag_that_adds_it(run_program
     assert result.code == 1
     assert "compile with -gencode arch=compute_90a,code=compute_90a" in result.err
     assert "no kernel image is available" in result.out
+
+
+IGNORING = """
+#include <cstdio>
+__global__ void add(float *x) { x[threadIdx.x] += 1; }
+int main(int count, char **words) {
+  float *x;
+  cudaMallocManaged(&x, 128 * sizeof *x);
+  for (int i = 0; i < 128; i++) x[i] = 0;
+  add<<<dim3(1, count > 1 ? 70000 : 1), 128>>>(x);
+  if (count > 2) printf("%s\\n", cudaGetErrorString(cudaGetLastError()));
+  add<<<1, 128>>>(x);
+  if (count > 2) printf("%s\\n", cudaGetErrorString(cudaGetLastError()));
+  cudaDeviceSynchronize();
+  printf("%g\\n", *x);
+}
+"""
+
+
+@pytest.fixture
+def ignoring(built, tmp_path):
+    """A program that passes over the errors of its launches, built with flags."""
+    source = tmp_path / "ignoring.cu"
+    source.write_text(IGNORING)
+    return lambda name, *flags: built(name, *flags, sources=(source,))
+
+
+@pytest.mark.parametrize("code", ["arch=compute_90a,code=sm_90a", "arch=compute_100a,code=compute_100a"])
+def test_launches_whose_refusal_a_program_passes_over_are_in_the_verdict(ignoring, code, tmp_path):
+    program = ignoring(f"ignoring-{code[-6:]}", f"-gencode={code}")
+    words = ["exec", "--json", str(tmp_path / "out.json"), "--junit", str(tmp_path / "out.xml"), "--html"]
+    done = CliRunner().invoke(app, [*words, str(tmp_path / "out.html"), "--", str(program)], env={"COLUMNS": "200"})
+    assert done.exit_code == 1
+    assert "sm_90a: no findings, but 2 launches were refused" in done.stderr
+    assert "add, launch 1 and 1 more: refused: the program has" in done.stderr
+    assert "compile with -gencode arch=compute_90a,code=compute_90a" in done.stderr
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert (document["exit_code"], document["safe"]) == (0, False)
+    assert [run["status"] for run in document["kernels"][0]["runs"]] == ["refused"] * 2
+    assert "compile with -gencode" in document["kernels"][0]["runs"][1]["error"]
+    assert "compile with -gencode" in (tmp_path / "out.xml").read_text()
+    assert "compile with -gencode" in (tmp_path / "out.html").read_text()
+
+
+def test_each_launch_of_a_kernel_without_ptx_gets_the_same_error(run_program, ignoring):
+    result = run_program(ignoring("ignoring-twice", "-gencode=arch=compute_90a,code=sm_90a"), "1", "2")
+    assert result.out.splitlines()[:2] == ["no kernel image is available for execution on the device"] * 2
+
+
+def test_a_grid_that_no_gpu_takes_is_refused_and_the_program_may_ask(run_program, ignoring):
+    program = ignoring("ignoring-grid", PTX)
+    result = run_program(program, "grid")
+    assert [launch["status"] for launch in result.launches] == ["refused", "finished"]
+    assert result.launches[0]["error"] == "its grid has 70000 in y: 1 to 65535 are allowed"
+    result = run_program(program, "grid", "asks")
+    assert result.out.splitlines() == ["invalid configuration argument", "no error", "1"]
 
 
 def test_a_runtime_that_is_linked_in_without_symbols_is_refused_with_the_remedy(run_program, built):

@@ -25,6 +25,8 @@ class Request(IntEnum):
     LIMIT = 16
     REGISTER = 17
     UNREGISTER = 18
+    REFUSED = 19
+    ERROR_SEEN = 20
 
 
 class Result(IntEnum):
@@ -34,6 +36,7 @@ class Result(IntEnum):
     INVALID_VALUE = 1
     OUT_OF_MEMORY = 2
     DEINITIALIZED = 4
+    INVALID_DEVICE_FUNCTION = 98
     INVALID_IMAGE = 200
     NO_BINARY_FOR_GPU = 209
     INVALID_PTX = 218

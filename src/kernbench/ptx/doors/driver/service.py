@@ -14,6 +14,7 @@ from kernbench.ptx.doors.driver.images.errors import ImageError
 from kernbench.ptx.doors.driver.images.images import NoPtxError, texts_of
 from kernbench.ptx.doors.driver.images.kept import FOLDER as KEPT
 from kernbench.ptx.doors.driver.images.linking import link_texts
+from kernbench.ptx.doors.driver.refusals import Refusals
 from kernbench.ptx.doors.driver.requests import Answer, RefusedError, Request, Result
 from kernbench.ptx.doors.forecast import LaunchRefusedError
 from kernbench.ptx.doors.gpus import gpu_of
@@ -52,6 +53,7 @@ class DriverService:
         self._modules: dict[int, LoadedText] = {}
         self._loaded: dict[str, int] = {}
         self._kernels: dict[int, Kernel] = {}
+        self._refusals = Refusals()
         # why nothing but giving back is answered
         self._closed = ""
         self._lock = RLock()
@@ -67,6 +69,8 @@ class DriverService:
             Request.TENSOR_MAP: lambda words, data: Answer(data=maps.encode_map(words)),
             Request.LIMIT: lambda words, data: Answer(),
             Request.USAGE: self._usage,
+            Request.REFUSED: lambda words, data: self._refusals.refused(self.session, words, data),
+            Request.ERROR_SEEN: lambda words, data: self._refusals.seen(self.session, words),
             **self.memory.handlers,
         }
 
@@ -204,6 +208,7 @@ class DriverService:
             text = (
                 f"a cooperative launch of {blocks} blocks: {self.session.arch} has {room} of this size resident at once"
             )
+            self.session.refuse(kernel.name, text, grid=tuple(grid), block=tuple(block))
             raise RefusedError(Result.COOPERATIVE_LAUNCH_TOO_LARGE, text)
 
     def _occupancy(self, words: Words, data: bytes) -> Answer:

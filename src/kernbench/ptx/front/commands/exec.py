@@ -325,7 +325,7 @@ def _ended(code: int) -> str:
 def _notes(summary: SessionSummary) -> Iterator[str]:
     """What is to be said beside the table."""
     for kernel in summary.kernels:
-        yield from (f"{kernel.title}, {error}" for error in kernel.errors)
+        yield from (f"{kernel.title}, {error}" for error in (*kernel.errors, kernel.accepted) if error)
         for tuned in dict.fromkeys(kernel.tuned):
             yield f"{kernel.title}: autotuned to {tuned}"
         if kernel.parting:

@@ -32,9 +32,9 @@ def texts_of(image: bytes, arch: str, folder: Path | None = None) -> list[str]:
         kept = kept_text(image, folder) if folder is not None else None
         if kept is not None:
             return [kept]
-        raise NoPtxError(f"an image is machine code (a cubin), which cannot be emulated: {_remedy(arch)}")
+        raise NoPtxError(f"an image is machine code (a cubin), which cannot be emulated: {remedy(arch)}")
     if image.startswith(_NVVM):
-        raise NoPtxError(f"an image is LLVM bitcode (LTO), which cannot be emulated: {_remedy(arch)}")
+        raise NoPtxError(f"an image is LLVM bitcode (LTO), which cannot be emulated: {remedy(arch)}")
     text = image.rstrip(b"\0").decode(errors="replace")
     if ".version" not in text:
         raise ImageError(
@@ -62,14 +62,13 @@ def _refuse(entries: list[Entry], arch: str) -> NoReturn:
     targets = ", ".join(dict.fromkeys(entry.target for entry in texts or entries))
     if texts:
         raise NoPtxError(
-            f"the program has PTX for {targets}, which does not run on {arch}: {_remedy(arch)}, or run it with --arch "
+            f"the program has PTX for {targets}, which does not run on {arch}: {remedy(arch)}, or run it with --arch "
             f"{texts[-1].target}"
         )
-    raise NoPtxError(
-        f"the program has machine code for {targets} and no PTX, which the emulator needs: {_remedy(arch)}"
-    )
+    raise NoPtxError(f"the program has machine code for {targets} and no PTX, which the emulator needs: {remedy(arch)}")
 
 
-def _remedy(arch: str) -> str:
+def remedy(arch: str) -> str:
+    """The flag that adds PTX for an architecture."""
     number = arch.removeprefix("sm_")
     return f"compile with -gencode arch=compute_{number},code=compute_{number}"

@@ -67,6 +67,8 @@ enum Request {
   REQUEST_LIMIT = 16,
   REQUEST_REGISTER = 17,
   REQUEST_UNREGISTER = 18,
+  REQUEST_REFUSED = 19,
+  REQUEST_ERROR_SEEN = 20,
 };
 
 enum { REPLY_WORDS = 192, ATTRIBUTES = 160 };
@@ -99,6 +101,7 @@ enum Magic {
   EXECUTABLE,
   POOL,
   LINKER,
+  REFUSED_KERNEL,
 };
 
 typedef struct {
@@ -242,6 +245,7 @@ int perform_fill(const Fill *fill);
 
 /* launch.c */
 int perform_launch(const Launch *launch);
+int refuse_launch(const char *name, const unsigned *grid, const unsigned *block, int error, const char *why);
 uint64_t device_clock(void);
 
 /* streams.c and graphs.c */

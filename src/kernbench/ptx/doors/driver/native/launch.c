@@ -42,18 +42,32 @@ static uint64_t now(void) {
 /* Nanoseconds for events: the host's clock, in which each launch takes as long as it is predicted to. */
 uint64_t device_clock(void) { return now() - emulated + passed; }
 
+/* A launch that is not done is recorded with the reason: few programs look at the error, which is all that they get. */
+int refuse_launch(const char *name, const unsigned *grid, const unsigned *block, int error, const char *why) {
+  Reply reply;
+  char text[1024];
+  int length = snprintf(text, sizeof text, "%s%c%s", name, 0, why);
+  size_t bytes = length < (int)sizeof text ? (size_t)length : sizeof text - 1;
+  ASK(&reply, REQUEST_REFUSED, text, bytes, (uint64_t)error, (uint64_t)pthread_self(), grid[0], grid[1], grid[2], block[0], block[1], block[2]);
+  release(&reply);
+  return error;
+}
+
 static int check(const Launch *launch) {
   const int *attributes = launch->kernel->attributes;
   unsigned blocks = launch->cluster[0] * launch->cluster[1] * launch->cluster[2];
+  char why[256];
   if ((int)launch->shared_bytes > attributes[8]) {
-    complain("'%s' is launched with %u bytes of dynamic shared memory and may have %d: set "
-             "cudaFuncAttributeMaxDynamicSharedMemorySize first", launch->kernel->name, launch->shared_bytes, attributes[8]);
-    return INVALID_VALUE;
+    snprintf(why, sizeof why, "it is launched with %u bytes of dynamic shared memory and may have %d: set "
+             "cudaFuncAttributeMaxDynamicSharedMemorySize first", launch->shared_bytes, attributes[8]);
+    complain("'%s' is refused: %s", launch->kernel->name, why);
+    return refuse_launch(launch->kernel->name, launch->grid, launch->block, INVALID_VALUE, why);
   }
   if (blocks > 8 && !attributes[14]) {
-    complain("'%s' is launched in clusters of %u blocks; beyond 8 it needs cudaFuncAttributeNonPortableClusterSizeAllowed",
-             launch->kernel->name, blocks);
-    return INVALID_CLUSTER_SIZE;
+    snprintf(why, sizeof why, "it is launched in clusters of %u blocks; beyond 8 it needs "
+             "cudaFuncAttributeNonPortableClusterSizeAllowed", blocks);
+    complain("'%s' is refused: %s", launch->kernel->name, why);
+    return refuse_launch(launch->kernel->name, launch->grid, launch->block, INVALID_CLUSTER_SIZE, why);
   }
   return SUCCESS;
 }
@@ -116,10 +130,18 @@ int pack(Launch *launch, void **pointers, void **extra) {
   return status;
 }
 
+/* A launch by a handle that is none: most often of a program that did not see that its image was refused. */
+static int refuse_unknown(const Launch *launch) {
+  char why[600];
+  snprintf(why, sizeof why, "the handle is not that of a kernel%s", last_refusal);
+  return refuse_launch("", launch->grid, launch->block, INVALID_HANDLE, why);
+}
+
 static int start(Launch *launch, void *stream, void **pointers, void **extra) {
   READY();
   int status = pack(launch, pointers, extra);
-  if (status) return status;
+  if (status == INVALID_HANDLE) return refuse_unknown(launch);
+  if (status) return refuse_launch(launch->kernel->name, launch->grid, launch->block, status, "a parameter is not given");
   status = submit_launch(launch, stream);
   free(launch->parameters);
   return status;

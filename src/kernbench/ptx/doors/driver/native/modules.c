@@ -62,9 +62,13 @@ static void find_log(Log *log, unsigned count, const int *options, void **values
   }
 }
 
+/* why an image could not be loaded the last time: a program that passed over it has no kernel to launch */
+static char last_refusal[512];
+
 static int load_bytes(Module **module, const void *data, size_t bytes, const Log *log) {
   Reply reply;
   int status = ASK(&reply, REQUEST_LOAD, data, bytes, 0);
+  if (status) snprintf(last_refusal, sizeof last_refusal, "; %s", reply.data ? reply.data : "");
   if (status && log->text && log->room) snprintf(log->text, log->room, "%s", reply.data ? reply.data : "");
   *module = status ? NULL : fresh(MODULE, sizeof **module);
   if (*module) (*module)->id = reply.words[0];

@@ -35,21 +35,43 @@ static int enter(void) {
     return keep(entered_ ? entered_ : (call));      \
   } while (0)
 
+/* A launch with <<<>>> gives no error back: whether the program asks for it decides whether its refusal is a fault. */
+static _Thread_local int unseen;
+
+static int noted(int error) {
+  if (error) unseen = 1;
+  return error;
+}
+
+static void error_seen(void) {
+  Reply reply;
+  if (!unseen) return;
+  unseen = 0;
+  ASK(&reply, REQUEST_ERROR_SEEN, NULL, 0, (uint64_t)pthread_self());
+  release(&reply);
+}
+
 EXPORT int cudaGetLastError(void) {
   int error = last_error;
   last_error = SUCCESS;
+  error_seen();
   return error ? error : broken;
 }
 
-EXPORT int cudaPeekAtLastError(void) { return last_error ? last_error : broken; }
+EXPORT int cudaPeekAtLastError(void) {
+  error_seen();
+  return last_error ? last_error : broken;
+}
 
 EXPORT const char *cudaGetErrorName(int error) {
   const Error *found = runtime_error(error);
+  error_seen();
   return found ? found->name : "cudaErrorUnknown";
 }
 
 EXPORT const char *cudaGetErrorString(int error) {
   const Error *found = runtime_error(error);
+  error_seen();
   return found ? found->text : "unrecognized error code";
 }
 
@@ -58,6 +80,8 @@ typedef struct {
   const void *image;
   Module *module;
   int error;
+  /* why it cannot be loaded */
+  char why[512];
 } Image;
 
 typedef struct Registered {
@@ -117,7 +141,8 @@ EXPORT void __cudaRegisterManagedVar(void **handle, void **host, char *device, c
 }
 
 static int load_registered(Image *image) {
-  if (!image->module && !image->error) image->error = cuLibraryLoadData(&image->module, image->image, NULL, NULL, 0, NULL, NULL, 0);
+  const Log log = {image->why, sizeof image->why};
+  if (!image->module && !image->error) image->error = load(&image->module, image->image, &log);
   return image->error;
 }
 
@@ -137,9 +162,17 @@ EXPORT void __cudaRegisterTexture(void **handle) { (void)handle; }
 EXPORT void __cudaRegisterSurface(void **handle) { (void)handle; }
 EXPORT void __cudaRegisterUnifiedTable(void **handle) { (void)handle; }
 
+/* What code that was compiled with a launch keeps of a kernel that is not to be had, and hands over at each launch. */
+typedef struct {
+  uint32_t magic;
+  int error;
+  const Registered *of;
+} RefusedKernel;
+
 /* A kernel from the address of its stub, or from a handle. */
 static int kernel_of(const void *host, Kernel **kernel) {
   if (IS(host, KERNEL)) return *kernel = (Kernel *)host, SUCCESS;
+  if (IS(host, REFUSED_KERNEL)) return ((const RefusedKernel *)host)->error;
   Registered *found = host ? find(host) : NULL;
   REQUIRE(found, INVALID_DEVICE_FUNCTION);
   int error = load_registered(found->image);
@@ -181,41 +214,71 @@ EXPORT int __cudaPopCallConfiguration(Dim3 *grid, Dim3 *block, size_t *shared_by
   return SUCCESS;
 }
 
+/* A launch of a kernel that is not to be had. */
+static int refuse_host(const void *host, const unsigned *grid, const unsigned *block, int error) {
+  const Registered *of = IS(host, REFUSED_KERNEL) ? ((const RefusedKernel *)host)->of : host ? find(host) : NULL;
+  return refuse_launch(of ? of->name : "", grid, block, error, of ? of->image->why : "");
+}
+
+static int check_configuration(const Kernel *kernel, Dim3 grid, Dim3 block, char *why, size_t room) {
+  const unsigned most[] = {0x7fffffff, 65535, 65535, 1024, 1024, 64}, given[] = {grid.x, grid.y, grid.z, block.x, block.y, block.z};
+  for (int i = 0; i < 6; i++) {
+    if (given[i] && given[i] <= most[i]) continue;
+    snprintf(why, room, "its %s has %u in %c: 1 to %u are allowed", i < 3 ? "grid" : "block", given[i], "xyz"[i % 3], most[i]);
+    return INVALID_CONFIGURATION;
+  }
+  unsigned long threads = (unsigned long)block.x * block.y * block.z;
+  if (threads <= (unsigned)kernel->attributes[0]) return SUCCESS;
+  snprintf(why, room, "its block has %lu threads: this kernel may have %d", threads, kernel->attributes[0]);
+  return INVALID_CONFIGURATION;
+}
+
 static int launch_host(const void *host, Dim3 grid, Dim3 block, void **arguments, size_t shared_bytes, void *stream, int cooperative) {
   Kernel *kernel;
+  char why[128];
   int error = kernel_of(host, &kernel);
-  if (error) return error;
-  unsigned threads = block.x * block.y * block.z;
-  if (!grid.x || !grid.y || !grid.z || !threads || threads > (unsigned)kernel->attributes[0]) return INVALID_CONFIGURATION;
+  if (error) return refuse_host(host, &grid.x, &block.x, error);
+  error = check_configuration(kernel, grid, block, why, sizeof why);
+  if (error) return refuse_launch(kernel->name, &grid.x, &block.x, error, why);
   Launch launch = {kernel, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, {0, 0, 0}, (unsigned)shared_bytes, cooperative, NULL};
   return start(&launch, stream, arguments, NULL);
 }
 
 EXPORT int cudaLaunchKernel(const void *host, Dim3 grid, Dim3 block, void **arguments, size_t shared_bytes, void *stream) {
-  RUN(launch_host(host, grid, block, arguments, shared_bytes, stream, 0));
+  RUN(noted(launch_host(host, grid, block, arguments, shared_bytes, stream, 0)));
 }
 
 EXPORT int cudaLaunchCooperativeKernel(const void *host, Dim3 grid, Dim3 block, void **arguments, size_t shared_bytes, void *stream) {
-  RUN(launch_host(host, grid, block, arguments, shared_bytes, stream, 1));
+  RUN(noted(launch_host(host, grid, block, arguments, shared_bytes, stream, 1)));
 }
 
-EXPORT int __cudaGetKernel(Kernel **kernel, const void *host) { RUN(kernel_of(host, kernel)); }
+static int kernel_to_keep(Kernel **kernel, const void *host) {
+  int error = kernel_of(host, kernel);
+  RefusedKernel *made = error ? fresh(REFUSED_KERNEL, sizeof *made) : NULL;
+  if (!made) return error;
+  made->error = error;
+  made->of = host ? find(host) : NULL;
+  *kernel = (Kernel *)made;
+  return error;
+}
+
+EXPORT int __cudaGetKernel(Kernel **kernel, const void *host) { RUN(kernel_to_keep(kernel, host)); }
 EXPORT int cudaGetKernel(Kernel **kernel, const void *host) { RUN(kernel_of(host, kernel)); }
 EXPORT int cudaGetFuncBySymbol(Kernel **kernel, const void *host) { RUN(kernel_of(host, kernel)); }
 
 EXPORT int __cudaLaunchKernel(Kernel *kernel, Dim3 grid, Dim3 block, void **arguments, size_t shared_bytes, void *stream) {
   /* why there is no kernel was said when it was looked for */
   if (!kernel) return keep(last_error ? last_error : INVALID_DEVICE_FUNCTION);
-  RUN(launch_host(kernel, grid, block, arguments, shared_bytes, stream, 0));
+  RUN(noted(launch_host(kernel, grid, block, arguments, shared_bytes, stream, 0)));
 }
 
 static int launch_configured(const Configuration *config, const void *host, void **arguments) {
   Kernel *kernel;
   int error = kernel_of(host, &kernel);
-  return error ? error : cuLaunchKernelEx(config, kernel, arguments, NULL);
+  return error ? refuse_host(host, config->grid, config->block, error) : cuLaunchKernelEx(config, kernel, arguments, NULL);
 }
 
-EXPORT int cudaLaunchKernelExC(const Configuration *config, const void *host, void **arguments) { RUN(launch_configured(config, host, arguments)); }
+EXPORT int cudaLaunchKernelExC(const Configuration *config, const void *host, void **arguments) { RUN(noted(launch_configured(config, host, arguments))); }
 EXPORT int cudaLaunchHostFunc(void *stream, HostFunction function, void *data) { RUN(cuLaunchHostFunc(stream, function, data)); }
 
 /* Attributes of kernels. */
