@@ -250,6 +250,12 @@ def test_what_was_not_looked_at_is_not_called_safe(options, headline, verdict, t
     assert [document["safe"], *(kernel["safe"] for kernel in document["kernels"])] == [safe, safe]
 
 
+def test_what_was_left_out_is_explained(tmp_path):
+    done, _ = run_under(tmp_path, "launch(64)\n", "--blocks", "9-12")
+    assert "add_one: a grid has 2 blocks (0 to 1), and --blocks begins with 9" in done.stderr
+    assert "1 launch was left out: what would have been written counts as written" in done.stderr
+
+
 def test_launches_that_did_not_end_are_counted(tmp_path):
     lines = "session = process_session()\ntry:\n    session.launch(session.load(TEXT).kernel('add_one'), 2, 64, [])\n"
     done, document = run_under(tmp_path, f"{lines}except Exception:\n    pass\n")

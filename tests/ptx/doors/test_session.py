@@ -13,6 +13,7 @@ from tests.ptx.doors.kernels import ADD_ONE, word
 from kernbench import ptx
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors import forecast
+from kernbench.ptx.doors.arena import POISON_WORD
 from kernbench.ptx.doors.forecast import Forecast, LaunchRefusedError
 from kernbench.ptx.doors.options import Options, options_from, read_options
 from kernbench.ptx.doors.records import read_records
@@ -141,14 +142,53 @@ def test_what_is_skipped_does_not_run(session_of):
     x, y = arrays(session)
     skipped = launch(session, x, y)
     assert (skipped.treatment, skipped.status, skipped.ok) == ("left out", "not run", True)
-    assert session.memory.undefined(y, 256).all()
+    assert (session.memory.view(y, 256).view(np.uint32) == POISON_WORD).all()
+
+
+# what keeps a launch from running whole -> the options, and how the first launch is made
+NOT_WHOLE = {
+    "skip": ({"skip": ("add_*",)}, {}),
+    "blocks": ({"blocks": (1,)}, {"n": 64, "blocks": 2}),
+    "none of its blocks": ({"blocks": (7,)}, {}),
+}
+
+
+@pytest.mark.parametrize("case", NOT_WHOLE)
+def test_what_a_launch_that_did_not_run_whole_could_write_is_no_fault_to_read(session_of, case):
+    options, how = NOT_WHOLE[case]
+    session = session_of(**options)
+    x, y = arrays(session)
+    z = session.memory.allocate(256, "z")
+    launch(session, x, y, **how)
+    other = session_of()
+    reader = other.load(ADD_ONE.replace("add_one", "reader")).kernel("reader")
+    assert other.launch(reader, 1, 64, [word(y), word(z), word(64, 4)]).ok
+    # what it could not reach is as it was
+    unwritten = session.memory.allocate(256, "unwritten")
+    later = other.launch(reader, 1, 64, [word(unwritten), word(z), word(64, 4)])
+    assert [finding.kind for finding in later.findings] == ["uninitialised-read"]
+
+
+def test_what_a_table_of_addresses_leads_to_counts_as_written_where_a_launch_did_not_run(session_of):
+    session = session_of(skip=("add_*",))
+    x, y = arrays(session)
+    table = session.memory.allocate(256, "table", written=True)
+    session.memory.view(table, 8)[...] = np.frombuffer(word(y), np.uint8)
+    launch(session, x, table)
+    assert not session.memory.undefined(y, 256).any()
+
+
+def written(session, address):
+    """Which quarters of 1024 bytes hold something else than what nobody wrote."""
+    words = session.memory.view(address, 1024).view(np.uint32).reshape(4, -1)
+    return (words != POISON_WORD).all(axis=1).tolist()
 
 
 def test_some_blocks_of_a_grid(session_of):
     session = session_of(blocks=(1, 3, 9))
     x, y = arrays(session, 256)
     assert launch(session, x, y, n=256, blocks=4).ok
-    assert (~session.memory.undefined(y, 1024)).reshape(4, -1).all(axis=1).tolist() == [False, True, False, True]
+    assert written(session, y) == [False, True, False, True]
     # other launches of the program have grids that are large enough
     assert launch(session, x, y, blocks=1).treatment == "left out"
 
@@ -157,7 +197,7 @@ def test_clusters_of_blocks_that_are_asked_for_run_whole(session_of):
     session = session_of(blocks=(2,))
     x, y = arrays(session, 256)
     assert launch(session, x, y, n=256, blocks=4, cluster=2).ok
-    assert (~session.memory.undefined(y, 1024)).reshape(4, -1).all(axis=1).tolist() == [False, False, True, True]
+    assert written(session, y) == [False, False, True, True]
 
 
 def test_the_program_is_stopped_at_a_finding(session_of):

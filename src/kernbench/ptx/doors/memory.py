@@ -7,7 +7,7 @@ compares what unwritten bytes hold with the poison that they were filled with.
 
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any
@@ -21,6 +21,8 @@ from kernbench.ptx.doors.arena import LARGE, POISON_WORD, MappedArena
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED, UNWRITTEN, WRITTEN, Allocation
 from kernbench.ptx.emulator.memory.pages.mapping import bytes_at
 
+# arrays up to this size may be tables of addresses
+_TABLE_BYTES = 1 << 20
 _POISON_HALVES = np.array([POISON_WORD & 0xFFFF, POISON_WORD >> 16], np.uint16)
 
 
@@ -46,6 +48,9 @@ class DeviceMemory:
         # what a finaliser gave back: it may run in the midst of anything
         self._given_back: deque[int] = deque()
         self._adopted: dict[int, Adopted] = {}
+        # memory of the host that kernels may reach: by its address, the bytes and the name; adopted when one does
+        self._pinned: dict[int, tuple[int, str]] = {}
+        self._unpinned: deque[int] = deque()
         # where kernels find their parameters: before all else, so that 32 bits of the address are enough
         self.parameters = self.arena.allocate(PARAMETER_BYTES, "kernel parameters", "param")
 
@@ -81,6 +86,11 @@ class DeviceMemory:
         """Free what finalisers gave back."""
         while self._given_back:
             self.free(self._given_back.popleft())
+        while self._unpinned:
+            address = self._unpinned.popleft()
+            self._pinned.pop(address, None)
+            if address in self._adopted:
+                self.disown(address)
 
     def holds(self, address: int) -> bool:
         """Whether an address is one of the device's, allocated or not."""
@@ -154,6 +164,33 @@ class DeviceMemory:
         for adopted in self._adopted.values():
             self.arena.contents(adopted.copy)[...] = bytes_at(adopted.address, adopted.nbytes)
 
+    def assume_written(self, parameters: Iterable[bytes]) -> None:
+        """A launch did not run, or not to its end: what it could reach by its parameters counts as written.
+
+        Nobody knows what it would have written, so that a later read of it is no fault. Arrays of addresses that it is
+        passed are followed, once.
+        """
+        with self.lock:
+            self.settle()
+            reached = {found.address: found for found in self._pointed_to(b"".join(map(_padded, parameters)))}
+            small = [found for found in reached.values() if found.nbytes <= _TABLE_BYTES]
+            for table in small:
+                reached |= {found.address: found for found in self._pointed_to(self.arena.contents(table).tobytes())}
+            for found in reached.values():
+                if found.nbytes >= LARGE:
+                    self.arena.fill_state(found, WRITTEN | (TRACKED if found.sparse else 0))
+                else:
+                    self.arena.states(found)[...] |= np.uint8(WRITTEN)
+
+    def _pointed_to(self, data: bytes) -> Iterator[Allocation]:
+        """The allocations that words of 64 bits are addresses in."""
+        words = np.frombuffer(data[: len(data) // 8 * 8], np.uint64)
+        inside = (words >= GLOBAL_BASE) & (words < GLOBAL_BASE + self.arena.capacity)
+        for address in np.unique(words[inside]).tolist():
+            found = self.arena.holding(address)
+            if found is not None and found.space == "global":
+                yield found
+
     def hand_back(self) -> None:
         """After a launch: adopted memory gets what the kernel wrote."""
         for adopted in self._adopted.values():
@@ -176,6 +213,32 @@ class DeviceMemory:
             self._adopted[address] = Adopted(address, nbytes, copy, owner)
             self._alias()
 
+    def pin(self, address: int, nbytes: int, name: str) -> None:
+        """Kernels may reach this memory of the host: it is adopted when one is passed an address in it."""
+        with self.lock:
+            self.collect()
+            self._pinned[address] = (nbytes, name)
+
+    def unpin(self, address: int) -> None:
+        """The memory is given back, by a finaliser say."""
+        self._unpinned.append(address)
+
+    def is_pinned(self, address: int) -> bool:
+        """Whether an address is the first of pinned memory."""
+        return address in self._pinned and address not in self._unpinned
+
+    def reaches(self, address: int) -> bool:
+        """Whether a kernel may be passed an address: the device's, or one in pinned memory, which it reaches then."""
+        if self.holds(address):
+            return True
+        with self.lock:
+            self.collect()
+            for start, (nbytes, name) in self._pinned.items():
+                if start <= address < start + nbytes:
+                    self.adopt(start, nbytes, name)
+                    return True
+        return any(one.address <= address < one.address + one.nbytes for one in self._adopted.values())
+
     def disown(self, address: int) -> None:
         """End what `adopt` began."""
         with self.lock:
@@ -188,6 +251,11 @@ class DeviceMemory:
     def _alias(self) -> None:
         ordered = sorted(self._adopted.values(), key=lambda one: one.address)
         self.arena.give_aliases([(one.address, one.nbytes, one.copy.address) for one in ordered])
+
+
+def _padded(parameter: bytes) -> bytes:
+    """Parameters as words of 64 bits; what is shorter is no address."""
+    return parameter.ljust(-(-len(parameter) // 8) * 8, b"\0")
 
 
 def _settled(memory: Array, states: Array, unit: int) -> bool:

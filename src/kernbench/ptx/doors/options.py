@@ -23,7 +23,8 @@ class Options:
     `only` does not name, and launches of a kernel beyond the `first` ones, run without checks, so that the program's
     results stay right; what `skip` names is not run at all. `blocks` are numbers of blocks of each grid (x counts
     fastest); the others are left out, and so is a launch that has none of them. `max_seconds` is for one launch. With
-    `stop_at_finding` a launch with findings raises `UnsafeLaunchError` in the program. `all_configs` runs every
+    `stop_at_finding` a launch with findings raises `UnsafeLaunchError` in the program; with `keep_going` calls after a
+    failed assertion, a trap or a deadlock do not fail, as they do on a GPU. `all_configs` runs every
     configuration of an autotuned kernel, `best_config` takes the one with the shortest predicted time. `strict` counts
     formal findings. `sms` is how many multiprocessors a program sees: kernels that launch as many blocks as there are
     get shorter with fewer. `keep_timelines` writes runs in which warps hand work to each other beside the records.
@@ -52,6 +53,7 @@ class Options:
     exact: bool = False
     compare: str = ""
     search: bool = True
+    keep_going: bool = False
 
     def __post_init__(self) -> None:
         architecture(self.arch)

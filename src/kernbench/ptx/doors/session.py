@@ -16,6 +16,7 @@ from kernbench.common.errors import KernbenchError, MisuseError
 from kernbench.ptx.doors.device import DoorDevice, LaunchRequest, RunSetting
 from kernbench.ptx.doors.forecast import Forecast, clock, cpu_clock
 from kernbench.ptx.doors.gpus import whole_architecture
+from kernbench.ptx.doors.lost import Loss
 from kernbench.ptx.doors.memory import DeviceMemory, process_memory
 from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, REFUSED, UNCHECKED, Options
 from kernbench.ptx.doors.own_lines import located
@@ -44,6 +45,10 @@ class UnsafeLaunchError(KernbenchError):
         found = "; ".join(str(finding) for finding in launch.findings[:3]) or str(launch.status)
         super().__init__(f"{launch.title}: {found}")
         self.launch = launch
+
+
+class LaunchConfigurationError(MisuseError, RuntimeError):
+    """A grid, block or cluster that no GPU takes, or not for this kernel; a `RuntimeError` as front ends raise it."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,11 @@ class Launch:
         if self.treatment == REFUSED:
             return "refused"
         return (self.error and "failed") or ("not run" if self.run is None else str(self.run.status))
+
+    @property
+    def whole(self) -> bool:
+        """Whether it ran to its end; of one that did not, nobody knows what it would have written."""
+        return not self.error and self.run is not None and self.run.status is Status.FINISHED
 
     @property
     def printed(self) -> list[str]:
@@ -173,6 +183,8 @@ class Session:
         self.memory: DeviceMemory = process_memory()
         self.device = DoorDevice(self.arch, self.memory)
         self.launches: list[Launch] = []
+        # whether a launch took the GPU with it: front ends that have no driver of their own ask before each call
+        self.loss = Loss(self.options.keep_going)
         self._writer = None if folder is None else RecordWriter(folder)
         self._keep_runs = keep_runs
         self._texts: dict[str, LoadedText] = {}
@@ -273,7 +285,7 @@ class Session:
             except MisuseError as problem:
                 sizes = {name: _sizes(getattr(request, name)) for name in ("grid", "block")}
                 self.refuse(request.kernel.name, str(problem), title=title, site=site, **sizes)
-                raise
+                raise LaunchConfigurationError(f"CUDA error: invalid configuration argument: {problem}") from None
             launch = self._run(request, title, site, notes.details)
         if self.options.stop_at_finding and not launch.ok and launch.treatment == CHECKED:
             raise UnsafeLaunchError(launch)
@@ -347,7 +359,13 @@ class Session:
                 about_it = (seconds, grid, block, details, error, predicted, agreement, worked)
                 launch = Launch(number, kernel, title, treatment, site, kept, *about_it)
                 self._keep(launch)
+                self._leave(launch, request)
         return launch
+
+    def _leave(self, launch: Launch, request: LaunchRequest) -> None:
+        """Memory as later launches find it: what one that did not run whole would have written is not known."""
+        if not launch.whole or self.options.blocks is not None:
+            self.memory.assume_written(request.parameters)
 
     def _predicted(self, times: LaunchTimes, shape: Hashable, number: int, run: Run) -> Mapping[str, object]:
         """The metrics of a launch's time; the recording it was made of is not kept."""

@@ -191,7 +191,7 @@ class DriverService:
             cooperative=bool(cooperative),
             notes=Notes(names=kernels.pointed_to(kernel, parameters)),
         )
-        return _launched(launch, shared=self._shared)
+        return _launched(launch, shared=self._shared, keep_going=self.session.options.keep_going)
 
     def _resident(self, kernel: Kernel, threads: int, shared: int) -> int:
         """Blocks that are resident on one multiprocessor."""
@@ -219,11 +219,11 @@ def _unsigned(values: Sequence[int]) -> list[int]:
     return [value & 0xFFFF_FFFF_FFFF_FFFF for value in values]
 
 
-def _launched(launch: Launch, *, shared: bool) -> Answer:
+def _launched(launch: Launch, *, shared: bool, keep_going: bool) -> Answer:
     """Nanoseconds that it is predicted to take (0: not known), bytes of printf's text, and the error that stays."""
     run = launch.run
     if run is None:
         return Answer(words=(0, 0, 0))
     text = "".join(launch.printed).encode(errors="replace") if shared else b""
-    stop = kernels.kind_of_stop(run)
+    stop = "" if keep_going else kernels.kind_of_stop(run)
     return Answer(words=(0, len(text), int(_STOPS[stop]) if stop else 0), data=text)

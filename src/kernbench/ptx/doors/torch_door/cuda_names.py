@@ -12,8 +12,8 @@ from kernbench.ptx.doors.gpus import Gpu
 from kernbench.ptx.doors.memory import DeviceMemory
 from kernbench.ptx.doors.torch_door.generators import DeviceGenerator
 from kernbench.ptx.doors.torch_door.graphs import Graphs, graph_class
+from kernbench.ptx.doors.torch_door.ordinals import asked, first_argument, require_device
 
-_MEMORY = 80 << 30
 # what programs find by name
 Names = dict[str, Any]
 _COUNTED = ("allocated_bytes", "reserved_bytes", "active_bytes")
@@ -25,6 +25,9 @@ class DeviceContext(contextlib.ContextDecorator):
     """`torch.cuda.device` and its kin: there is one device."""
 
     def __init__(self, *args: object, **kwargs: object):
+        device = first_argument(args, kwargs)
+        if not isinstance(device, (DeviceContext, torch.Tensor)):
+            require_device(device)
         self.idx = 0
         self.prev_idx = 0
 
@@ -39,7 +42,7 @@ class Stream(DeviceContext):
     """A stream: what is put into it is done when the call returns."""
 
     def __init__(self, *args: object, **kwargs: object):
-        super().__init__()
+        super().__init__(first_argument(args, kwargs))
         self.cuda_stream = self.stream_id = self.device_index = 0
         self.device = torch.device("cuda", 0)
         self.priority = 0
@@ -108,7 +111,7 @@ def properties_of(gpu: Gpu) -> SimpleNamespace:
         name=gpu.name,
         major=major,
         minor=minor,
-        total_memory=_MEMORY,
+        total_memory=machine.memory_bytes,
         multi_processor_count=gpu.sms,
         warp_size=32,
         max_threads_per_block=1024,
@@ -147,7 +150,7 @@ def cuda_names(gpu: Gpu, memory: DeviceMemory) -> Names:
         **_device_names(gpu),
         **_stream_names(),
         **_generator_names(),
-        **_memory_names(memory),
+        **_memory_names(memory, gpu.machine.memory_bytes),
     }
 
 
@@ -160,12 +163,12 @@ def _device_names(gpu: Gpu) -> Names:
         "_lazy_init": _nothing,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "set_device": _nothing,
+        "set_device": lambda device: require_device(device),
         "empty_cache": _nothing,
         "ipc_collect": _nothing,
-        "get_device_capability": lambda device=None: gpu.version,
-        "get_device_properties": lambda device=None: properties_of(gpu),
-        "get_device_name": lambda device=None: gpu.name,
+        "get_device_capability": lambda device=None: asked(device) or gpu.version,
+        "get_device_properties": lambda device=None: asked(device) or properties_of(gpu),
+        "get_device_name": lambda device=None: asked(device) or gpu.name,
         "get_arch_list": lambda: [f"sm_{gpu.capability}"],
         "can_device_access_peer": lambda *args: False,
         "is_bf16_supported": lambda *args, **kwargs: gpu.capability >= 80,
@@ -191,8 +194,8 @@ def _stream_names() -> Names:
         "stream": lambda stream=None: stream if isinstance(stream, Stream) else DeviceContext(),
         "StreamContext": DeviceContext,
         "set_stream": _nothing,
-        "current_stream": lambda device=None: stream,
-        "default_stream": lambda device=None: stream,
+        "current_stream": lambda device=None: require_device(device) or stream,
+        "default_stream": lambda device=None: require_device(device) or stream,
     }
 
 
@@ -202,7 +205,7 @@ def graph_names(graphs: Graphs) -> Names:
         "CUDAGraph": graph_class(graphs),
         "graph_pool_handle": lambda: (0, 0),
         "is_current_stream_capturing": lambda: graphs.now is not None,
-        "synchronize": lambda device=None: graphs.wait(),
+        "synchronize": lambda device=None: require_device(device) or graphs.wait(),
     }
 
 
@@ -224,7 +227,7 @@ def _generator_names() -> Names:
     }
 
 
-def _memory_names(memory: DeviceMemory) -> Names:
+def _memory_names(memory: DeviceMemory, capacity: int) -> Names:
     """What is in use of the device's memory."""
 
     def in_use(*args: object, **kwargs: object) -> int:
@@ -240,7 +243,7 @@ def _memory_names(memory: DeviceMemory) -> Names:
         "memory_summary": lambda *args, **kwargs: "",
         "reset_peak_memory_stats": _nothing,
         "reset_max_memory_allocated": _nothing,
-        "mem_get_info": lambda device=None: (_MEMORY - in_use(), _MEMORY),
+        "mem_get_info": lambda device=None: (capacity - in_use(), capacity),
     }
 
 
@@ -264,8 +267,8 @@ def accelerator_names() -> Names:
         "current_accelerator": lambda check_available=False: torch.device("cuda"),
         "current_device_index": lambda: 0,
         "current_device_idx": lambda: 0,
-        "set_device_index": _nothing,
-        "set_device_idx": _nothing,
+        "set_device_index": lambda device: require_device(device),
+        "set_device_idx": lambda device: require_device(device),
         "current_stream": lambda device=None: stream,
         "set_stream": _nothing,
         "synchronize": lambda device=None: torch.cuda.synchronize(),

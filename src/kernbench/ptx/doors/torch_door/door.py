@@ -33,6 +33,7 @@ from kernbench.ptx.doors.torch_door.modes import (
     registrations_for,
     transfer,
 )
+from kernbench.ptx.doors.torch_door.ordinals import first_argument, require_device
 from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, raw_device
 from kernbench.result.finding import place_dict
 
@@ -46,7 +47,7 @@ class TorchDoor:
 
     def __init__(self, session: Session):
         self._session = session
-        self._storages = Storages(session.memory)
+        self._storages = Storages(session.memory, session.device.machine.memory_bytes)
         self._registrations = registrations_for(self._storages)
         self._graphs = Graphs(session)
         self._patches = Patches()
@@ -101,6 +102,7 @@ class TorchDoor:
             return 0 if is_cuda(self) else -1
 
         def cuda(self: torch.Tensor, *args: object, **kwargs: object) -> Any:
+            require_device(first_argument(args, kwargs))
             return transfer(storages, self, True)
 
         def cpu(self: torch.Tensor, *args: object, **kwargs: object) -> Any:

@@ -68,6 +68,7 @@ class Graphs:
 
     def __init__(self, session: Session):
         self._session = session
+        self.loss = session.loss
         self.now: Recording | None = None
 
     def begin(self) -> Recording:
@@ -89,7 +90,11 @@ class Graphs:
         raise RuntimeError(_NOT_PERMITTED)
 
     def wait(self) -> None:
-        """The host waits for the device: there is nothing to wait for, and during a capture it may not."""
+        """The host waits for the device: there is nothing to wait for, and during a capture it may not.
+
+        Where the GPU is lost, this is where a program hears of it.
+        """
+        self.loss.check()
         if self.now is not None:
             self.refuse()
 

@@ -17,9 +17,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernbench.ptx.doors.torch_door.generators import DeviceGenerator
 from kernbench.ptx.doors.torch_door.graphs import Graphs, tensors_in
+from kernbench.ptx.doors.torch_door.ordinals import first_argument, require_device
+from kernbench.ptx.doors.torch_door.pinned import is_pinned, pin
 from kernbench.ptx.doors.torch_door.precision import Operator, may_widen, widened
 from kernbench.ptx.doors.torch_door.registrations import Registrations
-from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, plain_here, storage_address
+from kernbench.ptx.doors.torch_door.storages import (
+    Storages,
+    is_plain,
+    is_shortage,
+    out_of_memory,
+    plain_here,
+    storage_address,
+)
 
 _ATEN = torch.ops.aten
 _EMPTY = {
@@ -87,6 +96,8 @@ class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
         if kwargs and is_cuda_device(kwargs.get("device")):
             kwargs, wish = {**kwargs, "device": _HOST}, True
             kwargs.pop("pin_memory", None)
+        if self._graphs.loss:
+            self._check_loss(args, kwargs, wish)
         own = self._registrations.of(func)
         if own is not None:
             return self._registered(own, func, args, kwargs or {}, wish)
@@ -100,13 +111,24 @@ class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
                 return self._graphs.operator(self._graphs.now, func, args, kwargs or {}, run)
         return self._run(func, wish, args, kwargs or {})
 
+    def _check_loss(self, args: Sequence[object], kwargs: Mapping[str, object] | None, wish: bool | None) -> None:
+        """What is done on a GPU that is lost fails; the host goes on."""
+        with _NO_FUNCTION_MODE():
+            if wish or any(self._storages.holds(tensor) for tensor in tensors_in((args, kwargs))):
+                self._graphs.loss.check()
+
     def _run(self, func: Operator, wish: bool | None, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         result = None
         if may_widen(func):
             with _NO_FUNCTION_MODE():
                 result = widened(func, args, kwargs, self._storages.holds_here)
         if result is None:
-            result = func(*args, **kwargs)
+            try:
+                result = func(*args, **kwargs)
+            except RuntimeError as problem:
+                if wish and is_shortage(problem):
+                    raise out_of_memory(problem) from None
+                raise
         if wish is not False:
             with _NO_FUNCTION_MODE():
                 self._place(func, result, args, kwargs, wish)
@@ -169,12 +191,14 @@ def registrations_for(storages: Storages) -> Registrations:
 
 
 def is_cuda_device(device: object) -> bool:
-    """Whether what stands for a device in a call means the GPU: a number, a name, a torch.device."""
+    """Whether what stands for a device in a call means the GPU: a number, a name, a torch.device; there is one GPU."""
     if isinstance(device, bool) or device is None:
         return False
-    if isinstance(device, int):
-        return True
-    return isinstance(device, (str, torch.device)) and str(device).partition(":")[0] == "cuda"
+    named = isinstance(device, (str, torch.device)) and str(device).partition(":")[0] == "cuda"
+    if not named and not isinstance(device, int):
+        return False
+    require_device(device)
+    return True
 
 
 def is_device(value: Any) -> bool:
@@ -218,7 +242,9 @@ class DeviceFunction(TorchFunctionMode):  # type: ignore[misc]
         kwargs = dict(kwargs or {})
         if func in _MOVES:
             return _MOVES[func](self._storages, *args, **kwargs)
-        kwargs.pop("pin_memory", None)
+        if kwargs.pop("pin_memory", None) and not is_cuda_device(kwargs.get("device")):
+            made = self.__torch_function__(func, types, args, kwargs)
+            return pin(self._storages.memory, made) if isinstance(made, torch.Tensor) else made
         if isinstance(kwargs.get("generator"), DeviceGenerator):
             kwargs["generator"] = kwargs["generator"].of
         if "device" not in kwargs:
@@ -275,6 +301,7 @@ def moved_to(storages: Storages, tensor: torch.Tensor, *args: object, **kwargs: 
 
 
 def _cuda(storages: Storages, tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
+    require_device(first_argument(args, kwargs))
     return transfer(storages, tensor, True)
 
 
@@ -336,7 +363,7 @@ _MOVES: dict[Any, Any] = {
     torch.Tensor.to: moved_to,
     torch.Tensor.cuda: _cuda,
     torch.Tensor.cpu: _cpu,
-    torch.Tensor.pin_memory: lambda storages, tensor, *args, **kwargs: tensor,
-    torch.Tensor.is_pinned: lambda storages, tensor, *args, **kwargs: False,
+    torch.Tensor.pin_memory: lambda storages, tensor, *args, **kwargs: pin(storages.memory, tensor),
+    torch.Tensor.is_pinned: lambda storages, tensor, *args, **kwargs: is_pinned(storages.memory, tensor),
     torch.Tensor.record_stream: lambda storages, tensor, *args, **kwargs: None,
 }

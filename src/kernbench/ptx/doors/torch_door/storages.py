@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import re
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from kernbench.ptx.doors.memory import DeviceMemory
 # elements of two bytes of which poison is a NaN: no number that a program writes looks like it
 _HALVES = (torch.float16, torch.bfloat16)
 _NO_FUNCTION_MODE: Any = torch._C.DisableTorchFunction
+_SHORTAGE = re.compile(r"can't allocate memory|not enough memory|DefaultCPUAllocator")
+_BYTES = re.compile(r"allocate (\d+) bytes")
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -82,11 +85,32 @@ def name_of(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
+def is_shortage(problem: RuntimeError) -> bool:
+    """Whether an operator failed for want of memory."""
+    return bool(_SHORTAGE.search(str(problem)))
+
+
+def out_of_memory(problem: RuntimeError | None, nbytes: int = 0, capacity: int = 0, used: int = 0) -> RuntimeError:
+    """What torch raises where a GPU has not enough memory, with what to do about it here."""
+    found = _BYTES.search(str(problem))
+    wanted = nbytes or (int(found[1]) if found else 0)
+    text = f"CUDA out of memory. Tried to allocate {_size(wanted)}. "
+    if capacity:
+        text += f"GPU 0 has a total capacity of {_size(capacity)} of which {_size(capacity - used)} is free. "
+    text += "The GPU is emulated, and its memory is this computer's: use a smaller problem, or free tensors first"
+    kind: type[RuntimeError] = getattr(torch, "OutOfMemoryError", RuntimeError)
+    return kind(text)
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / (1 << 30):,.2f} GiB" if nbytes >= 1 << 30 else f"{nbytes / (1 << 20):.2f} MiB"
+
+
 class Storages:
     """The storages of one memory."""
 
-    def __init__(self, memory: DeviceMemory):
-        self.memory = memory
+    def __init__(self, memory: DeviceMemory, capacity: int):
+        self.memory, self.capacity = memory, capacity
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor lies on the device."""
@@ -101,6 +125,9 @@ class Storages:
         """A fresh storage on the device, with the bytes at an address of this process, or that nobody has written."""
         # storages of no bytes have no address, and would lie nowhere
         size = max(nbytes, 16)
+        used = self.memory.arena.live_bytes
+        if used + size > self.capacity:
+            raise out_of_memory(None, size, self.capacity, used)
         address = self.memory.copied(source, nbytes, name) if source and nbytes else self.memory.allocate(size, name)
         buffer = _buffer_of(self.memory, address, nbytes if source and nbytes else size)
         return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage()

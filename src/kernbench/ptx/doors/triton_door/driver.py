@@ -7,6 +7,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import GPUDriver
 
 from kernbench.ptx.doors.gpus import Gpu, gpu_of
+from kernbench.ptx.doors.lost import cuda_error
 from kernbench.ptx.doors.session import Session
 from kernbench.ptx.doors.triton_door.descriptors import fill_plain_descriptor, tiled_map
 from kernbench.ptx.doors.triton_door.launching import Launcher
@@ -49,6 +50,8 @@ class Utils:
 
     def set_current_device(self, device: int) -> None:
         """There is one."""
+        if device > 0:
+            raise cuda_error(f"Triton Error [CUDA]: invalid device ordinal: {device}; the emulated machine has one GPU")
 
     def get_default_stream(self, device: int = 0) -> int:
         """There is one."""

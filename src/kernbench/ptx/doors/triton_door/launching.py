@@ -41,7 +41,7 @@ def address_of(value: Any, position: int, session: Session) -> int:
     if not hasattr(value, "data_ptr"):
         raise TypeError("Pointer argument must be either uint64 or have data_ptr method")
     address = int(value.data_ptr())
-    if address and not session.memory.holds(address):
+    if address and not session.memory.reaches(address):
         raise ValueError(f"Pointer argument (at {position}) cannot be accessed from Triton (cpu tensor?)")
     return address
 
@@ -83,6 +83,7 @@ class Launcher:
         enter, leave, *arguments = rest
         if self._dry.on or prod((x, y, z)) <= 0:
             return
+        self._session.loss.check()
         if enter is not None:
             enter(metadata)
         self._launch((x, y, z), stream, function, arguments)
@@ -98,7 +99,7 @@ class Launcher:
             raise MisuseError(f"'{self._title}' has {len(sizes)} parameters; this Triton passes {len(values)} values")
         data = [packed(value, kind, size) for (value, kind), size in zip(values, sizes, strict=False)]
         cluster = self._cluster()
-        self._session.launch(
+        launch = self._session.launch(
             kernel,
             [size * inside for size, inside in zip(grid, cluster, strict=True)],
             kernel.reqntid or kernel.maxntid or (32 * self._metadata.num_warps, 1, 1),
@@ -109,6 +110,7 @@ class Launcher:
             site=launch_site(),
             notes=Notes(names, self._constants),
         )
+        self._session.loss.note(launch.title, launch.number, launch.run)
 
     def _values(self, arguments: Sequence[Any]) -> tuple[list[Value], dict[int, str]]:
         """The values of all parameters, pointers as addresses, and the names of arrays by address."""

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors.driver.library import LibraryError
 from kernbench.ptx.doors.driver.running import driver_environment
 from kernbench.ptx.doors.opening.environment import child_environment, python_for
-from kernbench.ptx.doors.options import Options
+from kernbench.ptx.doors.options import LEFT_OUT, Options
 from kernbench.ptx.doors.records import RUN_SUFFIX
 from kernbench.ptx.doors.summary import KernelSummary, SessionSummary, read_session
 from kernbench.ptx.front.commands.agreement import show_agreement
@@ -68,6 +69,13 @@ TOTAL = Annotated[
 ]
 STOP = Annotated[
     bool, typer.Option("--stop-at-finding", help="Raise an error in the program at a launch that has findings.")
+]
+KEEP_GOING = Annotated[
+    bool,
+    typer.Option(
+        "--keep-going",
+        help="Let the program go on after a failed assertion, a trap or a deadlock; on a GPU every later call fails.",
+    ),
 ]
 CONFIGS = Annotated[
     bool,
@@ -127,6 +135,7 @@ def exec_program(
     max_seconds: SECONDS = 600.0,
     end_after: TOTAL = None,
     stop_at_finding: STOP = False,
+    keep_going: KEEP_GOING = False,
     all_configs: CONFIGS = False,
     best_config: BEST = False,
     time: TIME = False,
@@ -152,8 +161,8 @@ def exec_program(
     options = Options(arch, tuple(only or ()), tuple(skip or ()), first, read_blocks(blocks) if blocks else None)
     options = replace(
         options, checks=checks, schedule=schedule_of(schedule), max_seconds=max_seconds, strict=strict, sms=sms,
-        stop_at_finding=stop_at_finding, all_configs=all_configs, best_config=best_config, time=time,
-        keep_timelines=trace is not None, exact=exact or bool(compare), compare=compare, search=search,
+        stop_at_finding=stop_at_finding, keep_going=keep_going, all_configs=all_configs, best_config=best_config,
+        time=time, keep_timelines=trace is not None, exact=exact or bool(compare), compare=compare, search=search,
     )  # fmt: skip
     with _folder(records) as folder:
         code = run_program(python_for(program), options, folder, end_after)
@@ -308,11 +317,25 @@ def _left_out(summary: SessionSummary, options: Options) -> Iterator[str]:
     """What the options leave out, and which of them leave out nothing."""
     if options.blocks is not None:
         yield (
-            f"--blocks: at most {len(options.blocks)} of each grid's blocks ran; the others are taken as not run, so "
-            "races with them and what they would have written are not known"
+            f"--blocks: at most {len(options.blocks)} of each grid's blocks ran; races with the others are not known, "
+            "and what they would have written counts as written, so that later results are not the program's"
+        )
+    for kernel in summary.kernels:
+        blocks = [prod(launch["grid"]) for launch in kernel.launches if launch["treatment"] == LEFT_OUT]
+        if blocks and options.blocks is not None and min(options.blocks) >= min(blocks):
+            yield f"{kernel.title}: a grid has {_blocks(min(blocks))}, and --blocks begins with {min(options.blocks)}"
+    left = sum(launch["treatment"] == LEFT_OUT for kernel in summary.kernels for launch in kernel.launches)
+    if left:
+        yield (
+            f"{left} launch{'es were' if left != 1 else ' was'} left out: what would have been written counts as "
+            "written, so that reads of it are no findings, and later results are not the program's"
         )
     for pattern in options.unmatched([kernel.title for kernel in summary.kernels]):
         yield f"{pattern}: the program launched no kernel of such a name"
+
+
+def _blocks(count: int) -> str:
+    return "1 block (number 0)" if count == 1 else f"{count:,} blocks (0 to {count - 1:,})"
 
 
 def _ended(code: int) -> str:

@@ -1,0 +1,145 @@
+"""What a GPU and CUDA do beside running kernels: one device, pinned memory, memory that ends, and errors that stay."""
+
+import pytest
+
+triton = pytest.importorskip("triton", reason="Triton is not installed: make test-doors installs it")
+torch = pytest.importorskip("torch", reason="torch is not installed: make test-doors installs it")
+tl = pytest.importorskip("triton.language")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@triton.jit
+def add(x, y, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + i, tl.load(x + i, mask=i < n) + 1, mask=i < n)
+
+
+@triton.jit
+def asserting(x, B: tl.constexpr):
+    tl.device_assert(tl.load(x + tl.arange(0, B)) < 3, "too big")
+
+
+@pytest.fixture
+def session(emulated):
+    return emulated()
+
+
+ELSEWHERE = [
+    lambda: torch.zeros(3, device="cuda:7"),
+    lambda: torch.zeros(3, device=torch.device("cuda", 1)),
+    lambda: torch.zeros(3).cuda(3),
+    lambda: torch.zeros(3).to("cuda:1"),
+    lambda: torch.zeros(3).to(1),
+    lambda: torch.zeros(3, device="cuda").new_zeros(3, device="cuda:1"),
+    lambda: torch.cuda.set_device(3),
+    lambda: torch.cuda.device(3).__enter__(),
+    lambda: torch.cuda.synchronize(2),
+    lambda: torch.cuda.current_stream(1),
+    lambda: torch.cuda.Stream(device=1),
+]
+
+
+@pytest.mark.parametrize("call", ELSEWHERE)
+def test_a_second_gpu_is_refused_in_cudas_words(session, call):
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        call()
+
+
+def test_the_first_gpu_has_many_names(session):
+    for device in ("cuda", "cuda:0", 0, torch.device("cuda"), torch.device("cuda", 0)):
+        assert torch.zeros(3, device=device).is_cuda
+        torch.cuda.set_device(device)
+    with torch.cuda.device(-1), torch.cuda.device_of(torch.zeros(3)):
+        assert torch.cuda.current_device() == 0
+    with pytest.raises(AssertionError, match="Invalid device id"):
+        torch.cuda.get_device_properties(1)
+
+
+@pytest.mark.parametrize("make", [lambda: torch.ones(128, pin_memory=True), lambda: torch.ones(128).pin_memory()])
+def test_kernels_reach_pinned_memory_of_the_host(session, make):
+    x = make()
+    assert (x.is_pinned(), x.is_cuda, x.device.type) == (True, False, "cpu")
+    y = torch.empty(128, pin_memory=True)
+    add[(1,)](x, y, 128, B=128)
+    assert y.tolist() == [2.0] * 128
+    # what the host writes later is seen, also through a view
+    x += 1
+    add[(1,)](x[64:], y, 64, B=64)
+    assert y.tolist() == [3.0] * 64 + [2.0] * 64
+    assert not session.findings
+    # its end is an end
+    add[(1,)](x, torch.empty(256, device="cuda"), 129, B=256)
+    assert {finding.kind for finding in session.findings} == {"out-of-bounds"}
+
+
+def test_what_was_copied_is_as_it_was(session):
+    x = torch.arange(12.0).reshape(3, 4).t()
+    pinned = x.pin_memory()
+    assert pinned.is_pinned()
+    assert not x.is_pinned()
+    assert pinned.pin_memory() is pinned
+    torch.testing.assert_close(pinned, x)
+    torch.testing.assert_close(pinned.cuda(non_blocking=True).cpu(), x)
+    with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
+        x.cuda().pin_memory()
+    address = pinned.data_ptr()
+    del pinned
+    assert not session.memory.reaches(address)
+
+
+def test_other_memory_of_the_host_stays_refused(session):
+    with pytest.raises(ValueError, match="cannot be accessed from Triton"):
+        add[(1,)](torch.ones(128), torch.ones(128, pin_memory=True), 128, B=128)
+
+
+@pytest.mark.parametrize("count", [1 << 50, 40 << 30])
+def test_memory_that_a_gpu_does_not_have(session, count):
+    with pytest.raises(torch.OutOfMemoryError, match=r"CUDA out of memory. Tried to allocate .*smaller problem"):
+        torch.empty(count, device="cuda")
+
+
+def test_after_a_failed_assertion_every_later_call_fails(session):
+    x, y = torch.arange(4, device="cuda"), torch.ones(128, device="cuda")
+    asserting[(1,)](x, B=4, debug=True)
+    for call in (
+        torch.cuda.synchronize,
+        lambda: y + 1,
+        lambda: y.cpu(),
+        lambda: y.sum().item(),
+        lambda: torch.zeros(3, device="cuda"),
+        lambda: torch.zeros(3).cuda(),
+        lambda: add[(1,)](y, y, 128, B=128),
+        torch.cuda.Event().synchronize,
+    ):
+        with pytest.raises(RuntimeError, match="CUDA error: device-side assert triggered"):
+            call()
+    # the host goes on, and what was found stays
+    assert (torch.ones(3) + 1).tolist() == [2, 2, 2]
+    assert [finding.kind for finding in session.findings] == ["trap"]
+
+
+def test_a_program_that_is_to_keep_going_does(emulated):
+    session = emulated(keep_going=True)
+    asserting[(1,)](torch.arange(4, device="cuda"), B=4, debug=True)
+    torch.cuda.synchronize()
+    y = torch.ones(128, device="cuda")
+    add[(1,)](y, y, 128, B=128)
+    assert y.tolist() == [2.0] * 128
+    assert len(session.launches) == 2
+
+
+def test_a_new_session_has_a_gpu_again(emulated):
+    emulated()
+    asserting[(1,)](torch.arange(4, device="cuda"), B=4, debug=True)
+    with pytest.raises(RuntimeError, match="device-side assert"):
+        torch.cuda.synchronize()
+    emulated()
+    torch.cuda.synchronize()
+
+
+def test_a_grid_that_no_gpu_takes_is_in_the_verdict(session):
+    y = torch.ones(128, device="cuda")
+    wrong = r"CUDA error: invalid configuration argument: grid \(1, 70000, 1\): y is 70000, allowed are 1 to 65535"
+    with pytest.raises(RuntimeError, match=wrong):
+        add[(1, 70000)](y, y, 128, B=128)
+    assert [(launch.title, launch.status) for launch in session.launches] == [("add", "refused")]
