@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from math import inf, prod
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -211,11 +212,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     item.stash[_SEEN] = len(session.launches)
     bad = [launch for launch in fresh if not launch.ok]
     if bad:
-        from kernbench.ptx.doors.session import describe
+        from kernbench.ptx.doors.session import describe, summary_of
 
         # of a test that failed by itself, what was found stands beside its own reason
         if report.passed:
-            report.outcome, report.longrepr = "failed", describe(bad)
+            report.outcome, report.longrepr = "failed", _Verdict(describe(bad), summary_of(bad))
         else:
             report.sections.append((f"kernbench: {session.arch}", describe(bad)))
     return report
@@ -227,6 +228,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     session = item.config.stash.get(_SESSION, None)
     if session is not None:
         item.stash[_SEEN] = len(session.launches)
+        # a test whose launch took the GPU with it fails alone
+        session.loss.forget()
 
 
 def _emulated(given: argparse.Namespace, arch: str) -> Any:
@@ -246,6 +249,21 @@ def _emulated(given: argparse.Namespace, arch: str) -> Any:
         return emulated(arch, keep_runs=False, **options)
     except MisuseError as problem:
         raise pytest.UsageError(str(problem)) from None
+
+
+class _Verdict:
+    """Why a test failed, as pytest shows it: whole in its section, and in few words in the line of its summary."""
+
+    def __init__(self, text: str, summary: str):
+        self._text = text
+        self.reprcrash = SimpleNamespace(message=summary)
+
+    def __str__(self) -> str:
+        return self._text
+
+    def toterminal(self, terminal: Any) -> None:
+        """Write the whole."""
+        terminal.line(self._text)
 
 
 @pytest.fixture

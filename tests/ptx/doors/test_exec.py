@@ -118,6 +118,7 @@ def test_options_reach_the_program(tmp_path, monkeypatch):
         (["--arch", "sm_1", "--", "true"], "unknown architecture 'sm_1'"),
         (["--blocks", "x", "--", "true"], "write numbers and ranges"),
         (["--html", "nowhere/out.html", "--", "true"], "there is no folder nowhere"),
+        (["--json", "/proc/kernbench.json", "--", "true"], "--json /proc/kernbench.json cannot be written"),
     ],
 )
 def test_misuse(words, message, tmp_path, monkeypatch):

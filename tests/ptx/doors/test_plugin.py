@@ -89,7 +89,9 @@ def test_a_finding_fails_the_test_that_made_it(pytester):
     assert "out-of-bounds" in shown
     # once for each test, whether pytest cuts the lines of its summary or not (on a server for continuous integration it
     # does not): where a test failed by itself it stands beside its reason
-    reports = shown.partition("short test summary info")[0]
+    reports, _, summary = shown.partition("short test summary info")
+    # in the summary the kind comes first
+    assert "::test_unsafe - out-of-" in summary
     assert reports.count("add_one (launch 2): finished") == 1
 
 

@@ -109,6 +109,19 @@ def check_target(option: str, file: Path, replaces: bool = False) -> None:
         raise BenchError(f"{option} {file} is no ordinary file: choose another name")
     if file.exists() and not replaces and file.resolve().suffix in _sources():
         raise BenchError(f"{option} {file} would write over a file of source: choose another name, or remove it first")
+    _require_writable(option, file)
+
+
+def _require_writable(option: str, file: Path) -> None:
+    """Open a file as at the end: whether a folder takes a file, as /proc does not, shows only then."""
+    there = file.exists()
+    try:
+        with file.open("ab"):
+            pass
+        if not there:
+            file.unlink()
+    except OSError as problem:
+        raise BenchError(f"{option} {file} cannot be written: {problem.strerror or problem}") from None
 
 
 def _sources() -> tuple[str, ...]:

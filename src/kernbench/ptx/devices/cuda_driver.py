@@ -76,7 +76,8 @@ class Driver:
         return int(self.call("cuDeviceGetAttribute", key, device))
 
 
-_INSTEAD = "Run on ptx.EmulatedDevice instead, or on a machine with an NVIDIA GPU"
+_EMULATOR = "the emulator (without --compare or --device; in Python ptx.EmulatedDevice)"
+_INSTEAD = f"Run on {_EMULATOR}, or on a machine with an NVIDIA GPU"
 
 
 def _bindings() -> ModuleType:
@@ -84,7 +85,7 @@ def _bindings() -> ModuleType:
         return import_module("cuda.bindings.driver")
     except ImportError:
         raise CudaUnavailableError(
-            "the package cuda-bindings is missing: install kernbench with its extra 'gpu', or run on ptx.EmulatedDevice"
+            f"the package cuda-bindings is missing: install kernbench with its extra 'gpu', or run on {_EMULATOR}"
         ) from None
 
 

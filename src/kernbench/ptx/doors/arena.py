@@ -31,6 +31,8 @@ POISON = np.frombuffer(POISON_WORD.to_bytes(4, "little"), np.uint8)
 LARGE = 64 << 20
 _ALIGNMENT = 256
 _WINDOWS = tuple(1 << bits for bits in (40, 38, 36, 34, 32))
+# addresses that belong to nobody between small arrays: they take no memory, and what leaves an array falls there
+_LEAST_GAP = 1 << 16
 _QUARANTINE_BYTES = 32 << 20
 _QUARANTINE_COUNT = 512
 # what ended long ago keeps its pages up to here, which is faster where it is soon used again. The system gets the rest,
@@ -118,6 +120,12 @@ class MappedArena(Arena):
         allocation.nbytes, allocation.name, allocation.space = nbytes, name, space
         self.live_bytes += nbytes
         return allocation
+
+    def _extend(self, nbytes: int) -> Allocation:
+        made = super()._extend(nbytes)
+        if self.used + _LEAST_GAP <= self.capacity // 2:
+            self.used = max(self.used, -(-(made.offset + nbytes + _LEAST_GAP) // _ALIGNMENT) * _ALIGNMENT)
+        return made
 
     def _poison(self, allocation: Allocation) -> None:
         if allocation.nbytes <= _POISONED.nbytes:

@@ -178,6 +178,9 @@ class DoorDevice(EmulatedDevice):
             held = self._arena.holding(self._arena.real(address))
             if held is not None:
                 names.setdefault(held.address, name)
+        if request.names.get(0):
+            # what is empty has no address
+            names[0] = request.names[0]
         return names
 
     def _untrack(self) -> None:

@@ -47,6 +47,10 @@ class Loss:
                 "what was found is in the verdict. --keep-going lets the program go on"
             )
 
+    def forget(self) -> None:
+        """Let the GPU be there again, for the next test of a process, say."""
+        self._why = ""
+
     def __bool__(self) -> bool:
         return bool(self._why)
 

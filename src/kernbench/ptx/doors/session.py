@@ -216,7 +216,7 @@ class Session:
         """Raise `AssertionError` with all findings, if there are any or a launch did not end."""
         bad = [launch for launch in self.launches if not launch.ok]
         if bad:
-            raise AssertionError(describe(bad))
+            raise AssertionError(f"{summary_of(bad)}\n{describe(bad)}")
 
     def _after_fork(self) -> None:
         """A child has none of its parent's threads: a launch that one of them was in is not the child's."""
@@ -432,6 +432,17 @@ def _comparison(device: DoorDevice, options: Options) -> "LaunchComparison":
     from kernbench.ptx.comparing.sessions import LaunchComparison
 
     return LaunchComparison(device, options.compare, options.search, options.max_seconds)
+
+
+def summary_of(launches: Sequence[Launch]) -> str:
+    """What is wrong with launches in few words, the kind first, since such lines are cut at their end."""
+    found = [finding for launch in launches for finding in launch.findings]
+    if not found:
+        return f"{launches[0].status}: {launches[0].title}"
+    where = Path(found[0].where.file).name if found[0].where is not None else ""
+    at = f" at {where}:{found[0].where.line}" if found[0].where is not None else ""
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return f"{found[0].kind}{at}{more}"
 
 
 def describe(launches: Sequence[Launch]) -> str:

@@ -143,3 +143,39 @@ def test_a_grid_that_no_gpu_takes_is_in_the_verdict(session):
     with pytest.raises(RuntimeError, match=wrong):
         add[(1, 70000)](y, y, 128, B=128)
     assert [(launch.title, launch.status) for launch in session.launches] == [("add", "refused")]
+
+
+@triton.jit
+def gathering(x, index, y, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(y + i, tl.load(x + tl.load(index + i)))
+
+
+def test_an_index_that_leads_into_another_tensor_is_out_of_bounds(session):
+    x, others = torch.randn(64, device="cuda"), torch.randn(1 << 18, device="cuda")
+    y = torch.empty(64, device="cuda")
+    distance = others.data_ptr() - x.data_ptr()
+    index = torch.full((64,), distance // 4 + 5, device="cuda", dtype=torch.int32)
+    gathering[(1,)](x, index, y, B=64)
+    (finding,) = session.findings
+    assert finding.kind == "out-of-bounds"
+    assert f"offset {distance + 20} of 'x', which has 256 bytes" in finding.message
+    assert "in 'float32[262144]'" in finding.message
+
+
+def test_an_empty_tensor_is_named(session):
+    add[(1,)](torch.empty(0, device="cuda"), torch.empty(128, device="cuda"), 128, B=128)
+    (finding,) = session.findings
+    assert "from the null pointer that 'x' is: an empty array has no address" in finding.message
+
+
+def test_advice_on_memory_that_nobody_wrote_is_in_the_front_ends_words(session):
+    add[(1,)](torch.empty(128, device="cuda"), torch.empty(128, device="cuda"), 128, B=128)
+    (finding,) = session.findings
+    assert "torch.zeros" in finding.hint
+    assert "barrier" not in finding.hint
+
+
+def test_an_assertion_of_triton_has_no_function(session):
+    asserting[(1,)](torch.arange(4, device="cuda"), B=4, debug=True)
+    assert "assertion 'too big' failed at" in session.findings[0].message

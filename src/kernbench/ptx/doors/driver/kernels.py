@@ -50,7 +50,8 @@ def pointed_to(kernel: Kernel, parameters: Sequence[bytes]) -> dict[int, str]:
     """
     pairs = zip(kernel.params, parameters, strict=True)
     prefix = f"{kernel.name}_"
-    return {int.from_bytes(data, "little"): one.name.removeprefix(prefix) for one, data in pairs if len(data) == 8}
+    words = ((int.from_bytes(data, "little"), one.name) for one, data in pairs if len(data) == 8)
+    return {word: name.removeprefix(prefix) for word, name in words if word}
 
 
 def kind_of_stop(run: Run) -> str:

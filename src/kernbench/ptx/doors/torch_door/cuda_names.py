@@ -12,7 +12,7 @@ from kernbench.ptx.doors.gpus import Gpu
 from kernbench.ptx.doors.memory import DeviceMemory
 from kernbench.ptx.doors.torch_door.generators import DeviceGenerator
 from kernbench.ptx.doors.torch_door.graphs import Graphs, graph_class
-from kernbench.ptx.doors.torch_door.ordinals import asked, first_argument, require_device
+from kernbench.ptx.doors.torch_door.ordinals import first_argument, of_device, require_device, with_device
 
 # what programs find by name
 Names = dict[str, Any]
@@ -166,9 +166,9 @@ def _device_names(gpu: Gpu) -> Names:
         "set_device": lambda device: require_device(device),
         "empty_cache": _nothing,
         "ipc_collect": _nothing,
-        "get_device_capability": lambda device=None: asked(device) or gpu.version,
-        "get_device_properties": lambda device=None: asked(device) or properties_of(gpu),
-        "get_device_name": lambda device=None: asked(device) or gpu.name,
+        "get_device_capability": lambda device=None: of_device(device, gpu.version),
+        "get_device_properties": lambda device=None: of_device(device, properties_of(gpu)),
+        "get_device_name": lambda device=None: of_device(device, gpu.name),
         "get_arch_list": lambda: [f"sm_{gpu.capability}"],
         "can_device_access_peer": lambda *args: False,
         "is_bf16_supported": lambda *args, **kwargs: gpu.capability >= 80,
@@ -194,8 +194,8 @@ def _stream_names() -> Names:
         "stream": lambda stream=None: stream if isinstance(stream, Stream) else DeviceContext(),
         "StreamContext": DeviceContext,
         "set_stream": _nothing,
-        "current_stream": lambda device=None: require_device(device) or stream,
-        "default_stream": lambda device=None: require_device(device) or stream,
+        "current_stream": lambda device=None: with_device(device, stream),
+        "default_stream": lambda device=None: with_device(device, stream),
     }
 
 
@@ -205,7 +205,7 @@ def graph_names(graphs: Graphs) -> Names:
         "CUDAGraph": graph_class(graphs),
         "graph_pool_handle": lambda: (0, 0),
         "is_current_stream_capturing": lambda: graphs.now is not None,
-        "synchronize": lambda device=None: require_device(device) or graphs.wait(),
+        "synchronize": lambda device=None: with_device(device, graphs).wait(),
     }
 
 

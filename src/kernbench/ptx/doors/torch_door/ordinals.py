@@ -1,11 +1,13 @@
 """Numbers of devices: there is one GPU, and others are refused in CUDA's and torch's words."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import torch
 
 from kernbench.ptx.doors.lost import cuda_error
 
+Anything = TypeVar("Anything")
 _NO_SUCH = "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?"
 
 
@@ -15,6 +17,18 @@ def ordinal_of(device: object) -> int | None:
         return device
     number = getattr(device, "index", None) if isinstance(device, torch.device) else str(device).partition(":")[2]
     return int(number) if number is not None and str(number).isdecimal() else None
+
+
+def with_device(device: object, value: Anything) -> Anything:
+    """What a function of the first GPU gives; raises where it is asked of another."""
+    require_device(device)
+    return value
+
+
+def of_device(device: object, value: Anything) -> Anything:
+    """A property of the first GPU; raises as torch does where it is asked of another."""
+    asked(device)
+    return value
 
 
 def require_device(device: object) -> None:
@@ -31,6 +45,6 @@ def asked(device: object) -> None:
         raise AssertionError(f"Invalid device id: the emulated machine has one GPU, cuda:0; {device} was asked for")
 
 
-def first_argument(args: Any, kwargs: Any) -> object:
+def first_argument(args: Sequence[object], kwargs: Mapping[str, object]) -> object:
     """What a function is given as its device."""
     return args[0] if args else kwargs.get("device")

@@ -131,7 +131,8 @@ class Launcher:
                 for part, of in parts:
                     if of.startswith("*"):
                         part = address_of(part, len(values), self._session)
-                        names.setdefault(part, str(name))
+                        # of several null pointers nobody knows which is meant
+                        names[part] = "" if not part and part in names else names.get(part, str(name))
                     values.append((part, of))
         return values, names
 

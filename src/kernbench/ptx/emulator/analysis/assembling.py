@@ -77,6 +77,7 @@ def _program(decoded: Decoded, facts: Facts, blocks: list[Block], aliased: bool)
         reduced_stores=facts.reduced_stores,
         blind=facts.blind,
         writers=facts.writers,
+        meant=facts.meant,
         written_params=facts.written_params,
         parameter_types=facts.parameter_types,
         asynchronous=facts.asynchronous,

@@ -30,6 +30,7 @@ from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.lanes.warp_kernels import are_parted
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.access import RACE, UNINITIALISED, UNSEEN
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.cells import SUSPECTS, decode, new_cells
 from kernbench.ptx.emulator.memory.port import UNCHECKED, Accessed, Checker, Entering, Space, Spot, offsets_of
 from kernbench.ptx.emulator.memory.shadow import Trouble
@@ -115,6 +116,8 @@ class BatchChecks(BatchObserver):
         """Lanes are about to access `nbytes` bytes of a space."""
         if space.name != "local":
             self.clocks.touched(lanes, active)
+        if space.name == "global" and site.number in self._checks.program.meant:
+            self._check_meant(space, writes, site, lanes, active, accessed, nbytes)
         self.copies.touched(space, writes, site, lanes, active, accessed, nbytes)
         if site.number in self._volatile:
             self.warp_synchronous.access(space, accessed, lanes, active, nbytes, writes, site)
@@ -123,6 +126,17 @@ class BatchChecks(BatchObserver):
             if space.origins.size:
                 starts = starts + space.origins[lanes].astype(np.int64)
             self.log.threads(space.name, writes, site, lanes, active, starts, nbytes)
+
+    def _check_meant(
+        self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, accessed: Accessed, nbytes: int
+    ) -> None:
+        """An access must not leave the array that its address is made from for another one."""
+        starts = offsets_of(accessed)
+        strays = self._checks.meant.strays(site, starts, active, nbytes)
+        if len(strays):
+            first = int(strays[0])
+            address, lane = GLOBAL_BASE + int(starts[first]), int(lanes[first])
+            self._checks.memory.stray(self._batch, site, writes, address, nbytes, lane, len(strays))
 
     def arguments(self, space: Space, site: Site, scope: int) -> Entering:
         """The space's shadow, the site and the scope of the access, as the compiled kernels take them."""

@@ -10,6 +10,7 @@ from kernbench.ptx.emulator.checks.batch_checks import BatchChecks
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Publications
 from kernbench.ptx.emulator.checks.happens_before.order import OrderLog
+from kernbench.ptx.emulator.checks.memory.meant import MeantArrays
 from kernbench.ptx.emulator.checks.memory.memory import MemoryReporter
 from kernbench.ptx.emulator.checks.waiting.waits import deadlock_message
 from kernbench.ptx.emulator.lanes.clusters import cluster_members
@@ -63,7 +64,8 @@ class Checks(LaunchObserver):
         self.order: OrderLog | None = None
         self.arena = arena
         self.reporter = Reporter(program)
-        self.memory = MemoryReporter(self.reporter, arena, names)
+        self.meant = MeantArrays(program, arena)
+        self.memory = MemoryReporter(self.reporter, arena, names, self.meant)
         self._names = names
         self._tracked: list[Allocation] = []
         # races that may be reported when the launch has ended
@@ -82,6 +84,7 @@ class Checks(LaunchObserver):
     def begin(self, launch: Launch) -> None:
         """A launch is about to run: memory it may write is watched for races."""
         self.launch = launch
+        self.meant.begin(launch)
         self.reporter.meter = launch.meter
         self.sites = AccessSites()
         self.order = None
@@ -194,7 +197,7 @@ class Checks(LaunchObserver):
         self.reporter.general(
             "output-unwritten",
             f"'{name}' was made empty and the kernel wrote {what}; the first byte left is {first}{copied}",
-            "check the grid and the conditions around the stores; make scratch arrays with device.array(np.zeros(...))",
+            "check the grid and the conditions around the stores; make scratch arrays of zeros",
             others,
         )
 

@@ -81,6 +81,8 @@ class Facts:
     idle: frozenset[int]
     # everything that writes memory, and the parameters through which that may be; None where that is unknown
     writers: tuple[WriteSite, ...]
+    # kernel parameters that the address of an access is made of, where all of them are known
+    meant: Mapping[int, frozenset[str]]
     written_params: frozenset[str] | None
     # what all loads and stores through a kernel parameter take its elements for, and where; those that agree
     parameter_types: Mapping[str, tuple[str, Site]]

@@ -218,6 +218,8 @@ class Program:
     blind: frozenset[int]
     # everything in it that writes memory
     writers: tuple[WriteSite, ...]
+    # by site of an access, kernel parameters that its address is made of; where all of them are known
+    meant: Mapping[int, frozenset[str]]
     # kernel parameters whose memory the program may write; None where that is unknown
     written_params: frozenset[str] | None
     # what all loads and stores through a kernel parameter take its elements for, and where; those that agree

@@ -18,7 +18,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from kernbench.cli.arguments.options import HTML, JOBS, SCHEDULE, STRICT, schedule_of
+from kernbench.cli.arguments.options import HTML, JOBS, STRICT, schedule_of
 from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, check_targets, errors
 from kernbench.cli.output.document import JSON, write_document
 from kernbench.common.errors import MisuseError
@@ -29,7 +29,7 @@ from kernbench.ptx.doors.options import LEFT_OUT, Options
 from kernbench.ptx.doors.records import RUN_SUFFIX
 from kernbench.ptx.doors.summary import KernelSummary, SessionSummary, read_session
 from kernbench.ptx.front.commands.agreement import show_agreement
-from kernbench.ptx.front.commands.options import EXACT, TRACE
+from kernbench.ptx.front.commands.options import EXACT, SCHEDULE, TRACE
 from kernbench.ptx.front.ending import end_program
 from kernbench.ptx.launching.blocks import read_blocks
 from kernbench.report import finding_text, formal_text, page_html, trace_bytes

@@ -50,7 +50,8 @@ EXACT = Annotated[
     ),
 ]
 SCHEDULE = Annotated[
-    str, typer.Option("--schedule", metavar="ORDER", help="Order of the fragments: canonical, reversed or a seed.")
+    str,
+    typer.Option("--schedule", metavar="ORDER", help="Order of the fragments: canonical, eager, reversed or a seed."),
 ]
 SECONDS = Annotated[
     float, typer.Option("--max-seconds", metavar="S", help="Seconds before a launch is stopped.", min=0.01)

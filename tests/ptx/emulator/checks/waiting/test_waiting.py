@@ -50,7 +50,7 @@ def test_a_poll_that_fails_is_the_deadlock_and_not_its_barrier(lab):
     run = lab.launch(body, zeros(1), zeros(1), zeros(64), grid=2, block=64)
     (found,) = run.findings
     assert found.kind == "deadlock"
-    assert "thread (5, 0, 0) of block (1, 0, 0) wait for 'array1'" in found.message
+    assert "thread (5, 0, 0) of block (1, 0, 0) waits for 'array1'" in found.message
     assert "wait for the rest of their warp, such as thread (5, 0, 0)" in found.message
 
 
@@ -362,7 +362,7 @@ def test_a_flag_that_is_polled_with_rests(lab, schedule):
     assert lab.kinds(body.format(set=sets), zeros(1), grid=2, block=1, schedule=schedule) == []
     run = lab.launch(body.format(set=""), zeros(1), grid=2, block=1, schedule=schedule)
     assert [f.kind for f in run.findings] == ["deadlock"]
-    assert "thread (0, 0, 0) of block (1, 0, 0) wait for 'array0'" in run.findings[0].message
+    assert "thread (0, 0, 0) of block (1, 0, 0) waits for 'array0'" in run.findings[0].message
 
 
 # waits of {limit} for a flag that nobody sets, tried {tries} times
@@ -395,7 +395,7 @@ def test_polls_that_give_up_after_a_long_time_do_so(lab):
 def test_polls_that_give_up_and_begin_again_for_ever(lab):
     run = lab.launch(TRIES.format(count=""), zeros(1), zeros(1), block=1)
     assert (run.status, [f.kind for f in run.findings]) == ("deadlocked", ["deadlock"])
-    assert "wait for 'array0' at" in run.findings[0].message
+    assert "waits for 'array0' at" in run.findings[0].message
 
 
 def test_a_short_clock_goes_forward_too(lab):

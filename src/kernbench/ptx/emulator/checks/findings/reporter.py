@@ -255,3 +255,8 @@ def some_threads(batch: BatchHub, lanes: Array) -> str:
     names = [thread_name(batch, int(lane)) for lane in lanes[:2]]
     more = f" and {len(lanes) - len(names)} more" if len(lanes) > len(names) else ""
     return ", ".join(names) + more
+
+
+def doing(batch: BatchHub, lanes: Array, one: str, several: str) -> str:
+    """Lanes as a few of their threads, and what they do: `one` does it, or `several` do."""
+    return f"{some_threads(batch, lanes)} {one if len(lanes) == 1 else several}"

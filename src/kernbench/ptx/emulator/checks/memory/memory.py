@@ -6,6 +6,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, thread_name
+from kernbench.ptx.emulator.checks.memory.meant import MeantArrays
 from kernbench.ptx.emulator.checks.memory.warp_synchronous import FENCED, SYNCWARP
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory import access
@@ -58,10 +59,11 @@ class MemoryChecks(Protocol):
 class MemoryReporter:
     """Turns the reports of compiled accesses into findings."""
 
-    def __init__(self, reporter: Reporter, arena: Arena, names: dict[int, str]):
+    def __init__(self, reporter: Reporter, arena: Arena, names: dict[int, str], meant: MeantArrays):
         self._reporter = reporter
         self._arena = arena
         self._names = names
+        self._meant = meant
         self._program: Program = reporter.program
         # for arrays that undefined bytes were copied to, by address: where those come from, and the store
         self._carried: dict[int, tuple[Origin, Site]] = {}
@@ -158,8 +160,23 @@ class MemoryReporter:
             self._reporter.add(kind, site, f"{access_text}, which is no multiple of {nbytes}", hint, count, array=array)
             return
         kind, where, hint = self._situation(batch, site, space, kind, address, nbytes)
-        array = self._memory_name(space, address)
+        meant = self._meant.only(site) if space.name == "global" and kind == "out-of-bounds" else None
+        array = self._memory_name(space, address if meant is None else meant.address)
         self._reporter.add(kind, site, f"{access_text}, {where}", hint, count, about=kind, array=array)
+
+    def stray(self, batch: Batch, site: Site, writes: bool, address: int, nbytes: int, lane: int, count: int) -> None:
+        """An access leaves the array that its address is made from, and falls into another one."""
+        what = "atomic" if site.effects.access == "atomic" else "store" if writes else "load"
+        meant = [f"'{self._named(one)}'" for one in self._meant.arrays(site)]
+        one, other = self._meant.only(site), self.global_name(address).rpartition(" at ")[0]
+        where = f"in {other}, although its address is made from {' or '.join(meant)}"
+        if one is not None:
+            where = f"{self._beside(meant[0], one.address, one.nbytes, address, nbytes)}, in {other}"
+        message = f"{thread_name(batch, lane)} {_WORDS[what][1]} {nbytes} bytes at {address:#x}, {where}"
+        self._reporter.add("out-of-bounds", site, message, _BOUNDS_HINT, count, about="stray", array=meant[0])
+
+    def _named(self, allocation: Allocation) -> str:
+        return self._names.get(allocation.address, allocation.name or "array")
 
     def _situation(
         self, batch: Batch, site: Site, space: Space, kind: str, address: int, nbytes: int
@@ -169,19 +186,30 @@ class MemoryReporter:
             return self._in_local_memory(batch, site, kind, address, nbytes)
         if space.name == "shared":
             return self._in_shared_memory(space, kind, address)
-        nearest = self._arena.nearest(address)
-        if address < _NULL_PAGE:
-            return kind, "which is a null pointer or close to one: no array lies there", _POINTER_HINT
-        if nearest is None or not _near(address, nearest):
+        meant, nearest = self._meant.only(site), self._arena.nearest(address)
+        if meant is None and address < _NULL_PAGE:
+            return kind, self._at_null(site), _POINTER_HINT
+        if meant is None and (nearest is None or not _near(address, nearest)):
             return kind, "where no memory was ever allocated", _POINTER_HINT
+        if kind == "uninitialised-read" and nearest is not None:
+            return kind, f"which nobody wrote, in {self._name(nearest.address, nearest.name)}", _UNWRITTEN_HINT
+        # an access that is far off is meant for the array that its pointer comes from, not for the nearest
+        nearest = meant or nearest
+        assert nearest is not None, "an address that is near an array"
         name = self._name(nearest.address, nearest.name)
-        if kind == "uninitialised-read":
-            return kind, f"which nobody wrote, in {name}", "write it first, or make it with device.array"
         offset = address - GLOBAL_BASE
-        if 0 <= offset < self._arena.used and is_freed(self._arena, offset):
+        if meant is None and 0 <= offset < self._arena.used and is_freed(self._arena, offset):
             return "use-after-free", f"in {name}, which was freed", "free arrays after the last launch that uses them"
         where = self._beside(name, nearest.address, nearest.nbytes, address, nbytes)
         return kind, f"{where}; valid are {nearest.valid}", _BOUNDS_HINT
+
+    def _at_null(self, site: Site) -> str:
+        """A null pointer, by the parameter that it was passed for."""
+        passed = self._meant.null(site)
+        if not passed:
+            return "which is a null pointer or close to one: no array lies there"
+        name = self._names.get(0) or passed.removeprefix(f"{self._program.kernel.name}_")
+        return f"from the null pointer that '{name}' is: an empty array has no address, nor has None or nullptr"
 
     def _beside(self, name: str, start: int, size: int, address: int, nbytes: int) -> str:
         end = start + size
@@ -310,7 +338,11 @@ def _near(address: int, allocation: Allocation) -> bool:
     return allocation.address - _MEANT < address < allocation.address + allocation.nbytes + _MEANT
 
 
-_POINTER_HINT = "check which argument or register holds the pointer; pass arrays made by device.array or device.empty"
+_POINTER_HINT = (
+    "check which argument or register holds the pointer, and that an array of the device is passed for it: a tensor on "
+    "'cuda', memory of cudaMalloc, or an array of kernbench's own device"
+)
+_UNWRITTEN_HINT = "write it first: by a kernel, or where it is made (torch.zeros, cudaMemset or a copy, device.array)"
 _BOUNDS_HINT = "compare the index with the size before the access, and check the launch's grid and block"
 _LOCAL_HINT = "compare the index with the size before the access; a function's variables end with its return"
 _AGENT_HINTS = {

@@ -28,6 +28,10 @@ _USES = {
 }
 _HANDED_ON = "is handed on"
 _MEMORY_HINT = "write the memory before it is read, with a barrier between where others write it"
+_GLOBAL_HINT = (
+    "write it first: where it is made (torch.zeros, cudaMemset or a copy, device.array), or by a launch before; "
+    "within a launch nothing orders blocks but flags and atomics"
+)
 _TENSOR_HINT = "let a product or a store fill every column that is loaded, on every path that leads here"
 # of a byte that is unwritten again
 _LOST = np.uint8(WRITTEN & ~UNWRITTEN)
@@ -144,7 +148,7 @@ class UndefinedValues(UndefinedObserver):
             *dict.fromkeys(Other("stored on the way", where(one)) for one in origin.way),
             Other(f"where it {use}", where(site)),
         )
-        kind, hint = "uninitialised-read", _MEMORY_HINT
+        kind, hint = "uninitialised-read", _GLOBAL_HINT if origin.kind == "global" else _MEMORY_HINT
         if origin.kind == "division":
             kind, hint = "division", DIVISION_HINT
             message = f"integer division by zero in {who}, and the result {use.replace('something', 'this')}"

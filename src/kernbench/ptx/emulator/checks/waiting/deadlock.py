@@ -52,7 +52,8 @@ def _text(batch: Batch, found: list[tuple[int, Array]], parity: int) -> str:
     warps = np.unique(lanes // WARP)
     roles, blocks = np.unique(warps // batch.ctas), np.unique(warps % batch.ctas)
     who = f"{_warps(roles)} of {_blocks(batch, blocks)}"
-    return f"{who} wait for {_barrier(batch, slot, parity)}{_arrivals(batch, slot, roles)}"
+    who += " waits" if len(warps) == 1 else " wait"
+    return f"{who} for {_barrier(batch, slot, parity)}{_arrivals(batch, slot, roles)}"
 
 
 def _warps(roles: Array) -> str:

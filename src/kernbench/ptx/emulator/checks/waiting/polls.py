@@ -3,7 +3,7 @@
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.findings.reporter import some_threads
+from kernbench.ptx.emulator.checks.findings.reporter import doing
 from kernbench.ptx.emulator.checks.waiting.deadlock import Waiter, spin_text
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE, Allocation
 from kernbench.ptx.emulator.program.program import UNKNOWN, VARIABLE, LoopRead
@@ -30,7 +30,8 @@ def polls(batch: Batch) -> list[Waiter]:
             ]
         if not reads:
             site = batch.program.blocks[spinner.loop.head].sites
-            found += [(f"{some_threads(batch, lanes)} go round this loop for ever", site[0])] if site else []
+            text = doing(batch, lanes, "goes round this loop for ever", "go round this loop for ever")
+            found += [(text, site[0])] if site else []
     return found
 
 
@@ -43,7 +44,8 @@ def _text(batch: Batch, lanes: Array, address: int, read: LoopRead) -> str:
     name, owner = _name(batch, space, address)
     value = _value(batch, space, int(lanes[0]), address, read.nbytes)
     holds = "" if value is None else f" from {value}"
-    return f"{some_threads(batch, lanes)} wait for {name} to change{holds}; {_writers(batch, space, owner)}"
+    who = doing(batch, lanes, "waits", "wait")
+    return f"{who} for {name} to change{holds}; {_writers(batch, space, owner)}"
 
 
 def _name(batch: Batch, space: str, address: int) -> tuple[str, str]:

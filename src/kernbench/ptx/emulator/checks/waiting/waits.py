@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 
 from kernbench.ptx.emulator.barriers.barriers import Barrier
-from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads, thread_name
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter, doing, thread_name
 from kernbench.ptx.emulator.checks.waiting.deadlock import cluster_waits, mbarrier_waits
 from kernbench.ptx.emulator.checks.waiting.matrix_waits import matrix_waits
 from kernbench.ptx.emulator.checks.waiting.polls import polls
@@ -59,7 +59,8 @@ def _barriers(batch: Batch) -> list[tuple[str, Site]]:
         expected = int(barrier.expected[cta])
         wanted = expected if expected >= 0 else int(batch.alive_by_cta[cta])
         arrived = int(barrier.units[cta] if expected >= 0 else barrier.lanes[cta])
-        text = f"{some_threads(batch, here)} wait at barrier {number}: {arrived} of {wanted} threads have arrived"
+        who = doing(batch, here, "waits", "wait")
+        text = f"{who} at barrier {number}: {arrived} of {wanted} threads have arrived"
         missing = _absent(batch, cta, barrier)
         found.append((text + missing, arrival.site))
     return found
@@ -86,5 +87,6 @@ def _meetings(batch: Batch) -> list[tuple[str, Site]]:
         living = np.flatnonzero(batch.alive[warp * WARP : (warp + 1) * WARP]) + warp * WARP
         absent = np.setdiff1d(living, here)
         who = f", such as {thread_name(batch, int(absent[0]))}" if len(absent) else ""
-        found.append((f"{some_threads(batch, here)} wait for the rest of their warp{who}", parked.operation.site))
+        text = doing(batch, here, "waits for the rest of its warp", "wait for the rest of their warp")
+        found.append((text + who, parked.operation.site))
     return found

@@ -73,7 +73,9 @@ def _fail(call: Call) -> Outcome:
     reader = _Reader(call.batch, int(call.lanes[0]), 0)
     message, file, function = (reader.text(call.numbers(n)[0]).decode(errors="replace") for n in (0, 1, 3))
     line = call.numbers(2, "u4")[0]
-    return Outcome(failure=f"assertion '{message}' of {function} failed at {file}:{line}")
+    # Triton does not know in which function an assertion stands
+    inside = f" of {function}" if function not in ("", "unknown") else ""
+    return Outcome(failure=f"assertion '{message}'{inside} failed at {file}:{line}")
 
 
 def _allocate(call: Call) -> Outcome:

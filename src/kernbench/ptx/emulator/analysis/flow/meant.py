@@ -1,0 +1,91 @@
+"""Which arrays an access can be meant for: the parameters of the kernel that its address is made of.
+
+An address is a pointer and an offset, and PTX does not say which is which. What is multiplied, or shifted by a few
+bits, is an offset. Of a whole word that was loaded from memory nobody knows whether it is a pointer, unless it is
+scaled by more than the size of an element: a program may keep the distance between two arrays as a number of elements.
+"""
+
+from collections.abc import Mapping
+
+from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.program import UNKNOWN, VARIABLE
+from kernbench.ptx.text.module import Integer, Kernel
+
+_NOBODY: frozenset[str] = frozenset()
+_ANYBODY = frozenset((UNKNOWN,))
+# the largest element: an index is scaled by so much and may still be a distance
+_ELEMENT_BYTES = 16
+_PRODUCTS = frozenset(("mul", "mad", "shl"))
+_SPACES = ("global", "generic", "")
+_POINTER_BYTES = 8
+
+
+def meant_parameters(body: Body, kernel: Kernel) -> Mapping[int, frozenset[str]]:
+    """By the site of an access, the parameters that its address is made of; only where all of them are known.
+
+    Those that are no pointers, as a stride of 64 bits, are among them: what they hold shows it when they are launched.
+    """
+    sources = _origins(body)
+    pointers = {parameter.name for parameter in kernel.params if parameter.size == _POINTER_BYTES}
+    found: dict[int, frozenset[str]] = {}
+    for decoding in (d for decodings in body.decodings for d in decodings):
+        if not decoding.address_reads or decoding.effects.access not in ("load", "store", "atomic"):
+            continue
+        if decoding.address_space not in _SPACES:
+            continue
+        origin = _NOBODY.union(*(sources.get(register.number, _NOBODY) for register in decoding.address_reads))
+        if origin and origin <= pointers:
+            found[decoding.site.number] = origin
+    return found
+
+
+def _origins(body: Body) -> dict[int, frozenset[str]]:
+    """For each register, the parameters that its value may be made of as an address is."""
+    sources: dict[int, frozenset[str]] = {}
+    decodings = [d for decodings in body.decodings for d in decodings if d.writes]
+    changed = True
+    while changed:
+        changed = False
+        for decoding in decodings:
+            origin = _origin(decoding, sources)
+            for register in decoding.writes:
+                known = sources.get(register.number, _NOBODY)
+                if not origin <= known:
+                    sources[register.number] = known | origin
+                    changed = True
+    return sources
+
+
+def _origin(decoding: Decoding, sources: Mapping[int, frozenset[str]]) -> frozenset[str]:
+    effects = decoding.effects
+    wide = any(register.type[-2:] in ("64", "28") for register in decoding.writes)
+    if effects.access == "load":
+        if not wide:
+            return _NOBODY
+        return frozenset((decoding.parameter,)) if decoding.parameter else _ANYBODY
+    if not effects.forwards or (effects.law == "pack" and wide):
+        return _ANYBODY if wide else _NOBODY
+    if decoding.site.opcode in _PRODUCTS and _is_index(decoding):
+        return _added(decoding, sources)
+    origin = _NOBODY.union(*(sources.get(register.number, _NOBODY) for register in decoding.reads))
+    if decoding.names_variable:
+        origin |= {VARIABLE}
+    return origin | {decoding.parameter} if decoding.parameter else origin
+
+
+def _is_index(decoding: Decoding) -> bool:
+    """Whether the product of an instruction cannot be a pointer, nor a distance of two in elements."""
+    if decoding.site.opcode == "shl":
+        by = decoding.operands[2]
+        return isinstance(by, Integer) and _ELEMENT_BYTES < 1 << by.value < 1 << 32
+    factors = [operand.value for operand in decoding.operands[1:3] if isinstance(operand, Integer)]
+    return not factors or abs(factors[0]) > _ELEMENT_BYTES
+
+
+def _added(decoding: Decoding, sources: Mapping[int, frozenset[str]]) -> frozenset[str]:
+    """What is added to a product."""
+    if decoding.site.opcode != "mad":
+        return _NOBODY
+    added = [register for register in decoding.registers_of(3) if register is not None]
+    return _NOBODY.union(*(sources.get(register.number, _NOBODY) for register in added))

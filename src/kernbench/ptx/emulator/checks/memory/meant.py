@@ -1,0 +1,114 @@
+"""Arrays that accesses are meant for: an address that is made of one array's pointer and falls into another is wrong.
+
+The state of a byte says whether anybody may access it, not for whom it is: of an access that leaves its array and
+falls into another one that lives, only where its address comes from says that it is out of bounds.
+"""
+
+from typing import Protocol
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.memory.arena import FREED, GLOBAL_BASE, NOTHING, TRACKED, Allocation, Arena
+from kernbench.ptx.emulator.program.program import Program, Site
+
+# sizes of elements in which a program may pass the distance of two arrays
+_SCALES = (1, 2, 4, 8, 16)
+
+
+class Parameters(Protocol):
+    """What is asked of a launch."""
+
+    def parameter(self, name: str, offset: int, dtype: str, count: int) -> Array:
+        """`count` values from an offset in the kernel's parameters."""
+
+
+class MeantArrays:
+    """For each access of a launch the arrays that its address is made from, where that is known."""
+
+    def __init__(self, program: Program, arena: Arena):
+        self._program, self._arena = program, arena
+        self._known: dict[int, tuple[Allocation, ...]] = {}
+        self._launch: Parameters | None = None
+
+    def begin(self, launch: Parameters) -> None:
+        """A launch is about to run: parameters point elsewhere than in the last."""
+        self._launch = launch
+        self._known = {}
+
+    def arrays(self, site: Site) -> tuple[Allocation, ...]:
+        """The arrays that the address of an access is made from; none where that is not known for sure."""
+        found = self._known.get(site.number)
+        if found is None:
+            found = self._known[site.number] = self._arrays(site)
+        return found
+
+    def _arrays(self, site: Site) -> tuple[Allocation, ...]:
+        found: dict[int, Allocation] = {}
+        for name in self._program.meant.get(site.number, ()):
+            address = self._arena.real(self._value(name))
+            held = self._arena.holding(address)
+            if held is not None and held.space == "global":
+                found[held.address] = held
+            elif held is not None or GLOBAL_BASE <= address < GLOBAL_BASE + self._arena.capacity:
+                # behind the end of an array, or of memory that was freed: it may be meant for anything
+                return ()
+        heap = self._arena.heap
+        return () if heap is not None and heap.region.address in found else tuple(found.values())
+
+    def only(self, site: Site) -> Allocation | None:
+        """The one array that an access is meant for."""
+        found = self.arrays(site)
+        return found[0] if len(found) == 1 else None
+
+    def null(self, site: Site) -> str:
+        """The one parameter that the address of an access is made from, where it holds a null pointer; else nothing."""
+        names = [name for name in self._program.meant.get(site.number, ()) if not self._value(name)]
+        return names[0] if len(names) == 1 and not self.arrays(site) else ""
+
+    def _value(self, name: str) -> int:
+        assert self._launch is not None, "a launch has begun"
+        return int(self._launch.parameter(name, 0, "uint64", 1)[0])
+
+    def strays(self, site: Site, starts: Array, active: Mask | None, nbytes: int) -> Array:
+        """Positions whose access lies in an array that lives and is none of those it is meant for.
+
+        `starts` are offsets in the arena. What falls between arrays is found by the state of the bytes.
+        """
+        arrays = self.arrays(site)
+        if not arrays:
+            return _NONE
+        outside = np.ones(len(starts), np.bool_) if active is None else active.copy()
+        for one in arrays:
+            outside &= (starts < one.offset) | (starts >= one.offset + one.nbytes)
+        if not outside.any():
+            return _NONE
+        positions = np.flatnonzero(outside & (starts >= 0) & (starts <= self._arena.used - nbytes))
+        states = self._arena.state[1][starts[positions]] & ~np.uint8(TRACKED)
+        strays = positions[(states != NOTHING) & (states != FREED)]
+        return strays if len(strays) and not self._deliberate(arrays, int(starts[strays[0]])) else _NONE
+
+    def _deliberate(self, arrays: tuple[Allocation, ...], start: int) -> bool:
+        """Whether a number that the kernel is passed leads from the array to the one that is reached.
+
+        It lies within the same array, and its end is not compared; or the program has computed a distance.
+        """
+        other = self._arena.holding(GLOBAL_BASE + start)
+        if other is None or any(one is other for one in arrays) or other.space != "global":
+            return True
+        for parameter in self._program.kernel.params:
+            if parameter.size not in (4, 8):
+                continue
+            value = int(np.int64(self._signed(parameter.name, parameter.size)))
+            reached = [one.offset + value * scale for one in arrays for scale in _SCALES]
+            if any(other.offset <= offset < other.offset + other.nbytes for offset in reached):
+                return True
+        return False
+
+    def _signed(self, name: str, size: int) -> int:
+        assert self._launch is not None, "a launch has begun"
+        return int(self._launch.parameter(name, 0, f"int{8 * size}", 1)[0])
+
+
+_NONE = np.zeros(0, np.int64)

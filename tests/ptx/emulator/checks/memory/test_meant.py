@@ -1,0 +1,105 @@
+"""Accesses that leave the array that their address is made from: found where they fall into another, and named by it.
+
+`%rd20` and `%rd21` are the pointers that the kernel is passed, `%r3` is the number of the thread.
+"""
+
+import numpy as np
+import pytest
+
+# from the first array on: threads reach as far as the scale says
+REACHING = """
+  mul.wide.u32 %rd1, %r3, {scale};
+  add.u64 %rd1, %rd1, %rd20;
+  ld.global.u32 %r5, [%rd1];
+"""
+
+
+@pytest.fixture
+def arrays(lab):
+    """An array of 32 bytes, and one of 1 MiB behind it."""
+    return lab.device.array(np.zeros(8, "u4"), "x"), lab.device.array(np.zeros(1 << 18, "u4"), "y")
+
+
+def test_an_access_that_falls_into_another_array_is_out_of_bounds(lab, arrays):
+    (found,) = lab.findings(REACHING.format(scale=4096), *arrays, block=8)
+    assert found.kind == "out-of-bounds"
+    assert found.count == 7
+    assert "thread (1, 0, 0) of block (0, 0, 0) reads 4 bytes" in found.message
+    assert "offset 4096 of 'x', which has 32 bytes: 4064 bytes behind its end, in 'y'" in found.message
+
+
+def test_a_store_too(lab, arrays):
+    text = REACHING.format(scale=4096).replace("ld.global.u32 %r5, [%rd1]", "st.global.u32 [%rd1], %r3")
+    (found,) = lab.findings(text, *arrays, block=8)
+    assert (found.kind, "writes 4 bytes" in found.message) == ("out-of-bounds", True)
+
+
+def test_what_stays_inside_is_clean(lab, arrays):
+    assert lab.kinds(REACHING.format(scale=4), *arrays, block=8) == []
+
+
+def test_an_access_far_from_all_is_named_by_its_own_array(lab, arrays):
+    """The nearest one is another, and says nothing."""
+    (found,) = lab.findings(REACHING.format(scale=1 << 28), *arrays, block=2)
+    assert f"offset {1 << 28} of 'x', which has 32 bytes" in found.message
+
+
+def test_one_of_two_arrays_may_be_meant(lab, arrays):
+    text = """
+  setp.gt.u32 %p1, %r3, 3;
+  selp.b64 %rd2, %rd21, %rd20, %p1;
+  mul.wide.u32 %rd1, %r3, 4;
+  add.u64 %rd1, %rd1, %rd2;
+  ld.global.u32 %r5, [%rd1];
+"""
+    assert lab.kinds(text, *arrays, block=8) == []
+
+
+def test_the_distance_of_two_pointers_leads_from_one_to_the_other(lab, arrays):
+    text = """
+  sub.u64 %rd2, %rd21, %rd20;
+  add.u64 %rd1, %rd20, %rd2;
+  ld.global.u32 %r5, [%rd1];
+"""
+    assert lab.kinds(text, *arrays, block=8) == []
+
+
+def test_a_distance_that_the_program_passes_is_meant(lab, arrays):
+    x, y = arrays
+    text = """
+  shl.b64 %rd2, %rd22, 2;
+  add.u64 %rd1, %rd20, %rd2;
+  ld.global.u32 %r5, [%rd1];
+"""
+    assert lab.kinds(text, x, y, (y.address - x.address) // 4, block=8) == []
+
+
+def test_an_address_from_memory_may_be_any(lab, arrays):
+    x, y = arrays
+    table = lab.device.array(np.array([y.address, y.address - x.address], "u8"), "table")
+    text = """
+  ld.global.u64 %rd2, [%rd22{at}];
+  {use}
+  ld.global.u32 %r5, [%rd1];
+"""
+    assert lab.kinds(text.format(at="", use="mov.u64 %rd1, %rd2;"), x, y, table, block=8) == []
+    assert lab.kinds(text.format(at="+8", use="add.u64 %rd1, %rd20, %rd2;"), x, y, table, block=8) == []
+
+
+def test_a_row_that_was_loaded_is_an_index(lab, arrays):
+    x, y = arrays
+    rows = lab.device.array(np.array([64], "u8"), "rows")
+    text = """
+  ld.global.u64 %rd2, [%rd22];
+  mul.lo.u64 %rd3, %rd2, 64;
+  add.u64 %rd1, %rd20, %rd3;
+  ld.global.u32 %r5, [%rd1];
+"""
+    (found,) = lab.findings(text, x, y, rows, block=1)
+    assert "offset 4096 of 'x', which has 32 bytes: 4064 bytes behind its end, in 'y'" in found.message
+
+
+def test_a_null_pointer_has_the_name_of_its_parameter(lab, arrays):
+    (found,) = lab.findings("  ld.global.u32 %r5, [%rd22+8];", *arrays, 0)
+    assert "reads 4 bytes at 0x8, from the null pointer that " in found.message
+    assert "an empty array has no address" in found.message
