@@ -134,7 +134,7 @@ def test_without_a_gpu_or_driver_it_says_so():
             raise RuntimeError("libcuda.so.1 was not found.\nsearched everywhere")
 
     with pytest.raises(
-        CudaUnavailableError, match=r"driver is missing: libcuda\.so\.1 was not found\. Run on ptx\.Emul"
+        CudaUnavailableError, match=r"driver is missing: libcuda\.so\.1 was not found\. Run on the emulator"
     ):
         Driver(Broken())
     with pytest.raises(MisuseError, match="GPU 3: this machine has 1, numbered from 0"):

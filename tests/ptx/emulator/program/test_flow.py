@@ -59,7 +59,7 @@ BUGS = {
     "bug_uneven_loop": (1, [np.arange(64, dtype="i4") % 5 + 1, OUT], "divergent-barrier", "which went past it"),
     "bug_mask_of_ended": (1, [X, OUT], "warp-mask", "names lanes 16-31; thread (16, 0, 0) of block (0, 0, 0) ended"),
     "bug_flag_never_set": (2, [ZERO, OUT], "deadlock", "to change from 0; no instruction of this kernel writes it"),
-    "bug_lock_kept": (2, [ZERO, OUT], "deadlock", "wait for 'bug_lock_kept_param_0' at"),
+    "bug_lock_kept": (2, [ZERO, OUT], "deadlock", "waits for 'bug_lock_kept_param_0' at"),
     "bug_endless": (1, [OUT, 7], "endless-loop", "and it reads nothing that another thread could change"),
     "bug_unset_entry": (1, [OUT, 4], "uninitialised-read", "is part of the address, and comes from local memory"),
     "bug_late_use": (1, [OUT], "use-after-free", "memory of malloc(16) by thread"),

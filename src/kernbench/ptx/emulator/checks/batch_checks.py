@@ -52,6 +52,7 @@ class BatchChecks(BatchObserver):
 
     def __init__(self, checks: "Checks", batch: Batch):
         self._checks = checks
+        self._meant = checks.program.meant
         self.batch = self._batch = batch
         self.reporter = self._reporter = checks.reporter
         self.sites = checks.sites
@@ -116,8 +117,8 @@ class BatchChecks(BatchObserver):
         """Lanes are about to access `nbytes` bytes of a space."""
         if space.name != "local":
             self.clocks.touched(lanes, active)
-        if space.name == "global" and site.number in self._checks.program.meant:
-            self._check_meant(space, writes, site, lanes, active, accessed, nbytes)
+        if space.name == "global" and site.number in self._meant and self._checks.meant.leaves(site, accessed):
+            self._check_meant(writes, site, lanes, active, accessed, nbytes)
         self.copies.touched(space, writes, site, lanes, active, accessed, nbytes)
         if site.number in self._volatile:
             self.warp_synchronous.access(space, accessed, lanes, active, nbytes, writes, site)
@@ -128,7 +129,7 @@ class BatchChecks(BatchObserver):
             self.log.threads(space.name, writes, site, lanes, active, starts, nbytes)
 
     def _check_meant(
-        self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, accessed: Accessed, nbytes: int
+        self, writes: bool, site: Site, lanes: Array, active: Mask | None, accessed: Accessed, nbytes: int
     ) -> None:
         """An access must not leave the array that its address is made from for another one."""
         starts = offsets_of(accessed)

@@ -103,3 +103,19 @@ def test_a_null_pointer_has_the_name_of_its_parameter(lab, arrays):
     (found,) = lab.findings("  ld.global.u32 %r5, [%rd22+8];", *arrays, 0)
     assert "reads 4 bytes at 0x8, from the null pointer that " in found.message
     assert "an empty array has no address" in found.message
+
+
+def test_copies_of_threads_too(lab, arrays):
+    text = """
+  .shared .align 16 .b8 tile[128];
+  mov.u32 %r6, tile;
+  mul.wide.u32 %rd1, %r3, {scale};
+  add.u64 %rd1, %rd1, %rd20;
+  shl.b32 %r7, %r3, 2;
+  add.u32 %r6, %r6, %r7;
+  cp.async.ca.shared.global [%r6], [%rd1], 4;
+  cp.async.wait_all;
+"""
+    assert lab.kinds(text.format(scale=4), *arrays, block=8) == []
+    (found,) = lab.findings(text.format(scale=4096), *arrays, block=8)
+    assert "offset 4096 of 'x', which has 32 bytes: 4064 bytes behind its end, in 'y'" in found.message

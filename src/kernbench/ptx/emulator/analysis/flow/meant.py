@@ -30,14 +30,19 @@ def meant_parameters(body: Body, kernel: Kernel) -> Mapping[int, frozenset[str]]
     pointers = {parameter.name for parameter in kernel.params if parameter.size == _POINTER_BYTES}
     found: dict[int, frozenset[str]] = {}
     for decoding in (d for decodings in body.decodings for d in decodings):
-        if not decoding.address_reads or decoding.effects.access not in ("load", "store", "atomic"):
-            continue
-        if decoding.address_space not in _SPACES:
+        if not decoding.address_reads or not _reaches_arrays(decoding):
             continue
         origin = _NOBODY.union(*(sources.get(register.number, _NOBODY) for register in decoding.address_reads))
         if origin and origin <= pointers:
             found[decoding.site.number] = origin
     return found
+
+
+def _reaches_arrays(decoding: Decoding) -> bool:
+    """Whether an instruction accesses global memory, or may, by an address in registers; copies by threads do."""
+    if decoding.effects.access in ("load", "store", "atomic"):
+        return decoding.address_space in _SPACES
+    return decoding.site.opcode == "cp" and decoding.traffic is not None and decoding.traffic[0] == "global"
 
 
 def _origins(body: Body) -> dict[int, frozenset[str]]:
@@ -69,7 +74,8 @@ def _origin(decoding: Decoding, sources: Mapping[int, frozenset[str]]) -> frozen
     if decoding.site.opcode in _PRODUCTS and _is_index(decoding):
         return _added(decoding, sources)
     origin = _NOBODY.union(*(sources.get(register.number, _NOBODY) for register in decoding.reads))
-    if decoding.names_variable:
+    if decoding.names_variable and wide:
+        # a shorter one is of shared memory
         origin |= {VARIABLE}
     return origin | {decoding.parameter} if decoding.parameter else origin
 

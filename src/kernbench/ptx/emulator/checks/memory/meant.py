@@ -11,8 +11,10 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.memory.arena import FREED, GLOBAL_BASE, NOTHING, TRACKED, Allocation, Arena
+from kernbench.ptx.emulator.memory.port import Accessed
 from kernbench.ptx.emulator.program.program import Program, Site
 
+_WORD = (1 << 64) - 1
 # sizes of elements in which a program may pass the distance of two arrays
 _SCALES = (1, 2, 4, 8, 16)
 
@@ -59,7 +61,7 @@ class MeantArrays:
 
     def only(self, site: Site) -> Allocation | None:
         """The one array that an access is meant for."""
-        found = self.arrays(site)
+        found = self._known.get(site.number) or self.arrays(site)
         return found[0] if len(found) == 1 else None
 
     def null(self, site: Site) -> str:
@@ -71,18 +73,26 @@ class MeantArrays:
         assert self._launch is not None, "a launch has begun"
         return int(self._launch.parameter(name, 0, "uint64", 1)[0])
 
+    def leaves(self, site: Site, accessed: Accessed) -> bool:
+        """Whether an access may leave the array that it is meant for: a quick look, at lanes too that take no part."""
+        one = self.only(site)
+        if one is None:
+            return bool(self.arrays(site))
+        addresses, offset, base = accessed
+        # before the array counts as far behind it, as unsigned numbers wrap
+        from_its_start = addresses - np.uint64((base + one.offset - int(offset)) & _WORD)
+        return int(from_its_start.max()) >= one.nbytes
+
     def strays(self, site: Site, starts: Array, active: Mask | None, nbytes: int) -> Array:
         """Positions whose access lies in an array that lives and is none of those it is meant for.
 
         `starts` are offsets in the arena. What falls between arrays is found by the state of the bytes.
         """
         arrays = self.arrays(site)
-        if not arrays:
-            return _NONE
         outside = np.ones(len(starts), np.bool_) if active is None else active.copy()
         for one in arrays:
             outside &= (starts < one.offset) | (starts >= one.offset + one.nbytes)
-        if not outside.any():
+        if not arrays or not outside.any():
             return _NONE
         positions = np.flatnonzero(outside & (starts >= 0) & (starts <= self._arena.used - nbytes))
         states = self._arena.state[1][starts[positions]] & ~np.uint8(TRACKED)
