@@ -1,6 +1,6 @@
 """The engine on streams written down by hand: exact cycles for one cause at a time, and rules no model may break."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -192,6 +192,15 @@ def test_ctas_that_differ_get_sm_groups_by_the_budget():
     assert time_launch(recording, streams, H200, budget=30_000).cycles == pytest.approx(exact, rel=0.25)
 
 
+def _repeated(events, count):
+    """Each event so many times, one behind the other."""
+    return replace(events, **{one.name: np.repeat(getattr(events, one.name), count) for one in fields(events)})
+
+
+def _repeated_bounds(recording, count):
+    return replace(recording.traces, first_event=recording.traces.first_event * count)
+
+
 SMALL = st.builds(stream, loads=st.integers(1, 4), first=st.sampled_from([0, 8, 16]), count=st.integers(1, 6))
 LAUNCHES = st.tuples(SMALL, st.integers(1, 8), st.integers(1, 300))
 
@@ -203,6 +212,18 @@ def test_no_time_is_below_its_floors(made):
     time = time_launch(*launch([program] * warps, ctas=ctas), H200)
     assert time.seconds >= time.floor_seconds
     assert all(0 <= share <= 1 + 1e-9 for share in time.busy.values())
+
+
+def test_what_the_compiler_merged_raises_no_floor():
+    # of 64 loads of shared memory in each turn ptxas keeps one: the passes of the others are never made
+    program = [replace(shared_load(), write=7), *[Op(Pipe.FMA)] * 8, END]
+    recording, streams = launch([program] * 4, ctas=132 * 8)
+    _, merged = launch([[replace(shared_load(), write=7)] * 64 + [END]] * 4, ctas=132 * 8)
+    recording = replace(recording, events=_repeated(recording.events, 64), traces=_repeated_bounds(recording, 64))
+    streams = replace(streams, first_event=streams.first_event * 64)
+    time, every = time_launch(recording, streams, H200), time_launch(recording, merged, H200)
+    assert every.floors[Unit.SHARED] == pytest.approx(64 * time.floors[Unit.SHARED])
+    assert time.cycles < 0.7 * every.cycles
 
 
 @settings(max_examples=15, deadline=None, derandomize=True)

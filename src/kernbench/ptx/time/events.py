@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from kernbench.ptx.machine import Gpu
 from kernbench.ptx.recording.kinds import Kind
 from kernbench.ptx.recording.recording import LINE, RANK_SHIFT, SECTOR, Events, LaunchRecording
+from kernbench.ptx.sass.streams import NO_EVENT, Streams
 from kernbench.ptx.time.costs import Ints
 from kernbench.ptx.time.engine import codes
 from kernbench.ptx.time.tensor import tensor_costs
@@ -294,6 +295,15 @@ def event_counts(recording: LaunchRecording) -> Floats:
     counts = np.zeros(len(traces), np.int64)
     np.add.at(counts, recording.class_trace, of_class[:, None])
     return np.repeat(counts, np.diff(traces.first_event[traces.start])).astype(np.float64)
+
+
+def has_code(recording: LaunchRecording, streams: Streams) -> NDArray[np.bool_]:
+    """Which events stand at an instruction that was issued: the others were removed, or merged with one of these."""
+    found = np.zeros(len(recording.events), bool)
+    for trace in range(len(recording.traces)):
+        _, events = streams.of_trace(trace)
+        found[events[events != NO_EVENT]] = True
+    return found
 
 
 def atomic_cycles(recording: LaunchRecording, gpu: Gpu) -> Floats:

@@ -16,7 +16,7 @@ from kernbench.ptx.time.costs import OpCosts, clock_of, constants, op_costs, tic
 from kernbench.ptx.time.engine import codes
 from kernbench.ptx.time.engine.engine import simulate
 from kernbench.ptx.time.engine.reasons import Reason
-from kernbench.ptx.time.events import EventCosts, Floats, event_costs, event_counts
+from kernbench.ptx.time.events import EventCosts, Floats, event_costs, event_counts, has_code
 from kernbench.ptx.time.result import CtaSpans, Followed, LaunchTime, Stalls, Traffic, Unit
 from kernbench.ptx.time.sequence import early
 from kernbench.result.following import DEPENDENT, GRAPH, STREAM
@@ -120,6 +120,8 @@ class _Machine:
         self.servers = (*_servers(groups, self.subs), memory)
         self.stalls = np.zeros((len(streams.ops), len(Reason)), np.int64)
         self.issued = np.zeros(len(streams.ops), np.int64)
+        # what the compiler merged with others takes nothing of shared memory and L2
+        self.coded = has_code(recording, streams)
 
     def _syncs(self) -> tuple[Ints, Ints]:
         """The kind of each cluster, and for each kind and rank how many arrivals make each completion.
@@ -246,7 +248,7 @@ class _Machine:
     def _traffic(self) -> Traffic:
         events, times = self.recording.events, event_counts(self.recording)
         # passes of atomics of global memory are none over banks
-        shared = (events.wavefronts > 0) & ~np.isin(self.events.what, [codes.ATOMIC, codes.REDUCTION])
+        shared = (events.wavefronts > 0) & ~np.isin(self.events.what, [codes.ATOMIC, codes.REDUCTION]) & self.coded
         # lanes that want the same bytes need no pass each
         least = np.minimum(np.ceil(events.bytes / float(self.gpu.shared.bytes_per_cycle)), events.wavefronts)
         stores = np.isin(self.events.what, [codes.STORE, codes.BULK_STORE, codes.REDUCTION, codes.ATOMIC])
@@ -279,7 +281,7 @@ class _Machine:
 
     def _l2_cycles(self) -> float:
         """Cycles of L2, whose loads and stores pass beside each other; atomics have a unit of their own."""
-        taken, what = self.events.l2 * event_counts(self.recording) / codes.TICK, self.events.what
+        taken, what = self.events.l2 * event_counts(self.recording) * self.coded / codes.TICK, self.events.what
         stores = np.isin(what, [codes.STORE, codes.BULK_STORE])
         loads = np.isin(what, [codes.LOAD, codes.CP_ASYNC, codes.BULK_LOAD])
         return float(max(taken[loads].sum(), taken[stores].sum()))
