@@ -166,6 +166,10 @@ def test_turns_of_a_loop_of_whole_numbers_alone_are_counted(monkeypatch, count):
     ops = streams.of_trace(0)[0].tolist()
     issued = [o for o in ops if streams.ops.instruction[o] == compared and streams.ops.mnemonic[o] == "LOP3.LUT"]
     assert len(issued) == turns == 111 * count
+    # turns of the loop around it, which computes as little, are told apart
+    around = recording.instructions.opcode.index("setp.lt.u32")
+    code = [o for o in ops if streams.ops.instruction[o] == around and streams.ops.address[o] >= 0]
+    assert sum(streams.ops.mnemonic[o].startswith("ISETP") for o in code) == count
     assert streams.joined > 0.99
 
 

@@ -9,14 +9,31 @@ def loop_depths(following: Sequence[Sequence[int]]) -> list[int]:
     pending: list[tuple[set[int], int]] = [(set(range(len(following))), 0)]
     while pending:
         inside, depth = pending.pop()
-        for component in _components(following, inside):
-            if len(component) == 1 and component[0] not in following[component[0]]:
-                continue
+        for component in _cycles(following, inside):
             for node in component:
                 depths[node] = depth + 1
             # what is still a cycle without the node it is entered at is a loop within
             pending.append((set(component) - {_entered(following, component, inside)}, depth + 1))
     return depths
+
+
+def loops(following: Sequence[Sequence[int]]) -> list[list[int]]:
+    """For each cycle its nodes that lie in no cycle within it, in order; cycles within come after those around."""
+    found: list[list[int]] = []
+    pending: list[set[int]] = [set(range(len(following)))]
+    while pending:
+        inside = pending.pop()
+        for component in _cycles(following, inside):
+            within = set(component) - {_entered(following, component, inside)}
+            deeper = {node for inner in _cycles(following, within) for node in inner}
+            found.append(sorted(set(component) - deeper))
+            pending.append(within)
+    return found
+
+
+def _cycles(following: Sequence[Sequence[int]], inside: set[int]) -> list[list[int]]:
+    """Components of more than one node, or whose node follows itself."""
+    return [one for one in _components(following, inside) if len(one) > 1 or one[0] in following[one[0]]]
 
 
 def _entered(following: Sequence[Sequence[int]], component: list[int], inside: set[int]) -> int:

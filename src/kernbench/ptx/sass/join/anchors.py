@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kernbench.ptx.recording.kinds import Kind
 from kernbench.ptx.recording.recording import Instructions, Traces
-from kernbench.ptx.sass.depth import loop_depths
+from kernbench.ptx.sass.depth import loop_depths, loops
 from kernbench.ptx.sass.expansion.table import sequence
 from kernbench.ptx.sass.facts import facts
 from kernbench.ptx.sass.flow import Flow
@@ -216,21 +216,20 @@ class _Finder:
 
 
 def _silent_loops(traces: Traces, silent: NDArray[np.bool_]) -> list[int]:
-    """Blocks that come again before anything else than silent blocks has: of each such stretch of a trace the one that
-    comes most often, the first of them where several do.
+    """Of each loop that warps went through without anything but silent blocks: of its blocks, those of loops within it
+    left out, the one that was run most often, the first of them where several were.
     """
     quiet = silent[traces.block]
-    stretch = np.cumsum(~quiet)
-    # a trace begins a stretch of its own
-    stretch += np.cumsum(np.bincount(traces.start[:-1], minlength=len(quiet) + 1)[: len(quiet)])
-    keys = stretch[quiet] * len(silent) + traces.block[quiet]
-    pairs, first, count = np.unique(keys, return_index=True, return_counts=True)
-    again = count > 1
-    pairs, first, count = pairs[again], first[again], count[again]
-    order = np.lexsort((first, -count, pairs // len(silent)))
-    _, best = np.unique(pairs[order] // len(silent), return_index=True)
-    found: list[int] = np.unique(pairs[order][best] % len(silent)).tolist()
-    return found
+    beside = quiet[:-1] & quiet[1:]
+    # the last step of a trace and the first of the next one do not follow each other
+    ends = traces.start[1:-1]
+    beside[ends[(ends > 0) & (ends < len(quiet))] - 1] = False
+    following: list[list[int]] = [[] for _ in silent]
+    pairs = np.stack([traces.block[:-1][beside], traces.block[1:][beside]], axis=1)
+    for block, other in np.unique(pairs, axis=0).tolist():
+        following[block].append(other)
+    count = np.bincount(traces.block[quiet], minlength=len(silent))
+    return sorted({max(blocks, key=lambda block: (count[block], -block)) for blocks in loops(following)})
 
 
 def _parts(opcode: str, name: str) -> int:
