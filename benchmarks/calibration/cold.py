@@ -137,6 +137,36 @@ def words_text(act: str) -> str:
     return _WORDS.format(act=_ACTS[act])
 
 
+# rows of 512 bytes that are touched, a warp each, and MiB of the table they are in
+ROWS = ((1 << 13, 4), (1 << 14, 8), (1 << 15, 128), (1 << 17, 64), (1 << 17, 128), (1 << 17, 256))
+_OF_ROWS = {
+    "load": ("ld.global.u32 %r4, [%d1+{at}];", "xor.b32 %r5, %r5, %r4;"),
+    "store": ("st.global.u32 [%d1+{at}], %r1;",),
+    "change": ("ld.global.u32 %r4, [%d1+{at}];", "add.u32 %r4, %r4, 1;", "st.global.u32 [%d1+{at}], %r4;"),
+    "red.u32": ("red.global.add.u32 [%d1+{at}], 1;",),
+    "red.f32": ("red.global.add.f32 [%d1+{at}], 0f3F800000;",),
+}
+_WHOLE = "red.global.add.v4.f32 [%d1], {%f0, %f0, %f0, %f0};"
+
+
+def rows_text(act: str) -> str:
+    """A kernel whose warps each touch a row of 512 bytes of a table, none twice before all were: 128 bytes at a time,
+    or 16 of each lane at once (`red.v4.f32`).
+    """
+    words = _WORDS.format(act="{act}").replace(
+        "mad.lo.u32 %r1, %r1, 256, %r2;",
+        "mad.lo.u32 %r1, %r1, 256, %r2;\nand.b32 %r2, %r1, 31;\nshr.u32 %r1, %r1, 5;\nmov.b32 %r5, 0;",
+    )
+    width = 16 if act == "red.v4.f32" else 4
+    at_row = f"mad.wide.u32 %d1, %r1, 512, %d0;\nmad.wide.u32 %d1, %r2, {width}, %d1;"
+    pieces = [one.format(at=at) for at in range(0, 512, 128) for one in _OF_ROWS.get(act, ())]
+    steps = pieces or [_WHOLE]
+    begun = [".reg .f32 %f<2>;", "mov.f32 %f0, 0f3F800000;"] if act == "red.v4.f32" else []
+    ended = ["setp.eq.u32 %p0, %r5, 12345;", "@%p0 st.global.u32 [%d0], %r5;"] if act == "load" else []
+    words = words.replace("mad.wide.u32 %d1, %r1, 4, %d0;", at_row).replace("entry words", "entry rows")
+    return words.replace("{act}", "\n".join([*begun, *steps, *ended]))
+
+
 CODE = (16, 128, 512, 1024, 2048, 4096, 8192)
 
 
@@ -219,6 +249,11 @@ class Cold:
         kernel = self.queue.function("words", words_text(act))
         return self.timed(kernel, words // 256, 256, mib * MIB // 4 - 1, "writes")
 
+    def rows(self, act: str, rows: int, mib: int) -> list[float]:
+        """Nanoseconds of so many rows of a table, a warp each."""
+        kernel = self.queue.function("rows", rows_text(act))
+        return self.timed(kernel, rows // 8, 256, mib * MIB // 512 - 1, "writes")
+
     def timed(self, kernel: Any, ctas: int, block: int, number: int, flush: str) -> list[float]:
         """Nanoseconds of a kernel of the data and a number, each time right after L2 was flushed."""
         values = (ctypes.c_uint64(int(self.data)), ctypes.c_uint32(number))
@@ -281,5 +316,10 @@ def brief_rows(queue: Queue, sms: int) -> Iterator[dict[str, Any]]:
             varied = {"act": act, "words": words, "mib": mib}
             yield {"benchmark": "cold.words", "parameters": varied, "unit": "ns",
                    "ns": median(cold.words(act, words, mib))}  # fmt: skip
+    for act in (*_OF_ROWS, "red.v4.f32"):
+        for count, mib in ROWS:
+            varied = {"act": act, "rows": count, "mib": mib}
+            yield {"benchmark": "cold.rows", "parameters": varied, "unit": "ns",
+                   "ns": median(cold.rows(act, count, mib))}  # fmt: skip
     for address in (cold.flushed, cold.data):
         queue.driver.call("cuMemFree", address)

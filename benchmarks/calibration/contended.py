@@ -3,11 +3,15 @@ beside which other pipes work. Each step takes what earlier ones found as given,
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
+from math import exp
 
 from .results import Results, Row, bytes_per_ns, clock, line, per_turn, per_turn_of, per_work
 from .steps import Fitted, Known, found_from
 
 LANES, SECTOR, LINE = 32, 32, 128
+# of a row of `cold.rows`
+ROW_BYTES = 512
 # of answers that lie evenly, by how much of their spread the last of 4 and of 2 is later than one alone
 LAST_OF_4, LAST_OF_2 = 4 / 5 - 1 / 2, 2 / 3 - 1 / 2
 
@@ -68,6 +72,41 @@ def contended_atomics(results: Results, known: Known) -> Iterator[Fitted]:
     near = [words / at_once[words] for words in (8, 64)]
     yield found_from("l2.atomic_lines", near, [rows_apart[8], rows_apart[64]], "contention.global on 8 and 64 lines")
     yield found_from("l2.atomic_units", [at_once[4096]], [rows_apart[4096]], "contention.global on 4096 lines")
+
+
+def missed_atomics(results: Results, known: Known) -> Iterator[Fitted]:
+    """Reductions to rows that nothing holds, by how many there are: what a launch takes besides cancels."""
+    cycles = known["clock.most"] / 1e3
+    values, rows = [], []
+    for act in ("red.u32", "red.f32", "red.v4.f32"):
+        few = results.one("cold.rows", act=act, rows=1 << 14)
+        for many in results.of("cold.rows", act=act, rows=1 << 17):
+            sectors = ROW_BYTES / SECTOR * ((1 << 17) - (1 << 14))
+            values.append((many["ns"] - few["ns"]) * cycles / sectors)
+            rows.append(many)
+    found = found_from("l2.atomic_missed", values, [], "cold.rows of reductions, by rows")
+    yield replace(found, points=len(rows) + 3)
+
+
+def rewritten_sectors(results: Results, known: Known) -> Iterator[Fitted]:
+    """Stores of words at random to tables larger than L2, less a launch and what had to be written back first: memory's
+    time against that of reading and writing as much.
+    """
+    cycle = known["hbm.bandwidth"] * 1e3 / known["clock.most"]
+    read, write = 1 / (cycle * known["hbm.read_share"]), 1 / (cycle * known["hbm.write_share"])
+    # half of what moves is read, and half is written
+    both = 2 / (cycle * known["hbm.copy_share"])
+    rows = [row for row in results.of("cold.words", act="store", words=1 << 20) if row["parameters"]["mib"] >= 64]
+    values = []
+    for row in rows:
+        sectors = row["parameters"]["mib"] * (1 << 20) / SECTOR
+        touched = sectors * (1 - exp(-row["parameters"]["words"] / sectors))
+        dirty = known["l2.dirty"] * known["l2.turnover"] * write
+        taken = (row["ns"] - known["launch.empty"]) * known["clock.most"] / 1e3 - known["launch.first"] - dirty
+        plain = touched * known["hbm.granule"] / known["hbm.scattered"] * max(both, read + write)
+        values.append(min(plain / taken, 1.0))
+    found = found_from("hbm.rewritten", values, [], "cold.words: stores to tables larger than L2")
+    yield replace(found, points=len(rows))
 
 
 def pieces_of_memory(results: Results, known: Known) -> Iterator[Fitted]:

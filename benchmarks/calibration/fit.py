@@ -15,8 +15,10 @@ from .contended import (
     beside_products,
     contended_atomics,
     lines_of_l2,
+    missed_atomics,
     pieces_of_memory,
     product_clock,
+    rewritten_sectors,
     under_load,
 )
 from .results import (
@@ -85,6 +87,18 @@ def pipe_intervals(results: Results, known: Known) -> Iterator[Fitted]:
         yield found_from(f"pipes.{pipe}.interval", [interval], [best], benchmark)
         if pipe == "fma":
             yield found_from("issue.interval", [interval], [best], benchmark)
+
+
+def wide_products(results: Results, known: Known) -> Iterator[Fitted]:
+    """Multiplications whose products have 64 bits, or their high halves: both kinds take the same."""
+    kinds = ("multiply_high", "multiply_wide")
+    chains = [results.of(f"opcode_latency.{kind}") for kind in kinds]
+    found = [line([(float(row["work"]), per_turn(row)) for row in rows])[0] for rows in chains if len(rows) > 1]
+    every = [row for rows in chains for row in rows]
+    yield found_from("pipes.wide.latency", found, every, "opcode_latency.multiply_high, .multiply_wide")
+    best = [min(results.of(f"opcode.{kind}"), key=per_work) for kind in kinds]
+    values = [per_work(row) for row in best]
+    yield found_from("pipes.wide.interval", values, best, "opcode.multiply_high, .multiply_wide")
 
 
 def code(results: Results, known: Known) -> Iterator[Fitted]:
@@ -472,6 +486,7 @@ STEPS: tuple[Callable[[Results, Known], Iterator[Fitted]], ...] = (
     pipe_latencies,
     branches,
     pipe_intervals,
+    wide_products,
     code,
     shared_memory,
     barriers,
@@ -499,6 +514,8 @@ STEPS: tuple[Callable[[Results, Known], Iterator[Fitted]], ...] = (
     starts,
     turnover,
     waits_for_writes,
+    missed_atomics,
+    rewritten_sectors,
 )
 
 

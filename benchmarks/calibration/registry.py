@@ -13,6 +13,7 @@ from .families import (
     fences,
     latency,
     launches,
+    opcodes,
     overlap,
     patterns,
     scattered,
@@ -22,6 +23,7 @@ from .families import (
 
 FAMILIES: Mapping[str, tuple[Callable[[], Iterable[Case]], ...]] = {
     "arithmetic": (arithmetic.latencies, arithmetic.throughputs, arithmetic.branches, arithmetic.mixes),
+    "opcodes": (opcodes.throughputs, opcodes.latencies, opcodes.pairs),
     "shared": (
         shared_memory.latency,
         shared_memory.conflicts,

@@ -42,7 +42,7 @@ OPERATIONS = (
     Operation("mufu", "ex2.approx.ftz.f32 {x}, {x};", "f"),
     Operation("shuffle", "shfl.sync.bfly.b32 {x}, {x}, 1, 31, -1;", "r", lambda x: x),
 )
-_OPERANDS = lines(
+OPERANDS = lines(
     "ld.global.f32 %f600, [%data];",
     "ld.global.f32 %f601, [%data+4];",
     "ld.global.f32 %f602, [%data+8];",
@@ -104,7 +104,7 @@ def source(name: str, operation: Operation, chains: int, unroll: int) -> Source:
     return Source(
         name,
         lines(*body),
-        lines(_OPERANDS, *(_begun(operation.bank, n) for n in range(chains))),
+        lines(OPERANDS, *(_begun(operation.bank, n) for n in range(chains))),
         lines(*(_kept(operation.bank, n) for n in range(chains))),
     )
 
@@ -155,7 +155,7 @@ def mixes() -> Iterator[Case]:
             x, y = f"%f{element}", f"%f{16 + element}"
             steps += [f"fma.rn.f32 {y}, {y}, %f600, %f601;"] * fmas
             steps += [f"ex2.approx.ftz.f32 {x}, {x};", f"max.f32 {y}, {y}, %f602;"]
-        begun = lines(_OPERANDS, *(_begun("f", n) for n in range(32)))
+        begun = lines(OPERANDS, *(_begun("f", n) for n in range(32)))
         made = Source(f"mix_{fmas}", lines(*steps), begun, lines(*(_kept("f", n) for n in range(32))))
         for warps in (4, 16):
             work = 16 * warps / 4
@@ -165,7 +165,7 @@ def mixes() -> Iterator[Case]:
 def branches() -> Iterator[Case]:
     """A loop with nearly nothing in it, and loops of up to 128 KiB of code."""
     body = "mad.lo.u32 %r0, %r0, %r500, %turn;"
-    counted = Source("branch_back", body, lines(_OPERANDS, "mov.u32 %r0, 0;"), "mov.b32 %result, %r0;")
+    counted = Source("branch_back", body, lines(OPERANDS, "mov.u32 %r0, 0;"), "mov.b32 %result, %r0;")
     yield Case("branch.back", counted, {}, 1, "turns", turns=(1024, 3072), expected=np.full(32, 1, np.uint32))
     operation = OPERATIONS[0]
     for instructions in (64, 256, 1024, 2048, 4096, 8192):

@@ -97,11 +97,13 @@ TRUTH = {
     "l2.atomic_float": 4.0,
     "l2.atomic_sector": 0.02,
     "l2.atomic_result": 0.03,
+    "l2.atomic_missed": 0.05,
     "l2.atomic_lines": 5.0,
     "l2.atomic_units": 60.0,
     "l2.spread": 120.0,
     "hbm.granule": 64.0,
     "hbm.scattered": 0.8,
+    "hbm.rewritten": 0.6,
     "hbm.spread": 300.0,
     "tensor.beside_minmax": 0.4,
     "tensor.taken_by_fma": 0.9,
@@ -109,6 +111,8 @@ TRUTH = {
     "clock.streaming": 1900.0,
     "clock.settled": 1450.0,
     "clock.settles": 400_000.0,
+    "pipes.wide.latency": 9.0,
+    "pipes.wide.interval": 4.0,
     **{f"pipes.{pipe}.latency": 4.5 + number for number, pipe in enumerate(PIPES)},
     **{f"pipes.{pipe}.interval": float(number or 1) for number, pipe in enumerate(PIPES)},
 }
@@ -135,6 +139,8 @@ def turn(case) -> float:
     if family == "throughput" and kind in PIPES:
         interval, groups = t[f"pipes.{kind}.interval"], p["warps"] / 4
         return (case.work + LOOP_ON_PIPE.get(kind, 0) * groups) * interval
+    if family.startswith("opcode") and kind in ("multiply_high", "multiply_wide"):
+        return case.work * t["pipes.wide.latency" if family == "opcode_latency" else "pipes.wide.interval"]
     bulk = t["l2.latency"] + loop + t["copies.bulk_extra"]
     costs = {
         "branch.back": lambda: t["issue.branch_back"] + BRANCH_TURN,
@@ -296,7 +302,7 @@ def products_beside(case) -> float:
 
 def beside(case) -> float:
     pipe = case.parameters.get("beside")
-    if pipe not in ("fma", "minmax", "mufu"):
+    if pipe not in ("fma", "minmax", "mufu") or case.benchmark != "wgmma.beside":
         return 100.0
     alone = next(c for c in ALL if c.benchmark == f"throughput.{pipe}" and c.parameters["warps"] == 4)
     return turn(alone) / alone.work / TRUTH[f"tensor.beside_{pipe}"] * case.parameters["instructions"]
@@ -346,7 +352,23 @@ def turnovers():
         yield {"benchmark": "launch.turnover", "parameters": {"block": 1024, "shared": 0, "ctas": each}, "ns": ns}
 
 
-ROWS = [*map(row, ALL), *gaps(), *cold(), *sparse(), *turnovers()]
+def missed():
+    """Rows that reductions change, and words that are stored to tables larger than L2, with nothing in L2."""
+    t, bandwidth = TRUTH, float(H200.hbm.bandwidth) * 1e3 / CLOCK
+    for act in ("red.u32", "red.f32", "red.v4.f32"):
+        for count, mib in ((1 << 14, 8), (1 << 17, 64), (1 << 17, 256)):
+            ns = t["launch.empty"] + 16 * count * t["l2.atomic_missed"] / CLOCK * 1e3
+            yield {"benchmark": "cold.rows", "parameters": {"act": act, "rows": count, "mib": mib}, "ns": ns}
+    for mib in (64, 256):
+        sectors = mib * (1 << 15)
+        moved = sectors * (1 - exp(-(1 << 20) / sectors)) * t["hbm.granule"] / t["hbm.scattered"] / t["hbm.rewritten"]
+        both = max(2 / t["hbm.copy_share"], 1 / t["hbm.read_share"] + 1 / t["hbm.write_share"])
+        cycles = moved * both / bandwidth + t["l2.dirty"] * t["l2.turnover"] / (bandwidth * t["hbm.write_share"])
+        ns = t["launch.empty"] + (t["launch.first"] + cycles) / CLOCK * 1e3
+        yield {"benchmark": "cold.words", "parameters": {"act": "store", "words": 1 << 20, "mib": mib}, "ns": ns}
+
+
+ROWS = [*map(row, ALL), *gaps(), *cold(), *sparse(), *turnovers(), *missed()]
 
 
 def test_every_figure_that_is_fitted_is_found():

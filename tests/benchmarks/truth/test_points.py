@@ -27,6 +27,7 @@ from benchmarks.truth.problems import (
     transpose,
 )
 from benchmarks.truth.registry import PROBLEMS
+from benchmarks.truth.seventh_problems import SEVENTH
 from benchmarks.truth.sixth_problems import SIXTH
 
 from kernbench import ptx
@@ -142,6 +143,24 @@ SMALL = [
             ("ragged_means", {"sequences": 6, "each": 20}),
             ("tiles_in_turn", {"m": 256, "n": 256, "k": 128}),
             ("chosen_rows", {"rows": 128, "n": 128, "k": 128}),
+        )
+    ),
+    *(
+        SEVENTH[name](**parameters)
+        for name, parameters in (
+            ("key_stream", {"threads": 512}),
+            ("options", {"n": 1000}),
+            ("searched", {"count": 1000, "n": 512}),
+            ("transformed", {"rows": 3}),
+            ("changes", {"pairs": 5}),
+            ("resized", {"side": 32}),
+            ("channels", {"n": 600}),
+            ("half_steps", {"n": 600}),
+            ("double_rows", {"rows": 16, "columns": 256}),
+            ("in_eight_bits", {"rows": 3}),
+            ("turned_bits", {"n": 512}),
+            ("in_circle", {"threads": 512}),
+            ("largest_near", {"n": 1024}),
         )
     ),
 ]

@@ -20,12 +20,21 @@ def test_no_opcode_has_two_rows():
     [
         ("FFMA", Pipe.FMA), ("IMAD", Pipe.MULTIPLY), ("MUFU", Pipe.MUFU), ("HGMMA", Pipe.WGMMA), ("UTMALDG", Pipe.BULK),
         ("SYNCS", Pipe.MBARRIER), ("BAR", Pipe.BARRIER), ("LDSM", Pipe.LDMATRIX), ("ATOMS", Pipe.SHARED),
-        ("UIADD3", Pipe.UNIFORM), ("UTCHMMA", Pipe.TCGEN05),
+        ("UIADD3", Pipe.UNIFORM), ("UTCHMMA", Pipe.TCGEN05), ("F2I", Pipe.MUFU), ("I2F", Pipe.MUFU),
+        ("F2FP", Pipe.CONVERT), ("I2FP", Pipe.CONVERT),
     ],
 )  # fmt: skip
 def test_units(opcode, pipe):
     assert family(opcode).pipe == pipe
     assert is_known(opcode)
+
+
+def test_a_modifier_may_have_a_pipe_of_its_own():
+    found = [family(name).pipe for name in ("IMAD.HI.U32", "IMAD.WIDE", "IMAD.MOV.U32", "HADD2.F32", "HADD2.BF16_V2")]
+    assert found == [Pipe.WIDE, Pipe.WIDE, Pipe.MULTIPLY, Pipe.MULTIPLY, Pipe.HALF2]
+    builder = Builder()
+    builder.add("IMAD.WIDE.U32", Control())
+    assert builder.done().pipe.tolist() == [Pipe.WIDE]
 
 
 def test_an_unknown_opcode_is_named_and_counts_as_plain():

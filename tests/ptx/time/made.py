@@ -89,7 +89,7 @@ def ops(table: list[Op]) -> Ops:
     given = {
         "mnemonic": tuple(op.mnemonic or op.pipe.name for op in table), "operands": ("",) * count,
         "pipe": column((op.pipe for op in table), np.int8), "act": column((op.act for op in table), np.int8),
-        "passes": np.ones(count, np.int8), "width": column((op.width for op in table), np.int32),
+        "width": column((op.width for op in table), np.int32),
         "m": column((op.mnk[0] for op in table), np.int32), "n": column((op.mnk[1] for op in table), np.int32),
         "k": column((op.mnk[2] for op in table), np.int32), "bits": np.full(count, 16, np.int8),
         "stall": column((op.stall for op in table), np.int8), "yields": zeros.astype(bool),

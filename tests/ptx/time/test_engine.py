@@ -44,7 +44,7 @@ def stream(loads=4, first=16, count=16) -> list[Op]:
     [
         # a sub-core issues one a cycle; ALU and multiplications take two; MUFU eight
         (Pipe.FMA, 4, 101), (Pipe.FMA, 8, 202), (Pipe.INTEGER, 4, 200), (Pipe.INTEGER, 8, 400),
-        (Pipe.MULTIPLY, 8, 400), (Pipe.MUFU, 4, 794),
+        (Pipe.MULTIPLY, 8, 400), (Pipe.WIDE, 8, 803), (Pipe.MUFU, 4, 794),
     ],
 )  # fmt: skip
 def test_pipes_take_their_interval(pipe, warps, expected):
@@ -212,6 +212,20 @@ def test_no_time_is_below_its_floors(made):
     time = time_launch(*launch([program] * warps, ctas=ctas), H200)
     assert time.seconds >= time.floor_seconds
     assert all(0 <= share <= 1 + 1e-9 for share in time.busy.values())
+
+
+def test_an_atomic_whose_sectors_are_not_there_takes_l2_longer():
+    """As long as memory is not what bounds it."""
+
+    def taken(first):
+        event = {"sectors": 4, "lines": 1, "bytes": 128, "lanes": 32, "wavefronts": 1, "other_distance": 10}
+        event |= {"first": first, "other": 4 - first}
+        red = Op(Pipe.GLOBAL, act=Act.REDUCTION, kind=Kind.GLOBAL_REDUCTION, event=event)
+        return cycles([[red] * 16 + [END]] * 8, H200.override({"hbm.bandwidth": 1e6}), ctas=132 * 64)
+
+    missed = 4 * 16 * 8 * 132 * 64 * float(H200.l2.atomic_missed)
+    assert taken(4) == pytest.approx(missed, rel=0.05)
+    assert taken(0) < 0.6 * missed
 
 
 def test_what_the_compiler_merged_raises_no_floor():

@@ -84,6 +84,7 @@ class Pipes(Table):
     fma: Pipe
     integer: Pipe
     multiply: Pipe
+    wide: Pipe
     minmax: Pipe
     half2: Pipe
     double: Pipe
@@ -157,6 +158,7 @@ class L2(Table):
     atomic_float: Annotated[Figure, cycles("between two additions of f32 to one word, of all SMs")]
     atomic_sector: Annotated[Figure, cycles("of a sector that a reduction changes, of all SMs together")]
     atomic_result: Annotated[Figure, cycles("of a sector that an atomic changes whose result is used")]
+    atomic_missed: Annotated[Figure, cycles("of a sector that an atomic changes and L2 does not hold")]
     atomic_lines: Annotated[Figure, rate("lines", "neighbouring lines whose atomics are done one after the other")]
     atomic_units: Annotated[Figure, rate("units", "that do atomics at once, if lines are many")]
     atomic_latency: Annotated[Figure, cycles("of an atomic whose result is used")]
@@ -177,6 +179,9 @@ class Hbm(Table):
     spread: Annotated[Figure, cycles("between the latest and the earliest answer to loads that miss L2")]
     granule: Annotated[Figure, size("what is read at least")]
     scattered: Annotated[Figure, share("of the read rate that is left where no two granules are of one line")]
+    rewritten: Annotated[
+        Figure, share("of the rate of reading and writing that is left where sectors are stored in part")
+    ]
     in_flight: Annotated[Figure, size("bytes an SM must have under way for nine tenths of the read rate")]
 
 

@@ -7,7 +7,7 @@ from kernbench.ptx.sass.facts import facts
 from kernbench.ptx.sass.pipes import family, is_known
 from kernbench.ptx.sass.streams import Ops
 
-_COLUMNS = 21
+_COLUMNS = 20
 
 
 class Builder:
@@ -35,14 +35,13 @@ class Builder:
         opcode = name.partition(".")[0]
         if not is_known(opcode):
             self.unknown.add(opcode)
-        unit, known = family(opcode), facts(name)
+        unit, known = family(name), facts(name)
         self._names.append(name)
         self._operands.append(operands)
         self._numbers.append(
             (
                 unit.pipe,
                 unit.act,
-                known.passes,
                 known.width,
                 *known.shape,
                 known.bits,
@@ -66,23 +65,22 @@ class Builder:
             operands=tuple(self._operands),
             pipe=small[0],
             act=small[1],
-            passes=small[2],
-            width=whole[3],
-            m=whole[4],
-            n=whole[5],
-            k=whole[6],
-            bits=small[7],
-            stall=small[8],
-            yields=flag[9],
-            write_barrier=small[10],
-            read_barrier=small[11],
-            wait_mask=small[12],
-            even_reads=small[13],
-            odd_reads=small[14],
-            predicated=flag[15],
-            implicit=flag[16],
-            backward=flag[17],
-            line=whole[18],
-            instruction=whole[19],
-            address=whole[20],
+            width=whole[2],
+            m=whole[3],
+            n=whole[4],
+            k=whole[5],
+            bits=small[6],
+            stall=small[7],
+            yields=flag[8],
+            write_barrier=small[9],
+            read_barrier=small[10],
+            wait_mask=small[11],
+            even_reads=small[12],
+            odd_reads=small[13],
+            predicated=flag[14],
+            implicit=flag[15],
+            backward=flag[16],
+            line=whole[17],
+            instruction=whole[18],
+            address=whole[19],
         )

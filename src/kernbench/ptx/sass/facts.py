@@ -33,7 +33,6 @@ _REGISTER = re.compile(r"(?<![\w.])R(\d+)((?:[|.]+\w*)*)")
 class Facts(NamedTuple):
     """What a table of instructions keeps of one."""
 
-    passes: int
     width: int
     shape: tuple[int, int, int]
     bits: int
@@ -45,13 +44,7 @@ def facts(name: str) -> Facts:
     opcode, *modifiers = name.split(".")
     pipe = family(opcode).pipe
     shape, bits = _product(opcode, modifiers) if pipe in (Pipe.MMA, Pipe.WGMMA) else ((0, 0, 0), 0)
-    return Facts(_passes(opcode, modifiers), _width(opcode, modifiers, pipe), shape, bits)
-
-
-def _passes(opcode: str, modifiers: list[str]) -> int:
-    """Conversions from and to 64 bits take four turns of their pipe, others one."""
-    wide = {"F64", "U64", "S64"} & set(modifiers)
-    return 4 if wide and family(opcode).pipe == Pipe.CONVERT else 1
+    return Facts(_width(opcode, modifiers, pipe), shape, bits)
 
 
 def _width(opcode: str, modifiers: list[str], pipe: Pipe) -> int:

@@ -46,16 +46,18 @@ _BULK = (Kind.BULK_LOAD, Kind.BULK_STORE, Kind.BULK_REDUCE, Kind.BULK_CLUSTER, K
 
 FAMILIES = (
     Family("FADD FMUL FFMA FADD2 FMUL2 FFMA2 FADD32I FMUL32I FFMA32I FSWZADD", Pipe.FMA),
-    Family("IMAD IMUL IMAD32I XMAD", Pipe.MULTIPLY),
-    Family("IDP IDP4A", Pipe.MULTIPLY),
+    # conversions from f16 to f32 are additions that share the pipe of multiplications
+    Family("IMAD IMUL IMAD32I XMAD IDP IDP4A HADD2.F32", Pipe.MULTIPLY),
+    Family("IMAD.HI IMAD.WIDE", Pipe.WIDE),
     Family("IADD IADD2 IADD3 IADD32I ISCADD ISCADD32I VIADD VABSDIFF VABSDIFF4 IABS LEA", Pipe.INTEGER),
     Family("LOP LOP3 LOP32I SHF SHL SHR BMSK SGXT PRMT SEL MOV MOV32I", Pipe.INTEGER),
     Family("ISETP ICMP PLOP3 PSETP P2R R2P FSETP FSEL FSET FCHK FCMP LEPC", Pipe.INTEGER),
     Family("FMNMX FMNMX3 IMNMX VIMNMX VIMNMX3 VIADDMNMX HMNMX2 VHMNMX", Pipe.MINMAX),
     Family("HADD2 HADD2_32I HMUL2 HMUL2_32I HFMA2 HFMA2_32I HSET2 HSETP2", Pipe.HALF2),
     Family("DADD DMUL DFMA DSETP DMNMX", Pipe.DOUBLE),
-    Family("F2FP I2FP F2F F2I I2F I2I F2IP FRND I2IP", Pipe.CONVERT),
-    Family("MUFU POPC FLO BREV", Pipe.MUFU),
+    Family("F2FP I2FP I2I F2IP I2IP", Pipe.CONVERT),
+    # conversions from and to integers and doubles, roundings and counts of bits share the unit of elementary functions
+    Family("MUFU F2F F2I I2F FRND POPC FLO BREV", Pipe.MUFU),
     Family("SHFL", Pipe.SHUFFLE),
     Family("VOTE VOTEU MATCH REDUX CREDUX ELECT", Pipe.VOTE),
     Family("LDG LD LDGMC", Pipe.GLOBAL, Act.LOAD, (*_LOADS, Kind.OTHER)),
@@ -125,12 +127,16 @@ _UNIFORM = (
 _KNOWN = _BY_OPCODE.keys() | set(_UNIFORM.split())
 
 
-def family(mnemonic: str) -> Family:
-    """The row of a mnemonic, or the default one."""
-    found = _BY_OPCODE.get(mnemonic)
+def family(name: str) -> Family:
+    """The row of an opcode, or of its first modifier's own where it is given with modifiers and there is one; or the
+    default one.
+    """
+    opcode, *modifiers = name.split(".")
+    found = _BY_OPCODE.get(f"{opcode}.{modifiers[0]}") if modifiers else None
+    found = found or _BY_OPCODE.get(opcode)
     if found is not None:
         return found
-    return _UNKNOWN_UNIFORM if mnemonic.startswith("U") else _UNKNOWN
+    return _UNKNOWN_UNIFORM if opcode.startswith("U") else _UNKNOWN
 
 
 def is_known(mnemonic: str) -> bool:

@@ -27,37 +27,39 @@ class Pipe(IntEnum):
     FMA = 0
     INTEGER = 1
     MULTIPLY = 2
-    MINMAX = 3
-    HALF2 = 4
-    DOUBLE = 5
-    CONVERT = 6
-    MUFU = 7
-    SHUFFLE = 8
+    # multiplications whose products have 64 bits, or their high halves
+    WIDE = 3
+    MINMAX = 4
+    HALF2 = 5
+    DOUBLE = 6
+    CONVERT = 7
+    MUFU = 8
+    SHUFFLE = 9
     # memory: loads, stores, atomics and reductions of global (and generic) memory, through L1
-    GLOBAL = 9
-    LOCAL = 10
-    SHARED = 11
-    LDMATRIX = 12
-    STMATRIX = 13
+    GLOBAL = 10
+    LOCAL = 11
+    SHARED = 12
+    LDMATRIX = 13
+    STMATRIX = 14
     # constant bank: kernel parameters, constants of the module
-    CONSTANT = 14
+    CONSTANT = 15
     # cp.async; bulk and tensor copies and prefetches (TMA)
-    CP_ASYNC = 15
-    BULK = 16
-    MMA = 17
-    WGMMA = 18
-    TCGEN05 = 19
+    CP_ASYNC = 16
+    BULK = 17
+    MMA = 18
+    WGMMA = 19
+    TCGEN05 = 20
     # bar.sync and its kin, cluster barriers; mbarriers
-    BARRIER = 20
-    MBARRIER = 21
-    FENCE = 22
+    BARRIER = 21
+    MBARRIER = 22
+    FENCE = 23
     # the datapath of uniform registers, once a warp
-    UNIFORM = 23
-    BRANCH = 24
+    UNIFORM = 24
+    BRANCH = 25
     # special registers, votes, NOP, waits for groups and counters: they take an issue slot and little else
-    SPECIAL = 25
-    VOTE = 26
-    CONTROL = 27
+    SPECIAL = 26
+    VOTE = 27
+    CONTROL = 28
 
 
 class Act(IntEnum):
@@ -92,8 +94,6 @@ class Ops:
     operands: tuple[str, ...]
     pipe: Bytes
     act: Bytes
-    # issue slots of its pipe that it takes, relative to one plain instruction of it: 2 for a 64-bit IMAD.WIDE
-    passes: Bytes
     # bytes a lane moves; of a MUFU, mma or branch 0
     width: Ints
     # of a multiplication of matrices: m, n, k, bits of an element of A and B; 0 elsewhere

@@ -16,6 +16,7 @@ _PIPES = {
     Pipe.FMA: (codes.EITHER, "fma"),
     Pipe.INTEGER: (codes.ALU, "integer"),
     Pipe.MULTIPLY: (codes.HEAVY, "multiply"),
+    Pipe.WIDE: (codes.HEAVY, "wide"),
     Pipe.MINMAX: (codes.ALU, "minmax"),
     Pipe.HALF2: (codes.EITHER, "half2"),
     Pipe.DOUBLE: (codes.FP64, "double"),
@@ -163,12 +164,12 @@ def op_costs(ops: Ops, gpu: Gpu) -> OpCosts:
 
 def _op(ops: Ops, number: int, gpu: Gpu) -> tuple[int, int, int, int]:
     """What an instruction does, its pipe, for how many ticks it takes it, and its latency."""
-    pipe, passes = Pipe(int(ops.pipe[number])), max(int(ops.passes[number]), 1)
+    pipe = Pipe(int(ops.pipe[number]))
     if pipe in _PIPES:
         taken, name = _PIPES[pipe]
         figures = getattr(gpu.pipes, name)
         # either half of the FMA pipe takes an instruction every other cycle
-        interval = figures.interval * (2 if taken == codes.EITHER else 1) * passes
+        interval = figures.interval * (2 if taken == codes.EITHER else 1)
         return codes.VARIABLE, taken, ticks(interval), ticks(figures.latency)
     if pipe in (Pipe.MMA, Pipe.WGMMA):
         return _product(ops, number, pipe, gpu)

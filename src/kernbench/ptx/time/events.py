@@ -152,7 +152,7 @@ def event_costs(
         extra[events.kind == one] = group
     extra[(events.kind == Kind.BULK_WAIT) & _says(recording, (".read",))] = codes.READ_GROUP
     atomics = _is(events, _ATOMICS)
-    extra[atomics] = _whole(atomic_cycles(recording, gpu) * pace)[atomics]
+    extra[atomics] = _whole(atomic_cycles(recording, gpu, moved.missing) * pace)[atomics]
     together = _is(events, (Kind.SHARED_ATOMIC, Kind.CLUSTER_ATOMIC))
     extra[together] = _whole(np.maximum(events.lines, 1) * float(gpu.shared.conflict))[together]
     tensor, of_tensor = tensor_costs(recording, gpu), _is(events, _TENSOR)
@@ -189,7 +189,7 @@ def _whole(cycles: Floats) -> Ints:
 class _Moved:
     """Of each event: cycles of the SM's port and of L2, bytes asked of L2 and moved by memory, and bytes of memory's
     time, where those that lie apart count for more: what is read, or gets dirty, and what is read and written at once.
-    `misses` is the share of all accesses of an event that wait for memory.
+    `misses` is the share of all accesses of an event that wait for memory, `missing` that of its sectors.
     """
 
     is_global: NDArray[np.bool_]
@@ -200,6 +200,7 @@ class _Moved:
     of_memory: Floats
     through: Floats
     misses: Floats
+    missing: Floats
 
 
 def _moved(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, resident: float) -> _Moved:
@@ -209,6 +210,7 @@ def _moved(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, resident: floa
     asked, missed = np.where(is_global, asked, 0.0), np.where(is_global, missed, 0.0)
     every = np.maximum(events.sectors.astype(np.float64), 1.0)
     lines = events.lines * asked / every
+    missing = np.clip(missed / np.maximum(asked, 1e-9), 0.0, 1.0)
     stores = _is(events, _STORES)
     port_in, l2_in = _load_cycles(events, gpu, asked, lines)
     port_out, l2_out = _store_cycles(events, gpu, asked, lines)
@@ -225,7 +227,7 @@ def _moved(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, resident: floa
     return _Moved(
         is_global, np.where(stores, port_out, port_in), np.where(stores, l2_out, l2_in), asked * SECTOR,
         (fetched * np.where(in_part, 2.0, 1.0) + 2.0 * through) * granules + dirty, fetched * apart + dirty,
-        through * apart, _misses(lines, missed / np.maximum(asked, 1e-9), resident),
+        through * apart / float(gpu.hbm.rewritten), _misses(lines, missing, resident), missing,
     )  # fmt: skip
 
 
@@ -236,7 +238,6 @@ def _misses(lines: Floats, share: Floats, resident: float) -> Floats:
     Figures of an event are means over all warps that did the same. Of a table that all CTAs read the first CTA misses;
     those that are resident with it want the same while it is under way, and no later one waits.
     """
-    share = np.clip(share, 0.0, 1.0)
     found: Floats = np.minimum(np.maximum(1.0 - (1.0 - share) ** np.maximum(lines, 1.0), share * resident), 1.0)
     return found
 
@@ -306,8 +307,10 @@ def has_code(recording: LaunchRecording, streams: Streams) -> NDArray[np.bool_]:
     return found
 
 
-def atomic_cycles(recording: LaunchRecording, gpu: Gpu) -> Floats:
+def atomic_cycles(recording: LaunchRecording, gpu: Gpu, missing: Floats) -> Floats:
     """Cycles of what does atomics in L2: by sectors if these are spread, by rounds on the same word if they are not.
+
+    Of a sector that must come from memory first (`missing` is their share) it takes longer, whatever memory takes.
 
     Lines that lie side by side share a unit: how many units work at once depends on how many lines an instruction
     changes in the whole launch, which is what it touches first.
@@ -329,6 +332,7 @@ def atomic_cycles(recording: LaunchRecording, gpu: Gpu) -> Floats:
     units = np.where(changed > 0, np.clip(changed / float(l2.atomic_lines), 1.0, float(l2.atomic_units)),
                      float(l2.atomic_units))  # fmt: skip
     each = np.where(events.kind == int(Kind.GLOBAL_ATOMIC), float(l2.atomic_result), float(l2.atomic_sector))
+    each = each + missing * np.maximum(float(l2.atomic_missed) - each, 0.0)
     taken: Floats = np.maximum(sectors * each, serial / units)
     return taken
 

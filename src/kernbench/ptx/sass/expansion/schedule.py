@@ -37,9 +37,6 @@ _VARIABLE = {
     Pipe.MBARRIER: 40,
     Pipe.TCGEN05: 40,
 }
-# conversions of fixed latency; the others are counted
-_QUICK_CONVERSIONS = ("F2FP", "I2FP")
-_CONVERT = 14
 _LOADS = {Act.LOAD, Act.NONE}
 _MEMORY = {Pipe.GLOBAL, Pipe.LOCAL, Pipe.SHARED, Pipe.LDMATRIX, Pipe.STMATRIX}
 
@@ -56,8 +53,6 @@ def latency_of(piece: Piece) -> tuple[int, bool]:
     """Cycles until the result, and whether a counter is needed to wait for it."""
     opcode = piece.name.partition(".")[0]
     pipe = family(opcode).pipe
-    if pipe == Pipe.CONVERT and opcode not in _QUICK_CONVERSIONS:
-        return _CONVERT, True
     if pipe in _VARIABLE:
         return _VARIABLE[pipe], True
     if pipe == Pipe.MMA:
