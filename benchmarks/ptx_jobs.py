@@ -11,6 +11,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from kernbench.ptx.emulator.engine import launch as launching
 from kernbench.ptx.emulator.engine import splitting
 from kernbench.ptx.reference.programs import BULK, COUNTERS, ROOMS, TABLE, Program, changed_program, safe_program
 from kernbench.result.run import Run
+from kernbench.result.spans import timeline_dict
 
 JOBS = (2, 3, 16)
 SCHEDULES = ("canonical", "reversed", "eager")
@@ -43,9 +45,15 @@ def launched(program: Program, kernel: ptx.Kernel, schedule: str, jobs: int) -> 
 def differences(one: Run, two: Run) -> list[str]:
     """In what two runs differ."""
     found = [name for name in ("findings", "metrics", "status", "checked", "views") if _of(one, name) != _of(two, name)]
+    if _drawn(one) != _drawn(two):
+        found.append("timeline")
     same = one.outputs.keys() == two.outputs.keys()
-    same = same and all(np.array_equal(one.outputs[name], two.outputs[name]) for name in one.outputs)
+    same = same and all(one.outputs[name].tobytes() == two.outputs[name].tobytes() for name in one.outputs)
     return found if same else [*found, "outputs"]
+
+
+def _drawn(run: Run) -> object:
+    return None if run.timeline is None else timeline_dict(run.timeline)
 
 
 def _of(run: Run, name: str) -> str:
@@ -70,23 +78,33 @@ def compare(program: Program, schedule: str, width: int, tally: Counter[str], ma
     return wrong
 
 
+def numbered(number: int, seed: int) -> tuple[Counter[str], list[str]]:
+    """Compare one of many programs; what was counted, and what differs."""
+    splitting.WORTH, splitting.FIXED_THREADS = 0.0, 0
+    seed += number // 2
+    tally = Counter[str]()
+    program = (changed_program if number % 2 else safe_program)(seed)
+    if program is None:
+        return tally, []
+    tally["programs"] += 1
+    wrong = compare(program, SCHEDULES[number % 3], WIDTHS[number // 3 % 3], tally)
+    return tally, [f"seed {seed}{' changed' * (number % 2)}: {text}" for text in wrong]
+
+
 def main() -> int:
     """Run programs of many seeds."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1, help="programs that run at once")
     given = parser.parse_args()
-    splitting.WORTH, splitting.THREADS, splitting.FEWEST_THREADS = 0.0, 64, 32
     tally, wrong = Counter[str](), 0
-    for number in range(given.count):
-        seed = given.seed + number // 2
-        program = (changed_program if number % 2 else safe_program)(seed)
-        if program is None:
-            continue
-        tally["programs"] += 1
-        for text in compare(program, SCHEDULES[number % 3], WIDTHS[number // 3 % 3], tally):
-            wrong += 1
-            print(f"seed {seed}{' changed' * (number % 2)}: {text}", flush=True)
+    with ProcessPoolExecutor(given.processes) as pool:
+        for counts, lines in pool.map(numbered, range(given.count), [given.seed] * given.count):
+            tally += counts
+            wrong += len(lines)
+            for line in lines:
+                print(line, flush=True)
     print(", ".join(f"{name}: {count}" for name, count in tally.most_common()))
     print("the same on 1, 2, 3 and 16 processes" if not wrong else f"{wrong} launches DIFFER")
     return 1 if wrong else 0

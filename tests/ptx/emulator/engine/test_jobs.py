@@ -39,7 +39,7 @@ AGAIN:
 def small(monkeypatch):
     """Every launch is worth dividing, a batch has two blocks of 32 threads, and nothing is remembered."""
     monkeypatch.setattr(splitting, "WORTH", 0.0)
-    monkeypatch.setattr(splitting, "FEWEST_THREADS", 32)
+    monkeypatch.setattr(splitting, "FIXED_THREADS", 0)
     monkeypatch.setattr(launching, "_LANES", 64)
     splitting.forget()
 
@@ -63,7 +63,7 @@ def test_blocks_with_nothing_in_common_run_apart(lab, jobs):
     run, division = both(lab, STORE, np.zeros(256, np.uint32), jobs=jobs)
     assert division.workers == min(jobs, division.parts)
     assert division.reason == ""
-    assert division.parts == (8 if jobs == 16 else 4)
+    assert division.parts == (4 if jobs == 2 else 8)
     assert run.outputs["array0"].tolist() == [3 * n + 7 for n in range(256)]
 
 
@@ -287,7 +287,6 @@ def test_an_error_in_a_worker_comes_again_on_one_core(lab, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(0, 20, 3))
 def test_random_programs_are_the_same_on_any_number_of_processes(seed, monkeypatch):
-    monkeypatch.setattr(splitting, "THREADS", 64)
     for number, program in enumerate((safe_program(seed), changed_program(seed))):
         if program is not None:
             monkeypatch.setattr(launching, "_LANES", 64)

@@ -52,7 +52,9 @@ class Journal:
     """What the first CTAs of a batch did, as many as a cluster has."""
 
     def __init__(self, batch: AsynchronousBatch):
-        self._batch = batch
+        # None where the batch is not at hand any more; `_completed` then holds what it knew of each barrier
+        self._batch: AsynchronousBatch | None = batch
+        self._completed: dict[int, int] = {}
         self.ctas: int = batch.cluster.size
         self.numbers: list[int] = batch.numbers[: self.ctas].tolist()
         self.warps: int = batch.warps_per_cta
@@ -71,27 +73,38 @@ class Journal:
 
     def _actors(self, lanes: Array) -> Iterator[tuple[Actor, Array]]:
         """The followed warps among lanes, each with the positions of its lanes."""
-        warps = lanes // WARP
-        here = np.flatnonzero(warps % self._batch.ctas < self.ctas)
+        warps, ctas = lanes // WARP, self._live.ctas
+        here = np.flatnonzero(warps % ctas < self.ctas)
         for warp in np.unique(warps[here]).tolist():
-            actor = (warp % self._batch.ctas, warp // self._batch.ctas)
-            yield actor, here[warps[here] == warp]
+            yield (warp % ctas, warp // ctas), here[warps[here] == warp]
 
     def _note(self, kind: str, actor: Actor, site: Site, slot: int = -1, phase: int = -1, amount: int = 0) -> None:
         if not self.full:
             self.entries.append(Entry(self._position, kind, actor, site, slot, phase, amount))
 
+    @property
+    def _live(self) -> AsynchronousBatch:
+        """The batch, while it runs."""
+        assert self._batch is not None
+        return self._batch
+
+    def closed(self) -> "Journal":
+        """What a batch that has ended left, without the batch: it can be sent to another process."""
+        self._completed = {slot: self.completed(slot) for slot in self.barriers}
+        self._batch, self._users = None, None
+        return self
+
     def _phases(self, slots: Array) -> Array:
-        state = self._batch.mbarriers.state
+        state = self._live.mbarriers.state
         phases: Array = state[slots, PHASE] - state[slots, START]
         return phases
 
     def completed(self, slot: int) -> int:
         """Phases of a barrier that have completed by now."""
-        return int(self._phases(np.array([slot]))[0])
+        return self._completed[slot] if self._batch is None else int(self._phases(np.array([slot]))[0])
 
     def _barrier(self, slot: int) -> None:
-        barriers = self._batch.mbarriers
+        barriers = self._live.mbarriers
         if slot not in self.barriers:
             self.barriers[slot] = NotedBarrier(
                 int(barriers.homes[slot]), int(barriers.offsets[slot]), int(barriers.state[slot, EXPECTED])

@@ -143,6 +143,7 @@ class Launch:
         self._ended_stores = 0
         # what the first CTAs do, where there is something asynchronous to follow
         self.journal: Journal | None = None
+        self._follows = checks.checking and program.asynchronous
         self._workspace: Allocation | None = None
         self.uses_heap = needs_heap(program.kernel.module.functions)
         if self.uses_heap and arena.heap is None:
@@ -280,8 +281,12 @@ class Launch:
         self._batches.add(self._live[-1])
         self._made += 1
 
-    def stand_alone(self, time: Time) -> None:
-        """In a worker: what ran before is over, and what is common to all CTAs is not at hand."""
+    def stand_alone(self, time: Time, follows: bool) -> None:
+        """In a worker: what ran before is over, and what is common to all CTAs is not at hand.
+
+        The first cluster that comes is followed, or none.
+        """
+        self._follows, self.journal = follows and self.program.asynchronous, None
         for batch in tuple(self._batches):
             batch.forget()
         self._live, self._batches, self._alone, self.time = [], WeakSet(), True, time
@@ -353,7 +358,7 @@ class Launch:
 
     def follow(self, batch: Batch) -> Journal | None:
         """The journal of the first batch, if the checks are on and anything works beside the threads."""
-        if not self.checks.checking or self.journal is not None or not self.program.asynchronous:
+        if not self._follows or self.journal is not None:
             return None
         self.journal = Journal(batch)
         return self.journal

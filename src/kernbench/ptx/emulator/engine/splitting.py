@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.journal import Journal
 from kernbench.ptx.emulator.engine.ticking import Time
 from kernbench.ptx.emulator.engine.waves import Waves
 from kernbench.ptx.emulator.engine.workers import Workers, can_fork
@@ -27,12 +28,13 @@ if TYPE_CHECKING:
 WORTH = 0.3
 # seconds after which a launch of which nothing is known is begun again in parts
 PATIENCE = 0.15
-# parts of the grid for each worker, and the threads that a part of a batch has at least, where that can be had
-_PARTS = 2
+# what a part costs whatever its width, as so many threads: what its instructions cost in Python
+FIXED_THREADS = 1000
+# pieces of batches must run alike, and else are run again: how much slower than with the best number they may be
+_NEARLY = 1.1
 # of the seconds of a launch, those that it has on one core after a worker has used them all: enough to see where it is
 _LAST_SHARE = 0.1
 _LATE = "found that there is no time left"
-THREADS, FEWEST_THREADS = 4096, 512
 
 
 class CannotSplitError(Exception):
@@ -80,6 +82,8 @@ class _Part:
     counts: Counts
     printed: list[str]
     seconds: float
+    # of the first cluster, where it belongs to this part and is followed
+    journal: Journal | None
 
 
 class _NoTime(Time):
@@ -139,7 +143,7 @@ class Splitting:
 
     def due(self, waiting: Waves) -> bool:
         """No CTA runs: whether those that wait are to be run in parts."""
-        if self.reason or not self._launch.checks.quiet or self._count(waiting)[0] * self._count(waiting)[1] < 2:
+        if self.reason or not self._launch.checks.quiet or waiting.batches * self._pieces(waiting) < 2:
             return False
         left, done = waiting.left, self._launch.all_ctas - waiting.left
         each = self._history.seconds
@@ -156,50 +160,40 @@ class Splitting:
         waves = launch.waves()
         footprint = launch.arena.footprint
         clean = footprint is not None and footprint.empty and not launch.arena.written
-        units = self._count(waves)[0] * self._count(waves)[1]
-        if clean and launch.untouched and units > 1 and not self._follows_first(waves):
+        if clean and launch.untouched and waves.batches * self._pieces(waves) > 1:
             self._restarted = True
             raise RestartError
 
-    def _follows_first(self, waiting: Waves) -> bool:
-        """Whether the first batch is followed, so that it must run here and as a whole."""
-        return not waiting.given and self._launch.program.asynchronous and self._launch.journal is None
-
-    def _count(self, waiting: Waves) -> tuple[int, int]:
-        """How many batches are run apart, and in how many pieces each."""
-        batches, pieces = waiting.batches - self._follows_first(waiting), 1
+    def _pieces(self, waiting: Waves) -> int:
+        """In how many pieces each batch is run: the fewest with which all of them end nearly as soon as they can."""
         if not self._history.pieces or self._jobs < 2:
-            return batches, 1
+            return 1
         most = min(waiting.most, waiting.total)
         threads = most * waiting.size * self._launch.threads
-        while 2 * pieces <= most and (
-            (batches * pieces < _PARTS * self._jobs and threads // pieces >= 2 * THREADS)
-            or (batches * pieces < self._jobs and threads // pieces >= 2 * FEWEST_THREADS)
-        ):
-            pieces *= 2
-        return batches, pieces
+
+        def length(pieces: int) -> float:
+            rounds = -(-waiting.batches * pieces // self._jobs)
+            return rounds * (threads / pieces + FIXED_THREADS)
+
+        # more than a piece for each worker is never sooner
+        lengths = [length(pieces) for pieces in range(1, min(most, self._jobs) + 1)]
+        return 1 + next(n for n, one in enumerate(lengths) if one <= _NEARLY * min(lengths))
 
     def run(self, waiting: Waves) -> bool:
-        """Run all CTAs that wait in parts; False if that makes a difference, and nothing of it counts.
-
-        A batch that is followed runs here meanwhile: that is what one core would do as well.
-        """
-        here = self._follows_first(waiting)
-        batches, pieces = self._count(waiting)
+        """Run all CTAs that wait in parts; False if that makes a difference, and nothing of it counts."""
+        pieces = self._pieces(waiting)
         self._launch.meter.on_look = None
-        units, first = batches * pieces, waiting.given + here * waiting.most
+        units, first = waiting.batches * pieces, waiting.given
 
-        def ctas(number: int) -> Array:
-            return waiting.piece(first + number // pieces * waiting.most, number % pieces, pieces)
+        def part(number: int) -> _Part | str:
+            ctas = waiting.piece(first + number // pieces * waiting.most, number % pieces, pieces)
+            # the first cluster of the grid is followed, if any is
+            return self._work(ctas, first + number == 0)
 
         jobs = min(self._jobs, units)
-        workers = Workers(lambda number: self._work(ctas(number)))
+        workers = Workers(part)
         try:
-            workers.add(max(1, jobs - here))
-            workers.begin(range(units))
-            if here and not self._first(waiting):
-                return False
-            workers.add(jobs - max(1, jobs - here))
+            workers.add(jobs)
             found = self._gathered(workers, units, self._launch.all_ctas - waiting.left)
         finally:
             workers.close()
@@ -209,15 +203,8 @@ class Splitting:
             self._apply(found[number])
         waiting.finish()
         self._history.seconds = sum(part.seconds for part in found.values()) / self._threads(self._launch.all_ctas)
-        self.division = Division(jobs, units + here)
+        self.division = Division(jobs, units)
         return True
-
-    def _first(self, waiting: Waves) -> bool:
-        """Run the first batch here; whether it has ended, and nothing was found."""
-        ended = self._launch.run_batch(waiting.take())
-        if ended and self._launch.checks.quiet:
-            return True
-        return self._refuse("blocks wait for each other" if not ended else "something was found", not ended)
 
     def _gathered(self, workers: Workers, count: int, ended: int) -> dict[int, _Part] | None:
         """What all parts did, if they have nothing in common."""
@@ -256,11 +243,13 @@ class Splitting:
         assert footprint is not None
         footprint.apply(part.touched)
         self._launch.print(part.printed)
+        if part.journal is not None:
+            self._launch.journal = part.journal
 
-    def _work(self, ctas: Array) -> "_Part | str":
+    def _work(self, ctas: Array, follows: bool) -> "_Part | str":
         """In a worker: run a part of the grid from where it stands; or why that cannot be."""
         try:
-            return self._run_apart(ctas)
+            return self._run_apart(ctas, follows)
         except CannotSplitError as error:
             return str(error)
         except OverBudgetError as error:
@@ -268,9 +257,9 @@ class Splitting:
         except Exception as error:  # whatever it is, it comes again on one core, where it is reported
             return f"found {type(error).__name__}"
 
-    def _run_apart(self, ctas: Array) -> _Part:
+    def _run_apart(self, ctas: Array, follows: bool) -> _Part:
         launch, began = self._launch, now()
-        launch.stand_alone(_NoTime(launch.meter))
+        launch.stand_alone(_NoTime(launch.meter), follows)
         footprint = launch.arena.footprint
         assert footprint is not None
         footprint.clear()
@@ -282,7 +271,8 @@ class Splitting:
         touched = footprint.touched()
         if touched is None:
             raise CannotSplitError("it changes memory in a way that is not followed")
-        return _Part(len(ctas), touched, launch.meter.counts(), list(launch.printed), now() - began)
+        journal = None if launch.journal is None else launch.journal.closed()
+        return _Part(len(ctas), touched, launch.meter.counts(), list(launch.printed), now() - began, journal)
 
 
 def _most_workers(batch_bytes: int) -> int:

@@ -10,16 +10,21 @@ from kernbench.ptx.emulator.lanes.clusters import Extent, cluster_members
 
 
 class Waves:
-    """Batches of whole clusters in the schedule's order, `most` clusters each; of the `chosen` ones, if given."""
+    """Batches of whole clusters in the schedule's order, at most `most` clusters each; of the `chosen` ones, if given.
+
+    They are of one size, as far as that can be: as many as needed, and none that is a small rest.
+    """
 
     def __init__(
         self, grid: Extent, cluster: Extent, most: int, schedule: Schedule, chosen: tuple[int, ...] | None = None
     ):
-        self._grid, self._cluster, self.most, self._schedule = grid, cluster, most, schedule
+        self._grid, self._cluster, self._schedule = grid, cluster, schedule
         # CTAs of a cluster, clusters of all batches, and those that were taken
         self.size = prod(cluster)
         self._chosen = None if chosen is None else np.array(chosen, np.int64)
         self.total = prod(grid) // self.size if chosen is None else len(chosen)
+        batches = max(1, -(-self.total // most))
+        self.most = max(1, -(-self.total // batches))
         self.given = 0
         self._next: Array = np.zeros(0, np.int64)
         self._draw()
