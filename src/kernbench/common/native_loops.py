@@ -48,6 +48,9 @@ def native_loop(function: Callable[..., Result]) -> "NativeLoop[Result]":
 class NativeLoop(Generic[Result]):
     """A loop, with its machine code for each list of kinds of arguments that it was called with."""
 
+    # in loops that call it, it is a function of its own
+    is_loop = True
+
     def __init__(self, function: Callable[..., Result]):
         self.py_func = function
         self.__name__, self.__qualname__ = function.__name__, function.__qualname__

@@ -47,8 +47,8 @@ class Callee(Protocol):
 class Functions(Protocol):
     """Where functions that loops call are found."""
 
-    def called(self, function: Function, kinds: tuple[Kind | Static, ...]) -> Callee:
-        """The function for arguments of these kinds."""
+    def called(self, function: Function, kinds: tuple[Kind | Static, ...], apart: bool = False) -> Callee:
+        """The function for arguments of these kinds; one that is `apart` is never copied into its callers."""
 
 
 class Expressions:
@@ -327,7 +327,7 @@ class Expressions:
         built_in = _CALLS.get(getattr(function, "__name__", ""))
         if built_in is not None and function in _BUILT_IN.values():
             return built_in(self, node.args)
-        return self._of_function(getattr(function, "py_func", function), node)
+        return self._of_function(function, node)
 
     def _made(self, kind: type[np.generic], node: ast.Call) -> Known:
         """A number of a NumPy type."""
@@ -340,7 +340,10 @@ class Expressions:
             raise NotPlain(f"a call of {function}")
         given = [self.expression(item) for item in node.args]
         given = [self.computed(one) if isinstance(one, Static) and is_number(one) else one for one in given]
-        callee = self.functions.called(function, tuple(one if isinstance(one, Static) else one.kind for one in given))
+        kinds = tuple(one if isinstance(one, Static) else one.kind for one in given)
+        # a loop that another one calls is what is rarely needed: copied into it, it makes the usual way slower
+        apart = bool(getattr(function, "is_loop", False))
+        callee = self.functions.called(getattr(function, "py_func", function), kinds, apart)
         values = [one for one in given if isinstance(one, Value)]
         pairs = [pair for one in values for pair in zip(codes(one.kind), one.leaves, strict=True)]
         call = f"@{callee.name}({', '.join(f'{code} {leaf}' for code, leaf in pairs)})"

@@ -69,15 +69,15 @@ class Module:
         self._written: dict[tuple[Function, tuple[Kind | Static, ...]], Written] = {}
         self._begun: list[Function] = []
 
-    def called(self, function: Function, kinds: tuple[Kind | Static, ...]) -> Written:
-        """The function for arguments of these kinds."""
+    def called(self, function: Function, kinds: tuple[Kind | Static, ...], apart: bool = False) -> Written:
+        """The function for arguments of these kinds; one that is `apart` is never copied into its callers."""
         key = (function, kinds)
         if key not in self._written:
             if function in self._begun:
                 raise NotPlain("a function that calls itself")
             self._begun.append(function)
             name = f"f{len(self._begun)}.{len(self._written)}.{function.__name__.replace('<', '').replace('>', '')}"
-            self._written[key] = _Body(self, function, kinds).written(name)
+            self._written[key] = _Body(self, function, kinds).written(name, apart)
             self._begun.pop()
         return self._written[key]
 
@@ -113,16 +113,16 @@ class _Body(Expressions):
         self._result: Kind | None = None
         self._loops: list[tuple[str, str]] = []
 
-    def written(self, name: str) -> Written:
+    def written(self, name: str, apart: bool) -> Written:
         """The function as text, once the kinds of its variables no longer change."""
         for _ in range(_PASSES):
             before = (dict(self.kinds), self._result)
-            text = self._pass(name)
+            text = self._pass(name, "nounwind noinline" if apart else "nounwind")
             if before == (self.kinds, self._result):
                 return Written(name, self._result or EMPTY, text)
         raise NotPlain(f"kinds of variables in {self._node.name}")
 
-    def _pass(self, name: str) -> str:
+    def _pass(self, name: str, attributes: str) -> str:
         out = self.out
         out.lines.clear()
         self.statics = dict(self._static)
@@ -142,7 +142,7 @@ class _Body(Expressions):
             given = Value(kind, tuple(f"%{variable}.g{number}" for number in range(len(codes(kind)))))
             self._keep(variable, given)
         out.lines = body
-        head = f"define internal {result_code(self._result or EMPTY)} @{name}({', '.join(arguments)}) nounwind {{"
+        head = f"define internal {result_code(self._result or EMPTY)} @{name}({', '.join(arguments)}) {attributes} {{"
         return "\n".join([head, "entry:", *slots, *stores, *body, "}"])
 
     def _keep(self, variable: str, value: Value) -> None:

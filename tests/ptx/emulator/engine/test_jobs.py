@@ -67,9 +67,9 @@ def test_blocks_with_nothing_in_common_run_apart(lab, jobs):
     assert run.outputs["array0"].tolist() == [3 * n + 7 for n in range(256)]
 
 
-def test_batches_whose_pieces_differ_run_whole(lab):
+def test_batches_whose_pieces_differ_are_divided(lab):
     _, division = both(lab, LOOP + STORE, np.zeros(256, np.uint32), jobs=8)
-    assert (division.workers, division.parts) == (4, 4)
+    assert (division.workers, division.parts) == (8, 8)
 
 
 def test_pieces_that_print_run_whole(lab):

@@ -20,6 +20,7 @@ from kernbench.ptx.emulator.engine.spinning import EndlessError
 from kernbench.ptx.emulator.engine.splitting import CannotSplitError, Division, RestartError, Splitting
 from kernbench.ptx.emulator.engine.ticking import Time
 from kernbench.ptx.emulator.engine.waves import Waves
+from kernbench.ptx.emulator.engine.ways import ARRIVED, MOST, WOKEN
 from kernbench.ptx.emulator.inspect.naming import Naming
 from kernbench.ptx.emulator.inspect.probing import Probe
 from kernbench.ptx.emulator.instructions.calls.externals import MOST_LINES, needs_heap
@@ -292,6 +293,7 @@ class Launch:
         self._live, self._batches, self._alone, self.time = [], WeakSet(), True, time
         self.meter.on_look = None
         self.meter.reset()
+        self.meter.keep_way(MOST)
         self.printed.clear()
 
     def print(self, lines: list[str]) -> None:
@@ -321,12 +323,18 @@ class Launch:
         phases = [batch.scheduler.waiting.wake() for batch in self._live]
         meet = [not passed and batch.scheduler.cluster.wake() for passed, batch in zip(phases, self._live, strict=True)]
         self.meter.mark(4 * any(woken) + 2 * any(phases) + any(meet))
+        if any(woken) or any(meet):
+            self.meter.lose_way()
+        elif any(phases):
+            self.meter.happens(WOKEN)
         return any([*woken, *phases, *meet])
 
     def _arrived(self) -> bool:
         """No warp can go on: what is in flight completes, all of it at once."""
         arrived = [batch.agents.drain() for batch in self._live]
         self.meter.mark(8 + any(arrived))
+        if any(arrived):
+            self.meter.happens(ARRIVED)
         return any(arrived)
 
     def _yielded(self) -> bool:

@@ -98,6 +98,7 @@ class Scheduler:
         while fragment is not None:
             block = blocks[fragment.block]
             if block.wait_loop is not None and self.spinning.parks(fragment, block):
+                self.meter.lose_way()
                 return
             fragment = self._step(fragment, block)
             if fragment is not None and blocks[fragment.block].ends:
@@ -115,6 +116,7 @@ class Scheduler:
         self.meter.calls = fragment.stack
         if fragment.stack:
             frame = fragment.stack[-1]
+            self.meter.lose_way()
             self.batch.set_base(frame.callee, frame.base)
         if self._following_undefined:
             for general in block.watched.steps:

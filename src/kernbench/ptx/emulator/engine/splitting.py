@@ -14,8 +14,9 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.journal import Journal
 from kernbench.ptx.emulator.engine.ticking import Time
 from kernbench.ptx.emulator.engine.waves import Waves
+from kernbench.ptx.emulator.engine.ways import merged_steps
 from kernbench.ptx.emulator.engine.workers import Workers, can_fork
-from kernbench.ptx.emulator.memory.footprint import Footprint, Touched
+from kernbench.ptx.emulator.memory.footprint import Admitted, Footprint, Touched
 from kernbench.ptx.emulator.program.meter import Counts, now
 from kernbench.ptx.emulator.program.program import Program
 from kernbench.safety.budget import OverBudgetError
@@ -169,11 +170,11 @@ class Splitting:
         if not self._history.pieces or self._jobs < 2:
             return 1
         most = min(waiting.most, waiting.total)
-        threads = most * waiting.size * self._launch.threads
+        threads = waiting.size * self._launch.threads
 
-        def length(pieces: int) -> float:
+        def length(pieces: int) -> int:
             rounds = -(-waiting.batches * pieces // self._jobs)
-            return rounds * (threads / pieces + FIXED_THREADS)
+            return rounds * (-(-most // pieces) * threads + FIXED_THREADS)
 
         # more than a piece for each worker is never sooner
         lengths = [length(pieces) for pieces in range(1, min(most, self._jobs) + 1)]
@@ -210,12 +211,12 @@ class Splitting:
         """What all parts did, if they have nothing in common."""
         here, found = self._launch.arena.footprint, dict[int, _Part]()
         assert here is not None
-        footprint = here.copy()
+        admitted = Admitted(here)
         for number, part in workers.results(range(count)):
             if not isinstance(part, _Part):
                 self._refuse(str(part), not str(part).startswith("found"))
                 return None
-            if not footprint.admit(part.touched):
+            if not admitted.admit(part.touched):
                 self._refuse("blocks read or write what other blocks write")
                 return None
             found[number] = part
@@ -224,19 +225,32 @@ class Splitting:
         return found
 
     def _counted(self, parts: list[_Part], pieces: int) -> bool:
-        """Add what was counted; False where pieces of one batch did not run alike, or a budget is used up."""
+        """Add what was counted; False where pieces of one batch do not show what it would count, or a budget ends."""
         total = Counts()
         for first in range(0, len(parts), pieces):
-            alike = [part for part in parts[first : first + pieces] if part.ctas]
-            if pieces > 1 and (
-                any(part.counts.trail != alike[0].counts.trail for part in alike) or any(part.printed for part in alike)
-            ):
+            some = [part for part in parts[first : first + pieces] if part.ctas]
+            steps = self._steps(some)
+            if steps is None:
                 self._history.pieces = False
                 self._restarted = True
                 return False
-            for part in alike:
-                total.add(part.counts, part is alike[0])
+            total.steps += steps
+            for part in some:
+                total.add(part.counts, False)
         return self._launch.meter.admit(total) or self._refuse("the budget is used up", False)
+
+    def _steps(self, pieces: list[_Part]) -> int | None:
+        """Instructions that a batch ran, of which these are all pieces; None where they do not tell."""
+        first, *others = (part.counts for part in pieces)
+        if others and any(part.printed for part in pieces):
+            return None
+        if all(other.trail == first.trail for other in others):
+            return first.steps
+        ways = [way for part in pieces if (way := part.counts.way) is not None]
+        if len(ways) < len(pieces):
+            return None
+        blocks = self._launch.program.blocks
+        return merged_steps(ways, [block.rank for block in blocks], [len(block.sites) or 1 for block in blocks])
 
     def _apply(self, part: _Part) -> None:
         footprint = self._launch.arena.footprint

@@ -50,13 +50,6 @@ class Footprint:
         self._pages: Bools = np.zeros(pages, bool)
         self._arena = arena
 
-    def copy(self) -> "Footprint":
-        """The same marks, to which others can be added."""
-        made, pages = Footprint(self._arena), np.flatnonzero(self._pages)
-        made._marks[pages] = self._marks[pages]
-        made._pages[pages] = True
-        return made
-
     def words(self, starts: UInt64s, count: int, nbytes: int, writes: bool) -> None:
         """Mark `nbytes` bytes from each of the first `count` of `starts` on; they lie in one page each."""
         mark_words(self._marks.reshape(-1), self._pages, starts, count, nbytes, WRITES if writes else READS)
@@ -103,25 +96,52 @@ class Footprint:
         contents = _pages_of(arena.words[1], written)
         return Touched(pages, np.packbits(reads, axis=1), np.packbits(writes, axis=1), written, contents, dirty)
 
-    def admit(self, part: Touched) -> bool:
-        """Add what another part touched; False where it read or wrote what was written, or wrote what was read."""
-        marks = self._marks[part.pages]
-        reads, writes = (np.unpackbits(bits, axis=1).view(bool) for bits in (part.reads, part.writes))
-        if (marks[writes] != 0).any() or (marks[reads] & WRITES != 0).any():
-            return False
-        self._marks[part.pages] = marks | reads * np.uint8(READS) | writes * np.uint8(WRITES)
-        self._pages[part.pages] = True
-        return True
-
     def apply(self, part: Touched) -> None:
         """Bring what another part wrote into memory."""
         arena = self._arena
         rows = np.searchsorted(part.pages, part.written)
-        writes = np.unpackbits(part.writes[rows], axis=1).view(bool)
-        where = (part.written[:, None] * PAGE + np.arange(PAGE))[writes]
-        arena.words[1][where] = part.contents[writes]
+        whole = (part.writes[rows] == 0xFF).all(axis=1)
+        # nearly all pages are written as a whole
+        arena.words[1][: arena.used].reshape(-1, PAGE)[part.written[whole]] = part.contents[whole]
+        arena.state[1][: arena.used].reshape(-1, PAGE)[part.written[whole]] |= np.uint8(WRITTEN)
+        some = ~whole
+        writes = np.unpackbits(part.writes[rows[some]], axis=1).view(bool)
+        where = (part.written[some, None] * PAGE + np.arange(PAGE))[writes]
+        arena.words[1][where] = part.contents[some][writes]
         arena.state[1][where] |= np.uint8(WRITTEN)
         arena.dirty[part.dirty] = True
+
+
+class Admitted:
+    """What parts of a launch have touched so far, a bit a byte: whether another part has anything in common with it."""
+
+    def __init__(self, here: Footprint):
+        pages = len(here._pages)
+        self._reads, self._writes = (
+            sparse_zeros(pages * PAGE // 64).view(np.uint8).reshape(-1, PAGE // 8) for _ in range(2)
+        )
+        self._pages: Bools = np.zeros(pages, bool)
+        touched = np.flatnonzero(here._pages)
+        marks = here._marks[touched]
+        self._reads[touched] = np.packbits((marks & READS) != 0, axis=1)
+        self._writes[touched] = np.packbits((marks & WRITES) != 0, axis=1)
+        self._pages[touched] = True
+
+    def admit(self, part: Touched) -> bool:
+        """Add what a part touched; False where it read or wrote what was written, or wrote what was read."""
+        known = self._pages[part.pages]
+        if known.any():
+            pages = part.pages[known]
+            reads, writes = self._reads[pages], self._writes[pages]
+            if (part.writes[known] & (reads | writes)).any() or (part.reads[known] & writes).any():
+                return False
+            self._reads[pages] = reads | part.reads[known]
+            self._writes[pages] = writes | part.writes[known]
+        new = ~known
+        self._reads[part.pages[new]] = part.reads[new]
+        self._writes[part.pages[new]] = part.writes[new]
+        self._pages[part.pages] = True
+        return True
 
 
 def _pages_of(memory: Array, pages: Int64s) -> Bytes:

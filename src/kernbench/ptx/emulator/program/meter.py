@@ -1,6 +1,7 @@
 """The meter: counts what runs, and stops a launch that uses up its budget."""
 
 import time
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ class Counts:
     warps: Counter[int] = field(default_factory=Counter)
     steps: int = 0
     trail: int = 0
+    # the way itself, where it was kept: blocks by number, and what happened between them (`engine.ways`)
+    way: "array[int] | None" = None
 
     def add(self, other: "Counts", steps: bool = True) -> None:
         """Add what was counted elsewhere; without the `steps` of what ran with others here."""
@@ -63,10 +66,19 @@ class Meter:
         self._lanes: Counter[int] = Counter()
         self._warps: Counter[int] = Counter()
         self.steps = self._trail = 0
+        self._way: array[int] | None = None
+
+    def keep_way(self, most: int) -> None:
+        """Keep the way from here on, unless it becomes longer than that."""
+        self._way, self._longest_way = array("i"), most
+
+    def lose_way(self) -> None:
+        """Something happens that a way has no words for."""
+        self._way = None
 
     def counts(self) -> Counts:
         """What was counted so far."""
-        return Counts(self._lanes, self._warps, self.steps, self._trail)
+        return Counts(self._lanes, self._warps, self.steps, self._trail, self._way)
 
     def admit(self, more: Counts) -> bool:
         """Add what was counted elsewhere, if the budget allows it."""
@@ -81,6 +93,11 @@ class Meter:
         """Something that is no block belongs to the way."""
         self._trail = hash((self._trail, -1, event))
 
+    def happens(self, event: int) -> None:
+        """Something that a way has a word for."""
+        if self._way is not None:
+            self._way.append(event)
+
     def count(self, block: Block, lanes: Lanes) -> None:
         """A fragment is about to run a block."""
         number = block.number
@@ -88,11 +105,15 @@ class Meter:
         self._warps[number] += lanes.live
         self.steps += len(block.sites) or 1
         self._trail = hash((self._trail, number))
+        if self._way is not None:
+            self._way.append(number)
         self._looks += 1
         if self.steps > self._budget.steps or not self._looks % _LOOK_AT_THE_CLOCK:
             self._check(block, lanes)
 
     def _check(self, block: Block, lanes: Lanes) -> None:
+        if self._way is not None and len(self._way) > self._longest_way:
+            self._way = None
         if self.on_look is not None:
             self.on_look()
         late = self.late
