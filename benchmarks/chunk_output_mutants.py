@@ -6,6 +6,8 @@ output is used again three times and more. Prints what becomes of each mutant, a
 
 import argparse
 import sys
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -33,12 +35,12 @@ def launch(p: Any, given: dict[str, Any], kernel: Kernel, **options: Any) -> Run
     return host.launch(kernel, p.grid, way.threads, args, way.shared_bytes, outputs=[out], budget=BUDGET, **options)
 
 
-def proof_of(name: str, every: int = 1) -> Proof:
-    """The verdicts on each (or every n-th) mutant of a kernel."""
+def proof_of(name: str, every: int = 1, share: int = 0, shares: int = 1) -> Proof:
+    """The verdicts on each (or every n-th) mutant of a kernel, or on one of several shares of them."""
     p = parameters_of(BENCH, None, {**ONE_HEAD, "kernel": name})
     given = dict(BENCH.inputs(p, np.random.default_rng(0)))
     kernel = p.way.build()
-    some = mutations(kernel)[::every]
+    some = mutations(kernel)[::every][share::shares]
     return prove(kernel, partial(launch, p, given), among=some, on_verdict=_show)
 
 
@@ -46,16 +48,28 @@ def _show(verdict: Verdict) -> None:
     print(verdict, flush=True)
 
 
+def _counted(name: str, every: int, share: int, shares: int) -> tuple[str, Counter[str]]:
+    return name, Counter(proof_of(name, every, share, shares).counts)
+
+
 def main() -> None:
     """Run the proofs; the exit status says whether a mutant survived."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kernel", action="append", help="sm_90a, sm_100a; both by default")
     parser.add_argument("--every", type=int, default=1, help="every n-th mutant only")
+    parser.add_argument("--processes", type=int, default=1, help="mutants that run at once")
     given = parser.parse_args()
-    proofs = [proof_of(name, given.every) for name in given.kernel or ("sm_90a", "sm_100a")]
-    for proof in proofs:
-        print(proof)
-    sys.exit(any(proof.survivors for proof in proofs))
+    names, shares = given.kernel or ("sm_90a", "sm_100a"), range(given.processes)
+    found = {name: Counter[str]() for name in names}
+    with ProcessPoolExecutor(given.processes) as pool:
+        tasks = [pool.submit(_counted, name, given.every, share, len(shares)) for name in names for share in shares]
+        for task in tasks:
+            name, counts = task.result()
+            found[name] += counts
+    for name, counts in found.items():
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+        print(f"{counts.total()} mutants of {name}: {outcomes or 'none'}")
+    sys.exit(any(counts["survivor"] for counts in found.values()))
 
 
 if __name__ == "__main__":

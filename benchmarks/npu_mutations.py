@@ -7,9 +7,11 @@ dependence of every task, and every other direction of every argument. "same ord
 digest of the order over all accesses is the same. "silent" must be 0 everywhere.
 """
 
+import argparse
 import importlib
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 mutations: Any = importlib.import_module("tests.npu.mutations")
 paged: Any = importlib.import_module("tests.npu.paged")
 
-CASES = (
+CASES: tuple[dict[str, Any], ...] = (
     {"lens": [33]},
     {"lens": [33, 17], "H": 32, "kv": 2},
     {"lens": [40, 0, 20]},
@@ -31,24 +33,34 @@ CASES = (
 )
 
 
+def judged(form: str, case: dict[str, Any]) -> tuple[str, int]:
+    """What becomes of the mutants of one form in one case, as text, and how many are silent."""
+    chip = npu.Chip("a2a3")
+    verdicts = (mutations.FOUND, mutations.SAME, mutations.SILENT)
+    start, again = time.perf_counter(), partial(paged.launch, form, paged.problem(**case))
+    counts, silent = mutations.judge_rows(again(), chip)
+    more, quiet = mutations.judge_runtime(again, chip)
+    counts += more
+    lines = [
+        f"{name} {'/'.join(str(counts[name, verdict]) for verdict in verdicts)}"
+        for name in dict.fromkeys(name for name, _ in counts)
+    ]
+    text = f"{form} {case}: {', '.join(lines)} ({time.perf_counter() - start:.0f} s)"
+    return "\n  silent: ".join([text, *silent, *quiet]), len(silent) + len(quiet)
+
+
 def main() -> int:
     """Judge all forms on all cases; the number of silent mutants."""
-    chip, failed = npu.Chip("a2a3"), 0
-    verdicts = (mutations.FOUND, mutations.SAME, mutations.SILENT)
-    for form in paged.FORMS:
-        for case in CASES:
-            start, again = time.perf_counter(), partial(paged.launch, form, paged.problem(**case))
-            counts, silent = mutations.judge_rows(again(), chip)
-            more, quiet = mutations.judge_runtime(again, chip)
-            counts += more
-            lines = [
-                f"{name} {'/'.join(str(counts[name, verdict]) for verdict in verdicts)}"
-                for name in dict.fromkeys(name for name, _ in counts)
-            ]
-            print(f"{form} {case}: {', '.join(lines)} ({time.perf_counter() - start:.0f} s)")
-            for text in (*silent, *quiet):
-                print(f"  silent: {text}")
-            failed += len(silent) + len(quiet)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", type=int, default=1, help="cases that run at once")
+    failed, many = 0, parser.parse_args().processes
+    with ProcessPoolExecutor(many) as pool:
+        # the longest first
+        tasks = [pool.submit(judged, form, case) for case in reversed(CASES) for form in paged.FORMS]
+        for task in tasks:
+            text, silent = task.result()
+            print(text, flush=True)
+            failed += silent
     print(f"mutants: found / same order / silent; {failed} silent")
     return failed
 

@@ -194,6 +194,8 @@ class Splitting:
         jobs = min(self._jobs, units)
         workers = Workers(part)
         try:
+            # the first worker begins while the others are made
+            workers.begin(range(units))
             workers.add(jobs)
             found = self._gathered(workers, units, self._launch.all_ctas - waiting.left)
         finally:

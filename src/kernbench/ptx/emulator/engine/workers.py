@@ -13,12 +13,15 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from kernbench.common.errors import KernbenchError
 
 # units that wait in the pipe from which workers take them
 _AHEAD = 4096
 _NUMBER = 4
+# bytes of a result that are read at once
+_AT_ONCE = 1 << 20
 _LENGTH = 8
 
 
@@ -53,6 +56,7 @@ class Workers:
         """Fork so many more workers."""
         for _ in range(count):
             results, send = os.pipe()
+            _widen(send)
             with warnings.catch_warnings():
                 # Python warns of every thread there is; see `can_fork`
                 warnings.simplefilter("ignore", DeprecationWarning)
@@ -138,6 +142,14 @@ class Workers:
         self._workers = {}
 
 
+def _widen(end: int) -> None:
+    """Let a pipe take as much at once as is read at once, where the system allows it."""
+    with suppress(ImportError, AttributeError, OSError):
+        import fcntl
+
+        fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _AT_ONCE)
+
+
 def _reaped(pid: int) -> int:
     """The status of a worker that has ended; 0 where somebody else has asked for it before."""
     try:
@@ -156,7 +168,7 @@ def _read(end: int, nbytes: int) -> bytes | None:
     """So many bytes; None where there are fewer."""
     data = bytearray()
     while len(data) < nbytes:
-        part = os.read(end, min(nbytes - len(data), 1 << 20))
+        part = os.read(end, min(nbytes - len(data), _AT_ONCE))
         if not part:
             return None
         data += part
