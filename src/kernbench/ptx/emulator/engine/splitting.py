@@ -242,7 +242,7 @@ class Splitting:
         return self._launch.meter.admit(total) or self._refuse("the budget is used up", False)
 
     def _steps(self, pieces: list[_Part]) -> int | None:
-        """Instructions that a batch ran, of which these are all pieces; None where they do not tell."""
+        """Instructions that a batch ran, of which these are all pieces; None where they do not show it."""
         first, *others = (part.counts for part in pieces)
         if others and any(part.printed for part in pieces):
             return None
