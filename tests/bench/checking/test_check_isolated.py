@@ -113,7 +113,7 @@ def test_endless_loops(write, tmp_path):
     assert "loops.py:8 in <module>" in cases["loops::load"].error
     assert "sleeps.py:8 in <module>" in cases["sleeps::load"].error
     assert "running launches did not end within 600 s; it was at" in cases["launches::launches"].error
-    assert "--limit" in cases["launches::launches"].error
+    assert "--max-seconds" in cases["launches::launches"].error
 
 
 def test_a_panel_that_ends_the_process_leaves_the_others(write):

@@ -228,7 +228,7 @@ def _death(work: Work, ended: Ended, seconds: float) -> str:
 
 def _more_time(running: str) -> str:
     if running:
-        return "mend what does not end there, or give it more time with --limit SECONDS"
+        return "mend what does not end there, or give it more time with --max-seconds SECONDS"
     return "mend what does not end there: an import defines a bench, and launch does the work"
 
 

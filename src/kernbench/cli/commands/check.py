@@ -30,7 +30,10 @@ JOBS = Annotated[
     int, typer.Option("--jobs", "-j", metavar="N", help="Files that run at once; 0: one for each processor.", min=0)
 ]
 LIMIT = Annotated[
-    float, typer.Option("--limit", metavar="S", help="Seconds that one panel may take before it has failed.", min=0.1)
+    float,
+    typer.Option(
+        "--max-seconds", "--limit", metavar="S", help="Seconds that one panel may take before it has failed.", min=0.1
+    ),
 ]
 MEMORY = Annotated[
     float | None,
