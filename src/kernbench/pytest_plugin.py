@@ -13,11 +13,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from math import inf, prod
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from _pytest._io import TerminalWriter
+
     from kernbench.result.run import Run
 
 # the architecture of a GPU for which nobody says one
@@ -251,13 +253,6 @@ def _emulated(given: argparse.Namespace, arch: str) -> Any:
         raise pytest.UsageError(str(problem)) from None
 
 
-class _Lines(Protocol):
-    """What is asked of pytest's terminal."""
-
-    def line(self, text: str) -> None:
-        """Write a line."""
-
-
 class _Verdict:
     """Why a test failed, as pytest shows it: whole in its section, and in few words in the line of its summary."""
 
@@ -268,7 +263,7 @@ class _Verdict:
     def __str__(self) -> str:
         return self._text
 
-    def toterminal(self, terminal: _Lines) -> None:
+    def toterminal(self, terminal: "TerminalWriter") -> None:
         """Write the whole."""
         terminal.line(self._text)
 
