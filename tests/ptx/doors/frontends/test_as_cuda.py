@@ -179,3 +179,30 @@ def test_advice_on_memory_that_nobody_wrote_is_in_the_front_ends_words(session):
 def test_an_assertion_of_triton_has_no_function(session):
     asserting[(1,)](torch.arange(4, device="cuda"), B=4, debug=True)
     assert "assertion 'too big' failed at" in session.findings[0].message
+
+
+@triton.jit
+def shifting(x, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(x + i, tl.load(x + i + 1, mask=i < n), mask=i < n)
+
+
+def test_a_race_within_blocks_and_between_them_is_not_mended_by_a_barrier(session):
+    shifting[(4,)](torch.ones(513, device="cuda"), 512, B=128)
+    (finding,) = session.findings
+    assert finding.kind == "race"
+    assert finding.hint.startswith("let one block own each element")
+
+
+def test_a_tensor_is_resized(session):
+    x = torch.arange(4.0, device="cuda")
+    assert x.resize_(200).is_cuda
+    assert x[:4].tolist() == [0, 1, 2, 3]
+    y = torch.empty(200, device="cuda")
+    add[(1,)](x, y, 4, B=16)
+    assert not session.findings
+    add[(1,)](x, y, 200, B=256)
+    assert {finding.kind for finding in session.findings} == {"uninitialised-read"}
+    out = torch.empty(0, device="cuda")
+    torch.add(y[:4], 1, out=out)
+    assert out.tolist() == [2, 3, 4, 5]

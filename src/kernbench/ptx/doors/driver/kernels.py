@@ -44,14 +44,17 @@ def split_parameters(kernel: Kernel, data: bytes) -> list[bytes]:
 
 
 def pointed_to(kernel: Kernel, parameters: Sequence[bytes]) -> dict[int, str]:
-    """Names of parameters by the number they hold, where they are as wide as an address.
+    """Names of parameters by the number they hold, where they are as wide as an address; of structs each word's.
 
     Compilers write the kernel's name in front, which has hundreds of letters in CuTe DSL: it is left out.
     """
-    pairs = zip(kernel.params, parameters, strict=True)
+    found: dict[int, str] = {}
     prefix = f"{kernel.name}_"
-    words = ((int.from_bytes(data, "little"), one.name) for one, data in pairs if len(data) == 8)
-    return {word: name.removeprefix(prefix) for word, name in words if word}
+    for one, data in zip(kernel.params, parameters, strict=True):
+        for at in range(0, len(data) - 7, 8):
+            name = one.name.removeprefix(prefix) + (f"+{at}" if at else "")
+            found.setdefault(int.from_bytes(data[at : at + 8], "little"), name)
+    return {word: name for word, name in found.items() if word}
 
 
 def kind_of_stop(run: Run) -> str:

@@ -123,16 +123,41 @@ class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
             with _NO_FUNCTION_MODE():
                 result = widened(func, args, kwargs, self._storages.holds_here)
         if result is None:
-            try:
-                result = func(*args, **kwargs)
-            except RuntimeError as problem:
-                if wish and is_shortage(problem):
-                    raise out_of_memory(problem) from None
-                raise
+            result = self._called(func, args, kwargs, wish)
         if wish is not False:
             with _NO_FUNCTION_MODE():
                 self._place(func, result, args, kwargs, wish)
         return result
+
+    def _called(
+        self, func: Operator, args: Sequence[object], kwargs: Mapping[str, object], wish: bool | None
+    ) -> object:
+        """Run an operator where torch's CPU build has it; storages of the device grow by being replaced."""
+        if getattr(func, "overloadpacket", None) is _ATEN.resize_:
+            tensor, size = cast(torch.Tensor, args[0]), cast(Sequence[int], args[1])
+            with _NO_FUNCTION_MODE():
+                if self._storages.holds_here(tensor):
+                    return self._storages.resize(tensor, size)
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as problem:
+            if wish and is_shortage(problem):
+                raise out_of_memory(problem) from None
+            if "storage that is not resizable" not in str(problem):
+                raise
+        with _NO_FUNCTION_MODE():
+            return self._with_other_results(func, args, kwargs)
+
+    def _with_other_results(self, func: Operator, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Run an operator whose result is to go into tensors (`out=`) that are too small for it."""
+        given = {name: value for name, value in kwargs.items() if isinstance(value, torch.Tensor)}
+        fresh = {name: torch.empty(0, dtype=value.dtype) for name, value in given.items()}
+        result = func(*args, **{**kwargs, **fresh})
+        for name, value in given.items():
+            made = fresh[name]
+            self._storages.move(made)
+            value.set_(made.untyped_storage(), 0, made.size(), made.stride())
+        return next(iter(given.values())) if isinstance(result, torch.Tensor) else tuple(given.values())
 
     def _registered(
         self,

@@ -3,6 +3,8 @@
 import ctypes
 import functools
 import re
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -145,3 +147,18 @@ class Storages:
         if empty or poisoned:
             self.memory.watch(new.data_ptr(), 2 if tensor.dtype in _HALVES else 4)
         tensor.set_(new, tensor.storage_offset(), tensor.size(), tensor.stride())
+
+    def resize(self, tensor: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+        """`Tensor.resize_` of a tensor on the device, whose storage torch cannot make longer: it gets another one.
+
+        Elements that are there stay, and new ones nobody has written. Other views of the storage keep the old one.
+        """
+        old, offset = tensor.untyped_storage(), tensor.storage_offset()
+        wanted = (offset + prod(size)) * tensor.element_size()
+        storage = old
+        if wanted > old.nbytes():
+            storage = self.new(wanted, f"{str(tensor.dtype).removeprefix('torch.')}{list(size)}")
+            ctypes.memmove(storage.data_ptr(), old.data_ptr(), old.nbytes())
+            self.memory.written(storage.data_ptr(), old.nbytes())
+            self.memory.watch(storage.data_ptr(), 2 if tensor.dtype in _HALVES else 4)
+        return tensor.set_(storage, offset, size, torch.empty(size, device="meta").stride())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kernbench.ptx.emulator.program.access_order import Order
-from kernbench.ptx.emulator.program.program import Reduced, Site, WaitLoop, WriteSite
+from kernbench.ptx.emulator.program.program import Reduced, Site, WaitLoop, Word, WriteSite
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import ControlStep, General, Step
 
@@ -82,7 +82,7 @@ class Facts:
     # everything that writes memory, and the parameters through which that may be; None where that is unknown
     writers: tuple[WriteSite, ...]
     # kernel parameters that the address of an access is made of, where all of them are known
-    meant: Mapping[int, frozenset[str]]
+    meant: Mapping[int, frozenset[Word]]
     written_params: frozenset[str] | None
     # what all loads and stores through a kernel parameter take its elements for, and where; those that agree
     parameter_types: Mapping[str, tuple[str, Site]]

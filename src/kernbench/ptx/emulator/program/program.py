@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import SlotTable
@@ -107,6 +108,13 @@ class LoopRead:
 # origins of addresses: a pointer that could be any, and one to a variable of the module
 UNKNOWN = "?"
 VARIABLE = "&"
+
+
+class Word(NamedTuple):
+    """A word of 64 bits in the parameters of a kernel: the parameter, and the byte of it at which the word begins."""
+
+    parameter: str
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +227,7 @@ class Program:
     # everything in it that writes memory
     writers: tuple[WriteSite, ...]
     # by site of an access, kernel parameters that its address is made of; where all of them are known
-    meant: Mapping[int, frozenset[str]]
+    meant: Mapping[int, frozenset[Word]]
     # kernel parameters whose memory the program may write; None where that is unknown
     written_params: frozenset[str] | None
     # what all loads and stores through a kernel parameter take its elements for, and where; those that agree

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.program import UNKNOWN, VARIABLE
-from kernbench.ptx.text.module import Integer, Kernel
+from kernbench.ptx.emulator.program.program import Word
+from kernbench.ptx.text.module import Address, Integer, Kernel
 
-_NOBODY: frozenset[str] = frozenset()
-_ANYBODY = frozenset((UNKNOWN,))
+_NOBODY: frozenset[Word] = frozenset()
+# where a value comes from that could be any pointer
+_ANYBODY = frozenset((Word("?", 0),))
 # the largest element: an index is scaled by so much and may still be a distance
 _ELEMENT_BYTES = 16
 _PRODUCTS = frozenset(("mul", "mad", "shl"))
@@ -21,14 +22,15 @@ _SPACES = ("global", "generic", "")
 _POINTER_BYTES = 8
 
 
-def meant_parameters(body: Body, kernel: Kernel) -> Mapping[int, frozenset[str]]:
+def meant_parameters(body: Body, kernel: Kernel) -> Mapping[int, frozenset[Word]]:
     """By the site of an access, the parameters that its address is made of; only where all of them are known.
 
-    Those that are no pointers, as a stride of 64 bits, are among them: what they hold shows it when they are launched.
+    Each is a word of a parameter: its name and the byte at which it begins in it. Those that are no pointers, as a
+    stride of 64 bits, are among them: what they hold shows it when they are launched.
     """
     sources = _origins(body)
-    pointers = {parameter.name for parameter in kernel.params if parameter.size == _POINTER_BYTES}
-    found: dict[int, frozenset[str]] = {}
+    pointers = {Word(one.name, at) for one in kernel.params for at in range(0, one.size - 7, _POINTER_BYTES)}
+    found: dict[int, frozenset[Word]] = {}
     for decoding in (d for decodings in body.decodings for d in decodings):
         if not decoding.address_reads or not _reaches_arrays(decoding):
             continue
@@ -45,9 +47,9 @@ def _reaches_arrays(decoding: Decoding) -> bool:
     return decoding.site.opcode == "cp" and decoding.traffic is not None and decoding.traffic[0] == "global"
 
 
-def _origins(body: Body) -> dict[int, frozenset[str]]:
+def _origins(body: Body) -> dict[int, frozenset[Word]]:
     """For each register, the parameters that its value may be made of as an address is."""
-    sources: dict[int, frozenset[str]] = {}
+    sources: dict[int, frozenset[Word]] = {}
     decodings = [d for decodings in body.decodings for d in decodings if d.writes]
     changed = True
     while changed:
@@ -62,22 +64,29 @@ def _origins(body: Body) -> dict[int, frozenset[str]]:
     return sources
 
 
-def _origin(decoding: Decoding, sources: Mapping[int, frozenset[str]]) -> frozenset[str]:
+def _origin(decoding: Decoding, sources: Mapping[int, frozenset[Word]]) -> frozenset[Word]:
     effects = decoding.effects
     wide = any(register.type[-2:] in ("64", "28") for register in decoding.writes)
     if effects.access == "load":
         if not wide:
             return _NOBODY
-        return frozenset((decoding.parameter,)) if decoding.parameter else _ANYBODY
+        return _words(decoding) if decoding.parameter else _ANYBODY
     if not effects.forwards or (effects.law == "pack" and wide):
         return _ANYBODY if wide else _NOBODY
     if decoding.site.opcode in _PRODUCTS and _is_index(decoding):
         return _added(decoding, sources)
     origin = _NOBODY.union(*(sources.get(register.number, _NOBODY) for register in decoding.reads))
-    if decoding.names_variable and wide:
-        # a shorter one is of shared memory
-        origin |= {VARIABLE}
-    return origin | {decoding.parameter} if decoding.parameter else origin
+    # the address of a parameter, or of a variable of the module: a shorter one is of shared memory
+    return _ANYBODY if decoding.parameter or (decoding.names_variable and wide) else origin
+
+
+def _words(decoding: Decoding) -> frozenset[Word]:
+    """The words of a parameter that a load reads."""
+    operand = decoding.operands[1]
+    first = operand.offset if isinstance(operand, Address) else 0
+    return frozenset(
+        Word(decoding.parameter, first + at) for at in range(0, _POINTER_BYTES * len(decoding.writes), _POINTER_BYTES)
+    )
 
 
 def _is_index(decoding: Decoding) -> bool:
@@ -89,7 +98,7 @@ def _is_index(decoding: Decoding) -> bool:
     return not factors or abs(factors[0]) > _ELEMENT_BYTES
 
 
-def _added(decoding: Decoding, sources: Mapping[int, frozenset[str]]) -> frozenset[str]:
+def _added(decoding: Decoding, sources: Mapping[int, frozenset[Word]]) -> frozenset[Word]:
     """What is added to a product."""
     if decoding.site.opcode != "mad":
         return _NOBODY

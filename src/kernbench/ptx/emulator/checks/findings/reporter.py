@@ -35,6 +35,8 @@ class _Reported:
     location: Place
     subject: tuple[object, ...]
     severity: str = FAULT
+    # how far the two accesses are apart, of those pairs whose hint is shown
+    reach: int = 0
     sites: dict[int, Site] = field(default_factory=dict)
     # the lines of the later and the earlier access of all pairs that have one cause
     pairs: dict[tuple[Place, Place], None] = field(default_factory=dict)
@@ -134,6 +136,7 @@ class Reporter:
         cause: Site | None = None,
         formal: str = "",
         habit: str = "",
+        reach: int = 0,
     ) -> None:
         """One finding at a site; `about` keeps two apart that share a line.
 
@@ -158,6 +161,9 @@ class Reporter:
         reported = self._reports.setdefault(
             key, _Reported(kind, site, message, hint, others, frames, location, subject, FORMAL if formal else FAULT)
         )
+        if reach > reported.reach:
+            # what orders accesses of two blocks orders those of one, and not the other way round
+            reported.reach, reported.hint = reach, hint
         if location == reported.location:
             reported.sites.setdefault(site.line, site)
         if cause is not None:

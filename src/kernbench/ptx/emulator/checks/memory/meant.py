@@ -4,6 +4,7 @@ The state of a byte says whether anybody may access it, not for whom it is: of a
 falls into another one that lives, only where its address comes from says that it is out of bounds.
 """
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -12,7 +13,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.memory.arena import FREED, GLOBAL_BASE, NOTHING, TRACKED, Allocation, Arena
 from kernbench.ptx.emulator.memory.port import Accessed
-from kernbench.ptx.emulator.program.program import Program, Site
+from kernbench.ptx.emulator.program.program import Program, Site, Word
 
 _WORD = (1 << 64) - 1
 # sizes of elements in which a program may pass the distance of two arrays
@@ -48,8 +49,8 @@ class MeantArrays:
 
     def _arrays(self, site: Site) -> tuple[Allocation, ...]:
         found: dict[int, Allocation] = {}
-        for name in self._program.meant.get(site.number, ()):
-            address = self._arena.real(self._value(name))
+        for word in self._program.meant.get(site.number, ()):
+            address = self._arena.real(self._value(word))
             held = self._arena.holding(address)
             if held is not None and held.space == "global":
                 found[held.address] = held
@@ -66,12 +67,12 @@ class MeantArrays:
 
     def null(self, site: Site) -> str:
         """The one parameter that the address of an access is made from, where it holds a null pointer; else nothing."""
-        names = [name for name in self._program.meant.get(site.number, ()) if not self._value(name)]
-        return names[0] if len(names) == 1 and not self.arrays(site) else ""
+        words = [word for word in self._program.meant.get(site.number, ()) if not self._value(word)]
+        return words[0].parameter if len(words) == 1 and not self.arrays(site) else ""
 
-    def _value(self, name: str) -> int:
+    def _value(self, word: Word) -> int:
         assert self._launch is not None, "a launch has begun"
-        return int(self._launch.parameter(name, 0, "uint64", 1)[0])
+        return int(self._launch.parameter(word.parameter, word.offset, "uint64", 1)[0])
 
     def leaves(self, site: Site, accessed: Accessed) -> bool:
         """Whether an access may leave the array that it is meant for: a quick look, at lanes too that take no part."""
@@ -107,18 +108,25 @@ class MeantArrays:
         other = self._arena.holding(GLOBAL_BASE + start)
         if other is None or any(one is other for one in arrays) or other.space != "global":
             return True
-        for parameter in self._program.kernel.params:
-            if parameter.size not in (4, 8):
-                continue
-            value = int(np.int64(self._signed(parameter.name, parameter.size)))
+        for value in self._numbers():
             reached = [one.offset + value * scale for one in arrays for scale in _SCALES]
             if any(other.offset <= offset < other.offset + other.nbytes for offset in reached):
                 return True
         return False
 
-    def _signed(self, name: str, size: int) -> int:
+    def _numbers(self) -> Iterator[int]:
+        """All numbers of 32 and of 64 bits that the kernel is passed, those in structs too."""
         assert self._launch is not None, "a launch has begun"
-        return int(self._launch.parameter(name, 0, f"int{8 * size}", 1)[0])
+        for parameter in self._program.kernel.params:
+            if parameter.size < 4:
+                continue
+            halves = self._launch.parameter(parameter.name, 0, "int32", parameter.size // 4)
+            words = halves[: len(halves) // 2 * 2].view(np.uint64)
+            pointers = (words >= GLOBAL_BASE) & (words < GLOBAL_BASE + self._arena.capacity)
+            plain = np.ones(len(halves), np.bool_)
+            plain[: 2 * len(words)] = ~np.repeat(pointers, 2)
+            yield from words[~pointers].view(np.int64).tolist()
+            yield from halves[plain].tolist()
 
 
 _NONE = np.zeros(0, np.int64)

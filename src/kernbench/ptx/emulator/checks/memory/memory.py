@@ -12,7 +12,7 @@ from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.access_sites import AccessSites
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, Allocation, Arena
-from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, SITE_SHIFT, decode, scope_of
+from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, NUMBER_MASK, NUMBER_SHIFT, SITE_SHIFT, decode, scope_of
 from kernbench.ptx.emulator.memory.heap import is_freed
 from kernbench.ptx.emulator.memory.port import Space, Spot, unwritten_bytes
 from kernbench.ptx.emulator.observer.definedness import Origin
@@ -93,15 +93,20 @@ class MemoryReporter:
 
     def _races(self, checks: MemoryChecks, space: Space, site: Site, what: str, spot: Spot, races: Array) -> None:
         """Each instruction that raced with this one, by the first race with it; those that are formal apart."""
-        sites = races[:, 1].astype(np.uint64) >> SITE_SHIFT
+        cells = races[:, 1].astype(np.uint64)
         fenced = checks.warp_synchronous.fences_between(spot.lanes, races)
-        keys, first, counts = np.unique(sites * 2 + fenced, return_index=True, return_counts=True)
-        for row, count, key in sorted(zip(first.tolist(), counts.tolist(), keys.tolist(), strict=True)):
-            position = int(races[row, 0])
-            address = (int(spot.addresses[position]) + spot.offset) & ((1 << 64) - 1)
-            lane = int(spot.lanes[position])
-            formal = FENCED if key % 2 else ""
-            self._race(checks, space, site, what, address, lane, count, spot.scope, races[row].tolist(), formal)
+        keys, first, which, counts = np.unique(
+            (cells >> np.uint64(SITE_SHIFT)) * np.uint64(2) + fenced,
+            return_index=True,
+            return_inverse=True,
+            return_counts=True,
+        )
+        apart = _of_two_blocks(checks.batch, spot.lanes[races[:, 0]], cells)
+        for number in np.argsort(first):
+            formal = FENCED if keys[number] % 2 else ""
+            across = bool(apart[which.reshape(-1) == number].any())
+            race = races[int(first[number])].tolist()
+            self._race(checks, space, site, what, spot, race, int(counts[number]), formal, across)
 
     @property
     def carries(self) -> bool:
@@ -268,13 +273,15 @@ class MemoryReporter:
         space: Space,
         site: Site,
         what: str,
-        address: int,
-        by: int,
-        count: int,
-        scope: int,
+        spot: Spot,
         race: list[int],
+        count: int,
         formal: str,
+        across: bool,
     ) -> None:
+        """One race, of `count` with the same other instruction; `across` says that some are between two blocks."""
+        address = (int(spot.addresses[race[0]]) + spot.offset) & ((1 << 64) - 1)
+        by, scope = int(spot.lanes[race[0]]), spot.scope
         batch = checks.batch
         who = thread_name(batch, by)
         cell = race[1] & ((1 << 64) - 1)
@@ -299,7 +306,7 @@ class MemoryReporter:
             )
             self._reporter.unwaited |= {site.number, other.number}
         hint = _AGENT_HINTS.get(kind, _AGENT_HINTS["barrier"])
-        hint = _race_hint(batch, space.name, by, warp) if kind == "warp" else hint
+        hint = _race_hint(space.name, across) if kind == "warp" else hint
         hint = _SCOPE_HINT if narrow else hint
         if kind == "warp" and space.name == "global" and not narrow and self._program.hands_over:
             lacks = checks.patterns.missing(by, warp, clock, race[2])
@@ -314,7 +321,7 @@ class MemoryReporter:
         location, hint = self._reporter.location(other), SYNCWARP if formal else hint
         self._reporter.add(
             "race", site, message, hint, count, others, about=location, array=where, cause=other, formal=formal,
-            habit="warp-synchronous" if formal else "",
+            habit="warp-synchronous" if formal else "", reach=int(across),
         )  # fmt: skip
 
     def _memory_name(self, space: Space, address: int) -> str:
@@ -380,13 +387,18 @@ _HALVES = {
 }
 
 
-def _race_hint(batch: Batch, space: str, lane: int, warp: int) -> str:
-    """What orders a lane's access and that of a warp, numbered in the grid: a barrier where one block has both."""
-    block = int(batch.numbers[(lane // WARP) % batch.ctas])
-    of_one_block = warp // batch.launch.actors.count == block
-    if space == "global" and of_one_block:
+def _of_two_blocks(batch: Batch, lanes: Array, cells: Array) -> Array:
+    """Which races are between a lane of one block and a warp of another."""
+    warps = (cells >> np.uint64(NUMBER_SHIFT) & np.uint64(NUMBER_MASK)).astype(np.int64) - 1
+    apart: Array = warps // batch.launch.actors.count != batch.numbers[lanes // WARP % batch.ctas]
+    return apart
+
+
+def _race_hint(space: str, across: bool) -> str:
+    """What orders accesses of threads: a barrier where all of them are of one block, or else what reaches `across`."""
+    if space == "global" and not across:
         return _BLOCK_HINT
-    return _CLUSTER_HINT if space == "shared" and not of_one_block else _RACE_HINTS[space]
+    return _CLUSTER_HINT if space == "shared" and across else _RACE_HINTS[space]
 
 
 _BLOCK_HINT = "separate them by a barrier of the block (bar.sync, __syncthreads, Triton's tl.debug_barrier)"
