@@ -167,6 +167,37 @@ def rows_text(act: str) -> str:
     return words.replace("{act}", "\n".join([*begun, *steps, *ended]))
 
 
+# bytes of a piece: each thread stores 64 bytes piece by piece; 0: half of each sector, and no more
+PIECES = (4, 8, 16, 0)
+_PIECES = """.version 8.3
+.target sm_90a
+.address_size 64
+.visible .entry pieces(.param .u64 p_data, .param .u32 p_value)
+{{
+.reg .b32 %r<8>;
+.reg .b64 %d<4>;
+ld.param.u64 %d0, [p_data];
+cvta.to.global.u64 %d0, %d0;
+ld.param.u32 %r0, [p_value];
+mov.u32 %r1, %ctaid.x;
+mov.u32 %r2, %tid.x;
+mad.lo.u32 %r1, %r1, 256, %r2;
+mad.wide.u32 %d1, %r1, 64, %d0;
+{stores}
+ret;
+}}
+"""
+
+
+def pieces_text(width: int) -> str:
+    """A kernel whose threads each store 64 bytes in pieces, or 16 bytes of each sector."""
+    words = (width or 16) // 4
+    value = "%r0" if words == 1 else "{" + ", ".join(["%r0"] * words) + "}"
+    kind = "" if words == 1 else f".v{words}"
+    places = range(0, 64, width or 32)
+    return _PIECES.format(stores="\n".join(f"st.global{kind}.u32 [%d1+{at}], {value};" for at in places))
+
+
 CODE = (16, 128, 512, 1024, 2048, 4096, 8192)
 
 
@@ -254,6 +285,11 @@ class Cold:
         kernel = self.queue.function("rows", rows_text(act))
         return self.timed(kernel, rows // 8, 256, mib * MIB // 512 - 1, "writes")
 
+    def pieces(self, width: int, mib: int) -> list[float]:
+        """Nanoseconds of stores in pieces to so much memory."""
+        kernel = self.queue.function("pieces", pieces_text(width))
+        return self.timed(kernel, mib * MIB // (64 * 256), 256, 7, "writes")
+
     def timed(self, kernel: Any, ctas: int, block: int, number: int, flush: str) -> list[float]:
         """Nanoseconds of a kernel of the data and a number, each time right after L2 was flushed."""
         values = (ctypes.c_uint64(int(self.data)), ctypes.c_uint32(number))
@@ -316,10 +352,20 @@ def brief_rows(queue: Queue, sms: int) -> Iterator[dict[str, Any]]:
             varied = {"act": act, "words": words, "mib": mib}
             yield {"benchmark": "cold.words", "parameters": varied, "unit": "ns",
                    "ns": median(cold.words(act, words, mib))}  # fmt: skip
+    yield from _rows_and_pieces(cold)
+    for address in (cold.flushed, cold.data):
+        queue.driver.call("cuMemFree", address)
+
+
+def _rows_and_pieces(cold: Cold) -> Iterator[dict[str, Any]]:
+    """Rows of a table, a warp each, and stores in pieces."""
     for act in (*_OF_ROWS, "red.v4.f32"):
         for count, mib in ROWS:
             varied = {"act": act, "rows": count, "mib": mib}
             yield {"benchmark": "cold.rows", "parameters": varied, "unit": "ns",
                    "ns": median(cold.rows(act, count, mib))}  # fmt: skip
-    for address in (cold.flushed, cold.data):
-        queue.driver.call("cuMemFree", address)
+    for width in PIECES:
+        for mib in (8, 32, 128):
+            varied = {"width": width, "mib": mib}
+            yield {"benchmark": "cold.pieces", "parameters": varied, "unit": "ns",
+                   "ns": median(cold.pieces(width, mib))}  # fmt: skip

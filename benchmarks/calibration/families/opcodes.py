@@ -109,7 +109,7 @@ BESIDE = {
 PAIRED = (
     "multiply_high", "multiply_wide", "multiply_bytes", "permute", "shift", "minmax_s32", "minmax_f16", "fma_f16",
     "add_f16", "f16_to_f32", "f32_to_f16", "s32_to_f32", "s16_to_f32", "s8_to_f32", "f32_to_s32", "popc", "flo",
-    "add_f64", "add_f32", "f32_f64",
+    "add_f64", "add_f32", "f32_f64", "vote", "redux",
 )  # fmt: skip
 
 
