@@ -41,7 +41,8 @@ def launched(users: int, context: int, kernel: str, jobs: int) -> tuple[float, f
         mock.patch.object(PtxTarget, "record_for_time", return_value=None),
         mock.patch.object(EmulatedDevice, "_perform", timed),
     ):
-        run = run_bench(find("batched_incremental_attention"), kernel, {"users": users, "context": context})
+        settings = {"kernel": kernel, "users": users, "context": context}
+        run = run_bench(find("batched_incremental_attention"), None, settings)
     return *max(found), run
 
 

@@ -139,6 +139,58 @@ def _flaw(state: Words, word: np.uint64, count: int, written: Word, tracked: Wor
     return trouble
 
 
+@part
+def _is_run(to: Moved) -> bool:
+    """Whether all positions are active, and their lanes, which always ascend, one run of them."""
+    many = to.lanes.size
+    return many > 0 and to.mask.size == 0 and to.lanes[many - 1] - to.lanes[0] == many - 1
+
+
+@part
+def _load_run(
+    memory: Words, state: Words, at: Addressing, to: Moved, shift: np.uint64, written: Word, checked: bool
+) -> Int:
+    """Load the first lanes of a run, as long as nothing is the matter with any; how many.
+
+    That is nearly always all of them. The loop looks at one word of each lane, with what is the same for all of them
+    left out. States are looked at where they are `checked`.
+    """
+    bank, rows, addresses = to.bank, to.rows, at.addresses
+    span = np.uint64(rows.size) << shift
+    odd, last, by = span - _ONE, at.size - span, at.offset - at.window
+    if at.origins.size > 0 or at.size < span or at.window & odd or (rows.size != 1 and rows.size != 4):
+        return 0
+    lane, many, i = np.uint64(to.lanes[0]), np.uint64(to.lanes.size), np.uint64(0)
+    first = np.uint64(rows[0])
+    if rows.size == 1:
+        while i < many:
+            start = addresses[i] + by
+            if (start & odd) or start > last or (checked and state[start >> shift] != written):
+                break
+            bank[first, lane + i] = memory[start >> shift]
+            i += _ONE
+        return np.int64(i)
+    second, third, fourth = np.uint64(rows[1]), np.uint64(rows[2]), np.uint64(rows[3])
+    while i < many:
+        start = addresses[i] + by
+        word = start >> shift
+        if (start & odd) or start > last:
+            break
+        if checked and (
+            state[word] != written
+            or state[word + _ONE] != written
+            or state[word + _TWO] != written
+            or state[word + _THREE] != written
+        ):
+            break
+        bank[first, lane + i] = memory[word]
+        bank[second, lane + i] = memory[word + _ONE]
+        bank[third, lane + i] = memory[word + _TWO]
+        bank[fourth, lane + i] = memory[word + _THREE]
+        i += _ONE
+    return np.int64(i)
+
+
 @kernel
 def load(memory: Words, where: GivenAddressing, moved: Moving, report: Int64s) -> Int:
     """Unchecked: what lies outside the space, or is misaligned, reads as poison."""
@@ -153,7 +205,8 @@ def load(memory: Words, where: GivenAddressing, moved: Moving, report: Int64s) -
     first, second = np.uint64(rows[0]), np.uint64(rows[1 % rows.size])
     third, fourth = np.uint64(rows[2 % rows.size]), np.uint64(rows[3 % rows.size])
     poison = memory.dtype.type(_POISON)
-    for i in range(to.lanes.size):
+    done = _load_run(memory, memory, at, to, shift, poison, False) if _is_run(to) else 0
+    for i in range(done, to.lanes.size):
         if masked and not to.mask[i]:
             continue
         lane = np.uint64(to.lanes[i])
@@ -220,7 +273,8 @@ def checked_load(
     third, fourth = np.uint64(rows[2 % rows.size]), np.uint64(rows[3 % rows.size])
     kind = memory.dtype.type
     poison, written, tracked, unwritten = kind(_POISON), kind(_WRITTEN), kind(_TRACKED), kind(_UNWRITTEN)
-    for i in range(to.lanes.size):
+    done = _load_run(memory, state, at, to, shift, written, True) if _is_run(to) else 0
+    for i in range(done, to.lanes.size):
         if masked and not to.mask[i]:
             continue
         lane = np.uint64(to.lanes[i])

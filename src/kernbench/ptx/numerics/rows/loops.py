@@ -10,7 +10,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 from numba.np import arrayobj
 from numpy.typing import NDArray
 
@@ -27,18 +27,36 @@ Mods = Mapping[str, str]
 Factory = Callable[[Mods], Operation]
 
 
-def _at(row: Row, lane: int) -> np.generic:
-    """The value that a lane reads from a row or from a scalar."""
-    raise NotImplementedError("only compiled code reads lanes")
+# numba publishes no types of these
+_pointer: Numba = types.CPointer
+_on_stack: Numba = cgutils.alloca_once
+_array: Numba = arrayobj.make_array
+_item: Numba = arrayobj.load_item
 
 
-@overload(_at, strict=False)  # type: ignore[untyped-decorator]
-def _compiled_at(row: types.Type, lane: types.Type) -> Callable[[Row, int], Row | np.generic]:
+def _at_typing(context: object, row: Numba, lane: Numba) -> Intrinsic:
+    """The value that a lane reads from a row or from a scalar.
+
+    It is written out here: a function for each kind of row would go through all of numba's passes in each loop.
+    """
     if not isinstance(row, types.Array):
-        return lambda row, lane: row
-    if row.ndim == 0:
-        return lambda row, lane: row[()]
-    return lambda row, lane: row[lane]
+        return row(row, lane), lambda context, builder, signature, arguments: arguments[0]
+
+    def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
+        array = _array(row)(context, builder, arguments[0])
+        where = array.data
+        if row.ndim and row.layout == "C":
+            where = builder.gep(where, [arguments[1]])
+        elif row.ndim:
+            stride = cgutils.unpack_tuple(builder, array.strides, 1)[0]
+            where = cgutils.pointer_add(builder, where, builder.mul(stride, arguments[1]))
+        return _item(context, builder, row, where)
+
+    return row.dtype(row, lane), generate
+
+
+_reading_at: Typing = _at_typing
+_at: Callable[[Row, int], np.generic] = intrinsic(_reading_at)
 
 
 def _source(name: str, inputs: int, outputs: int) -> str:
@@ -65,11 +83,6 @@ def row_kernel(name: str, scalar: Operation, inputs: int, outputs: int = 1) -> O
     exec(compile(_source(name, inputs, outputs), __file__, "exec"), space, made)
     return loop(made[name], error_model="numpy")
 
-
-# numba publishes no types of these
-_pointer: Numba = types.CPointer
-_on_stack: Numba = cgutils.alloca_once
-_array: Numba = arrayobj.make_array
 
 # lanes that the steps of a staged kernel go through together
 _BLOCK = 256
