@@ -95,6 +95,21 @@ def test_what_does_no_harm_to_the_verdict(write):
     assert len(cases) == len(HARMLESS)
 
 
+def test_verdicts_are_the_same_whatever_runs_at_once(write):
+    """On each target, right and wrong: all that a case says but its seconds."""
+    files = [write("a_good"), write("crashes", in_launch=HOSTILE_LAUNCH["crashes"])]
+    for target in ("npu", "ptx"):
+        files.append(files[0].parent / f"on_{target}.py")
+        files[-1].write_text(filled_in(target, f"on_{target}"))
+    found = []
+    for jobs in (1, 2, 16):
+        cases = checked(files, jobs=jobs)
+        runs = {name: case.run.to_dict() for name, case in cases.items() if case.run is not None}
+        found.append(([(name, case.passed, case.error) for name, case in cases.items()], runs))
+    assert found[0] == found[1] == found[2]
+    assert [passed for _, passed, _ in found[0][0]] == [True, False, True, True]
+
+
 def test_endless_loops(write, tmp_path):
     """The clock jumps once a bench is where it stays, so that no load can make this fail."""
     marks = [tmp_path / f"there{n}" for n in range(3)]
