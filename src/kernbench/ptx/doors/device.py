@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class LaunchRequest:
     cluster: Any = None
     names: Mapping[int, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[Extent, Extent, Extent]:
         """Grid, block and cluster, held to what the kernel demands; `MisuseError` where they do not fit."""
         return launch_shape(self.grid, self.block, self.cluster, self.kernel)

@@ -1,6 +1,7 @@
 """The checks of a launch: the state that its batches share, and what is reported of the launch itself."""
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 import numpy as np
 
@@ -90,7 +91,7 @@ class Checks(LaunchObserver):
         self.order = None
         if self._ordered:
             self.order = OrderLog(launch.actors, self.arena.used // 4 + 1, self._ordered == "conflicts")
-        self.publications = Publications(min(int(np.prod(launch.grid)) * launch.actors.count, WARP_LIMIT))
+        self.publications = Publications(min(prod(launch.grid) * launch.actors.count, WARP_LIMIT))
         self._tracked = self._written_allocations(launch)
         for allocation in self.arena.allocations():
             # those that are large stay watched until a launch comes that cannot write them
@@ -273,9 +274,9 @@ def _cells(first: int, last: int) -> tuple[Array, Array]:
 
 def _clusters(launch: Launch) -> Array:
     """The number of each CTA's cluster; nothing where each CTA is its own."""
-    if int(np.prod(launch.cluster)) == 1:
+    if prod(launch.cluster) == 1:
         return np.zeros(0, np.int64)
-    count = int(np.prod(launch.grid)) // int(np.prod(launch.cluster))
+    count = prod(launch.grid) // prod(launch.cluster)
     members = cluster_members(launch.grid, launch.cluster, np.arange(count))
     clusters: Array = np.zeros(members.size, np.int64)
     clusters[members] = np.arange(count)[:, None]

@@ -116,7 +116,7 @@ class Launch:
         self.checks, self.probe, self.naming = checks, probe, naming
         self.grid, self.block, self.cluster = setting.grid, setting.block, setting.cluster
         self.schedule, self.number, self.exact = setting.schedule, setting.number, setting.exact
-        self.threads = int(np.prod(self.block))
+        self.threads = prod(self.block)
         self.warps_per_cta = -(-self.threads // WARP)
         self.explicit_cluster = self.cluster != (1, 1, 1)
         self.actors = Actors(self.warps_per_cta, program.asynchronous)
@@ -215,7 +215,7 @@ class Launch:
     def waves(self) -> Waves:
         """CTA numbers in the order they become resident, a batch at a time."""
         lanes, nbytes = self.warps_per_cta * WARP, self._cta_bytes
-        size = int(np.prod(self.cluster))
+        size = prod(self.cluster)
         name, threads = title(self.program.kernel.name), self.threads * size
         require_room(size * nbytes, f"'{name}' with {threads} threads that run together", "use smaller blocks")
         most = min(_LANES // lanes, _BATCH_BYTES // max(1, nbytes)) // size

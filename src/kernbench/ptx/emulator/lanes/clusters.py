@@ -1,6 +1,7 @@
 """Clusters: CTAs that share their shared memory. The address of a peer's memory carries its rank above 16 MiB."""
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -17,7 +18,7 @@ Extent = tuple[int, int, int]
 def cluster_members(grid: Extent, cluster: Extent, numbers: Array) -> Array:
     """CTA numbers of the clusters with these numbers, as [clusters, ranks]; x counts fastest in both."""
     across = [g // c for g, c in zip(grid, cluster, strict=True)]
-    rank = np.arange(int(np.prod(cluster)))
+    rank = np.arange(prod(cluster))
     outer, inside = _coordinates(numbers, across), _coordinates(rank, cluster)
     x, y, z = (p[:, None] * c + i[None, :] for p, c, i in zip(outer, cluster, inside, strict=True))
     members: Array = x + grid[0] * (y + grid[1] * z)
@@ -67,4 +68,4 @@ class ClusterMap:
 
 def cluster_map(ctas: int, cluster: Extent) -> ClusterMap:
     """The map of a batch of so many CTAs."""
-    return ClusterMap(ctas, int(np.prod(cluster)))
+    return ClusterMap(ctas, prod(cluster))

@@ -3,6 +3,7 @@
 import mmap
 import sys
 from contextlib import suppress
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +58,7 @@ def large_zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
 
     A system hands out memory page by page as it is first written, which takes longer than most of what a launch does.
     """
-    kind, count = dtype_of(dtype), int(np.prod(shape))
+    kind, count = dtype_of(dtype), prod(shape) if isinstance(shape, tuple) else shape
     if kind.itemsize * count < _LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.zeros(shape, kind)
     try:
