@@ -136,7 +136,7 @@ def family(name: str) -> Family:
     found = found or _BY_OPCODE.get(opcode)
     if found is not None:
         return found
-    return _UNKNOWN_UNIFORM if opcode.startswith("U") else _UNKNOWN
+    return _UNKNOWN_UNIFORM if name.startswith("U") else _UNKNOWN
 
 
 def is_known(mnemonic: str) -> bool:

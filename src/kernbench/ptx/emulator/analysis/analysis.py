@@ -38,6 +38,7 @@ def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
     parking, ignored = _waits(bodies)
     in_flight = [watch_in_flight(decoded, body) for body in bodies]
     unused = tuple(find_unused_loads(decoded, body, writers, aliased, validated) for body in bodies)
+    meant = meant_parameters(kernel, decoded.kernel)
     following = Following(bool(decoded.compiler), decoded.local_bytes > 0)
     edges, ends, idle = _ends(kernel)
     return Facts(
@@ -57,7 +58,7 @@ def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
         ends=ends,
         idle=idle,
         writers=tuple(writers),
-        meant=meant_parameters(kernel, decoded.kernel),
+        meant=meant,
         written_params=written_parameters(writers, decoded.kernel),
         parameter_types=parameter_types(kernel, sources),
         asynchronous=any(d.effects.asynchronous for d in every),

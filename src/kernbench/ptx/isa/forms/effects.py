@@ -26,6 +26,9 @@ Law = Literal[
     "xor",
     "not",
     "sum",
+    "product",
+    "product and sum",
+    "shift left",
     "convert",
     "convert and pack",
     "address",
@@ -134,7 +137,8 @@ class Effects:
     # copies bytes of memory to memory, and with them whether they are defined
     carries_undefined: bool = False
 
-    # the algebra that analyses know of its result; "sum" is of whole numbers, "address" one of another space
+    # the algebra that analyses know of its result; "sum" and "product" are of whole numbers,
+    # "address" one of another space
     law: Law = ""
     # operands that a value is put together from, so that one defined part makes it defined
     parts: tuple[str, ...] = ()

@@ -12,6 +12,8 @@ row = group.row
 does = group.does
 
 does("add.int", replace(_ARITHMETIC, law="sum"))
+does("mul.int", replace(_ARITHMETIC, law="product"))
+does("mad.int", replace(_ARITHMETIC, law="product and sum"))
 does("add.carry sub.carry mad.carry", replace(_ARITHMETIC, carry_flag=True))
 does("div.int rem.int", replace(_ARITHMETIC, undefined_from="division"))
 

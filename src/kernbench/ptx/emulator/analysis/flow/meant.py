@@ -17,7 +17,7 @@ _NOBODY: frozenset[Word] = frozenset()
 _ANYBODY = frozenset((Word("?", 0),))
 # the largest element: an index is scaled by so much and may still be a distance
 _ELEMENT_BYTES = 16
-_PRODUCTS = frozenset(("mul", "mad", "shl"))
+_PRODUCTS = frozenset(("product", "product and sum", "shift left"))
 _SPACES = ("global", "generic", "")
 _POINTER_BYTES = 8
 
@@ -44,7 +44,7 @@ def _reaches_arrays(decoding: Decoding) -> bool:
     """Whether an instruction accesses global memory, or may, by an address in registers; copies by threads do."""
     if decoding.effects.access in ("load", "store", "atomic"):
         return decoding.address_space in _SPACES
-    return decoding.site.opcode == "cp" and decoding.traffic is not None and decoding.traffic[0] == "global"
+    return decoding.effects.carries_undefined and decoding.traffic is not None and decoding.traffic[0] == "global"
 
 
 def _origins(body: Body) -> dict[int, frozenset[Word]]:
@@ -73,7 +73,7 @@ def _origin(decoding: Decoding, sources: Mapping[int, frozenset[Word]]) -> froze
         return _words(decoding) if decoding.parameter else _ANYBODY
     if not effects.forwards or (effects.law == "pack" and wide):
         return _ANYBODY if wide else _NOBODY
-    if decoding.site.opcode in _PRODUCTS and _is_index(decoding):
+    if effects.law in _PRODUCTS and _is_index(decoding):
         return _added(decoding, sources)
     origin = _NOBODY.union(*(sources.get(register.number, _NOBODY) for register in decoding.reads))
     # the address of a parameter, or of a variable of the module: a shorter one is of shared memory
@@ -91,7 +91,7 @@ def _words(decoding: Decoding) -> frozenset[Word]:
 
 def _is_index(decoding: Decoding) -> bool:
     """Whether the product of an instruction cannot be a pointer, nor a distance of two in elements."""
-    if decoding.site.opcode == "shl":
+    if decoding.effects.law == "shift left":
         by = decoding.operands[2]
         return isinstance(by, Integer) and _ELEMENT_BYTES < 1 << by.value < 1 << 32
     factors = [operand.value for operand in decoding.operands[1:3] if isinstance(operand, Integer)]
@@ -100,7 +100,7 @@ def _is_index(decoding: Decoding) -> bool:
 
 def _added(decoding: Decoding, sources: Mapping[int, frozenset[Word]]) -> frozenset[Word]:
     """What is added to a product."""
-    if decoding.site.opcode != "mad":
+    if decoding.effects.law != "product and sum":
         return _NOBODY
     added = [register for register in decoding.registers_of(3) if register is not None]
     return _NOBODY.union(*(sources.get(register.number, _NOBODY) for register in added))
