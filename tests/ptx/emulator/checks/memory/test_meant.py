@@ -119,3 +119,77 @@ def test_copies_of_threads_too(lab, arrays):
     assert lab.kinds(text.format(scale=4), *arrays, block=8) == []
     (found,) = lab.findings(text.format(scale=4096), *arrays, block=8)
     assert "offset 4096 of 'x', which has 32 bytes: 4064 bytes behind its end, in 'y'" in found.message
+
+
+def test_a_distance_in_rows_that_the_program_passes_is_meant(lab, arrays):
+    x, y = arrays
+    text = """
+  mul.lo.u64 %rd2, %rd22, %rd23;
+  shl.b64 %rd2, %rd2, 2;
+  add.u64 %rd1, %rd20, %rd2;
+  ld.global.u32 %r5, [%rd1];
+"""
+    distance = (y.address - x.address) // 4
+    assert lab.kinds(text, x, y, distance // 64, 64, block=8) == []
+
+
+def test_a_pointer_of_two_halves_from_memory_may_be_any(lab, arrays):
+    x, y = arrays
+    table = lab.device.array(np.array([y.address & 0xFFFFFFFF, y.address >> 32], "u4"), "table")
+    text = """
+  ld.global.u32 %r5, [%rd22];
+  ld.global.u32 %r6, [%rd22+4];
+  cvt.u64.u32 %rd2, %r5;
+  cvt.u64.u32 %rd3, %r6;
+  shl.b64 %rd3, %rd3, 32;
+  or.b64 %rd1, %rd2, %rd3;
+  setp.gt.u32 %p1, %r3, 3;
+  selp.b64 %rd1, %rd20, %rd1, %p1;
+  ld.global.u32 %r5, [%rd1];
+"""
+    assert lab.kinds(text, x, y, table, block=8) == []
+
+
+def test_a_distance_of_elements_in_memory_may_lead_anywhere(lab, arrays):
+    x, y = arrays
+    table = lab.device.array(np.array([(y.address - x.address) // 4], "i4"), "table")
+    text = """
+  ld.global.s32 %r5, [%rd22];
+  mul.wide.s32 %rd1, %r5, 4;
+  add.u64 %rd1, %rd1, %rd20;
+  ld.global.u32 %r6, [%rd1];
+"""
+    assert lab.kinds(text, x, y, table, block=8) == []
+
+
+def test_a_difference_of_pointers_in_large_elements_leads_to_the_other(lab, arrays):
+    text = """
+  sub.u64 %rd2, %rd21, %rd20;
+  shr.s64 %rd2, %rd2, 5;
+  cvt.u32.u64 %r5, %rd2;
+  mul.wide.s32 %rd1, %r5, 32;
+  add.u64 %rd1, %rd1, %rd20;
+  ld.global.u32 %r6, [%rd1];
+"""
+    assert lab.kinds(text, *arrays, block=8) == []
+
+
+def test_a_pointer_that_was_moved_before_the_launch_may_be_meant_for_another(lab, arrays):
+    x, y = arrays
+    text = """
+  add.u64 %rd1, %rd20, %rd22;
+  ld.global.u32 %r5, [%rd1];
+"""
+    assert lab.kinds(text, y.address + 4096, y, (x.address - y.address - 4096) % (1 << 64), block=8) == []
+
+
+def test_the_size_of_an_array_is_no_way_to_another(lab):
+    """Numbers that the kernel is passed count in elements that are no larger than what is accessed."""
+    x, y = (lab.device.array(np.zeros(1 << 14, "u4"), name) for name in "xy")
+    text = """
+  add.u32 %r5, %r3, 40000;
+  mul.wide.u32 %rd1, %r5, 4;
+  add.u64 %rd1, %rd1, %rd20;
+  ld.global.u32 %r6, [%rd1];
+"""
+    assert lab.kinds(text, x, y, 1 << 14, block=8) == ["out-of-bounds"]

@@ -1,8 +1,9 @@
 """Which arrays an access can be meant for: the parameters of the kernel that its address is made of.
 
-An address is a pointer and an offset, and PTX does not say which is which. What is multiplied, or shifted by a few
-bits, is an offset. Of a whole word that was loaded from memory nobody knows whether it is a pointer, unless it is
-scaled by more than the size of an element: a program may keep the distance between two arrays as a number of elements.
+An address is a pointer and an offset, and PTX does not say which is which. Of what was loaded from memory nobody knows
+whether it is a pointer, half of one, or the distance of two arrays in elements, unless it is scaled by more than an
+element, as the number of a row is. What is computed of pointers, as their difference, stays made of them, however it
+is scaled.
 """
 
 from collections.abc import Mapping
@@ -68,14 +69,14 @@ def _origin(decoding: Decoding, sources: Mapping[int, frozenset[Word]]) -> froze
     effects = decoding.effects
     wide = any(register.type[-2:] in ("64", "28") for register in decoding.writes)
     if effects.access == "load":
-        if not wide:
-            return _NOBODY
-        return _words(decoding) if decoding.parameter else _ANYBODY
+        if decoding.parameter:
+            return _words(decoding) if wide else _NOBODY
+        return _ANYBODY
     if not effects.forwards or (effects.law == "pack" and wide):
         return _ANYBODY if wide else _NOBODY
-    if effects.law in _PRODUCTS and _is_index(decoding):
-        return _added(decoding, sources)
     origin = _NOBODY.union(*(sources.get(register.number, _NOBODY) for register in decoding.reads))
+    if effects.law in _PRODUCTS and _is_index(decoding):
+        return _added(decoding, sources) | (origin - _ANYBODY)
     # the address of a parameter, or of a variable of the module: a shorter one is of shared memory
     return _ANYBODY if decoding.parameter or (decoding.names_variable and wide) else origin
 

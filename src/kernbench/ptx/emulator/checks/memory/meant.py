@@ -16,8 +16,10 @@ from kernbench.ptx.emulator.memory.port import Accessed
 from kernbench.ptx.emulator.program.program import Program, Site, Word
 
 _WORD = (1 << 64) - 1
-# sizes of elements in which a program may pass the distance of two arrays
+# sizes of elements in which a program may pass the distance of two arrays: none is larger than what it accesses
 _SCALES = (1, 2, 4, 8, 16)
+# arrays that the lanes of one access are looked for in
+_MOST_ARRAYS = 8
 
 
 class Parameters(Protocol):
@@ -98,21 +100,41 @@ class MeantArrays:
         positions = np.flatnonzero(outside & (starts >= 0) & (starts <= self._arena.used - nbytes))
         states = self._arena.state[1][starts[positions]] & ~np.uint8(TRACKED)
         strays = positions[(states != NOTHING) & (states != FREED)]
-        return strays if len(strays) and not self._deliberate(arrays, int(starts[strays[0]])) else _NONE
+        for _ in range(_MOST_ARRAYS if self._begin_there(site) else 0):
+            if not len(strays):
+                break
+            other = self._arena.holding(GLOBAL_BASE + int(starts[strays[0]]))
+            if other is None:
+                break
+            if not self._deliberate(arrays, other, nbytes):
+                return strays
+            there = starts[strays]
+            strays = strays[(there < other.offset) | (there >= other.offset + other.nbytes)]
+        return _NONE
 
-    def _deliberate(self, arrays: tuple[Allocation, ...], start: int) -> bool:
+    def _begin_there(self, site: Site) -> bool:
+        """Whether all pointers that an address is made of are the beginnings of their arrays.
+
+        One to the midst of an array may be a view of it, or have been moved by the program, from another array even.
+        """
+        addresses = [self._arena.real(self._value(word)) for word in self._program.meant.get(site.number, ())]
+        held = [(address, self._arena.holding(address)) for address in addresses]
+        return all(one is None or one.address == address for address, one in held)
+
+    def _deliberate(self, arrays: tuple[Allocation, ...], other: Allocation, nbytes: int) -> bool:
         """Whether a number that the kernel is passed leads from the array to the one that is reached.
 
         It lies within the same array, and its end is not compared; or the program has computed a distance.
         """
-        other = self._arena.holding(GLOBAL_BASE + start)
-        if other is None or any(one is other for one in arrays) or other.space != "global":
+        if any(one is other for one in arrays) or other.space != "global":
             return True
-        for value in self._numbers():
-            reached = [one.offset + value * scale for one in arrays for scale in _SCALES]
-            if any(other.offset <= offset < other.offset + other.nbytes for offset in reached):
-                return True
-        return False
+        numbers, scales = list(self._numbers()), [scale for scale in _SCALES if scale <= nbytes]
+        reached = {one.offset + value * scale for one in arrays for value in numbers for scale in scales}
+        if any(other.offset <= offset < other.offset + other.nbytes for offset in reached):
+            return True
+        # in rows: so many, and the length of one
+        rows = {first * second for first in numbers for second in numbers}
+        return any(other.offset - one.offset in {row * scale for row in rows for scale in scales} for one in arrays)
 
     def _numbers(self) -> Iterator[int]:
         """All numbers of 32 and of 64 bits that the kernel is passed, those in structs too."""
