@@ -154,17 +154,17 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if seconds is None or not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
         return (yield)
 
-    class Over(BaseException):
-        """It is over: no error that a test expects."""
+    class TimeLimit(BaseException):
+        """The test is over: no error that one expects."""
 
     def over(number: int, frame: object) -> None:
-        raise Over
+        raise TimeLimit(f"--kernbench-seconds {seconds:g}")
 
     before = signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         return (yield)
-    except Over:
+    except TimeLimit:
         # without the frames in which it was, which may be of compiled code and have no lines
         pytest.fail(f"the test took longer than {seconds:g} seconds (--kernbench-seconds)", pytrace=False)
     finally:
