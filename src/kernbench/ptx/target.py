@@ -4,6 +4,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
+from kernbench.common.errors import MachineError
 from kernbench.machine.description import Description
 from kernbench.ptx.machine import model
 from kernbench.ptx.machine.model import NOT_VALIDATED, Gpu, unfit
@@ -94,7 +95,10 @@ class PtxTarget(Target):
         """A recording timed for the first time."""
         from kernbench.ptx.time.retiming import time_recording
 
-        return time_recording(cast("LaunchRecording", recording), cast(Gpu, machine))
+        launch, gpu = cast("LaunchRecording", recording), cast(Gpu, machine)
+        if why := unfit(launch.arch, gpu):
+            raise MachineError(why)
+        return time_recording(launch, gpu)
 
     def summary(self, timing: object) -> dict[str, object]:
         """What a sweep keeps of a timing."""

@@ -92,3 +92,14 @@ def test_no_time_of_a_wrong_answer(monkeypatch):
     measured = command._measured(command.Ranked({"n": "4", "time_ps": 2}), None, None, {}, ("n",), 0)
     assert measured.measured_ps is None
     assert command._measurement(measured) == ("wrong on the GPU", "")
+
+
+def test_points_of_ptx_are_recorded_and_timed(tmp_path, kernbench, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small = [word for one in ("users=1", "lengths=33", "h_q=2", "d_head=64") for word in ("--set", one)]
+    over = ("--over", "gpu=h200,h100", "--jobs", "1", "--json", "ranked.json")
+    done = kernbench("tune", "batched_incremental_attention", "-p", "one_warp", *small, *over)
+    assert done.returncode == 0, done.stderr
+    ranked = json.loads((tmp_path / "ranked.json").read_text())["rows"]
+    assert sorted(row["gpu"] for row in ranked) == ["h100", "h200"]
+    assert all(row["time_ps"] > 0 for row in ranked)

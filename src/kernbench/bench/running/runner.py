@@ -63,14 +63,15 @@ def run_bench(
     sensitivity: bool = False,
     exact: bool = False,
     blocks: str | None = None,
+    recorded: bool = False,
 ) -> Run:
     """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine,
     `chip.KEY` settings the chip.
 
     `schedule` and `budget` replace those of the bench's host; a budget that is a mapping changes what it names. With
     `timed`, a run that is right and safe gets its time on the machine, and unless `drawn` is False all that is drawn of
-    it; with `sensitivity` it says what changes would save even where that takes long. With `shapes_only` nothing is
-    computed and no golden asked; inputs are drawn from `ShapesOnly`. `size` names one of the bench's sizes, over the
+    it; with `sensitivity` it says what changes would save even where that takes long. With `recorded` it is not timed,
+    and can be, for many machines. With `shapes_only` nothing is computed and no golden asked; inputs are drawn from `ShapesOnly`. `size` names one of the bench's sizes, over the
     panel's values. Findings that the source or `baseline` acknowledges do not count, nor those that are formal, unless
     `strict`. `stop` ends the run inside a kernel. With `first_wrong` each value that the kernel names is compared with
     the bench's intermediates, and `views["first_wrong"]` says which was the first to leave them. With `second_order`
@@ -87,7 +88,7 @@ def run_bench(
     rng = ShapesOnly() if shapes_only else np.random.default_rng(seed)
     inputs = _call(bench, "inputs", bench.inputs, p, rng)
     _set_host(bench, p, host, schedule, budget, stop)
-    _set_target(p, host, timed, exact, blocks)
+    _set_target(p, host, timed or recorded, exact, blocks)
     kept = None if stop is not None or first_wrong or host.shapes_only or blocks else kept_inputs(inputs, second_order)
     comparing = _intermediates(bench, host, p, inputs) if first_wrong else None
     watch = _Watch(host)

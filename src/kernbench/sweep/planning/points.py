@@ -82,7 +82,8 @@ def functional_pass(plan: Plan, group: Group) -> Pass:
             return hosts[-1]
 
         settings = {**group.settings, **group.shapes}
-        return run_bench(replace(bench, host=host), plan.panel, settings, plan.seed, shapes_only=plan.shapes_only)
+        watched = replace(bench, host=host)
+        return run_bench(watched, plan.panel, settings, plan.seed, shapes_only=plan.shapes_only, recorded=True)
     except KernbenchError as error:
         # what goes wrong once there is a host is no refusal
         if hosts:
