@@ -16,8 +16,7 @@ def test_times_that_are_not_validated_are_named_with_their_panels(capsys):
     )
     request = SimpleNamespace(bench=find("milestone_gqa_llama70b"), shapes_only=False)
     assert command._print_runs(request, [("first", held), ("second", unproven), ("third", unproven)])
-    assert "not validated, as no GPU of their kind was measured: second, third" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "not validated, as no GPU of their kind was measured: second, third" in printed
     command._print_runs(request, [("first", held), ("second", held)])
     assert "validated" not in capsys.readouterr().out

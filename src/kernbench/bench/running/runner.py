@@ -71,13 +71,14 @@ def run_bench(
     `schedule` and `budget` replace those of the bench's host; a budget that is a mapping changes what it names. With
     `timed`, a run that is right and safe gets its time on the machine, and unless `drawn` is False all that is drawn of
     it; with `sensitivity` it says what changes would save even where that takes long. With `recorded` it is not timed,
-    and can be, for many machines. With `shapes_only` nothing is computed and no golden asked; inputs are drawn from `ShapesOnly`. `size` names one of the bench's sizes, over the
-    panel's values. Findings that the source or `baseline` acknowledges do not count, nor those that are formal, unless
-    `strict`. `stop` ends the run inside a kernel. With `first_wrong` each value that the kernel names is compared with
-    the bench's intermediates, and `views["first_wrong"]` says which was the first to leave them. With `second_order`
-    ("always", or "cheap": where its counted work is small) a run that is safe and not wrong is repeated in another
-    order; a difference is a finding. With `exact`, results have the hardware's own bits where the target has to be
-    asked for them. Of `blocks`, as in "0-3,17", all others are left out of every grid, and no golden is asked.
+    and can be, for many machines. With `shapes_only` nothing is computed and no golden asked; inputs are drawn from
+    `ShapesOnly`. `size` names one of the bench's sizes, over the panel's values. Findings that the source or `baseline`
+    acknowledges do not count, nor those that are formal, unless `strict`. `stop` ends the run inside a kernel. With
+    `first_wrong` each value that the kernel names is compared with the bench's intermediates, and
+    `views["first_wrong"]` says which was the first to leave them. With `second_order` ("always", or "cheap": where its
+    counted work is small) a run that is safe and not wrong is repeated in another order; a difference is a finding.
+    With `exact`, results have the hardware's own bits where the target has to be asked for them. Of `blocks`, as in
+    "0-3,17", all others are left out of every grid, and no golden is asked.
     """
     if second_order not in (NEVER, CHEAP, ALWAYS):
         raise BenchError(unknown("second_order", second_order, (NEVER, CHEAP, ALWAYS)))

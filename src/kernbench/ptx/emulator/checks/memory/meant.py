@@ -99,7 +99,7 @@ class MeantArrays:
             return _NONE
         positions = np.flatnonzero(outside & (starts >= 0) & (starts <= self._arena.used - nbytes))
         states = self._arena.state[1][starts[positions]] & ~np.uint8(TRACKED)
-        strays = positions[(states != NOTHING) & (states != FREED)]
+        strays: Array = positions[(states != NOTHING) & (states != FREED)]
         for _ in range(_MOST_ARRAYS if self._begin_there(site) else 0):
             if not len(strays):
                 break
