@@ -140,6 +140,44 @@ def test_blocks_that_write_into_one_line(apart, found, schedule):
         assert run.outputs["out"].reshape(-1)[::16].tolist() == [1, 2, 3, 4]
 
 
+# a scalar write to one half of a line, a store to the other, and what has to be between them
+STEPS = {
+    "write": lambda core, out, tile: core.write(out, 0, 0, value=9),
+    "clean": lambda core, out, tile: core.dcci(out),
+    "store": lambda core, out, tile: core.tstore(out[0:1, 8:16], tile),
+    "flag to S": lambda core, out, tile: flag(core, "MTE3", "S"),
+    "flag to MTE3": lambda core, out, tile: flag(core, "S", "MTE3"),
+}
+
+
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        ("write, clean, flag to MTE3, store", []),
+        ("store, flag to S, write, clean", []),
+        # the line may be taken before the store, or go to memory after it
+        ("store, write, clean", ["race"]),
+        ("write, clean, store", ["race"]),
+        # the line was taken before the store, and goes over it
+        ("write, flag to MTE3, store, flag to S, clean", ["false-sharing"]),
+        ("write, store, clean", ["false-sharing", "race"]),
+    ],
+)
+def test_a_line_goes_to_memory_whole(steps, found):
+    def kernel(core, x, out):
+        tile = core.alloc("UB", (1, 8), "i32")
+        core.tload(tile, x[1:2, 8:16])
+        flag(core, "MTE2", "MTE3")
+        for step in steps.split(", "):
+            STEPS[step](core, out, tile)
+
+    run = submit(kernel, X, np.zeros((4, 16), np.int32))
+    assert sorted(kinds(run)) == found
+    if not found:
+        assert run.outputs["out"][0].tolist() == [9, *[0] * 7, *range(24, 32)]
+        assert npu.Chip("a2a3").retime(run).metrics["time_ps"] > 0
+
+
 def test_kernels_begin_with_an_empty_cache():
     def first(core, out):
         core.write(out, 0, 0, value=int(core.read(out, 0, 0)) + 5)

@@ -87,16 +87,25 @@ class Scalars(Signalling):
         """A line goes to memory whole: also what others changed there since it was taken."""
         array: Any = line.buffer.array
         self._check_line(line)
+        self._line_row(line, site)
         for offset in sorted(line.written):
             element = line.bindings[offset]
-            self._element_row(_DCCI, element, site)
             if self._may_write(element, ELEMENT, site, False):
                 array[offset] = line.values[offset - line.first]
         for offset in line.overwritten.keys() - line.written.keys():
             array[offset] = line.values[offset - line.first]
 
+    def _line_row(self, line: Line, site: int) -> None:
+        """All bytes of a line are written, so that whoever else accesses one of them needs a flag."""
+        itemsize = line.values.dtype.itemsize
+        pattern = self.tables.pattern((len(line.values),), (1,), itemsize)
+        number, offset = line.buffer.number, line.first * itemsize
+        self._append(ROW.pack(_DCCI.code, self.lane, _S, site, NONE, NONE, NONE, number, offset, pattern))
+
     def _check_line(self, line: Line) -> None:
-        """Whether another block that nothing orders has elements in a line that is written back."""
+        """Whether a line that is written back holds elements of another block that nothing orders, or such as were
+        stored in memory since it was taken.
+        """
         shadow, task = line.buffer.shadow, self.block.task
         for offset in line.touches(0, 1 << 62):
             writer = shadow.writer(offset)
@@ -104,15 +113,30 @@ class Scalars(Signalling):
                 continue
             other = self.context.task_of(writer)
             if not task.after(other.number) and not other.after(task.number):
-                index = self.context.recording.block_index[writer]
-                self.report(
-                    "false-sharing",
-                    f"a line of 64 bytes of {line.buffer.describe()} is written back whole, and element {offset} in it "
-                    f"is that of {other.describe()}, block {index}: the last of them overwrites the other",
+                whose = self._named(writer)
+                self._report_line(
+                    line,
+                    f"and element {offset} in it is that of {whose}: the last of them overwrites the other",
                     "give each block lines of its own: 64 bytes apart, or store by a tile",
-                    line.buffer.name,
                 )
                 return
+        lost = sorted(line.overwritten.keys() - line.written.keys())
+        if lost:
+            who = self._named(line.overwritten[lost[0]])
+            self._report_line(
+                line,
+                f"over element {lost[0]}, which {who} stored in memory since the line was taken: that is lost",
+                "core.dcci(tensor) before the store, or write after it and a flag; or keep them 64 bytes apart",
+            )
+
+    def _named(self, block: int) -> str:
+        if block == self.block.number:
+            return "this block"
+        return f"{self.context.task_of(block).describe()}, block {self.context.recording.block_index[block]}"
+
+    def _report_line(self, line: Line, what: str, hint: str) -> None:
+        text = f"a line of 64 bytes of {line.buffer.describe()} is written back whole, {what}"
+        self.report("false-sharing", text, hint, line.buffer.name)
 
     def _line(self, element: Tensor, site: int, is_write: bool = False) -> Line:
         where, waited = self.sites.places[site], self.block.number in self.context.signals.waited
