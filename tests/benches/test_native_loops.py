@@ -23,7 +23,9 @@ RUNS = [
 ]
 # calls of each loop that are compared
 CALLS = 3
-# loops that the first of these runs calls
+# called when a program is decoded, which is kept: not where another test did so before
+DECODING = {"shuffle"}
+# loops that the first of these runs calls besides
 FIRST = (
     "_survey",
     "permute",
@@ -32,7 +34,6 @@ FIRST = (
     "_count_syncs",
     "add_reuse",
     "write_out",
-    "shuffle",
     "checked_store",
     "fold",
     "hash_warps",
@@ -111,7 +112,7 @@ def test_no_loop_is_left_to_numba(name, panel, caplog):
 
 
 def test_the_loops_of_the_first_run_are_known():
-    assert set(calls(*RUNS[0])) == set(FIRST)
+    assert set(calls(*RUNS[0])) - DECODING == set(FIRST)
 
 
 @pytest.mark.parametrize("loop", COMPARED)

@@ -79,8 +79,8 @@ def test_a_machine_too_slow_to_be_timed_is_a_row(monkeypatch):
     assert rows[1]["safe"]
 
 
-def test_a_bench_without_time_is_still_judged():
+def test_points_of_ptx_are_judged_and_timed():
     made = make_plan(find("batched_incremental_attention"), "one_warp", {}, {"context": ["64", "128"]})
     rows = rows_of(made)
     assert "must not exceed context" in rows[0]["refused"]
-    assert (rows[1]["right"], rows[1]["safe"], "time_ps" in rows[1]) == (True, True, False)
+    assert (rows[1]["right"], rows[1]["safe"], "time_ps" in rows[1]) == (True, True, True)

@@ -51,11 +51,23 @@ def test_state_that_ranks_share_is_found(tmp_path, shared):
 
 
 def test_a_clean_kernel_passes_in_both_orders(tmp_path):
-    for schedule, other in (("canonical", "reversed"), ("reversed", "canonical"), (7, "reversed")):
+    for schedule, other in (("canonical", "reversed"), ("reversed", "canonical"), (7, "canonical")):
         run = run_bench(load_file(mesh_file(tmp_path)), second_order="always", schedule=schedule)
         assert run.ok
         assert "order-dependent" in run.checked
         assert run.views["orders"] == {"schedules": [schedule, other], "outcome": "same"}
+
+
+def test_what_is_wrong_in_the_order_that_was_asked_for_is_held_against_the_canonical_one(tmp_path):
+    file = mesh_file(tmp_path, "SEEN = []", added="float(SEEN != sorted(SEEN))")
+    first = "    q = tl.load("
+    file.write_text(file.read_text().replace(first, f"    SEEN.append(tl.program_id(0))\n{first}", 1))
+    assert run_bench(load_file(file)).ok
+    run = run_bench(load_file(file), second_order="always", schedule="reversed")
+    assert run.right is False
+    (finding,) = run.findings
+    assert finding.kind == "order-dependent"
+    assert "with schedule reversed and" in finding.message
 
 
 def test_nothing_is_claimed_where_one_order_ran(tmp_path):

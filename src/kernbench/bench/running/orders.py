@@ -59,7 +59,7 @@ class Launched:
 
 def second_schedule(first: str | int) -> str:
     """The order that is run besides a first one."""
-    return "canonical" if first == "reversed" else "reversed"
+    return "reversed" if first == "canonical" else "canonical"
 
 
 def is_cheap(run: Run) -> bool:
@@ -77,9 +77,12 @@ def kept_inputs(inputs: Mapping[str, object], wanted: str) -> Mapping[str, objec
 
 
 def may_repeat(first: Launched, wanted: str) -> bool:
-    """Whether a second order says something of a run: it is done, nothing is known against it, and it has outputs."""
+    """Whether a second order says something of a run: it is done and safe, has outputs, and they are right, or may be
+    wrong because of the order that was asked for.
+    """
     run = first.run
-    clean = run.status is Status.FINISHED and run.safe is True and run.right is not False
+    may_differ = run.right is not False or run.origin.get("schedule", "canonical") != "canonical"
+    clean = run.status is Status.FINISHED and run.safe is True and may_differ
     return clean and bool(first.outputs()) and (wanted == ALWAYS or is_cheap(run))
 
 
@@ -152,7 +155,8 @@ def _explain(
     """Outputs differ: by right, because of the order, or because no two runs are the same."""
     run = first.run
     observers = _observers(first)
-    if observers and judge(second) is not False:
+    accepted = run.right is not False, not observers or judge(second) is not False
+    if observers and all(accepted):
         which = ", ".join(observers[:4]) + (", ..." if len(observers) > 4 else "")
         run.views["order_note"] = (
             f"{difference.text(*orders)}; that is legal, as the kernel may observe order ({which}), and the golden "
@@ -163,7 +167,8 @@ def _explain(
     repeated = None if observers else _first_difference(first, again(orders[0]))
     where = _place(first, difference)
     if observers:
-        message, hint = f"{difference.text(*orders)}, and the golden accepts only the first", _HINT_OBSERVED
+        which = "only the first" if accepted[0] else "only the second" if accepted[1] else "neither"
+        message, hint = f"{difference.text(*orders)}, and the golden accepts {which}", _HINT_OBSERVED
     elif repeated is None:
         message, hint = difference.text(*orders), _HINT
     else:
