@@ -148,18 +148,18 @@ def test_a_grid_that_no_gpu_takes_is_in_the_verdict(session):
 @triton.jit
 def gathering(x, index, y, B: tl.constexpr):
     i = tl.arange(0, B)
-    tl.store(y + i, tl.load(x + tl.load(index + i)))
+    tl.store(y + i, tl.load(x + 64 * tl.load(index + i)))
 
 
-def test_an_index_that_leads_into_another_tensor_is_out_of_bounds(session):
+def test_a_row_that_leads_into_another_tensor_is_out_of_bounds(session):
     x, others = torch.randn(64, device="cuda"), torch.randn(1 << 18, device="cuda")
     y = torch.empty(64, device="cuda")
-    distance = others.data_ptr() - x.data_ptr()
-    index = torch.full((64,), distance // 4 + 5, device="cuda", dtype=torch.int32)
+    row = (others.data_ptr() - x.data_ptr()) // 256 + 1
+    index = torch.full((64,), row, device="cuda", dtype=torch.int32)
     gathering[(1,)](x, index, y, B=64)
     (finding,) = session.findings
     assert finding.kind == "out-of-bounds"
-    assert f"offset {distance + 20} of 'x', which has 256 bytes" in finding.message
+    assert f"offset {256 * row} of 'x', which has 256 bytes" in finding.message
     assert "in 'float32[262144]'" in finding.message
 
 
