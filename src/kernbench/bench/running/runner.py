@@ -95,17 +95,24 @@ def run_bench(
     watch = _Watch(host)
     run = _acknowledged(_launched(bench, p, inputs, host, stop), list(host.launches), baseline, strict)
     _add_views(run, host, watch, comparing)
-    stopped = stop is not None and stop.met is not None
+    stopped = _note_stop(run, stop)
     if not stopped and _is_judged(run, host):
         run.comparison = _call(bench, "golden", _judge, bench, run, p, inputs)
     run.origin.update(bench=bench.name, panel=panel, size=size, seed=seed, parameters=_values(bench, p))
     run.origin["machine_overrides"] = overrides
-    if stopped and stop is not None and stop.met is not None:
-        run.status, run.views["stopped"] = Status.STOPPED, stop.met.view()
+    if stopped:
         return run
     if kept is not None and may_repeat(first := Launched(run, host, watch.kernels), second_order):
         _Repeat(bench, panel, chosen, changes, kept, host.budget, baseline, strict, exact).compare(first)
     return _timed(bench, p, run, host, drawn, sensitivity) if timed else run
+
+
+def _note_stop(run: Run, stop: Stopper | None) -> bool:
+    """Whether a run was stopped inside a kernel; it says then where."""
+    if stop is None or stop.met is None:
+        return False
+    run.status, run.views["stopped"] = Status.STOPPED, stop.met.view()
+    return True
 
 
 @dataclass

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING
 
 from kernbench.common.errors import BenchError
@@ -113,13 +114,10 @@ def check_target(option: str, file: Path, replaces: bool = False) -> None:
 
 
 def _require_writable(option: str, file: Path) -> None:
-    """Open a file as at the end: whether a folder takes a file, as /proc does not, shows only then."""
-    there = file.exists()
+    """Open the file, or one without a name in its folder: whether that takes one, as /proc does not, shows only so."""
     try:
-        with file.open("ab"):
+        with file.open("ab") if file.exists() else TemporaryFile(dir=file.parent):
             pass
-        if not there:
-            file.unlink()
     except OSError as problem:
         raise BenchError(f"{option} {file} cannot be written: {problem.strerror or problem}") from None
 

@@ -150,16 +150,19 @@ def test_a_pointer_of_two_halves_from_memory_may_be_any(lab, arrays):
     assert lab.kinds(text, x, y, table, block=8) == []
 
 
-def test_a_distance_of_elements_in_memory_may_lead_anywhere(lab, arrays):
+@pytest.mark.parametrize("way", ["mov.b32 %r7, %r5;", "shfl.sync.idx.b32 %r7, %r5, 0, 31, 0xffffffff;"])
+def test_a_distance_of_elements_in_memory_may_lead_anywhere(lab, arrays, way):
+    """Whichever lane loaded it."""
     x, y = arrays
     table = lab.device.array(np.array([(y.address - x.address) // 4], "i4"), "table")
-    text = """
+    text = f"""
   ld.global.s32 %r5, [%rd22];
-  mul.wide.s32 %rd1, %r5, 4;
+  {way}
+  mul.wide.s32 %rd1, %r7, 4;
   add.u64 %rd1, %rd1, %rd20;
   ld.global.u32 %r6, [%rd1];
 """
-    assert lab.kinds(text, x, y, table, block=8) == []
+    assert lab.kinds(text, x, y, table, block=32) == []
 
 
 def test_a_difference_of_pointers_in_large_elements_leads_to_the_other(lab, arrays):

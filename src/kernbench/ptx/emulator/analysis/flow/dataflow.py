@@ -3,13 +3,17 @@
 Sets of registers are whole numbers with one bit a register.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AnySet
+from typing import TypeVar
 
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import UNKNOWN, VARIABLE, WriteSite
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.text.module import Kernel
+
+Origin = TypeVar("Origin")
 
 
 def bits(registers: Iterable[Register]) -> int:
@@ -134,13 +138,22 @@ def written_parameters(sites: list[WriteSite], kernel: Kernel) -> frozenset[str]
 
 def address_origins(body: Body) -> dict[int, set[str]]:
     """For each register, the parameters its value may be a pointer from."""
-    sources: dict[int, set[str]] = {}
+    return origins_of(body, _origin)
+
+
+def origins_of(
+    body: Body, origin_of: Callable[[Decoding, Mapping[int, AnySet[Origin]]], AnySet[Origin]]
+) -> dict[int, set[Origin]]:
+    """For each register all that its value may be made of: what `origin_of` gives for the instructions that write it,
+    by the registers that they read, until nothing is added any more.
+    """
+    sources: dict[int, set[Origin]] = {}
     decodings = [d for decodings in body.decodings for d in decodings if d.writes]
     changed = True
     while changed:
         changed = False
         for decoding in decodings:
-            origin = _origin(decoding, sources)
+            origin = origin_of(decoding, sources)
             for register in decoding.writes:
                 known = sources.setdefault(register.number, set())
                 if not origin <= known:
@@ -149,7 +162,7 @@ def address_origins(body: Body) -> dict[int, set[str]]:
     return sources
 
 
-def _origin(decoding: Decoding, sources: dict[int, set[str]]) -> set[str]:
+def _origin(decoding: Decoding, sources: Mapping[int, AnySet[str]]) -> set[str]:
     effects = decoding.effects
     if effects.access == "load":
         if not any(register.type[-2:] in ("64", "28") for register in decoding.writes):

@@ -7,7 +7,9 @@ is scaled.
 """
 
 from collections.abc import Mapping
+from collections.abc import Set as AnySet
 
+from kernbench.ptx.emulator.analysis.flow.dataflow import origins_of
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Word
@@ -29,7 +31,7 @@ def meant_parameters(body: Body, kernel: Kernel) -> Mapping[int, frozenset[Word]
     Each is a word of a parameter: its name and the byte at which it begins in it. Those that are no pointers, as a
     stride of 64 bits, are among them: what they hold shows it when they are launched.
     """
-    sources = _origins(body)
+    sources = origins_of(body, _origin)
     pointers = {Word(one.name, at) for one in kernel.params for at in range(0, one.size - 7, _POINTER_BYTES)}
     found: dict[int, frozenset[Word]] = {}
     for decoding in (d for decodings in body.decodings for d in decodings):
@@ -48,32 +50,16 @@ def _reaches_arrays(decoding: Decoding) -> bool:
     return decoding.effects.carries_undefined and decoding.traffic is not None and decoding.traffic[0] == "global"
 
 
-def _origins(body: Body) -> dict[int, frozenset[Word]]:
-    """For each register, the parameters that its value may be made of as an address is."""
-    sources: dict[int, frozenset[Word]] = {}
-    decodings = [d for decodings in body.decodings for d in decodings if d.writes]
-    changed = True
-    while changed:
-        changed = False
-        for decoding in decodings:
-            origin = _origin(decoding, sources)
-            for register in decoding.writes:
-                known = sources.get(register.number, _NOBODY)
-                if not origin <= known:
-                    sources[register.number] = known | origin
-                    changed = True
-    return sources
-
-
-def _origin(decoding: Decoding, sources: Mapping[int, frozenset[Word]]) -> frozenset[Word]:
+def _origin(decoding: Decoding, sources: Mapping[int, AnySet[Word]]) -> frozenset[Word]:
     effects = decoding.effects
     wide = any(register.type[-2:] in ("64", "28") for register in decoding.writes)
     if effects.access == "load":
         if decoding.parameter:
             return _words(decoding) if wide else _NOBODY
         return _ANYBODY
+    # of another lane, of an atomic or of a function, or put together of halves
     if not effects.forwards or (effects.law == "pack" and wide):
-        return _ANYBODY if wide else _NOBODY
+        return _ANYBODY
     origin = _NOBODY.union(*(sources.get(register.number, _NOBODY) for register in decoding.reads))
     if effects.law in _PRODUCTS and _is_index(decoding):
         return _added(decoding, sources) | (origin - _ANYBODY)
@@ -99,7 +85,7 @@ def _is_index(decoding: Decoding) -> bool:
     return not factors or abs(factors[0]) > _ELEMENT_BYTES
 
 
-def _added(decoding: Decoding, sources: Mapping[int, frozenset[Word]]) -> frozenset[Word]:
+def _added(decoding: Decoding, sources: Mapping[int, AnySet[Word]]) -> frozenset[Word]:
     """What is added to a product."""
     if decoding.effects.law != "product and sum":
         return _NOBODY
