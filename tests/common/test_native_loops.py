@@ -1,6 +1,7 @@
 """Machine code of plain loops is kept, read again, made anew where it is damaged, and called by what numba compiles."""
 
 import os
+import pickle
 import subprocess
 import sys
 
@@ -94,3 +95,39 @@ def test_compiling_counts_as_compiling():
     before = compiled.seconds_compiling()
     native_loop(_double.py_func)(np.ones(2, np.float32))
     assert compiled.seconds_compiling() > before
+
+
+@pytest.mark.parametrize("code", ["?", "i1", "u2", "i4", "u4", "i8", "u8", "f4", "f8"])
+def test_arrays_that_were_pickled_are_taken_by_the_machine_code(code, monkeypatch):
+    """They have a description of their type of their own; kept kernels are full of them, and each call counted."""
+
+    @native_loop
+    def copied(taken, given):
+        for at in range(taken.size):
+            taken[at] = given[at]
+
+    given = np.arange(3).astype(code)
+    copied(np.zeros_like(given), given)
+    other = pickle.loads(pickle.dumps(given))
+    assert other.dtype is not given.dtype
+    assert other.dtype == given.dtype
+    monkeypatch.setattr(copied, "_called_otherwise", lambda given: pytest.fail("not taken by the machine code"))
+    taken = pickle.loads(pickle.dumps(np.zeros_like(given)))
+    copied(taken, other)
+    assert (taken == given).all()
+
+
+@pytest.mark.parametrize("code", [">i4", "u4", "f4", "i8"])
+def test_arrays_of_another_type_or_order_of_bytes_are_not_taken(code):
+    """The machine code is for numbers of one type in the machine's order."""
+    given = np.arange(3, dtype=np.int32)
+    total = native_loop(_sum_of)
+    assert total(given) == 3
+    assert total.entries[0](given.astype(code)) is NotImplemented
+
+
+def _sum_of(row):
+    found = 0
+    for at in range(row.size):
+        found += row[at]
+    return found

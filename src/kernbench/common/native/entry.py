@@ -39,6 +39,8 @@ from kernbench.common.native.writer import Writer
 _TYPE, _NUMBER, _SIZE, _ITEMS = 8, 16, 16, tuple.__basicsize__
 _DATA, _NDIM, _LENGTHS, _STRIDES, _DTYPE, _FLAGS = 16, 24, 32, 40, 56, 64
 _PACKED, _ALIGNED = 0x1, 0x100
+# and of NumPy's description of a type of numbers: the character of its byte order, the number of the type
+_ORDER, _TYPE_NUMBER = 26, 28
 _FUNCTIONS = (
     "PyLong_AsLongLongAndOverflow",
     "PyLong_FromLongLong",
@@ -82,6 +84,7 @@ def layout_is_known() -> bool:
         and found[_DATA] == probe.__array_interface__["data"][0]
         and (tuple(lengths), tuple(strides)) == (probe.shape, probe.strides)
         and found[_DTYPE] == id(np.dtype(np.int32)) == id(probe.dtype)
+        and all(_is_described(np.dtype(code)) for code in ("?", "i1", "u2", "i4", "u8", "f4", "f8"))
         and ctypes.c_int32.from_address(id(probe) + _NDIM).value == 2
         and flags & _ALIGNED == _ALIGNED
         and not flags & _PACKED
@@ -89,6 +92,13 @@ def layout_is_known() -> bool:
         and ctypes.c_int64.from_address(id(pair) + _ITEMS).value == id(probe)
         and ctypes.c_int64.from_address(id(number) + _NUMBER).value == -5
     )
+
+
+def _is_described(dtype: np.dtype[np.generic]) -> bool:
+    """Whether a description has its byte order and its number where they are read."""
+    order = ctypes.c_char.from_address(id(dtype) + _ORDER)
+    number = ctypes.c_int32.from_address(id(dtype) + _TYPE_NUMBER)
+    return order.value == dtype.byteorder.encode() and number.value == dtype.num
 
 
 def kind_of(given: object) -> Kind:
@@ -190,8 +200,11 @@ class Entry:
     def _array(self, given: str, kind: Array) -> list[str]:
         out = self._out
         self._expect(self._is(given, "ndarray"))
-        dtype = self._entry(f"dtype {numpy_type(kind.item).str[1:]}")
-        self._expect(out.put(f"icmp eq ptr {self._field(given, _DTYPE)}, {dtype}"))
+        # compared by what they say: an array that was pickled (a kept kernel's) has a description of its own
+        wanted_type, dtype = self._entry(f"dtype {numpy_type(kind.item).str[1:]}"), self._field(given, _DTYPE)
+        for offset, code in ((_TYPE_NUMBER, "i32"), (_ORDER, "i8")):
+            pair = (self._field(dtype, offset, code), self._field(wanted_type, offset, code))
+            self._expect(out.put(f"icmp eq {code} {pair[0]}, {pair[1]}"))
         self._expect(out.put(f"icmp eq i32 {self._field(given, _NDIM, 'i32')}, {kind.ndim}"))
         wanted = _ALIGNED | (_PACKED if kind.packed else 0)
         flags = out.put(f"and i32 {self._field(given, _FLAGS, 'i32')}, {wanted}")
