@@ -21,10 +21,11 @@ def bits(flags: int) -> bytes:
         (0x563A2, "tf32", "128B", "zero"),
         (0xD63A2, "tf32", "128B.atom32B", "zero"),
         (0x4E3A2, "f32", "128B", "nan"),
-        # without a swizzle, for Blackwell: the bits of its atom are not zero, and mean nothing
+        # of large tensors, for Blackwell: bit 21 is set, with any swizzle
         (0x2403A2, "f32", "none", "zero"),
-        # with a narrow one, which has one atom only
         (0x244322, "f16", "64B", "zero"),
+        (0x246322, "f16", "128B", "zero"),
+        (0x2D63A2, "tf32", "128B.atom32B", "zero"),
     ],
 )
 def test_flags_say_element_swizzle_and_fill(flags, element, swizzle, fill):
@@ -34,7 +35,7 @@ def test_flags_say_element_swizzle_and_fill(flags, element, swizzle, fill):
     assert (read.dims, read.strides, read.box) == ((128, 64, 1), (512, 0), (32, 64, 1))
 
 
-@pytest.mark.parametrize("flags", [0x153BA2, 0x1563A2, 0xD43A2, 0x2463A2])
+@pytest.mark.parametrize("flags", [0x153BA2, 0x1563A2, 0xD43A2, 0xC03A2, 0x1D63A2])
 def test_what_is_not_known_is_refused(flags):
     with pytest.raises(MisuseError, match="encode it with cuTensorMapEncodeTiled"):
         decode_hardware_map(bits(flags))

@@ -2,9 +2,10 @@
 
 The layout is not published. It was read off maps of known tensors: the address, a word of flags, byte strides by 16
 (their upper four bits together in a word), sizes and boxes less one. The flags have, from the lowest bit on: version 4,
-rank 3, element 4, interleave 2, swizzle 2, fill 1, rounding to tf32 1, L2 promotion 2, atom of the swizzle 3 bits.
-Only the swizzle of 128 bytes has atoms to choose from; for Blackwell CuTe DSL writes a 4 there with the others.
-Interleaved layouts and atoms whose numbers are not known are refused rather than read wrongly.
+rank 3, element 4, interleave 2, swizzle 2, fill 1, rounding to tf32 1, L2 promotion 2, atom of the swizzle 2 bits, and
+one that CuTe DSL sets for Blackwell with tensors of 128 KiB and more, not with smaller ones; the same bytes are copied.
+Only the swizzle of 128 bytes has atoms to choose from. Interleaved layouts and atoms whose numbers are not known are
+refused rather than read wrongly.
 """
 
 from kernbench.common.errors import MisuseError
@@ -16,7 +17,7 @@ _ELEMENTS = (
     "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "b4x16", "tf32", "tf32.ftz",
     "b4x16_p64", "b6x16_p32",
 )  # fmt: skip
-_ATOM_32B, _NO_CHOICE = 1, 4
+_ATOM_32B = 1
 # what is rounded to tf32 on the way
 _ROUNDED = {"f32": "tf32", "f32.ftz": "tf32.ftz"}
 _SWIZZLES = ("none", "32B", "64B", "128B")
@@ -40,9 +41,7 @@ def decode_hardware_map(data: bytes) -> TensorMapDescription:
     flags = _word(data, _FLAGS)
     rank = (flags >> 4 & 7) + 1
     swizzle = _SWIZZLES[flags >> 13 & 3]
-    atom = flags >> 19
-    if swizzle == "none" or (swizzle != "128B" and atom == _NO_CHOICE):
-        atom = 0
+    atom = flags >> 19 & 3
     if atom == _ATOM_32B and swizzle == "128B":
         swizzle = "128B.atom32B"
     elif flags >> 11 & 3 or atom:
