@@ -9,7 +9,7 @@ from kernbench import ptx
 TURNS = 12
 
 
-def ring(stages, consumers, meet=False):
+def ring(stages, consumers, meet=False, arrivals=1):
     """One warp fills a ring of barriers, others take turns to empty it; with `meet` they meet in every turn."""
 
     def program(ctx):
@@ -18,14 +18,15 @@ def ring(stages, consumers, meet=False):
         first = ctx.tid_x % 32 == 0
         with ctx.if_(ctx.tid_x == 0):
             for stage in range(stages):
-                ctx.mbarrier_init(full[stage], 1)
+                ctx.mbarrier_init(full[stage], arrivals)
                 ctx.mbarrier_init(empty[stage], 1)
         ctx.bar_sync()
         with ctx.if_(warp == 0), ctx.loop(TURNS) as turn, ctx.if_(first):
             stage = turn % stages
             ctx.mbarrier_wait(empty[stage], (turn // stages & 1) ^ 1)
             ctx.store(slots, turn * 3, stage)
-            ctx.mbarrier_arrive(full[stage])
+            for _ in range(arrivals):
+                ctx.mbarrier_arrive(full[stage])
         with ctx.else_(), ctx.loop(warp - 1, TURNS, consumers) as turn:
             stage = turn % stages
             ctx.mbarrier_wait(full[stage], turn // stages & 1)
@@ -56,7 +57,8 @@ def test_who_sees_every_phase_may_wait_by_parity(stages, consumers, schedule):
 @pytest.mark.parametrize("schedule", ["canonical", "reversed"])
 @pytest.mark.parametrize(("stages", "consumers"), [(3, 2), (4, 3)])
 def test_a_warp_that_saw_only_some_phases_may_pass_early(stages, consumers, schedule):
-    run = launch(ring(stages, consumers), consumers, schedule)
+    """Two arrivals complete a phase: nothing says that the second one is that of a thread that is known."""
+    run = launch(ring(stages, consumers, arrivals=2), consumers, schedule)
     assert kinds(run) == ["mbarrier-phase"]
     message = run.findings[0].message
     assert "waits for phase 1 of mbarrier 'full'" in message
@@ -64,5 +66,64 @@ def test_a_warp_that_saw_only_some_phases_may_pass_early(stages, consumers, sche
 
 
 def test_knowledge_of_another_warp_will_do():
-    run = launch(ring(3, 2, meet=True), 2, "canonical")
+    run = launch(ring(3, 2, meet=True, arrivals=2), 2, "canonical")
     assert run.findings == []
+
+
+@pytest.mark.parametrize(("stages", "consumers"), [(3, 2), (4, 3)])
+def test_a_warp_that_saw_a_later_stage_knows_that_an_earlier_one_was_filled(stages, consumers):
+    """The one arrival for a stage comes before that for the next, by the same thread: the phase is over with it."""
+    run = launch(ring(stages, consumers), consumers, "canonical")
+    assert run.findings == []
+
+
+def presignalled(meets, count=1, expects=False):
+    """A producer that signals its own empty barrier before it begins, fills once without a wait, and then waits for
+    the consumer: phase 0 was over with its one arrival. Another warp signals where `meets` says how they meet."""
+
+    def program(ctx):
+        full, empty = (ctx.mbarriers(1, name=name) for name in ("full", "empty"))
+        slots, out, warp = ctx.shared("u32", 1), ctx.pointer("out", "u32"), ctx.tid_x // 32
+        first = ctx.tid_x % 32 == 0
+        with ctx.if_(ctx.tid_x == 0):
+            ctx.mbarrier_init(full[0], 1)
+            ctx.mbarrier_init(empty[0], count)
+        ctx.bar_sync()
+        with ctx.if_(ctx.tid_x == (64 if meets else 0)):
+            for _ in range(count):
+                ctx.mbarrier_arrive(empty[0])
+        if meets == "block":
+            ctx.bar_sync()
+        with ctx.if_(warp == 0), ctx.if_(first):
+            ctx.store(slots, 5, 0)
+            ctx.mbarrier_arrive(full[0])
+            ctx.mbarrier_wait(empty[0], 1)
+            ctx.store(slots, 7, 0)
+            ctx.mbarrier_arrive(full[0])
+        with ctx.if_(warp == 1), ctx.loop(2) as turn:
+            ctx.mbarrier_wait(full[0], turn & 1)
+            ctx.store(out, ctx.load(slots, 0), turn, mask=first)
+            ctx.bar_warp_sync(0xFFFFFFFF)
+            for _ in range(count):
+                ctx.mbarrier_arrive(empty[0], pred=first)
+
+    return ptx.PtxKernel("presignalled").param("u64", "out").build(program)
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "reversed", 1])
+@pytest.mark.parametrize(("meets", "warps"), [("", 2), ("block", 3)])
+def test_who_knows_the_one_arrival_of_a_phase_knows_that_it_is_over(meets, warps, schedule):
+    """Official examples of CuTe DSL signal that all stages are free, and fill the first ones without a wait."""
+    device = ptx.EmulatedDevice("sm_90a")
+    out = device.empty(2, np.uint32, "out")
+    run = device.launch(presignalled(meets), 1, 32 * warps, [out], schedule=schedule)
+    assert run.findings == []
+    assert run.outputs["out"].tolist() == [5, 7]
+
+
+@pytest.mark.parametrize(("meets", "count"), [("not", 1), ("block", 2)])
+def test_who_knows_nothing_of_it_or_of_one_of_two_may_pass_early(meets, count):
+    """Two arrivals are more than one thread's: the second one may come late for all that the waiting thread knows."""
+    device = ptx.EmulatedDevice("sm_90a")
+    run = device.launch(presignalled(meets, count), 1, 96, [device.empty(2, np.uint32, "out")])
+    assert kinds(run) == ["mbarrier-phase"]

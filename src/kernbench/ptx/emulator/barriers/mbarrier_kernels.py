@@ -30,8 +30,15 @@ from kernbench.ptx.emulator.lanes.lanes import WARP
     LAST_SITE,
     START,
     BYTES_BEFORE,
-) = range(12)
-COLUMNS = 12
+    # of the last even and odd phase: the lane, plus one, whose one arrival was all there was to come, and its clock
+    ALONE,
+    ALONE_CLOCK,
+    # a phase for which somebody arrived before anybody waited for the one before: its number, the lane, and the site
+    UNSEEN,
+    UNSEEN_LANE,
+    UNSEEN_SITE,
+) = (*range(13), 14, *range(16, 19))
+COLUMNS = 19
 NEVER, ALIVE, INVALID = range(3)
 LIMIT = (1 << 20) - 1
 # the state that an arrival gives has the phase above this bit
@@ -170,6 +177,7 @@ def complete(slot: Int, state: Int64s, held: Int32s, done: Int32s, column: Int) 
     row[BYTES_BEFORE] = row[BYTES_EXPECTED]
     row[BYTES_EXPECTED] = 0
     row[BYTES_DELIVERED] = 0
+    row[ALONE + 1 - (row[PHASE] & 1)] = 0
     if done.shape[1]:
         held[slot, column] = row[PHASE]
         for k in range(done.shape[1]):
@@ -244,7 +252,12 @@ def arrive(
         row, lane, count = state[slot], what.lanes[i], what.counts[i]
         warp = lane // WARP
         if row[PHASE] > row[WAITED] and count:
-            _count(report, UNWAITED, i, slot)
+            if row[UNSEEN]:
+                _count(report, UNWAITED, i, slot)
+            else:
+                row[UNSEEN] = row[PHASE]
+                row[UNSEEN_LANE] = lane
+                row[UNSEEN_SITE] = what.site
             row[WAITED] = row[PHASE]
         tokens[i] = (row[PHASE] << TOKEN_SHIFT) | row[PENDING]
         row[TX] += what.transactions[i]
@@ -254,6 +267,7 @@ def arrive(
             continue
         if row[TX] > LIMIT:
             _count(report, RANGE, i, slot)
+        alone = count == row[PENDING] and count == row[EXPECTED] and row[BYTES_EXPECTED] == 0
         if what.drop:
             row[EXPECTED] -= count
         row[PENDING] -= count
@@ -269,7 +283,12 @@ def arrive(
         warp_before, slot_before = warp, slot
         if what.no_complete and row[PENDING] == 0:
             _count(report, COMPLETES, i, slot)
-        completed += complete(slot, state, barriers.held, barriers.done, barriers.columns[slot])
+        if complete(slot, state, barriers.held, barriers.done, barriers.columns[slot]):
+            completed += 1
+            if alone and local and barriers.done.shape[1]:
+                before = (row[PHASE] - 1) & 1
+                row[ALONE + before] = lane + 1
+                row[ALONE_CLOCK + before] = who.clocks[warp % who.ctas, warp // who.ctas, warp // who.ctas]
     return completed
 
 

@@ -144,6 +144,8 @@ class Mbarriers:
             self._complain("count", np.array([lane]), site, slot, address, count)
         row = self.state[slot]
         phase = (int(row[PHASE]) + 2) & ~1 if row[LIVE] else 0
+        if row[kernels.UNSEEN]:
+            self._batch.checks.asynchronous.forgotten(slot)
         row[...] = 0
         row[LIVE], row[PENDING], row[EXPECTED], row[kernels.LAST_LANE] = ALIVE, count, count, -1
         row[PHASE] = row[WAITED] = row[START] = phase

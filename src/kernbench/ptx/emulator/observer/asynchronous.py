@@ -52,6 +52,9 @@ class AsynchronousObserver:
     def passed_by_parity(self, slots: Array, lanes: Array, passed: Bools, site: Site) -> None:
         """Waits for a parity have passed."""
 
+    def forgotten(self, slot: int) -> None:
+        """An mbarrier is made anew, of which a phase was completed that nobody waited for."""
+
     def late_bytes(self, slot: int, phase: int, amount: int, lane: int, site: Site) -> None:
         """Bytes reach an mbarrier after the phase that they belong to."""
 

@@ -13,12 +13,12 @@ from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
     START,
     TX,
     acquire,
-    skipped,
     unordered,
 )
 from kernbench.ptx.emulator.checks.asynchronous.block_ends import BlockEnds
 from kernbench.ptx.emulator.checks.asynchronous.descriptors import Swizzles
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
+from kernbench.ptx.emulator.checks.asynchronous.phases import Phases
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, block_name, some_threads, thread_name
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, group
@@ -62,6 +62,7 @@ class AsynchronousChecks(AsynchronousObserver):
         self.shadow = Shadow(batch, checks)
         self.ends = BlockEnds(batch, checks, reporter)
         self.swizzles = Swizzles(batch, checks)
+        self._phases = Phases(batch, checks, reporter, self.name, self._unwaited)
         # whether barriers count as shown to copies by the order of threads alone
         self._unfenced = leaves_init_fences_out(batch.program)
         # tensor maps written here, with the warp that acquired them for the copy engine and its clock then
@@ -299,34 +300,11 @@ class AsynchronousChecks(AsynchronousObserver):
 
     def passed_by_parity(self, slots: Array, lanes: Array, passed: Array, site: Site) -> None:
         """Lanes pass a wait for a parity, and do not know yet what it publishes: they must know the phase before."""
-        barriers = self._batch.mbarriers
-        unsure = passed & ~self._know_phase(slots, lanes)
-        count, first = skipped(
-            slots, lanes, unsure, self._batch.ctas, barriers.homes, barriers.columns, barriers.state,
-            self._clocks.clocks,
-        )  # fmt: skip
-        if count:
-            slot = int(slots[first])
-            phase = int(barriers.state[slot, PHASE] - barriers.state[slot, START]) - 1
-            message = (
-                f"{thread_name(self._batch, int(lanes[first]))} waits for phase {phase} of {self.name(slot)} by its "
-                f"parity, and nothing says that phase {phase - 1} is over by then: the wait would pass during it, too"
-            )
-            hint = (
-                "a parity distinguishes two phases: let a warp wait for every phase of a barrier, or order the wait "
-                "after another warp's wait for the phase before"
-            )
-            self._reporter.add("mbarrier-phase", site, message, hint, count, about="parity")
+        self._phases.passed(slots, lanes, passed, site)
 
-    def _know_phase(self, slots: Array, lanes: Array) -> Array:
-        """Which lanes know by themselves that the phase before is over."""
-        barriers, clocks = self._batch.mbarriers, self._clocks
-        known = np.zeros(len(lanes), bool)
-        for i in np.flatnonzero(clocks.special[lanes] & (slots >= 0)).tolist():
-            slot = int(slots[i])
-            number = int(clocks.first_numbers[barriers.homes[slot]] + barriers.columns[slot])
-            known[i] = not clocks.unknown(int(lanes[i]), number, int(barriers.state[slot, PHASE]) - 1, 1)
-        return known
+    def forgotten(self, slot: int) -> None:
+        """A barrier is made anew, of which a phase was completed that nobody waited for."""
+        self._phases.forgotten(slot)
 
     def groups_done(self, warps: Array, clocks: Array, sources: bool) -> None:
         """Warps know their bulk groups up to clocks to be read (`sources`) or written."""
@@ -369,10 +347,13 @@ class AsynchronousChecks(AsynchronousObserver):
         who = some_threads(self._batch, lanes)
         name = self.name(slot) if slot >= 0 else f"shared address {int(address or 0) & 0xFFFFFFFF:#x}"
         name += "" if home is None else f" of {block_name(self._batch, home)}"
-        last = self._last(slot) if what in ("too many", "unwaited") else ""
+        last = self._last(slot) if what == "too many" else ""
         self._reporter.add(
             kind, site, text.format(who=who, name=name, value=value, last=last), hint, len(lanes), about=what
         )
+
+    def _unwaited(self, slot: int, lane: int, site: Site) -> None:
+        self.misuse("unwaited", np.array([lane]), site, slot, None, None)
 
     def _overwritten(self, slot: int, lane: int, site: Site) -> None:
         """A barrier is used whose memory something else has written since it was made."""
@@ -456,6 +437,7 @@ class AsynchronousChecks(AsynchronousObserver):
 
     def stuck(self) -> None:
         """Nothing can go on: to which phases have all arrived that still wait for bytes, or got too many?"""
+        self._phases.ended()
         barriers = self._batch.mbarriers
         state = barriers.state[: barriers.count]
         waiting = (state[:, LIVE] == ALIVE) & (state[:, PENDING] == 0) & (state[:, TX] != 0)
@@ -473,6 +455,7 @@ class AsynchronousChecks(AsynchronousObserver):
 
         Bytes that are expected and do not come are formal, as somebody who waits for them would not have ended.
         """
+        self._phases.ended()
         barriers = self._batch.mbarriers
         state = barriers.state[: barriers.count]
         left = np.flatnonzero((state[:, LIVE] == ALIVE) & (state[:, TX] != 0))
@@ -567,7 +550,7 @@ _MISUSES = {
     ),
     "unwaited": (
         "mbarrier-phase",
-        "{who} arrives on {name} for the next phase before anybody waited for the one that completed{last}",
+        "{who} arrives on {name} for the next phase before anybody waited for the one that completed",
         "a second completion makes the first unseen: wait for each phase; check the init count and who arrives",
     ),
 }

@@ -1,0 +1,118 @@
+"""Phases of mbarriers that nobody waited for, and waits by a parity that may take one phase for another.
+
+A parity distinguishes two phases: a wait for phase p passes during phase p - 1, too, unless that one is over by then.
+Who waits must know so: by a wait of its own for p - 1, by that of a thread it is ordered after, or because it knows the
+one arrival that phase p - 1 was waiting for. Pipelines that begin by signalling that their stages are free, and fill
+the first of them without a wait, rely on the last.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
+    ALONE,
+    ALONE_CLOCK,
+    PHASE,
+    START,
+    UNSEEN,
+    UNSEEN_LANE,
+    UNSEEN_SITE,
+    skipped,
+)
+from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter, thread_name
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.units.batch import Batch
+
+# the barrier, the lane that arrived, and where
+Complain = Callable[[int, int, Site], None]
+
+
+class Phases:
+    """What is known of the phases of one batch's barriers; `unwaited` reports one that nobody waited for."""
+
+    def __init__(
+        self, batch: Batch, checks: BatchFindings, reporter: Reporter, name: Callable[[int], str], unwaited: Complain
+    ):
+        self._batch, self._clocks, self._reporter = batch, checks.clocks, reporter
+        self._name, self._unwaited = name, unwaited
+
+    def passed(self, slots: Array, lanes: Array, passed: Array, site: Site) -> None:
+        """Lanes pass a wait for a parity, and do not know yet what it publishes: they must know the phase before."""
+        barriers = self._batch.mbarriers
+        if barriers.state[: barriers.count, UNSEEN].any():
+            self._seen_now(slots, lanes, passed)
+        unsure = passed & ~self._know_phase(slots, lanes)
+        known = (self._batch.ctas, barriers.homes, barriers.columns, barriers.state, self._clocks.clocks)
+        count, first = skipped(slots, lanes, unsure, *known)
+        if count:
+            unsure &= ~self._know_the_arrival(slots, lanes, unsure)
+            count, first = skipped(slots, lanes, unsure, *known)
+        if count:
+            slot = int(slots[first])
+            phase = int(barriers.state[slot, PHASE] - barriers.state[slot, START]) - 1
+            message = (
+                f"{thread_name(self._batch, int(lanes[first]))} waits for phase {phase} of {self._name(slot)} by its "
+                f"parity, and nothing says that phase {phase - 1} is over by then: the wait would pass during it, too"
+            )
+            hint = (
+                "a parity distinguishes two phases: let a warp wait for every phase of a barrier, or order the wait "
+                "after another warp's wait for the phase before"
+            )
+            self._reporter.add("mbarrier-phase", site, message, hint, count, about="parity")
+
+    def ended(self) -> None:
+        """Nothing goes on: phases that nobody waited for, with others behind them."""
+        barriers = self._batch.mbarriers
+        for slot in np.flatnonzero(barriers.state[: barriers.count, UNSEEN]).tolist():
+            self.forgotten(slot)
+
+    def _seen_now(self, slots: Array, lanes: Array, passed: Array) -> None:
+        """Waits for phases that come after one that nobody waited for: right if who waits knew that it was over."""
+        state = self._batch.mbarriers.state
+        later = passed & (slots >= 0)
+        later[later] = state[slots[later], UNSEEN] > 0
+        known = self._know_the_arrival(slots, lanes, later)
+        for i in np.flatnonzero(later).tolist():
+            slot = int(slots[i])
+            if known[i] and state[slot, PHASE] == state[slot, UNSEEN] + 1:
+                state[slot, UNSEEN] = 0
+            elif state[slot, UNSEEN]:
+                self.forgotten(slot)
+
+    def forgotten(self, slot: int) -> None:
+        """Somebody arrived for the phase after one that nobody waited for, nor knew to be over."""
+        row = self._batch.mbarriers.state[slot]
+        self._unwaited(slot, int(row[UNSEEN_LANE]), self._reporter.program.sites[int(row[UNSEEN_SITE])])
+        row[UNSEEN] = 0
+
+    def _know_phase(self, slots: Array, lanes: Array) -> Array:
+        """Which lanes know by themselves that the phase before is over."""
+        barriers, clocks = self._batch.mbarriers, self._clocks
+        known = np.zeros(len(lanes), bool)
+        for i in np.flatnonzero(clocks.special[lanes] & (slots >= 0)).tolist():
+            slot = int(slots[i])
+            number = int(clocks.first_numbers[barriers.homes[slot]] + barriers.columns[slot])
+            known[i] = not clocks.unknown(int(lanes[i]), number, int(barriers.state[slot, PHASE]) - 1, 1)
+        return known
+
+    def _know_the_arrival(self, slots: Array, lanes: Array, chosen: Array) -> Array:
+        """Which lanes know the one arrival that completed the phase before: with it, the phase was over."""
+        clocks, ctas = self._clocks, self._batch.ctas
+        known = np.zeros(len(lanes), bool)
+        for i in np.flatnonzero(chosen & (slots >= 0)).tolist():
+            row = self._batch.mbarriers.state[slots[i]]
+            before = int(row[PHASE]) & 1
+            other, clock, lane = int(row[ALONE + before]) - 1, int(row[ALONE_CLOCK + before]), int(lanes[i])
+            if other < 0:
+                continue
+            warp, by = lane // WARP, other // WARP
+            if by == warp:
+                met = clocks.met[warp] >= clock
+            else:
+                met = by % ctas == warp % ctas and clocks.clocks[warp % ctas, warp // ctas, by // ctas] >= clock
+            known[i] = met or not clocks.unknown(lane, int(clocks.numbers[by]), clock, 1 << other % WARP)
+        return known
