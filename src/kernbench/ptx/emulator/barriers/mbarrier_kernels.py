@@ -37,7 +37,7 @@ from kernbench.ptx.emulator.lanes.lanes import WARP
     UNSEEN,
     UNSEEN_LANE,
     UNSEEN_SITE,
-) = (*range(13), 14, *range(16, 19))
+) = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 17, 18)
 COLUMNS = 19
 NEVER, ALIVE, INVALID = range(3)
 LIMIT = (1 << 20) - 1
@@ -229,6 +229,34 @@ def _publishers_of(given: GivenPublishers) -> Publishers:
     return Publishers(given[0], given[1], given[2], given[3], given[4], given[5])
 
 
+@part
+def _is_all(row: Int64s, count: Int) -> bool:
+    """Whether a phase waits for one arrival of this count, and for nothing else."""
+    return count == row[PENDING] and count == row[EXPECTED] and row[BYTES_EXPECTED] == 0
+
+
+@part
+def _goes_unseen(row: Int64s, lane: Int, count: Int, site: Int) -> bool:
+    """Somebody arrives: whether nobody has waited for the phase before, nor for the one before that."""
+    if count == 0 or row[PHASE] <= row[WAITED]:
+        return False
+    row[WAITED] = row[PHASE]
+    if row[UNSEEN]:
+        return True
+    row[UNSEEN] = row[PHASE]
+    row[UNSEEN_LANE] = lane
+    row[UNSEEN_SITE] = site
+    return False
+
+
+@part
+def _note_alone(row: Int64s, lane: Int, who: Publishers) -> None:
+    """A lane has completed the phase by its one arrival: who, and when."""
+    warp, before = lane // WARP, (row[PHASE] - 1) & 1
+    row[ALONE + before] = lane + 1
+    row[ALONE_CLOCK + before] = who.clocks[warp % who.ctas, warp // who.ctas, warp // who.ctas]
+
+
 @kernel
 def arrive(
     arriving: GivenArriving, publishers: GivenPublishers, these: GivenBarriers, tokens: Int64s, report: Int64s
@@ -251,14 +279,8 @@ def arrive(
             continue
         row, lane, count = state[slot], what.lanes[i], what.counts[i]
         warp = lane // WARP
-        if row[PHASE] > row[WAITED] and count:
-            if row[UNSEEN]:
-                _count(report, UNWAITED, i, slot)
-            else:
-                row[UNSEEN] = row[PHASE]
-                row[UNSEEN_LANE] = lane
-                row[UNSEEN_SITE] = what.site
-            row[WAITED] = row[PHASE]
+        if _goes_unseen(row, lane, count, what.site):
+            _count(report, UNWAITED, i, slot)
         tokens[i] = (row[PHASE] << TOKEN_SHIFT) | row[PENDING]
         row[TX] += what.transactions[i]
         row[BYTES_EXPECTED] += what.transactions[i]
@@ -267,7 +289,7 @@ def arrive(
             continue
         if row[TX] > LIMIT:
             _count(report, RANGE, i, slot)
-        alone = count == row[PENDING] and count == row[EXPECTED] and row[BYTES_EXPECTED] == 0
+        alone = _is_all(row, count)
         if what.drop:
             row[EXPECTED] -= count
         row[PENDING] -= count
@@ -283,12 +305,10 @@ def arrive(
         warp_before, slot_before = warp, slot
         if what.no_complete and row[PENDING] == 0:
             _count(report, COMPLETES, i, slot)
-        if complete(slot, state, barriers.held, barriers.done, barriers.columns[slot]):
-            completed += 1
-            if alone and local and barriers.done.shape[1]:
-                before = (row[PHASE] - 1) & 1
-                row[ALONE + before] = lane + 1
-                row[ALONE_CLOCK + before] = who.clocks[warp % who.ctas, warp // who.ctas, warp // who.ctas]
+        over = complete(slot, state, barriers.held, barriers.done, barriers.columns[slot])
+        completed += over
+        if over and alone and local and barriers.done.shape[1]:
+            _note_alone(row, lane, who)
     return completed
 
 
