@@ -57,6 +57,8 @@ def compiler_switches(given: Mapping[str, str], kept: str) -> dict[str, str]:
         # kernels that CuPy compiles, instead of ready ones, which are machine code
         "CUPY_ACCELERATORS": given.get("CUPY_ACCELERATORS", ""),
         "CUTE_DSL_KEEP": ",".join(dict.fromkeys(wanted)),
+        # findings at the lines of the Python source
+        "CUTE_DSL_LINEINFO": given.get("CUTE_DSL_LINEINFO", "1"),
         KEPT: kept,
         # what was compiled before left no PTX here
         "CUTE_DSL_DISABLE_FILE_CACHING": "1",

@@ -232,7 +232,7 @@ def _publishers_of(given: GivenPublishers) -> Publishers:
 @part
 def _is_all(row: Int64s, count: Int) -> bool:
     """Whether a phase waits for one arrival of this count, and for nothing else."""
-    return count == row[PENDING] and count == row[EXPECTED] and row[BYTES_EXPECTED] == 0
+    return bool(count == row[PENDING] and count == row[EXPECTED] and row[BYTES_EXPECTED] == 0)
 
 
 @part
@@ -250,11 +250,16 @@ def _goes_unseen(row: Int64s, lane: Int, count: Int, site: Int) -> bool:
 
 
 @part
-def _note_alone(row: Int64s, lane: Int, who: Publishers) -> None:
-    """A lane has completed the phase by its one arrival: who, and when."""
-    warp, before = lane // WARP, (row[PHASE] - 1) & 1
-    row[ALONE + before] = lane + 1
-    row[ALONE_CLOCK + before] = who.clocks[warp % who.ctas, warp // who.ctas, warp // who.ctas]
+def _completed(slot: Int, lane: Int, alone: bool, barriers: Barriers, who: Publishers) -> bool:
+    """A lane has arrived: whether the phase is complete; where its one arrival was all, who it was and when."""
+    if not complete(slot, barriers.state, barriers.held, barriers.done, barriers.columns[slot]):
+        return False
+    if alone:
+        row, warp = barriers.state[slot], lane // WARP
+        before = (row[PHASE] - 1) & 1
+        row[ALONE + before] = lane + 1
+        row[ALONE_CLOCK + before] = who.clocks[warp % who.ctas, warp // who.ctas, warp // who.ctas]
+    return True
 
 
 @kernel
@@ -289,13 +294,13 @@ def arrive(
             continue
         if row[TX] > LIMIT:
             _count(report, RANGE, i, slot)
-        alone = _is_all(row, count)
+        local = warp % who.ctas == barriers.homes[slot]
+        alone = local and barriers.done.shape[1] > 0 and _is_all(row, count)
         if what.drop:
             row[EXPECTED] -= count
         row[PENDING] -= count
         row[LAST_LANE] = lane
         row[LAST_SITE] = what.site
-        local = warp % who.ctas == barriers.homes[slot]
         if local:
             barriers.arrivals[slot, warp // who.ctas, 0] = row[PHASE] + 1
             barriers.arrivals[slot, warp // who.ctas, 1] = what.site
@@ -305,10 +310,7 @@ def arrive(
         warp_before, slot_before = warp, slot
         if what.no_complete and row[PENDING] == 0:
             _count(report, COMPLETES, i, slot)
-        over = complete(slot, state, barriers.held, barriers.done, barriers.columns[slot])
-        completed += over
-        if over and alone and local and barriers.done.shape[1]:
-            _note_alone(row, lane, who)
+        completed += _completed(slot, lane, alone, barriers, who)
     return completed
 
 
