@@ -107,8 +107,19 @@ def test_missing_commit():
 
 def test_missing_fence_after_the_wait():
     more = "  tcgen05.fence::before_thread_sync;\n"
-    run = planted(mma("f16") + COMMIT + WAIT.replace("  tcgen05.fence::after_thread_sync;\n", more) + load(64))
+    body = mma("f16") + COMMIT + WAIT.replace("  tcgen05.fence::after_thread_sync;\n", more)
+    run = planted(body + load(64) + "  tcgen05.fence::after_thread_sync;\n")
     assert kinds_of(run) == {"race"}
+
+
+def test_a_kernel_without_any_fence_after_its_waits():
+    """Official examples of CuTe DSL have fences before barriers only: formal, where the commit was waited for."""
+    without = WAIT.replace("  tcgen05.fence::after_thread_sync;\n", "  tcgen05.fence::before_thread_sync;\n")
+    run = planted(mma("f16") + COMMIT + without + load(64))
+    assert run.findings == []
+    assert [(f.kind, "has waited for the mbarrier" in f.message) for f in run.formal] == [("race", True)]
+    run = planted(mma("f16") + "  bar.sync 0;\n  tcgen05.fence::before_thread_sync;\n" + load(64) + COMMIT)
+    assert "race" in {finding.kind for finding in run.findings}
 
 
 STAGE = """

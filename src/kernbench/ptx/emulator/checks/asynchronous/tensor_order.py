@@ -65,6 +65,7 @@ class TensorOrder:
         # the column of the first warp's counter of operations among the actors
         self.first: int = batch.launch.actors.tensor(0)
         self._fences: bool = batch.program.fences_tensor
+        self._fences_after: bool = "tcgen05.fence::after_thread_sync" in batch.program.text
         # knowledge of the three counters of all warps, as of the last fence
         self._known: Array = np.zeros((batch.ctas, warps, _FAMILIES * warps), np.int64)
 
@@ -249,10 +250,17 @@ class TensorOrder:
         )
         others = (Other(f"the other access, by {them}", self._reporter.location(other)),)
         hint, about = _HINTS[found.what], self._reporter.location(other)
-        formal = _LATE_FORMAL if found.late else ""
+        formal = _LATE_FORMAL if found.late else _WAITED_FORMAL if self._was_waited_for(found, warp) else ""
         self._reporter.add(
             "race", site, message, hint, found.count, others, about=about, array="tensor", cause=other, formal=formal
         )
+
+    def _was_waited_for(self, found: Found, warp: int) -> bool:
+        """Whether a warp knows, but for a fence, that all is done that the other one began; no fence is anywhere."""
+        if self._fences_after or found.what not in (MULTIPLY, COPY):
+            return False
+        known = self._clocks.rows_of(np.array([warp]))[0, self.first + found.warp]
+        return bool(known >= self.begun[TENSOR, found.warp * self._batch.ctas + warp % self._batch.ctas])
 
     def uncommitted(self) -> list[tuple[int, Site]]:
         """Lanes whose last operations no commit follows, and those operations."""
@@ -262,6 +270,10 @@ class TensorOrder:
 
 _LATE_FORMAL = (
     "nobody reads these columns any more, and every GPU so far lands a store long before another block is given them"
+)
+_WAITED_FORMAL = (
+    "the warp has waited for the mbarrier of the commit, and the kernel has no fence::after_thread_sync at all, as "
+    "official examples have none: every GPU so far does what follows a wait after it"
 )
 _HINTS = {
     LOAD: "run tcgen05.wait::ld after the load, before the barrier that lets others write there",
