@@ -6,20 +6,24 @@ from tests import sampled
 from tests.mesh import random_kernels as kernels
 
 from kernbench.mesh.time import lower
+from kernbench.mesh.work import compared_works
+from kernbench.targets.work import first_parting
 from kernbench.timing import graph
 
 
 @pytest.mark.parametrize("seed", sampled.some(range(20), 7))
 def test_no_access_is_timed_against_the_order_of_the_result(seed):
     program = kernels.make(seed)
-    results = []
+    results, runs = [], []
     for schedule in (*kernels.SCHEDULES, seed):
         run = kernels.launch(program, schedule)
         assert run.safe is True, run.findings
         found, total = kernels.contradictions(run, program)
         assert not found, str(found[0])
         results.append((kernels.outputs(run), total))
+        runs.append(run)
     assert results[0] == results[1] == results[2]
+    assert not any(first_parting(*compared_works(runs[0].recording, run.recording)) for run in runs[1:])
 
 
 @pytest.mark.parametrize("bug", sorted(kernels.PLANTED))

@@ -8,9 +8,12 @@ from kernbench.common.errors import BenchError, MachineError
 from kernbench.machine import Machine
 from kernbench.mesh.causes import SENTENCES
 from kernbench.mesh.joining import joined_messages
+from kernbench.mesh.work import compared_works
 from kernbench.result.finding import Place, rank_ranges
+from kernbench.result.recording import Recording
 from kernbench.result.run import Run
 from kernbench.targets.target import Measured, Target
+from kernbench.targets.work import Work
 
 KIND = "mesh"
 # what binds a run, and what works in it
@@ -96,6 +99,12 @@ class MeshTarget(Target):
         """The kernel's line that last stored an element of an output."""
         found: Place | None = host.writer_of(run, output, index)
         return found
+
+    def compared_works(self, first: Run, second: Run) -> tuple[Work, Work] | None:
+        """The commands of all ranks."""
+        if not isinstance(first.recording, Recording) or not isinstance(second.recording, Recording):
+            return None
+        return compared_works(first.recording, second.recording)
 
 
 TARGET = MeshTarget()

@@ -6,11 +6,14 @@ from typing import Any
 
 from kernbench.npu.isa import model
 from kernbench.npu.isa.model import ChipModel
+from kernbench.npu.recording.record import NpuRecording
+from kernbench.npu.recording.work import compared_works
 from kernbench.npu.time.causes import FLOORS, GAPS, PIPE_FLOORS, explain
 from kernbench.npu.time.joining import joined_tasks
 from kernbench.result.run import Run
 from kernbench.result.untimed import no_time
 from kernbench.targets.target import Measured, Target
+from kernbench.targets.work import Work
 
 
 class Chips:
@@ -76,6 +79,18 @@ class NpuTarget(Target):
     def joined_views(self, launches: Sequence[Run], begins: Sequence[int]) -> Mapping[str, object]:
         """The tasks of all launches."""
         return joined_tasks(launches, begins)
+
+    def order_observers(self, host: object, kernel: object) -> list[str]:
+        """The operations of the launches on a chip that may observe order: looks at signals, sums of floats."""
+        launches: list[Run] = getattr(host, "launches", [])
+        recordings = [run.recording for run in launches if isinstance(run.recording, NpuRecording)]
+        return sorted({name for recording in recordings for name in recording.observers})
+
+    def compared_works(self, first: Run, second: Run) -> tuple[Work, Work] | None:
+        """The operations of all lanes, and what the orchestrator did."""
+        if not isinstance(first.recording, NpuRecording) or not isinstance(second.recording, NpuRecording):
+            return None
+        return compared_works(first.recording, second.recording)
 
 
 TARGET = NpuTarget()

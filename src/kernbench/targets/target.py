@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kernbench.machine.description import Description
     from kernbench.result.finding import Place
     from kernbench.result.run import Run
+    from kernbench.targets.work import Work
 
 TEMPLATE = "template.py.txt"
 # what every run with `metrics["time_ps"]` has in its metrics beside it: reports and sweeps ask for all of it
@@ -169,4 +170,10 @@ class Target:
 
     def writer_of(self, host: object, run: "Run", output: str, index: tuple[int, ...]) -> "Place | None":
         """The kernel's line that last stored an element of an output of a run on `host`; None if it is not known."""
+        return None
+
+    def compared_works(self, first: "Run", second: "Run") -> "tuple[Work, Work] | None":
+        """What the programs of a launch did in two orders, row by row; None where nothing comparable is recorded, or
+        where programs cannot share anything but memory.
+        """
         return None

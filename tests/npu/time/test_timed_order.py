@@ -7,20 +7,24 @@ from tests.npu import random_kernels as kernels
 from tests.npu.small import flag
 
 from kernbench import npu
+from kernbench.npu.recording.work import compared_works
 from kernbench.npu.time import clock, edges
+from kernbench.targets.work import first_parting
 
 
 @pytest.mark.parametrize("seed", sampled.some(range(15), 5))
 def test_no_access_is_timed_against_the_order_of_the_result(seed):
     program = kernels.make(seed)
-    results = []
+    results, runs = [], []
     for schedule in (*kernels.SCHEDULES, seed):
         run = kernels.launch(program, schedule)
         assert run.safe is True, run.findings
         found, total = kernels.contradictions(run, program)
         assert not found, str(found[0])
         results.append((kernels.outputs(run), total))
+        runs.append(run)
     assert results[0] == results[1] == results[2]
+    assert not any(first_parting(*compared_works(runs[0].recording, run.recording)) for run in runs[1:])
 
 
 @pytest.mark.parametrize("bug", sorted(kernels.PLANTED))

@@ -1,8 +1,10 @@
-"""A second legal order: the same launch with programs taking turns otherwise must give the same outputs, bit for bit.
+"""Other legal orders: the same launch with programs taking turns otherwise must give the same outputs, bit for bit, by
+the same commands.
 
 Programs meet only through queues, barriers, tensors and dependences, so that every order computes the same (ADR 0002).
-One that shares Python variables between ranks or blocks escapes all checks of memory and messages, and shows here. A
-program that may observe order by right (atomics of PTX, say) is judged by the golden in both orders instead.
+One that shares Python variables between ranks or blocks escapes all checks of memory and messages, and shows here: in
+what it stores, or in what it does, and so in its time (ADR 0083). A program that may observe order by right (atomics of
+PTX, say) is judged by the golden in both orders instead.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,12 +20,16 @@ from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.result.finding import Finding, Other, Place
 from kernbench.result.run import Run, Status
 from kernbench.targets.registry import of_run
+from kernbench.targets.work import Parting, first_parting
 
 if TYPE_CHECKING:
     from kernbench.bench.definition.host import Host
 
 CHECK = "order-dependent"
 NEVER, CHEAP, ALWAYS = "never", "cheap", "always"
+# state that is the same seen from either end (how many ranks ran before the middle one) shows in no reversed order.
+# With this seed 3 to 33 programs begin neither one after the other nor with the middle one in the middle
+THIRD = 4
 # counted work of a launch that takes well under a second to repeat: no clock decides, so that every machine agrees
 _CHEAP = {"commands": 5_000, "warp_instructions": 200_000, "flops": 1_000_000_000}
 _CHEAP_BYTES = 1 << 26
@@ -49,17 +55,23 @@ class Launched:
     host: "Host"
     kernels: list[Any] = field(default_factory=list)
 
+    def launches(self) -> list[Run]:
+        """The Run of each launch, in order."""
+        return list(self.host.launches) or [self.run]
+
     def outputs(self) -> list[tuple[int, str, Array]]:
         """The outputs of all launches: number of the launch, name, value."""
-        launches = list(self.host.launches) or [self.run]
+        launches = self.launches()
         found = [(number, name, array) for number, one in enumerate(launches) for name, array in one.outputs.items()]
         whole = [(len(launches) - 1, name, array) for name, array in self.run.outputs.items()]
         return found + [one for one in whole if not any(one[2] is known[2] for known in found)]
 
 
-def second_schedule(first: str | int) -> str:
-    """The order that is run besides a first one."""
-    return "reversed" if first == "canonical" else "canonical"
+def other_schedules(run: Run, wanted: str) -> list[str | int]:
+    """The orders that are run besides the one a run had: another, and where all are wanted and cost little a third."""
+    first = run.origin.get("schedule", "canonical")
+    second: list[str | int] = ["reversed" if first == "canonical" else "canonical"]
+    return [*second, THIRD] if wanted == ALWAYS and is_cheap(run) and first != THIRD else second
 
 
 def is_cheap(run: Run) -> bool:
@@ -87,36 +99,52 @@ def may_repeat(first: Launched, wanted: str) -> bool:
 
 
 def compare_orders(
-    first: Launched, again: Callable[[str | int], Launched], judge: Callable[[Launched], bool | None]
+    first: Launched,
+    again: Callable[[str | int], Launched],
+    judge: Callable[[Launched], bool | None],
+    wanted: str = CHEAP,
 ) -> None:
-    """Run `again` in another order, and add to the first Run what comes of it: a finding, a note, or only the check.
+    """Run `again` in other orders until one differs, and add to the first Run what comes of it: a finding, a note, or
+    only the check.
 
     `again(schedule)` executes the launch anew; `judge` says whether the golden accepts an execution.
     """
-    run = first.run
-    before = run.origin.get("schedule", "canonical")
-    other = second_schedule(before)
+    before = first.run.origin.get("schedule", "canonical")
+    same: list[str | int] = [before]
+    for other in other_schedules(first.run, wanted):
+        second = _executed(first, again, (before, other))
+        # a bench may choose the order of its launches itself
+        if second is None or second.run.origin.get("schedule", "canonical") == before:
+            return
+        difference = _first_difference(first, second)
+        if difference is not None:
+            _explain(first, second, again, judge, difference, (before, other))
+            return
+        same.append(other)
+        first.run.views["orders"] = {"schedules": list(same), "outcome": "same"}
+    first.run.checked = (*first.run.checked, CHECK)
+
+
+def _executed(
+    first: Launched, again: Callable[[str | int], Launched], orders: tuple[str | int, str | int]
+) -> Launched | None:
+    """The launch in the second of two orders; None where it went wrong there, and the first Run says so."""
     try:
-        second = again(other)
+        second = again(orders[1])
     except NotLoadedAgainError as error:
-        run.views["order_note"] = _not_compared(str(error).partition("\n")[0])
-        return
+        first.run.views["order_note"] = _not_compared(str(error).partition("\n")[0])
+        return None
     except KernbenchError as error:
-        _failed_again(first, again, str(error).partition("\n")[0], None, (before, other))
-        return
-    # a bench may choose the order of its launches itself
-    if second.run.origin.get("schedule", "canonical") == before:
-        return
+        _failed_again(first, again, str(error).partition("\n")[0], None, orders)
+        return None
+    if second.run.origin.get("schedule", "canonical") == orders[0]:
+        return second
     if second.run.findings or second.run.status is not Status.FINISHED:
         finding = second.run.findings[0] if second.run.findings else None
         text = f"{finding.kind}: {finding.message}" if finding else str(second.run.status)
-        _failed_again(first, again, text, finding, (before, other))
-        return
-    difference = _first_difference(first, second)
-    if difference is None:
-        _checked(run, before, other, "same")
-        return
-    _explain(first, second, again, judge, difference, (before, other))
+        _failed_again(first, again, text, finding, orders)
+        return None
+    return second
 
 
 def _failed_again(
@@ -124,7 +152,7 @@ def _failed_again(
     again: Callable[[str | int], Launched],
     text: str,
     finding: Finding | None,
-    orders: tuple[str | int, str],
+    orders: tuple[str | int, str | int],
 ) -> None:
     """The second run failed: a finding, unless one in the first order fails as well, as a launch that closes or removes
     something cannot be run twice; then nothing is known of the order, and a note says so.
@@ -149,12 +177,12 @@ def _explain(
     second: Launched,
     again: Callable[[str | int], Launched],
     judge: Callable[[Launched], bool | None],
-    difference: "_Difference",
-    orders: tuple[str | int, str],
+    difference: "_Difference | _OtherWork",
+    orders: tuple[str | int, str | int],
 ) -> None:
-    """Outputs differ: by right, because of the order, or because no two runs are the same."""
+    """Something differs: by right, because of the order, or because no two runs are the same."""
     run = first.run
-    observers = _observers(first)
+    observers = difference.observers(first)
     accepted = run.right is not False, not observers or judge(second) is not False
     if observers and all(accepted):
         which = ", ".join(observers[:4]) + (", ..." if len(observers) > 4 else "")
@@ -165,7 +193,7 @@ def _explain(
         _checked(run, *orders, "both right")
         return
     repeated = None if observers else _first_difference(first, again(orders[0]))
-    where = _place(first, difference)
+    where = difference.where(first)
     if observers:
         which = "only the first" if accepted[0] else "only the second" if accepted[1] else "neither"
         message, hint = f"{difference.text(*orders)}, and the golden accepts {which}", _HINT_OBSERVED
@@ -199,8 +227,45 @@ class _Difference:
             f"({self.count:,} of {self.size:,} elements differ)"
         )
 
+    def observers(self, first: Launched) -> list[str]:
+        """What in the launches may make outputs differ by right."""
+        target = of_run(first.run)
+        kernels = first.kernels
+        return list(dict.fromkeys(name for kernel in kernels for name in target.order_observers(first.host, kernel)))
 
-def _first_difference(first: Launched, second: Launched) -> _Difference | None:
+    def where(self, first: Launched) -> Place | None:
+        """The line that stored the element, or that of its kernel."""
+        launches = first.launches()
+        launch = launches[min(self.launch, len(launches) - 1)]
+        found = of_run(launch).writer_of(first.host, launch, self.name, self.index)
+        return found or _kernel_place(first, self.launch)
+
+
+@dataclass(frozen=True)
+class _OtherWork:
+    """Outputs are the same, and a program did something else: in which launch, and where they part."""
+
+    launch: int
+    parting: Parting
+    by_right: tuple[str, ...]
+
+    def text(self, first: str | int, second: str | int) -> str:
+        return f"{self.parting.text(first, second)}, though the outputs are the same"
+
+    def observers(self, first: Launched) -> list[str]:
+        """What in the launch may make its programs do other things by right."""
+        return list(self.by_right)
+
+    def where(self, first: Launched) -> Place | None:
+        """The line that one order runs more often."""
+        return self.parting.where or _kernel_place(first, self.launch)
+
+
+def _first_difference(first: Launched, second: Launched) -> _Difference | _OtherWork | None:
+    return _other_output(first, second) or _other_work(first, second)
+
+
+def _other_output(first: Launched, second: Launched) -> _Difference | None:
     ours, theirs = first.outputs(), second.outputs()
     for (launch, name, a), (_, _, b) in zip(ours, theirs, strict=False):
         differs = _differing(a, b)
@@ -212,6 +277,16 @@ def _first_difference(first: Launched, second: Launched) -> _Difference | None:
     if [one[:2] for one in ours] != [one[:2] for one in theirs]:
         names = [", ".join(name for _, name, _ in one) or "nothing" for one in (ours, theirs)]
         return _Difference(0, "the list of outputs", (), (names[0], names[1]), 1, 1)
+    return None
+
+
+def _other_work(first: Launched, second: Launched) -> _OtherWork | None:
+    """The first launch in which a program did not do the same in both orders; times follow what was done."""
+    for number, (one, other) in enumerate(zip(first.launches(), second.launches(), strict=False)):
+        works = of_run(one).compared_works(one, other)
+        parting = None if works is None else first_parting(*works)
+        if works is not None and parting is not None:
+            return _OtherWork(number, parting, tuple(dict.fromkeys([*works[0].observers, *works[1].observers])))
     return None
 
 
@@ -231,19 +306,6 @@ def _shown(array: Array, flat: int) -> object:
     return f"{float(value):.9g}" if array.dtype.kind not in "iub" else value.item()
 
 
-def _observers(first: Launched) -> list[str]:
-    target = of_run(first.run)
-    return list(dict.fromkeys(name for kernel in first.kernels for name in target.order_observers(first.host, kernel)))
-
-
-def _place(first: Launched, difference: _Difference) -> Place | None:
-    """The line that stored an element, or that of its kernel."""
-    launches = list(first.host.launches) or [first.run]
-    launch = launches[min(difference.launch, len(launches) - 1)]
-    found = of_run(launch).writer_of(first.host, launch, difference.name, difference.index)
-    return found or _kernel_place(first, difference.launch)
-
-
 def _kernel_place(first: Launched, launch: int) -> Place | None:
     if launch >= len(first.kernels):
         return None
@@ -251,17 +313,17 @@ def _kernel_place(first: Launched, launch: int) -> Place | None:
     return None if code is None else Place(code.co_filename, code.co_firstlineno, code.co_name)
 
 
-def _failed(first: Launched, schedule: str, text: str, found: Finding | None) -> Finding:
+def _failed(first: Launched, schedule: str | int, text: str, found: Finding | None) -> Finding:
     where = found.where if found is not None and found.where is not None else _kernel_place(first, 0)
     others = () if found is None else tuple(Other(o.role, o.where) for o in found.others)
     return Finding(CHECK, f"it goes wrong only with schedule {schedule}: {text}", where, others, _HINT)
 
 
-def _found(run: Run, finding: Finding, first: str | int, second: str) -> None:
+def _found(run: Run, finding: Finding, first: str | int, second: str | int) -> None:
     run.findings = [*run.findings, finding]
     _checked(run, first, second, "different")
 
 
-def _checked(run: Run, first: str | int, second: str, outcome: str) -> None:
+def _checked(run: Run, first: str | int, second: str | int, outcome: str) -> None:
     run.checked = (*run.checked, CHECK)
     run.views["orders"] = {"schedules": [first, second], "outcome": outcome}

@@ -103,7 +103,7 @@ def run_bench(
     if stopped:
         return run
     if kept is not None and may_repeat(first := Launched(run, host, watch.kernels), second_order):
-        _Repeat(bench, panel, chosen, changes, kept, host.budget, baseline, strict, exact).compare(first)
+        _Repeat(bench, panel, chosen, changes, kept, host.budget, baseline, strict, exact).compare(first, second_order)
     return _timed(bench, p, run, host, drawn, sensitivity) if timed else run
 
 
@@ -129,9 +129,9 @@ class _Repeat:
     strict: bool
     exact: bool
 
-    def compare(self, first: Launched) -> None:
-        """Repeat a launch in another order; a difference becomes a finding of the first."""
-        compare_orders(first, self.launched, self.accepted)
+    def compare(self, first: Launched, wanted: str) -> None:
+        """Repeat a launch in other orders; a difference becomes a finding of the first."""
+        compare_orders(first, self.launched, self.accepted, wanted)
         acknowledge(first.run, self.baseline)
 
     def launched(self, schedule: str | int) -> Launched:

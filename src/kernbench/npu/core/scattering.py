@@ -54,6 +54,7 @@ class Scattering(Scalars):
         values = src.data.reshape(-1) if width == 1 else src.data
         target = dst.data()
         if add:
+            self.context.recording.observers.add(_SCATTER.name)
             # as the memory adds: one after the other, each rounded to the type
             for position, value in zip(positions, values[kept], strict=True):
                 target[position] = cast(np.asarray(target[position] + value), dst.dtype)

@@ -245,6 +245,7 @@ class Signalling(Scaled):
         if frame is not self._frame:
             self._entered(frame)
         self._check_signal("poll", signal, 0)
+        self.context.recording.observers.add("poll")
         site, (element,) = self.sites.here(), elements_of(signal)
         where, known, array = self.sites.places[site], self.context.signals, signal.buffer.array
         assert array is not None

@@ -176,6 +176,9 @@ class KernelCore(Sending):
             self.context.fail(
                 "dtype", f"{op.name}: {tensor!r} and {tile.describe()} differ in type", "convert with tcvt"
             )
+        if op is _STORE_ADD and DTYPES[tensor.dtype].kind == "float":
+            # sums round, and so differ, in the order they come in
+            self.context.recording.observers.add(op.name)
         pattern = self.tables.pattern(tensor.shape, tensor.strides, ITEMSIZE[tensor.dtype])
         touched = tile if pad is None else tile.whole
         operands = (touched.number, NONE) if op is _LOAD else (NONE, touched.number)

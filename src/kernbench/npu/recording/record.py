@@ -177,6 +177,8 @@ class NpuRecording:
     commands: list[Command] = field(default_factory=list)
     # for each wait between cores the posts that it rests on
     rests_on: list[tuple[int, ...]] = field(default_factory=list)
+    # operations by which a kernel may observe the order of blocks: looks at signals, sums of floats that round
+    observers: set[str] = field(default_factory=set)
     _array: Array | None = None
 
     def __repr__(self) -> str:

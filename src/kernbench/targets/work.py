@@ -1,0 +1,108 @@
+"""What the programs of a launch did, as rows that can be held against those of the same launch in another order.
+
+Sums of what one order did and another did not are worth nothing to a reader: what is looked for is the first row of the
+first program where they part, and the line of the kernel that made it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.result.finding import Place
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Work:
+    """One row for each thing that a program did; the rows of a program follow each other, programs ascend.
+
+    `programs` has the number of each row's program, `rows` what was done, without what may differ between orders by
+    right: numbers that a launch gives away as it comes to them, and addresses of scratch memory, which depend on when
+    Python's collector runs. `sites` are rows of `lines`. `observers` are what in the launch may make its programs do
+    other things in another order, by right.
+    """
+
+    programs: Ints
+    rows: Ints
+    sites: Ints
+    lines: Sequence[Place]
+    name: Callable[[int], str]
+    describe: Callable[[int], str]
+    observers: Sequence[str] = ()
+
+    def of(self, program: int) -> slice:
+        """The rows of a program."""
+        first, last = np.searchsorted(self.programs, [program, program + 1])
+        return slice(int(first), int(last))
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Where the work of two orders parts: in which program, after how many rows of it, what each did there, and the
+    line.
+    """
+
+    program: str
+    number: int
+    did: tuple[str, str]
+    counts: tuple[int, int]
+    where: Place | None
+
+    def text(self, first: str | int, second: str | int) -> str:
+        """The difference in a sentence."""
+        one, other = self.did
+        counts = f"{self.counts[0]:,} and {self.counts[1]:,} commands"
+        return (
+            f"command {self.number + 1} of {self.program} is {one} with schedule {first} and {other} with schedule "
+            f"{second} ({counts} in all)"
+        )
+
+
+def first_parting(first: Work, second: Work) -> Parting | None:
+    """The first program, and its first row, that is not the same in two orders; None if all are."""
+    ours, theirs = (np.column_stack([work.programs, work.rows]) for work in (first, second))
+    least = min(len(ours), len(theirs))
+    differs = (ours[:least] != theirs[:least]).any(axis=1)
+    if not differs.any() and len(ours) == len(theirs):
+        return None
+    at = int(np.argmax(differs)) if differs.any() else least
+    # where one program is at its end in one order, the row of the other order is still of it
+    program = min(int(work.programs[at]) for work in (first, second) if at < len(work.programs))
+    spans = first.of(program), second.of(program)
+    number = at - next(span.start for span in spans if span.start <= at < span.stop)
+    did = tuple(
+        work.describe(span.start + number) if span.start + number < span.stop else "not there"
+        for work, span in zip((first, second), spans, strict=True)
+    )
+    counts = (spans[0].stop - spans[0].start, spans[1].stop - spans[1].start)
+    return Parting(first.name(program), number, (did[0], did[1]), counts, _line((first, second), spans, number))
+
+
+def _line(works: tuple[Work, Work], spans: tuple[slice, slice], number: int) -> Place | None:
+    """The first line that one order runs more often than the other; where there is none, that of the row itself.
+
+    What is done at such a line may look like what comes next, so that the rows part only later.
+    """
+    lines: list[list[Place]] = [
+        [work.lines[site] for site in work.sites[span].tolist()] for work, span in zip(works, spans, strict=True)
+    ]
+    often = [Counter(one) for one in lines]
+    more = [
+        next(((at, line) for at, line in enumerate(lines[k]) if often[k][line] > often[1 - k][line]), None)
+        for k in (0, 1)
+    ]
+    found = min((one for one in more if one is not None), key=lambda one: one[0], default=None)
+    if found is not None:
+        return found[1]
+    return next((one[number] for one in lines if number < len(one)), None)
+
+
+def joint_numbers(first: Iterable[Hashable], second: Iterable[Hashable]) -> tuple[Ints, Ints]:
+    """Numbers for the rows of two tables, the same for what is equal. The last, which -1 finds, stands for no row."""
+    numbers: dict[Hashable, int] = {}
+    ours, theirs = ([numbers.setdefault(row, len(numbers)) for row in rows] for rows in (first, second))
+    return np.array([*ours, -1], np.int64), np.array([*theirs, -1], np.int64)
