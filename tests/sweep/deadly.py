@@ -38,6 +38,12 @@ def inputs(p, rng):
 def _fail(how, marker):
     if how == "raises":
         raise ValueError("broken\non two lines")
+    if how == "interrupts":
+        raise KeyboardInterrupt
+    if how == "says much":
+        raise ValueError("x" * 100_000)
+    if how == "breaks NumPy":
+        np.zeros = None
     if how == "exits":
         os._exit(3)
     if how == "is killed":

@@ -38,7 +38,9 @@ def rows_of(how, executor, over=RATES):
     [
         ("raises", "inputs of bench deadly raised ValueError: broken; on two lines", "raise ValueError"),
         ("asks to exit", "inputs of bench deadly raised SystemExit: 0", "raise SystemExit"),
-        ("exits", "its process ended with exit code 3", ""),
+        ("interrupts", "KeyboardInterrupt", "raise KeyboardInterrupt"),
+        ("breaks NumPy", "numpy.zeros is not NumPy's own any more", "np.zeros = None"),
+        ("exits", "its process ended with exit code 3: os._exit was called", "os._exit(3)"),
         ("is killed", "its process was killed by SIGKILL: the system may have run out of memory", ""),
         ("crashes", "its process was killed by SIGSEGV", "signal.SIGSEGV"),
     ],
@@ -49,6 +51,24 @@ def test_a_failed_point_is_a_row_and_the_others_go_on(how, why, where):
     assert all(row["time_ps"] > 0 for row in rows if "failed" not in row)
     wanted = f"{FILE}:{line_of(where)}" if where else None
     assert {row["failed_at"] for row in rows[2:4]} == {wanted}
+
+
+def test_who_interrupts_a_sweep_in_this_process_ends_it():
+    with pytest.raises(KeyboardInterrupt):
+        rows_of(["interrupts"], Here())
+
+
+def test_a_point_does_not_break_the_next_one_in_its_process():
+    rows = rows_of(["breaks NumPy", "fine", "fine too"], Processes(1))
+    assert ["failed" in row for row in rows] == [True, True, False, False, False, False]
+
+
+def test_a_very_long_message_is_folded():
+    row, _ = rows_of(["says much"], Processes(1))
+    assert row["failed"].startswith("inputs of bench deadly raised ValueError: xxx")
+    assert "... (100," in row["failed"]
+    assert len(row["failed"]) < 400
+    assert row["failed_at"] == f"{FILE}:{line_of('100_000')}"
 
 
 def test_out_of_time(tmp_path, monkeypatch):
@@ -97,7 +117,9 @@ def test_one_deadly_timing_among_many(monkeypatch):
     monkeypatch.setattr(points_module._Timer, "results", deadly)
     rows = rows_of(["fine"], Processes(2), {"machine.hbm.bandwidth": ["1..20"]})
     assert [row["machine.hbm.bandwidth"] for row in rows if "failed" in row] == ["3", "17"]
-    assert {row["failed"] for row in rows if "failed" in row} == {"its process ended with exit code 9"}
+    assert {row["failed"] for row in rows if "failed" in row} == {
+        "its process ended with exit code 9: os._exit was called"
+    }
     assert sum("time_ps" in row for row in rows) == 18
 
 

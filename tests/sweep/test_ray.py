@@ -93,7 +93,7 @@ def test_failed_points_are_the_rows_of_one_machine(ray, deadly):
         rows = in_order(made, rows_of(made, cluster))
     assert rows == in_order(made, rows_of(made, Processes(1)))
     assert rows[0]["time_ps"] > 0
-    assert rows[1]["failed"] == "its process ended with exit code 7"
+    assert rows[1]["failed"] == "its process ended with exit code 7: os._exit was called"
     assert "raised ValueError: five" in rows[2]["failed"]
     assert rows[2]["failed_at"].endswith("deadly.py:10")
 

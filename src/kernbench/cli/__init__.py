@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Collection, Sequence
-from contextlib import redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -12,7 +12,13 @@ from kernbench import __version__
 from kernbench.cli.arguments.examples import examples
 from kernbench.cli.commands import add_commands, groups
 from kernbench.cli.output.console import FOUND, MISUSE, errors, print_anything, print_nothing_more, show_notes
-from kernbench.cli.output.document import STDOUT, error_data, wants_stdout, write_document
+from kernbench.cli.output.document import (
+    STDOUT,
+    error_data,
+    standard_output_for_documents,
+    wants_stdout,
+    write_document,
+)
 from kernbench.common.errors import KernbenchError
 from kernbench.targets.registry import DEFAULT
 
@@ -84,7 +90,7 @@ def _command_line(words: Sequence[str]) -> None:
     try:
         named = application({*words, *(word for key in _COMPLETED for word in os.environ.get(key, "").split())})
         if wants_stdout(words):
-            with redirect_stdout(sys.stderr):
+            with standard_output_for_documents():
                 code = _run_as_document(named, words)
             sys.exit(code)
         named()
@@ -96,6 +102,19 @@ def _command_line(words: Sequence[str]) -> None:
         if error.filename is not None:
             raise
         sys.exit(_not_written(error))
+    except Exception as error:
+        why = _blamed(error, words)
+        if why is None:
+            raise
+        _print_error(why)
+        sys.exit(MISUSE)
+
+
+def _blamed(error: Exception, words: Sequence[str]) -> KernbenchError | None:
+    """An error of NumPy, where the file that a command line names has replaced functions of it."""
+    from kernbench.bench.running.libraries import blamed
+
+    return blamed(error, [Path(word) for word in words if word.endswith(".py")])
 
 
 def _not_written(error: OSError) -> int:

@@ -27,6 +27,8 @@ Target = Callable[[object, Callable[[dict[str, object]], None]], None]
 # the exit code of a process whose channel is gone
 CHANNEL_GONE = 113
 _DEATH_SIGNAL = 1
+# bytes that a limit of memory has at least: less is taken by the stacks of threads alone
+LEAST_MEMORY = 64 * 2**20
 
 
 @dataclass(frozen=True)

@@ -149,3 +149,30 @@ def test_a_baseline_for_a_folder(tmp_path, monkeypatch):
     assert "\nmine.py:28: message-unreceived of mine is acknowledged (baseline): a test" in second.output
     third = RUNNER.invoke(app, ["run", "mine.py", "--baseline", "k.toml"])
     assert "no time: its messages do not pair up: message-unreceived is acknowledged" in third.output
+
+
+@pytest.mark.parametrize(
+    ("words", "bytes_each"), [(["--max-memory", "1.5GiB"], 3 << 29), (["--memory", "1.5"], 3 << 29), ([], None)]
+)
+def test_memory_is_said_as_in_sweeps(words, bytes_each, tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr("kernbench.cli.commands.check.check_files", lambda files, how: given.append(how) or iter(()))
+    write_new("mesh", "good", tmp_path)
+    RUNNER.invoke(app, ["check", str(tmp_path), *words])
+    assert [how.memory for how in given] == [bytes_each]
+
+
+def test_too_little_memory_is_refused(tmp_path):
+    write_new("mesh", "good", tmp_path)
+    result = RUNNER.invoke(app, ["check", str(tmp_path), "--max-memory", "4"])
+    assert isinstance(result.exception, BenchError)
+    assert "--max-memory 4: a process needs 64 MiB at least" in str(result.exception)
+
+
+def test_a_bench_that_breaks_numpy_is_named_with_its_line(tmp_path):
+    file = write_new("mesh", "good", tmp_path)
+    file.write_text(file.read_text() + "\n\nnp.zeros = None\n")
+    line = len(file.read_text().splitlines())
+    result = RUNNER.invoke(app, ["check", str(file)])
+    assert result.exit_code == 1
+    assert f"good.py:{line}: numpy.zeros is not NumPy's own any more" in result.output

@@ -175,7 +175,7 @@ def test_a_refused_point_is_shown_and_kept(here, tmp_path):
         (["--plot", "q.png", "--out", "q.png"], "--out and --plot both name q.png"),
         (["--parquet", "sweep.sqlite"], "the database of --out and --parquet both name sweep.sqlite"),
         (["--max-memory", "lots"], "--max-memory lots: must be a number"),
-        (["--max-memory", "1 MiB"], "a point needs 64 MiB at least"),
+        (["--max-memory", "1 MiB"], "--max-memory 1 MiB: a process needs 64 MiB at least"),
         (["--out", "none/q.csv"], "--out none/q.csv: there is no folder none"),
         (["--out", "/proc/q.csv"], "--out /proc/q.csv cannot be written"),
         (["--out", ""], "is a folder"),
@@ -207,7 +207,7 @@ def test_failed_points_are_shown_kept_and_repeated_when_asked(deadly, tmp_path):
         assert done.returncode == 1
         assert "10 of 15 points failed; column failed of sweep.csv says why, and --retry-failed runs" in done.stderr
         repeat = "kernbench run deadly.py --set how=exits --set machine.hbm.bandwidth=100"
-        assert f"  {repeat}\n    its process ended with exit code 3\n" in done.stderr
+        assert f"  {repeat}\n    its process ended with exit code 3: os._exit was called at " in done.stderr
         assert "  and so on for 6 more\n" in done.stderr
         assert "its process ended with exit code 3" in done.stdout
         data = json.loads((tmp_path / "s.json").read_text())
@@ -250,10 +250,11 @@ def test_many_passes_need_a_word_and_many_rates_do_not(here, tmp_path, monkeypat
     monkeypatch.setattr("sys.stdin", io.StringIO())
     code, _, told = here("--over", "n_ranks=1,2,4", "--over", "machine.hbm.bandwidth=100..101")
     assert code == 2
-    assert "the kernel has to run 3 times, which takes " in told
+    assert "the kernel has to run 1 more times, which takes " in told
+    assert "if all take as long as the first 2" in told
     assert "say --yes to begin" in told
     # what it took to know how long that is, is kept
-    assert len(database(tmp_path / "sweep.sqlite")) == 2
+    assert len(database(tmp_path / "sweep.sqlite")) == 4
     assert here("--over", "n_ranks=1,2,4", "--over", "machine.hbm.bandwidth=100..101", "--yes")[0] == 0
     assert len(database(tmp_path / "sweep.sqlite")) == 6
     assert here("--over", "machine.hbm.bandwidth=100..200", "--out", "rates.csv")[0] == 0
@@ -270,7 +271,7 @@ def test_how_long_a_sweep_takes_is_said(here, monkeypatch):
     monkeypatch.setattr(sweeping, "_KNOWN", 0.0)
     monkeypatch.setattr(sweeping, "_LONG", 0.0)
     told = here("--over", "machine.hbm.bandwidth=100..180")[2]
-    assert re.search(r"\d+ points left, [\d,.e+]+ points a second: (about|less than)", told)
+    assert re.search(r"\d+ points left, [\d,.e+]+ points a second so far: (about|less than)", told)
     assert [sweeping._span(seconds) for seconds in (0.1, 5, 119, 150, 7000, 9000, 200_000)] == [
         *("less than a second", "about 5 s", "about 119 s", "about 2 minutes", "about 117 minutes"),
         *("about 2 hours", "about 2 days"),

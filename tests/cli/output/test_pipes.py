@@ -73,3 +73,15 @@ def test_nobody_reads_errors_either(folder):
 def test_without_files_the_command_ends_there(folder):
     code, printed = read_by_nobody("run", "doubling.py")
     assert (code, printed.strip()) == (1, "")
+
+
+def test_whatever_a_bench_writes_to_standard_output_leaves_the_document_alone(folder):
+    """Python's own stream, the descriptor, C's stream (written when its buffer is full, or at the end), and others."""
+    ways = "print('said')", "os.write(1, b'wrote')", "ctypes.CDLL(None).puts(b'put')", "os.system('echo echoed')"
+    more = "sys.__stdout__.write('streamed')"
+    Path("loud.py").write_text("import ctypes, os, sys\n" + "\n".join((*ways, more, BENCH)))
+    words = [sys.executable, "-m", "kernbench", "run", "loud.py", "--json", "-"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["runs"][0]["safe"] is True
+    assert all(word in done.stderr for word in ("said", "wrote", "put", "echoed", "streamed", "1 of 1 right and safe"))

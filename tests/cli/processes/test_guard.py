@@ -114,7 +114,7 @@ def test_a_check_that_is_interrupted_writes_what_is_known(write, tmp_path, numbe
 
 
 def test_only_files_of_ones_own_are_guarded(monkeypatch):
-    monkeypatch.setattr("kernbench.cli.processes.guard._on_descriptor", lambda stream, number: True)
+    monkeypatch.setattr("kernbench.cli.processes.guard.is_descriptor", lambda stream, number: True)
     monkeypatch.setenv("KERNBENCH_START_METHOD", "fork")
     assert all(map(runs_files, [["a.py"], ["-k", "kernels", "-g", "golden"], ["-p", "x", "deep/a.py"]]))
     assert not any(map(runs_files, [[], ["paged_attention"], ["--help"]]))

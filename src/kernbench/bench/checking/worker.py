@@ -12,6 +12,7 @@ from pathlib import Path
 from kernbench.bench.definition.bench import Bench
 from kernbench.bench.discovery.modules import error_at
 from kernbench.bench.discovery.registry import load_file
+from kernbench.bench.running.libraries import blamed
 from kernbench.bench.running.orders import ALWAYS
 from kernbench.bench.running.runner import run_bench
 from kernbench.common.errors import KernbenchError
@@ -60,5 +61,7 @@ def _text(file: Path, error: BaseException) -> str:
     """What an error says; those that are not kernbench's, with the file's line."""
     if isinstance(error, KernbenchError):
         return str(error)
+    if isinstance(error, Exception) and (why := blamed(error, [file.resolve()])) is not None:
+        return str(why)
     line, text = error_at(error, file.resolve())
     return f"{file.resolve()}{f':{line}' if line else ''}: it raised {text}"

@@ -18,6 +18,7 @@ from kernbench.bench.definition.machines import load_machine, machine_changes, s
 from kernbench.bench.discovery.modules import folders_of, importable, passes_through
 from kernbench.bench.discovery.registry import loaded_anew
 from kernbench.bench.running.first_wrong import Intermediates
+from kernbench.bench.running.libraries import blamed
 from kernbench.bench.running.orders import (
     ALWAYS,
     CHEAP,
@@ -355,7 +356,9 @@ def _call(bench: Bench, name: str, function: Callable[..., object], *args: objec
         frames = traceback.extract_tb(error.__traceback__)
         own = [f for f in frames if f.filename == bench.file] or frames
         where = f"{own[-1].filename}:{own[-1].lineno}"
-        raise BenchError(f"{where}: {name} of bench {bench.name} raised {type(error).__name__}: {error}") from error
+        ours = blamed(error, [Path(bench.file)]) if isinstance(error, Exception) and bench.file else None
+        text = f"{where}: {name} of bench {bench.name} raised {type(error).__name__}: {error}"
+        raise ours or BenchError(text) from error
 
 
 def _timed(bench: Bench, p: object, run: Run, host: Any, drawn: bool, sensitivity: bool) -> Run:

@@ -6,6 +6,9 @@ from typing import Annotated
 import typer
 
 from kernbench.cli.arguments.completion import benches, machines, panels, settings
+from kernbench.common.errors import BenchError, MachineError
+from kernbench.machine.units import parse
+from kernbench.safety.confined import LEAST_MEMORY
 from kernbench.targets.registry import MACHINE as MACHINE_WORD
 from kernbench.targets.registry import listed
 
@@ -84,3 +87,16 @@ HTML = Annotated[
 def schedule_of(text: str) -> str | int:
     """The schedule that is meant: a name, or a seed."""
     return int(text) if text.isdecimal() and text.isascii() else text
+
+
+def memory_limit(text: str | None) -> int | None:
+    """The bytes that --max-memory names; None without it."""
+    if text is None:
+        return None
+    try:
+        size = int(parse(text, "bytes"))
+    except MachineError as error:
+        raise BenchError(f"--max-memory {text}: {error}") from None
+    if size < LEAST_MEMORY:
+        raise BenchError(f"--max-memory {text}: a process needs {LEAST_MEMORY // 2**20} MiB at least; give it more")
+    return size

@@ -12,7 +12,7 @@ import typer
 
 from kernbench.bench.checking.check import PANEL_SECONDS, Conditions, check_files
 from kernbench.bench.discovery.collection import Case, python_files
-from kernbench.cli.arguments.options import RAY, SCHEDULE, SEED, STRICT, schedule_of
+from kernbench.cli.arguments.options import RAY, SCHEDULE, SEED, STRICT, memory_limit, schedule_of
 from kernbench.cli.output.acknowledge import BASELINE, REASON, WRITE_BASELINE, known_findings, print_acknowledged
 from kernbench.cli.output.console import FOUND, INTERRUPTED, RIGHT_AND_SAFE, check_targets, errors, results
 from kernbench.cli.output.document import JSON, STDOUT, write_document
@@ -36,10 +36,16 @@ LIMIT = Annotated[
     ),
 ]
 MEMORY = Annotated[
-    float | None,
+    str | None,
     typer.Option(
-        "--memory", metavar="GIB", help="GiB that the process of a bench may have; without it a share of all.", min=0.1
+        "--max-memory",
+        metavar="SIZE",
+        help="Memory that the process of a bench may have, as 4GiB; without it a share of all.",
     ),
+]
+# how it was written before `sweep` and this command had one word for it
+GIB = Annotated[
+    float | None, typer.Option("--memory", metavar="GIB", help="--max-memory in GiB.", hidden=True, min=0.1)
 ]
 
 
@@ -54,7 +60,8 @@ def check(
     reason: REASON = "",
     jobs: JOBS = 0,
     limit: LIMIT = PANEL_SECONDS,
-    memory: MEMORY = None,
+    max_memory: MEMORY = None,
+    memory: GIB = None,
     ray: RAY = None,
     strict: STRICT = False,
 ) -> None:
@@ -70,7 +77,7 @@ def check(
     junit, json, write_baseline = _absolute(junit), _absolute(json), _absolute(write_baseline)
     known = known_findings(baseline, write_baseline, reason)
     looked = python_files(folder)
-    bytes_each = None if memory is None else int(memory * (1 << 30))
+    bytes_each = memory_limit(max_memory) if memory is None else int(memory * (1 << 30))
     drawn = json is not None
     how = Conditions(seed, schedule_of(schedule), known, jobs, limit, bytes_each, timelines=drawn, strict=strict)
     cases, whole = _checked(looked, how, ray)

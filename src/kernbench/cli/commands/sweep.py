@@ -8,11 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from kernbench.bench import Bench, describe, find
-from kernbench.cli.arguments.options import DTYPE, MACHINE, NAME, PANEL, RAY, SEED, SETTINGS, SHAPES
+from kernbench.cli.arguments.options import DTYPE, MACHINE, NAME, PANEL, RAY, SEED, SETTINGS, SHAPES, memory_limit
 from kernbench.cli.arguments.request import parse_settings
 from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, errors, promise, results
 from kernbench.cli.output.document import JSON, STDOUT, write_document
-from kernbench.cli.processes.sweeping import executor, memory_limit, run_points
+from kernbench.cli.processes.sweeping import executor, run_points
 from kernbench.common.errors import BenchError
 from kernbench.report.text.verdict import answer
 from kernbench.report.time.explanation import duration

@@ -1,8 +1,11 @@
 """Answers for other programs: one JSON document a command, to a file or, with `--json -`, to standard output."""
 
+import ctypes
+import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +19,8 @@ JSON = Annotated[
     typer.Option("--json", metavar="FILE", help="Write the answer to this file as JSON; - is standard output."),
 ]
 STDOUT = Path("-")
+# standard output, while documents alone are written to it
+_KEPT: list[int] = []
 _PLACE = re.compile(r"(?P<file>[^\s:][^:\n]*):(?P<line>[1-9]\d{0,8}):(?:\d+:)? ")
 
 
@@ -33,12 +38,54 @@ def write_document(
     if target != STDOUT:
         write_json(target, document)
         return
-    # where everything printed goes to standard error, the document alone has standard output
+    _write_out(json_text(document))
+
+
+@contextmanager
+def standard_output_for_documents() -> Iterator[None]:
+    """Inside, documents alone have standard output: whatever else is written there goes to standard error, also by
+    `os.write` or by `printf` of a library that a bench calls.
+    """
+    if not is_descriptor(sys.stdout, 1):
+        with redirect_stdout(sys.stderr):
+            yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    _KEPT.append(kept)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        # what C code has printed and not yet written
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).fflush(None)
+        _KEPT.remove(kept)
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _write_out(text: str) -> None:
+    """Write to standard output, past whatever is in its place now."""
     stream = sys.__stdout__ if sys.stdout is sys.stderr else sys.stdout
     if stream is None:
         raise MisuseError("--json -: standard output is closed; name a file instead")
-    stream.write(json_text(document))
-    stream.flush()
+    if not _KEPT:
+        stream.write(text)
+        stream.flush()
+        return
+    left = memoryview(text.encode(stream.encoding, stream.errors or "strict"))
+    while left:
+        left = left[os.write(_KEPT[-1], left) :]
+
+
+def is_descriptor(stream: object, number: int) -> bool:
+    """Whether a stream is the one of the process, and not one that a test or a notebook put in its place."""
+    try:
+        return bool(stream.fileno() == number)  # type: ignore[attr-defined]
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def wants_stdout(words: Sequence[str]) -> bool:

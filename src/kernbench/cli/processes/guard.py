@@ -15,10 +15,10 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from kernbench.cli.output.console import FOUND, INTERRUPTED, errors
-from kernbench.cli.output.document import error_data, write_document
+from kernbench.cli.output.document import error_data, is_descriptor, write_document
 from kernbench.common.errors import BenchError
 from kernbench.result.finding import Place
 from kernbench.result.reading import Data
@@ -32,18 +32,10 @@ _NEXT = "a bench returns its Run or raises an error, and does not end its proces
 
 def runs_files(words: Sequence[str]) -> bool:
     """Whether the words behind a command name a file that is not kernbench's, and a copy of this process can run it."""
-    if not _on_descriptor(sys.stdout, 1):
+    if not is_descriptor(sys.stdout, 1):
         return False
     named = any(word.endswith(".py") or word.startswith(_FOLDERS) or os.sep in word for word in words)
     return named and start_method() == "fork"
-
-
-def _on_descriptor(stream: Any, number: int) -> bool:
-    """Whether a stream is the one of the process, and not one that a test or a notebook put in its place."""
-    try:
-        return bool(stream.fileno() == number)
-    except (OSError, ValueError, AttributeError):
-        return False
 
 
 def guarded(words: Sequence[str], body: Callable[[], None]) -> int:

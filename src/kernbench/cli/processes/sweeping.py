@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from kernbench.cli.output.console import errors, progress
-from kernbench.common.errors import BenchError, MachineError
-from kernbench.machine.units import parse
+from kernbench.common.errors import BenchError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -23,8 +22,38 @@ if TYPE_CHECKING:
 _MANY_PASSES = 1000
 # seconds after which it is known how long a sweep takes, and how long it takes at least to be worth a word
 _KNOWN, _LONG = 3.0, 60.0
+# passes that every worker tries before a person is asked
+_TRIED = 4
 # seconds between two looks at the progress line
 _REFRESH = 0.2
+
+
+class Pace:
+    """How fast points come, from the moment the first of them came: what was before is the start of processes, the
+    import of the bench and compiling, which no later point takes.
+    """
+
+    def __init__(self) -> None:
+        self._first = self._last = 0.0
+        self._points = self._before = 0
+
+    @property
+    def seconds(self) -> float:
+        """How long it is known."""
+        return self._last - self._first
+
+    def note(self, points: int, now: float) -> None:
+        """So many points have come."""
+        if not points:
+            return
+        if not self._points:
+            self._first, self._before = now, points
+        self._last, self._points = now, self._points + points
+
+    def takes(self, points: float) -> float:
+        """Seconds that so many more points will take; nothing where it is not known yet."""
+        come = self._points - self._before
+        return self.seconds * points / come if come else 0.0
 
 
 class _Shown:
@@ -32,7 +61,8 @@ class _Shown:
 
     def __init__(self, store: "Store", bar: "Progress", done: int):
         self._store, self._bar = store, bar
-        self._begin, self._left, self._new = time.monotonic(), store.plan.points - done, 0
+        self._left, self._new = store.plan.points - done, 0
+        self.pace = Pace()
         self._silent = self._waits = False
         self._seen = 0.0
 
@@ -58,12 +88,12 @@ class _Shown:
         self._bar.advance(self._bar.task_ids[0], len(done))
         self._refresh()
         self._new += len(done)
-        passed = time.monotonic() - self._begin
-        if not self._silent and passed > _KNOWN and self._new:
+        self.pace.note(len(done), time.monotonic())
+        if not self._silent and self.pace.seconds > _KNOWN:
             self._silent = True
-            left = passed * (self._left - self._new) / self._new
+            left = self.pace.takes(self._left - self._new)
             if left > _LONG:
-                rate = f"{self._new / passed:,.3g} points a second"
+                rate = f"{1 / self.pace.takes(1):,.3g} points a second so far"
                 errors().print(f"{self._left - self._new:,} points left, {rate}: {_span(left)}", soft_wrap=True)
 
     def _refresh(self) -> None:
@@ -74,7 +104,7 @@ class _Shown:
 
 def _span(seconds: float) -> str:
     """A stretch of time as people say it."""
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+    for unit, size in (("years", 31_557_600), ("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"about {seconds / size:,.0f} {unit}"
     return f"about {seconds:,.0f} s" if seconds >= 1 else "less than a second"
@@ -103,7 +133,7 @@ def run_points(store: "Store", pool: "AbstractContextManager[Executor]", title: 
 
 
 def _ask(plan: "Plan", executor: "Executor", shown: _Shown, done: int, bar: "Progress") -> None:
-    """Run one pass of very many, say how long all of them will take, and let a person decide."""
+    """Run some passes of very many, say how long all of them will take, and let a person decide."""
     from kernbench.sweep import run_sweep
 
     left = plan.passes - done // plan.in_group()
@@ -111,13 +141,25 @@ def _ask(plan: "Plan", executor: "Executor", shown: _Shown, done: int, bar: "Pro
         return
     begin = time.monotonic()
     run_sweep(plan, executor, shown, passes=1)
-    seconds = (time.monotonic() - begin) * left / executor.workers
-    says = f"the kernel has to run {left:,} times, which takes {_span(seconds)}"
+    seconds = time.monotonic() - begin
+    tried = 1
+    if seconds < _KNOWN:
+        # most of that was the start; some more for every worker show how fast it goes on
+        shown.pace = Pace()
+        more = max(1, min(_TRIED * executor.workers, left // 10))
+        run_sweep(plan, executor, shown, passes=more)
+        tried += more
+        seconds = shown.pace.takes(plan.in_group()) * executor.workers or seconds
+    left -= tried
+    span = _span(seconds * left / executor.workers)
+    pace = "the first one" if tried == 1 else f"the first {tried}"
+    says = f"the kernel has to run {left:,} more times, which takes {span} if all take as long as {pace}"
     if not sys.stdin.isatty():
         raise BenchError(f"{says}; say --yes to begin, or sweep fewer values (rates of the machine need no run)")
     bar.stop()
     typer.confirm(f"{says}; begin?", abort=True, err=True)
     bar.start()
+    shown.pace = Pace()
 
 
 def executor(jobs: int, ray: str | None, limits: "Limits") -> "AbstractContextManager[Executor]":
@@ -129,13 +171,3 @@ def executor(jobs: int, ray: str | None, limits: "Limits") -> "AbstractContextMa
         return nullcontext(Processes(jobs or os.cpu_count() or 1, limits))
     refuse_jobs(jobs)
     return RayCluster(ray, limits)
-
-
-def memory_limit(text: str | None) -> int | None:
-    """The bytes that --max-memory names; None without it."""
-    if text is None:
-        return None
-    try:
-        return int(parse(text, "bytes"))
-    except MachineError as error:
-        raise BenchError(f"--max-memory {text}: {error}") from None

@@ -265,7 +265,9 @@ def _ending(worker: _Worker) -> Failure:
     if code is None:
         return Failure("its process closed its pipe", _where(worker))
     if code >= 0:
-        return Failure(f"its process ended with exit code {code}", _where(worker))
+        where = _where(worker)
+        called = ": os._exit was called" if where else ""
+        return Failure(f"its process ended with exit code {code}{called}", where)
     try:
         name = signal.Signals(-code).name
     except ValueError:

@@ -10,10 +10,11 @@ import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NoReturn
 
+from kernbench.bench.running.libraries import replaced_functions
 from kernbench.common.errors import BenchError
-from kernbench.safety.confined import private_memory
+from kernbench.safety.confined import LEAST_MEMORY, private_memory
 from kernbench.sweep.executors.base import Limits, Passes
 from kernbench.sweep.planning.plan import Plan
 from kernbench.sweep.planning.points import OUT_OF_MEMORY, Row
@@ -27,8 +28,7 @@ _PR_SET_PDEATHSIG = 1
 # sent by the parent to a worker that is out of time: it writes where it is
 STACK_SIGNAL = getattr(signal, "SIGUSR1", None)
 PASSED, FINISHED, LEAVING = "passed", "finished", "leaving"
-# less is taken by the stacks of threads alone
-LEAST_MEMORY = 64 * 2**20
+_EXIT = os._exit
 
 
 class Descriptor:
@@ -68,10 +68,20 @@ def work(pipe: Connection, plan: Plan, limits: Limits, parent: int, stacks: "Des
 
 
 def _write_stacks(stacks: int) -> None:
-    """Have the stack written where a crash, or the parent's signal, finds the program."""
+    """Have the stack written where a crash, the parent's signal or `os._exit` finds the program."""
     faulthandler.enable(stacks, all_threads=False)
     if STACK_SIGNAL is not None:
         faulthandler.register(STACK_SIGNAL, stacks, all_threads=False)
+    worker = os.getpid()
+
+    def leave(status: int) -> NoReturn:
+        # a copy that the bench has made ends as it likes
+        if os.getpid() == worker:
+            with contextlib.suppress(OSError, ValueError, RuntimeError):
+                faulthandler.dump_traceback(stacks, all_threads=False)
+        _EXIT(status)
+
+    os._exit = leave
 
 
 def _answer(pipe: Connection, plan: Plan, passes: Passes, part: Part) -> None:
@@ -87,8 +97,9 @@ def _answer(pipe: Connection, plan: Plan, passes: Passes, part: Part) -> None:
             pipe.send(rows)
             rows, since = [], time.monotonic()
     pipe.send(rows)
-    # after a lack of memory a fresh process goes on: what this one has is in pieces
-    pipe.send(LEAVING if memory else FINISHED)
+    # a fresh process goes on after a lack of memory, as what this one has is in pieces, and where the bench has
+    # replaced functions of NumPy, which would be said of the next point
+    pipe.send(LEAVING if memory or replaced_functions() else FINISHED)
 
 
 def end_with(parent: int) -> None:
@@ -97,7 +108,7 @@ def end_with(parent: int) -> None:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
     # it may have ended before
     if os.getppid() != parent:
-        os._exit(1)
+        _EXIT(1)
 
 
 def _killed_with_parent() -> bool:
@@ -113,7 +124,7 @@ def _killed_with_parent() -> bool:
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_LOOK)
-    os._exit(1)
+    _EXIT(1)
 
 
 def check_memory(most: int | None) -> None:

@@ -26,6 +26,8 @@ from kernbench.targets.registry import DEFAULT, of_parameters
 # so many are looked at before a sweep begins: whether any of them can be run at all
 MOST_CHECKED = 1000
 UNREADABLE = "not readable"
+# characters of an error's text that a row keeps; to see the rest, the point is run again
+_LONGEST = 300
 Point = dict[str, str]
 Items = tuple[tuple[str, str], ...]
 # where a point lies: the number of its value on each axis
@@ -171,8 +173,9 @@ def make_plan(
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, on one line of a file."""
-    return "; ".join(str(error).splitlines()).encode(errors="replace").decode()
+    """What an error says, on one line of a file; of a very long text the beginning."""
+    text = "; ".join(str(error).splitlines()).encode(errors="replace").decode()
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text):,} characters in all)"
 
 
 def _axes(

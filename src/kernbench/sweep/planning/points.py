@@ -1,6 +1,8 @@
 """One group of points: a functional pass, then a row for each of its rates. What fails is a row, too."""
 
 import re
+import signal
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +15,7 @@ from typing import Any
 import kernbench
 from kernbench.bench import find, run_bench
 from kernbench.bench.definition.machines import load_machine, machine_key
+from kernbench.bench.running.libraries import blamed
 from kernbench.common.errors import KernbenchError, MachineError
 from kernbench.result.launches import joined_metrics
 from kernbench.result.reading import Data
@@ -59,13 +62,18 @@ def failure(error: BaseException) -> Failure:
 
 
 def _place(error: BaseException) -> str:
-    """The kernel's own line, or the last one outside this package."""
+    """The kernel's own line, or the last one outside this package and what is installed."""
     where = getattr(error, "where", None)
     if where is not None and hasattr(where, "line"):
         return f"{where.file}:{where.line}"
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
+    own = [frame for frame in frames if _is_somebodys(frame.filename)]
     return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+
+
+def _is_somebodys(file: str) -> bool:
+    """Whether a file is neither of this package nor installed; what was compiled names files that are not there."""
+    return not file.startswith((_PACKAGE, sys.base_prefix)) and "site-packages" not in file and Path(file).is_file()
 
 
 Pass = Run | Refusal | Failure
@@ -89,8 +97,13 @@ def functional_pass(plan: Plan, group: Group) -> Pass:
         if hosts:
             return failure(error)
         return Refusal(one_line(error).removeprefix(f"panel {plan.panel}: "))
-    except (Exception, SystemExit) as error:
-        return failure(error)
+    except Exception as error:
+        return failure(blamed(error, [Path(plan.bench)]) or error)
+    except BaseException as error:
+        # where Ctrl-C does nothing, as in a worker, the bench itself has raised a KeyboardInterrupt
+        if isinstance(error, SystemExit) or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            return failure(error)
+        raise
 
 
 def time_points(group: Group, run: Pass) -> Iterator[Row]:

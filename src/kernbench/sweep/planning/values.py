@@ -19,8 +19,14 @@ MOST_VALUES = 10**9
 # a range that multiplies is written out: its values have no simple rule
 MOST_MULTIPLIED = 10_000
 _DIGITS = 12
-_NUMBER = r"[+-]?[0-9]+(?:\.[0-9]+)?"
-_RANGE = re.compile(rf"({_NUMBER})\s*\.\.\s*({_NUMBER})(?:\s*([/*])\s*({_NUMBER}))?\s*([^\s0-9./*].*)?")
+# numbers that are written out in a message
+_SHOWN = 10**15
+_LARGEST = 10**300
+# an exponent of more digits names no number that a machine or a bench could have
+_NUMBER = r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?"
+_RANGE = re.compile(
+    rf"({_NUMBER})\s*\.\.\s*({_NUMBER})(?:\s*([/*])\s*({_NUMBER}))?\s*((?![eE][+-]?[0-9])[^\s0-9./*].*)?"
+)
 # what was meant as a range, right or wrong; "../machine.toml" was not
 _MEANT = re.compile(r"[+-]?[0-9][0-9.]*\s*\.\.")
 _TEXT = re.compile(rf"({_NUMBER})(?: (.*))?")
@@ -213,7 +219,8 @@ def _counted(text: str, first: Fraction, last: Fraction, step: Fraction, unit: s
         raise BenchError(f"{text!r} has no end: a step is more than 0")
     count = (last - first) // step + 1
     if count > MOST_VALUES:
-        raise BenchError(f"{text!r} are {count:,} values, more than {MOST_VALUES:,}: take a larger step")
+        how = f"{count:,} values, more than {MOST_VALUES:,}" if count < _SHOWN else f"more than {MOST_VALUES:,} values"
+        raise BenchError(f"{text!r} are {how}: take a larger step")
     return Counted(first, step, count, unit)
 
 
@@ -222,6 +229,8 @@ def _multiplied(text: str, first: Fraction, last: Fraction, factor: Fraction, un
         raise BenchError(f"{text!r} has no end: a factor is more than 1")
     if first <= 0:
         raise BenchError(f"{text!r} has no end: what is multiplied begins above 0")
+    if last >= _LARGEST:
+        raise BenchError(f"{text!r} ends beyond 1e300, which nothing can have: write a smaller end")
     if log(last / first) > MOST_MULTIPLIED * log(factor):
         raise BenchError(f"{text!r} are more than {MOST_MULTIPLIED:,} values: take a larger factor")
     values, value = [], first
