@@ -1,6 +1,7 @@
 """Kinds of values in loops, and how they combine: numba's rules for numbers, arrays and tuples."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -97,6 +98,7 @@ def joined(values: list[Value], fields: tuple[str, ...] = (), made_by: str = "")
     return Value(kind, tuple(leaf for value in values for leaf in value.leaves))
 
 
+@cache
 def scalar_of(dtype: np.dtype[np.generic]) -> Scalar:
     """The kind of a NumPy type's elements."""
     known = {"i": "i", "u": "u", "f": "f", "b": "b"}
@@ -105,6 +107,7 @@ def scalar_of(dtype: np.dtype[np.generic]) -> Scalar:
     return TRUTH if dtype.kind == "b" else Scalar(known[dtype.kind], 8 * dtype.itemsize)
 
 
+@cache
 def numpy_type(kind: Scalar) -> np.dtype[np.generic]:
     """The NumPy type of a kind of number."""
     return np.dtype("?" if kind.form == "b" else f"{kind.form}{kind.nbytes}")

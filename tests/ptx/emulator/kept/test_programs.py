@@ -9,6 +9,7 @@ import pytest
 
 from kernbench import ptx
 from kernbench.common import compiled
+from kernbench.common.native_loops import NativeLoop
 from kernbench.ptx.devices import device as device_module
 from kernbench.ptx.emulator.analysis import building
 from kernbench.ptx.emulator.kept import functions, programs
@@ -265,3 +266,17 @@ def test_a_function_without_a_name_is_refused():
     exec("def outer():\n    return lambda: 1", {"__name__": __name__}, space)
     with pytest.raises(pickle.PicklingError, match="not found"):
         written(space["outer"]())
+
+
+def test_loops_know_the_arrays_of_a_program_from_disk(monkeypatch):
+    """An array that was read has its element type as an object of its own, which loops, looking for the one that all
+    others have, take for another: each load and store would be looked at in Python.
+    """
+    kernel = ptx.parse(MIXED).kernels["k"]
+    launch = launch_of(kernel, (64,), 1, 64)
+    program, _ = again(kernel)
+    outcome(monkeypatch, program, launch)
+    slow, plain = [], NativeLoop._called_otherwise
+    monkeypatch.setattr(NativeLoop, "_called_otherwise", lambda self, given: slow.append(self) or plain(self, given))
+    outcome(monkeypatch, program, launch)
+    assert {"checked_load", "checked_store"}.isdisjoint(loop.__name__ for loop in slow)

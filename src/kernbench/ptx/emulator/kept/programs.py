@@ -13,6 +13,8 @@ from functools import cache, partial
 from itertools import count
 from types import FunctionType
 
+import numpy as np
+
 from kernbench.common.compiled import COMPILED
 from kernbench.common.native_loops import NativeLoop
 from kernbench.ptx.emulator.kept.functions import Referring, counting_on, named
@@ -85,6 +87,9 @@ class _Writer(pickle.Pickler):
         names = _fields(kind)
         if names is not None:
             return kind, tuple([getattr(value, name) for name in names])
+        if isinstance(value, np.dtype) and value.isbuiltin == 1:
+            # else each array has one of its own, and loops, which know types by identity, take it for another
+            return np.dtype, (value.str,)
         rule = _closed if isinstance(value, Closed) else _RULES.get(kind)
         return NotImplemented if rule is None else rule(value)
 
