@@ -11,7 +11,7 @@ from kernbench.common.deferred import Deferred
 
 ROOMS = ("timing", "mesh.time", "npu.order", "npu.time")
 RUNS = [
-    ("milestone_gqa_llama70b", "single_user_decode", {}),
+    ("milestone_gqa_llama70b", "single_user_decode", {"context": 64}),
     ("milestone_gqa_llama70b", "single_user_prefill", {"context": 64}),
     ("paged_attention", "context_33", {}),
     ("paged_attention", "contexts_33_17", {}),

@@ -19,12 +19,13 @@ SMALL = {"param(4,": "param(2,", "param(32,": "param(4,", "param(64,": "param(4,
 
 @pytest.fixture
 def ray(monkeypatch):
-    """A cluster in this process; its keeper ends with the test."""
-    yield fake_ray(monkeypatch)
-    end_keeper()
+    """A cluster in this process; its keeper, an interpreter that takes a second to start, stays for the next test."""
+    return fake_ray(monkeypatch)
 
 
+@pytest.fixture(autouse=True, scope="module")
 def end_keeper():
+    yield
     if nodes._keeper is not None:
         process, connection = nodes._keeper
         connection.close()

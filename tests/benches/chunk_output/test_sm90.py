@@ -59,7 +59,7 @@ def test_unchecked_it_computes_the_same():
 
 # the first and the last of every number of groups
 SHAPES = [
-    (RAGGED, Layout(2, 4, 128, 128), 37, 2, 1),
+    ((130, 0, 64, 1), Layout(2, 4, 128, 128), 37, 2, 1),
     (RAGGED, Layout(2, 2, 64, 128), 2, 3, 1),
     ((64, 66), Layout(1, 1, 256, 64), 1, 2, 1),
     ((63, 65), Layout(1, 1, 192, 192), 1, 1, 1),

@@ -62,7 +62,7 @@ def test_a_sequence_does_not_see_its_neighbours():
     assert np.isnan(out[70:160].astype(float)).all()
 
 
-@pytest.mark.parametrize(("sms", "lengths"), [(4, (1200,)), (8, (1300, 640)), (8, (1100, 0))])
+@pytest.mark.parametrize(("sms", "lengths"), [(4, (1030,)), (8, (1090, 640)), (8, (1025, 0))])
 def test_sequences_that_are_cut(sms, lengths):
     """Two segments and more: the chain of their states gives each its first."""
     problem = Problem(SMALL, lengths, sms=sms)
@@ -72,7 +72,7 @@ def test_sequences_that_are_cut(sms, lengths):
 
 @pytest.mark.parametrize("keys", [64, 128])
 def test_cut_with_heads_of_other_sizes(keys):
-    Problem(ForwardShape(1, 2, keys, 192 - keys), (1100,), sms=8, states=False).check()
+    Problem(ForwardShape(1, 2, keys, 192 - keys), (1025,), sms=8, states=False).check()
 
 
 def test_cut_under_another_schedule():
