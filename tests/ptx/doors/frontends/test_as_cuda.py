@@ -36,6 +36,12 @@ ELSEWHERE = [
     lambda: torch.cuda.synchronize(2),
     lambda: torch.cuda.current_stream(1),
     lambda: torch.cuda.Stream(device=1),
+    lambda: torch.Generator("cuda:7"),
+    lambda: torch.Generator(device=torch.device("cuda", 1)),
+    lambda: torch.Generator(3),
+    lambda: torch.cuda.get_rng_state(1),
+    lambda: torch.cuda.memory_allocated(2),
+    lambda: torch.cuda.mem_get_info(1),
 ]
 
 
@@ -48,6 +54,7 @@ def test_a_second_gpu_is_refused_in_cudas_words(session, call):
 def test_the_first_gpu_has_many_names(session):
     for device in ("cuda", "cuda:0", 0, torch.device("cuda"), torch.device("cuda", 0)):
         assert torch.zeros(3, device=device).is_cuda
+        assert torch.Generator(device).device.type == "cuda"
         torch.cuda.set_device(device)
     with torch.cuda.device(-1), torch.cuda.device_of(torch.zeros(3)):
         assert torch.cuda.current_device() == 0
@@ -106,6 +113,9 @@ def test_after_a_failed_assertion_every_later_call_fails(session):
         lambda: y + 1,
         lambda: y.cpu(),
         lambda: y.sum().item(),
+        lambda: y.tolist(),
+        lambda: str(y),
+        lambda: f"{y[0]}",
         lambda: torch.zeros(3, device="cuda"),
         lambda: torch.zeros(3).cuda(),
         lambda: add[(1,)](y, y, 128, B=128),
@@ -115,6 +125,7 @@ def test_after_a_failed_assertion_every_later_call_fails(session):
             call()
     # the host goes on, and what was found stays
     assert (torch.ones(3) + 1).tolist() == [2, 2, 2]
+    assert str(torch.ones(1)) == "tensor([1.])"
     assert [finding.kind for finding in session.findings] == ["trap"]
 
 

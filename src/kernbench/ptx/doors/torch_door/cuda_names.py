@@ -219,8 +219,8 @@ def _generator_names() -> Names:
         "seed": lambda: generator.seed(),
         "seed_all": lambda: generator.seed(),
         "initial_seed": lambda: generator.initial_seed(),
-        "get_rng_state": lambda device=None: generator.get_state(),
-        "set_rng_state": lambda state, device=None: generator.set_state(state),
+        "get_rng_state": lambda device=None: with_device(device, generator).get_state(),
+        "set_rng_state": lambda state, device=None: with_device(device, generator).set_state(state),
         "get_rng_state_all": lambda: [generator.get_state()],
         "set_rng_state_all": lambda states: generator.set_state(states[0]),
         "default_generators": (generator,),
@@ -230,20 +230,20 @@ def _generator_names() -> Names:
 def _memory_names(memory: DeviceMemory, capacity: int) -> Names:
     """What is in use of the device's memory."""
 
-    def in_use(*args: object, **kwargs: object) -> int:
-        return memory.arena.live_bytes
+    def in_use(device: object = None) -> int:
+        return with_device(device, memory.arena.live_bytes)
 
     return {
         "memory_allocated": in_use,
         "max_memory_allocated": in_use,
         "memory_reserved": in_use,
         "max_memory_reserved": in_use,
-        "memory_stats": lambda device=None: defaultdict(int, dict.fromkeys(_IN_USE, in_use())),
+        "memory_stats": lambda device=None: defaultdict(int, dict.fromkeys(_IN_USE, in_use(device))),
         "memory_stats_as_nested_dict": lambda device=None: {},
         "memory_summary": lambda *args, **kwargs: "",
         "reset_peak_memory_stats": _nothing,
         "reset_max_memory_allocated": _nothing,
-        "mem_get_info": lambda device=None: (capacity - in_use(), capacity),
+        "mem_get_info": lambda device=None: (capacity - in_use(device), capacity),
     }
 
 
@@ -269,9 +269,9 @@ def accelerator_names() -> Names:
         "current_device_idx": lambda: 0,
         "set_device_index": lambda device: require_device(device),
         "set_device_idx": lambda device: require_device(device),
-        "current_stream": lambda device=None: stream,
+        "current_stream": lambda device=None: with_device(device, stream),
         "set_stream": _nothing,
-        "synchronize": lambda device=None: torch.cuda.synchronize(),
+        "synchronize": lambda device=None: torch.cuda.synchronize(device),
         "device_index": DeviceContext,
         "empty_cache": _nothing,
         "_device": device,

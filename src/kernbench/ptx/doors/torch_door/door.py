@@ -39,7 +39,8 @@ from kernbench.result.finding import place_dict
 
 _DEVICE = torch.device("cuda", 0)
 _ENGINE = "_engine_run_backward"
-_RAW_TOLIST: Any = torch.Tensor.tolist
+# what the host reads of a tensor where no operator does it, so that no mode sees it
+_READS = ("tolist", "__repr__")
 
 
 class TorchDoor:
@@ -118,18 +119,20 @@ class TorchDoor:
         self._patches.set(tensor, "cuda", cuda)
         self._patches.set(tensor, "cpu", cpu)
         self._patches.set(tensor, "to", to)
-        self._patches.set(tensor, "tolist", self._tolist())
+        for name in _READS:
+            self._patches.set(tensor, name, self._waiting(getattr(tensor, name)))
 
-    def _tolist(self) -> Callable[[torch.Tensor], object]:
-        """`Tensor.tolist`: no operator reads the values, so that no mode sees it."""
+    def _waiting(self, read: Callable[..., object]) -> Callable[..., object]:
+        """A method for which the host waits for the device."""
         graphs = self._graphs
 
-        def tolist(tensor: torch.Tensor) -> object:
-            if graphs.now is not None and tensor.is_cuda:
-                graphs.refuse()
-            return _RAW_TOLIST(tensor)
+        @functools.wraps(read)
+        def waiting(tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
+            if (graphs.now is not None or graphs.loss) and tensor.is_cuda:
+                graphs.wait()
+            return read(tensor, *args, **kwargs)
 
-        return tolist
+        return waiting
 
     def _others(self) -> None:
         """Generators, compilation and threads."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from kernbench.ptx.doors.torch_door.ordinals import require_device
+
 # of states that a program has taken: more are forgotten, and begin another sequence when they are set
 _REMEMBERED = 256
 _STEP = 4
@@ -135,6 +137,10 @@ def generators(original: Any) -> type:
         """A generator of random numbers."""
 
         def __new__(cls, device: object = "cpu") -> Any:
-            return DeviceGenerator() if str(device).partition(":")[0] == "cuda" else original(device)
+            # a bare number means the accelerator
+            if not isinstance(device, int) and str(device).partition(":")[0] != "cuda":
+                return original(device)
+            require_device(device)
+            return DeviceGenerator()
 
     return Generator
