@@ -35,6 +35,8 @@ class Adopted:
     copy: Allocation
     # what keeps the memory alive
     owner: Any = None
+    # memory of another process, which keeps the copy up to date itself
+    out_of_reach: bool = False
 
 
 class DeviceMemory:
@@ -161,8 +163,11 @@ class DeviceMemory:
             found = self.arena.holding(address)
             if found is None or _settled(self.arena.contents(found), self.arena.states(found), unit):
                 del self._watched[address]
-        for adopted in self._adopted.values():
+        for adopted in self._in_reach():
             self.arena.contents(adopted.copy)[...] = bytes_at(adopted.address, adopted.nbytes)
+
+    def _in_reach(self) -> list[Adopted]:
+        return [adopted for adopted in self._adopted.values() if not adopted.out_of_reach]
 
     def assume_written(self, parameters: Iterable[bytes]) -> None:
         """A launch did not run, or not to its end: what it could reach by its parameters counts as written.
@@ -193,25 +198,29 @@ class DeviceMemory:
 
     def hand_back(self) -> None:
         """After a launch: adopted memory gets what the kernel wrote."""
-        for adopted in self._adopted.values():
+        for adopted in self._in_reach():
             target, source = bytes_at(adopted.address, adopted.nbytes), self.arena.contents(adopted.copy)
             # what no kernel wrote may lie in pages that may not be written
             if not np.array_equal(target, source):
                 target[...] = source
 
-    def adopt(self, address: int, nbytes: int, name: str = "", owner: Any = None) -> None:
-        """Let kernels use memory of the host at its own address; all of it counts as written."""
+    def adopt(self, address: int, nbytes: int, name: str = "", owner: Any = None, *, out_of_reach: bool = False) -> int:
+        """Let kernels use memory of the host at its own address; all of it counts as written. Gives the copy's address.
+
+        Of memory that is `out_of_reach`, another process's, whoever asks keeps the copy up to date.
+        """
         with self.lock:
             if self.holds(address):
                 raise MisuseError(f"{address:#x} lies in the device's memory already")
             known = self._adopted.get(address)
             if known is not None and known.nbytes >= nbytes:
-                return
+                return known.copy.address
             if known is not None:
                 self.disown(address)
             copy = self.arena.allocate(nbytes, name or "host memory", "global", 0)
-            self._adopted[address] = Adopted(address, nbytes, copy, owner)
+            self._adopted[address] = Adopted(address, nbytes, copy, owner, out_of_reach)
             self._alias()
+            return copy.address
 
     def pin(self, address: int, nbytes: int, name: str) -> None:
         """Kernels may reach this memory of the host: it is adopted when one is passed an address in it."""

@@ -71,13 +71,17 @@ class Options:
 
     def treatment(self, kernel: str, earlier: int, blocks: int) -> str:
         """How a launch of a kernel is run that was launched so often before, with a grid of so many blocks."""
-        if any(_matches(pattern, kernel) for pattern in self.skip):
+        if self.skips(kernel):
             return LEFT_OUT
         if self.blocks is not None and min(self.blocks) >= blocks:
             return LEFT_OUT
         chosen = not self.only or any(_matches(pattern, kernel) for pattern in self.only)
         wanted = self.checks and chosen and (self.first is None or earlier < self.first)
         return CHECKED if wanted else UNCHECKED
+
+    def skips(self, kernel: str) -> bool:
+        """Whether a kernel is not run at all."""
+        return any(_matches(pattern, kernel) for pattern in self.skip)
 
     def unmatched(self, kernels: Collection[str]) -> Iterator[str]:
         """Patterns that no kernel of these matches, each with its option."""

@@ -64,11 +64,12 @@ class Launch:
     """One launch of a session: what was launched where, how it was treated, and what came of it.
 
     `number` counts the launches of the session, from 1. `site` is the line of the program that launched. `run` is None
-    for a launch that was left out, or refused before anything ran, which a program may have `accepted` by asking for
-    the error where a GPU refuses it as well. `details` are the front end's: a configuration, a signature. `predicted`
-    are the metrics of its time on a GPU, where that is asked for, or why it has none. `agreement` is the verdict on
-    what another device left (`comparing.verdicts.Verdict`), where launches are compared. `seconds` leave out loops of
-    the emulator that were compiled meanwhile; `cpu_seconds`, of this process and of workers that it made, do not.
+    for a launch that was left out, or refused before anything ran, which a program may have `accepted`: the error was
+    reported to it, and a GPU refuses the launch as well. `details` are the front end's: a configuration, a signature.
+    `predicted` are the metrics of its time on a GPU, where that is asked for, or why it has none. `agreement` is the
+    verdict on what another device left (`comparing.verdicts.Verdict`), where launches are compared. `seconds` leave out
+    loops of the emulator that were compiled meanwhile; `cpu_seconds`, of this process and of workers that it made, do
+    not.
     """
 
     number: int
@@ -143,6 +144,7 @@ class Launch:
             "details": dict(self.details),
             "error": self.error,
             "predicted": dict(self.predicted),
+            **({"accepted": True} if self.accepted else {}),
             **({} if self.agreement is None else {"agreement": dict(self.agreement)}),
         }
 
@@ -284,7 +286,8 @@ class Session:
                 _ = request.shape
             except MisuseError as problem:
                 sizes = {name: _sizes(getattr(request, name)) for name in ("grid", "block")}
-                self.refuse(request.kernel.name, str(problem), title=title, site=site, **sizes)
+                # who launches has the error in hand
+                self.refuse(request.kernel.name, str(problem), title=title, site=site, accepted=True, **sizes)
                 raise LaunchConfigurationError(f"CUDA error: invalid configuration argument: {problem}") from None
             launch = self._run(request, title, site, notes.details)
         if self.options.stop_at_finding and not launch.ok and launch.treatment == CHECKED:
@@ -300,12 +303,19 @@ class Session:
         block: tuple[int, ...] = (),
         title: str = "",
         site: Place | None = None,
+        accepted: bool = False,
     ) -> Launch:
-        """Record a launch that is not run, and why: the program gets an error, which it may pass over."""
+        """Record a launch that is not run, and why: the program gets an error, which it may pass over.
+
+        `accepted` says that no GPU would run it and that the error is raised in the program. Of a kernel
+        that is to be left out, a launch is left out, whatever is wrong with it.
+        """
         with self._lock:
             title = title or title_of(kernel)
             number = len(self.launches) + 1
-            launch = Launch(number, kernel, title, REFUSED, site, None, 0.0, grid, block, error=reason)
+            skipped = self.options.skips(title)
+            launch = Launch(number, kernel, title, LEFT_OUT if skipped else REFUSED, site, None, 0.0, grid, block)
+            launch = replace(launch, error="" if skipped else reason, accepted=accepted and not skipped)
             self._keep(launch)
         return launch
 

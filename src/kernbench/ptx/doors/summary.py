@@ -70,16 +70,17 @@ class KernelSummary:
 
     @property
     def refused(self) -> list[Record]:
-        """Launches that did not even begin, but for those of which the program asked why no GPU would run them."""
+        """Launches that did not even begin, but for those that no GPU would run and the program has heard of."""
         return [launch for launch in self.failed if launch["treatment"] == REFUSED]
 
     @property
     def accepted(self) -> str:
-        """Launches that no GPU would run, where the program asked for the error; else nothing."""
-        numbers = [launch["number"] for launch in self.launches if launch.get("accepted")]
-        return (
-            f"launch {numbers[0]}{_and_more(len(numbers))}: refused, as by a GPU; the program asked" if numbers else ""
-        )
+        """Launches that no GPU would run, where the program has heard of the error; else nothing."""
+        found = [launch for launch in self.launches if launch.get("accepted")]
+        if not found:
+            return ""
+        which = f"launch {found[0]['number']}{_and_more(len(found))}"
+        return f"{which}: refused, as by a GPU, and reported to the program: {found[0]['error']}"
 
     @property
     def ok(self) -> bool:

@@ -31,6 +31,12 @@ int cuGraphLaunch(void *, void *);
 int cuTexObjectCreate(void *, void *, void *, void *);
 int cuMemCreate(void *, unsigned long, void *, unsigned long);
 int cuGraphAddMemAllocNode(void *, void *, void *, unsigned long, void *);
+int cuGetErrorName(int, const char **);
+int cuMemHostRegister_v2(void *, size_t, unsigned);
+int cuMemHostUnregister(void *);
+int cuMemHostGetDevicePointer_v2(uint64_t *, void *, unsigned);
+int cuModuleUnload(void *);
+int cuStreamDestroy_v2(void *);
 int cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
 
 #define CHECK(call)                                                    \
@@ -151,6 +157,75 @@ static void too_much(void) {
   printf("rest %d\n", cuMemAlloc_v2(&y, (size_t)60 << 30));
 }
 
+static void *kernel_named(const char *name) {
+  void *module, *kernel;
+  CHECK(cuModuleLoadData(&module, text));
+  CHECK(cuModuleGetFunction(&kernel, module, name));
+  return kernel;
+}
+
+/* kernels reach memory of the program's own: it begins in the midst of a page, and what is around it stays */
+static void registered(void) {
+  static float memory[512];
+  float *host = memory + 100, factor = 2, sum = 0;
+  unsigned count = 100;
+  uint64_t x;
+  void *kernel = kernel_named("scale"), *arguments[] = {&x, &factor, &count};
+  for (int i = 0; i < 512; i++) memory[i] = (float)(i - 100);
+  CHECK(cuMemHostRegister_v2(host, count * sizeof *host, 2));
+  printf("again %d ", cuMemHostRegister_v2(host + 8, 64, 2));
+  CHECK(cuMemHostGetDevicePointer_v2(&x, host, 0));
+  CHECK(cuLaunchKernel(kernel, 2, 1, 1, 64, 1, 1, 0, NULL, arguments, NULL));
+  /* what the host writes is seen by the next launch */
+  for (unsigned i = 0; i < count; i++) host[i] += 1;
+  CHECK(cuLaunchKernel(kernel, 2, 1, 1, 64, 1, 1, 0, NULL, arguments, NULL));
+  for (unsigned i = 0; i < count; i++) sum += host[i];
+  printf("sum %g around %g %g ", sum, memory[99], memory[200]);
+  CHECK(cuMemHostUnregister(host));
+  printf("no more %d\n", cuMemHostUnregister(host));
+}
+
+static void *refused_in_thread(void *kernel) {
+  CHECK(cuCtxSetCurrent(context));
+  printf("%d ", cuLaunchKernel(kernel, 1, 1, 1, 2048, 1, 1, 0, NULL, NULL, NULL));
+  return NULL;
+}
+
+static void refused(int asks) {
+  const char *name = "";
+  uint64_t x;
+  float factor = 2;
+  unsigned count = 1;
+  void *arguments[] = {&x, &factor, &count};
+  CHECK(cuMemAlloc_v2(&x, 64));
+  CHECK(cuMemsetD32_v2(x, 0, 16));
+  int code = cuLaunchKernel(kernel_named("scale"), 1, 1, 1, 2048, 1, 1, 0, NULL, arguments, NULL);
+  if (asks) cuGetErrorName(code, &name);
+  printf("%d %s\n", code, name);
+}
+
+/* an image that is refused in one thread explains launches of that thread alone */
+static void two_threads(void) {
+  void *module;
+  pthread_t thread;
+  printf("%d ", cuModuleLoadData(&module, "no PTX at all"));
+  refused_in_thread(context);
+  pthread_create(&thread, NULL, refused_in_thread, context);
+  pthread_join(thread, NULL);
+}
+
+static void lost(void) {
+  uint64_t x;
+  void *module, *kernel, *stream;
+  CHECK(cuModuleLoadData(&module, text));
+  CHECK(cuModuleGetFunction(&kernel, module, "traps"));
+  CHECK(cuMemAlloc_v2(&x, 64));
+  CHECK(cuStreamCreate(&stream, 0));
+  CHECK(cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL));
+  printf("%d %d %d ", cuCtxSynchronize(), cuMemFree_v2(x), cuMemFree_v2(0));
+  printf("%d %d\n", cuStreamDestroy_v2(stream), cuModuleUnload(module));
+}
+
 int main(int count, char **arguments) {
   const char *what = count > 2 ? arguments[2] : "";
   FILE *file = fopen(arguments[1], "r");
@@ -171,6 +246,11 @@ int main(int count, char **arguments) {
   else if (!strcmp(what, "graph")) graph();
   else if (!strcmp(what, "bad-calls")) bad_calls();
   else if (!strcmp(what, "too-much")) too_much();
+  else if (!strcmp(what, "registered")) registered();
+  else if (!strcmp(what, "refused")) refused(0);
+  else if (!strcmp(what, "refused-asks")) refused(1);
+  else if (!strcmp(what, "two-threads")) two_threads();
+  else if (!strcmp(what, "lost")) lost();
   else if (!strcmp(what, "waits")) endless("waits");
   else if (!strcmp(what, "leaves")) endless("counts"), exit(4);
   else if (!strcmp(what, "killed")) endless("counts"), raise(SIGKILL);

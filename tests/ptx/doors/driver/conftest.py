@@ -29,6 +29,7 @@ class Result:
         self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
         self.begun = [record for record in records if record["event"] == "begin"]
         self.launches = [record for record in records if record["event"] == "launch"]
+        self.refusals_seen = sum(record["event"] == "refusal seen" for record in records)
         self.findings = [finding for launch in self.launches for finding in launch["findings"]]
 
 

@@ -92,6 +92,7 @@ def test_a_program_of_two_files_has_what_programs_use_of_cuda(run_program, built
         "CUDA arrays, textures and surfaces are not there; use linear memory and pointers",
         "kernbench: cudaIpcGetMemHandle is not emulated; it returns cudaErrorNotSupported: "
         "memory is not shared between processes; use one process, or copy through the host",
+        "kernbench: 'add' is refused: its block has 2048 in x: 1 to 1024 are allowed",
     ]
 
 

@@ -111,6 +111,55 @@ def test_calls_that_make_no_sense_get_the_drivers_codes(run_program, client, ptx
     assert "is freed for the second time" in result.err
 
 
+def test_kernels_reach_memory_that_the_program_registers(run_program, client, ptx):
+    result = run_program(client, ptx, "registered")
+    # 2 * (2 * i + 1)
+    assert result.out.strip() == "again 712 sum 20000 around -1 100 no more 713", result.err
+    assert (result.code, result.findings) == (0, [])
+
+
+def test_a_block_that_is_too_large_is_refused_with_a_line(run_program, client, ptx):
+    """The program gets the driver's code; whether it asks for the code's name decides whose affair it is."""
+    result = run_program(client, ptx, "refused")
+    assert result.out.split() == ["1"]
+    assert "kernbench: 'scale' is refused: block (2048, 1, 1): x is 2048, allowed are 1 to 1024" in result.err
+    assert [(launch["status"], "accepted" in launch) for launch in result.launches] == [("refused", False)]
+    assert result.refusals_seen == 0
+    result = run_program(client, ptx, "refused-asks")
+    assert result.out.split() == ["1", "CUDA_ERROR_INVALID_VALUE"]
+    assert result.refusals_seen == 1
+
+
+def test_a_refused_launch_of_a_kernel_that_is_left_out_is_left_out(run_program, client, ptx):
+    result = run_program(client, ptx, "refused", skip=["scale"])
+    assert [(launch["treatment"], launch["error"]) for launch in result.launches] == [("left out", "")]
+
+
+def test_a_refused_image_explains_launches_of_its_own_thread_alone(run_program, client, ptx):
+    result = run_program(client, ptx, "two-threads")
+    assert result.out.split() == ["200", "400", "400"]
+    here, there = [launch["error"] for launch in result.launches]
+    assert "neither PTX nor a fat binary" in here
+    assert there == "the handle is not that of a kernel"
+
+
+TRAP = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry traps()
+{
+    trap;
+}
+"""
+
+
+def test_what_belongs_to_a_context_that_is_lost_cannot_be_given_back(run_program, client, tmp_path):
+    path = tmp_path / "trap.ptx"
+    path.write_text(TRAP)
+    result = run_program(client, path, "lost")
+    assert result.out.split() == ["719"] * 5, result.err
+
+
 ENDLESS = """.version 8.0
 .target sm_80
 .address_size 64

@@ -23,7 +23,7 @@ class _Piece:
 
 
 class Allocations:
-    """What a program allocated. In a process of its own (`shared`) the program's other memory is out of reach."""
+    """What a program allocated. In a process of its own (`shared`) only copies of the program's other memory are."""
 
     def __init__(self, memory: DeviceMemory, *, capacity: int, shared: bool):
         self._memory = memory
@@ -137,14 +137,12 @@ class Allocations:
 
     def _register(self, words: Words, data: bytes) -> Answer:
         address, nbytes = words
-        if self._shared:
-            text = "cudaHostRegister: memory of the program's own is out of the emulator's reach; use cudaMallocHost"
-            raise RefusedError(Result.NOT_SUPPORTED, text)
-        if address in self._registered:
+        if any(address < start + size and start < address + nbytes for start, size in self._registered.items()):
             raise RefusedError(Result.HOST_MEMORY_ALREADY_REGISTERED)
-        self._memory.adopt(address, nbytes)
+        copy = self._memory.adopt(address, nbytes, out_of_reach=self._shared)
         self._registered[address] = nbytes
-        return Answer()
+        # the program itself keeps the copy up to date
+        return Answer(words=(copy,) if self._shared else ())
 
     def _unregister(self, words: Words, data: bytes) -> Answer:
         if self._registered.pop(words[0], None) is None:

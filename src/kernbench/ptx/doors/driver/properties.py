@@ -19,14 +19,13 @@ SHARED_BY_DEFAULT = 48 << 10
 RESERVED_SHARED = 1024
 
 
-def attributes(gpu: Gpu, *, registering: bool) -> list[int]:
-    """The value of each attribute, by its number; `registering` says whether memory of the host can be registered."""
+def attributes(gpu: Gpu) -> list[int]:
+    """The value of each attribute, by its number."""
     values = [0] * ATTRIBUTES
     for group in (_limits(gpu.machine, gpu.capability), _board(gpu.capability), _abilities(gpu.capability)):
         for number, value in group.items():
             values[number] = value
     values[16] = gpu.sms
-    values[99] = values[91] = int(registering)
     return values
 
 
@@ -73,9 +72,11 @@ def _abilities(number: int) -> dict[int, int]:
         83: 1,
         89: 1,
         90: 1,
+        91: 1,
         92: 1,
         93: 1,
         95: 1,
+        99: 1,
         101: 1,
         115: 1,
         122: 1,

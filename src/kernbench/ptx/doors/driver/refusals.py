@@ -1,6 +1,7 @@
-"""Launches that the driver library refuses before the emulator sees them, and whether the program noticed."""
+"""Launches that the driver refuses before they begin, and whether the program noticed."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kernbench.ptx.doors.driver.images.images import remedy
 from kernbench.ptx.doors.driver.requests import Answer, Result
@@ -18,22 +19,47 @@ _NO_NAME = "a kernel without a name"
 Words = Sequence[int]
 
 
+@dataclass(frozen=True)
+class Caller:
+    """Who gets an error code: a thread, and whether the program cannot miss it, as it is raised there."""
+
+    error: int
+    thread: int
+    raised: bool
+
+
 class Refusals:
     """The refused launches of one process, by the thread that launched: CUDA keeps the last error for each thread."""
 
     def __init__(self) -> None:
         self._unseen: dict[int, list[Launch]] = {}
+        # what was said already: a program may try again and again
+        self._said: set[str] = set()
 
-    def refused(self, session: Session, words: Words, data: bytes) -> Answer:
-        """Record a launch that was refused with an error code; `data` has the kernel's name and the reason."""
-        error, thread, grid, block = words[0], words[1], words[2:5], words[5:8]
-        name, _, why = (part.decode(errors="replace") for part in data.partition(b"\0"))
-        if error == Result.INVALID_DEVICE_FUNCTION and not why:
+    def decline(
+        self,
+        session: Session,
+        caller: Caller,
+        name: str,
+        why: str,
+        *,
+        grid: tuple[int, ...] = (),
+        block: tuple[int, ...] = (),
+    ) -> str:
+        """Record a launch that is refused; gives what is to be said to the person, which is said once."""
+        if caller.error == Result.INVALID_DEVICE_FUNCTION and not why:
             why = f"no PTX of the program that runs on {session.arch} has it: {remedy(session.arch)}, for all its files"
-        launch = session.refuse(name or _NO_NAME, why or f"error {error}", grid=tuple(grid), block=tuple(block))
-        if error not in _HERE_ONLY:
-            self._unseen.setdefault(thread, []).append(launch)
-        return Answer()
+        of_gpu = caller.error not in _HERE_ONLY
+        reason = why or f"error {caller.error}"
+        accepted = of_gpu and caller.raised
+        launch = session.refuse(name or _NO_NAME, reason, grid=grid, block=block, accepted=accepted)
+        if of_gpu and not accepted:
+            self._unseen.setdefault(caller.thread, []).append(launch)
+        text = f"'{launch.title}' is refused: {reason}"
+        if text in self._said:
+            return ""
+        self._said.add(text)
+        return text
 
     def seen(self, session: Session, words: Words) -> Answer:
         """A thread has asked for its last error: launches that a GPU would have refused as well are its own affair."""

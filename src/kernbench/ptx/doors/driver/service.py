@@ -4,17 +4,19 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from math import prod
 from pathlib import Path
 from threading import RLock
 
 from kernbench.common.errors import KernbenchError, MisuseError, OtherHardwareError
+from kernbench.ptx.doors.device import LaunchRequest
 from kernbench.ptx.doors.driver import kernels, maps, properties
 from kernbench.ptx.doors.driver.allocations import Allocations
 from kernbench.ptx.doors.driver.images.errors import ImageError
 from kernbench.ptx.doors.driver.images.images import NoPtxError, texts_of
 from kernbench.ptx.doors.driver.images.kept import FOLDER as KEPT
 from kernbench.ptx.doors.driver.images.linking import link_texts
-from kernbench.ptx.doors.driver.refusals import Refusals
+from kernbench.ptx.doors.driver.refusals import Caller, Refusals
 from kernbench.ptx.doors.driver.requests import Answer, RefusedError, Request, Result
 from kernbench.ptx.doors.forecast import LaunchRefusedError
 from kernbench.ptx.doors.gpus import gpu_of
@@ -69,7 +71,7 @@ class DriverService:
             Request.TENSOR_MAP: lambda words, data: Answer(data=maps.encode_map(words)),
             Request.LIMIT: lambda words, data: Answer(),
             Request.USAGE: self._usage,
-            Request.REFUSED: lambda words, data: self._refusals.refused(self.session, words, data),
+            Request.REFUSED: self._refused,
             Request.ERROR_SEEN: lambda words, data: self._refusals.seen(self.session, words),
             **self.memory.handlers,
         }
@@ -112,7 +114,7 @@ class DriverService:
             return Answer(Result.UNKNOWN, data=text.encode())
 
     def _hello(self, words: Words, data: bytes) -> Answer:
-        values = properties.attributes(self._gpu, registering=not self._shared)
+        values = properties.attributes(self._gpu)
         values[0] = self.session.device.machine.memory_bytes
         return Answer(words=tuple(values), data=self._gpu.name.encode())
 
@@ -169,29 +171,36 @@ class DriverService:
         return Answer(words=found)
 
     def _launch(self, words: Words, data: bytes) -> Answer:
-        number, grid, block, cluster, shared, cooperative = (
-            words[0],
-            words[1:4],
-            words[4:7],
-            words[7:10],
-            words[10],
-            words[11],
-        )
+        number, grid, block, cluster = words[0], words[1:4], words[4:7], words[7:10]
+        shared, cooperative, thread, by_driver = words[10:14]
         kernel = self._kernels[number]
-        if cooperative:
-            self._check_cooperative(kernel, grid, block, shared)
         parameters = kernels.split_parameters(kernel, data)
+        names = kernels.pointed_to(kernel, parameters)
+        given = tuple(cluster) if all(cluster) else None
+        request = LaunchRequest(kernel, tuple(grid), tuple(block), parameters, shared, given, names)
+        result, why = self._unfit(request, bool(cooperative))
+        if why:
+            caller = Caller(result, thread, self._raises(by_driver))
+            sizes = {"grid": request.grid, "block": request.block}
+            raise RefusedError(result, self._refusals.decline(self.session, caller, kernel.name, why, **sizes))
         launch = self.session.launch(
             kernel,
-            tuple(grid),
-            tuple(block),
+            request.grid,
+            request.block,
             parameters,
             shared_bytes=shared,
-            cluster=tuple(cluster) if all(cluster) else None,
+            cluster=given,
             cooperative=bool(cooperative),
-            notes=Notes(names=kernels.pointed_to(kernel, parameters)),
+            notes=Notes(names),
         )
         return _launched(launch, shared=self._shared, keep_going=self.session.options.keep_going)
+
+    def _refused(self, words: Words, data: bytes) -> Answer:
+        """The library has refused a launch by itself; `data` has the kernel's name and the reason."""
+        name, _, why = (part.decode(errors="replace") for part in data.partition(b"\0"))
+        caller = Caller(words[0], words[1], self._raises(words[2]))
+        sizes = {"grid": tuple(words[3:6]), "block": tuple(words[6:9])}
+        return Answer(data=self._refusals.decline(self.session, caller, name, why, **sizes).encode())
 
     def _resident(self, kernel: Kernel, threads: int, shared: int) -> int:
         """Blocks that are resident on one multiprocessor."""
@@ -201,15 +210,21 @@ class DriverService:
             return 0
         return machine.resident(threads, declared + shared) // machine.sms
 
-    def _check_cooperative(self, kernel: Kernel, grid: Words, block: Words, shared: int) -> None:
-        blocks, threads = grid[0] * grid[1] * grid[2], block[0] * block[1] * block[2]
-        room = self._resident(kernel, threads, shared) * self.session.device.machine.sms
-        if blocks > room:
-            text = (
-                f"a cooperative launch of {blocks} blocks: {self.session.arch} has {room} of this size resident at once"
-            )
-            self.session.refuse(kernel.name, text, grid=tuple(grid), block=tuple(block))
-            raise RefusedError(Result.COOPERATIVE_LAUNCH_TOO_LARGE, text)
+    def _unfit(self, request: LaunchRequest, cooperative: bool) -> tuple[Result, str]:
+        """Why no GPU of this kind would begin a launch, with the driver's code for it; nothing where it would."""
+        try:
+            grid, block, _ = request.shape
+        except MisuseError as problem:
+            return Result.INVALID_VALUE, str(problem)
+        room = self._resident(request.kernel, prod(block), request.shared_bytes) * self.session.device.machine.sms
+        if not cooperative or prod(grid) <= room:
+            return Result.SUCCESS, ""
+        resident = f"{self.session.arch} has {room} of this size resident at once"
+        return Result.COOPERATIVE_LAUNCH_TOO_LARGE, f"a cooperative launch of {prod(grid)} blocks: {resident}"
+
+    def _raises(self, by_driver: int) -> bool:
+        """Whether an error is raised in the program: Python front ends do where they call the driver themselves."""
+        return bool(by_driver) and not self._shared
 
     def _occupancy(self, words: Words, data: bytes) -> Answer:
         return Answer(words=(self._resident(self._kernels[words[0]], words[1], words[2]),))

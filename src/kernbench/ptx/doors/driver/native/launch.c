@@ -42,14 +42,29 @@ static uint64_t now(void) {
 /* Nanoseconds for events: the host's clock, in which each launch takes as long as it is predicted to. */
 uint64_t device_clock(void) { return now() - emulated + passed; }
 
+/* A launch with <<<>>> gives no error back: whether the program asks for it decides whether its refusal is a fault. The
+ * driver's own calls do, and where Python made them, it raises. */
+static _Thread_local int in_runtime, unseen;
+
+static void error_seen(void) {
+  Reply reply;
+  if (!unseen) return;
+  unseen = 0;
+  ASK(&reply, REQUEST_ERROR_SEEN, NULL, 0, (uint64_t)pthread_self());
+  release(&reply);
+}
+
 /* A launch that is not done is recorded with the reason: few programs look at the error, which is all that they get. */
 int refuse_launch(const char *name, const unsigned *grid, const unsigned *block, int error, const char *why) {
   Reply reply;
   char text[1024];
   int length = snprintf(text, sizeof text, "%s%c%s", name, 0, why);
   size_t bytes = length < (int)sizeof text ? (size_t)length : sizeof text - 1;
-  ASK(&reply, REQUEST_REFUSED, text, bytes, (uint64_t)error, (uint64_t)pthread_self(), grid[0], grid[1], grid[2], block[0], block[1], block[2]);
+  if (ASK(&reply, REQUEST_REFUSED, text, bytes, (uint64_t)error, (uint64_t)pthread_self(), !in_runtime, grid[0], grid[1], grid[2], block[0],
+          block[1], block[2]) == SUCCESS)
+    explain(&reply);
   release(&reply);
+  unseen = 1;
   return error;
 }
 
@@ -60,13 +75,11 @@ static int check(const Launch *launch) {
   if ((int)launch->shared_bytes > attributes[8]) {
     snprintf(why, sizeof why, "it is launched with %u bytes of dynamic shared memory and may have %d: set "
              "cudaFuncAttributeMaxDynamicSharedMemorySize first", launch->shared_bytes, attributes[8]);
-    complain("'%s' is refused: %s", launch->kernel->name, why);
     return refuse_launch(launch->kernel->name, launch->grid, launch->block, INVALID_VALUE, why);
   }
   if (blocks > 8 && !attributes[14]) {
     snprintf(why, sizeof why, "it is launched in clusters of %u blocks; beyond 8 it needs "
              "cudaFuncAttributeNonPortableClusterSizeAllowed", blocks);
-    complain("'%s' is refused: %s", launch->kernel->name, why);
     return refuse_launch(launch->kernel->name, launch->grid, launch->block, INVALID_CLUSTER_SIZE, why);
   }
   return SUCCESS;
@@ -78,14 +91,17 @@ int perform_launch(const Launch *launch) {
   int status = check(launch);
   if (status) return status;
   show_printf();
+  int lends = lend();
   uint64_t begun = now();
   status = ASK(&reply, REQUEST_LAUNCH, launch->parameters, launch->kernel->bytes, launch->kernel->id, g[0], g[1], g[2], b[0], b[1],
-               b[2], c[0], c[1], c[2], launch->shared_bytes, (uint64_t)launch->cooperative);
+               b[2], c[0], c[1], c[2], launch->shared_bytes, (uint64_t)launch->cooperative, (uint64_t)pthread_self(), !in_runtime);
   uint64_t took = now() - begun;
+  if (lends) take_back();
   emulated += took;
   passed += reply.words[0] ? reply.words[0] : took;
   /* words[1] bytes of text for stdout */
-  if (!status) keep_printf(reply.data, reply.words[1] < reply.bytes ? reply.words[1] : reply.bytes);
+  if (status) unseen = 1;
+  else keep_printf(reply.data, reply.words[1] < reply.bytes ? reply.words[1] : reply.bytes);
   /* words[2]: the error is reported by later calls, and stays */
   if (reply.words[2]) broken = (int)reply.words[2];
   release(&reply);
@@ -134,7 +150,8 @@ int pack(Launch *launch, void **pointers, void **extra) {
 static int refuse_unknown(const Launch *launch) {
   char why[600];
   snprintf(why, sizeof why, "the handle is not that of a kernel%s", last_refusal);
-  return refuse_launch("", launch->grid, launch->block, INVALID_HANDLE, why);
+  refuse_launch("", launch->grid, launch->block, last_refusal[0] ? INVALID_IMAGE : INVALID_HANDLE, why);
+  return INVALID_HANDLE;
 }
 
 static int start(Launch *launch, void *stream, void **pointers, void **extra) {

@@ -16,7 +16,8 @@ static int allocate(Address *address, size_t bytes, int kind) {
 
 static int give_back(Address address) {
   REQUIRE(initialised(), NOT_INITIALIZED);
-  if (!address) return SUCCESS;
+  /* memory of a context that is lost cannot be given back either */
+  if (broken || !address) return broken;
   Reply reply;
   int status = ASK(&reply, REQUEST_FREE, NULL, 0, address);
   release(&reply);
@@ -98,12 +99,65 @@ EXPORT int cuMemHostGetFlags(unsigned *flags, void *host) {
   return SUCCESS;
 }
 
+/* Memory of the program's own that kernels may reach. An emulator in another process has a copy of it in the device's
+ * memory, which is brought up to date around each launch; one in this process needs no help. */
+typedef struct Lent {
+  char *host, *copy;
+  size_t bytes;
+  struct Lent *next;
+} Lent;
+
+static Lent *lent;
+static pthread_mutex_t lending = PTHREAD_MUTEX_INITIALIZER;
+
+/* Launches of several threads that meet in such memory come one after the other: returns whether there is any. */
+static int lend(void) {
+  pthread_mutex_lock(&lending);
+  if (!lent) return pthread_mutex_unlock(&lending), 0;
+  for (const Lent *at = lent; at; at = at->next) memcpy(at->copy, at->host, at->bytes);
+  return 1;
+}
+
+/* What no kernel wrote stays untouched: it may lie in pages that cannot be written, or another thread writes it. */
+static void take_back(void) {
+  enum { PART = 256 };
+  for (const Lent *at = lent; at; at = at->next)
+    for (size_t done = 0; done < at->bytes; done += PART) {
+      size_t part = at->bytes - done < PART ? at->bytes - done : PART;
+      if (memcmp(at->host + done, at->copy + done, part)) memcpy(at->host + done, at->copy + done, part);
+    }
+  pthread_mutex_unlock(&lending);
+}
+
+static int lend_from_now(void *host, size_t bytes, Address copy) {
+  Lent *made = malloc(sizeof *made);
+  REQUIRE(made, OUT_OF_MEMORY);
+  pthread_mutex_lock(&lending);
+  *made = (Lent){host, (char *)copy, bytes, lent};
+  lent = made;
+  pthread_mutex_unlock(&lending);
+  return SUCCESS;
+}
+
+static void lend_no_more(void *host) {
+  pthread_mutex_lock(&lending);
+  for (Lent **at = &lent; *at; at = &(*at)->next)
+    if ((*at)->host == host) {
+      Lent *gone = *at;
+      *at = gone->next;
+      free(gone);
+      break;
+    }
+  pthread_mutex_unlock(&lending);
+}
+
 EXPORT int cuMemHostRegister_v2(void *host, size_t bytes, unsigned flags) {
   (void)flags;
   READY();
   REQUIRE(host && bytes, INVALID_VALUE);
   Reply reply;
   int status = ASK(&reply, REQUEST_REGISTER, NULL, 0, (Address)host, bytes);
+  if (!status && reply.count) status = lend_from_now(host, bytes, reply.words[0]);
   release(&reply);
   return status;
 }
@@ -111,6 +165,7 @@ EXPORT int cuMemHostRegister_v2(void *host, size_t bytes, unsigned flags) {
 EXPORT int cuMemHostUnregister(void *host) {
   READY();
   Reply reply;
+  lend_no_more(host);
   int status = ASK(&reply, REQUEST_UNREGISTER, NULL, 0, (Address)host);
   release(&reply);
   return status;

@@ -63,7 +63,7 @@ static void find_log(Log *log, unsigned count, const int *options, void **values
 }
 
 /* why an image could not be loaded the last time: a program that passed over it has no kernel to launch */
-static char last_refusal[512];
+static _Thread_local char last_refusal[512];
 
 static int load_bytes(Module **module, const void *data, size_t bytes, const Log *log) {
   Reply reply;
@@ -150,6 +150,7 @@ EXPORT int cuLibraryLoadFromFile(Module **module, const char *name, const int *o
 
 EXPORT int cuModuleUnload(Module *module) {
   REQUIRE(initialised(), NOT_INITIALIZED);
+  if (broken) return broken;
   REQUIRE(IS(module, MODULE), INVALID_HANDLE);
   Reply reply;
   show_printf();

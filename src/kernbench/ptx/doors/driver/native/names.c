@@ -189,6 +189,7 @@ static const Error *error_of(int code) {
 
 EXPORT int cuGetErrorName(int code, const char **name) {
   const Error *found = error_of(code);
+  if (code) error_seen();
   REQUIRE(name, INVALID_VALUE);
   *name = found ? found->name : NULL;
   return found ? SUCCESS : INVALID_VALUE;
@@ -196,6 +197,7 @@ EXPORT int cuGetErrorName(int code, const char **name) {
 
 EXPORT int cuGetErrorString(int code, const char **text) {
   const Error *found = error_of(code);
+  if (code) error_seen();
   REQUIRE(text, INVALID_VALUE);
   *text = found ? found->text : NULL;
   return found ? SUCCESS : INVALID_VALUE;

@@ -35,21 +35,14 @@ static int enter(void) {
     return keep(entered_ ? entered_ : (call));      \
   } while (0)
 
-/* A launch with <<<>>> gives no error back: whether the program asks for it decides whether its refusal is a fault. */
-static _Thread_local int unseen;
-
-static int noted(int error) {
-  if (error) unseen = 1;
-  return error;
-}
-
-static void error_seen(void) {
-  Reply reply;
-  if (!unseen) return;
-  unseen = 0;
-  ASK(&reply, REQUEST_ERROR_SEEN, NULL, 0, (uint64_t)pthread_self());
-  release(&reply);
-}
+#define LAUNCH(call)                                \
+  do {                                              \
+    int status_ = enter();                          \
+    in_runtime++;                                   \
+    if (!status_) status_ = (call);                 \
+    in_runtime--;                                   \
+    return keep(status_);                           \
+  } while (0)
 
 EXPORT int cudaGetLastError(void) {
   int error = last_error;
@@ -245,11 +238,11 @@ static int launch_host(const void *host, Dim3 grid, Dim3 block, void **arguments
 }
 
 EXPORT int cudaLaunchKernel(const void *host, Dim3 grid, Dim3 block, void **arguments, size_t shared_bytes, void *stream) {
-  RUN(noted(launch_host(host, grid, block, arguments, shared_bytes, stream, 0)));
+  LAUNCH(launch_host(host, grid, block, arguments, shared_bytes, stream, 0));
 }
 
 EXPORT int cudaLaunchCooperativeKernel(const void *host, Dim3 grid, Dim3 block, void **arguments, size_t shared_bytes, void *stream) {
-  RUN(noted(launch_host(host, grid, block, arguments, shared_bytes, stream, 1)));
+  LAUNCH(launch_host(host, grid, block, arguments, shared_bytes, stream, 1));
 }
 
 static int kernel_to_keep(Kernel **kernel, const void *host) {
@@ -269,7 +262,7 @@ EXPORT int cudaGetFuncBySymbol(Kernel **kernel, const void *host) { RUN(kernel_o
 EXPORT int __cudaLaunchKernel(Kernel *kernel, Dim3 grid, Dim3 block, void **arguments, size_t shared_bytes, void *stream) {
   /* why there is no kernel was said when it was looked for */
   if (!kernel) return keep(last_error ? last_error : INVALID_DEVICE_FUNCTION);
-  RUN(noted(launch_host(kernel, grid, block, arguments, shared_bytes, stream, 0)));
+  LAUNCH(launch_host(kernel, grid, block, arguments, shared_bytes, stream, 0));
 }
 
 static int launch_configured(const Configuration *config, const void *host, void **arguments) {
@@ -278,7 +271,7 @@ static int launch_configured(const Configuration *config, const void *host, void
   return error ? refuse_host(host, config->grid, config->block, error) : cuLaunchKernelEx(config, kernel, arguments, NULL);
 }
 
-EXPORT int cudaLaunchKernelExC(const Configuration *config, const void *host, void **arguments) { RUN(noted(launch_configured(config, host, arguments))); }
+EXPORT int cudaLaunchKernelExC(const Configuration *config, const void *host, void **arguments) { LAUNCH(launch_configured(config, host, arguments)); }
 EXPORT int cudaLaunchHostFunc(void *stream, HostFunction function, void *data) { RUN(cuLaunchHostFunc(stream, function, data)); }
 
 /* Attributes of kernels. */
