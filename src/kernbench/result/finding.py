@@ -70,7 +70,7 @@ KINDS: dict[str, Kind] = {
         "message-unreceived": "a message was sent and nobody ever received it",
         "missing-wait": "an asynchronous send or receive was never waited for",
         "race": "two accesses to one place, at least one a write, with nothing that orders them",
-        "out-of-bounds": "an access that reaches outside the tensor it was meant for",
+        "out-of-bounds": "an access that reaches outside the array it was meant for",
         "misaligned": "an access whose address is not a multiple of the element size",
         "type-confusion": "memory read as an element type it does not hold",
         "uninitialised-read": "a read of memory nobody wrote",

@@ -19,9 +19,10 @@ from kernbench.ptx.doors.gpus import whole_architecture
 from kernbench.ptx.doors.lost import Loss
 from kernbench.ptx.doors.memory import DeviceMemory, process_memory
 from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, REFUSED, UNCHECKED, Options
-from kernbench.ptx.doors.own_lines import located
 from kernbench.ptx.doors.predicting import LaunchTimes, Predictions, gpu_that_runs
 from kernbench.ptx.doors.records import RecordWriter
+from kernbench.ptx.doors.terms.own_lines import located
+from kernbench.ptx.doors.terms.words import Words
 from kernbench.ptx.launching.device_base import kernel_of
 from kernbench.ptx.names.demangling import title as title_of
 from kernbench.ptx.text.errors import PtxError
@@ -53,10 +54,13 @@ class LaunchConfigurationError(MisuseError, RuntimeError):
 
 @dataclass(frozen=True)
 class Notes:
-    """What a front end knows of a launch beyond its bytes: names of arrays by address, and details for reports."""
+    """What a front end knows of a launch beyond its bytes: names of arrays by address, details for reports, and its
+    words for what hints speak of.
+    """
 
     names: Mapping[int, str] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
+    words: Words | None = None
 
 
 @dataclass(frozen=True)
@@ -289,7 +293,7 @@ class Session:
                 # who launches has the error in hand
                 self.refuse(request.kernel.name, str(problem), title=title, site=site, accepted=True, **sizes)
                 raise LaunchConfigurationError(f"CUDA error: invalid configuration argument: {problem}") from None
-            launch = self._run(request, title, site, notes.details)
+            launch = self._run(request, title, site, notes)
         if self.options.stop_at_finding and not launch.ok and launch.treatment == CHECKED:
             raise UnsafeLaunchError(launch)
         return launch
@@ -326,7 +330,7 @@ class Session:
                 self.launches[launch.number - 1] = replace(launch, accepted=True)
                 self.note({"event": "refusal seen", "number": launch.number, "title": launch.title})
 
-    def _run(self, request: LaunchRequest, title: str, site: Place | None, details: Mapping[str, Any]) -> Launch:
+    def _run(self, request: LaunchRequest, title: str, site: Place | None, notes: Notes) -> Launch:
         kernel = request.kernel.name
         treatment = self.options.treatment(title, self._counts[title], prod(request.shape[0]))
         if self._predictions is None:
@@ -346,7 +350,7 @@ class Session:
                 forecast.before(self._instructions(request, title))
                 self.note({"event": "begin", **about})
                 before = None if self._comparison is None else self._comparison.before()
-                run = self.device.run(request, self._setting(treatment, forecast, shape))
+                run = self._emulate(request, self._setting(treatment, forecast, shape), notes.words)
                 if self._comparison is not None and before is not None:
                     agreement = self._comparison.after(request, run, before).to_dict()
                 if self._predictions is not None:
@@ -366,11 +370,18 @@ class Session:
                 seconds = clock() - began
                 kept = self._slim(number, run)
                 worked = cpu_clock() - before_work
-                about_it = (seconds, grid, block, details, error, predicted, agreement, worked)
+                about_it = (seconds, grid, block, notes.details, error, predicted, agreement, worked)
                 launch = Launch(number, kernel, title, treatment, site, kept, *about_it)
                 self._keep(launch)
                 self._leave(launch, request)
         return launch
+
+    def _emulate(self, request: LaunchRequest, setting: RunSetting, words: Words | None) -> Run:
+        """Run a launch; hints are in the words of its front end, where it is known."""
+        run = self.device.run(request, setting)
+        if words is not None:
+            run.findings, run.formal = words.fit(run.findings), words.fit(run.formal)
+        return run
 
     def _leave(self, launch: Launch, request: LaunchRequest) -> None:
         """Memory as later launches find it: what one that did not run whole would have written is not known."""

@@ -51,6 +51,9 @@ int cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
 static void *context;
 static char text[1 << 16];
 
+/* what pointers are mixed with on their way to a kernel */
+static uint64_t hidden;
+
 static void begin(void) {
   CHECK(cuInit(0));
   CHECK(cuDevicePrimaryCtxRetain(&context, 0));
@@ -67,7 +70,8 @@ static float scale(unsigned count, unsigned room, void *stream, void **graph) {
   CHECK(cuModuleGetFunction(&kernel, module, "scale"));
   CHECK(cuMemAlloc_v2(&x, room * sizeof *host));
   CHECK(cuMemcpyHtoD_v2(x, host, room * sizeof *host));
-  void *arguments[] = {&x, &factor, &count};
+  uint64_t passed = x ^ hidden;
+  void *arguments[] = {&passed, &factor, &count};
   if (graph) CHECK(cuStreamBeginCapture_v2(stream, 0));
   CHECK(cuLaunchKernel(kernel, (count + 63) / 64, 1, 1, 64, 1, 1, 0, stream, arguments, NULL));
   if (graph) {
@@ -251,6 +255,7 @@ int main(int count, char **arguments) {
   else if (!strcmp(what, "refused-asks")) refused(1);
   else if (!strcmp(what, "two-threads")) two_threads();
   else if (!strcmp(what, "lost")) lost();
+  else if (!strcmp(what, "apart")) hidden = 1ull << 63, printf("%g\n", scale(100, 90, NULL, NULL));
   else if (!strcmp(what, "waits")) endless("waits");
   else if (!strcmp(what, "leaves")) endless("counts"), exit(4);
   else if (!strcmp(what, "killed")) endless("counts"), raise(SIGKILL);

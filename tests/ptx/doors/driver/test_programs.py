@@ -37,6 +37,17 @@ def test_an_array_is_named_by_its_parameter_without_the_kernels_name(run_program
     assert "offset 360 of 'param_0'" in result.findings[0]["message"]
 
 
+def test_memory_that_is_no_argument_is_named_by_its_allocation(run_program, client, tmp_path):
+    """The pointer is taken apart, so that no parameter holds the array's address."""
+    path = tmp_path / "apart.ptx"
+    load = "ld.param.u64 %d0, [x];"
+    assert load in packed.SCALE
+    path.write_text(packed.SCALE.replace(load, f"{load}\n    xor.b64 %d0, %d0, 0x8000000000000000;"))
+    result = run_program(client, path, "apart")
+    assert "'allocation 1'" in result.findings[0]["message"], result.err
+    assert "tensor" not in result.findings[0]["hint"]
+
+
 def test_threads_share_one_gpu(run_program, client, ptx):
     result = run_program(client, ptx, "threads")
     assert result.out.split() == [str(SUM)] * 4, result.err

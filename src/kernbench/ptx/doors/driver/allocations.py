@@ -3,12 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors.driver.requests import Answer, RefusedError, Request, Result
 from kernbench.ptx.doors.memory import DeviceMemory
+from kernbench.ptx.doors.terms.sites import launch_site
 
 _DEVICE, _HOST, _MANAGED = 1, 2, 3
 Words = Sequence[int]
@@ -51,15 +53,21 @@ class Allocations:
             free = max(0, self._capacity - self.in_use)
             text = f"{nbytes:,} bytes cannot be allocated: the GPU has {self._capacity:,}, of which {free:,} are free"
             raise RefusedError(Result.OUT_OF_MEMORY, text)
+        number = next(self._numbers)
         try:
             # the host writes its own and managed memory without a word
-            address = self._memory.allocate(nbytes, written=kind != _DEVICE)
+            address = self._memory.allocate(nbytes, self._name(number), written=kind != _DEVICE)
         except MisuseError as problem:
             raise RefusedError(Result.OUT_OF_MEMORY, str(problem)) from None
         self._freed.discard(address)
-        self._pieces[address] = _Piece(address, nbytes, kind, next(self._numbers))
+        self._pieces[address] = _Piece(address, nbytes, kind, number)
         self.in_use += nbytes
         return Answer(words=(address,))
+
+    def _name(self, number: int) -> str:
+        """What findings call memory that is no argument's: which allocation, and the line where it is known."""
+        site = None if self._shared else launch_site()
+        return f"allocation {number}" + (f" ({Path(site.file).name}:{site.line})" if site is not None else "")
 
     def _free(self, words: Words, data: bytes) -> Answer:
         piece = self._pieces.pop(words[0], None)

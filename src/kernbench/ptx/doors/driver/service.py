@@ -21,6 +21,8 @@ from kernbench.ptx.doors.driver.requests import Answer, RefusedError, Request, R
 from kernbench.ptx.doors.forecast import LaunchRefusedError
 from kernbench.ptx.doors.gpus import gpu_of
 from kernbench.ptx.doors.session import Launch, LoadedText, Notes, Session, UnsafeLaunchError
+from kernbench.ptx.doors.terms.sites import launch_site
+from kernbench.ptx.doors.terms.words import words_of
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Kernel
 
@@ -191,7 +193,9 @@ class DriverService:
             shared_bytes=shared,
             cluster=given,
             cooperative=bool(cooperative),
-            notes=Notes(names),
+            # of another process the line is not known
+            site=None if self._shared else launch_site(),
+            notes=Notes(names, words=words_of(kernel.name)),
         )
         return _launched(launch, shared=self._shared, keep_going=self.session.options.keep_going)
 

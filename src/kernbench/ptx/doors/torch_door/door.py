@@ -11,7 +11,7 @@ from kernbench.ptx.doors.driver.local import torch_in_use
 from kernbench.ptx.doors.gpus import gpu_of
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.session import Session
-from kernbench.ptx.doors.sites import launch_site
+from kernbench.ptx.doors.terms.sites import launch_site
 from kernbench.ptx.doors.torch_door import dlpack, gradients, saving
 from kernbench.ptx.doors.torch_door.autocast import Autocast
 from kernbench.ptx.doors.torch_door.cuda_names import (

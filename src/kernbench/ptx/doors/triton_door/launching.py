@@ -10,7 +10,8 @@ import numpy as np
 
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors.session import LoadedText, Notes, Session
-from kernbench.ptx.doors.sites import launch_site
+from kernbench.ptx.doors.terms.sites import launch_site
+from kernbench.ptx.doors.terms.words import TRITON
 from kernbench.ptx.doors.triton_door.descriptors import Value, expanded
 
 _FLOATS: dict[str, Any] = {
@@ -108,7 +109,7 @@ class Launcher:
             cluster=cluster if prod(cluster) > 1 else None,
             title=self._title,
             site=launch_site(),
-            notes=Notes(names, self._constants),
+            notes=Notes(names, self._constants, TRITON),
         )
         self._session.loss.note(launch.title, launch.number, launch.run)
 

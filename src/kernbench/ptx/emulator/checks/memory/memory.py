@@ -5,6 +5,7 @@ from typing import Protocol
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.findings import advice
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.checks.memory.meant import MeantArrays
 from kernbench.ptx.emulator.checks.memory.warp_synchronous import FENCED, SYNCWARP
@@ -346,10 +347,10 @@ def _near(address: int, allocation: Allocation) -> bool:
 
 
 _POINTER_HINT = (
-    "check which argument or register holds the pointer, and that an array of the device is passed for it: a tensor on "
-    "'cuda', memory of cudaMalloc, or an array of kernbench's own device"
+    "check which argument or register holds the pointer, and that an array of the device is passed for it: "
+    + advice.ON_DEVICE
 )
-_UNWRITTEN_HINT = "write it first: by a kernel, or where it is made (torch.zeros, cudaMemset or a copy, device.array)"
+_UNWRITTEN_HINT = f"write it first: by a kernel, or where it is made ({advice.MADE})"
 _BOUNDS_HINT = "compare the index with the size before the access, and check the launch's grid and block"
 _LOCAL_HINT = "compare the index with the size before the access; a function's variables end with its return"
 _AGENT_HINTS = {
@@ -401,13 +402,13 @@ def _race_hint(space: str, across: bool) -> str:
     return _CLUSTER_HINT if space == "shared" and across else _RACE_HINTS[space]
 
 
-_BLOCK_HINT = "separate them by a barrier of the block (bar.sync, __syncthreads, Triton's tl.debug_barrier)"
+_BLOCK_HINT = f"separate them by a barrier of the block ({advice.BARRIER})"
 _CLUSTER_HINT = (
     "separate them by barrier.cluster.arrive.release and barrier.cluster.wait.acquire, or by an mbarrier with both "
     "ends in .cluster scope: arrive.release.cluster and try_wait.acquire.cluster"
 )
 _RACE_HINTS = {
-    "shared": "separate them by bar.sync (__syncthreads), lanes of one warp by bar.warp.sync (__syncwarp)",
+    "shared": f"separate them by {advice.SHARED_BARRIER}",
     "global": (
         "let one block own each element, use atomics, or publish with a flag: .release or a fence before the flag is "
         "written, .acquire or a fence after it was read, in .gpu scope between blocks"

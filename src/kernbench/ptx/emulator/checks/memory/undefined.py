@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.findings import advice
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads
 from kernbench.ptx.emulator.checks.memory.memory import MemoryReporter
 from kernbench.ptx.emulator.lanes.lanes import Mask
@@ -29,7 +30,7 @@ _USES = {
 _HANDED_ON = "is handed on"
 _MEMORY_HINT = "write the memory before it is read, with a barrier between where others write it"
 _GLOBAL_HINT = (
-    "write it first: where it is made (torch.zeros, cudaMemset or a copy, device.array), or by a launch before; "
+    f"write it first: where it is made ({advice.MADE}), or by a launch before; "
     "within a launch nothing orders blocks but flags and atomics"
 )
 _TENSOR_HINT = "let a product or a store fill every column that is loaded, on every path that leads here"

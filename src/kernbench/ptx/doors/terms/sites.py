@@ -7,8 +7,8 @@ from types import FrameType
 
 from kernbench.result.finding import Place
 
-_OURS = str(Path(__file__).parents[2])
-_LIBRARIES = ("triton", "torch", "cutlass", "numba", "cupy", "cuda")
+_OURS = str(Path(__file__).parents[3])
+_LIBRARIES = ("triton", "torch", "cutlass", "numba", "numba_cuda", "cupy", "cuda")
 
 
 @cache

@@ -1,0 +1,63 @@
+"""What front ends call things: a hint names those of the one that a kernel comes from."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kernbench.ptx.emulator.checks.findings import advice
+from kernbench.result.finding import Finding
+
+# how names of kernels begin that these front ends compile
+_NUMBA, _CUTE = "_ZN6cudapy", "kernel_cutlass"
+
+
+@dataclass(frozen=True)
+class Words:
+    """One front end's words for what hints speak of; `shared_barrier` is for threads that share a block's memory."""
+
+    made: str
+    on_device: str
+    barrier: str
+    shared_barrier: str
+
+    def fit(self, findings: Sequence[Finding]) -> list[Finding]:
+        """Findings with hints in these words."""
+        return [replace(finding, hint=self.put(finding.hint)) if finding.hint else finding for finding in findings]
+
+    def put(self, hint: str) -> str:
+        """A hint in these words."""
+        for general, own in (
+            (advice.MADE, self.made),
+            (advice.ON_DEVICE, self.on_device),
+            (advice.BARRIER, self.barrier),
+            (advice.SHARED_BARRIER, self.shared_barrier),
+        ):
+            hint = hint.replace(general, own)
+        return hint
+
+
+_C_BARRIERS = ("__syncthreads", "__syncthreads, lanes of one warp by __syncwarp")
+TRITON = Words("torch.zeros", "a tensor on 'cuda'", "tl.debug_barrier", advice.SHARED_BARRIER)
+CUDA = Words("cudaMemset or a copy", "memory of cudaMalloc", *_C_BARRIERS)
+CUPY = Words("cupy.zeros", "a cupy.ndarray", *_C_BARRIERS)
+NUMBA = Words(
+    "cuda.to_device",
+    "an array of cuda.to_device or cuda.device_array",
+    "cuda.syncthreads",
+    "cuda.syncthreads, lanes of one warp by cuda.syncwarp",
+)
+CUTE = Words(
+    "torch.zeros, or a copy",
+    "a tensor on 'cuda'",
+    "cute.arch.sync_threads",
+    "cute.arch.sync_threads, lanes of one warp by cute.arch.sync_warp",
+)
+
+
+def words_of(kernel: str) -> Words:
+    """The words for a kernel that was launched by way of CUDA's driver, by its name in the PTX."""
+    if kernel.startswith(_NUMBA):
+        return NUMBA
+    if kernel.startswith(_CUTE):
+        return CUTE
+    return CUPY if "cupy" in sys.modules else CUDA
