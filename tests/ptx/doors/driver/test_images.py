@@ -153,3 +153,20 @@ def test_ptx_that_a_compiler_kept_stands_for_its_machine_code(tmp_path):
 @given(st.binary(max_size=200))
 def test_names_of_broken_machine_code_are_not_found(tail):
     assert isinstance(kernel_names(b"\x7fELF" + tail), list)
+
+
+def test_of_a_package_that_came_ready_built_nobody_is_asked_to_compile_it():
+    """The advice is what a program that uses it can do; texts for later architectures are not even unpacked."""
+    library = "/opt/python/lib/site-packages/cupy/cuda/thrust.so"
+    later = packed.entry(1, 120, bytes(1 << 16), packed._ZSTD, 1 << 20)
+    with pytest.raises(NoPtxError) as refused:
+        texts_of(packed.fatbin(packed.cubin_entry(80), later), "sm_90a", in_file=library)
+    assert str(refused.value).startswith(
+        "the library thrust.so of cupy has PTX for sm_120, which does not run on sm_90a"
+    )
+    assert "numpy.sort" in str(refused.value)
+    assert "-gencode" not in str(refused.value)
+    with pytest.raises(NoPtxError, match=r"the library ops.so of other has machine code .* on the host, or install"):
+        texts_of(packed.fatbin(packed.cubin_entry(80)), "sm_90a", in_file="/usr/lib/dist-packages/other/ops.so")
+    with pytest.raises(NoPtxError, match=r"the program has machine code .* compile with -gencode"):
+        texts_of(packed.fatbin(packed.cubin_entry(80)), "sm_90a", in_file="/home/me/a.out")

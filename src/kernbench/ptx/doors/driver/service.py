@@ -125,8 +125,10 @@ class DriverService:
         return Answer(words=(max(0, total - self.memory.in_use), total))
 
     def _load(self, words: Words, data: bytes) -> Answer:
-        folder = os.environ.get(KEPT)
-        text = link_texts(texts_of(data, self.session.arch, Path(folder) if folder else None))
+        # the name of the file that the image is part of, then the image
+        folder, file = os.environ.get(KEPT), data[: words[0]].decode(errors="replace")
+        image, kept = data[words[0] :], Path(folder) if folder else None
+        text = link_texts(texts_of(image, self.session.arch, kept, in_file=file))
         number = len(self._modules) + 1
         self._modules[number] = self._module(text)
         return Answer(words=(number,))

@@ -402,3 +402,38 @@ def test_warps_that_write_halves_of_a_word_are_both_remembered(lab, place, reade
         assert both(lab, body.format(meet="bar.sync 0;", half=half), zeros(1), block=96, outside=SHARED) == []
         raced = [] if reader == writer else ["race"]
         assert both(lab, body.format(meet="", half=half), zeros(1), block=96, outside=SHARED) == raced
+
+
+# thousands of lanes that each hand a word from block to block by a location of their own, then meet, and do so again
+CHAIN = """
+  mul.wide.u32 %rd1, %r0, 4;
+  add.u64 %rd2, %rd1, %rd20;
+  add.u64 %rd3, %rd1, %rd21;
+  setp.lt.u32 %p1, %r0, 61;
+  @%p1 atom.acq_rel.gpu.global.add.u32 %r6, [%rd2], 1;
+  bar.sync 0;
+  @%p1 atom.acq_rel.gpu.global.add.u32 %r6, [%rd2], 1;
+  {then}
+"""
+READ_BACK = """
+  setp.eq.u32 %p2, %r6, 47;
+  @!%p1 bra DONE;
+  @!%p2 bra DONE;
+  ld.global.u32 %r7, [%rd3];
+DONE:
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kinds"),
+    [
+        # the block that adds last reads what the first has stored: in the same warp and in another one
+        ("@%p2 st.global.u32 [%rd3], %r0;", "", []),
+        ("", "@%p2 st.global.u32 [%rd3], %r0;", ["race"]),
+    ],
+)
+def test_thousands_of_lanes_that_know_of_each_other(lab, before, after, kinds):
+    """Single lanes count for their warps then: nothing false is found, and what no release orders is."""
+    body = "  setp.eq.u32 %p2, %r1, 0;\n  mul.wide.u32 %rd1, %r0, 4;\n  add.u64 %rd3, %rd1, %rd21;\n"
+    body += f"  {before}\n" + CHAIN.format(then=after) + READ_BACK
+    assert lab.kinds(body, zeros(64), zeros(64), grid=24, block=64) == kinds

@@ -1,4 +1,6 @@
 /* Modules, libraries and their kernels. A library is a module that needs no context; a CUkernel is a CUfunction. */
+#include <dlfcn.h>
+
 #include "driver.h"
 
 enum { FATBIN_WRAPPER = 0x466243b1, FATBIN = 0xba55ed50, FATBIN_HEADER_BYTES = 16 };
@@ -65,9 +67,23 @@ static void find_log(Log *log, unsigned count, const int *options, void **values
 /* why an image could not be loaded the last time: a program that passed over it has no kernel to launch */
 static _Thread_local char last_refusal[512];
 
-static int load_bytes(Module **module, const void *data, size_t bytes, const Log *log) {
+/* The file of the program or library that an image is part of, which its author can compile again; "" for all others. */
+static const char *file_of(const void *image) {
+  Dl_info found;
+  return image && dladdr(image, &found) && found.dli_fname ? found.dli_fname : "";
+}
+
+/* `data` is the image, or a copy of it; the name of its file stands before it. */
+static int load_bytes(Module **module, const void *data, size_t bytes, const void *image, const Log *log) {
   Reply reply;
-  int status = ASK(&reply, REQUEST_LOAD, data, bytes, 0);
+  const char *file = file_of(image);
+  size_t length = strlen(file);
+  char *sent = malloc(length + bytes);
+  if (!sent) return OUT_OF_MEMORY;
+  memcpy(sent, file, length);
+  memcpy(sent + length, data, bytes);
+  int status = ASK(&reply, REQUEST_LOAD, sent, length + bytes, length);
+  free(sent);
   if (status) snprintf(last_refusal, sizeof last_refusal, "; %s", reply.data ? reply.data : "");
   if (status && log->text && log->room) snprintf(log->text, log->room, "%s", reply.data ? reply.data : "");
   *module = status ? NULL : fresh(MODULE, sizeof **module);
@@ -81,12 +97,12 @@ static int load(Module **module, const void *image, const Log *log) {
   REQUIRE(module && image, INVALID_VALUE);
   show_printf();
   const Wrapper *wrapper = image;
-  if (wrapper->magic != FATBIN_WRAPPER) return load_bytes(module, image, image_bytes(image), log);
-  if (wrapper->version < 2 || !wrapper->more) return load_bytes(module, wrapper->data, image_bytes(wrapper->data), log);
+  if (wrapper->magic != FATBIN_WRAPPER) return load_bytes(module, image, image_bytes(image), image, log);
+  if (wrapper->version < 2 || !wrapper->more) return load_bytes(module, wrapper->data, image_bytes(wrapper->data), wrapper->data, log);
   size_t bytes;
   char *all = gather(wrapper, &bytes);
   REQUIRE(all, OUT_OF_MEMORY);
-  int status = load_bytes(module, all, bytes, log);
+  int status = load_bytes(module, all, bytes, wrapper, log);
   free(all);
   return status;
 }
@@ -106,7 +122,7 @@ static int load_file(Module **module, const char *name, const Log *log) {
     bytes += got;
   }
   fclose(file);
-  int status = data ? load_bytes(module, data, bytes, log) : OUT_OF_MEMORY;
+  int status = data ? load_bytes(module, data, bytes, NULL, log) : OUT_OF_MEMORY;
   free(data);
   return status;
 }

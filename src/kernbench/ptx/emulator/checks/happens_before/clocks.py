@@ -12,7 +12,7 @@ A full vector clock would have an entry for each lane of the grid. It is folded 
   clock where u = w). What one lane has acquired for itself is in `_private` until its warp meets (`meet`, `barrier`),
   and is then known to all (`_collapse`). A release by part of a warp publishes the warp's clock as of when its lanes
   last met (`met`), and names the releasing lanes beside it (`Knowledge.lanes`), so nobody learns of lanes that did not
-  release.
+  release; of more than a thousand such lanes, their warps are known as a whole.
 - *The grid to a CTA.* Most order is within a CTA; of other CTAs a warp has a row of `known` from when it first acquires
   anything of them (`_beyond` has the same as knowledge that can be handed on). A warp without a row knows nothing.
 - *Ended lanes* never release what they did last; `ended_lanes` says how their warp's clock does not speak for them.
@@ -29,7 +29,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.happens_before.ended_lanes import EndedLanes, Forget
-from kernbench.ptx.emulator.checks.happens_before.knowledge import EVERYBODY, Knowledge, Publications, bits
+from kernbench.ptx.emulator.checks.happens_before.knowledge import EVERYBODY, Knowledge, Publications, bits, together
 from kernbench.ptx.emulator.lanes.arrays import Int32s, Int64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
@@ -259,11 +259,11 @@ class Clocks:
             return
         beyond = Knowledge(far, knowledge.dense, knowledge.lanes)
         before = self._beyond.get(warp)
-        self._beyond[warp] = beyond if before is None else before.join(beyond, self.publications.actors)
-        if far or knowledge.dense is not None:
+        joined = self._beyond[warp] = beyond if before is None else before.join(beyond, self.publications.actors)
+        if far or joined.dense is not None:
             row = self._row(warp)
-            if knowledge.dense is not None:
-                np.maximum(self.known[row], knowledge.dense, out=self.known[row])
+            if joined.dense is not None:
+                np.maximum(self.known[row], joined.dense, out=self.known[row])
             for number, clocks in far.items():
                 part = self.known[row, number : number + len(clocks)]
                 np.maximum(part, clocks[: len(part)], out=part)
@@ -449,10 +449,11 @@ class Clocks:
         """What single lanes know is known to their warps from now on."""
         if not self._private:
             return
-        for lane in np.flatnonzero(self.special.reshape(-1, WARP)[warps].reshape(-1)).tolist():
-            number = int(warps[lane // WARP]) * WARP + lane % WARP
-            self._acquire_together(number // WARP, self._private.pop(number))
-            self.special[number] = False
+        for warp in warps[self.special.reshape(-1, WARP)[warps].any(axis=1)].tolist():
+            lanes = (warp * WARP + np.flatnonzero(self.special.reshape(-1, WARP)[warp])).tolist()
+            known = [self._private.pop(lane) for lane in lanes]
+            self._acquire_together(warp, together(known, self.publications.actors))
+            self.special[lanes] = False
 
     def barrier(
         self,
@@ -532,9 +533,11 @@ class Clocks:
         for warp in warps:
             self._beyond[warp] = knowledge
         held = np.unique(self.known_rows[warps])
-        if len(held) > 1:
-            row = self._free_row()
-            self.known[row] = self.known[held[held >= 0]].max(axis=0)
+        if len(held) > 1 or knowledge.dense is not None:
+            row, dense = self._free_row(), knowledge.dense
+            self.known[row] = self.known[held[held >= 0]].max(axis=0, initial=0)
+            if dense is not None:
+                np.maximum(self.known[row], dense, out=self.known[row])
             self.known_rows[warps] = row
 
 

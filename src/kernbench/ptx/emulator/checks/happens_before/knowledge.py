@@ -17,6 +17,10 @@ from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, CTA_SCOPE
 EVERYBODY = (1 << WARP) - 1
 # rows of more CTAs than this become one row of the grid
 _SPARSE = 48
+# what is known of more single threads than this counts for their warps: thousands of threads that each release to a
+# location of their own (a gradient that all blocks add to) would know of each other by name, which takes the square of
+# their number. More is known then than is true, so that a race may stay hidden and none is made up.
+_MOST_NAMED = 1024
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -44,14 +48,19 @@ class Knowledge:
         for first, row in other.rows.items():
             mine = rows.get(first)
             rows[first] = row if mine is None or mine is row else np.maximum(mine, row)
-        dense = _larger(self.dense, other.dense)
+        dense, lanes = _larger(self.dense, other.dense), _latest(self.lanes, other.lanes)
         if len(rows) > _SPARSE:
-            dense = np.zeros(actors, np.int32) if dense is None else dense.copy()
+            dense = _fresh(dense, actors)
             for first, row in rows.items():
                 part = dense[first : first + len(row)]
                 np.maximum(part, row[: len(part)], out=part)
             rows = {}
-        return Knowledge(rows, dense, _latest(self.lanes, other.lanes))
+        if len(lanes) > _MOST_NAMED:
+            dense = _fresh(dense, actors)
+            threads = np.fromiter(lanes, np.int64, len(lanes))
+            np.maximum.at(dense, threads // WARP, np.fromiter(lanes.values(), np.int32, len(lanes)))
+            lanes = {}
+        return Knowledge(rows, dense, lanes)
 
     def row(self, first: int, columns: int) -> Array | None:
         """What is known of the actors of one CTA, None if nothing."""
@@ -76,6 +85,11 @@ class Knowledge:
         return mask
 
 
+def _fresh(dense: Array | None, actors: int) -> Array:
+    """A row of the grid that may be written."""
+    return np.zeros(actors, np.int32) if dense is None else dense.copy()
+
+
 def _larger(one: Array | None, two: Array | None) -> Array | None:
     if one is None or two is None or one is two:
         return two if one is None else one
@@ -85,11 +99,29 @@ def _larger(one: Array | None, two: Array | None) -> Array | None:
 def _latest(one: dict[int, int], two: dict[int, int]) -> dict[int, int]:
     if not one or not two or one is two:
         return one or two
-    found = dict(one)
-    for thread, clock in two.items():
+    few, many = (one, two) if len(one) <= len(two) else (two, one)
+    # who acquires what was published after it most often knows nothing beside that
+    if few.items() <= many.items():
+        return many
+    found = dict(many)
+    _add_latest(found, few)
+    return found
+
+
+def _add_latest(found: dict[int, int], more: dict[int, int]) -> None:
+    for thread, clock in more.items():
         if found.get(thread, 0) < clock:
             found[thread] = clock
-    return found
+
+
+def together(pieces: list[Knowledge], actors: int) -> Knowledge:
+    """What several pieces of knowledge hold together: as `join` of one after the other, without what is in between."""
+    lanes = dict(pieces[0].lanes)
+    whole = Knowledge(pieces[0].rows, pieces[0].dense)
+    for piece in pieces[1:]:
+        _add_latest(lanes, piece.lanes)
+        whole = whole.join(Knowledge(piece.rows, piece.dense), actors)
+    return whole.join(Knowledge(lanes=lanes), actors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +155,11 @@ class Release:
     sequential: bool = False
     distant: bool = False
 
+    def is_in(self, later: "Release") -> bool:
+        """Whether a release by one who has acquired this one publishes it as well, to all who would see it."""
+        plain = not (self.sequential or self.distant or later.sequential or later.distant)
+        return plain and self.reach.scope == later.reach.scope == GPU_SCOPE
+
 
 @dataclass(slots=True, eq=False)
 class Location:
@@ -131,13 +168,16 @@ class Location:
     carrier: Reach
     releases: list[Release]
 
-    def write(self, carrier: Reach, own: list[Release], update: bool, number: int, mask: int, actors: int) -> None:
+    def write(
+        self, carrier: Reach, own: list[Release], update: bool, number: int, mask: int, actors: int, acquired: bool
+    ) -> None:
         """A strong write: an update hands on what it saw, a store only what its own thread released before.
 
         As in a release sequence of C++11: updates by anybody, and stores of the releasing thread, follow the release.
+        An update that has `acquired` what it saw releases it with what it knows: the last of `own` has it all.
         """
         if update and self.carrier.meets(carrier):
-            kept = self.releases
+            kept = [one for one in self.releases if not one.is_in(own[-1])] if acquired and own else self.releases
         else:
             kept = [one for one in self.releases if one.number == number and one.mask == mask]
         self.carrier = carrier

@@ -167,7 +167,7 @@ class MemoryOrder:
             own.append(Release(self._clocks.snapshot(warp).released_by(mask), reach, number, mask))
         location = self._publications.locations.get(key)
         if location is not None:
-            location.write(reach, own, order.updates, number, mask, actors)
+            location.write(reach, own, order.updates, number, mask, actors, order.acquires and order.releases)
         elif own:
             self._publications.locations[key] = Location(reach, own)
 
