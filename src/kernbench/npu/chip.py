@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from kernbench import __version__
 from kernbench.common.dtypes import DTYPES, Array, as_array, dtype_name
 from kernbench.common.errors import KernbenchError, KernelError, MisuseError, unknown
+from kernbench.npu.execution.dividing import Division, Limits
 from kernbench.npu.execution.execute import Executor, callers, kernel_place
 from kernbench.npu.execution.inside import stopping
 from kernbench.npu.isa.model import ChipModel, load
@@ -32,6 +33,7 @@ from kernbench.result.finding import Finding, Place
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget, OverBudgetError, Watchdog
 from kernbench.safety.collector import rare_collections
+from kernbench.safety.jobs import wanted_jobs
 from kernbench.safety.places import SiteTable
 from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.safety.unrun import check_ran
@@ -58,7 +60,9 @@ class Chip:
     """A chip to launch on: a bundled name ("a2a3", "a5"), a TOML path or a `ChipModel`; `changes` are dotted keys.
 
     With `shapes_only` launches carry no floats. `schedule` and `budget` hold for launches that do not say otherwise.
-    `kernels` are those that orchestrations submit by number: number -> (function, "aic" or "aiv").
+    `kernels` are those that orchestrations submit by number: number -> (function, "aic" or "aiv"). Blocks of a long
+    launch run in `jobs` processes (0: one for each core) where they have nothing in common, with the same outcome;
+    without it in as many as the variable KERNBENCH_JOBS says, or one.
     """
 
     def __init__(
@@ -69,12 +73,15 @@ class Chip:
         schedule: str | int = "canonical",
         budget: Budget | None = None,
         kernels: Mapping[int, tuple[Callable[..., object], str]] | None = None,
+        jobs: int | None = None,
     ):
         self.machine = load(chip).override(changes or {})
         self.kernels = dict(kernels or {})
         self.shapes_only = shapes_only
         self.schedule = schedule
         self.budget = budget or Budget()
+        # processes for a long launch, as `wanted_jobs` reads it
+        self.jobs = jobs
         # set to stop a launch inside a kernel, and to take the values that kernels name
         self.stop: Stopper | None = None
         self.checkpoints: Taken | None = None
@@ -100,9 +107,12 @@ class Chip:
         """
         wanted = self.shapes_only if shapes_only is None else shapes_only or self.shapes_only
         chosen = self.schedule if schedule is None else schedule
-        launch = _Launch(self.machine, not wanted, chosen, track_war, self.kernels)
+        given = budget or self.budget
+        jobs = 1 if self.stop is not None else wanted_jobs(self.jobs)
+        launch = _Launch(self.machine, not wanted, chosen, track_war, self.kernels, given, jobs)
         launch.context.taken = self.checkpoints
-        launch.run(orchestrate, args, kwargs, budget or self.budget, self.stop)
+        launch.run(orchestrate, args, kwargs, given, self.stop)
+        self.division = launch.division
         run = Run(
             launch.outputs(),
             launch.context.log.findings(),
@@ -152,11 +162,15 @@ class _Launch:
         schedule: str | int,
         track_war: bool,
         kernels: dict[int, tuple[Callable[..., object], str]],
+        budget: Budget,
+        jobs: int,
     ):
         recording = NpuRecording()
         self.schedule = schedule
         self.context = Context(chip, carries_data, recording, SiteTable(recording.tables.sites))
-        self.executor = Executor(self.context, schedule)
+        limits = Limits(_BLOCKS * budget.steps, budget.total_seconds)
+        self.division = Division(self.context, jobs, limits, lambda: self._watchdog(budget, self._drop_copy))
+        self.executor = Executor(self.context, schedule, self.division)
         self.runtime = Runtime(self.context, self.executor, track_war, kernels)
         self.status = Status.FINISHED
         self.described: dict[str, str] = {}
@@ -176,7 +190,6 @@ class _Launch:
         given = [self._argument(name, value) for name, value in zip(names, args, strict=True)]
         more = {name: self._argument(name, value) for name, value in kwargs.items()}
         where = _place(orchestrate)
-        rows = self.context.recording.rows
         hub = getcurrent()
 
         def abandon(error: OverBudgetError) -> None:
@@ -190,17 +203,32 @@ class _Launch:
         with (
             rare_collections(),
             threadpool_limits(limits=1, user_api="blas"),
-            Watchdog(budget.seconds, lambda: len(rows), abandon, lambda: self._is_over(budget)),
+            self._watchdog(budget, abandon),
             stopping(self.context, self.executor, stop),
         ):
             try:
                 program.switch()
             finally:
+                self.division.answer(self._is_fine)
                 _abandoned.extend(self.executor.close())
+        self.division.merge()
         if stop is not None and stop.met is not None:
             self.status = Status.STOPPED
         else:
             self._conclude(where)
+
+    def _watchdog(self, budget: Budget, abandon: Callable[[OverBudgetError], None]) -> Watchdog:
+        rows, division = self.context.recording.rows, self.division
+        return Watchdog(budget.seconds, lambda: (len(rows), division.ticks), abandon, lambda: self._is_over(budget))
+
+    def _drop_copy(self, error: OverBudgetError) -> None:
+        self.division.give_up()
+
+    def _is_fine(self) -> bool:
+        """In a copy: whether the launch ended by itself, and its rows can run in their order."""
+        if self.status is not Status.FINISHED or self.executor.stopped or self.executor.suspended:
+            return False
+        return check_order(self.context, len(self.context.buffers), True)
 
     def views(self, stop: Stopper | None) -> dict[str, object]:
         """What reports draw besides the figures."""
@@ -287,11 +315,7 @@ class _Launch:
         for finding in self.runtime.ring_deadlocks:
             context.log.add(finding, finding.message)
             self.status = Status.DEADLOCKED
-        context.made_at = context.recording.settle(self.executor.turns)
-        conclude_signals(context)
-        runs = check_order(
-            context, len(context.buffers), self.status is not Status.OVER_BUDGET and not self.executor.stopped
-        )
+        runs = self.division.is_merged or self._check_order()
         if self.status is Status.FINISHED:
             if self.executor.failed:
                 self.status = Status.FAILED
@@ -300,6 +324,14 @@ class _Launch:
         if self.status is Status.FINISHED:
             self._check_outputs(where)
             self._check_directions()
+
+    def _check_order(self) -> bool:
+        """Look for what pipes could have done in another order; False if one would have waited for ever."""
+        context = self.context
+        context.made_at = context.recording.settle(self.executor.turns)
+        conclude_signals(context)
+        ended = self.status is not Status.OVER_BUDGET and not self.executor.stopped
+        return check_order(context, len(context.buffers), ended)
 
     def _written_args(self) -> dict[int, list[Any]]:
         """Arguments that tasks may write, by buffer."""

@@ -60,6 +60,8 @@ class Scalars(Signalling):
         if element.shape:
             self.context.fail("shape", f"write: an index for each axis of {tensor!r} is wanted; got {index}")
         number = fitting(self.context, value, element.dtype)
+        # its line goes to memory whole, with what others have there
+        self.context.share()
         self._append(ROW.pack(_WRITE.code, self.lane, _S, site, NONE, NONE, NONE, NONE, 0, 0))
         if element.buffer.array is None or element.broken:
             return

@@ -16,6 +16,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from kernbench.common.errors import KernelError, MisuseError, unknown
 from kernbench.npu.core.transfers import KernelCore
+from kernbench.npu.execution.dividing import Division
 from kernbench.npu.execution.residency import Residency
 from kernbench.npu.execution.turns import Started, Waiting, deadlock
 from kernbench.npu.isa.mistakes import explained
@@ -38,10 +39,11 @@ _ENDED = object()
 class Executor:
     """`schedule` is "canonical" (oldest ready task first), "reversed" or a seed."""
 
-    def __init__(self, context: Context, schedule: str | int):
+    def __init__(self, context: Context, schedule: str | int, division: Division):
         if not isinstance(schedule, int) and schedule not in ("canonical", "reversed"):
             raise MisuseError(f"schedule {schedule!r}: it is 'canonical', 'reversed' or a whole number (a seed)")
         self._context = context
+        self._division = division
         self._schedule = schedule
         self._random = random.Random(schedule) if isinstance(schedule, int) else None
         # cores that no block has; those of blocks that wait are theirs
@@ -60,6 +62,11 @@ class Executor:
         self.deadlocked = False
         # the lane that has its turn
         self.lane = AIC
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the order is a random one."""
+        return self._random is not None
 
     @property
     def stopped(self) -> bool:
@@ -114,6 +121,7 @@ class Executor:
         return count - 1 if self._schedule == "reversed" else 0
 
     def _run(self, task: Task) -> None:
+        self._division.submitted(task)
         if not self._is_wanted(task):
             task.record.skipped = True
         blocks = [] if task.record.skipped else list(range(task.record.blocks))
@@ -137,6 +145,7 @@ class Executor:
         # where nobody waits, all cores are free
         while left and not self.stopped and (not self.suspended or self._residency.room(lanes)):
             any_begun = True
+            self._division.look(self)
             index = left.pop(0)
             if not left:
                 self._begun.remove((task, left))
@@ -155,6 +164,7 @@ class Executor:
     def _is_wanted(self, task: Task) -> bool:
         if task.predicate is None:
             return True
+        self._context.share()
         buffer = task.predicate.element.buffer
         buffer.shadow.ask(task.predicate.element, task)
         if buffer.array is None:
@@ -166,12 +176,15 @@ class Executor:
     def _run_block(self, task: Task, index: int) -> None:
         """Begin a block, and run it until it ends or waits for another."""
         context, recording = self._context, self._context.recording
+        self._division.note(True)
         number = len(recording.block_task)
+        if not self._division.runs(task, index):
+            recording.begin_block(task.number, index)
+            self._end(task)
+            return
         fifos = [FifoState(f, r, i) for i, (f, r) in enumerate(zip(task.fifos, task.record.fifos, strict=True))]
         block = Block(number, task, index, fifos)
-        recording.block_first.append(len(recording.rows))
-        recording.block_task.append(task.number)
-        recording.block_index.append(index)
+        recording.begin_block(task.number, index)
         lanes = [lane for lane in (AIC, AIV0, AIV1) if lane in task.kernels]
         if self._random is not None:
             self._random.shuffle(lanes)
@@ -186,6 +199,7 @@ class Executor:
             started.running[lane] = self._coroutine(core)
             started.jobs[lane] = (task, lane, core, arguments)
         self._advance(started)
+        self._division.note(False)
 
     def _coroutine(self, core: KernelCore) -> object:
         """The coroutine in which a core runs its kernels, one after the other."""
@@ -257,6 +271,7 @@ class Executor:
         if started.is_local:
             self._deadlock([started])
             return
+        self._context.share()
         if not started.held:
             started.held = self._residency.take(started.block.task.record.lanes)
         self.suspended.append(started)

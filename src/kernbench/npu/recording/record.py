@@ -186,11 +186,22 @@ class NpuRecording:
             f"<NpuRecording of {len(self.rows):,} rows in {len(self.block_task):,} blocks of {len(self.tasks)} tasks>"
         )
 
+    def begin_block(self, task: int, index: int) -> None:
+        """The next rows are of this block."""
+        self.block_first.append(len(self.rows))
+        self.block_task.append(task)
+        self.block_index.append(index)
+
     def array(self) -> Array:
         """All rows as one array with named fields."""
         if self._array is None or len(self._array) != len(self.rows):
             self._array = np.frombuffer(b"".join(self.rows), ROW_TYPE)
         return self._array
+
+    def take(self, rows: Array) -> None:
+        """Have these rows instead of those recorded so far."""
+        self.rows[:] = rows.view(f"V{ROW_TYPE.itemsize}").tolist()
+        self._array = rows
 
     def settle(self, turns: list[tuple[int, int]]) -> Ints | None:
         """Put the rows of blocks that took turns together; `turns` are (block, its first row) in the order they were

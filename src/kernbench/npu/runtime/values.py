@@ -34,6 +34,10 @@ class Values:
         """An element as a number."""
         element = self._element("read", tensor, at)
         self._wait("read", element, self._map.writers(element))
+        if element.buffer.external:
+            self._context.asked.append((element.buffer.number, element.offset))
+        else:
+            self._context.share()
         array = element.buffer.array
         if array is None:
             self._context.fail(
@@ -55,6 +59,7 @@ class Values:
         """Give an element a value."""
         element = self._element("write", tensor, at)
         number = fitting(self._context, value, element.dtype)
+        self._context.share()
         self._wait("write", element, self._to_write(element))
         here = self._context.sites.places[self._context.sites.here(3)]
         element.buffer.shadow.write_by_orchestrator(element, self.known, here)

@@ -241,6 +241,29 @@ class Shadow:
         left = sum(self._length(k) for k, (writer, _) in enumerate(self._pieces) if writer == NOBODY)
         return left - sum(not self.holds(element) for element in self._notified)
 
+    def touched_since(self, block: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Stretches that blocks from a number on wrote, and those that they read."""
+        written, read = [], []
+        for k, (mark, readers) in enumerate(self._pieces):
+            span = (self._starts[k], self._starts[k + 1])
+            if NOBODY != mark < ORCHESTRATOR and abs(mark) > block:
+                written.append(span)
+            if readers > block or (readers < 0 and max(self._sets[-readers]) >= block):
+                read.append(span)
+        extents = [tensor.extent for owner, _, tensor in self._reads if owner.number >= block]
+        if extents:
+            # nobody here wrote the buffer: a rough answer will do
+            read.append((min(low for low, _ in extents), max(high for _, high in extents)))
+        return written, read
+
+    def written_elsewhere(self, spans: list[tuple[int, int]]) -> None:
+        """Blocks of another process wrote these stretches; who they are does not matter any more."""
+        self._begin()
+        for start, stop in spans:
+            first, last = self._cut(start), self._cut(stop)
+            self._pieces[first:last] = [(1, NOBODY)]
+            del self._starts[first + 1 : last]
+
     def _length(self, k: int) -> int:
         return self._starts[k + 1] - self._starts[k]
 

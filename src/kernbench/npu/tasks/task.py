@@ -200,8 +200,17 @@ class Context:
     # what cores printed, and who compares the values they name
     printed: list[str] = field(default_factory=list)
     taken: Taken | None = None
+    # in one of several processes: to be called where others could have a say in what comes next
+    apart: Callable[[], NoReturn] | None = None
+    # elements that the orchestrator read: buffer and offset
+    asked: list[tuple[int, int]] = field(default_factory=list)
     # what was refused and has not left its program, with the block it was refused to (None: the orchestration)
     refused: dict[Refusal, Block | None] = field(default_factory=dict)
+
+    def share(self) -> None:
+        """Something comes that blocks of other processes could have a say in: one process alone cannot settle it."""
+        if self.apart is not None:
+            self.apart()
 
     def fail(self, kind: str, message: str, hint: str = "") -> NoReturn:
         """Refuse what a kernel or the orchestration asks for, at its own line."""

@@ -11,11 +11,12 @@ from benchmarks.ptx_jobs import SCHEDULES, compare, differences
 
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.engine import launch as launching
-from kernbench.ptx.emulator.engine import splitting, workers
+from kernbench.ptx.emulator.engine import splitting
 from kernbench.ptx.emulator.engine.splitting import Division
 from kernbench.ptx.reference.programs import changed_program, safe_program
 from kernbench.safety.budget import Budget, OverBudgetError
 from kernbench.safety.jobs import all_cores, allow, wanted_jobs
+from kernbench.safety.processes import workers
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 

@@ -15,12 +15,12 @@ from kernbench.ptx.emulator.asynchronous.journal import Journal
 from kernbench.ptx.emulator.engine.ticking import Time
 from kernbench.ptx.emulator.engine.waves import Waves
 from kernbench.ptx.emulator.engine.ways import merged_steps
-from kernbench.ptx.emulator.engine.workers import Workers, can_fork
 from kernbench.ptx.emulator.memory.footprint import Admitted, Footprint, Touched
 from kernbench.ptx.emulator.program.meter import Counts, now
 from kernbench.ptx.emulator.program.program import Program
 from kernbench.safety.budget import OverBudgetError
 from kernbench.safety.confined import free_bytes
+from kernbench.safety.processes.workers import Workers, can_fork
 
 if TYPE_CHECKING:
     from kernbench.ptx.emulator.engine.launch import Launch

@@ -22,7 +22,7 @@ _AHEAD = 4096
 _NUMBER = 4
 # bytes of a result that are read at once
 _AT_ONCE = 1 << 20
-_LENGTH = 8
+LENGTH = 8
 
 
 class DeadWorkerError(KernbenchError):
@@ -56,7 +56,7 @@ class Workers:
         """Fork so many more workers."""
         for _ in range(count):
             results, send = os.pipe()
-            _widen(send)
+            widen(send)
             with warnings.catch_warnings():
                 # Python warns of every thread there is; see `can_fork`
                 warnings.simplefilter("ignore", DeprecationWarning)
@@ -77,8 +77,8 @@ class Workers:
             while len(unit := os.read(self._take, _NUMBER)) == _NUMBER:
                 number = int.from_bytes(unit, "little")
                 data = pickle.dumps((number, self._work(number)), pickle.HIGHEST_PROTOCOL)
-                _write(send, len(data).to_bytes(_LENGTH, "little"))
-                _write(send, data)
+                write_all(send, len(data).to_bytes(LENGTH, "little"))
+                write_all(send, data)
         except BaseException:  # nobody is left to report it to: that it ended is noticed
             pass
         finally:
@@ -112,8 +112,8 @@ class Workers:
         os.write(self._give, number.to_bytes(_NUMBER, "little"))
 
     def _answer(self, results: int) -> tuple[int, object]:
-        length = _read(results, _LENGTH)
-        data = _read(results, int.from_bytes(length, "little")) if length is not None else None
+        length = read_exactly(results, LENGTH)
+        data = read_exactly(results, int.from_bytes(length, "little")) if length is not None else None
         if data is None:
             raise DeadWorkerError(self._last_words(results))
         answer: tuple[int, object] = pickle.loads(data)  # written by a copy of this very process
@@ -123,7 +123,7 @@ class Workers:
         """How a worker ended."""
         pid = self._workers.pop(results)
         os.close(results)
-        status = _reaped(pid)
+        status = reaped(pid)
         how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
         return (
             f"a worker process of the launch ended before its work was done ({how}): memory may be short, or somebody "
@@ -138,11 +138,11 @@ class Workers:
             os.close(results)
             os.kill(pid, signal.SIGKILL)
         for pid in self._workers.values():
-            _reaped(pid)
+            reaped(pid)
         self._workers = {}
 
 
-def _widen(end: int) -> None:
+def widen(end: int) -> None:
     """Let a pipe take as much at once as is read at once, where the system allows it."""
     with suppress(ImportError, AttributeError, OSError):
         import fcntl
@@ -150,7 +150,7 @@ def _widen(end: int) -> None:
         fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _AT_ONCE)
 
 
-def _reaped(pid: int) -> int:
+def reaped(pid: int) -> int:
     """The status of a worker that has ended; 0 where somebody else has asked for it before."""
     try:
         return os.waitpid(pid, 0)[1]
@@ -158,13 +158,14 @@ def _reaped(pid: int) -> int:
         return 0
 
 
-def _write(end: int, data: bytes) -> None:
+def write_all(end: int, data: bytes) -> None:
+    """Write to a pipe until all is written."""
     left = memoryview(data)
     while left:
         left = left[os.write(end, left) :]
 
 
-def _read(end: int, nbytes: int) -> bytes | None:
+def read_exactly(end: int, nbytes: int) -> bytes | None:
     """So many bytes; None where there are fewer."""
     data = bytearray()
     while len(data) < nbytes:

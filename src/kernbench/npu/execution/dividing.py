@@ -1,0 +1,227 @@
+"""Runs what is left of a launch in several processes, once it has taken a while (docs/adr/0084).
+
+Each process is a copy that goes on with the whole launch: it runs the orchestration to its end, but of all blocks only
+its own. The outcome counts only if no process touched what another wrote, and nothing happened that could make blocks
+depend on each other in another way. Else the process that made the copies, which has not changed, goes on alone.
+"""
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import process_time
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.npu.recording.merging import Notes, Part, merge, part_of
+from kernbench.npu.tasks.footprint import Footprint, adopt, are_apart, footprints
+from kernbench.npu.tasks.task import Context, Task
+from kernbench.safety.processes.copies import Copies
+from kernbench.safety.processes.outside import Outside
+from kernbench.safety.processes.workers import can_fork
+
+if TYPE_CHECKING:
+    from kernbench.npu.execution.execute import Executor
+    from kernbench.safety.budget import Watchdog
+
+__kernbench_internal__ = True
+# seconds of computing that a launch takes before it is divided
+AFTER = 0.3
+_COMPILED = "kernbench.npu.cpp.process"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a launch may take in all: rows, and seconds of computing."""
+
+    rows: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a copy found."""
+
+    part: Part
+    footprint: Footprint
+    written: set[tuple[str, int]]
+    values: dict[int, list[Array]]
+    seconds: float
+
+
+class Division:
+    """How the blocks of a launch are divided over `jobs` processes; with one, not at all."""
+
+    def __init__(self, context: Context, jobs: int, limits: Limits, watchdog: "Callable[[], Watchdog]"):
+        self._context, self._jobs, self._limits, self._watchdog = context, jobs, limits, watchdog
+        # asked before the thread of the watchdog is started
+        self._can_fork = jobs > 1 and can_fork()
+        self._threads = threading.active_count() + 1
+        self._is_due = self._can_fork
+        self._begun = process_time()
+        self._copies = Copies()
+        self._outside = Outside()
+        self._homes: dict[int, int] = {}
+        self._first_block = 0
+        self._notes: Notes | None = None
+        self._answers: list[Answer] = []
+        # counts up while this process waits for its copies
+        self.ticks = 0
+        # into how many processes the launch was divided, and why not where it was not
+        self.parts, self.why = 1, "it took less time" if self._can_fork else "it may use one process"
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether this process is a copy, whose outcome is only sent."""
+        return self._copies.number is not None
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether other processes have run blocks, and checked them."""
+        return bool(self._answers)
+
+    def look(self, executor: "Executor") -> None:
+        """Between two blocks: divide the launch if that is due. It returns in the process itself and in each copy."""
+        if not self._is_due or process_time() - self._begun < AFTER:
+            return
+        self._is_due = False
+        self.why = self._unfit(executor)
+        if not self.why:
+            self._divide()
+
+    def _unfit(self, executor: "Executor") -> str:
+        context = self._context
+        reasons = {
+            "its order is a random one": executor.is_random,
+            "somebody looks inside": context.taken is not None or context.log.on_finding is not None,
+            "something was found": len(context.log) > 0 or bool(context.refused),
+            "blocks wait for each other": bool(executor.suspended),
+            "cores signal each other": bool(context.signals.posts or context.signals.waits),
+            "kernels print": bool(context.printed),
+            "compiled kernels run in a process of their own": _COMPILED in sys.modules,
+            "other threads run": threading.active_count() > self._threads,
+        }
+        return next((why for why, holds in reasons.items() if holds), "")
+
+    def _divide(self) -> None:
+        context, recording = self._context, self._context.recording
+        self._first_block = len(recording.block_task)
+        self._notes = Notes(recording.tables)
+        self._notes.note(self._first_block, True)
+        self._copies.make(self._jobs)
+        if self.is_copy:
+            self._begin()
+            return
+        found = self._copies.answers(self._tick)
+        answers = [one for one in found or () if isinstance(one, Answer)]
+        self.why = self._unusable(answers)
+        if self.why:
+            self._notes = None
+            return
+        self._answers, self.parts = answers, self._jobs
+        context.asked = []
+
+    def _tick(self) -> None:
+        self.ticks += 1
+
+    def _begin(self) -> None:
+        """This is a copy: whatever one process alone cannot settle ends it."""
+        context = self._context
+        context.apart = self.give_up
+        context.log.on_finding = lambda finding: self.give_up()
+        context.asked = []
+        for task in context.tasks:
+            self._outside.add(task.kernels.values())
+        self._watchdog().__enter__()
+        sys.breakpointhook = self._breakpoint
+
+    def _breakpoint(self, *args: object, **kwargs: object) -> NoReturn:
+        self.give_up()
+
+    def give_up(self) -> NoReturn:
+        """A copy ends without an answer: the launch goes on in one process."""
+        self._copies.refuse()
+
+    def _unusable(self, answers: list[Answer]) -> str:
+        if len(answers) < self._jobs:
+            return "blocks depend on each other, something was found, or a process ended"
+        rows = len(self._context.recording.rows) + sum(int(one.part.counts.sum()) for one in answers)
+        seconds = process_time() - self._begun + sum(one.seconds for one in answers)
+        if rows > self._limits.rows or seconds > self._limits.seconds:
+            return "it goes beyond its budget"
+        return "" if are_apart([one.footprint for one in answers]) else "blocks touch what others write"
+
+    # Which blocks are whose
+
+    def submitted(self, task: Task) -> None:
+        """A task begins: those of few blocks are run where the one before them was."""
+        if self._notes is None:
+            return
+        earlier = [n for n in task.record.dependences if n in self._homes]
+        self._homes[task.number] = self._homes[max(earlier)] if earlier else len(self._homes) % self._jobs
+        if self.is_copy:
+            self._outside.add(task.kernels.values())
+
+    def runs(self, task: Task, index: int) -> bool:
+        """Whether a block is run in this process."""
+        if self._notes is None:
+            return True
+        if not self.is_copy:
+            return False
+        blocks = task.record.blocks
+        home = self._homes.get(task.number, 0) if blocks < self._jobs else 0
+        return (home + index * self._jobs // blocks) % self._jobs == self._copies.number
+
+    def note(self, by_orchestrator: bool) -> None:
+        """Keep which lines, tiles and patterns were met until now."""
+        if self._notes is not None:
+            self._notes.note(len(self._context.recording.block_task), by_orchestrator)
+
+    # The end
+
+    def answer(self, is_fine: Callable[[], bool]) -> None:
+        """The launch is over: a copy sends what it found and ends, unless it `is_fine` is False."""
+        if not self.is_copy:
+            return
+        assert self._notes is not None
+        context = self._context
+        try:
+            self.note(True)
+            signals = context.signals.posts or context.signals.waits
+            if signals or context.printed or not is_fine() or self._outside.changed():
+                self.give_up()
+            footprint = footprints(context, self._first_block)
+            values = _values(context, footprint)
+            part = part_of(context.recording, self._first_block, self._notes)
+            self._copies.answer(Answer(part, footprint, context.written, values, process_time()))
+        except BaseException:
+            self.give_up()
+
+    def merge(self) -> None:
+        """The launch is over in the process itself: take over what the copies recorded and wrote."""
+        if not self._answers:
+            return
+        assert self._notes is not None
+        context = self._context
+        self.note(True)
+        own = part_of(context.recording, self._first_block, self._notes)
+        merge(context.recording, self._first_block, own, [one.part for one in self._answers])
+        for one in self._answers:
+            context.written |= one.written
+            adopt(context, one.footprint)
+            for number, values in one.values.items():
+                array = context.buffers[number].array
+                assert array is not None
+                for (start, stop), found in zip(one.footprint.writes[number].tolist(), values, strict=True):
+                    array[start:stop] = found
+
+
+def _values(context: Context, footprint: Footprint) -> dict[int, list[Array]]:
+    """What the blocks of a copy wrote to arrays of the host."""
+    return {
+        number: [np.array(array[start:stop]) for start, stop in spans.tolist()]
+        for number, spans in footprint.writes.items()
+        if context.buffers[number].external and (array := context.buffers[number].array) is not None
+    }

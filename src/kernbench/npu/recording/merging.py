@@ -1,0 +1,146 @@
+"""Puts recordings of one launch together, each of which has the rows of some blocks and the same orchestration.
+
+Numbers of lines, tiles and patterns are given in the order they are met. Each process met them in an order of its own,
+and kept when (`Notes`); so they can be numbered again as one process that runs all blocks would have.
+"""
+
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.npu.isa.operations import AWAIT, BARRIER, CLASSES, LOAD, PLAIN, POST, SCALAR, SET, STORE, WAIT
+from kernbench.npu.recording.record import NONE, ROW_TYPE, Ints, NpuRecording, Pattern, Tables, TileShape
+from kernbench.result.finding import Place
+
+Sizes = tuple[int, int, int]
+
+
+def sizes_of(tables: Tables) -> Sizes:
+    """How many lines, tiles and patterns there are."""
+    return len(tables.sites), len(tables.tiles), len(tables.patterns)
+
+
+@dataclass
+class Notes:
+    """When numbers were given: (blocks begun so far, 0 by a block or 1 by the orchestrator, sizes of the tables)."""
+
+    tables: Tables
+    found: list[tuple[int, int, Sizes]] = field(default_factory=list)
+
+    def note(self, blocks: int, by_orchestrator: bool) -> None:
+        """Keep what was added since the last note."""
+        sizes = sizes_of(self.tables)
+        if not self.found or sizes != self.found[-1][2]:
+            self.found.append((blocks, int(by_orchestrator), sizes))
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one process recorded since it was on its own: rows, how many each block has, and what its tables got."""
+
+    rows: bytes
+    counts: Array
+    sites: list[Place]
+    tiles: list[TileShape]
+    names: list[str]
+    patterns: list[Pattern]
+    nesting: set[int]
+    notes: list[tuple[int, int, Sizes]]
+
+
+def part_of(recording: NpuRecording, first_block: int, notes: Notes) -> Part:
+    """What a process recorded since its first note; `first_block` blocks had begun by then."""
+    tables, (sites, tiles, patterns) = recording.tables, notes.found[0][2]
+    firsts = recording.firsts()[first_block:]
+    return Part(
+        b"".join(recording.rows[int(firsts[0]) :]),
+        np.diff(firsts),
+        tables.sites[sites:],
+        tables.tiles[tiles:],
+        tables.tile_names[tiles:],
+        tables.patterns[patterns:],
+        set(tables.nesting),
+        notes.found,
+    )
+
+
+def merge(recording: NpuRecording, first_block: int, own: Part, parts: list[Part]) -> None:
+    """Give `recording`, which has the rows of the first blocks and all that its orchestrator did, the rows of the
+    others. `own` is what its tables got since."""
+    begin = own.notes[0][2]
+    maps = _numbered_again(recording.tables, begin, [own, *parts])
+    sites = maps[0][0]
+    recording.commands[:] = [replace(c, site=int(sites[c.site])) for c in recording.commands]
+    for task in recording.tasks:
+        task.site = int(sites[task.site])
+    kept = recording.block_first[first_block]
+    counts = np.sum([part.counts for part in parts], axis=0, dtype=np.int64)
+    starts = kept + np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    merged = np.empty(int(starts[-1]), ROW_TYPE)
+    merged[:kept] = np.frombuffer(b"".join(recording.rows), ROW_TYPE)
+    for part, numbers in zip(parts, maps[1:], strict=True):
+        rows = _renumbered(np.frombuffer(part.rows, ROW_TYPE).copy(), numbers)
+        before = np.cumsum(part.counts) - part.counts
+        merged[np.repeat(starts[:-1] - before, part.counts) + np.arange(len(rows))] = rows
+    recording.block_first[first_block:] = starts[:-1].tolist()
+    recording.take(merged)
+
+
+def _renumbered(rows: Array, numbers: list[Ints]) -> Array:
+    """Rows with other numbers of lines, tiles and patterns; the last entry of each list is that of NONE."""
+    sites, tiles, patterns = numbers
+    kinds = CLASSES[rows["op"]]
+    rows["site"] = sites[rows["site"]]
+    has_tiles = ~np.isin(kinds, (SET, WAIT, BARRIER, POST, AWAIT))
+    for column in ("w", "a", "b"):
+        rows[column] = np.where(has_tiles, tiles[np.where(has_tiles, rows[column], NONE)], rows[column])
+    plain = kinds == PLAIN
+    rows["c"] = np.where(plain, tiles[np.where(plain, rows["c"], NONE)], rows["c"])
+    # what names a buffer has a pattern
+    patterned = np.isin(kinds, (LOAD, STORE, SCALAR)) & (rows["c"] >= 0)
+    rows["y"] = np.where(patterned, patterns[np.where(patterned, rows["y"], NONE)], rows["y"])
+    return rows
+
+
+def _numbered_again(tables: Tables, begin: Sizes, parts: list[Part]) -> list[list[Ints]]:
+    """Number lines, tiles and patterns as they would have been met; gives for each part its numbers' new ones."""
+    del tables.sites[begin[0] :], tables.tiles[begin[1] :], tables.tile_names[begin[1] :], tables.patterns[begin[2] :]
+    tables.tile_numbers = {key: n for key, n in tables.tile_numbers.items() if n < begin[1]}
+    tables.pattern_numbers = {key: n for key, n in tables.pattern_numbers.items() if n < begin[2]}
+    lines = {line: number for number, line in enumerate(tables.sites)}
+    maps = [[list(range(n)) for n in begin] for _ in parts]
+    for part, kind, index in _as_met(parts, begin):
+        one, numbers = parts[part], maps[part]
+        if kind == 0:
+            line = one.sites[index]
+            if line not in lines:
+                lines[line] = len(tables.sites)
+                tables.sites.append(line)
+            numbers[0].append(lines[line])
+        elif kind == 1:
+            tile = one.tiles[index]
+            root = NONE if tile.root == begin[1] + index else numbers[1][tile.root]
+            key = (tile.space, tile.offset, tile.shape, tile.dtype, tile.layout, tile.valid)
+            numbers[1].append(tables.tile(key, root, one.names[index]))
+        else:
+            pattern = one.patterns[index]
+            numbers[2].append(tables.pattern(pattern.shape, pattern.strides, pattern.itemsize))
+    tables.nesting.clear()
+    for one, numbers in zip(parts, maps, strict=True):
+        tables.nesting |= {numbers[1][tile] for tile in one.nesting}
+    return [[np.array([*column, NONE], np.int64) for column in numbers] for numbers in maps]
+
+
+def _as_met(parts: list[Part], begin: Sizes) -> list[tuple[int, int, int]]:
+    """(part, kind, index) of all that parts added, in the order one process would have met them."""
+    found = []
+    for number, part in enumerate(parts):
+        for (_, _, before), (blocks, by_orchestrator, after) in pairwise(part.notes):
+            added = [
+                (number, kind, index - begin[kind]) for kind in range(3) for index in range(before[kind], after[kind])
+            ]
+            if added:
+                found.append((blocks, by_orchestrator, number, added))
+    return [one for *_, added in sorted(found, key=lambda entry: entry[:3]) for one in added]

@@ -1,0 +1,73 @@
+"""Which elements of device memory the blocks of one process read and wrote, and whether processes kept apart."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.npu.tasks.task import Context
+
+__kernbench_internal__ = True
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """By the number of a buffer: first and one past the last element of the stretches that were written, and of those
+    that were read; in ascending order, and those of one kind have nothing in common."""
+
+    writes: dict[int, Ints]
+    reads: dict[int, Ints]
+
+
+def footprints(context: Context, first_block: int) -> Footprint:
+    """What blocks from a number on touched, and what the orchestrator read meanwhile."""
+    writes, reads = {}, {}
+    for buffer in context.buffers:
+        written, read = buffer.shadow.touched_since(first_block)
+        read += [(offset, offset + 1) for number, offset in context.asked if number == buffer.number]
+        if written:
+            writes[buffer.number] = _joined(written)
+        if read:
+            reads[buffer.number] = _joined(read)
+    return Footprint(writes, reads)
+
+
+def are_apart(found: list[Footprint]) -> bool:
+    """Whether nobody read or wrote what another wrote."""
+    for buffer in {number for one in found for number in one.writes}:
+        writes = [(owner, one.writes[buffer]) for owner, one in enumerate(found) if buffer in one.writes]
+        spans = np.concatenate([spans for _, spans in writes])
+        owners = np.repeat([owner for owner, _ in writes], [len(spans) for _, spans in writes])
+        order = np.argsort(spans[:, 0], kind="stable")
+        spans, owners = spans[order], owners[order]
+        if (spans[1:, 0] < np.maximum.accumulate(spans[:, 1])[:-1]).any():
+            return False
+        for owner, one in enumerate(found):
+            if buffer in one.reads and _meet(one.reads[buffer], spans[owners != owner]):
+                return False
+    return True
+
+
+def adopt(context: Context, footprint: Footprint) -> None:
+    """Note what blocks elsewhere wrote."""
+    for number, spans in footprint.writes.items():
+        context.buffers[number].shadow.written_elsewhere(spans.tolist())
+
+
+def _joined(spans: list[tuple[int, int]]) -> Ints:
+    """Stretches in order, those that meet as one."""
+    found = np.array(sorted(spans), np.int64).reshape(-1, 2)
+    ends = np.maximum.accumulate(found[:, 1])
+    begins = np.concatenate([[True], found[1:, 0] > ends[:-1]])
+    lasts = np.concatenate([begins[1:], [True]])
+    return np.column_stack([found[begins, 0], ends[lasts]])
+
+
+def _meet(some: Ints, others: Ints) -> bool:
+    """Whether a stretch of one list has an element in common with one of another."""
+    if not len(others):
+        return False
+    behind = np.searchsorted(others[:, 1], some[:, 0], side="right")
+    inside = behind < len(others)
+    return bool((others[np.minimum(behind, len(others) - 1), 0] < some[:, 1])[inside].any())

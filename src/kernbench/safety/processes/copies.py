@@ -1,0 +1,127 @@
+"""Copies of this process that go on from where it stands, each on its own, until they send one answer and end.
+
+The process that made them waits. It has not changed meanwhile, so that it can go on as if nothing had been tried: a
+copy that refuses, dies or is ended is no error.
+"""
+
+import ctypes
+import gc
+import io
+import os
+import pickle
+import random
+import selectors
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
+
+import numpy as np
+
+from kernbench.safety.processes.workers import LENGTH, read_exactly, reaped, widen, write_all
+
+# seconds between two signs of life of the process that waits
+_TICK = 0.2
+_DEATH_SIGNAL = 1
+
+
+class Copies:
+    """Copies of one process. In a copy `number` says which it is; it is None in the process that made them."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._send = -1
+        self._pids: dict[int, int] = {}
+        self._printed: list[io.StringIO] = []
+        self._random: object = None
+
+    def make(self, count: int) -> None:
+        """Fork: returns in the process itself, and in each copy."""
+        for number in range(count):
+            results, send = os.pipe()
+            widen(send)
+            with warnings.catch_warnings():
+                # Python warns of every thread there is
+                warnings.simplefilter("ignore", DeprecationWarning)
+                pid = os.fork()
+            if not pid:
+                self._begin(number, results, send)
+                return
+            os.close(send)
+            self._pids[results] = pid
+
+    def _begin(self, number: int, results: int, send: int) -> None:
+        """This is a copy: what it prints would be printed again by others, so that it only notes it."""
+        for end in (results, *self._pids):
+            os.close(end)
+        self.number, self._send, self._pids = number, send, {}
+        # the process that was asked to stop stops its copies; one that is gone needs none
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None, use_errno=True).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+        gc.freeze()
+        self._printed = [io.StringIO(), io.StringIO()]
+        sys.stdout, sys.stderr = self._printed
+        self._random = _random_states()
+
+    def answer(self, what: object) -> NoReturn:
+        """A copy sends what it has found, and ends; where somebody's code printed or drew random numbers, a refusal."""
+        if any(text.getvalue() for text in self._printed) or _random_states() != self._random:
+            what = None
+        try:
+            data = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
+            write_all(self._send, len(data).to_bytes(LENGTH, "little"))
+            write_all(self._send, data)
+        except BaseException:  # nobody is left to report it to: that there was no answer is noticed
+            pass
+        finally:
+            os._exit(0)
+
+    def refuse(self) -> NoReturn:
+        """A copy gives up."""
+        self.answer(None)
+
+    def answers(self, tick: Callable[[], None]) -> list[object] | None:
+        """What the copies answer, in their order; None if one of them refuses or dies. Then, or at the end, all are
+        ended. `tick` is called now and then."""
+        found: dict[int, object] = {}
+        order = list(self._pids)
+        try:
+            with selectors.DefaultSelector() as selector:
+                for results in order:
+                    selector.register(results, selectors.EVENT_READ)
+                while len(found) < len(order):
+                    for key, _ in selector.select(_TICK):
+                        selector.unregister(key.fd)
+                        found[key.fd] = _received(key.fd)
+                        if found[key.fd] is None:
+                            return None
+                    tick()
+        finally:
+            self._end()
+        return [found[results] for results in order]
+
+    def _end(self) -> None:
+        for results, pid in self._pids.items():
+            os.close(results)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in self._pids.values():
+            reaped(pid)
+        self._pids = {}
+
+
+def _received(results: int) -> object:
+    """An answer; None where there is none, or a refusal."""
+    length = read_exactly(results, LENGTH)
+    data = read_exactly(results, int.from_bytes(length, "little")) if length is not None else None
+    # written by a copy of this very process
+    return None if data is None else pickle.loads(data)
+
+
+def _random_states() -> object:
+    """What the generators that all code shares would give next."""
+    words = np.random.get_state(legacy=False)
+    return random.getstate(), repr(words)

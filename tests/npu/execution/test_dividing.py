@@ -1,0 +1,242 @@
+"""Launches in several processes: the same outcome to the last bit as in one, whatever blocks have in common."""
+
+import os
+import signal
+from dataclasses import astuple
+
+import numpy as np
+import pytest
+from tests.npu import random_kernels
+from tests.npu.small import flag, kinds
+
+from kernbench import npu
+from kernbench.bench import find, run_bench
+from kernbench.benches.paged_attention import FORMS
+from kernbench.npu.execution import dividing
+from kernbench.safety.budget import Budget
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+ROWS = 16
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """Every launch is divided before its first block."""
+    monkeypatch.setattr(dividing, "AFTER", -1.0)
+    monkeypatch.setenv("KERNBENCH_START_METHOD", "fork")
+
+
+def everything(run):
+    """All that a launch gives, to be compared."""
+    recording = run.recording
+    tables = recording.tables
+    return {
+        "status": run.status,
+        "findings": [astuple(f) for f in run.findings],
+        "outputs": {name: (array.dtype, array.shape, array.tobytes()) for name, array in run.outputs.items()},
+        "metrics": run.metrics,
+        "views": {name: view for name, view in run.views.items() if name == "printf"},
+        "rows": recording.array().tobytes() if recording.rows else b"",
+        "bytes": b"".join(recording.rows),
+        "blocks": (recording.block_first, recording.block_task, recording.block_index),
+        "orchestration": (recording.tasks, recording.commands),
+        "tables": (tables.sites, tables.tiles, tables.tile_names, tables.patterns, tables.nesting),
+        "time": None if run.timeline is None else (run.timeline.unit, run.metrics.get("time_ps")),
+    }
+
+
+def runs_alike(launch, many=(2, 16)):
+    """What `launch(chip)` gives with one process, and how it was divided with more, whose outcome must be the same."""
+    chip = npu.Chip("a2a3", jobs=1)
+    first = launch(chip)
+    divisions = []
+    for jobs in many:
+        other = npu.Chip("a2a3", jobs=jobs)
+        assert everything(launch(other)) == everything(first)
+        divisions.append(other.division)
+    return first, divisions
+
+
+def scaled(core, x, y):
+    rows = slice(ROWS * core.block_idx, ROWS * (core.block_idx + 1))
+    tile = core.tile("UB", (ROWS, 64), "f32", 0)
+    core.tload(tile, x[rows])
+    flag(core, "MTE2", "V")
+    core.tmuls(tile, tile, 1.5)
+    flag(core, "V", "MTE3")
+    core.tstore(y[rows], tile)
+
+
+def chain(rt, x, y, z):
+    rt.submit(aiv0=scaled, args=[npu.IN(x), npu.OUT(y)], block_num=8)
+    rt.submit(aiv0=scaled, args=[npu.IN(y), npu.OUT(z)], block_num=8)
+
+
+def arrays():
+    x = np.random.default_rng(0).standard_normal((8 * ROWS, 64)).astype(np.float32)
+    return x, np.zeros_like(x), np.zeros_like(x)
+
+
+@pytest.mark.parametrize("shapes_only", [False, True])
+def test_blocks_that_keep_apart_are_divided(shapes_only):
+    run, divisions = runs_alike(lambda chip: chip.launch(chain, *arrays(), shapes_only=shapes_only))
+    assert run.safe
+    assert [(d.parts, d.why) for d in divisions] == [(2, ""), (16, "")]
+
+
+def test_reversed_order():
+    run, divisions = runs_alike(lambda chip: chip.launch(chain, *arrays(), schedule="reversed"))
+    assert [d.parts for d in divisions] == [2, 16]
+    assert run.safe
+
+
+def test_tasks_of_one_block_go_where_the_one_before_them_went():
+    def one(core, x, y, at):
+        scaled_part(core, x[at : at + ROWS], y[at : at + ROWS])
+
+    def orchestrate(rt, x, y, z):
+        for i in range(8):
+            first = rt.submit(aiv0=one, args=[npu.IN(x), npu.OUT(y), ROWS * i], deps=[])
+            rt.submit(aiv0=one, args=[npu.IN(y), npu.OUT(z), ROWS * i], deps=[first])
+
+    def scaled_part(core, x, y):
+        tile = core.tile("UB", (ROWS, 64), "f32", 0)
+        core.tload(tile, x)
+        flag(core, "MTE2", "MTE3")
+        core.tstore(y, tile)
+
+    run, _ = runs_alike(lambda chip: chip.launch(orchestrate, *arrays()))
+    assert run.status.name == "FINISHED"
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("panel", ["context_33", "contexts_33_64_48_15"])
+def test_paged_attention(form, panel, monkeypatch):
+    found = []
+    for jobs in ("1", "2", "16"):
+        monkeypatch.setenv("KERNBENCH_JOBS", jobs)
+        found.append(everything(run_bench(find("paged_attention"), panel, {"form": form}, timed=True)))
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_kernels(seed, monkeypatch):
+    for planted in ("", random_kernels.planted_bug(seed)):
+        program = random_kernels.make(seed, planted)
+        for schedule in ("canonical", "reversed"):
+            found = []
+            for jobs in ("1", "2", *["16"] * (seed == 0)):
+                monkeypatch.setenv("KERNBENCH_JOBS", jobs)
+                found.append(everything(random_kernels.launch(program, schedule)))
+            assert all(one == found[0] for one in found)
+
+
+def undivided(orchestrate, *given, **options):
+    """The run of a launch that several processes must leave to one."""
+    run, divisions = runs_alike(lambda chip: chip.launch(orchestrate, *given, **options), (2,))
+    assert divisions[0].parts == 1
+    assert divisions[0].why
+    return run
+
+
+def test_a_race_of_blocks_is_found_as_in_one_process():
+    def same(core, x, y):
+        tile = core.tile("UB", (ROWS, 64), "f32", 0)
+        core.tload(tile, x[:ROWS])
+        flag(core, "MTE2", "MTE3")
+        core.tstore(y[:ROWS], tile)
+
+    def orchestrate(rt, x, y, z):
+        rt.submit(aiv0=same, args=[npu.IN(x), npu.OUT(y)], block_num=8)
+
+    assert "race" in kinds(undivided(orchestrate, *arrays()))
+
+
+def test_blocks_add_in_the_order_of_one_process():
+    def adds(core, x, y):
+        rows = slice(ROWS * core.block_idx, ROWS * (core.block_idx + 1))
+        tile = core.tile("UB", (ROWS, 64), "f32", 0)
+        core.tload(tile, x[rows])
+        flag(core, "MTE2", "MTE3")
+        core.tstore_add(y[:ROWS], tile)
+
+    def orchestrate(rt, x, y, z):
+        rt.submit(aiv0=adds, args=[npu.IN(x), npu.INOUT(y)], block_num=8)
+
+    assert undivided(orchestrate, *arrays()).safe
+
+
+def test_the_orchestrator_reads_what_a_block_wrote():
+    def orchestrate(rt, x, y, z):
+        rt.submit(aiv0=scaled, args=[npu.IN(x), npu.OUT(y)], block_num=8)
+        if rt.read(y, 8 * ROWS - 1, 0) != 0:
+            rt.submit(aiv0=scaled, args=[npu.IN(y), npu.OUT(z)], block_num=8)
+
+    assert np.any(undivided(orchestrate, *arrays()).outputs["z"])
+
+
+def test_what_a_kernel_changes_outside_itself_is_kept():
+    seen = []
+
+    def notes(core, x, y):
+        seen.append(core.block_idx)
+        scaled(core, x, y)
+
+    def orchestrate(rt, x, y, z):
+        rt.submit(aiv0=notes, args=[npu.IN(x), npu.OUT(y)], block_num=8)
+
+    undivided(orchestrate, *arrays())
+    assert seen == [*range(8)] * 2
+
+
+def test_what_a_kernel_prints_is_printed_once(capsys):
+    def prints(core, x, y):
+        print(core.block_idx)
+        scaled(core, x, y)
+
+    def orchestrate(rt, x, y, z):
+        rt.submit(aiv0=prints, args=[npu.IN(x), npu.OUT(y)], block_num=8)
+
+    undivided(orchestrate, *arrays())
+    assert capsys.readouterr().out == "".join(f"{i}\n" for i in range(8)) * 2
+
+
+def test_a_process_that_dies_is_no_loss():
+    here = os.getpid()
+
+    def dies(core, x, y):
+        if os.getpid() != here and core.block_idx == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        scaled(core, x, y)
+
+    def orchestrate(rt, x, y, z):
+        rt.submit(aiv0=dies, args=[npu.IN(x), npu.OUT(y)], block_num=8)
+
+    assert undivided(orchestrate, *arrays()).safe
+
+
+def test_a_kernel_without_an_end():
+    def spins(core, x, y):
+        while core.block_idx == 5:
+            core.pipe_barrier("V")
+
+    def orchestrate(rt, x, y, z):
+        rt.submit(aiv0=spins, args=[npu.IN(x), npu.OUT(y)], block_num=8)
+
+    chip = npu.Chip("a2a3", jobs=2)
+    run = chip.launch(orchestrate, *arrays(), budget=Budget(steps=20_000, seconds=2.0))
+    assert kinds(run) == ["over-budget"]
+    assert chip.division.parts == 1
+
+
+def test_an_error_in_a_kernel_is_at_its_line():
+    def wrong(core, x, y):
+        if core.block_idx == 5:
+            raise ValueError("five")
+        scaled(core, x, y)
+
+    def orchestrate(rt, x, y, z):
+        rt.submit(aiv0=wrong, args=[npu.IN(x), npu.OUT(y)], block_num=8)
+
+    (finding,) = undivided(orchestrate, *arrays()).findings
+    assert (finding.kind, finding.where.function) == ("kernel-error", "wrong")
