@@ -179,6 +179,8 @@ class NpuRecording:
     rests_on: list[tuple[int, ...]] = field(default_factory=list)
     # operations by which a kernel may observe the order of blocks: looks at signals, sums of floats that round
     observers: set[str] = field(default_factory=set)
+    # of these rows: what `time.costs.cases` finds
+    cases: tuple[Array, tuple[Array, Ints, Ints]] | None = field(default=None, repr=False, compare=False)
     _array: Array | None = None
 
     def __repr__(self) -> str:

@@ -229,14 +229,14 @@ def _messages(timing: Timing, position: Ints) -> Ints:
     op, queue, message = rows["op"], rows["c"], rows["x"]
     kinds = CLASSES[op]
     block = np.repeat(np.arange(len(recording.block_task)), np.diff(recording.firsts()))
-    chosen = np.flatnonzero((kinds == PUSH) | (kinds == POP))
-    columns = (block[chosen], queue[chosen], message[chosen], kinds[chosen] == PUSH, position[chosen])
-    pushes: dict[tuple[int, int, int], list[int]] = {}
-    pairs = []
-    for owner, fifo, number, is_push, span in zip(*(c.tolist() for c in columns), strict=True):
-        if is_push:
-            pushes.setdefault((owner, fifo, number), []).append(span)
-        else:
-            pairs += [(push, span) for push in pushes.get((owner, fifo, number), ())]
-    found = np.array(pairs, np.int64).reshape(-1, 2)
+    pushes, pops = np.flatnonzero(kinds == PUSH), np.flatnonzero(kinds == POP)
+    # one number for each message of each FIFO of a block: a push comes before the pops of its message
+    most = [int(column.max(initial=0)) + 1 for column in (queue[pops], queue[pushes], message[pops], message[pushes])]
+    fifos, messages = max(most[:2]), max(most[2:])
+    key = (block * fifos + queue) * messages + message
+    pushes = pushes[np.argsort(key[pushes], kind="stable")]
+    first, last = (np.searchsorted(key[pushes], key[pops], side) for side in ("left", "right"))
+    counts = last - first
+    behind = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    found = np.column_stack([position[pushes[np.repeat(first, counts) + behind]], position[np.repeat(pops, counts)]])
     return found[(found >= 0).all(axis=1)]
