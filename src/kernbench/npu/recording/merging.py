@@ -47,6 +47,7 @@ class Part:
     names: list[str]
     patterns: list[Pattern]
     nesting: set[int]
+    observers: set[str]
     notes: list[tuple[int, int, Sizes]]
 
 
@@ -62,6 +63,7 @@ def part_of(recording: NpuRecording, first_block: int, notes: Notes) -> Part:
         tables.tile_names[tiles:],
         tables.patterns[patterns:],
         set(tables.nesting),
+        set(recording.observers),
         notes.found,
     )
 
@@ -85,6 +87,7 @@ def merge(recording: NpuRecording, first_block: int, own: Part, parts: list[Part
         before = np.cumsum(part.counts) - part.counts
         merged[np.repeat(starts[:-1] - before, part.counts) + np.arange(len(rows))] = rows
     recording.block_first[first_block:] = starts[:-1].tolist()
+    recording.observers.update(*(part.observers for part in parts))
     recording.take(merged)
 
 
