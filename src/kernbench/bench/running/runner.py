@@ -12,12 +12,13 @@ import numpy as np
 
 from kernbench import golden
 from kernbench.bench.definition import parameters
-from kernbench.bench.definition.bench import Bench, Expected
+from kernbench.bench.definition.bench import Bench
 from kernbench.bench.definition.inputs import ShapesOnly
 from kernbench.bench.definition.machines import load_machine, machine_changes, split_settings, target_of
 from kernbench.bench.discovery.modules import folders_of, importable, passes_through
 from kernbench.bench.discovery.registry import loaded_anew
 from kernbench.bench.running.first_wrong import Intermediates
+from kernbench.bench.running.judging import judge, worked_ahead
 from kernbench.bench.running.libraries import blamed
 from kernbench.bench.running.orders import (
     ALWAYS,
@@ -31,7 +32,6 @@ from kernbench.bench.running.orders import (
 )
 from kernbench.common.errors import BenchError, KernbenchError, unknown
 from kernbench.result.acknowledged import Entry, acknowledge
-from kernbench.result.comparison import Comparison
 from kernbench.result.launches import joined
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import FOLLOWS_WORK, GIVEN, Budget
@@ -94,11 +94,13 @@ def run_bench(
     kept = None if stop is not None or first_wrong or host.shapes_only or blocks else kept_inputs(inputs, second_order)
     comparing = _intermediates(bench, host, p, inputs) if first_wrong else None
     watch = _Watch(host)
-    run = _acknowledged(_launched(bench, p, inputs, host, stop), list(host.launches), baseline, strict)
-    _add_views(run, host, watch, comparing)
-    stopped = _note_stop(run, stop)
-    if not stopped and _is_judged(run, host):
-        run.comparison = _call(bench, "golden", _judge, bench, run, p, inputs)
+    is_asked = not (host.shapes_only or stop is not None or blocks)
+    with worked_ahead(bench, p, inputs, is_asked) as ahead:
+        run = _acknowledged(_launched(bench, p, inputs, host, stop), list(host.launches), baseline, strict)
+        _add_views(run, host, watch, comparing)
+        stopped = _note_stop(run, stop)
+        if not stopped and _is_judged(run, host):
+            run.comparison = _call(bench, "golden", judge, bench, run, p, inputs, ahead)
     run.origin.update(bench=bench.name, panel=panel, size=size, seed=seed, parameters=_values(bench, p))
     run.origin["machine_overrides"] = overrides
     if stopped:
@@ -155,7 +157,7 @@ class _Repeat:
     def accepted(self, launched: Launched) -> bool | None:
         """Whether the golden accepts the outputs of a launch."""
         p, _, _ = _made(self.bench, self.panel, self.chosen, self.changes)
-        verdicts = _call(self.bench, "golden", _judge, self.bench, launched.run, p, self.inputs)
+        verdicts = _call(self.bench, "golden", judge, self.bench, launched.run, p, self.inputs)
         return all(verdict.passed for verdict in verdicts)
 
 
@@ -401,60 +403,3 @@ def _size(bench: Bench, panel: str | None, size: str | None) -> Mapping[str, obj
         names = bench.sizes or ["none: this bench has one size"]
         raise BenchError(unknown(f"size of {bench.name}", size, names))
     return bench.sizes[size].settings.get(panel or "", {})
-
-
-def _judge(bench: Bench, run: Run, p: object, inputs: Mapping[str, object]) -> list[Comparison]:
-    wanted = bench.golden(p, inputs)
-    if not isinstance(wanted, Mapping):
-        raise BenchError(f"bench {bench.name}: golden must return output name -> Expected; got {type(wanted).__name__}")
-    return _compare(bench, run, wanted)
-
-
-def _compare(bench: Bench, run: Run, wanted: Mapping[str, object]) -> list[Comparison]:
-    verdicts = []
-    unjudged = sorted(set(run.outputs) - set(wanted))
-    if unjudged:
-        raise BenchError(
-            f"bench {bench.name}: golden says nothing of output {', '.join(map(repr, unjudged))}, only of "
-            f"{', '.join(map(repr, sorted(wanted))) or 'none'}; name every output, and make what nobody looks at with "
-            "torch.workspace"
-        )
-    for launch in run.launches:
-        run.outputs |= {n: array for n, array in launch.outputs.items() if n in wanted and n not in run.outputs}
-    for name, expected in wanted.items():
-        if name not in run.outputs:
-            raise BenchError(f"bench {bench.name}: golden names output {name!r}; the launch gave {_given(run)}")
-        verdicts.append(_verdict(name, run.outputs[name], expected))
-    return verdicts
-
-
-def _given(run: Run) -> str:
-    """The outputs of a run, in words."""
-    if run.outputs:
-        return str(sorted(run.outputs))
-    return (
-        f"none: outputs are {registry.of_run(run).outputs_are}; a launch that carries no data on purpose has a host "
-        "with shapes_only"
-    )
-
-
-def _verdict(name: str, output: Any, expected: object) -> Comparison:
-    if not isinstance(expected, Expected):
-        return golden.compare(output, expected, name=name)
-    if not hasattr(expected.reference, "shape"):
-        raise BenchError(
-            f"golden of {name!r}: a Reference or an array is wanted; got {type(expected.reference).__name__}"
-        )
-    shape = expected.reference.shape
-    if output.size == int(np.prod(shape)):
-        output = output.reshape(shape)
-    return golden.compare(
-        output,
-        expected.reference,
-        name=name,
-        compute_dtype=expected.compute_dtype,
-        rank_axis=expected.rank_axis,
-        ranks=expected.ranks,
-        allowed=expected.allowed,
-        reduction=expected.reduction,
-    )

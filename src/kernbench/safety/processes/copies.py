@@ -32,31 +32,35 @@ class Copies:
 
     def __init__(self) -> None:
         self.number: int | None = None
-        self._send = -1
+        self._send = self._hear = -1
         self._pids: dict[int, int] = {}
+        # where what is told to copies goes
+        self._orders: list[int] = []
         self._printed: list[io.StringIO] = []
         self._random: object = None
 
     def make(self, count: int) -> None:
         """Fork: returns in the process itself, and in each copy."""
         for number in range(count):
-            results, send = os.pipe()
+            (results, send), (hear, tell) = os.pipe(), os.pipe()
             widen(send)
             with warnings.catch_warnings():
                 # Python warns of every thread there is
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
             if not pid:
-                self._begin(number, results, send)
+                self._begin(number, (results, tell), send, hear)
                 return
             os.close(send)
+            os.close(hear)
             self._pids[results] = pid
+            self._orders.append(tell)
 
-    def _begin(self, number: int, results: int, send: int) -> None:
+    def _begin(self, number: int, others: tuple[int, int], send: int, hear: int) -> None:
         """This is a copy: what it prints would be printed again by others, so that it only notes it."""
-        for end in (results, *self._pids):
+        for end in (*others, *self._pids, *self._orders):
             os.close(end)
-        self.number, self._send, self._pids = number, send, {}
+        self.number, self._send, self._hear, self._pids, self._orders = number, send, hear, {}, []
         # the process that was asked to stop stops its copies; one that is gone needs none
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         with suppress(OSError, AttributeError):
@@ -65,6 +69,21 @@ class Copies:
         self._printed = [io.StringIO(), io.StringIO()]
         sys.stdout, sys.stderr = self._printed
         self._random = _random_states()
+
+    def tell(self, what: object) -> bool:
+        """Send something to each copy; whether all are there to take it."""
+        data = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
+        try:
+            for end in self._orders:
+                write_all(end, len(data).to_bytes(LENGTH, "little"))
+                write_all(end, data)
+        except BrokenPipeError:
+            return False
+        return True
+
+    def heard(self) -> object:
+        """In a copy: what it is told; None where nobody is left to say anything."""
+        return _received(self._hear)
 
     def answer(self, what: object) -> NoReturn:
         """A copy sends what it has found, and ends; where somebody's code printed or drew random numbers, a refusal."""
@@ -100,17 +119,20 @@ class Copies:
                             return None
                     tick()
         finally:
-            self._end()
+            self.close()
         return [found[results] for results in order]
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """End all copies, whatever they do."""
+        for end in self._orders:
+            os.close(end)
         for results, pid in self._pids.items():
             os.close(results)
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for pid in self._pids.values():
             reaped(pid)
-        self._pids = {}
+        self._pids, self._orders = {}, []
 
 
 def _received(results: int) -> object:

@@ -1,0 +1,173 @@
+"""The golden's verdict on the outputs of a run, worked out while the launch runs where there is a core for it."""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from kernbench import golden
+from kernbench.bench.definition.bench import Bench, Expected
+from kernbench.common.errors import BenchError
+from kernbench.result.comparison import Comparison
+from kernbench.result.run import Run
+from kernbench.safety.jobs import wanted_jobs
+from kernbench.safety.processes.copies import Copies
+from kernbench.safety.processes.outside import Outside
+from kernbench.safety.processes.workers import can_fork
+from kernbench.targets import registry
+
+# bytes of inputs from which on another process is made for the golden
+WORTH = 1 << 20
+
+
+def judge(
+    bench: Bench, run: Run, p: object, inputs: Mapping[str, object], ahead: "Ahead | None" = None
+) -> list[Comparison]:
+    """The golden's verdict on each output of a run; `ahead` may have it already."""
+    found = None if ahead is None else ahead.verdicts(run, inputs)
+    if found is not None:
+        return found
+    with threadpool_limits(limits=1, user_api="blas"):
+        return _compare(bench, run, _wanted(bench, p, inputs))
+
+
+def _wanted(bench: Bench, p: object, inputs: Mapping[str, object]) -> Mapping[str, object]:
+    """What the golden says of each output."""
+    wanted = bench.golden(p, inputs)
+    if not isinstance(wanted, Mapping):
+        raise BenchError(f"bench {bench.name}: golden must return output name -> Expected; got {type(wanted).__name__}")
+    return wanted
+
+
+class Ahead:
+    """The golden's answer, which a copy of this process works out while the launch runs, on another core.
+
+    The copy compares outputs, too, once they are sent to it. Whatever goes wrong there, or does more than give an
+    answer, is done again here, and shows here.
+    """
+
+    def __init__(self, bench: Bench, p: object, inputs: Mapping[str, object]):
+        self._before = _digest(inputs)
+        self._copies = Copies()
+        self._copies.make(1)
+        if self._copies.number is not None:
+            self._work(bench, p, inputs)
+
+    def _work(self, bench: Bench, p: object, inputs: Mapping[str, object]) -> None:
+        """In the copy: it never returns."""
+        try:
+            outside = Outside()
+            outside.add([bench.golden])
+            with threadpool_limits(limits=1, user_api="blas"):
+                wanted = _wanted(bench, p, inputs)
+                run = self._copies.heard()
+                assert isinstance(run, Run)
+                verdicts = _compare(bench, run, wanted)
+            answer = None if outside.changed() else (verdicts, list(wanted))
+            self._copies.answer(answer)
+        except BaseException:  # the process itself will meet it, too
+            self._copies.refuse()
+
+    def verdicts(self, run: Run, inputs: Mapping[str, object]) -> list[Comparison] | None:
+        """The verdict on each output of the run; None where it has to be worked out here."""
+        if _digest(inputs) != self._before:
+            # the launch wrote into them: the golden is asked about what they are now
+            self.drop()
+            return None
+        launches = [Run(one.outputs, [], (), one.status) for one in run.launches]
+        asked = Run(run.outputs, [], (), run.status, launches=launches)
+        found = self._copies.answers(lambda: None) if self._copies.tell(asked) else None
+        self.drop()
+        if not found or not isinstance(found[0], tuple):
+            return None
+        verdicts, names = found[0]
+        _take_outputs(run, names)
+        return list(verdicts)
+
+    def drop(self) -> None:
+        """Nobody wants to know any more."""
+        self._copies.close()
+
+
+@contextmanager
+def worked_ahead(bench: Bench, p: object, inputs: Mapping[str, object], is_asked: bool) -> Iterator[Ahead | None]:
+    """The golden at work on another core, where there is one, it `is_asked` at all, and the work is worth it."""
+    sizes = [_bytes(value) for value in inputs.values()]
+    known = None not in sizes and sum(size or 0 for size in sizes) >= WORTH
+    ahead = Ahead(bench, p, inputs) if is_asked and known and wanted_jobs(None) > 1 and can_fork() else None
+    try:
+        yield ahead
+    finally:
+        if ahead is not None:
+            ahead.drop()
+
+
+def _bytes(value: object) -> int | None:
+    """How many bytes an input has; None where it may change unseen."""
+    if isinstance(value, np.ndarray):
+        return None if value.dtype.hasobject else value.nbytes
+    return 0 if value is None or isinstance(value, (int, float, str, bytes)) else None
+
+
+def _digest(inputs: Mapping[str, object]) -> list[int]:
+    """What inputs hold, to be compared later."""
+    arrays = [np.ascontiguousarray(value) for value in inputs.values() if isinstance(value, np.ndarray)]
+    return [crc32(array.reshape(-1).view(np.uint8).data) for array in arrays]
+
+
+def _take_outputs(run: Run, wanted: Collection[str]) -> None:
+    """Outputs of other launches than the last that the golden names are outputs of the run."""
+    for launch in run.launches:
+        run.outputs |= {n: array for n, array in launch.outputs.items() if n in wanted and n not in run.outputs}
+
+
+def _compare(bench: Bench, run: Run, wanted: Mapping[str, object]) -> list[Comparison]:
+    verdicts = []
+    unjudged = sorted(set(run.outputs) - set(wanted))
+    if unjudged:
+        raise BenchError(
+            f"bench {bench.name}: golden says nothing of output {', '.join(map(repr, unjudged))}, only of "
+            f"{', '.join(map(repr, sorted(wanted))) or 'none'}; name every output, and make what nobody looks at with "
+            "torch.workspace"
+        )
+    _take_outputs(run, wanted)
+    for name, expected in wanted.items():
+        if name not in run.outputs:
+            raise BenchError(f"bench {bench.name}: golden names output {name!r}; the launch gave {_given(run)}")
+        verdicts.append(_verdict(name, run.outputs[name], expected))
+    return verdicts
+
+
+def _given(run: Run) -> str:
+    """The outputs of a run, in words."""
+    if run.outputs:
+        return str(sorted(run.outputs))
+    return (
+        f"none: outputs are {registry.of_run(run).outputs_are}; a launch that carries no data on purpose has a host "
+        "with shapes_only"
+    )
+
+
+def _verdict(name: str, output: Any, expected: object) -> Comparison:
+    if not isinstance(expected, Expected):
+        return golden.compare(output, expected, name=name)
+    if not hasattr(expected.reference, "shape"):
+        raise BenchError(
+            f"golden of {name!r}: a Reference or an array is wanted; got {type(expected.reference).__name__}"
+        )
+    shape = expected.reference.shape
+    if output.size == int(np.prod(shape)):
+        output = output.reshape(shape)
+    return golden.compare(
+        output,
+        expected.reference,
+        name=name,
+        compute_dtype=expected.compute_dtype,
+        rank_axis=expected.rank_axis,
+        ranks=expected.ranks,
+        allowed=expected.allowed,
+        reduction=expected.reduction,
+    )

@@ -1,0 +1,144 @@
+"""The golden on another core: the same verdict, errors and effects as after the launch."""
+
+import os
+import signal
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from kernbench import mesh
+from kernbench.bench import Bench, find, param, run_bench
+from kernbench.bench.running import judging
+from kernbench.common.errors import BenchError
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch):
+    """Every golden is worth a process."""
+    monkeypatch.setattr(judging, "WORTH", 0)
+    monkeypatch.setenv("KERNBENCH_START_METHOD", "fork")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    n: int = param(8, "elements", low=1)
+    machine: str = param("small", "machine")
+
+
+def bench_of(golden, launch=None):
+    def inputs(p, rng):
+        return {"x": rng.standard_normal(p.n).astype(np.float32)}
+
+    def kernel(x, y, n, *, tl):
+        tl.store(y, tl.load(x, shape=(n,), dtype="f32") * 2.0)
+
+    def doubled(p, x, *, torch):
+        y = torch.empty((p.n,), "f32", axis=0)
+        return torch.launch(kernel, torch.shard(x["x"]), y, p.n)
+
+    def host(p, machine):
+        return mesh.Host(machine=machine, ranks=1)
+
+    return Bench("doubled", "twice the input", Parameters, inputs, golden, host, launch or doubled)
+
+
+def with_jobs(monkeypatch, bench, **options):
+    """The runs with one process and with several."""
+    found = []
+    for jobs in ("1", "2", "16"):
+        monkeypatch.setenv("KERNBENCH_JOBS", jobs)
+        found.append(run_bench(bench, **options))
+    return found
+
+
+@pytest.mark.parametrize("panel", ["single_user_prefill", "multi_user_decode"])
+def test_verdicts_are_the_same(panel, monkeypatch):
+    settings = {"context": 64, "lengths": ()} if "decode" in panel else {"context": 64}
+    runs = with_jobs(monkeypatch, find("milestone_gqa_llama70b"), panel=panel, settings=settings, timed=True)
+    assert runs[0].right
+    for run in runs[1:]:
+        assert repr(run.comparison) == repr(runs[0].comparison)
+        assert run.metrics == runs[0].metrics
+        assert all(np.array_equal(run.outputs[name], array) for name, array in runs[0].outputs.items())
+
+
+def test_a_wrong_result_is_wrong(monkeypatch):
+    runs = with_jobs(monkeypatch, bench_of(lambda p, x: {"y": x["x"] * 3.0}))
+    assert [run.right for run in runs] == [False] * 3
+    assert len({repr(run.comparison) for run in runs}) == 1
+
+
+def test_the_process_is_used(monkeypatch):
+    here = os.getpid()
+
+    def golden(p, x):
+        # what this process asks would be wrong
+        return {"y": x["x"] * (3.0 if os.getpid() == here else 2.0)}
+
+    assert [run.right for run in with_jobs(monkeypatch, bench_of(golden))] == [False, True, True]
+
+
+def test_an_error_of_the_golden_is_at_its_line(monkeypatch):
+    def golden(p, x):
+        raise ValueError("no such thing")
+
+    for jobs in ("1", "2"):
+        monkeypatch.setenv("KERNBENCH_JOBS", jobs)
+        with pytest.raises(
+            BenchError, match=r"test_judging.py:\d+: golden of bench doubled raised ValueError: no such"
+        ):
+            run_bench(bench_of(golden))
+
+
+def test_what_the_golden_does_besides_is_done_here(monkeypatch, capsys):
+    asked = []
+
+    def notes(p, x):
+        asked.append(os.getpid())
+        return {"y": x["x"] * 2.0}
+
+    def prints(p, x):
+        print("asked")
+        return {"y": x["x"] * 2.0}
+
+    assert all(run.right for run in with_jobs(monkeypatch, bench_of(notes)))
+    assert asked == [os.getpid()] * 3
+    assert all(run.right for run in with_jobs(monkeypatch, bench_of(prints)))
+    assert capsys.readouterr().out == "asked\n" * 3
+
+
+def test_a_launch_that_writes_into_its_inputs(monkeypatch):
+    plain = bench_of(lambda p, x: {"y": x["x"] * 2.0})
+
+    def launch(p, x, *, torch):
+        run = plain.launch(p, x, torch=torch)
+        x["x"] += 1.0
+        return run
+
+    runs = with_jobs(monkeypatch, bench_of(plain.golden, launch))
+    assert [run.right for run in runs] == [False] * 3
+
+
+def test_a_process_that_dies_is_no_loss(monkeypatch):
+    here = os.getpid()
+
+    def golden(p, x):
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"y": x["x"] * 2.0}
+
+    assert all(run.right for run in with_jobs(monkeypatch, bench_of(golden)))
+
+
+def test_no_process_is_left(monkeypatch):
+    def launch(p, x, *, torch):
+        raise ValueError("not launched")
+
+    monkeypatch.setenv("KERNBENCH_JOBS", "2")
+    with pytest.raises(BenchError, match="not launched"):
+        run_bench(bench_of(lambda p, x: {"y": x["x"]}, launch))
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
