@@ -99,7 +99,7 @@ class NativeLoop(Generic[Result]):
         with compiled.counted():
             try:
                 name = self._name(kinds)
-                made = self._kept(name) or self._kept_or_made(name, kinds)
+                made = self._room.kept(name) or self._room.kept_or_made(name, lambda: self._made(name, kinds))
                 return loaded(made.code, name, made.table)
             except (NotPlain, RuntimeError, OSError) as error:
                 _LOG.info("the loop %s is left to numba: %s", self.__qualname__, error)
@@ -122,14 +122,43 @@ class NativeLoop(Generic[Result]):
         """What numba takes it for in a loop that it compiles."""
         return self.by_numba._numba_type_
 
+    @cached_property
+    def _room(self) -> "KeptCode":
+        return KeptCode(self.py_func, self.__qualname__)
+
+    def _made(self, name: str, kinds: tuple[Kind, ...]) -> _Made:
+        module = Module()
+        written = module.called(cast(Function, self.py_func), kinds)
+        entry = Entry(name, written.name, kinds, written.result)
+        return _Made(translated(module.text + entry.text), entry.names)
+
+
+class KeptCode:
+    """Machine code on disk, in the folder of a function's module."""
+
+    def __init__(self, function: Callable[..., object], qualname: str):
+        self._function = function
+        self._stem = f"{function.__module__.rpartition('.')[2]}.{qualname}".replace("<", "_").replace(">", "_")
+
+    def code(self, name: str, text: str, table: list[str], make: bool = True) -> Code | None:
+        """The machine code of a text with what its table names; None where none is kept, and none is to be made."""
+        with compiled.counted():
+            try:
+                made = self.kept(name)
+                if made is None and make:
+                    made = self.kept_or_made(name, lambda: _Made(translated(text), table))
+                return None if made is None else loaded(made.code, name, made.table)
+            except (RuntimeError, OSError) as error:
+                _LOG.info("no machine code of %s: %s", self._stem, error)
+                return None
+
     def _path(self, name: str, suffix: str = SUFFIX) -> Path | None:
         if not compiled.folder():
             return None
-        room = RoomFolder(self.py_func, compiled.folder(), compiled._PACKAGE)
-        stem = f"{self.__module__.rpartition('.')[2]}.{self.__qualname__}".replace("<", "_").replace(">", "_")
-        return Path(room.get_cache_path(), f"{stem}-{room.get_disambiguator()}.{name}{suffix}")
+        room = RoomFolder(self._function, compiled.folder(), compiled._PACKAGE)
+        return Path(room.get_cache_path(), f"{self._stem}-{room.get_disambiguator()}.{name}{suffix}")
 
-    def _kept(self, name: str) -> _Made | None:
+    def kept(self, name: str) -> _Made | None:
         """What is kept; None where nothing is, or it is damaged."""
         path = self._path(name)
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -139,29 +168,23 @@ class NativeLoop(Generic[Result]):
                 return _Made(code, [str(entry) for entry in json.loads(head)["table"]])
         return None
 
-    def _kept_or_made(self, name: str, kinds: tuple[Kind, ...]) -> _Made:
+    def kept_or_made(self, name: str, make: Callable[[], _Made]) -> _Made:
         """Compile it, unless another process does: then what it keeps is taken."""
         path = self._path(name, ".lock")
         if path is None:
-            return self._made(name, kinds)
+            return make()
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
         turn = Turn(str(path), compiled.counted)
         turn.take()
         try:
-            made = self._kept(name)
+            made = self.kept(name)
             if made is None:
-                made = self._made(name, kinds)
+                made = make()
                 self._keep(name, made)
             return made
         finally:
             turn.give_up()
-
-    def _made(self, name: str, kinds: tuple[Kind, ...]) -> _Made:
-        module = Module()
-        written = module.called(cast(Function, self.py_func), kinds)
-        entry = Entry(name, written.name, kinds, written.result)
-        return _Made(translated(module.text + entry.text), entry.names)
 
     def _keep(self, name: str, made: _Made) -> None:
         path = self._path(name)

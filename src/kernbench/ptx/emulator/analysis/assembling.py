@@ -7,21 +7,25 @@ so that the numbers of steps stay as they are.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from kernbench.ptx.emulator.analysis.flow.dataflow import bits, local_to_blocks
 from kernbench.ptx.emulator.analysis.undefined.definedness import Following, Inserted
 from kernbench.ptx.emulator.analysis.undefined.watching import whole_of
+from kernbench.ptx.emulator.fused.runs import fused
 from kernbench.ptx.emulator.instructions.control import leave
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded
 from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.slots import RegisterSlot
 from kernbench.ptx.emulator.program.facts import Beside, Check, Facts, FromFacts, UnusedLoads
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Block, Program
 from kernbench.ptx.emulator.program.reports import Report
+from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import (
     AnyFragment,
+    Computed,
     Control,
     ControlStep,
     Direct,
@@ -31,6 +35,9 @@ from kernbench.ptx.emulator.program.steps import (
     relaxed,
 )
 from kernbench.ptx.emulator.units.batch import Fragment, Scheduler, Window
+
+# steps that belong to no instruction
+_NOBODY = -1
 
 
 def assemble(decoded: Decoded, facts: Facts, aliased: bool, recorded: bool = False) -> Program:
@@ -104,13 +111,15 @@ def _block(body: Body, function: int, position: int, facts: Facts, following: Fo
     inserted = following.plain_steps(decodings, steps.spans, undefined.before[position], undefined.registers)
     plain = tuple(steps.general)
     steps.insert(inserted)
+    # those that follow undefined values go step by step
+    direct, general = fused(steps.steps(), _Dead(decodings, steps))
     account = _Account(decodings)
     return Block(
         number,
         body.code.name,
         body.code.entry + body.order.ranks[position],
-        tuple(steps.direct),
-        tuple(steps.general) if inserted else plain,
+        direct,
+        general,
         following.maker(decodings, steps.spans, plain),
         steps.control,
         number + 1,
@@ -151,6 +160,9 @@ class _Steps:
         self._recorded = recorded
         self.direct: list[Direct] = []
         self.general: list[General] = []
+        # what each computes, where it does nothing else, and the number of its instruction
+        self._computed: list[Computed | None] = []
+        self.owners: list[int] = []
         self.control: Control | None = None
         # where the steps of each instruction begin and end
         self.spans: list[tuple[int, int]] = []
@@ -189,6 +201,13 @@ class _Steps:
     def _append(self, step: Step) -> None:
         self.direct.append(step.direct)
         self.general.append(step.general)
+        self._computed.append(step.computed)
+        self.owners.append(len(self.spans))
+
+    def steps(self) -> list[Step]:
+        """All of them, as they are now."""
+        rows = zip(self.direct, self.general, self._computed, strict=True)
+        return [Step(direct, general, False, computed) for direct, general, computed in rows]
 
     def _run_beside(self, one: Beside, begin: int) -> None:
         """Run a check beside the instruction that was added last; a control's runs before it, as it may lead away."""
@@ -211,7 +230,7 @@ class _Steps:
             check(window, mask)
             general(window, mask)
 
-        self.direct[index], self.general[index] = run_direct, run_general
+        self.direct[index], self.general[index], self._computed[index] = run_direct, run_general, None
 
     def _run_after(self, check: Check) -> None:
         direct, general = self.direct[-1], self.general[-1]
@@ -229,7 +248,7 @@ class _Steps:
             finally:
                 check(window, mask)
 
-        self.direct[-1], self.general[-1] = run_direct, run_general
+        self.direct[-1], self.general[-1], self._computed[-1] = run_direct, run_general, None
 
     def insert(self, inserted: Inserted) -> None:
         """Put steps before the instructions they belong to, or behind them."""
@@ -237,6 +256,42 @@ class _Steps:
         for index, step in sorted(inserted, key=lambda item: item[0])[::-1]:
             self.general.insert(index, step.general)
             self.direct.insert(index, step.direct)
+            self._computed.insert(index, step.computed)
+            self.owners.insert(index, _NOBODY)
+
+
+class _Dead:
+    """What nobody reads behind some steps of a block: registers that are dead in all others, and temporary ones."""
+
+    def __init__(self, decodings: list[Decoding], steps: _Steps):
+        self._decodings = decodings
+        self._steps, self._owners = steps.steps(), steps.owners
+
+    def __call__(self, begin: int, end: int) -> frozenset[int]:
+        """Slots that the steps write and nobody reads from `end` on; runs are asked for one after the other."""
+        if _NOBODY in self._owners[begin:]:
+            return frozenset()
+        # the instruction of the last step may have more steps; so may that of the first, but they come before
+        cut = end < len(self._owners) and self._owners[end] == self._owners[end - 1]
+        rest = self._owners[end - 1] + (0 if cut else 1)
+        read = {row for decoding in self._decodings[rest:] for row in _rows(decoding.reads)}
+        found: set[int] = set()
+        for number in range(begin, end):
+            computed, owner = self._steps[number].computed, self._owners[number]
+            if computed is None or not computed.relaxed:
+                continue
+            written = set(_rows(self._decodings[owner].writes))
+            for slot in computed.targets:
+                spec = self._decodings[owner].table.slots[slot]
+                row = (spec.bank, spec.row) if isinstance(spec, RegisterSlot) else None
+                # what is no register of the text is read by its own instruction only
+                if row is not None and (row not in read if row in written else owner < rest):
+                    found.add(slot)
+        return frozenset(found)
+
+
+def _rows(registers: list[Register]) -> Iterator[tuple[str, int]]:
+    return ((one.bank, row) for one in registers for row in range(one.row, one.row + one.rows))
 
 
 def _where_looked(check: Check) -> Check:

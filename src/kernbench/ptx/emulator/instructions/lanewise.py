@@ -6,7 +6,7 @@ import numpy as np
 
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.steps import Step
+from kernbench.ptx.emulator.program.steps import Step, WithTable
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.numerics import FACTORIES, operation
 from kernbench.ptx.text.types import TYPES
@@ -60,7 +60,7 @@ def lop3(d: Decoding) -> Step:
     lut = np.uint32(d.constant_of(4) or 0)
     del sources[3]
     if len(sources) == 3:
-        return d.compute(lambda a, b, c, out: function(a, b, c, lut, out), sources, targets)
+        return d.compute(WithTable(function, int(lut) & 0xFF), sources, targets)
     return d.compute(lambda a, b, c, q, out, p: function(a, b, c, lut, q, out, p), sources, targets)
 
 

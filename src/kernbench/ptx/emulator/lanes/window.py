@@ -7,6 +7,7 @@ What else a batch has, its memory and its barriers, is not known here: `WindowOf
 an instruction which is given a window of a whole batch reaches all of it. Where only rows matter, a `Window` will do.
 """
 
+from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -99,6 +100,11 @@ class WindowOf(Generic[BatchT]):
         bank = self.batch.banks["bool"]
         return mask is not None and mask.base is not None and mask.base is (bank if bank.base is None else bank.base)
 
+    @cached_property
+    def layout(self) -> Array:
+        """For machine code: of each bank where its first row begins and the bytes between rows; then the positions."""
+        raise NotImplementedError
+
     def put(self, slot: int, values: Array, mask: Mask | None) -> None:
         """Write `values` (one a position, or one for all) to the active lanes of a register."""
         raise NotImplementedError
@@ -123,6 +129,15 @@ class RunWindow(WindowOf[BatchT]):
             rows.extend(batch.banks[bank][:, part])
         rows.extend(_part(batch.row(slot), part) for slot in order.others)
         self.rows = order.chosen(rows)
+
+    @cached_property
+    def layout(self) -> Array:
+        """Where the rows lie; banks stay where they are as long as there is a batch."""
+        found: list[int] = []
+        for bank in BANKS:
+            rows = self.batch.banks[bank]
+            found += (rows.ctypes.data + int(self.lane_numbers[0]) * rows.itemsize, rows.strides[0])
+        return np.array([*found, self.size], np.int64)
 
     def put(self, slot: int, values: Array, mask: Mask | None) -> None:
         """Write `values` to the active lanes of a register."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.slots import ConstantSlot, RegisterSlot, SlotTable, SpecialSlot, SymbolSlot
 from kernbench.ptx.emulator.program.access_order import WEAK, Order
 from kernbench.ptx.emulator.program.closing import Closing
@@ -13,7 +12,7 @@ from kernbench.ptx.emulator.program.facts import FromFacts
 from kernbench.ptx.emulator.program.program import Code, Site
 from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.scopes import Line, Register
-from kernbench.ptx.emulator.program.steps import Compute, ControlStep, Step, compute, copy
+from kernbench.ptx.emulator.program.steps import Compute, ControlStep, Step, compute, copy, cut, sign_extend
 from kernbench.ptx.isa import Resolved, special_register
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import (
@@ -241,7 +240,7 @@ class Decoding(Closing):
         if held == wanted:
             return slot
         narrow = self.temporary(wanted)
-        self.before.append(compute(_cut, (slot,), (narrow,)))
+        self.before.append(compute(cut, (slot,), (narrow,)))
         return narrow
 
     def _inverted(self, name: Name) -> int:
@@ -323,7 +322,7 @@ class Decoding(Closing):
         if register.bank == dtype:
             return slot
         narrow = self.temporary(dtype)
-        extend = _sign_extend if TYPES[type_name].kind == "s" else _cut
+        extend = sign_extend if TYPES[type_name].kind == "s" else cut
         self.after.append(compute(extend, (narrow,), (slot,)))
         return narrow
 
@@ -420,14 +419,3 @@ def float_bits(literal: Float, type_name: str) -> int:
     value = np.array(literal.bits, f"uint{literal.width}").view(f"float{literal.width}")
     with np.errstate(all="ignore"):
         return int(value.astype(f"float{bits}").view(f"uint{bits}"))
-
-
-def _cut(source: Array, target: Array) -> None:
-    """The low bits, or zeros above."""
-    target[...] = source
-
-
-def _sign_extend(source: Array, target: Array) -> None:
-    """The value as a signed number, widened."""
-    signed = f"int{8 * source.itemsize}"
-    target[...] = source.view(signed).astype(f"int{8 * target.itemsize}").view(target.dtype)

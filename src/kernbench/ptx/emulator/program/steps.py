@@ -4,8 +4,10 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.fragment import FragmentOf
@@ -25,12 +27,30 @@ Control = Callable[[Any, AnyFragment], "AnyFragment | None"]
 
 
 @dataclass(frozen=True, slots=True)
+class Computed:
+    """What a step computes: `function(*sources, *targets)` over rows of slots, where the guard holds, if it has one.
+
+    A guard is the slot of a predicate and whether it is negated. A `relaxed` one computes inactive lanes along.
+    """
+
+    function: Compute
+    sources: tuple[int, ...]
+    targets: tuple[int, ...]
+    guard: tuple[int, bool] | None = None
+    relaxed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
-    """One instruction in both forms; one that `only_computes` fills rows from others, and does nothing else."""
+    """One instruction in both forms; one that `only_computes` fills rows from others, and does nothing else.
+
+    With `computed` the step does what is said there and nothing else, so that several may become one.
+    """
 
     direct: Direct
     general: General
     only_computes: bool = False
+    computed: Computed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +87,7 @@ def relaxed(step: Step) -> Step:
         else:
             general(window, mask)
 
-    return Step(direct, run, True)
+    return Step(direct, run, True, None if step.computed is None else replace(step.computed, relaxed=True))
 
 
 def guarded(step: Step, guard: int, negated: bool, own: bool) -> Step:
@@ -82,13 +102,15 @@ def guarded(step: Step, guard: int, negated: bool, own: bool) -> Step:
             active = active.copy()
         general(window, active if mask is None else active & mask)
 
-    return action(run)
+    computed = None if step.computed is None else replace(step.computed, guard=(guard, negated))
+    return replace(action(run), computed=computed)
 
 
 def compute(function: Compute, sources: Sequence[int], targets: Sequence[int]) -> Step:
     """`function(*sources, *targets)` over rows; targets may be the same registers as sources."""
     sources, targets = tuple(sources), tuple(targets)
-    return Step(_direct(function, sources, targets), _general(function, sources, targets), True)
+    computed = Computed(function, sources, targets)
+    return Step(_direct(function, sources, targets), _general(function, sources, targets), True, computed)
 
 
 def _general(function: Compute, sources: tuple[int, ...], targets: tuple[int, ...]) -> General:
@@ -178,6 +200,29 @@ _SHAPES: dict[tuple[int, int], Callable[..., Direct]] = {(1, 1): _one, (2, 1): _
 def copy(source: Array, target: Array) -> None:
     """target = source."""
     target[...] = source
+
+
+def cut(source: Array, target: Array) -> None:
+    """The low bits, or zeros above."""
+    target[...] = source
+
+
+def sign_extend(source: Array, target: Array) -> None:
+    """The value as a signed number, widened."""
+    signed = f"int{8 * source.itemsize}"
+    target[...] = source.view(signed).astype(f"int{8 * target.itemsize}").view(target.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class WithTable:
+    """lop3 with its table, which is an immediate and stays a number."""
+
+    function: Compute
+    table: int
+
+    def __call__(self, a: Array, b: Array, c: Array, out: Array) -> None:
+        """The result of three rows."""
+        self.function(a, b, c, np.uint32(self.table), out)
 
 
 def nothing() -> Step:

@@ -1,0 +1,215 @@
+"""The text of a run in LLVM's language, and its machine code: kept on disk by what the text says.
+
+One pass over the lanes, some of them at a time: registers that the run reads are loaded where they are first read, and
+those that it writes are stored at the end. No two slots share a row, so the order of loads and stores does not matter.
+"""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+from kernbench.common.native.entry import Entry, layout_is_known
+from kernbench.common.native.kinds import EMPTY, Array, Kind, Scalar
+from kernbench.common.native.machine import Code, machine_name, pointers_are_plain
+from kernbench.common.native.writer import PRELUDE
+from kernbench.common.native_loops import KeptCode
+from kernbench.ptx.emulator.fused.emitting import emit
+from kernbench.ptx.emulator.fused.values import WIDTH, Lines, NotFused, Value, kind
+from kernbench.ptx.emulator.lanes.slots import BANKS, ConstantSlot, RegisterSlot, Slot, SpecialSlot
+from kernbench.ptx.emulator.program.steps import Computed
+
+_BITS = {"bool": 1, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
+
+
+# nanoseconds to compile a run, and each line of it
+_COMPILE, _COMPILE_LINE = 10e6, 0.14e6
+
+
+class Written(NamedTuple):
+    """A run as text: its name, which no other has, its text, the slots of special registers, what its table names."""
+
+    name: str
+    text: str
+    specials: tuple[int, ...]
+    table: list[str]
+
+    @property
+    def price(self) -> float:
+        """Nanoseconds that it takes to compile, about."""
+        return _COMPILE + _COMPILE_LINE * self.text.count("\n")
+
+
+class _Run(Lines):
+    """Writes one run; what it holds of each register is that of the last step that wrote it."""
+
+    def __init__(self, slots: Sequence[Slot], masked: bool):
+        super().__init__()
+        self._slots = slots
+        self._masked = masked
+        # rows that are used: where each begins is computed before the loop
+        self._rows: dict[RegisterSlot, str] = {}
+        self.specials: list[int] = []
+        self._held: dict[int, Value] = {}
+        self._written: dict[int, None] = {}
+        self._mask: Value | None = None
+
+    def step(self, computed: Computed) -> None:
+        """One step; nothing of it is kept where it raises."""
+        kept = len(self.lines), dict(self._held), dict(self._rows), list(self.specials), self._mask
+        try:
+            given = [self._read(slot) for slot in computed.sources]
+            wanted = [_BITS[self._slots[slot].dtype] for slot in computed.targets]
+            results = emit(computed.function, given, wanted)
+            where = self._where(computed)
+            for slot, result in zip(computed.targets, results, strict=True):
+                self._held[slot] = result if where is None else where.select(result, self._read(slot))
+                self._written[slot] = None
+        except NotFused:
+            del self.lines[kept[0] :]
+            self._held, self._rows, self.specials, self._mask = kept[1:]
+            raise
+
+    def _where(self, computed: Computed) -> Value | None:
+        """The lanes in which a step writes; None for all of them."""
+        where = None
+        if self._masked and not computed.relaxed:
+            if self._mask is None:
+                self._mask = self._truth("%mask")
+            where = self._mask
+        if computed.guard is not None:
+            slot, negated = computed.guard
+            held = ~self._read(slot) if negated else self._read(slot)
+            where = held if where is None else held & where
+        return where
+
+    def _truth(self, row: str) -> Value:
+        at = self.put(f"getelementptr i8, ptr {row}, i64 %lane")
+        return Value(self, 8, self.put(f"load {kind(8)}, ptr {at}, align 1")).compare("ne", 0)
+
+    def _read(self, slot: int) -> Value:
+        if slot not in self._held:
+            self._held[slot] = self._load(slot)
+        return self._held[slot]
+
+    def _load(self, slot: int) -> Value:
+        spec = self._slots[slot]
+        if isinstance(spec, ConstantSlot):
+            return self.constant(_BITS[spec.dtype], spec.bits)
+        if isinstance(spec, RegisterSlot):
+            row = self._row(spec)
+        elif isinstance(spec, SpecialSlot) and spec.dtype in _BITS:
+            self.specials.append(slot)
+            row = f"%special{len(self.specials) - 1}"
+        else:
+            raise NotFused("an address that a launch decides")
+        bits = _BITS[spec.dtype]
+        if bits == 1:
+            return self._truth(row)
+        at = self.put(f"getelementptr i{bits}, ptr {row}, i64 %lane")
+        return self.value(bits, f"load {kind(bits)}, ptr {at}, align {bits // 8}")
+
+    def _row(self, spec: RegisterSlot) -> str:
+        return self._rows.setdefault(spec, f"%{spec.bank}.{spec.row}")
+
+    def _stores(self, dead: frozenset[int]) -> None:
+        for slot in (slot for slot in self._written if slot not in dead):
+            spec, value = self._slots[slot], self._held[slot]
+            assert isinstance(spec, RegisterSlot)
+            value = value.wide(max(value.bits, 8))
+            at = self.put(f"getelementptr i{value.bits}, ptr {self._row(spec)}, i64 %lane")
+            self.do(f"store {kind(value.bits)} {value.name}, ptr {at}, align {value.bits // 8}")
+
+    def text(self, dead: frozenset[int]) -> str:
+        """The function, which does not store what is dead."""
+        self._stores(dead)
+        begins: list[str] = []
+        for number, bank in enumerate(BANKS):
+            begins += [
+                f"  %{bank}.at = getelementptr i64, ptr %layout, i64 {2 * number}",
+                f"  %{bank} = load ptr, ptr %{bank}.at",
+                f"  %{bank}.gap.at = getelementptr i64, ptr %layout, i64 {2 * number + 1}",
+                f"  %{bank}.gap = load i64, ptr %{bank}.gap.at",
+            ]
+        for spec, name in self._rows.items():
+            begins += [
+                f"  {name}.by = mul i64 %{spec.bank}.gap, {spec.row}",
+                f"  {name} = getelementptr i8, ptr %{spec.bank}, i64 {name}.by",
+            ]
+        specials = "".join(f", ptr %special{n}, i64 %specials{n}" for n in range(len(self.specials)))
+        return "\n".join(
+            (
+                *self.tables.values(),
+                *self.declared.values(),
+                *self.functions.values(),
+                f"define internal void @run(ptr %layout, i64 %n0, ptr %mask, i64 %n1{specials}) nounwind {{",
+                "entry:",
+                *begins,
+                f"  %count.at = getelementptr i64, ptr %layout, i64 {2 * len(BANKS)}",
+                "  %count = load i64, ptr %count.at",
+                "  br label %loop",
+                "loop:",
+                "  %lane = phi i64 [ 0, %entry ], [ %next, %loop ]",
+                *self.lines,
+                f"  %next = add i64 %lane, {WIDTH}",
+                "  %more = icmp ult i64 %next, %count",
+                "  br i1 %more, label %loop, label %end",
+                "end:",
+                "  ret void",
+                "}\n",
+            )
+        )
+
+
+def parted(
+    slots: Sequence[Slot], steps: Sequence[Computed], dead: frozenset[int], masked: bool
+) -> list[tuple[int, int, Written | None]]:
+    """Steps in parts, each from one step to another: with a text where the part is a run, None for a step by itself.
+
+    What `dead` slots hold is wanted by nobody but the steps.
+    """
+    found: list[tuple[int, int, Written | None]] = []
+    run, begin = _Run(slots, masked), 0
+    for number, step in enumerate(steps):
+        try:
+            run.step(step)
+        except NotFused:
+            if begin < number:
+                found.append((begin, number, _written(slots, run, dead - _read_by(steps[number:]))))
+            found.append((number, number + 1, None))
+            run, begin = _Run(slots, masked), number + 1
+    if begin < len(steps):
+        found.append((begin, len(steps), _written(slots, run, dead)))
+    return found
+
+
+def _read_by(steps: Sequence[Computed]) -> frozenset[int]:
+    """Slots whose values steps may read: what they write under a guard among them."""
+    found: set[int] = set()
+    for step in steps:
+        found.update(step.sources)
+        if step.guard is not None:
+            found.update((step.guard[0], *step.targets))
+    return frozenset(found)
+
+
+def _written(slots: Sequence[Slot], run: _Run, dead: frozenset[int]) -> Written:
+    body = run.text(dead)
+    name = f"run_{sha256(f'{body} {machine_name()}'.encode()).hexdigest()[:24]}"
+    number = {bits: Scalar("u", bits) for bits in (8, 16, 32, 64)}
+    kinds: list[Kind] = [Array(Scalar("i", 64), 1, True), Array(Scalar("b", 1), 1, True)]
+    kinds += [Array(number[_BITS[slots[slot].dtype]], 1, True) for slot in run.specials]
+    entry = Entry(name, "run", tuple(kinds), EMPTY)
+    return Written(name, PRELUDE + body + entry.text, tuple(run.specials), entry.names)
+
+
+_KEPT = KeptCode(parted, "run")
+
+
+def machine_code(written: Written, make: bool) -> Code | None:
+    """The machine code of a run, from disk; where there is none, made and kept if `make` says so, else None."""
+    return _KEPT.code(written.name, written.text, written.table, make)
+
+
+def is_possible() -> bool:
+    """Whether machine code can be called at all here."""
+    return layout_is_known() and pointers_are_plain()

@@ -1,0 +1,146 @@
+"""Runs: steps of a block that follow each other and only compute, run one by one until machine code pays.
+
+What steps cost by themselves is known well enough: each some microseconds, and a nanosecond or two a lane. A run that
+has cost as much as it takes to compile is compiled, so that no launch takes more than twice what would have been best;
+one whose machine code another process has made is taken from disk much earlier. What is counted is steps and lanes, not
+time: the same launch compiles the same runs each time. Results are the same in any case.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kernbench.common.native.machine import Code
+from kernbench.ptx.emulator.fused import code
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.program.steps import Direct, General, Step
+
+_NO_MASK = np.zeros(0, bool)
+# nanoseconds that steps cost: each, and for each lane
+_STEP, _LANE = 2000.0, 1.5
+# nanoseconds that it takes to write the text of a run, of each step of it, and to load what is kept
+_LOAD, _LOAD_STEP = 2e6, 0.1e6
+
+
+class _Part(NamedTuple):
+    """Steps of a run, and where they have it their machine code, with the slots of special registers that it reads."""
+
+    steps: tuple[Step, ...]
+    code: Code | None = None
+    specials: tuple[int, ...] = ()
+
+    def is_done(self, window: Window, mask: Mask) -> bool:
+        """Compute it; False where that is left to the steps."""
+        if self.code is None:
+            return False
+        return self.code(window.layout, mask, *[window.rows[slot] for slot in self.specials]) is not NotImplemented
+
+
+class _Form:
+    """A run with a mask or without one: the parts that it is made of, once they are."""
+
+    def __init__(self, steps: tuple[Step, ...], dead: frozenset[int], masked: bool):
+        self._steps = steps
+        self._dead = dead
+        self._masked = masked
+        self.parts: tuple[_Part, ...] | None = None
+        self._spent = 0.0
+        # what must be spent before anything is done, and before it is compiled
+        self._limit = _LOAD + _LOAD_STEP * len(steps)
+        self._price = 0.0
+        self._written: list[tuple[int, int, code.Written | None]] | None = None
+
+    def spend(self, window: Window) -> None:
+        """The run is about to be run by its steps; it becomes machine code if they have cost enough by now."""
+        self._spent += len(self._steps) * (_STEP + _LANE * window.size)
+        if self._spent >= self._limit:
+            self._try(window)
+
+    def _try(self, window: Window) -> None:
+        if not code.is_possible():
+            self._limit = float("inf")
+            return
+        if self._written is None:
+            computed = [step.computed for step in self._steps if step.computed is not None]
+            self._written = code.parted(window.batch.table.slots, computed, self._dead, self._masked)
+            self._price = sum(written.price for _, _, written in self._written if written is not None)
+        make = self._spent >= self._price
+        parts = []
+        for begin, end, written in self._written:
+            steps = self._steps[begin:end]
+            found = None if written is None else code.machine_code(written, make)
+            if written is not None and found is None:
+                self._limit = float("inf") if make else self._price
+                return
+            parts.append(_Part(steps) if written is None else _Part(steps, found, written.specials))
+        self.parts = tuple(parts)
+
+
+class Run:
+    """Steps that follow each other, each of which only computes; nobody reads what `dead` slots hold afterwards."""
+
+    def __init__(self, steps: tuple[Step, ...], dead: frozenset[int]):
+        self._steps = steps
+        self._dead = dead
+        self._whole = (_Part(steps),)
+        self._plain, self._masked = _Form(steps, dead, False), _Form(steps, dead, True)
+        # where every step computes inactive lanes along, masks make no difference
+        relaxed = all(step.computed is not None and step.computed.relaxed for step in steps)
+        self._under_mask = self._plain if relaxed else self._masked
+
+    def __reduce__(self) -> tuple[type["Run"], tuple[tuple[Step, ...], frozenset[int]]]:
+        return Run, (self._steps, self._dead)
+
+    def direct(self, window: Window) -> None:
+        """All lanes of a window of a run of warps."""
+        form = self._plain
+        if form.parts is None:
+            form.spend(window)
+        for one in form.parts or self._whole:
+            if not one.is_done(window, _NO_MASK):
+                for step in one.steps:
+                    step.direct(window)
+
+    def general(self, window: Window, mask: Mask | None) -> None:
+        """The active lanes of any window."""
+        if not window.in_place:
+            for step in self._steps:
+                step.general(window, mask)
+            return
+        if mask is None:
+            self.direct(window)
+            return
+        form = self._under_mask
+        if form.parts is None:
+            form.spend(window)
+        for one in form.parts or self._whole:
+            if not one.is_done(window, mask):
+                for step in one.steps:
+                    step.general(window, mask)
+
+
+def fused(
+    steps: Sequence[Step], dead: Callable[[int, int], frozenset[int]]
+) -> tuple[tuple[Direct, ...], tuple[General, ...]]:
+    """The two forms of a block's steps, with those that follow each other and only compute as one.
+
+    `dead(begin, end)` gives the slots that steps from `begin` on write and nobody reads from `end` on.
+    """
+    direct: list[Direct] = []
+    general: list[General] = []
+    at = 0
+    while at < len(steps):
+        begin = at
+        while at < len(steps) and steps[at].computed is not None:
+            at += 1
+        if at - begin > 1:
+            run = Run(tuple(steps[begin:at]), dead(begin, at))
+            direct.append(run.direct)
+            general.append(run.general)
+            continue
+        at = begin + 1
+        direct.append(steps[begin].direct)
+        general.append(steps[begin].general)
+    return tuple(direct), tuple(general)
