@@ -266,15 +266,17 @@ class _Dead:
     def __init__(self, decodings: list[Decoding], steps: _Steps):
         self._decodings = decodings
         self._steps, self._owners = steps.steps(), steps.owners
+        # the last instruction that reads each row, and the last step that belongs to no instruction
+        self._last_read = {row: n for n, decoding in enumerate(decodings) for row in _rows(decoding.reads)}
+        self._last_foreign = max((n for n, owner in enumerate(self._owners) if owner == _NOBODY), default=-1)
 
     def __call__(self, begin: int, end: int) -> frozenset[int]:
-        """Slots that the steps write and nobody reads from `end` on; runs are asked for one after the other."""
-        if _NOBODY in self._owners[begin:]:
+        """Slots that the steps write and nobody reads from `end` on."""
+        if self._last_foreign >= begin:
             return frozenset()
-        # the instruction of the last step may have more steps; so may that of the first, but they come before
+        # the instruction of the last step may have more steps
         cut = end < len(self._owners) and self._owners[end] == self._owners[end - 1]
         rest = self._owners[end - 1] + (0 if cut else 1)
-        read = {row for decoding in self._decodings[rest:] for row in _rows(decoding.reads)}
         found: set[int] = set()
         for number in range(begin, end):
             computed, owner = self._steps[number].computed, self._owners[number]
@@ -285,7 +287,7 @@ class _Dead:
                 spec = self._decodings[owner].table.slots[slot]
                 row = (spec.bank, spec.row) if isinstance(spec, RegisterSlot) else None
                 # what is no register of the text is read by its own instruction only
-                if row is not None and (row not in read if row in written else owner < rest):
+                if row is not None and (self._last_read.get(row, -1) < rest if row in written else owner < rest):
                     found.add(slot)
         return frozenset(found)
 

@@ -1,9 +1,9 @@
 """Runs: steps of a block that follow each other and only compute, run one by one until machine code pays.
 
 What steps cost by themselves is known well enough: each some microseconds, and a nanosecond or two a lane. A run that
-has cost as much as it takes to compile is compiled, so that no launch takes more than twice what would have been best;
-one whose machine code another process has made is taken from disk much earlier. What is counted is steps and lanes, not
-time: the same launch compiles the same runs each time. Results are the same in any case.
+has cost half as much as it takes to compile is compiled: what is compiled is kept, and serves others. What another
+process has made is taken from disk much earlier. What is counted is steps and lanes, not time: the same launch compiles
+the same runs each time. Results are the same in any case.
 """
 
 from collections.abc import Callable, Sequence
@@ -135,7 +135,7 @@ def fused(
         begin = at
         while at < len(steps) and steps[at].computed is not None:
             at += 1
-        if at - begin > 1:
+        if at > begin:
             run = Run(tuple(steps[begin:at]), dead(begin, at))
             direct.append(run.direct)
             general.append(run.general)
