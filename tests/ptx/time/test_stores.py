@@ -87,3 +87,18 @@ def test_of_a_table_that_is_read_at_random_l2_holds_its_part():
     every = ctas * 8 * 8 * 32
     missed = every * (first + (32 - first) * (1 - 30 / 64)) / 32
     assert read == pytest.approx(missed * 64, rel=0.02)
+
+
+@pytest.mark.parametrize(("own", "distance", "faster"), [(32, 13, True), (32, 24, False), (16, 13, False)])
+def test_halves_of_sectors_that_are_stored_one_after_the_other_are_not_read(own, distance, faster):
+    """`cold.pieces` on an H200: L2 puts together what comes soon and fills the sector, and nothing else."""
+
+    def taken(second) -> float:
+        event = {"sectors": 32, "lines": 16, "lanes": 32, "bytes": 512}
+        stores = [event | {"first": 32}, event | second]
+        ops = [Op(Pipe.GLOBAL, kind=Kind.GLOBAL_STORE, act=Act.STORE, width=16, event=one) for one in stores]
+        return cycles([[*ops, END]] * 8, ctas=132 * 32)
+
+    apart = taken({"first": 32})
+    found = taken({"own": own, "own_distance": distance, "other": 32 - own, "other_distance": 1})
+    assert (found < 0.48 * apart) is faster

@@ -171,6 +171,10 @@ def _op(ops: Ops, number: int, gpu: Gpu) -> tuple[int, int, int, int]:
         # either half of the FMA pipe takes an instruction every other cycle
         interval = figures.interval * (2 if taken == codes.EITHER else 1)
         return codes.VARIABLE, taken, ticks(interval), ticks(figures.latency)
+    if pipe == Pipe.VOTE and ops.mnemonic[number].startswith("VOTE."):
+        # it goes through the pipe of comparisons; what waits for it does so by its stall
+        figures = gpu.pipes.integer
+        return codes.VARIABLE, codes.ALU, ticks(figures.interval), ticks(figures.latency)
     if pipe in (Pipe.MMA, Pipe.WGMMA):
         return _product(ops, number, pipe, gpu)
     if pipe == Pipe.SHUFFLE:

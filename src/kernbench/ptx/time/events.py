@@ -92,6 +92,9 @@ NEAR = 4
 # lines that a touched sector takes from which on it counts as alone in its line, and of all touches of such sectors the
 # share of first ones from which on none are taken to be touched again
 ALONE, RANDOM = 2.0, 0.9
+# bytes that a CTA touches at most between two stores to one sector that L2 puts together, and the share of its bytes that
+# make a sector whole
+SOON, WHOLE = 1 << 16, 0.99
 # by how much of the spread a load is answered later, and its answers lie further apart, for each doubling of its lines;
 # and doublings that count
 LATER, WIDER, MOST_DOUBLINGS = 0.06, 0.25, 4.0
@@ -221,8 +224,10 @@ def _moved(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, resident: floa
     # a sector that is stored in part, and is not there, is read and written at once; what is there gets dirty by what
     # is stored
     whole, in_part = stores & ~_in_part(events), stores & _in_part(events)
-    through = np.where(in_part & ~_is(events, _ATOMICS), missed * SECTOR, 0.0)
-    dirty = np.where(whole, asked * SECTOR, np.where(through > 0, (asked - missed) * events.bytes / every, 0.0))
+    filled = in_part & ~_is(events, _ATOMICS) & _filled_soon(recording, in_part, missed)
+    through = np.where(in_part & ~_is(events, _ATOMICS) & ~filled, missed * SECTOR, 0.0)
+    there = np.where(filled, asked, np.where(through > 0, asked - missed, 0.0))
+    dirty = np.where(whole, asked * SECTOR, there * events.bytes / every)
     fetched = np.where(stores & (through + dirty > 0), 0.0, missed * SECTOR)
     return _Moved(
         is_global, np.where(stores, port_out, port_in), np.where(stores, l2_out, l2_in), asked * SECTOR,
@@ -240,6 +245,19 @@ def _misses(lines: Floats, share: Floats, resident: float) -> Floats:
     """
     found: Floats = np.minimum(np.maximum(1.0 - (1.0 - share) ** np.maximum(lines, 1.0), share * resident), 1.0)
     return found
+
+
+def _filled_soon(recording: LaunchRecording, in_part: NDArray[np.bool_], missed: Floats) -> bool:
+    """Whether sectors that are stored in part are stored whole a moment later, by the same CTA: L2 puts the parts
+    together, and memory reads nothing.
+    """
+    events, times = recording.events, event_counts(recording)
+    stored = in_part & ~_is(events, _ATOMICS)
+    of_sector = events.bytes / np.maximum(events.sectors.astype(np.float64), 1.0)
+    soon = np.exp2(events.own_distance.astype(np.float64)) <= SOON
+    first = float((missed * times)[stored].sum()) * SECTOR
+    bytes_stored = np.where(soon, missed + events.own, missed) * of_sector * times
+    return first > 0 and float(bytes_stored[stored].sum()) >= WHOLE * first
 
 
 def _in_part(events: Events) -> NDArray[np.bool_]:
