@@ -17,6 +17,7 @@ SETS, BOUNDS, SPLITS = (
         "compared-fourth",
         "compared-fifth",
         "compared-sixth",
+        "compared-seventh",
         "held-out",
     ),
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from .eighth_problems import EIGHTH
 from .fifth_problems import FIFTH
 from .more_problems import MORE
 from .newer_problems import NEWER
@@ -9,4 +10,4 @@ from .problems import FIRST, Work
 from .seventh_problems import SEVENTH
 from .sixth_problems import SIXTH
 
-PROBLEMS: Mapping[str, Callable[..., Work]] = {**FIRST, **MORE, **NEWER, **FIFTH, **SIXTH, **SEVENTH}
+PROBLEMS: Mapping[str, Callable[..., Work]] = {**FIRST, **MORE, **NEWER, **FIFTH, **SIXTH, **SEVENTH, **EIGHTH}

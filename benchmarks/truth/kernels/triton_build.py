@@ -12,6 +12,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from .triton_eighth import EIGHTH
 from .triton_fifth import FIFTH
 from .triton_kernels import BUILDS
 from .triton_newer import NEWER
@@ -22,7 +23,8 @@ FOLDER = Path(__file__).parent.parent / "ptx"
 
 def build(name: str) -> str:
     """The PTX of one, with a first line that says how it is launched."""
-    files = {"triton_kernels.py": BUILDS, "triton_newer.py": NEWER, "triton_fifth.py": FIFTH, "triton_sixth.py": SIXTH}
+    files = {"triton_kernels.py": BUILDS, "triton_newer.py": NEWER, "triton_fifth.py": FIFTH, "triton_sixth.py": SIXTH,
+             "triton_eighth.py": EIGHTH}  # fmt: skip
     made_of = next(file for file, builds in files.items() if name in builds)
     kernel, types, constants, warps, stages = files[made_of][name]
     names = [*types, *constants]
@@ -42,6 +44,6 @@ def build(name: str) -> str:
     return f"// {json.dumps(about)}\n// Triton {triton.__version__}, kernels/{made_of}\n{text}\n"
 
 
-for wanted in sys.argv[1:] or (*BUILDS, *NEWER, *FIFTH, *SIXTH):
+for wanted in sys.argv[1:] or (*BUILDS, *NEWER, *FIFTH, *SIXTH, *EIGHTH):
     FOLDER.joinpath(f"{wanted}.ptx").write_text(build(wanted), encoding="utf-8")
     sys.stdout.write(f"{wanted}\n")

@@ -4,6 +4,7 @@ import inspect
 from collections import Counter
 
 import pytest
+from benchmarks.truth.eighth_problems import EIGHTH
 from benchmarks.truth.emulated import problem
 from benchmarks.truth.fifth_problems import FIFTH
 from benchmarks.truth.frozen import FROZEN, launch
@@ -162,6 +163,24 @@ SMALL = [
             ("turned_bits", {"n": 512}),
             ("in_circle", {"threads": 512}),
             ("largest_near", {"n": 1024}),
+        )
+    ),
+    *(
+        EIGHTH[name](**parameters)
+        for name, parameters in (
+            ("group_norm", {"groups": 3, "points": 1024}),
+            ("adam_step", {"n": 2048}),
+            ("whole_products", {"m": 128, "n": 256, "k": 256}),
+            ("paged_query", {"sequences": 2, "heads": 2, "pages": 4}),
+            ("sorted_rows", {"rows": 2}),
+            ("gated_scan", {"batch": 2, "columns": 32}),
+            ("in_nineteen_bits", {"m": 128, "n": 256, "k": 128}),
+            ("two_of_many", {"rows": 64}),
+            ("embedded", {"tokens": 16, "table": 100}),
+            ("pooled", {"channels": 2, "side": 64}),
+            ("centres", {"n": 600}),
+            ("diagonals", {"n": 300, "rows": 20}),
+            ("mish", {"rows": 5, "columns": 256}),
         )
     ),
 ]
