@@ -82,3 +82,6 @@ class Kind(IntEnum):
     SLEEP = 93
     # anything else that a unit beside the pipes of the warp does: multimem, tensormap.replace, clusterlaunchcontrol
     OTHER = 94
+    # a division, reciprocal or root of numbers that machine code calls a routine for: of some instructions that only
+    # compute, where a lane has such a number
+    SLOW_PATH = 95

@@ -52,6 +52,7 @@ OF_EVENT: Mapping[Event, Kind] = {
     "grid dependency": Kind.GRID_DEPENDENCY,
     "sleep": Kind.SLEEP,
     "other": Kind.OTHER,
+    "slow path": Kind.SLOW_PATH,
 }
 # and those that do, by the space
 _IN_SPACE: Mapping[tuple[Event, str], Kind] = {

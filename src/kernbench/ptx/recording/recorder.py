@@ -20,6 +20,7 @@ from kernbench.ptx.recording.log import EVENT, STEP, TURN, Log, WarpSet
 from kernbench.ptx.recording.naming import OF_EVENT, access_kind
 from kernbench.ptx.recording.recording import RANK_SHIFT, Int32s
 from kernbench.ptx.recording.reuse import BatchReuse
+from kernbench.ptx.recording.slow_paths import leaves
 from kernbench.ptx.recording.store import Store
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class BatchRecorder(Recorder):
         """Lanes are about to execute an instruction."""
         if report.slot < 0:
             self._plain(report, window, mask)
+        elif report.event == "slow path":
+            self._slow_path(report, window, mask)
         elif report.event == "async copy":
             self._lane_copies(report, window, mask)
         else:
@@ -95,6 +98,14 @@ class BatchRecorder(Recorder):
             room[0] = (0, 0, 0, 0, -1, report.keep)
             data = self._kept(True, 1)
         self._event(report.site, kind, self._of(window, mask), data)
+
+    def _slow_path(self, report: Report, window: Window, mask: Mask | None) -> None:
+        """A division or the like: nothing, but where a lane's numbers make its machine code call a routine."""
+        slots = [slot for slot in (report.slot, report.target_slot) if slot >= 0]
+        slow = leaves(report.site.opcode, report.nbytes, [window.rows[slot] for slot in slots], window.size)
+        slow = slow if mask is None else slow & mask
+        if slow.any():
+            self._event(report.site, int(Kind.SLOW_PATH), self._of(window, slow))
 
     def _kept(self, uniform: bool, count: int) -> tuple[int, int]:
         """Keep what was written to the room of the data pool: its first row, and whether each warp has its own."""

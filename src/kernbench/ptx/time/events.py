@@ -92,8 +92,8 @@ NEAR = 4
 # lines that a touched sector takes from which on it counts as alone in its line, and of all touches of such sectors the
 # share of first ones from which on none are taken to be touched again
 ALONE, RANDOM = 2.0, 0.9
-# bytes that a CTA touches at most between two stores to one sector that L2 puts together, and the share of its bytes that
-# make a sector whole
+# bytes that a CTA touches at most between two stores to one sector that L2 puts together, and the share of its bytes
+# that make a sector whole
 SOON, WHOLE = 1 << 16, 0.99
 # by how much of the spread a load is answered later, and its answers lie further apart, for each doubling of its lines;
 # and doublings that count

@@ -6,6 +6,7 @@ import numpy as np
 
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.steps import Step, WithTable
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.numerics import FACTORIES, operation
@@ -38,6 +39,16 @@ def lanewise(d: Decoding) -> Step:
     function = operation(meaning, d.mods)
     function = getattr(function, "single", function) if len(targets) == 1 else function
     return d.compute(function, sources, targets)
+
+
+def rounded(d: Decoding) -> Step:
+    """A division, reciprocal or root; recordings hold where its numbers are such that a GPU takes longer."""
+    if d.has("rnd"):
+        sources, _ = operands_of(d)
+        below = sources[1] if len(sources) > 1 else -1
+        size = TYPES[d.mod("type")].nbytes
+        d.report = Report(d.site, "slow path", slot=sources[0], target_slot=below, nbytes=size)
+    return lanewise(d)
 
 
 def with_carry(d: Decoding) -> Step:
@@ -90,5 +101,8 @@ _OWN: Mapping[str, Callable[[Decoding], Step]] = {
     "lop3": lop3,
     "div.int": division,
     "rem.int": division,
+    "div.float": rounded,
+    "rcp": rounded,
+    "sqrt": rounded,
 }
 MEANINGS: Mapping[str, Callable[[Decoding], Step]] = {**dict.fromkeys(FACTORIES, lanewise), **_OWN}

@@ -31,9 +31,10 @@ ACCESSES: frozenset[Event] = frozenset(("load", "store", "atomic", "reduction", 
 class Report:
     """One instruction: what it does, and the address that its lanes access, if any.
 
-    `slot` and `offset` are those of the address, `space` as `memory.port` names it, `nbytes` of each lane. A copy has a
-    second address, in shared memory. Of a matrix the first `rows` lanes give addresses. A wait leaves `keep` groups
-    under way; -1: not even what was not committed.
+    `slot` and `offset` are those of the address, `space` as `memory.port` names it, `nbytes` of each lane. A copy
+    has a second address, in shared memory. Of a division, and the like, both are those of its numbers. Of a matrix
+    the first `rows` lanes give addresses. A wait leaves `keep` groups under way; -1: not even what was not
+    committed.
     """
 
     site: Site

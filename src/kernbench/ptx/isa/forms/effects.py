@@ -81,6 +81,7 @@ Event = Literal[
     "grid dependency",
     "sleep",
     "other",
+    "slow path",
 ]
 # flows by which lanes go to where the text says, or end; the others are "indexed branch", "call" and "trap"
 _JUMPS = frozenset(("branch", "return", "exit"))

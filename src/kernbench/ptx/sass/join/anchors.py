@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.ptx.recording.kinds import Kind
-from kernbench.ptx.recording.recording import Instructions, Traces
+from kernbench.ptx.recording.recording import Instructions, LaunchRecording, Traces
 from kernbench.ptx.sass.depth import loop_depths, loops
 from kernbench.ptx.sass.expansion.table import sequence
 from kernbench.ptx.sass.facts import facts
@@ -73,16 +73,24 @@ def rows_of_lines(statements: Statements, instructions: Instructions) -> dict[in
     return found
 
 
-def anchors(listing: Listing, flow: Flow, instructions: Instructions, lines: dict[int, int], traces: Traces) -> Anchors:
+def anchors(listing: Listing, flow: Flow, lines: dict[int, int], recording: LaunchRecording) -> Anchors:
     """The anchors of a kernel's code for a recording of it."""
+    instructions, traces, events = recording.instructions, recording.traces, recording.events
     row_of_op = origins(listing, flow, instructions, lines)
-    finder = _Finder(listing, flow, instructions, row_of_op)
+    calling = np.zeros(max(len(instructions), 1), bool)
+    calling[events.instruction[events.kind == int(Kind.SLOW_PATH)]] = True
+    finder = _Finder(listing, flow, instructions, row_of_op, calling)
     stands_for = finder.representatives(traces)
     return finder.table(stands_for)
 
 
 class _Finder:
-    def __init__(self, listing: Listing, flow: Flow, instructions: Instructions, row_of_op: Ints):
+    """`calling` are rows that only compute, of which some were recorded to call a routine: their calls are anchors."""
+
+    def __init__(
+        self, listing: Listing, flow: Flow, instructions: Instructions, row_of_op: Ints, calling: NDArray[np.bool_]
+    ):
+        self._calling = calling
         self._code = listing.instructions
         self._flow = flow
         self._rows = instructions
@@ -104,7 +112,9 @@ class _Finder:
         for op in np.flatnonzero(self._used & (self._row_of_op >= 0)).tolist():
             row = int(self._row_of_op[op])
             kind = Kind(int(self._rows.kind[row]))
-            if kind != Kind.NONE and kind in kinds_of(self._code[op]):
+            if self._calling[row]:
+                takes[op] = self._code[op].opcode == "CALL"
+            elif kind != Kind.NONE and kind in kinds_of(self._code[op]):
                 takes[op] = True
                 self._parts[row] = max(self._parts[row], _parts(self._rows.opcode[row], self._code[op].name))
         return takes
@@ -121,7 +131,9 @@ class _Finder:
         stands = np.full(blocks, -1, np.int32)
         repeats = np.bincount(traces.block, minlength=blocks) > len(traces)
         with_events = np.zeros(blocks, bool)
-        with_events[self._rows.block[self._anchored[: len(self._rows)]]] = True
+        # a routine is called by some turns of a loop and not by others
+        steadily = self._anchored & ~self._calling
+        with_events[self._rows.block[steadily[: len(self._rows)]]] = True
         for block in range(blocks):
             rows = self._rows.of_block(block)
             known = [(self._scores[row], -row) for row in rows if row in self._scores]
@@ -157,7 +169,7 @@ class _Finder:
             for op, row in enumerate(self._row_of_op[node.first : node.last].tolist(), node.first):
                 pipe = family(self._code[op].opcode).pipe
                 # branches come and go with the order of the code
-                if row < 0 or self._rows.kind[row] != Kind.NONE or pipe == Pipe.BRANCH:
+                if row < 0 or self._rows.kind[row] != Kind.NONE or self._calling[row] or pipe == Pipe.BRANCH:
                     continue
                 steady = self._is_steady(op, row)
                 score = (self._depths[number], steady, not self._code[op].predicated)

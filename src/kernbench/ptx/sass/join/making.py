@@ -142,7 +142,7 @@ class _Joining:
         self._code = code
         rows = recording.instructions
         lines = rows_of_lines(code.statements, rows)
-        self._anchors: Anchors = anchors(code.listing, code.flow, rows, lines, recording.traces)
+        self._anchors: Anchors = anchors(code.listing, code.flow, lines, recording)
         self._joiner = Joiner(code.flow, self._anchors)
         self._builder = Builder()
         self._number = self._fill()
