@@ -1,4 +1,4 @@
-"""Divisions and the like whose machine code calls a routine: which numbers do that, and that it is recorded and joined."""
+"""Divisions whose machine code calls a routine: which numbers do that, and that it is recorded and joined."""
 
 import numpy as np
 import pytest
