@@ -294,7 +294,7 @@ def test_a_load_waits_while_memory_writes():
 
 def test_words_at_random_touch_lines_that_are_there():
     """A quarter of the touches are first ones: L2 holds what was touched, though as many lines as touches would not."""
-    event = {"sectors": 32, "lines": 32, "lanes": 32, "bytes": 128, "first": 8, "other": 24, "other_distance": 24.6}
+    event = {"sectors": 32, "lines": 32, "lanes": 32, "bytes": 128, "first": 8, "other": 24, "other_distance": 21.7}
     random = [Op(Pipe.GLOBAL, kind=Kind.GLOBAL_LOAD, event=event, width=4, act=Act.LOAD, write=0), END]
     few = time_launch(*launch([random] * 8, ctas=4096), H200).traffic
     once = {**event, "first": 31, "other": 1}

@@ -7,6 +7,7 @@ import pytest
 from tests.ptx.time.made import Act, Kind, Op, Pipe, launch
 from tests.ptx.time.test_engine import END, H200, cycles
 
+from kernbench.ptx.time import Unit
 from kernbench.ptx.time.launch import time_launch
 
 FENCE = Op(Pipe.FENCE, kind=Kind.PROXY_FENCE, mnemonic="FENCE.VIEW.ASYNC.S")
@@ -76,16 +77,19 @@ def test_words_that_memory_has_cost_what_was_measured():
     assert of_memory(Kind.GLOBAL_REDUCTION, Act.REDUCTION, 32) > 1.5 * load
 
 
-def test_of_a_table_that_is_read_at_random_l2_holds_its_part():
-    """64 MiB, each word touched four times: a part of 30 MiB of the further touches is there."""
+@pytest.mark.parametrize(("distance", "part"), [(24.5, 30 / 64), (25.4, 0.0)])
+def test_of_a_table_that_is_read_at_random_l2_holds_its_part_and_of_one_that_is_read_in_turn_nothing(distance, part):
+    """64 MiB, each word touched four times: a part of 30 MiB of the further touches is there, and where all of the table
+    was touched since (`strided-copy-33`, by a profiler's count) nothing.
+    """
     touches, table = 4, 64 << 20
     first = 32 * (1 - np.exp(-touches)) / touches
     ctas = table // 32 * touches // (32 * 8 * 8)
     event = {"sectors": 32, "lines": 32, "lanes": 32, "bytes": 128, "first": first, "other": 32 - first}
-    one = Op(Pipe.GLOBAL, kind=Kind.GLOBAL_LOAD, event={**event, "other_distance": 25.5}, act=Act.LOAD, write=0)
+    one = Op(Pipe.GLOBAL, kind=Kind.GLOBAL_LOAD, event={**event, "other_distance": distance}, act=Act.LOAD, write=0)
     read = time_launch(*launch([[one] * 8 + [END]] * 8, ctas=ctas), H200).traffic.hbm_read
     every = ctas * 8 * 8 * 32
-    missed = every * (first + (32 - first) * (1 - 30 / 64)) / 32
+    missed = every * (first + (32 - first) * (1 - part)) / 32
     assert read == pytest.approx(missed * 64, rel=0.02)
 
 
@@ -102,3 +106,16 @@ def test_halves_of_sectors_that_are_stored_one_after_the_other_are_not_read(own,
     apart = taken({"first": 32})
     found = taken({"own": own, "own_distance": distance, "other": 32 - own, "other_distance": 1})
     assert (found < 0.48 * apart) is faster
+
+
+def test_a_line_that_comes_from_memory_is_looked_up_twice_in_l2():
+    """Words apart, of lines that are there and that are not: what L2 works, as a profiler counts its lookups."""
+
+    def taken(first: int) -> float:
+        event = {"sectors": 32, "lines": 32, "lanes": 32, "bytes": 128, "first": first, "other": 32 - first}
+        one = Op(Pipe.GLOBAL, kind=Kind.GLOBAL_LOAD, event={**event, "other_distance": 20}, act=Act.LOAD, write=0)
+        time = time_launch(*launch([[one] * 8 + [END]] * 8, ctas=132 * 64), H200)
+        return time.busy[Unit.L2] * time.cycles
+
+    there, missed = (taken(first) for first in (0, 32))
+    assert missed == pytest.approx(2 * there, rel=0.01)

@@ -40,6 +40,8 @@ class RecordedLaunch(LaunchRecorder):
         kernel = self._program.kernel
         cta_class, class_trace, order = _classes(self._store.ctas, prod(grid))
         traces, events = _columns([self._store.traces[number] for number in order])
+        known, run = self._store.handovers, set(np.unique(traces.block).tolist())
+        executed = [site for block in self._program.blocks if block.number in run for site in block.sites]
         return LaunchRecording(
             kernel.module.source,
             kernel.name,
@@ -55,6 +57,9 @@ class RecordedLaunch(LaunchRecorder):
             class_trace,
             traces,
             events,
+            known.deepest,
+            tuple(sorted({site.line for site in executed if site.number in known.polls})),
+            tuple(sorted({site.line for site in executed if site.number in known.clocks})),
         )
 
 

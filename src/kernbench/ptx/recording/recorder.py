@@ -15,6 +15,7 @@ from kernbench.ptx.emulator.program.program import Block, Site, WaitLoop
 from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.recording import survey
 from kernbench.ptx.recording.grouping import grouped
+from kernbench.ptx.recording.handovers import BatchHandovers
 from kernbench.ptx.recording.kinds import Kind
 from kernbench.ptx.recording.log import EVENT, STEP, TURN, Log, WarpSet
 from kernbench.ptx.recording.naming import OF_EVENT, access_kind
@@ -31,6 +32,8 @@ _ZERO = np.uint64(0)
 _GLOBAL = np.uint64(GLOBAL_BASE)
 _SHARED_WINDOW = np.uint64((1 << 32) - 1)
 _BARRIERS = 16
+# nanoseconds that `nanosleep` takes at most
+_LONGEST_SLEEP = 1_000_000
 _SERIAL = frozenset(("atomic", "reduction"))
 
 
@@ -47,6 +50,8 @@ class BatchRecorder(Recorder):
         # the lanes that run now, and their set
         self._lanes: Lanes | None = None
         self._set = -1
+        # only where something looks at what others store
+        self._handovers = BatchHandovers(store.handovers, batch.warps, batch.numbers) if store.handovers.polls else None
         # how often each barrier of each CTA has completed
         self._rounds: Int64s = np.zeros((batch.ctas, _BARRIERS), np.int64)
         # what went round each waiting loop when lanes were at its head, and which lanes of each warp these were
@@ -84,6 +89,8 @@ class BatchRecorder(Recorder):
             self._plain(report, window, mask)
         elif report.event == "slow path":
             self._slow_path(report, window, mask)
+        elif report.event == "sleep":
+            self._sleep(report, window, mask)
         elif report.event == "async copy":
             self._lane_copies(report, window, mask)
         else:
@@ -106,6 +113,17 @@ class BatchRecorder(Recorder):
         slow = slow if mask is None else slow & mask
         if slow.any():
             self._event(report.site, int(Kind.SLOW_PATH), self._of(window, slow))
+
+    def _sleep(self, report: Report, window: Window, mask: Mask | None) -> None:
+        """A sleep: its phase is the nanoseconds that the lane sleeps which sleeps longest, a millisecond at most."""
+        each = np.minimum(np.broadcast_to(window.rows[report.slot], window.size).astype(np.int64), _LONGEST_SLEEP)
+        each = each if mask is None else np.where(mask, each, 0)
+        longest = each.reshape(-1, WARP).max(axis=1)
+        rows = self._log.data.room(len(longest))
+        rows[:, :5] = 0
+        rows[:, survey.PHASE] = longest
+        same = bool((longest == longest[0]).all())
+        self._event(report.site, int(Kind.SLEEP), self._of(window, mask), self._kept(same, len(longest)))
 
     def _kept(self, uniform: bool, count: int) -> tuple[int, int]:
         """Keep what was written to the room of the data pool: its first row, and whether each warp has its own."""
@@ -141,6 +159,8 @@ class BatchRecorder(Recorder):
         self, report: Report, window: Window, mask: Mask | None, addresses: Array, offset: np.uint64, of: int
     ) -> None:
         kind = access_kind(report, "global")
+        if self._handovers is not None:
+            self._handovers.accessed(report.site, window, mask, addresses, report.offset)
         data, reuse = self._survey_global(report, window, mask, addresses, offset)
         self._event(report.site, kind, of, data, reuse)
 
@@ -274,6 +294,8 @@ class BatchRecorder(Recorder):
         """Lanes come to a barrier of their CTA."""
         kind = Kind.BARRIER_SYNC if waits else Kind.BARRIER_ARRIVE
         warps = lanes.warp_numbers()
+        if self._handovers is not None:
+            self._handovers.arrives(warps)
         rows = self._log.data.room(len(warps))
         rows[:, :4] = 0
         rows[:, survey.OBJECT] = number
@@ -283,6 +305,8 @@ class BatchRecorder(Recorder):
 
     def completes(self, number: int, ctas: Bools | None) -> None:
         """A barrier is complete in some CTAs."""
+        if self._handovers is not None:
+            self._handovers.completes()
         if ctas is None:
             self._rounds[self._batch.alive_by_cta > 0, number] += 1
         else:

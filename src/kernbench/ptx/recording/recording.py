@@ -104,7 +104,8 @@ class Events:
     |   | M << 16 | N; -1: none |
     | phase | the completion of the object, from 0 on, that it contributes to, or that it waited for. Commits and what |
     |   | joins a group: the number of the group, from 0 on, in this warp. Waits for groups: how many groups of this |
-    |   | warp must have completed. tcgen05.mma: the address of D. -1: none, or nothing had to be waited for |
+    |   | warp must have completed. tcgen05.mma: the address of D. nanosleep: nanoseconds. -1: none, or nothing had to |
+    |   | be waited for |
     | spun | turns of a loop that only waited, before this event, that are not recorded |
     | first, other, own | of `sectors`, on average over all warps that have the trace: never touched before in the |
     |   | launch; touched before, last by other CTAs or longer ago than `OWN_REACH` by this one; touched by this CTA |
@@ -176,6 +177,11 @@ class LaunchRecording:
     class_trace: Int32s
     traces: Traces
     events: Events
+    # how many waits of CTAs for each other through global memory follow one another at least; lines of the PTX at which
+    # warps wait for other CTAs, and for a clock
+    handovers: int = 0
+    waits: tuple[int, ...] = ()
+    clocks: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return (

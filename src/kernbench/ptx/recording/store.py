@@ -15,6 +15,7 @@ from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt64s
 from kernbench.ptx.emulator.program.program import Program
 from kernbench.ptx.names.demangling import title
 from kernbench.ptx.recording import folding
+from kernbench.ptx.recording.handovers import Handovers
 from kernbench.ptx.recording.log import LogParts
 from kernbench.ptx.recording.naming import only_waits
 from kernbench.ptx.recording.recording import Int32s
@@ -61,6 +62,7 @@ class Store:
     def __init__(self, program: Program, most_bytes: int = MOST_BYTES):
         self.program = program
         self.reuse = GlobalReuse()
+        self.handovers = Handovers(program)
         self.traces: list[Trace] = []
         # traces of the warps of each CTA, by the CTA's number
         self.ctas: list[tuple[Array, Int32s]] = []

@@ -16,7 +16,6 @@ from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.lines import SECTOR, least_passes, least_sectors, warps_of_events
 from kernbench.ptx.time.result import LaunchTime, Unit
 from kernbench.ptx.time.sources import source_lines
-from kernbench.ptx.time.tail import tail_cycles
 from kernbench.result.reading import Data
 
 WORTH = 0.01
@@ -75,7 +74,7 @@ def _tail(time: LaunchTime) -> list[Advice]:
     waves = len(set(zip(time.spans.group.tolist(), time.spans.slot.tolist(), strict=True))) < len(time.spans.cta)
     if not waves:
         return []
-    cost = _ps(tail_cycles(time) / (time.clock_mhz * 1e6))
+    cost = _ps(time.tail_cycles / (time.clock_mhz * 1e6))
     message = "SMs run out of CTAs while others still work: a tail wave"
     hint = "a grid of whole waves, smaller CTAs, or a persistent kernel"
     return [Advice("tail wave", 0, message, cost, ACCOUNT, hint)]
@@ -83,7 +82,7 @@ def _tail(time: LaunchTime) -> list[Advice]:
 
 def above_floor(time: LaunchTime) -> float:
     """Seconds that waits of warps explain: the time without the largest floor, the launch and the tail."""
-    tail = tail_cycles(time) / (time.clock_mhz * 1e6)
+    tail = time.tail_cycles / (time.clock_mhz * 1e6)
     return max(time.seconds - time.floor_seconds - time.overhead_ns * 1e-9 - tail, 0.0)
 
 

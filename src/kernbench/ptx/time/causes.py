@@ -17,6 +17,7 @@ UNITS = {
     Unit.TMA: "tma",
     Unit.L2: "l2",
     Unit.HBM: "hbm",
+    Unit.HANDOVERS: "handovers",
 }
 REASONS = {
     Reason.ISSUED: "issuing",
@@ -34,6 +35,7 @@ REASONS = {
     Reason.BRANCH: "branches",
     Reason.FENCE: "fences",
     Reason.FETCH: "instruction fetch",
+    Reason.SLEEP: "sleeping",
 }
 LAUNCH, TAIL, REST = "launch", "tail wave", "unexplained"
 # what bounds a launch where no unit does
@@ -62,6 +64,7 @@ _MEANINGS = {
     REASONS[Reason.BRANCH]: "Taken branches: unroll.",
     REASONS[Reason.FENCE]: "Fences wait for what is under way: fewer of them.",
     REASONS[Reason.FETCH]: "Code is fetched anew: a loop larger than the instruction cache.",
+    REASONS[Reason.SLEEP]: "Warps sleep for as long as they were told to (nanosleep): sleep for less.",
     REST: "What neither the floor nor any wait of a warp explains.",
 }
 

@@ -153,6 +153,7 @@ def op_costs(ops: Ops, gpu: Gpu) -> OpCosts:
     closes = [pipe == Pipe.WGMMA and "gsb" in text for pipe, text in zip(ops.pipe, ops.operands, strict=True)]
     closes = [one and act == Act.MULTIPLY for one, act in zip(closes, ops.act, strict=True)]
     reason = np.array([_REASONS.get(Pipe(int(one)), Reason.MATH) for one in ops.pipe], np.int64)
+    reason[[text.startswith("NANOSLEEP") for text in ops.mnemonic]] = Reason.SLEEP
     barrier = np.minimum(ops.write_barrier.astype(np.int64) & 7, 7)
     return OpCosts(
         what, pipe, cost, latency, ops.stall.astype(np.int64) * codes.TICK, barrier, ops.read_barrier.astype(np.int64),

@@ -62,6 +62,7 @@ _WHAT = {
     Kind.TENSOR_WAIT: codes.TENSOR_WAIT,
     Kind.FENCE: codes.FENCE,
     Kind.PROXY_FENCE: codes.FENCE,
+    Kind.SLEEP: codes.SLEEP,
 }
 _GROUP_OF = {
     Kind.ASYNC_COPY_COMMIT: codes.CP_GROUP,
@@ -92,6 +93,9 @@ NEAR = 4
 # lines that a touched sector takes from which on it counts as alone in its line, and of all touches of such sectors the
 # share of first ones from which on none are taken to be touched again
 ALONE, RANDOM = 2.0, 0.9
+# by how much the mean of log2 of what was touched since lies below log2 of the table at most, where that is touched in
+# turn: such logarithms are whole, half less on average. Those of touches at random lie 0.8 below, and half as well
+IN_TURN = 1.0
 # bytes that a CTA touches at most between two stores to one sector that L2 puts together, and the share of its bytes
 # that make a sector whole
 SOON, WHOLE = 1 << 16, 0.99
@@ -154,6 +158,9 @@ def event_costs(
     for one, group in _GROUP_OF.items():
         extra[events.kind == one] = group
     extra[(events.kind == Kind.BULK_WAIT) & _says(recording, (".read",))] = codes.READ_GROUP
+    # what sleeps does so for nanoseconds, at any clock
+    sleeps = events.kind == int(Kind.SLEEP)
+    extra[sleeps] = _whole(events.phase.astype(np.float64) * (float(gpu.clock.most) / 1e3 * pace))[sleeps]
     atomics = _is(events, _ATOMICS)
     extra[atomics] = _whole(atomic_cycles(recording, gpu, moved.missing) * pace)[atomics]
     together = _is(events, (Kind.SHARED_ATOMIC, Kind.CLUSTER_ATOMIC))
@@ -215,7 +222,7 @@ def _moved(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, resident: floa
     lines = events.lines * asked / every
     missing = np.clip(missed / np.maximum(asked, 1e-9), 0.0, 1.0)
     stores = _is(events, _STORES)
-    port_in, l2_in = _load_cycles(events, gpu, asked, lines)
+    port_in, l2_in = _load_cycles(events, gpu, asked, lines, missing)
     port_out, l2_out = _store_cycles(events, gpu, asked, lines)
     # a sector that is alone in its line comes with what else memory reads at once
     alone = np.where(_is(events, _BULK), 0.0, np.clip(2.0 - every / np.maximum(events.lines, 1), 0.0, 1.0))
@@ -287,14 +294,16 @@ def _near(events: Events) -> NDArray[np.bool_]:
     return near
 
 
-def _load_cycles(events: Events, gpu: Gpu, asked: Floats, lines: Floats) -> tuple[Floats, Floats]:
-    """Cycles of the SM's port, and of L2: what neighbours load at the same time it gives to all of them at once."""
+def _load_cycles(events: Events, gpu: Gpu, asked: Floats, lines: Floats, missing: Floats) -> tuple[Floats, Floats]:
+    """Cycles of the SM's port, and of L2: what neighbours load at the same time it gives to all of them at once. A line
+    is looked up once, and once more when it comes from memory, of which a share is `missing`.
+    """
     bulk = _is(events, _BULK)
     port_rate = np.where(bulk, float(gpu.copies.bulk_bytes_per_cycle), float(gpu.l2.sm_bytes_per_cycle))
     merged = np.where(_near(events), np.minimum(events.other, asked), 0.0)
     left = np.maximum(asked - merged, asked / max(float(gpu.l2.merged), 1.0))
-    share = left / np.maximum(asked, 1e-9)
-    l2 = np.maximum(left * SECTOR / float(gpu.l2.bytes_per_cycle), lines * share / float(gpu.l2.lines_per_cycle))
+    looked_up = lines * left / np.maximum(asked, 1e-9) * (1.0 + missing)
+    l2 = np.maximum(left * SECTOR / float(gpu.l2.bytes_per_cycle), looked_up / float(gpu.l2.lines_per_cycle))
     return asked * SECTOR / port_rate, l2
 
 
@@ -386,13 +395,20 @@ def _table(recording: LaunchRecording, room: Floats) -> tuple[NDArray[np.bool_],
     apart = _is(events, _GLOBAL) & (room >= ALONE)
     again = float(every[apart].sum())
     first = float((events.first * times)[apart].sum()) * SECTOR
+    nothing = np.zeros(len(events), bool)
     if again <= 0 or first >= RANDOM * again:
-        return np.zeros(len(events), bool), 1.0
+        return nothing, 1.0
     low, high = 1e-3, again / max(first, SECTOR) + 1.0
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if (1 - np.exp(-middle)) / middle > first / again else (low, middle)
-    return apart, again / low
+    table = again / low
+    # in turn, from one end of the table to the other, and not at random: what was touched since is as much as all of
+    # it, with what is touched beside it
+    times = times * events.other
+    distance = float((times * events.other_distance)[apart].sum()) / max(float(times[apart].sum()), 1e-9)
+    whole = np.log2(table * float(every.sum()) / again)
+    return (nothing, 1.0) if distance > whole - IN_TURN else (apart, table)
 
 
 def held(distance: Floats, gpu: Gpu) -> Floats:

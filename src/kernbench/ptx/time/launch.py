@@ -19,9 +19,17 @@ from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.events import EventCosts, Floats, event_costs, event_counts, has_code
 from kernbench.ptx.time.result import CtaSpans, Followed, LaunchTime, Stalls, Traffic, Unit
 from kernbench.ptx.time.sequence import early
+from kernbench.ptx.time.waits import waits_in_words
 from kernbench.result.following import DEPENDENT, GRAPH, STREAM
 
 Ints = NDArray[np.int64]
+# floors by the pipes whose instructions take them
+_FLOORS = (
+    (Unit.MUFU, (codes.XU,)),
+    (Unit.DOUBLE, (codes.FP64,)),
+    (Unit.ALU, (codes.ALU,)),
+    (Unit.FMA, (codes.EITHER, codes.HEAVY, codes.LITE)),
+)
 # CTAs whose start and end are kept
 MOST_SPANS = 200_000
 # instructions that are kept of the CTA that is followed
@@ -197,6 +205,7 @@ class _Machine:
         least = max(floors.values()) * clock * 1e6
         cycles = max(cycles, least)
         notes = [f"{blocked} warps waited for what other CTAs do"] if blocked else []
+        notes += waits_in_words(self.recording)
         if self.streams.unknown:
             notes.append(f"opcodes timed as plain integer ones: {', '.join(self.streams.unknown)}")
         if self.gpu.predictions == NOT_VALIDATED:
@@ -270,14 +279,18 @@ class _Machine:
             Unit.ISSUE: issued * float(gpu.issue.interval) / codes.SUB_CORES / sms / hertz,
             Unit.SHARED: traffic.least_wavefronts / sms / hertz,
             Unit.TENSOR: self._product_cycles(counts) / sms / hertz,
-            Unit.MUFU: self._mufu_cycles(counts) / codes.SUB_CORES / sms / hertz,
+            **{unit: self._pipe_cycles(counts, pipes) / codes.SUB_CORES / sms / hertz for unit, pipes in _FLOORS},
             Unit.L2: self._l2_cycles() / hertz,
+            # what one CTA stores is on its way to L2, and what another one asks there, and back
+            Unit.HANDOVERS: self.recording.handovers * 1.5 * float(gpu.l2.latency) / (float(gpu.clock.most) * 1e6),
         }
 
-    def _mufu_cycles(self, counts: Ints) -> float:
-        """Cycles of all MUFU together."""
-        taken = np.where(self.ops.pipe == codes.XU, self.ops.cost, 0) / codes.TICK
-        return float((self._by_path(taken)[self.streams.trace_path] * counts).sum())
+    def _pipe_cycles(self, counts: Ints, pipes: tuple[int, ...]) -> float:
+        """Cycles that instructions take of some pipes of all sub-cores together, which share them evenly."""
+        taken = np.where(np.isin(self.ops.pipe, pipes), self.ops.cost, 0) / codes.TICK
+        # either half of the FMA pipe may take what both can
+        halves = 2 if codes.EITHER in pipes else 1
+        return float((self._by_path(taken)[self.streams.trace_path] * counts).sum()) / halves
 
     def _l2_cycles(self) -> float:
         """Cycles of L2, whose loads and stores pass beside each other; atomics have a unit of their own."""

@@ -16,7 +16,6 @@ from kernbench.ptx.time.result import MOSTLY, LaunchTime, Unit
 from kernbench.ptx.time.roles import with_warps
 from kernbench.ptx.time.sequence import following_ps
 from kernbench.ptx.time.sources import source_lines
-from kernbench.ptx.time.tail import tail_cycles
 from kernbench.result.finding import Place
 from kernbench.result.reading import Data
 from kernbench.result.run import Run
@@ -167,7 +166,7 @@ def gap(time: LaunchTime, total: int, floor: int) -> dict[str, int]:
     """
     left = total - floor
     causes = {}
-    for name, wanted in ((LAUNCH, round(time.overhead_ns * 1000)), (TAIL, _ps(time, tail_cycles(time)))):
+    for name, wanted in ((LAUNCH, round(time.overhead_ns * 1000)), (TAIL, _ps(time, time.tail_cycles))):
         causes[name] = max(0, min(left, wanted))
         left -= causes[name]
     waited = {REASONS[reason]: cycles for reason, cycles in time.stalls.by_reason().items() if reason != Reason.ISSUED}

@@ -31,6 +31,8 @@ class Unit(IntEnum):
     TMA = 10
     L2 = 11
     HBM = 12
+    # of CTAs to each other, one after the other, through L2
+    HANDOVERS = 13
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,21 @@ class LaunchTime:
     def seconds(self) -> float:
         """From the launch to its end."""
         return self.cycles / (self.clock_mhz * 1e6) + self.overhead_ns * 1e-9
+
+    @property
+    def tail_cycles(self) -> float:
+        """Cycles that SMs had nothing left to do while others worked, on average over all that had work; what stores
+        take to arrive after the last CTA has ended is none of them.
+        """
+        spans = self.spans
+        if not len(spans.cta):
+            return 0.0
+        groups, inverse = np.unique(spans.group, return_inverse=True)
+        ends = np.zeros(len(groups))
+        np.maximum.at(ends, inverse, spans.end)
+        weights = np.zeros(len(groups))
+        weights[inverse] = spans.stands_for
+        return float(((ends.max() - ends) * weights).sum() / weights.sum())
 
     @property
     def bound(self) -> Unit | None:

@@ -7,6 +7,7 @@ import numpy as np
 from kernbench.ptx.emulator.instructions.calls.calls import call_step, return_from
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.steps import AnyFragment, ControlStep, Step, action, nothing
 from kernbench.ptx.emulator.units.batch import Fragment, Scheduler, Window
 from kernbench.ptx.text.module import Name
@@ -99,6 +100,12 @@ def set_registers(d: Decoding) -> Step:
     return action(general)
 
 
+def sleep(d: Decoding) -> Step:
+    """nanosleep: nothing happens; recordings hold for how long."""
+    d.report = Report(d.site, d.effects.event, slot=d.source(0))
+    return no_operation(d)
+
+
 MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "bra": branch,
     "brx": indexed_branch,
@@ -109,5 +116,5 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "nop": no_operation,
     "griddepcontrol": no_operation,
     "setmaxnreg": set_registers,
-    "nanosleep": no_operation,
+    "nanosleep": sleep,
 }

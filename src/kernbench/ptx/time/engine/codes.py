@@ -45,6 +45,8 @@ GROUP_KINDS, GROUPS = 6, 64
 ) = range(28)
 # of tcgen05: a product, a copy or a shift of the tensor core; a load or store of tensor memory; commits; waits
 PRODUCT, TENSOR_ACCESS, TENSOR_COMMIT, TENSOR_WAIT = range(28, 32)
+# a warp sleeps
+SLEEP = 32
 
 # pipes of a sub-core
 HEAVY, LITE, ALU, XU, FP64, TENSOR, NO_PIPE = range(7)
@@ -132,12 +134,13 @@ MOST_PASSES = 3 * TICK // 4
 
 # columns of the table of instructions
 WHAT, PIPE, COST, LATENCY, STALL, WRITE, READ, WAITS, WIDTH, REASON, QUEUED, CLOSES, TOGETHER = range(13)
-# columns of the events; `EXTRA` is the kind of a group, what an atomic takes of L2, or what one of shared memory takes
-# of the stage where lanes that want the same word are added up first; `LATER` and `WIDER` are by how much loads of
-# several lines are answered later, and how far their answers lie apart; `E_TAGS` what looking for their lines takes;
-# `FURTHER` how many ranks further in the cluster the CTA is that they concern; `E_THROUGH` what memory reads and writes
-# at once for a store; `E_MISSES` how many of `TICK` accesses wait for memory. Of tcgen05: `EXTRA` is what it takes of
-# the tensor core or of tensor memory, `STAGE` of shared memory, `E_L2` how many SMs take part, `PHASE` the address of D
+# columns of the events; `EXTRA` is the kind of a group, how long a warp sleeps, what an atomic takes of L2, or what
+# one of shared memory takes of the stage where lanes that want the same word are added up first; `LATER` and `WIDER`
+# are by how much loads of several lines are answered later, and how far their answers lie apart; `E_TAGS` what looking
+# for their lines takes; `FURTHER` how many ranks further in the cluster the CTA is that they concern; `E_THROUGH` what
+# memory reads and writes at once for a store; `E_MISSES` how many of `TICK` accesses wait for memory. Of tcgen05:
+# `EXTRA` is what it takes of the tensor core or of tensor memory, `STAGE` of shared memory, `E_L2` how many SMs take
+# part, `PHASE` the address of D
 E_WHAT, STAGE, E_PORT, E_L2, E_HBM, BYTES, LANES, SYNC, PHASE, EXTRA, LATER, WIDER, E_TAGS = range(13)
 FURTHER, E_THROUGH, E_MISSES = 13, 14, 15
 # columns of a warp: whether it runs; where it is in its path, and the path's end; its first event; when it may issue,

@@ -254,6 +254,8 @@ def _execute(w, sub, sm, op, event, now, tables, state, servers, constants):  # 
         bulk_shared(w, sm, event, now, events, state, servers, constants)
     elif what == c.BULK_STORE:
         _bulk_store(w, sm, event, now, weight, events, warps, servers, constants)
+    elif what == c.SLEEP:
+        warps[w, c.W_READY] = now + events[event, c.EXTRA]
     elif what >= c.PRODUCT:
         taken, done = tensor_step(what, w, sub, event, now, done, events, state, servers, constants)
     elif what == c.FENCE:

@@ -27,3 +27,5 @@ class Reason(IntEnum):
     FENCE = 13
     # code that had to be fetched
     FETCH = 14
+    # nanosleep
+    SLEEP = 15

@@ -1,0 +1,36 @@
+"""Waits that a time does not hold whole: of CTAs for each other through global memory, and for a clock."""
+
+from kernbench.ptx.recording.recording import LaunchRecording
+from kernbench.ptx.time.sources import source_lines
+
+LOWER_BOUND = "a lower bound: waits of CTAs for each other are not timed"
+# lines that are named
+_MOST_NAMED = 4
+
+
+def incomplete(recording: LaunchRecording) -> bool:
+    """Whether the launch may wait for longer than its time says."""
+    return bool(recording.waits or recording.clocks)
+
+
+def waits_in_words(recording: LaunchRecording) -> list[str]:
+    """What is said of them, with the lines at which warps wait."""
+    found = []
+    if recording.waits:
+        chain = f"; {recording.handovers:,} of them, one behind the other, are the least" if recording.handovers else ""
+        found.append(
+            f"{LOWER_BOUND}: at {_named(recording, recording.waits)} warps wait for what other CTAs store{chain}"
+        )
+    if recording.clocks:
+        where = _named(recording, recording.clocks)
+        found.append(f"a loop waits for a clock, at {where}: how long is not known, as clocks count instructions here")
+    return found
+
+
+def _named(recording: LaunchRecording, lines: tuple[int, ...]) -> str:
+    """Lines, by the source where the PTX names it."""
+    sources = source_lines(recording.text)
+    names = [f"{sources[line][0]}:{sources[line][1]}" if line in sources else f"line {line}" for line in lines]
+    names = list(dict.fromkeys(names))
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
