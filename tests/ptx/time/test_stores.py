@@ -79,8 +79,8 @@ def test_words_that_memory_has_cost_what_was_measured():
 
 @pytest.mark.parametrize(("distance", "part"), [(24.5, 30 / 64), (25.4, 0.0)])
 def test_of_a_table_that_is_read_at_random_l2_holds_its_part_and_of_one_that_is_read_in_turn_nothing(distance, part):
-    """64 MiB, each word touched four times: a part of 30 MiB of the further touches is there, and where all of the table
-    was touched since (`strided-copy-33`, by a profiler's count) nothing.
+    """64 MiB, each word touched four times: a part of 30 MiB of the further touches is there, and where all of the
+    table was touched since (`strided-copy-33`, by a profiler's count) nothing.
     """
     touches, table = 4, 64 << 20
     first = 32 * (1 - np.exp(-touches)) / touches

@@ -235,16 +235,22 @@ class BatchRecorder(Recorder):
 
     def _lane_copies(self, report: Report, window: Window, mask: Mask | None) -> None:
         """cp.async: sectors of what is read, and passes over the banks of what is written."""
+        reads = mask
+        if report.limit >= 0:
+            # lanes that are to copy nothing write zeros, and read nothing
+            active = np.ones(window.size, bool) if mask is None else mask
+            reads = active & (np.broadcast_to(window.rows[report.limit], window.size) > 0)
+            reading = np.repeat(reads.reshape(-1, WARP).any(axis=1), WARP)
+            self._unread_copies(report, window, active & ~reading)
+            mask = active & reading
+            if not mask.any():
+                return
         port, count = self._batch.port, len(window.warps)
-        given = _NO_MASK if mask is None else mask
-        passes: Int32s = np.empty((count, survey.COLUMNS), np.int32)
-        target = np.array(port.addresses(window, report.target_slot)) & _SHARED_WINDOW
-        accessed = (target, np.uint64(report.target_offset), _ZERO)
-        survey.survey_shared(accessed, given, report.nbytes, WARP, survey.APART, passes, self._scratch)
+        passes = self._passes_of_copies(report, window, mask)
         of = self._of(window, mask)
         rows = self._log.data.room(count)
         addresses = port.addresses(window, report.slot)
-        (begin, spread), reuse = self._survey_global(report, window, mask, addresses, np.uint64(report.offset))
+        (begin, spread), reuse = self._survey_global(report, window, reads, addresses, np.uint64(report.offset))
         wavefronts = passes[:, survey.WAVEFRONTS]
         if spread == 0:
             live = np.ones(count, bool) if mask is None else mask.reshape(-1, WARP).any(axis=1)
@@ -261,6 +267,30 @@ class BatchRecorder(Recorder):
         else:
             rows[:, survey.WAVEFRONTS] = wavefronts
         self._event(report.site, int(Kind.ASYNC_COPY), of, (begin, spread), reuse)
+
+    def _passes_of_copies(self, report: Report, window: Window, mask: Mask | None) -> Int32s:
+        """Rows with the passes over the banks of what cp.async writes."""
+        passes: Int32s = np.zeros((len(window.warps), survey.COLUMNS), np.int32)
+        target = np.array(self._batch.port.addresses(window, report.target_slot)) & _SHARED_WINDOW
+        accessed = (target, np.uint64(report.target_offset), _ZERO)
+        given = _NO_MASK if mask is None else mask
+        survey.survey_shared(accessed, given, report.nbytes, WARP, survey.APART, passes, self._scratch)
+        return passes
+
+    def _unread_copies(self, report: Report, window: Window, mask: Bools) -> None:
+        """cp.async of warps none of whose lanes read anything."""
+        if not mask.any():
+            return
+        count = len(window.warps)
+        wavefronts = self._passes_of_copies(report, window, mask)[:, survey.WAVEFRONTS]
+        rows = self._log.data.room(count)
+        rows[...] = 0
+        rows[:, [survey.OBJECT, survey.PHASE]] = -1
+        rows[:, survey.WAVEFRONTS] = wavefronts
+        live = mask.reshape(-1, WARP).any(axis=1)
+        same = bool((wavefronts[live] == wavefronts[live][0]).all())
+        rows[0] = rows[live][0] if same else rows[0]
+        self._event(report.site, int(Kind.ASYNC_COPY), self._of(window, mask), self._kept(same, count))
 
     def turn(self, fragment: Fragment, loop: WaitLoop) -> None:
         """Lanes are at the head of a loop that may wait: say of which warps the last turn has changed nothing."""

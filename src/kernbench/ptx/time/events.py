@@ -139,7 +139,7 @@ def event_costs(
     recording: LaunchRecording, gpu: Gpu, l1_bytes: float, pace: float = 1.0, resident: float = 1.0
 ) -> EventCosts:
     """One row for each event: what it takes of every server it passes. What lies behind SMs has `pace` cycles of theirs
-    for each that its figures were measured in. So many CTAs are `resident` at once.
+    for each that its figures were measured in. So many CTAs are `resident` at once; each has so many bytes of L1.
     """
     events = recording.events
     what = np.full(256, codes.NOTHING, np.int64)
@@ -216,7 +216,7 @@ class _Moved:
 def _moved(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, resident: float) -> _Moved:
     events = recording.events
     is_global = _is(events, _GLOBAL)
-    asked, missed = _sectors(recording, gpu, l1_bytes)
+    asked, missed = _sectors(recording, gpu, l1_bytes, resident)
     asked, missed = np.where(is_global, asked, 0.0), np.where(is_global, missed, 0.0)
     every = np.maximum(events.sectors.astype(np.float64), 1.0)
     lines = events.lines * asked / every
@@ -364,8 +364,11 @@ def atomic_cycles(recording: LaunchRecording, gpu: Gpu, missing: Floats) -> Floa
     return taken
 
 
-def _sectors(recording: LaunchRecording, gpu: Gpu, l1_bytes: float) -> tuple[Floats, Floats]:
-    """Sectors of each event that are asked of L2, and of those the ones that memory gives: L2 was cold at first."""
+def _sectors(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, resident: float) -> tuple[Floats, Floats]:
+    """Sectors of each event that are asked of L2, and of those the ones that memory gives: L2 was cold at first.
+
+    CTAs go on side by side: while one touches so many bytes, the others that are resident touch as many each.
+    """
     events = recording.events
     past = _says(recording, _PAST_L1)
     loads = _is(events, (Kind.GLOBAL_LOAD, Kind.LOCAL_LOAD))
@@ -378,7 +381,8 @@ def _sectors(recording: LaunchRecording, gpu: Gpu, l1_bytes: float) -> tuple[Flo
     at_random, table = _table(recording, room)
     of_table = min(float(gpu.l2.capacity) / float(gpu.chip.l2_halves) / table, 1.0)
     share = np.where(at_random, np.maximum(share, of_table), share)
-    from_memory = events.first + events.other * (1.0 - share)
+    own = held(np.exp2(events.own_distance.astype(np.float64)) * room * resident, gpu)
+    from_memory = events.first + events.other * (1.0 - share) + (events.own - l1_hits) * (1.0 - own)
     asked = np.maximum(sectors - l1_hits, 0.0)
     return asked, np.minimum(from_memory, asked)
 

@@ -87,7 +87,9 @@ def _at_clock(recording: LaunchRecording, streams: Streams, gpu: Gpu, budget: in
     carved = held.ctas * (streams.shared_bytes + recording.dynamic_shared + float(gpu.sm.shared_reserved))
     pace = clock / float(gpu.clock.most)
     resident = min(held.ctas * float(gpu.chip.sms), recording.ctas)
-    events = event_costs(recording, gpu, max(float(gpu.sm.l1) - carved, 0.0), pace, resident)
+    # those of an SM share its L1
+    of_sm = max(min(held.ctas, -(-recording.ctas // int(gpu.chip.sms))), 1)
+    events = event_costs(recording, gpu, max(float(gpu.sm.l1) - carved, 0.0) / of_sm, pace, resident)
     ops = op_costs(streams.ops, gpu)
     lengths = np.diff(streams.path_start)
     class_paths = streams.trace_path[recording.class_trace].astype(np.int64)

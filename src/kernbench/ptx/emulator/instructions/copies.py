@@ -38,6 +38,7 @@ def begin(d: Decoding) -> Step:
         target.slot,
         target.offset,
         cached=d.mod("cop") == "ca",
+        limit=-1 if limit is None else limit,
     )
     site, to, by = d.site, np.uint64(target.offset), np.uint64(source.offset)
 

@@ -49,3 +49,5 @@ class Report:
     keep: int = 0
     # goes through the cache of the SM
     cached: bool = True
+    # the slot of how many bytes a lane copies at most, -1: all
+    limit: int = -1
