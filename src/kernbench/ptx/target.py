@@ -39,7 +39,7 @@ class Gpus:
     def size(self, machine: Gpu) -> str:
         """How many SMs, how much memory at what rate, and whether times were held to one."""
         sms, hbm = int(machine.chip.sms), machine.hbm
-        caveat = f", {NOT_VALIDATED}" if machine.predictions == NOT_VALIDATED else ""
+        caveat = f", {NOT_VALIDATED}" if machine.validity == NOT_VALIDATED else ""
         return f"{sms} SMs, {hbm.capacity / 1e9:.0f} GB of HBM at {hbm.bandwidth / 1e3:g} TB/s{caveat}"
 
 

@@ -47,6 +47,7 @@ _SHARED: Mapping[str, _Kind] = {
     "time_ps": _COUNT,
     "bound": _TEXT,
     "floor_ratio": _RATIO,
+    "caveat": _TEXT,
 }
 
 

@@ -240,7 +240,7 @@ def _table(title: str, keys: tuple[str, ...], rows: list[Data], total: int) -> T
     table = Table(title=title, title_justify="left")
     for column in (*keys, "right", "safe", "time", "bound", "x floor"):
         table.add_column(column, justify="left" if column in ("right", "safe") else "right", no_wrap=True)
-    reasons = [name for name in ("refused", "failed") if any(row[name] for row in rows)]
+    reasons = [name for name in ("refused", "failed", "caveat") if any(row[name] for row in rows)]
     for name in reasons:
         table.add_column(name, min_width=_NARROWEST, overflow="fold")
     for row in rows:

@@ -162,6 +162,8 @@ def _show(store: "Store", bench: Bench, ranked: list[Ranked]) -> None:
     measured = [one for one in ranked if one.measured_ps is not None]
     winner = min(measured, key=lambda one: one.measured_ps or 0) if measured else ranked[0]
     how = "measured" if measured else "predicted"
+    for caveat in sorted({str(one.row["caveat"]) for one in ranked if one.row["caveat"]}):
+        results().print(f"predicted times: {caveat}", soft_wrap=True)
     results().print(f"fastest as {how}: {store.plan.command(winner.row)}", soft_wrap=True)
 
 

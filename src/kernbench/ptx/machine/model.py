@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Annotated
 
@@ -32,6 +33,15 @@ from kernbench.ptx.machine.tables import (
 
 KIND = "ptx"
 NOT_VALIDATED = "not validated"
+_ABOVE_ZERO = (
+    "chip.sms", "chip.gpcs", "chip.cluster", "chip.l2_halves", "clock.most", "clock.products", "sm.sub_cores",
+    "sm.warps", "sm.ctas", "sm.registers", "sm.register_unit", "sm.shared_unit", "issue.interval",
+    "shared.bytes_per_cycle", "shared.sub_core_bytes_per_cycle", "shared.banks", "shared.queue", "l1.bytes_per_cycle",
+    "l2.capacity", "l2.turnover", "l2.bytes_per_cycle", "l2.lines_per_cycle", "l2.sm_bytes_per_cycle",
+    "l2.write_bytes_per_cycle", "l2.sm_write_bytes_per_cycle", "l2.atomic_lines", "l2.atomic_units", "hbm.bandwidth",
+    "hbm.read_share", "hbm.write_share", "hbm.copy_share", "hbm.granule", "hbm.scattered", "hbm.rewritten",
+    "tensor.mma",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,24 @@ class Gpu(Description):
     cluster: Cluster
     launch: Launch
 
+    @classmethod
+    def conflicts(cls, values: Mapping[str, object]) -> list[str]:
+        """What no GPU has none of, and everything is divided by."""
+        found = []
+        for name in _ABOVE_ZERO:
+            table, _, key = name.partition(".")
+            if getattr(values.get(table), key, 1) == 0:
+                found.append(f"{name} = 0: out of range. Allowed: more than 0")
+        return found
+
+    @property
+    def validity(self) -> str:
+        """`predictions` where all figures are those of a file that comes with kernbench: a GPU some of whose figures
+        were changed is one that nobody has measured.
+        """
+        known = self.predictions == NOT_VALIDATED or self.hash in _validated()
+        return self.predictions if known else NOT_VALIDATED
+
     @property
     def hash(self) -> str:
         """Twelve hex digits that are equal where every value is; where values come from changes no time."""
@@ -88,6 +116,13 @@ class Gpu(Description):
 
 
 _LIBRARY = Library(Gpu, "kernbench.ptx", "gpus")
+
+
+@lru_cache(maxsize=1)
+def _validated() -> frozenset[str]:
+    """Hashes of GPUs that come with kernbench and whose times were held to one."""
+    found = [load(name) for name in bundled()]
+    return frozenset(gpu.hash for gpu in found if gpu.predictions != NOT_VALIDATED)
 
 
 def bundled() -> list[str]:

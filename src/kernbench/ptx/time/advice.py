@@ -57,9 +57,9 @@ class Advice:
 
 def advise(again: Again, one_more: Change | None, time_again: bool) -> list[Data]:
     """All advice for a launch, dearest first; what needs further timings only with `time_again`."""
-    found = [*_tail(again.time), *_exposed(again)]
+    found = [*_tail(again.time), *_exposed(again), *_conflicts(again, time_again)]
     if time_again:
-        found += [*_uncoalesced(again), *_conflicts(again), *_spills(again), *_occupancy(again, one_more)]
+        found += [*_uncoalesced(again), *_spills(again), *_occupancy(again, one_more)]
     least = again.time.seconds * _PS * WORTH
     lines = source_lines(again.recording.text)
     worth = sorted((one for one in found if one.cost_ps >= least), key=lambda one: (-one.cost_ps, one.kind, one.line))
@@ -83,7 +83,7 @@ def _tail(time: LaunchTime) -> list[Advice]:
 def above_floor(time: LaunchTime) -> float:
     """Seconds that waits of warps explain: the time without the largest floor, the launch and the tail."""
     tail = time.tail_cycles / (time.clock_mhz * 1e6)
-    return max(time.seconds - time.floor_seconds - time.overhead_ns * 1e-9 - tail, 0.0)
+    return max(time.seconds - time.floor_seconds - time.launch_seconds - tail, 0.0)
 
 
 def _hint(reason: Reason, time: LaunchTime) -> str:
@@ -147,19 +147,26 @@ def _coalesced(events: Events, here: NDArray[np.bool_], least: NDArray[np.float6
     return replace(events, sectors=sectors.astype(np.int32), lines=lines.astype(np.int32), **scaled)
 
 
-def _conflicts(again: Again) -> list[Advice]:
+def _conflicts(again: Again, time_again: bool) -> list[Advice]:
+    """Passes over the banks that conflicts add. Without timing again each is a cycle of its SM, of the time that waits
+    explain.
+    """
     events, instructions = again.recording.events, again.recording.instructions
     least = least_passes(events)
     found = []
     for row in _dearest(events.wavefronts - least, again):
         here = events.instruction == row
         times = float(events.wavefronts[here].sum() / least[here].sum())
-        free = replace(events, wavefronts=np.where(here, least, events.wavefronts).astype(np.uint16))
+        more = float(((events.wavefronts - least) * warps_of_events(again.recording))[here].sum())
         message = f"`{instructions.text[row]}` takes {times:.1f} times the passes over the banks that its bytes need"
         hint = "pad rows, or swizzle addresses, so that lanes of one pass hit different banks"
-        found.append(
-            Advice("bank conflict", int(instructions.line[row]), message, _ps(again.saved(events=free)), AGAIN, hint)
-        )
+        if time_again:
+            free = replace(events, wavefronts=np.where(here, least, events.wavefronts).astype(np.uint16))
+            saved, by = again.saved(events=free), AGAIN
+        else:
+            of_sm = more / float(again.gpu.chip.sms) / (again.time.clock_mhz * 1e6)
+            saved, by = min(of_sm, above_floor(again.time)), ACCOUNT
+        found.append(Advice("bank conflict", int(instructions.line[row]), message, _ps(saved), by, hint))
     return found
 
 

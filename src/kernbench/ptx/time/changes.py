@@ -20,14 +20,16 @@ TENTH = 1.1
 _RATES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "hbm bandwidth": (("hbm.bandwidth",), ()),
     "l2 bandwidth": (("l2.bytes_per_cycle", "l2.write_bytes_per_cycle", "l2.sm_bytes_per_cycle",
-                      "copies.bulk_bytes_per_cycle"), ("l2.atomic_interval",)),
+                      "copies.bulk_bytes_per_cycle"), ("l2.atomic_interval", "l2.atomic_float")),
     "latency of memory": ((), ("l1.latency", "l2.latency", "hbm.latency", "l2.atomic_latency")),
     "shared memory": (("shared.bytes_per_cycle", "shared.sub_core_bytes_per_cycle", "l1.bytes_per_cycle"),
                       ("shared.conflict", "shared.address_interval")),
     "tensor cores": (("tensor.wgmma", "tensor.mma", "tensor.tcgen05"), ()),
     "mufu": ((), ("pipes.mufu.interval",)),
     "fma and integer pipes": ((), ("pipes.fma.interval", "pipes.integer.interval", "pipes.multiply.interval",
-                                   "pipes.minmax.interval", "pipes.half2.interval", "pipes.convert.interval")),
+                                   "pipes.wide.interval", "pipes.minmax.interval", "pipes.half2.interval",
+                                   "pipes.convert.interval")),
+    "double precision": ((), ("pipes.double.interval",)),
     "issue": ((), ("issue.interval",)),
     "launch": ((), ("launch.empty", "launch.first", "launch.cta")),
 }  # fmt: skip

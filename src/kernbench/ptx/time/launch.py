@@ -185,6 +185,8 @@ class _Machine:
         gaps = {STREAM: float(given.gap), GRAPH: float(given.graph_gap), DEPENDENT: float(given.dependent_gap)}
         cold = int(self.constants[codes.WARP_START]) / codes.TICK
         before, after = early(made, self.recording, self.streams)
+        dispatch = int(self.constants[codes.CTA_INTERVAL]) / codes.TICK * self.recording.ctas
+        made = replace(made, dispatch_cycles=dispatch)
         return replace(made, cold_cycles=cold, gaps_ns=gaps, before_wait=before, after_trigger=after)
 
     def _followed(self, notes: Ints, cta: int) -> Followed | None:
@@ -210,8 +212,10 @@ class _Machine:
         notes += waits_in_words(self.recording)
         if self.streams.unknown:
             notes.append(f"opcodes timed as plain integer ones: {', '.join(self.streams.unknown)}")
-        if self.gpu.predictions == NOT_VALIDATED:
-            notes.append(f"predictions for {self.gpu.name} are not validated")
+        validity = self.gpu.validity
+        if validity == NOT_VALIDATED:
+            changed = "" if self.gpu.predictions == NOT_VALIDATED else ": some of its figures were changed"
+            notes.append(f"predictions for {self.gpu.name} are not validated{changed}")
         slots = self.held.ctas
         made = CtaSpans(
             spans[:, 0], spans[:, 1] // slots, spans[:, 1] % slots, spans[:, 2] / codes.TICK,
@@ -220,7 +224,7 @@ class _Machine:
         return LaunchTime(
             self.gpu.name, cycles, clock, float(self.gpu.launch.empty), self.held, self._busy(cycles), floors,
             self._traffic(), Stalls(self.stalls / codes.TICK, self.issued), made, self.streams.source,
-            self.streams.joined, int(self.issued.sum()), count, self.gpu.predictions, tuple(notes),
+            self.streams.joined, int(self.issued.sum()), count, validity, tuple(notes),
         )  # fmt: skip
 
     def _busy(self, cycles: float) -> dict[Unit, float]:

@@ -1,6 +1,6 @@
 """A PTX run with its time: what the tables, the page, sweeps and traces of all targets show of a `LaunchTime`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from kernbench.ptx.time.result import MOSTLY, LaunchTime, Unit
 from kernbench.ptx.time.roles import with_warps
 from kernbench.ptx.time.sequence import following_ps
 from kernbench.ptx.time.sources import source_lines
+from kernbench.ptx.time.waits import LOWER_BOUND
 from kernbench.result.finding import Place
 from kernbench.result.reading import Data
 from kernbench.result.run import Run
@@ -114,6 +115,7 @@ def measure(time: LaunchTime) -> Data:
             "shared": time.traffic.shared,
         },
         "time_note": _note(time),
+        "caveat": ", ".join(_caveats(time)),
         "time_facts": [_limit(time), _resident(time), *(note for note in time.notes if time.predictions not in note)],
     }
 
@@ -123,22 +125,41 @@ def _note(time: LaunchTime) -> str:
     joined = f" ({100 * time.joined:.0f} % joined)" if time.joined else ""
     held = "; how near such times are: docs/gpu-accuracy.md" if time.predictions == "validated" else ""
     doubt = held or f"; {time.predictions}"
+    if any(note.startswith(LOWER_BOUND) for note in time.notes):
+        doubt += f"; {LOWER_BOUND}"
     return f"predicted for {time.machine} at {time.clock_mhz:.0f} MHz from {time.source}{joined}{doubt}"
+
+
+def _caveats(time: LaunchTime) -> Iterator[str]:
+    """What must be known of a time where it stands in a table, in a few words."""
+    if time.predictions != "validated":
+        yield time.predictions
+    if any(note.startswith(LOWER_BOUND) for note in time.notes):
+        yield "lower bound"
 
 
 def _limited_by(time: LaunchTime) -> str:
     """What bounds the time: the launch where CTAs run for little of it, the unit that works for most of their cycles,
     or latency where none does.
     """
-    if time.overhead_ns * 1e-9 > MOSTLY * time.seconds:
+    if time.launch_seconds > MOSTLY * time.seconds or _begins_slowly(time):
         return LAUNCH
     return LATENCY if time.bound is None else UNITS[time.bound]
 
 
+def _begins_slowly(time: LaunchTime) -> bool:
+    """Whether CTAs end as fast as a GPU begins them, and no unit works for as much of the time."""
+    share = time.dispatch_cycles / time.cycles if time.cycles else 0.0
+    return share > max(MOSTLY, *time.busy.values())
+
+
 def _limit(time: LaunchTime) -> str:
     """Why that is what bounds it."""
+    if _limited_by(time) == LAUNCH and _begins_slowly(time):
+        share = 100 * time.dispatch_cycles / time.cycles
+        return f"CTAs begin for {share:.0f} % of the cycles: fewer of them, with more work each"
     if _limited_by(time) == LAUNCH:
-        return f"the launch itself takes {100 * time.overhead_ns * 1e-9 / time.seconds:.0f} % of the time"
+        return f"the launch itself takes {100 * time.launch_seconds / time.seconds:.0f} % of the time"
     busiest = max(time.busy, key=lambda one: (time.busy[one], -one))
     return f"the busiest unit is {UNITS[busiest]}: {100 * time.busy[busiest]:.0f} % of the cycles that CTAs run"
 
@@ -166,7 +187,7 @@ def gap(time: LaunchTime, total: int, floor: int) -> dict[str, int]:
     """
     left = total - floor
     causes = {}
-    for name, wanted in ((LAUNCH, round(time.overhead_ns * 1000)), (TAIL, _ps(time, time.tail_cycles))):
+    for name, wanted in ((LAUNCH, round(time.launch_seconds * _PS)), (TAIL, _ps(time, time.tail_cycles))):
         causes[name] = max(0, min(left, wanted))
         left -= causes[name]
     waited = {REASONS[reason]: cycles for reason, cycles in time.stalls.by_reason().items() if reason != Reason.ISSUED}
@@ -188,7 +209,7 @@ def shared_out(amount: int, weights: Mapping[str, float]) -> dict[str, int]:
 
 def _by_reason(time: LaunchTime, total: int) -> dict[str, int]:
     """The whole time as warps spent it, waiting or issuing, behind the launch."""
-    launch = min(total, round(time.overhead_ns * 1000))
+    launch = min(total, round(time.launch_seconds * _PS))
     spent = {REASONS[reason]: cycles for reason, cycles in time.stalls.by_reason().items() if cycles > 0}
     parts = {LAUNCH: launch, **shared_out(total - launch, spent)}
     return {name: value for name, value in parts.items() if value}

@@ -132,6 +132,8 @@ class LaunchTime:
     # of the cycles those of a start with nothing in any cache, which a launch right behind another does not have, and
     # the gap to the launch before by how it follows it
     cold_cycles: float = 0.0
+    # cycles that it takes to begin all CTAs, one after the other
+    dispatch_cycles: float = 0.0
     gaps_ns: dict[str, float] = field(default_factory=dict)
     # cycles of a CTA before it waits for the launch before, and of the last ones after they let the next one begin
     before_wait: float = 0.0
@@ -141,6 +143,11 @@ class LaunchTime:
     def seconds(self) -> float:
         """From the launch to its end."""
         return self.cycles / (self.clock_mhz * 1e6) + self.overhead_ns * 1e-9
+
+    @property
+    def launch_seconds(self) -> float:
+        """What the launch takes beside the work of its CTAs: around it, and until the first CTAs run at full speed."""
+        return self.overhead_ns * 1e-9 + min(self.cold_cycles, self.cycles) / (self.clock_mhz * 1e6)
 
     @property
     def tail_cycles(self) -> float:

@@ -184,6 +184,7 @@ def _word(name: str) -> str:
 
 def _flat(metrics: Data) -> Row:
     row: Row = {"time_ps": metrics["time_ps"], "bound": metrics["bound"], "floor_ratio": metrics["floor_ratio"]}
+    row["caveat"] = metrics.get("caveat") or None
     row |= {utilisation_column(k): v for k, v in metrics["utilisation"].items()}
     row |= {floor_column(k): v for k, v in metrics["floors_ps"].items()}
     row |= {gap_column(cause): time for cause, time in metrics["gap_ps"].items()}
