@@ -15,6 +15,8 @@ from tests.ptx.emulator.asynchronous.tcgen05 import (
     names,
 )
 
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_core import CopyForm
+
 SHAPES = {
     "32x32b": (1, 1, lambda t, i: (t, i)),
     "16x64b": (1, 2, lambda t, i: (t // 4 + 8 * (t % 2), t // 2 % 2 + 2 * i)),
@@ -159,3 +161,11 @@ def test_shift():
     plain, shifted = copied("128x256b", data), copied("128x256b", data, more=more)
     np.testing.assert_array_equal(shifted[1:], plain[:-1])
     np.testing.assert_array_equal(shifted[0], plain[0])
+
+
+@pytest.mark.parametrize(("shape", "filled"), [("b4x16_p64", 8), ("b6x16_p32", 12)])
+def test_padding_of_what_is_unpacked_need_not_be_written(shape, filled):
+    """Of 16 bytes the first 8 or 12 hold elements: copies of narrow elements leave the rest as it is."""
+    form = CopyForm(128, 16, "", {8: 4, 12: 6}[filled], None)
+    tiles = form.tiles(np.array([descriptor(BASE, 2048, 128, 0, True)], np.uint64))
+    assert [one.filled for one in tiles] == [filled], shape

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from kernbench import ptx
+
 LOAD = """
   mov.u32 %r10, tile;
   shl.b32 %r11, %r0, 4;
@@ -106,3 +108,48 @@ def test_warps_that_store_the_same_matrix_race(lab, space):
     body = f"{values}  wmma.store.d.sync.aligned.row.m16n16k16{space}.f32 [%rd20], {{{f}}};"
     assert lab.kinds(body, lab.empty((16, 16), "f4")) == []
     assert lab.kinds(body, lab.empty((16, 16), "f4"), block=64) == ["race"]
+
+
+@pytest.mark.parametrize("matrices", [1, 2, 4])
+def test_store_matrix_of_bytes(matrices):
+    """Each matrix of 16 x 8 bytes goes to memory as eight rows of sixteen; CUTLASS's SM100_U8x4_STSM_T says whose."""
+    registers = ", ".join(f"%r{10 + j}" for j in range(matrices))
+    loads = "\n".join(f"  ld.global.u32 %r{10 + j}, [%rd3];\n  add.u64 %rd3, %rd3, 128;" for j in range(matrices))
+    text = f"""
+.version 8.7
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 x, .param .u64 y) {{
+  .reg .b32 %r<20>;
+  .reg .b64 %rd<8>;
+  .shared .align 16 .b8 tile[512];
+  mov.u32 %r0, %tid.x;
+  ld.param.u64 %rd1, [x];
+  ld.param.u64 %rd2, [y];
+  mul.wide.u32 %rd4, %r0, 4;
+  add.u64 %rd3, %rd1, %rd4;
+{loads}
+  mov.u32 %r1, tile;
+  shl.b32 %r2, %r0, 4;
+  add.u32 %r3, %r1, %r2;
+  stmatrix.sync.aligned.m16n8.x{matrices}.trans.shared.b8 [%r3], {{{registers}}};
+  bar.sync 0;
+  mul.wide.u32 %rd4, %r0, 16;
+  add.u64 %rd5, %rd2, %rd4;
+  setp.ge.u32 %p0, %r0, {8 * matrices};
+  @%p0 ret;
+  ld.shared.v4.u32 {{%r4, %r5, %r6, %r7}}, [%r3];
+  st.global.v4.u32 [%rd5], {{%r4, %r5, %r6, %r7}};
+  ret;
+}}
+""".replace("  .reg .b64 %rd<8>;", "  .reg .b64 %rd<8>;\n  .reg .pred %p<2>;")
+    given = np.random.default_rng(3).integers(0, 256, (matrices, 32, 4)).astype(np.uint8)
+    device = ptx.EmulatedDevice("sm_100a")
+    out = device.empty((matrices, 8, 16), np.uint8, "out")
+    run = device.launch(ptx.parse(text).kernels["k"], 1, 32, [device.array(given.view(np.uint32), "x"), out])
+    assert run.findings == []
+    want = np.zeros((matrices, 8, 16), np.uint8)
+    for lane in range(32):
+        for part in range(4):
+            want[:, 2 * (lane % 4) + part % 2, lane // 4 + 8 * (part // 2)] = given[:, lane, part]
+    assert (run.outputs["out"] == want).all()

@@ -1,6 +1,6 @@
 """What the fifth-generation tensor core does to tensor memory: products, copies from shared memory, shifts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -279,8 +279,9 @@ class CopyForm:
     site: Site
 
     def tiles(self, descriptors: Array) -> list[Tiles]:
-        """The tiles descriptors name."""
-        return tiles_of(descriptors, Operand(self.rows, self.nbytes, "u8"), tcgen05_descriptor)
+        """The tiles descriptors name; of what is unpacked, each 16 bytes begin with 16 elements, and end in padding."""
+        found = tiles_of(descriptors, Operand(self.rows, self.nbytes, "u8"), tcgen05_descriptor)
+        return [replace(one, filled=2 * self.unpacks) for one in found] if self.unpacks else found
 
     def lanes(self, base: int) -> list[tuple[Part, int]]:
         """Parts of tensor memory and the first row that each receives."""

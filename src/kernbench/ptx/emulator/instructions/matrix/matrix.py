@@ -138,10 +138,37 @@ def load_matrix(d: Decoding) -> Step:
     return action(general)
 
 
+def store_narrow(d: Decoding) -> Step:
+    """stmatrix of 16 x 8 bytes, which go to memory as eight rows of sixteen: lane 8j + i gives the address of row i.
+
+    Byte v of lane t belongs to row 2 (t % 4) + v % 2, column t // 4 + 8 (v // 2).
+    """
+    address, sources = d.address(0), [d.register_slot(slot) for slot in d.sources(1)]
+    space = space_of(address.space or d.mod("space") or "shared")
+    d.traffic = ("shared", "written", 4 * len(sources))
+    d.report = _rows_report(d, address, space, len(sources))
+    site, scratch = d.site, d.temporary("uint8")
+    bank, rows = d.bank_rows([scratch])
+    row = np.array(rows, np.int64)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        whole_warps(window, mask, site)
+        port = window.batch.port
+        base = port.addresses(window, address.slot) + np.uint64(address.offset)
+        for number, source in enumerate(sources):
+            for part in range(4):
+                lanes, columns = 8 * number + 2 * (_LANE % 4) + part % 2, _LANE // 4 + 8 * (part // 2)
+                window.put(scratch, (window.rows[source] >> np.uint32(8 * part)).astype(np.uint8), mask)
+                addresses = _from_lanes(base, lanes) + _tile(columns.astype(np.uint64), window.size)
+                port.store(space, addresses, window.lane_numbers, np.uint64(0), bank, row, mask, site)
+
+    return action(general)
+
+
 def store_matrix(d: Decoding) -> Step:
     """stmatrix: the other way round."""
     if not _plain_shape(d):
-        raise d.error(f"{d.instruction.name} is not emulated: only .m8n8 of .b16 is stored")
+        return store_narrow(d)
     address, sources = d.address(0), [d.register_slot(slot) for slot in d.sources(1)]
     space = space_of(address.space or d.mod("space") or "shared")
     d.traffic = ("shared", "written", 4 * len(sources))
