@@ -6,6 +6,8 @@
 import numpy as np
 import pytest
 
+from kernbench import ptx
+
 # from the first array on: threads reach as far as the scale says
 REACHING = """
   mul.wide.u32 %rd1, %r3, {scale};
@@ -148,6 +150,40 @@ def test_a_pointer_of_two_halves_from_memory_may_be_any(lab, arrays):
   ld.global.u32 %r5, [%rd1];
 """
     assert lab.kinds(text, x, y, table, block=8) == []
+
+
+HALVES = {
+    "packed": "mov.b64 %d1, {%r0, %r1};",
+    "shifted": "cvt.u64.u32 %d5, %r1; shl.b64 %d5, %d5, 32; cvt.u64.u32 %d6, %r0; or.b64 %d1, %d5, %d6;",
+    "multiplied": "cvt.u64.u32 %d6, %r0; mov.b64 %d7, 4294967296; cvt.u64.u32 %d5, %r1; mad.lo.u64 %d1, %d5, %d7, %d6;",
+}
+HALVED = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry halved(.param .u64 x, .param .u32 low, .param .u32 high)
+{{
+  .reg .pred %p; .reg .b32 %r<5>; .reg .b64 %d<8>;
+  ld.param.u64 %d0, [x];
+  ld.param.u32 %r0, [low];
+  ld.param.u32 %r1, [high];
+  mov.u32 %r2, %tid.x;
+  {together}
+  setp.gt.u32 %p, %r2, 3;
+  selp.b64 %d2, %d1, %d0, %p;
+  mul.wide.u32 %d3, %r2, 4;
+  add.u64 %d4, %d3, %d2;
+  ld.global.u32 %r3, [%d4];
+  ret;
+}}
+"""
+
+
+@pytest.mark.parametrize("way", HALVES)
+def test_a_pointer_may_be_passed_in_halves(lab, way):
+    kernel = ptx.parse(HALVED.format(together=HALVES[way])).kernels["halved"]
+    x, y = (lab.device.array(np.zeros(16, "u4"), name) for name in "xy")
+    run = lab.device.launch(kernel, 1, 8, [x, y.address & 0xFFFFFFFF, y.address >> 32])
+    assert run.findings == []
 
 
 @pytest.mark.parametrize("way", ["mov.b32 %r7, %r5;", "shfl.sync.idx.b32 %r7, %r5, 0, 31, 0xffffffff;"])

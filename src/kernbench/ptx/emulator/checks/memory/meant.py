@@ -15,7 +15,7 @@ from kernbench.ptx.emulator.memory.arena import FREED, GLOBAL_BASE, NOTHING, TRA
 from kernbench.ptx.emulator.memory.port import Accessed
 from kernbench.ptx.emulator.program.program import Program, Site, Word
 
-_WORD = (1 << 64) - 1
+_WORD, _HALF = (1 << 64) - 1, (1 << 32) - 1
 # sizes of elements in which a program may pass the distance of two arrays: none is larger than what it accesses
 _SCALES = (1, 2, 4, 8, 16)
 # arrays that the lanes of one access are looked for in
@@ -129,6 +129,9 @@ class MeantArrays:
         if any(one is other for one in arrays) or other.space != "global":
             return True
         numbers, scales = list(self._numbers()), [scale for scale in _SCALES if scale <= nbytes]
+        if {other.address & _HALF, other.address >> 32} <= {number & _HALF for number in numbers}:
+            # its pointer, passed in halves
+            return True
         reached = {one.offset + value * scale for one in arrays for value in numbers for scale in scales}
         if any(other.offset <= offset < other.offset + other.nbytes for offset in reached):
             return True
