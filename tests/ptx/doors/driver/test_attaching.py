@@ -128,3 +128,21 @@ def test_texts_that_a_program_has_written_elsewhere_are_kept(monkeypatch, tmp_pa
     keep_text(None)
     keep_text("a path that is no file")
     assert [path.read_text() for path in tmp_path.glob("*.ptx")] == [packed.SCALE]
+
+
+def test_a_gpu_that_one_session_lost_is_there_for_the_next(python):
+    """And for the next test of `pytest --kernbench`, which restores it."""
+    done = python("""
+from kernbench.ptx.doors.driver.local import restore
+GOOD, TEXT = TEXT, b'.version 8.0 .target sm_80 .address_size 64 .visible .entry scale() { trap; }'
+with ptx.emulated("sm_90a", driver=True):
+    call("cuLaunchKernel", begin(), 1, 1, 1, 32, 1, 1, 0, None, None, None)
+    print(call("cuCtxSynchronize"), call("cuMemFree_v2", ctypes.c_uint64(0)))
+    restore()
+    print(call("cuCtxSynchronize"))
+    call("cuLaunchKernel", begin(), 1, 1, 1, 32, 1, 1, 0, None, None, None)
+    print(call("cuCtxSynchronize"))
+with ptx.emulated("sm_90a", driver=True):
+    print(call("cuCtxSynchronize"))
+""")
+    assert done.stdout.split() == ["719", "719", "0", "719", "0"], done.stderr

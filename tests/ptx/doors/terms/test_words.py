@@ -45,6 +45,7 @@ def test_findings_keep_all_else():
 def test_the_front_end_is_known_by_the_kernels_name_and_by_what_is_imported(monkeypatch):
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     assert words_of("_ZN6cudapy8__main__5twiceB2v1") is NUMBA
+    assert words_of("_ZN8__main__3addB3v12B94cw51cXTLSUwv1sCUt9Uw1VEw0NRRQPKzLTg4gaGKFsG2oMQGEYakJSQB1") is NUMBA
     assert words_of("kernel_cutlass_twice_tensorptr") is CUTE
     assert words_of("_Z3addPf") is CUDA
     monkeypatch.setitem(sys.modules, "cupy", ModuleType("cupy"))

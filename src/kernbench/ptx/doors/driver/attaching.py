@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from kernbench.ptx.doors.driver.bindings import look_out
 from kernbench.ptx.doors.driver.library import NAME, library_folder
-from kernbench.ptx.doors.driver.local import Answering, answering, library_here
+from kernbench.ptx.doors.driver.local import Answering, answering, library_here, restore
 from kernbench.ptx.doors.driver.running import compiler_switches
 from kernbench.ptx.doors.patching import Patches
 
@@ -52,6 +52,8 @@ class DriverDoor:
             warnings.warn(DriverNotSeenWarning(f"{problem}: {_REMEDY}"), stacklevel=2)
             return
         self._answering = _load()
+        # what an earlier session has lost is not this one's
+        restore()
         self._answering.sessions.append(self._give)
         self._switches()
         self._watch(self._answering.library)

@@ -118,6 +118,13 @@ def library_here() -> ctypes.CDLL | None:
     return program if hasattr(program, "kernbench_answer") else None
 
 
+def restore() -> None:
+    """Let calls of the driver succeed again after a launch that took the GPU with it."""
+    if _HERE:
+        _HERE[0].library.kernbench_restore.argtypes, _HERE[0].library.kernbench_restore.restype = [], None
+        _HERE[0].library.kernbench_restore()
+
+
 def torch_in_use() -> None:
     """torch's CPU build stands for one that would have initialised the driver, and given threads its context."""
     library = _HERE[0].library if _HERE else library_here()

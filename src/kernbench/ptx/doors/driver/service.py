@@ -12,6 +12,7 @@ from kernbench.common.errors import KernbenchError, MisuseError, OtherHardwareEr
 from kernbench.ptx.doors.device import LaunchRequest
 from kernbench.ptx.doors.driver import kernels, maps, properties
 from kernbench.ptx.doors.driver.allocations import Allocations
+from kernbench.ptx.doors.driver.images.device_runtime import with_device_runtime
 from kernbench.ptx.doors.driver.images.errors import ImageError
 from kernbench.ptx.doors.driver.images.images import NoPtxError, texts_of
 from kernbench.ptx.doors.driver.images.kept import FOLDER as KEPT
@@ -128,7 +129,7 @@ class DriverService:
         # the name of the file that the image is part of, then the image
         folder, file = os.environ.get(KEPT), data[: words[0]].decode(errors="replace")
         image, kept = data[words[0] :], Path(folder) if folder else None
-        text = link_texts(texts_of(image, self.session.arch, kept, in_file=file))
+        text = link_texts(with_device_runtime(texts_of(image, self.session.arch, kept, in_file=file)))
         number = len(self._modules) + 1
         self._modules[number] = self._module(text)
         return Answer(words=(number,))

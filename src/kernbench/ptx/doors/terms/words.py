@@ -1,5 +1,6 @@
 """What front ends call things: a hint names those of the one that a kernel comes from."""
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,8 +8,8 @@ from dataclasses import dataclass, replace
 from kernbench.ptx.emulator.checks.findings import advice
 from kernbench.result.finding import Finding
 
-# how names of kernels begin that these front ends compile
-_NUMBA, _CUTE = "_ZN6cudapy", "kernel_cutlass"
+# names of kernels that these front ends compile: Numba's carry the version of the function as a tag
+_NUMBA, _CUTE = re.compile(r"_ZN.*B\d+v\d+"), "kernel_cutlass"
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ CUTE = Words(
 
 def words_of(kernel: str) -> Words:
     """The words for a kernel that was launched by way of CUDA's driver, by its name in the PTX."""
-    if kernel.startswith(_NUMBA):
+    if _NUMBA.match(kernel):
         return NUMBA
     if kernel.startswith(_CUTE):
         return CUTE

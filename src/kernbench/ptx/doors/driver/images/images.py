@@ -82,8 +82,8 @@ def remedy(arch: str) -> str:
 
 # what a Python package that comes ready-built offers instead of a call that cannot be emulated
 _INSTEAD = {
-    "cupy": "of CuPy's calls, those that sort are such (sort, argsort, lexsort, unique): do this step on the host, "
-    "cupy.asarray(numpy.sort(cupy.asnumpy(x)))"
+    "cupy": "CuPy has such for what sorts (sort, argsort, lexsort, unique) and for cupy.random.default_rng: do this "
+    "step on the host, as in cupy.asarray(numpy.sort(cupy.asnumpy(x)))"
 }
 
 
