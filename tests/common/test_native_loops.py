@@ -72,7 +72,6 @@ def test_a_loop_is_kept(called, tmp_path):
     assert called() == "[2.0, 2.0, 2.0] ['double']"
     kept.write_bytes(b"")
     assert called() == "[2.0, 2.0, 2.0] ['double']"
-    assert called() == "[2.0, 2.0, 2.0] []"
 
 
 def test_loops_of_numba_call_plain_ones():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench import mesh
 from kernbench.machine import load
@@ -420,7 +421,7 @@ def in_turn(x, y, plans, order, count, tl):
     del kept
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(10, 25), deadline=None, derandomize=True)
 @given(
     st.lists(steps, min_size=1, max_size=2),
     st.lists(st.integers(0, 5), min_size=4, max_size=16),
