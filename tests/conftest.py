@@ -52,7 +52,11 @@ SMALL = (
     "sweep/test_refused.py",
     "sweep/test_sweep.py",
     "bench/checking/test_check_isolated.py",
+    "bench/checking/test_nodes.py",
+    "cli/commands/test_check.py",
+    "cli/commands/test_sweep.py",
     "ptx/text/test_keeping.py",
+    "ptx/emulator/engine/test_jobs.py",
 )
 # then those that take longest, so that no process is left with one of them when the others have nothing to do
 LONG = (
