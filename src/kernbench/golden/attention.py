@@ -1,5 +1,6 @@
 """Attention the slow, obvious way: scores, mask, softmax with the maximum subtracted, weighted sum, all in float64."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import Array
 from kernbench.golden.basis.reference import Float64, Reference
+from kernbench.golden.basis.threads import in_threads
 from kernbench.golden.problem import Block, Lengths, Problem, make_problem
 from kernbench.golden.softmax import exponentials
 
@@ -38,10 +40,14 @@ def attention(
     problem = make_problem(q, k, v, causal=causal, scale=scale, key_lengths=key_lengths, query_offset=query_offset)
     arrays: dict[str, Any] = {name: np.zeros(problem.output_shape) for name in _FULL}
     arrays |= {name: np.zeros((*problem.output_shape[:3], 1)) for name in _ROWS}
-    for block in problem.blocks():
-        for name, part in _solve(block, problem.scale).items():
-            target = arrays[name][block.where]
-            target[...] = part.reshape(target.shape)
+
+    def solve(blocks: Iterable[Block]) -> None:
+        for block in blocks:
+            for name, part in _solve(block, problem.scale).items():
+                target = arrays[name][block.where]
+                target[...] = part.reshape(target.shape)
+
+    in_threads(solve, problem.heads())
     return _reference(problem, arrays)
 
 

@@ -61,6 +61,17 @@ class Measurement:
         """Error in units of the tolerance."""
         return _ratio(self.error, self.tolerance)
 
+    @cached_property
+    def _norms(self) -> dict[tuple[object, ...], float]:
+        """Norms that were asked for, by the name of the array and the part."""
+        return {}
+
+    def _norm_of(self, name: str, part: Selection) -> float:
+        key = (name, *((one.start, one.stop, one.step) for one in part))
+        if key not in self._norms:
+            self._norms[key] = _norm(getattr(self, name)[part])
+        return self._norms[key]
+
     def worst(self, part: Selection = EVERYTHING) -> tuple[int, ...]:
         """Index of the element of `part` furthest out of its tolerance; empty if the part is."""
         excess = self.excess[part]
@@ -83,12 +94,14 @@ class Measurement:
         factor do not. Elements that are out of tolerance are wrong by themselves; unless they are the most of the part,
         they say nothing about the rest.
         """
-        error = self.error[part]
-        signal = _norm(self.expected[part])
-        quiet = error[~self.out_of_tolerance[part]]
-        if signal > 0.0 and _norm(quiet) > self.largest_error(part):
-            return True
-        return signal > 0.0 and _norm(error[np.isfinite(error)]) > self._coarse_limit(part)
+        if not self._norm_of("expected", part) > 0.0:
+            return False
+        error, beyond = self.error[part], self.out_of_tolerance[part]
+        # where all elements are within their tolerance, all are quiet, and finite
+        is_quiet = not beyond.any()
+        quiet = self._norm_of("error", part) if is_quiet else _norm(error[~beyond])
+        finite = quiet if is_quiet else _norm(error[np.isfinite(error)])
+        return quiet > self.largest_error(part) or finite > self._coarse_limit(part)
 
     def largest_error(self, part: Selection = EVERYTHING) -> float:
         """The largest norm of the errors of `part` that rounding explains."""
@@ -97,21 +110,21 @@ class Measurement:
             # nothing is known of how the elements came about
             return most
         relative = max(RELATIVE_L2, SYSTEMATIC * (unit(self.output) + unit(self.compute)))
-        explained = relative * _norm(self.expected[part]) + AVERAGED * self._rounding(part)
+        explained = relative * self._norm_of("expected", part) + AVERAGED * self._rounding(part)
         return min(most, explained + _norm(self._score_error[part])) if relative < LARGEST_RELATIVE_L2 else most
 
     def _coarse_limit(self, part: Selection) -> float:
-        return LARGEST_RELATIVE_L2 * _norm(self.expected[part]) + self._rounding(part)
+        return LARGEST_RELATIVE_L2 * self._norm_of("expected", part) + self._rounding(part)
 
     def _rounding(self, part: Selection) -> float:
         """What rounding typically adds up to over a part."""
         root = math.sqrt(max(1, self.error[part].size))
         # the fewer elements, the less their errors average out: five times the typical error of one is no surprise
-        return (1.0 + 4.0 / root) * _norm(self._noise[part]) + root * tiny(self.output)
+        return (1.0 + 4.0 / root) * self._norm_of("_noise", part) + root * tiny(self.output)
 
     def relative_l2(self, part: Selection = EVERYTHING) -> float:
         """Norm of the error over norm of the expected values."""
-        return float(_ratio(np.array(_norm(self.error[part])), np.array(_norm(self.expected[part]))))
+        return float(_ratio(np.array(self._norm_of("error", part)), np.array(self._norm_of("expected", part))))
 
     def max_abs(self, part: Selection = EVERYTHING) -> float:
         """Largest error."""

@@ -68,10 +68,14 @@ class Problem:
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Block]:
         """All query rows, block by block, against the keys at positions `start` to `stop`."""
+        for blocks in self.heads(start, stop):
+            yield from blocks
+
+    def heads(self, start: int = 0, stop: int | None = None) -> Iterator[Iterator[Block]]:
+        """The blocks of each key head of each sequence."""
         batch, _, heads, _ = self.k.shape
-        for b in range(batch):
-            for head in range(heads):
-                yield from self._head_blocks(b, head, start, self.k.shape[1] if stop is None else stop)
+        last = self.k.shape[1] if stop is None else stop
+        return (self._head_blocks(b, head, start, last) for b in range(batch) for head in range(heads))
 
     def _head_blocks(self, b: int, head: int, start: int, stop: int) -> Iterator[Block]:
         """The blocks of sequence b for the query heads that use key head `head`."""

@@ -1,16 +1,16 @@
 """The golden's verdict on the outputs of a run, worked out while the launch runs where there is a core for it."""
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from zlib import crc32
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from kernbench import golden
 from kernbench.bench.definition.bench import Bench, Expected
 from kernbench.common.errors import BenchError
+from kernbench.golden.basis.threads import threads
 from kernbench.result.comparison import Comparison
 from kernbench.result.run import Run
 from kernbench.safety.jobs import wanted_jobs
@@ -30,8 +30,18 @@ def judge(
     found = None if ahead is None else ahead.verdicts(run, inputs)
     if found is not None:
         return found
-    with threadpool_limits(limits=1, user_api="blas"):
+    with _one_thread():
         return _compare(bench, run, _wanted(bench, p, inputs))
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    """One thread of the matrix library, whatever number of processes there is: sums are in the same order."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        return nullcontext()
+    limited: AbstractContextManager[object] = threadpool_limits(limits=1, user_api="blas")
+    return limited
 
 
 def _wanted(bench: Bench, p: object, inputs: Mapping[str, object]) -> Mapping[str, object]:
@@ -61,7 +71,7 @@ class Ahead:
         try:
             outside = Outside()
             outside.add([bench.golden])
-            with threadpool_limits(limits=1, user_api="blas"):
+            with _one_thread(), threads(wanted_jobs(None)):
                 wanted = _wanted(bench, p, inputs)
                 run = self._copies.heard()
                 assert isinstance(run, Run)
@@ -79,7 +89,7 @@ class Ahead:
             return None
         launches = [Run(one.outputs, [], (), one.status) for one in run.launches]
         asked = Run(run.outputs, [], (), run.status, launches=launches)
-        found = self._copies.answers(lambda: None) if self._copies.tell(asked) else None
+        found = self._copies.answers(lambda: None) if self._copies.send(asked) else None
         self.drop()
         if not found or not isinstance(found[0], tuple):
             return None

@@ -65,7 +65,7 @@ JOBS = Annotated[
         metavar="N",
         envvar="KERNBENCH_JOBS",
         show_envvar=False,
-        help="Processes for a launch on an emulated GPU, with the same outcome; 0: one for each core.",
+        help="Processes for a launch and its golden, with the same outcome; 0: one for each core.",
         min=0,
     ),
 ]

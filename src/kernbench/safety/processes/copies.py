@@ -32,9 +32,9 @@ class Copies:
 
     def __init__(self) -> None:
         self.number: int | None = None
-        self._send = self._hear = -1
+        self._out = self._in = -1
         self._pids: dict[int, int] = {}
-        # where what is told to copies goes
+        # where what is sent to copies goes
         self._orders: list[int] = []
         self._printed: list[io.StringIO] = []
         self._random: object = None
@@ -42,25 +42,25 @@ class Copies:
     def make(self, count: int) -> None:
         """Fork: returns in the process itself, and in each copy."""
         for number in range(count):
-            (results, send), (hear, tell) = os.pipe(), os.pipe()
+            (results, send), (hear, speak) = os.pipe(), os.pipe()
             widen(send)
             with warnings.catch_warnings():
                 # Python warns of every thread there is
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
             if not pid:
-                self._begin(number, (results, tell), send, hear)
+                self._begin(number, (results, speak), send, hear)
                 return
             os.close(send)
             os.close(hear)
             self._pids[results] = pid
-            self._orders.append(tell)
+            self._orders.append(speak)
 
     def _begin(self, number: int, others: tuple[int, int], send: int, hear: int) -> None:
         """This is a copy: what it prints would be printed again by others, so that it only notes it."""
         for end in (*others, *self._pids, *self._orders):
             os.close(end)
-        self.number, self._send, self._hear, self._pids, self._orders = number, send, hear, {}, []
+        self.number, self._out, self._in, self._pids, self._orders = number, send, hear, {}, []
         # the process that was asked to stop stops its copies; one that is gone needs none
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         with suppress(OSError, AttributeError):
@@ -70,7 +70,7 @@ class Copies:
         sys.stdout, sys.stderr = self._printed
         self._random = _random_states()
 
-    def tell(self, what: object) -> bool:
+    def send(self, what: object) -> bool:
         """Send something to each copy; whether all are there to take it."""
         data = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
         try:
@@ -82,8 +82,8 @@ class Copies:
         return True
 
     def heard(self) -> object:
-        """In a copy: what it is told; None where nobody is left to say anything."""
-        return _received(self._hear)
+        """In a copy: what was sent to it; None where nobody is left to send anything."""
+        return _received(self._in)
 
     def answer(self, what: object) -> NoReturn:
         """A copy sends what it has found, and ends; where somebody's code printed or drew random numbers, a refusal."""
@@ -91,8 +91,8 @@ class Copies:
             what = None
         try:
             data = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
-            write_all(self._send, len(data).to_bytes(LENGTH, "little"))
-            write_all(self._send, data)
+            write_all(self._out, len(data).to_bytes(LENGTH, "little"))
+            write_all(self._out, data)
         except BaseException:  # nobody is left to report it to: that there was no answer is noticed
             pass
         finally:
