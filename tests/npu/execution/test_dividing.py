@@ -2,10 +2,10 @@
 
 import os
 import signal
-from dataclasses import astuple
 
 import numpy as np
 import pytest
+from benchmarks.npu_jobs import everything
 from tests.npu import random_kernels
 from tests.npu.small import flag, kinds
 
@@ -24,25 +24,6 @@ def at_once(monkeypatch):
     """Every launch is divided before its first block."""
     monkeypatch.setattr(dividing, "AFTER", -1.0)
     monkeypatch.setenv("KERNBENCH_START_METHOD", "fork")
-
-
-def everything(run):
-    """All that a launch gives, to be compared."""
-    recording = run.recording
-    tables = recording.tables
-    return {
-        "status": run.status,
-        "findings": [astuple(f) for f in run.findings],
-        "outputs": {name: (array.dtype, array.shape, array.tobytes()) for name, array in run.outputs.items()},
-        "metrics": run.metrics,
-        "views": {name: view for name, view in run.views.items() if name == "printf"},
-        "rows": recording.array().tobytes() if recording.rows else b"",
-        "bytes": b"".join(recording.rows),
-        "blocks": (recording.block_first, recording.block_task, recording.block_index),
-        "orchestration": (recording.tasks, recording.commands),
-        "tables": (tables.sites, tables.tiles, tables.tile_names, tables.patterns, tables.nesting),
-        "time": None if run.timeline is None else (run.timeline.unit, run.metrics.get("time_ps")),
-    }
 
 
 def runs_alike(launch, many=(2, 16)):
