@@ -62,12 +62,12 @@ def arrays():
 def test_blocks_that_keep_apart_are_divided(shapes_only):
     run, divisions = runs_alike(lambda chip: chip.launch(chain, *arrays(), shapes_only=shapes_only))
     assert run.safe
-    assert [(d.parts, d.why) for d in divisions] == [(2, ""), (16, "")]
+    assert [(d.parts, d.why) for d in divisions] == [(2, ""), (8, "")]
 
 
 def test_reversed_order():
     run, divisions = runs_alike(lambda chip: chip.launch(chain, *arrays(), schedule="reversed"))
-    assert [d.parts for d in divisions] == [2, 16]
+    assert [d.parts for d in divisions] == [2, 8]
     assert run.safe
 
 

@@ -87,7 +87,10 @@ class Division:
         if not self._is_due or process_time() - self._begun < AFTER:
             return
         self._is_due = False
-        self.why = self._unfit(executor)
+        # more processes than blocks that can run at once would have nothing to do
+        tasks = [task for task in self._context.tasks if not task.done]
+        self._jobs = min(self._jobs, max(len(tasks), *(task.record.blocks for task in tasks)))
+        self.why = self._unfit(executor) if self._jobs > 1 else "it has one block"
         if not self.why:
             self._divide()
 

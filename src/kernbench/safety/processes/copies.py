@@ -49,7 +49,10 @@ class Copies:
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
             if not pid:
-                self._begin(number, (results, speak), send, hear)
+                try:
+                    self._begin(number, (results, speak), send, hear)
+                except BaseException:  # a copy must never do what the process itself goes on with
+                    os._exit(1)
                 return
             os.close(send)
             os.close(hear)
