@@ -35,7 +35,7 @@ WORDS = {
 }
 WORDS |= {"set", "shf", "trap", "unpack", "wgmma", "xor"}
 # the table itself, the grammar of PTX, and what runs, builds or compares single instructions and has to name them
-OWN = ("isa", "emulator/instructions", "numerics", "reference", "conformance", "text", "names")
+OWN = ("isa", "emulator/fused", "emulator/instructions", "numerics", "reference", "conformance", "text", "names")
 OWN += ("builder/instructions", "builder/asynchronous", "builder/matrix")
 ASKED = {"opcode", "meaning"}
 
