@@ -115,6 +115,31 @@ def _take_rows(clocks: Int32s, met: Int64s, lanes: Int64s, rows: Int32s) -> None
         rows[i, warp // ctas] = met[warp]
 
 
+@kernel
+def _join_warps(rows: Int32s, inside: Int64s, warps: Int64s, near_of: Int64s, near: Int32s) -> None:
+    """Join what warps know of their CTAs with what their lanes know for themselves; their own clocks stay."""
+    for i in range(warps.size):
+        own = rows[i, inside[i]]
+        for lane in range(warps[i] * WARP, (warps[i] + 1) * WARP):
+            row = near_of[lane]
+            if row >= 0:
+                for column in range(rows.shape[1]):
+                    if near[row, column] > rows[i, column]:
+                        rows[i, column] = near[row, column]
+        rows[i, inside[i]] = own
+
+
+@kernel
+def _join_lanes(rows: Int32s, lanes: Int64s, near_of: Int64s, near: Int32s) -> None:
+    """Join what the warps of lanes know with what the lanes know for themselves."""
+    for i in range(lanes.size):
+        row = near_of[lanes[i]]
+        if row >= 0:
+            for column in range(rows.shape[1]):
+                if near[row, column] > rows[i, column]:
+                    rows[i, column] = near[row, column]
+
+
 class Clocks:
     """The clocks of one batch."""
 
@@ -134,6 +159,10 @@ class Clocks:
         self.known: Array = np.zeros((1, 1), np.int32)
         self._beyond: dict[int, Knowledge] = {}
         self._private: dict[int, Knowledge] = {}
+        # what it says of the actors of their CTAs, for compiled loops: rows, those that are free, and the row of a lane
+        self._near_rows: Array = np.zeros((1, self.columns), np.int32)
+        self._free_near = [0]
+        self._near_of: Array = np.full(batch.lanes, -1)
         # lanes with knowledge of their own
         self.special: Array = np.zeros(batch.lanes, bool)
         # warps of which some lanes have met since all of them did
@@ -237,8 +266,28 @@ class Clocks:
         for lane in bits(mask & self.alive(warp)):
             number = warp * WARP + lane
             before = self._private.get(number)
-            self._private[number] = knowledge if before is None else before.join(knowledge, self.publications.actors)
-            self.special[number] = True
+            self._know(number, knowledge if before is None else before.join(knowledge, self.publications.actors))
+
+    def _know(self, lane: int, knowledge: Knowledge) -> None:
+        """All that a lane knows for itself from now on."""
+        self._private[lane] = knowledge
+        self.special[lane] = True
+        row = int(self._near_of[lane])
+        if row < 0:
+            if not self._free_near:
+                many = len(self._near_rows)
+                self._near_rows = np.concatenate([self._near_rows, np.zeros_like(self._near_rows)])
+                self._free_near = list(range(many, 2 * many))
+            row = self._near_of[lane] = self._free_near.pop()
+        near = knowledge.row(self._first(lane // WARP), self.columns)
+        self._near_rows[row] = 0 if near is None else near
+
+    def _forget(self, lane: int) -> Knowledge:
+        """What a lane knows for itself, which it does no longer."""
+        self.special[lane] = False
+        self._free_near.append(int(self._near_of[lane]))
+        self._near_of[lane] = -1
+        return self._private.pop(lane)
 
     def _acquire_together(self, warp: int, knowledge: Knowledge) -> None:
         batch = self._batch
@@ -373,21 +422,16 @@ class Clocks:
         """What lanes know of the actors of their CTAs; of their own warps, what was done before they met."""
         rows: Array = np.empty((len(lanes), self.columns), np.int32)
         _take_rows(self.clocks, self.met_column, lanes, rows)
-        for i in np.flatnonzero(self.special[lanes]).tolist() if self._private else ():
-            near = self._private[int(lanes[i])].row(self._first(int(lanes[i]) // WARP), self.columns)
-            if near is not None:
-                np.maximum(rows[i], near, out=rows[i])
+        if self._private:
+            _join_lanes(rows, lanes, self._near_of, self._near_rows)
         return rows
 
     def rows_of(self, warps: Array) -> Array:
         """What warps know of the actors of their CTAs, what only some of their lanes know included."""
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         rows: Array = self.clocks[ctas, inside]
-        for i in np.flatnonzero(self.special.reshape(-1, WARP)[warps].any(axis=1)).tolist() if self._private else ():
-            own = rows[i, inside[i]]
-            for near in self._near(int(warps[i])).values():
-                np.maximum(rows[i], near, out=rows[i])
-            rows[i, inside[i]] = own
+        if self._private:
+            _join_warps(rows, inside, warps, self._near_of, self._near_rows)
         return rows
 
     def _near(self, warp: int) -> dict[int, Array]:
@@ -410,7 +454,7 @@ class Clocks:
                 for first in columns:
                     np.maximum(shown[first : first + count], shown[:count], out=shown[first : first + count])
                 published = Knowledge({self._first(warp): shown})
-                self._private[lane] = self._private[lane].join(published, self.publications.actors)
+                self._know(lane, self._private[lane].join(published, self.publications.actors))
         self.advance(warps)
 
     def meet(self, warps: Array, masks: Array) -> None:
@@ -451,9 +495,8 @@ class Clocks:
             return
         for warp in warps[self.special.reshape(-1, WARP)[warps].any(axis=1)].tolist():
             lanes = (warp * WARP + np.flatnonzero(self.special.reshape(-1, WARP)[warp])).tolist()
-            known = [self._private.pop(lane) for lane in lanes]
+            known = [self._forget(lane) for lane in lanes]
             self._acquire_together(warp, together(known, self.publications.actors))
-            self.special[lanes] = False
 
     def barrier(
         self,
