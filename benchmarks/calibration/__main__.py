@@ -72,6 +72,7 @@ def family(out: Path, name: str, seconds: float) -> None:
     from .cold import brief_rows, cold_rows
     from .launch_gaps import Queue, launch_gaps
     from .measure import Bench, measure_all, write
+    from .together import together_rows
 
     device = ptx.CudaDevice(0)
     about = machine_row(device)
@@ -87,6 +88,8 @@ def family(out: Path, name: str, seconds: float) -> None:
                 write(file, row)
         if name == "cold":
             for row in brief_rows(Queue(Driver()), bench.sms):
+                write(file, row)
+            for row in together_rows(Queue(Driver()), bench.sms):
                 write(file, row)
 
 

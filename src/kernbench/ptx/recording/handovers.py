@@ -89,13 +89,13 @@ def _single(
 ) -> Iterator[tuple[int, int]]:
     """Warps and the words that they access: of stores those of single lanes only, which flags are stored by."""
     active = np.ones(window.size, bool) if mask is None else np.asarray(mask)
-    places = np.broadcast_to(np.asarray(addresses), window.size)
+    words = np.broadcast_to(np.asarray(addresses), window.size)
     of_warp = active.reshape(-1, WARP).sum(axis=1)
     for number in np.flatnonzero(of_warp > 0).tolist():
         if of_warp[number] > 1 and not several:
             continue
         lanes = slice(number * WARP, (number + 1) * WARP)
-        for address in np.unique(places[lanes][active[lanes]]).tolist():
+        for address in np.unique(words[lanes][active[lanes]]).tolist():
             yield int(window.warps[number]), int(address) + offset
 
 

@@ -64,7 +64,7 @@ _MEANINGS = {
     REASONS[Reason.BRANCH]: "Taken branches: unroll.",
     REASONS[Reason.FENCE]: "Fences wait for what is under way: fewer of them.",
     REASONS[Reason.FETCH]: "Code is fetched anew: a loop larger than the instruction cache.",
-    REASONS[Reason.SLEEP]: "Warps sleep for as long as they were told to (nanosleep): sleep for less.",
+    REASONS[Reason.SLEEP]: "Warps sleep (nanosleep) for as long as their kernel asks: sleep for less.",
     REST: "What neither the floor nor any wait of a warp explains.",
 }
 
