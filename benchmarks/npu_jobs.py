@@ -70,6 +70,8 @@ def main() -> int:
     for seed in range(given.first, given.first + given.count):
         planted = random_kernels.planted_bug(seed) if seed % 2 else ""
         differ += not compare(random_kernels, seed, planted, tally)
+        if seed % 20 == 19:
+            print(f"{seed + 1 - given.first} programs, {differ} differ", flush=True)
     print(f"{given.count} programs, {differ} differ; launches: {dict(tally)}")
     return min(differ, 1)
 
