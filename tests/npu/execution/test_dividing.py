@@ -12,6 +12,7 @@ from tests.npu.small import flag, kinds
 from kernbench import npu
 from kernbench.bench import find, run_bench
 from kernbench.benches.paged_attention import FORMS
+from kernbench.npu.cpp import process
 from kernbench.npu.execution import dividing
 from kernbench.safety.budget import Budget
 
@@ -24,6 +25,8 @@ def at_once(monkeypatch):
     """Every launch is divided before its first block."""
     monkeypatch.setattr(dividing, "AFTER", -1.0)
     monkeypatch.setenv("KERNBENCH_START_METHOD", "fork")
+    # whatever other tests of this process have begun
+    monkeypatch.setattr(process, "begun", [0])
 
 
 def runs_alike(launch, many=(2, 16)):
@@ -63,6 +66,13 @@ def test_blocks_that_keep_apart_are_divided(shapes_only):
     run, divisions = runs_alike(lambda chip: chip.launch(chain, *arrays(), shapes_only=shapes_only))
     assert run.safe
     assert [(d.parts, d.why) for d in divisions] == [(2, ""), (8, "")]
+
+
+def test_processes_of_compiled_kernels_are_not_copied(monkeypatch):
+    monkeypatch.setattr(process, "begun", [1])
+    run, divisions = runs_alike(lambda chip: chip.launch(chain, *arrays()))
+    assert run.safe
+    assert {(d.parts, d.why) for d in divisions} == {(1, "compiled kernels run in a process of their own")}
 
 
 def test_reversed_order():

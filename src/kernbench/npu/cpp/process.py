@@ -27,12 +27,15 @@ _PIECE = 0.2
 _idle: list["Process"] = []
 # processes that were ended, and may not have gone yet
 _ended: list["subprocess.Popen[bytes]"] = []
+# how many were ever begun: copies of this process would share their pipes
+begun = [0]
 
 
 class Process:
     """One process; it runs one kernel at a time and is used again for the next."""
 
     def __init__(self) -> None:
+        begun[0] += 1
         ours_in, theirs_out = os.pipe()
         theirs_in, ours_out = os.pipe()
         ours_said, theirs_said = os.pipe()

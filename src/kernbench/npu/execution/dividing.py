@@ -51,6 +51,11 @@ class Answer:
     seconds: float
 
 
+def _runs_compiled_kernels() -> bool:
+    programs = sys.modules.get(_COMPILED)
+    return programs is not None and bool(programs.begun[0])
+
+
 class Division:
     """How the blocks of a launch are divided over `jobs` processes; with one, not at all."""
 
@@ -103,7 +108,7 @@ class Division:
             "blocks wait for each other": bool(executor.suspended),
             "cores signal each other": bool(context.signals.posts or context.signals.waits),
             "kernels print": bool(context.printed),
-            "compiled kernels run in a process of their own": _COMPILED in sys.modules,
+            "compiled kernels run in a process of their own": _runs_compiled_kernels(),
             "other threads run": threading.active_count() > self._threads,
         }
         return next((why for why, holds in reasons.items() if holds), "")
