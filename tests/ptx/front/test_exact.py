@@ -69,12 +69,12 @@ def test_benches_on_ptx_take_it_and_others_refuse_it(tmp_path, monkeypatch):
 
 
 def test_a_second_order_is_run_exactly_too(monkeypatch):
-    """The repeated launch has a host of its own."""
+    """Each repeated launch has a host of its own."""
     hosts = []
     monkeypatch.setattr(Host, "__init__", _kept(Host.__init__, hosts))
     bench: Bench = find("batched_incremental_attention")
     run_bench(bench, next(iter(bench.panels)), exact=True, second_order="always")
-    assert len(hosts) == 2
+    assert len(hosts) == 3, "in the canonical order, reversed, and in one that is drawn"
     assert all(host.exact for host in hosts)
 
 

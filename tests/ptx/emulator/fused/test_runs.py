@@ -164,3 +164,28 @@ def test_a_run_is_kept_as_its_steps():
     run = runs.Run((compute(copy, (0,), (1,)), compute(copy, (1,), (2,))), frozenset((1,)))
     again = pickle.loads(pickle.dumps(runs.Run((), frozenset((1,)))))
     assert again._dead == run._dead == frozenset((1,))
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "reversed"])
+def test_results_that_are_registers_are_stored(lab, at_once, schedule):
+    """Who called a function reads them, behind its last block."""
+    function = ".func (.reg .b32 %out) add_three(.reg .b32 %in)\n{\n  add.u32 %out, %in, 3;\n  ret;\n}\n"
+    body = "  call (%r63), add_three, (%r0);"
+    assert (lab.compute(body, outside=function, schedule=schedule) == np.arange(32) + 3).all()
+
+
+def test_checkpoints_see_what_nobody_else_reads(at_once):
+    """They may name a value at the very end of a block."""
+
+    def program(ctx):
+        thread = ctx.tid_x
+        value = ctx.load(ctx.pointer("x", "f32"), thread)
+        with ctx.if_(thread < 3):
+            named = value * 10.0 + 1.0
+            ctx.checkpoint("named", named, at=thread)
+        ctx.store(ctx.pointer("x", "f32"), value, thread)
+
+    device, taken = ptx.EmulatedDevice("sm_90a"), []
+    kernel, x = ptx.PtxKernel("k").param("u64", "x").build(program), device.array(np.arange(32, dtype=np.float32), "x")
+    assert device.launch(kernel, 1, 32, [x], taken=taken.append).safe
+    assert [point.array.tolist() for point in taken] == [[1, 11, 21]]

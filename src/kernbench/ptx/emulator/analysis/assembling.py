@@ -112,7 +112,7 @@ def _block(body: Body, function: int, position: int, facts: Facts, following: Fo
     plain = tuple(steps.general)
     steps.insert(inserted)
     # those that follow undefined values go step by step
-    direct, general = fused(steps.steps(), _Dead(decodings, steps))
+    direct, general = fused(steps.steps(), _Dead(body, decodings, steps))
     account = _Account(decodings)
     return Block(
         number,
@@ -261,10 +261,16 @@ class _Steps:
 
 
 class _Dead:
-    """What nobody reads behind some steps of a block: registers that are dead in all others, and temporary ones."""
+    """What nobody reads behind some steps of a block: registers that are dead in all others, and temporary ones.
 
-    def __init__(self, decodings: list[Decoding], steps: _Steps):
+    Results that are registers are read by whoever called, and checkpoints may look at any register of the function.
+    """
+
+    def __init__(self, body: Body, decodings: list[Decoding], steps: _Steps):
         self._decodings = decodings
+        self._looked_at = any(one.line.checkpoint is not None for block in body.decodings for one in block)
+        specs = [decodings[0].table.slots[slot] for slot in body.code.formals.values()] if decodings else []
+        self._formals = {(one.bank, one.row) for one in specs if isinstance(one, RegisterSlot)}
         self._steps, self._owners = steps.steps(), steps.owners
         # the last instruction that reads each row, and the last step that belongs to no instruction
         self._last_read = {row: n for n, decoding in enumerate(decodings) for row in _rows(decoding.reads)}
@@ -272,7 +278,7 @@ class _Dead:
 
     def __call__(self, begin: int, end: int) -> frozenset[int]:
         """Slots that the steps write and nobody reads from `end` on."""
-        if self._last_foreign >= begin:
+        if self._looked_at or self._last_foreign >= begin:
             return frozenset()
         # the instruction of the last step may have more steps
         cut = end < len(self._owners) and self._owners[end] == self._owners[end - 1]
@@ -287,7 +293,11 @@ class _Dead:
                 spec = self._decodings[owner].table.slots[slot]
                 row = (spec.bank, spec.row) if isinstance(spec, RegisterSlot) else None
                 # what is no register of the text is read by its own instruction only
-                if row is not None and (self._last_read.get(row, -1) < rest if row in written else owner < rest):
+                if (
+                    row is not None
+                    and row not in self._formals
+                    and (self._last_read.get(row, -1) < rest if row in written else owner < rest)
+                ):
                     found.add(slot)
         return frozenset(found)
 
