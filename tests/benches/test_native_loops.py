@@ -29,6 +29,7 @@ CALLS = 3
 DECODING = {"shuffle"}
 # loops that the first of these runs calls besides
 FIRST = (
+    "count_lanes",
     "_survey",
     "permute",
     "number_groups",

@@ -1,6 +1,7 @@
 """Points that fail, whatever way: each is a row that says what, where and how to repeat it, and the others go on."""
 
 import os
+import signal
 import sqlite3
 import threading
 import time
@@ -54,8 +55,13 @@ def test_a_failed_point_is_a_row_and_the_others_go_on(how, why, where):
 
 
 def test_who_interrupts_a_sweep_in_this_process_ends_it():
-    with pytest.raises(KeyboardInterrupt):
-        rows_of(["interrupts"], Here())
+    """Where Ctrl-C does something, as in a terminal; tests may run where it does nothing."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            rows_of(["interrupts"], Here())
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_point_does_not_break_the_next_one_in_its_process():

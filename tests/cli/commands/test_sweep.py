@@ -4,11 +4,11 @@ import csv
 import importlib.util
 import io
 import json
-import re
 import shutil
 import sqlite3
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -267,11 +267,17 @@ def database(file):
     return rows
 
 
-def test_how_long_a_sweep_takes_is_said(here, monkeypatch):
-    monkeypatch.setattr(sweeping, "_KNOWN", 0.0)
-    monkeypatch.setattr(sweeping, "_LONG", 0.0)
-    told = here("--over", "machine.hbm.bandwidth=100..180")[2]
-    assert re.search(r"\d+ points left, [\d,.e+]+ points a second so far: (about|less than)", told)
+def test_how_long_a_sweep_takes_is_said(monkeypatch, capsys):
+    """By the pace of what came after the first points: 10 in 4 seconds, so that 980 take 392."""
+    clock = iter([100.0, 104.0])
+    monkeypatch.setattr(sweeping.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(sweeping._Shown, "_refresh", lambda self: None)
+    store = SimpleNamespace(plan=SimpleNamespace(points=1000), keep=lambda done: None)
+    shown = sweeping._Shown(store, SimpleNamespace(advance=lambda *given: None, task_ids=[0]), done=0)
+    shown.keep([None] * 10)
+    assert capsys.readouterr().err == ""
+    shown.keep([None] * 10)
+    assert capsys.readouterr().err == "980 points left, 2.5 points a second so far: about 7 minutes\n"
     assert [sweeping._span(seconds) for seconds in (0.1, 5, 119, 150, 7000, 9000, 200_000)] == [
         *("less than a second", "about 5 s", "about 119 s", "about 2 minutes", "about 117 minutes"),
         *("about 2 hours", "about 2 days"),
