@@ -76,3 +76,7 @@ class Actors:
             return "warp"
         part = column // self.warps
         return _KINDS[part - 1] if part <= len(_KINDS) else "barrier"
+
+    def works(self, column: int) -> bool:
+        """Whether a column stands for work beside the threads, not for what threads did or have seen."""
+        return self.kind(column) in ("bulk", "wgmma", "tensor", "copied", "barrier")

@@ -63,6 +63,8 @@ class AsynchronousChecks(AsynchronousObserver):
         self.ends = BlockEnds(batch, checks, reporter)
         self.swizzles = Swizzles(batch, checks)
         self._phases = Phases(batch, checks, reporter, self.name, self._unwaited)
+        # the columns of what works beside the threads
+        self._work: Array = np.array([self._actors.works(column) for column in range(self._clocks.columns)], np.int32)
         # whether barriers count as shown to copies by the order of threads alone
         self._unfenced = leaves_init_fences_out(batch.program)
         # tensor maps written here, with the warp that acquired them for the copy engine and its clock then
@@ -255,8 +257,15 @@ class AsynchronousChecks(AsynchronousObserver):
         return ("mbarrier" if remote else "mbarrier of a CTA", int(self._batch.numbers[0]), slot)
 
     def inform(self, slot: int, knowledge: Knowledge, remote: bool) -> None:
-        """Whoever waits for a barrier learns from a thread of its own CTA or of another (`remote`)."""
+        """Whoever waits for a barrier learns from what a thread of its own CTA or of another (`remote`) committed.
+
+        The arrival is made by what works beside the threads, on a barrier of the CTA that waits: that this work is done
+        is known in any scope. What threads of the other CTA did before is known to a wait of cluster scope only.
+        """
         self._clocks.publications.release(self._key(slot, remote), knowledge)
+        if remote:
+            done = knowledge.only(self._work)
+            self._clocks.publications.release(self._key(slot), done)
 
     def arrived(self, slots: Array, lanes: Array, release: bool, wide: bool = True) -> None:
         """Lanes have arrived: what they do from now on is later; for other blocks only if their scope is `wide`."""

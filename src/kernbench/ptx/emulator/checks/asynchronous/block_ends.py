@@ -36,6 +36,7 @@ _CLUSTER_HINT = (
 _COPY_FORMAL = (
     "nobody reads what it brings, and every GPU so far keeps a block's shared memory until its own bulk copies are done"
 )
+_COMMIT = "tcgen05.commit"
 _OWN_HINT = "wait for every copy that was begun (its mbarrier, its bulk group) before the block ends"
 
 
@@ -64,10 +65,21 @@ class BlockEnds:
             cta = int(barriers.homes[slot])
             if cta not in ended or barriers.state[slot, WAITED] > phase or barriers.state[slot, LIVE] != ALIVE:
                 continue
+            if self._commits_later(cta, warp, clock, mask, site):
+                continue
             number = int(clocks.first_numbers[warp % self._batch.ctas]) + warp // self._batch.ctas
             mask = clocks.unknown_to_cta(cta, number, clock, mask)
             if mask:
                 self._report_arrival(cta, slot, warp * WARP + (mask & -mask).bit_length() - 1, site)
+
+    def _commits_later(self, cta: int, warp: int, clock: int, mask: int, site: Site) -> bool:
+        """Whether somebody has waited for a later commit of the same thread to the same block: commits keep order."""
+        state = self._batch.mbarriers.state
+        return site.name.startswith(_COMMIT) and any(
+            other == warp and lanes == mask and since > clock and later.name.startswith(_COMMIT)
+            for (slot, other), (phase, since, lanes, later) in self._arrivals.items()
+            if self._batch.mbarriers.homes[slot] == cta and state[slot, WAITED] > phase
+        )
 
     def _report_arrival(self, cta: int, slot: int, lane: int, site: Site) -> None:
         block, name = block_name(self._batch, cta), self._checks.asynchronous.name(slot)

@@ -67,6 +67,11 @@ class Knowledge:
         dense = None if self.dense is None else self.dense[first : first + columns]
         return _larger(self.rows.get(first), dense)
 
+    def only(self, kept: Array) -> "Knowledge":
+        """What is known of the actors of some columns of each CTA, with ones in `kept`, and of no single threads."""
+        dense = None if self.dense is None else self.dense * np.resize(kept, len(self.dense))
+        return Knowledge({first: row * kept[: len(row)] for first, row in self.rows.items()}, dense)
+
     def clock(self, number: int, columns: int) -> int:
         """The clock up to which all of an actor is known."""
         first = number - number % columns
