@@ -17,6 +17,7 @@ from kernbench.ptx.emulator.checks.happens_before.ended_lanes import part_from_l
 from kernbench.ptx.emulator.checks.happens_before.knowledge import EVERYBODY, Knowledge, bits
 from kernbench.ptx.emulator.checks.happens_before.named_barriers import NamedBarriers
 from kernbench.ptx.emulator.checks.happens_before.patterns import MemoryOrder
+from kernbench.ptx.emulator.checks.happens_before.released_along import ReleasedAlong
 from kernbench.ptx.emulator.checks.memory.idle_reads import IdleReads
 from kernbench.ptx.emulator.checks.memory.memory import COPIES
 from kernbench.ptx.emulator.checks.memory.pending_copies import PendingCopies
@@ -57,6 +58,7 @@ class BatchChecks(BatchObserver):
         self.reporter = self._reporter = checks.reporter
         self.sites = checks.sites
         self.clocks = Clocks(batch, checks.publications, self.part_from)
+        self.along = ReleasedAlong(batch, self.clocks)
         self.patterns = MemoryOrder(batch, self.clocks)
         self._released: Array = np.zeros(0, np.int64)
         self._shared_cells = new_cells(batch.ctas * batch.shared_stride // 4 + 1)
@@ -94,10 +96,13 @@ class BatchChecks(BatchObserver):
     def cluster_arrives(self, warp: int, mask: int, key: tuple[str, int, int], releases: bool) -> None:
         """Lanes of a warp arrive at a phase of a cluster's barrier."""
         self.patterns.publish(warp, mask, key, releases)
+        if not releases:
+            self.along.arrives_relaxed(warp, mask, key)
 
     def cluster_passes(self, warp: int, mask: int, key: tuple[str, int, int]) -> None:
         """Lanes of a warp have waited for a phase of a cluster's barrier, and acquire."""
         self.patterns.take(warp, mask, key)
+        self.along.passes(warp, key)
 
     def arrival_clocks(self) -> ArrivalClocks:
         """What arrivals on mbarriers publish."""
@@ -117,6 +122,8 @@ class BatchChecks(BatchObserver):
         """Lanes are about to access `nbytes` bytes of a space."""
         if space.name != "local":
             self.clocks.touched(lanes, active)
+        if space.name == "shared":
+            self.along.accessed(lanes, active)
         if space.name == "global" and site.number in self._meant and self._checks.meant.leaves(site, accessed):
             self._check_meant(writes, site, lanes, active, accessed, nbytes)
         self.copies.touched(space, writes, site, lanes, active, accessed, nbytes)
@@ -295,6 +302,10 @@ class BatchChecks(BatchObserver):
                 return 0
         _, number, clock = decode(cell & (1 << 64) - 1)
         return self.clocks.unknown(lane, number, clock, mask)
+
+    def released_along(self, lanes: Array, cells: Array) -> Array:
+        """For each lane and the cell of an access before its own why that is done, though nothing orders the two."""
+        return self.along.reasons(lanes, cells)
 
     def synchronise(
         self, space: str, window: Window, slot: int, offset: np.uint64, mask: Mask | None, order: Order

@@ -1,8 +1,9 @@
 """Actors: everything in a CTA that reads or writes memory in an order of its own, and the columns of its clock.
 
 A warp's knowledge is a row of clocks with one column an actor. Beside the warps there are: each warp as the async proxy
-sees it (what a proxy fence has let through), the bulk groups, wgmma groups and tensor-core operations that each warp
-began, its loads and stores of tensor memory, and each mbarrier of the CTA, on whose phases copies complete.
+sees it (what a proxy fence has let through), and as one of its lanes has published it for all; the bulk groups, wgmma
+groups and tensor-core operations that each warp began, its loads and stores of tensor memory, and each mbarrier of the
+CTA, on whose phases copies complete.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from kernbench.ptx.emulator.lanes.arrays import Int64s
 
 # mbarriers of a CTA whose copies are followed; those beyond share the last column
 BARRIERS = 64
-_KINDS = ("proxied", "bulk", "wgmma", "tensor", "loaded", "stored", "copied", "lane", "proxied")
+_KINDS = ("proxied", "bulk", "wgmma", "tensor", "loaded", "stored", "copied", "lane", "proxied", "along")
 
 
 # a warp of a CTA or several, and the same of columns
@@ -29,7 +30,7 @@ class Actors:
     @property
     def count(self) -> int:
         """Columns in all."""
-        return 10 * self.warps + BARRIERS if self.asynchronous else self.warps
+        return 11 * self.warps + BARRIERS if self.asynchronous else self.warps
 
     def proxied(self, warp: int, space: str = "shared") -> int:
         """What the async proxy may see of a warp's ordinary accesses to shared or global memory."""
@@ -66,9 +67,13 @@ class Actors:
         """
         return 8 * self.warps + warp
 
+    def along(self, warp: int) -> int:
+        """What the lanes of a warp did in instructions that one ran along which arrived on an mbarrier afterwards."""
+        return 10 * self.warps + warp
+
     def barrier(self, number: int) -> int:
         """Copies that complete on the CTA's mbarrier of this number; the clock is the phase plus one."""
-        return 10 * self.warps + min(number, BARRIERS - 1)
+        return 11 * self.warps + min(number, BARRIERS - 1)
 
     def kind(self, column: int) -> str:
         """What a column stands for: "warp", one of the kinds beside it, or "barrier"."""

@@ -66,7 +66,7 @@ class Ranges:
 class Trouble:
     """What was found: "race" or "missing-fence", how often, the operation and byte of the first, the other's cell.
 
-    `mask` are the other's lanes, if it is a warp.
+    `mask` are the other's lanes, if it is a warp; `reason` says why it is formal (`released_along`), 0 if it is not.
     """
 
     kind: str
@@ -75,6 +75,7 @@ class Trouble:
     offset: int
     cell: int
     mask: int
+    reason: int = 0
 
 
 class LaneClocks(Protocol):
@@ -133,6 +134,9 @@ class ShadowChecks(Protocol):
     def unknown(self, lane: int, cell: int, mask: int) -> int:
         """The lanes of a cell's access that are not known to a lane."""
 
+    def released_along(self, lanes: Array, cells: Array) -> Int64s:
+        """For each lane and the cell of an access before its own why that is done, though nothing orders the two."""
+
 
 class Shadow:
     """The hook for accesses of agents of one batch."""
@@ -186,10 +190,25 @@ class Shadow:
         for code, kind in enumerate(("race", "missing-fence")):
             these = found[found[:, 4] == code]
             these = these[~(self._known(lanes, these) if code == _RACE else self._allocators(these, writes))]
-            if len(these):
-                operation, offset, cell, mask, _ = these[0].tolist()
-                trouble = Trouble(kind, len(these), operation, offset, cell, mask)
+            reasons = self._reasons(lanes, these) if code == _RACE and space == "shared" else these[:, 4] * 0
+            for reason in np.unique(reasons).tolist():
+                alike = these[reasons == reason]
+                operation, offset, cell, mask, _ = alike[0].tolist()
+                trouble = Trouble(kind, len(alike), operation, offset, cell, mask, reason)
                 self._checks.agent_trouble(space, writes, int(lanes[operation]), site, trouble)
+
+    def _reasons(self, lanes: Array, found: Array) -> Array:
+        """Why races are formal: what threads of the block wrote has to be shown to the async proxy as well."""
+        reasons = self._checks.released_along(lanes[found[:, 0]], found[:, 2])
+        actors = self._batch.launch.actors
+        for i in np.flatnonzero(reasons).tolist():
+            number, actor, clock = decode(int(found[i, 2]) & ((1 << 64) - 1))
+            column, warp = actor % actors.count, int(lanes[found[i, 0]]) // WARP
+            thread = column < self._batch.warps_per_cta and self._checks.sites.site(number).effects.writes
+            if thread and actor - column == self._clocks.first_numbers[warp % self._batch.ctas]:
+                row = self._clocks.own_rows(lanes[found[i, :1]])[0]
+                reasons[i] *= clock <= row[actors.proxied(column)]
+        return reasons
 
     def _allocators(self, found: Array, writes: bool) -> Array:
         """Which words tcgen05.alloc wrote, and an operation writes over: what the tensor unit wrote needs no fence."""

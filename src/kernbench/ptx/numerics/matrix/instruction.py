@@ -52,7 +52,7 @@ def instruction_descriptor(
     formats, k = _KINDS[kind]
     if "mxf4" in kind and bits >> 31:
         k = _DEEP
-    a, b = bits >> 7 & 7, bits >> 10 & 7
+    a, b = _formats(bits, kind)
     scaled = "mx" in kind
     d = "f32" if scaled else _RESULTS.get(bits >> 4 & 3, "f32")
     m, n = (bits >> 24 & 31) << 4, (bits >> 17 & 63) << 3
@@ -73,11 +73,15 @@ def instruction_descriptor(
     )
 
 
+def _formats(bits: int, kind: str) -> tuple[int, int]:
+    """The formats of A and B; of 4-bit kinds B's has two bits, and the next is a version of sparsity, unused here."""
+    return bits >> 7 & 7, bits >> 10 & (3 if "mxf4" in kind else 7)
+
+
 def _problem(bits: int, kind: str, formats: dict[int, str], m: int, n: int, group: str, stationary: bool) -> str:
-    a, b = bits >> 7 & 7, bits >> 10 & 7
     if bits >> 2 & 1:
         return "bit 2 says that A is sparse, in an instruction without .sp"
-    for name, code in (("A", a), ("B", b)):
+    for name, code in zip("AB", _formats(bits, kind), strict=True):
         if code not in formats:
             return f"format {code} of {name} is not one of {kind}; known are {sorted(formats)}"
     rows = _ROWS[group, stationary]

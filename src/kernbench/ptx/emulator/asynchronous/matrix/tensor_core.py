@@ -16,8 +16,6 @@ from kernbench.ptx.numerics.matrix.scaled import scale_values
 from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, product
 
 _LANE_SHIFT = 16
-# where scales lie
-_FIRST_QUARTER = Part((0, 1), (0, 32), (0, 0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,9 +169,8 @@ class TensorCore:
         described, homes = one.described, one.homes
         right = gather(self._batch, homes.reshape(-1), one.tiles("b"), one.operand("b"))
         right = right.reshape(len(homes), described.n, described.k)
-        if one.scales is not None:
-            right = right * self._scales(one, homes[:, 0], one.scales[1], described.n, described.scale_bytes[1])
-        return np.repeat(right, 2, axis=0) if homes.shape[1] == 2 else right
+        right = np.repeat(right, 2, axis=0) if homes.shape[1] == 2 else right
+        return right if one.scales is None else right * self._column_scales(one, homes)
 
     def _multiply(self, one: Products) -> None:
         described, homes = one.described, one.homes
@@ -215,15 +212,28 @@ class TensorCore:
         rows = described.m // homes.shape[1]
         return self._scales(one, homes.reshape(-1), one.scales[0], rows, described.scale_bytes[0])
 
-    def _scales(self, one: Products, ctas: Array, addresses: Array, rows: int, byte: int) -> Array:
-        """Scales of each row and element of K: row r in lane r % 32 and column r / 32, one byte a block.
+    def _column_scales(self, one: Products, homes: Array) -> Array:
+        """Scales of B for each CTA; where D lies in two halves of the lanes, each has those of its columns."""
+        assert one.scales is not None
+        described, parts = one.described, one.parts()
+        byte, addresses = described.scale_bytes[1], one.scales[1]
+        if len(parts) == 1:
+            found = self._scales(one, homes[:, 0], addresses, described.n, byte)
+            return np.repeat(found, homes.shape[1], axis=0)
+        width, ctas = described.n // len(parts), homes.reshape(-1)
+        each = [self._scales(one, ctas, addresses, width, byte, part.quarters[0]) for part in parts]
+        return np.concatenate(each, axis=1)
+
+    def _scales(self, one: Products, ctas: Array, addresses: Array, rows: int, byte: int, quarter: int = 0) -> Array:
+        """Scales of each row and element of K: row r in lane r % 32 of a quarter and column r / 32, one byte a block.
 
         More than a word holds go on behind the columns of all rows, which are counted in 128.
         """
         described, block = one.described, one.form.block
         column, count, scales = int(addresses[0]) & 0xFFFF, -(-rows // 32), described.k // block
         step, words = 4 * -(-rows // 128), -(-(byte + scales) // 4)
-        read = [self._memory.read(ctas, _FIRST_QUARTER, column + step * n, count) for n in range(words)]
+        lanes = Part((quarter, quarter + 1), (0, 32), (0, 0))
+        read = [self._memory.read(ctas, lanes, column + step * n, count) for n in range(words)]
         octets = np.stack([np.ascontiguousarray(word.transpose(0, 2, 1)) for word in read], axis=-1).view(np.uint8)
         octets = octets.reshape(len(ctas), 32 * count, 4 * words)[:, :rows]
         found = scale_values(octets[:, :, byte : byte + scales], described.scale_format)

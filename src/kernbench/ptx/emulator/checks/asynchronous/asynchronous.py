@@ -21,6 +21,7 @@ from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.asynchronous.phases import Phases
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, block_name, some_threads, thread_name
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
+from kernbench.ptx.emulator.checks.happens_before.released_along import HINTS, REASONS
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, group
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.cells import LANES, STRONG_WRITE, WRITE, decode, rows_of
@@ -63,8 +64,6 @@ class AsynchronousChecks(AsynchronousObserver):
         self.ends = BlockEnds(batch, checks, reporter)
         self.swizzles = Swizzles(batch, checks)
         self._phases = Phases(batch, checks, reporter, self.name, self._unwaited)
-        # the columns of what works beside the threads
-        self._work: Array = np.array([self._actors.works(column) for column in range(self._clocks.columns)], np.int32)
         # whether barriers count as shown to copies by the order of threads alone
         self._unfenced = leaves_init_fences_out(batch.program)
         # tensor maps written here, with the warp that acquired them for the copy engine and its clock then
@@ -243,6 +242,7 @@ class AsynchronousChecks(AsynchronousObserver):
 
     def arriving(self, slots: Array, lanes: Array) -> None:
         """Lanes are about to arrive in their own CTAs: what they know beyond their warps' clocks goes along."""
+        self._checks.along.arriving(lanes)
         barriers = self._batch.mbarriers
         local = (slots >= 0) & (barriers.homes[slots] == (lanes // WARP) % self._batch.ctas)
         more = self._clocks.aware(lanes) & local
@@ -264,8 +264,7 @@ class AsynchronousChecks(AsynchronousObserver):
         """
         self._clocks.publications.release(self._key(slot, remote), knowledge)
         if remote:
-            done = knowledge.only(self._work)
-            self._clocks.publications.release(self._key(slot), done)
+            self._clocks.publications.release(self._key(slot), self._checks.along.narrowly(knowledge))
 
     def arrived(self, slots: Array, lanes: Array, release: bool, wide: bool = True) -> None:
         """Lanes have arrived: what they do from now on is later; for other blocks only if their scope is `wide`."""
@@ -279,6 +278,7 @@ class AsynchronousChecks(AsynchronousObserver):
                 self._clocks.publications.release(
                     self._key(slot, remote=True), self._clocks.snapshot(warp).released_by(mask)
                 )
+        self._checks.along.arrived()
         self._clocks.advance(warps)
 
     def acquired(self, slots: Array, lanes: Array, passed: Array, wide: bool) -> None:
@@ -292,7 +292,7 @@ class AsynchronousChecks(AsynchronousObserver):
     def _waited(self, slots: Array, lanes: Array, whole: Array, wide: bool) -> None:
         """Waits of lanes are over; those of `whole` warps have learned what was known in their CTA.
 
-        They learn of other blocks only if their scope is `wide`.
+        Of other blocks they learn in order only if their scope is `wide`.
         """
         self._clocks.changed()
         barriers, any_released = self._batch.mbarriers, self._clocks.publications.released
@@ -304,8 +304,9 @@ class AsynchronousChecks(AsynchronousObserver):
                 self._clocks.acquire(warp, mask, Knowledge({first: barriers.done[slot].copy()}))
         for warp, slot, mask in group(lanes, slots) if any_released else ():
             self._checks.patterns.take(warp, mask, self._key(slot))
-            if wide:
-                self._checks.patterns.take(warp, mask, self._key(slot, remote=True))
+            far = self._clocks.publications.released.get(self._key(slot, remote=True))
+            if far is not None:
+                self._clocks.acquire(warp, mask, far if wide else self._checks.along.narrowly(far))
 
     def passed_by_parity(self, slots: Array, lanes: Array, passed: Array, site: Site) -> None:
         """Lanes pass a wait for a parity, and do not know yet what it publishes: they must know the phase before."""
@@ -490,15 +491,16 @@ class AsynchronousChecks(AsynchronousObserver):
         line = f"in PTX line {other.line} (`{other.text}`)"
         if trouble.kind == "race":
             message = f"{who}; {them} accesses it {line}, and nothing orders the two"
-            hint = _RACE_HINT
+            hint = HINTS[trouble.reason] or _RACE_HINT
         else:
             message = f"{who}; {them} wrote it {line}, with no proxy fence on the way from there to here"
             hint = "put fence.proxy.async between the ordinary stores and the barrier, or before the operation"
         others = (Other(f"the other access, by {them}", self._reporter.location(other)),)
         about, array = self._reporter.location(other), self._array(space, trouble.offset)
         self._reporter.add(
-            trouble.kind, site, message, hint, trouble.count, others, about=about, array=array, cause=other
-        )
+            trouble.kind, site, message, hint, trouble.count, others, about=about, array=array, cause=other,
+            formal=REASONS[trouble.reason],
+        )  # fmt: skip
 
     def _array(self, space: str, offset: int) -> str:
         """The variable or array of an offset, without the offset in it."""

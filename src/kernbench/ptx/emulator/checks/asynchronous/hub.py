@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING, Protocol
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter
 from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks
 from kernbench.ptx.emulator.checks.happens_before.order import BatchLog
 from kernbench.ptx.emulator.checks.happens_before.patterns import MemoryOrder
+from kernbench.ptx.emulator.checks.happens_before.released_along import ReleasedAlong
 from kernbench.ptx.emulator.memory.access_sites import AccessSites
 from kernbench.ptx.emulator.memory.shadow import GivenMemory, Trouble
 from kernbench.ptx.emulator.observer.definedness import Definedness
@@ -23,6 +25,7 @@ class BatchFindings(Protocol):
     sites: AccessSites
     clocks: Clocks
     patterns: MemoryOrder
+    along: ReleasedAlong
     log: BatchLog | None
     definedness: Definedness
     undefined: UndefinedObserver
@@ -39,6 +42,9 @@ class BatchFindings(Protocol):
 
     def agent_trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Trouble) -> None:
         """An access of an agent is not ordered."""
+
+    def released_along(self, lanes: Array, cells: Array) -> Array:
+        """For each lane and the cell of an access before its own why that is done, though nothing orders the two."""
 
     def unknown(self, lane: int, cell: int, mask: int) -> int:
         """The lanes of a cell's access that are not known to a lane."""

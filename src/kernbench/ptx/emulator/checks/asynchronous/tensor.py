@@ -166,6 +166,8 @@ class TensorChecks(TensorObserver):
         own = (lanes // WARP) % self._batch.ctas
         self._descriptors.check("the source", tiles, own, lanes, form.site)
         self._reads(tiles, own, lanes, form.site)
+        if pair:
+            self._peer_reads(tiles, own, lanes, form.site)
         for address in np.unique(addresses).tolist():
             warps = lanes[addresses == address] // WARP
             first = address & 0xFFFF

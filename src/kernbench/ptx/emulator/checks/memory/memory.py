@@ -7,6 +7,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings import advice
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, thread_name
+from kernbench.ptx.emulator.checks.happens_before.released_along import HINTS, REASONS
 from kernbench.ptx.emulator.checks.memory.meant import MeantArrays
 from kernbench.ptx.emulator.checks.memory.warp_synchronous import FENCED, SYNCWARP
 from kernbench.ptx.emulator.lanes.lanes import WARP
@@ -22,6 +23,9 @@ from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.result.finding import Other
 
+# why a race is formal, if it is, and what to do
+_EXCUSES = ("", FENCED, *REASONS[1:])
+_REMEDIES = {FENCED: SYNCWARP, **dict(zip(REASONS[1:], HINTS[1:], strict=True))}
 # actors that copy memory beside the threads
 COPIES = ("barrier", "bulk", "copied")
 _WORDS = {"load": ("load", "reads"), "store": ("store", "writes"), "atomic": ("atomic", "updates")}
@@ -55,6 +59,9 @@ class MemoryChecks(Protocol):
     @property
     def patterns(self) -> Patterns:
         """Releases and acquires through memory."""
+
+    def released_along(self, lanes: Array, cells: Array) -> Array:
+        """For each lane and the cell of an access before its own why that is done, though nothing orders the two."""
 
 
 class MemoryReporter:
@@ -95,16 +102,19 @@ class MemoryReporter:
     def _races(self, checks: MemoryChecks, space: Space, site: Site, what: str, spot: Spot, races: Array) -> None:
         """Each instruction that raced with this one, by the first race with it; those that are formal apart."""
         cells = races[:, 1].astype(np.uint64)
-        fenced = checks.warp_synchronous.fences_between(spot.lanes, races)
+        excuses = checks.warp_synchronous.fences_between(spot.lanes, races)
+        if space.name == "shared":
+            reasons = checks.released_along(spot.lanes[races[:, 0]], cells)
+            excuses = np.where((excuses == 0) & (reasons > 0), reasons.astype(np.uint64) + np.uint64(1), excuses)
         keys, first, which, counts = np.unique(
-            (cells >> np.uint64(SITE_SHIFT)) * np.uint64(2) + fenced,
+            (cells >> np.uint64(SITE_SHIFT)) * np.uint64(len(_EXCUSES)) + excuses,
             return_index=True,
             return_inverse=True,
             return_counts=True,
         )
         apart = _of_two_blocks(checks.batch, spot.lanes[races[:, 0]], cells)
         for number in np.argsort(first):
-            formal = FENCED if keys[number] % 2 else ""
+            formal = _EXCUSES[int(keys[number]) % len(_EXCUSES)]
             across = bool(apart[which.reshape(-1) == number].any())
             race = races[int(first[number])].tolist()
             self._race(checks, space, site, what, spot, race, int(counts[number]), formal, across)
@@ -319,10 +329,10 @@ class MemoryReporter:
             message += f": {them} has ended since, and a barrier orders only what those threads did that come to it"
         if kind == "warp" and other.effects.access == "store" and (other is site or race[2].bit_count() > 1):
             hint += _ELECT_HINT
-        location, hint = self._reporter.location(other), SYNCWARP if formal else hint
+        location, hint = self._reporter.location(other), _REMEDIES.get(formal, hint)
         self._reporter.add(
             "race", site, message, hint, count, others, about=location, array=where, cause=other, formal=formal,
-            habit="warp-synchronous" if formal else "", reach=int(across),
+            habit="warp-synchronous" if formal == FENCED else "", reach=int(across),
         )  # fmt: skip
 
     def _memory_name(self, space: Space, address: int) -> str:

@@ -1,0 +1,170 @@
+"""Order that every GPU keeps and PTX does not promise: accesses to shared memory that are done when somebody arrives.
+
+All lanes of a warp read a buffer, and one of them (elect.sync) arrives on the mbarrier that lets others fill it again.
+By the letter of PTX an arrival releases what its own thread did, and nothing orders the reads of the other 31. No GPU
+shows it: one instruction is executed for all its lanes before the next one of any of them begins. Official pipelines
+rely on that, so that a race whose earlier access was published that way is formal. So it is where a thread of another
+block arrived and the wait is of .cta scope, which is the default: scopes say which caches are looked at, and shared
+memory has none. And so is a copy that a thread has waited for which then met others at a relaxed barrier of the
+cluster: its bytes lie where they belong by then. Stores to another block's memory do not, and stay a race.
+
+How far that goes is one more column for each warp in the vector clocks (`Actors.along`), beside the column of what the
+warp has released: it travels wherever clocks do, and is asked for races only. An arriving lane publishes its warp's
+clock there if it took part in each access to shared memory since the lanes last met; once lanes have parted, an arrival
+of one says nothing of what another did alone.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks
+from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, CLOCK_SHIFT, NUMBER_MASK, NUMBER_SHIFT
+from kernbench.ptx.emulator.program.hub import BatchHub
+
+NOT_DONE, ALONG, NARROW, RELAXED = range(4)
+# why a race is formal, and what would make it none
+REASONS = (
+    "",
+    "the lane that arrived on the mbarrier after the earlier access ran it along with the other lanes of its warp, and "
+    "every GPU so far has done it for all of them before the arrival",
+    "the other block has arrived since on the mbarrier that was waited for here, by one lane for its warp or while the "
+    "wait's scope does not hold it, and every GPU so far has done an access to shared memory before that",
+    "a thread that had waited for the copy has since met others at the cluster's barrier, with .relaxed, and on every "
+    "GPU so far what it brought lies in shared memory by then",
+)
+HINTS = (
+    "",
+    "put __syncwarp() (bar.warp.sync) between the accesses of the warp and the arrival of its one lane",
+    "wait with mbarrier.try_wait.acquire.cluster, and put __syncwarp() before an arrival of one lane for its warp",
+    "run barrier.cluster.arrive with .release, and barrier.cluster.wait with .acquire",
+)
+_EVERYBODY = np.uint32(0xFFFFFFFF)
+
+
+class ReleasedAlong:
+    """Of one batch: which lanes took part in all that their warps did since they met, and what they published."""
+
+    def __init__(self, batch: BatchHub, clocks: Clocks):
+        self._batch, self._clocks = batch, clocks
+        # whether lanes can arrive on mbarriers at all, with clocks that have columns for it
+        self._used: bool = batch.launch.actors.asynchronous and "mbarrier.arrive" in batch.program.text
+        actors = batch.launch.actors
+        self._first: int = actors.along(0) if self._used else 0
+        # the columns of what works beside the threads
+        self._work: Array = np.array([actors.works(column) for column in range(actors.count)], np.int32)
+        # lanes that took part in each access of their warp, and the warp's clock at the last in which some did not
+        self._together: Array = np.full(batch.warps, _EVERYBODY)
+        self._parted: Array = np.zeros(batch.warps, np.int64)
+        # what relaxed arrivals at the cluster's barrier say of copies, by phase, and who has heard it
+        self._relaxed: dict[object, Knowledge] = {}
+        self._heard: dict[int, Knowledge] = {}
+        # warps whose clocks are in their columns while they arrive
+        self._arriving: Array = np.zeros(0, np.int64)
+
+    def accessed(self, lanes: Array, active: Mask | None) -> None:
+        """Lanes access shared memory: those of whole warps of which some are active, or only those that do."""
+        if not self._used:
+            return
+        if active is None:
+            if lanes.size % WARP == 0 and lanes[0] % WARP == 0 and lanes[WARP - 1] == lanes[0] + WARP - 1:
+                return
+            active = np.zeros(self._batch.lanes, bool)
+            active[lanes] = True
+            lanes = np.arange(self._batch.lanes)
+        packed = np.packbits(active.reshape(-1, WARP), axis=1, bitorder="little")
+        masks = np.ascontiguousarray(packed).view(np.uint32)[:, 0]
+        some = (masks != 0) & (masks != _EVERYBODY)
+        if not some.any():
+            return
+        warps, masks = lanes[::WARP][some] // WARP, masks[some]
+        # what came before the lanes met does not count any more
+        before = np.where(self._parted[warps] > self._clocks.met[warps], self._together[warps], _EVERYBODY)
+        self._together[warps] = before & masks
+        ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
+        self._parted[warps] = self._clocks.clocks[ctas, inside, inside]
+
+    def arriving(self, lanes: Array) -> None:
+        """Lanes are about to arrive: until they have, their warps' clocks hold what they ran along."""
+        if not self._used:
+            return
+        warps = lanes // WARP
+        fresh = self._parted[warps] <= self._clocks.met[warps]
+        along = fresh | (self._together[warps] >> (lanes % WARP).astype(np.uint32) & 1 != 0)
+        warps = np.setdiff1d(warps, warps[~along]) if not along.all() else np.unique(warps)
+        ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
+        clocks = self._clocks.clocks
+        clocks[ctas, inside, self._first + inside] = clocks[ctas, inside, inside]
+        self._arriving = warps
+
+    def arrived(self) -> None:
+        """They have arrived; another lane of theirs may not have run the same along."""
+        warps, self._arriving = self._arriving, self._arriving[:0]
+        ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
+        self._clocks.clocks[ctas, inside, self._first + inside] = 0
+
+    def narrowly(self, knowledge: Knowledge) -> Knowledge:
+        """What a wait of .cta scope learns of arrivals of other blocks: of what their threads did, that it is done."""
+        rows = {first: self._done(row) for first, row in knowledge.rows.items()}
+        dense, columns = knowledge.dense, self._clocks.columns
+        if dense is not None:
+            whole = len(dense) // columns * columns
+            each = [self._done(row) for row in dense[:whole].reshape(-1, columns)]
+            dense = np.concatenate([*each, np.zeros(len(dense) - whole, dense.dtype)])
+        return Knowledge(rows, dense)
+
+    def _done(self, row: Array) -> Array:
+        found: Array = row * self._work
+        count, first = self._batch.warps_per_cta, self._first
+        if self._used:
+            np.maximum(row[:count], row[first : first + count], out=found[first : first + count])
+        return found
+
+    def arrives_relaxed(self, warp: int, mask: int, key: object) -> None:
+        """Lanes arrive at the cluster's barrier without releasing anything: what they have waited for is done."""
+        known, actors = self._clocks.snapshot(warp).released_by(mask).only(self._work), self._clocks.publications.actors
+        before = self._relaxed.get(key)
+        self._relaxed[key] = known if before is None else before.join(known, actors)
+
+    def passes(self, warp: int, key: object) -> None:
+        """Lanes of a warp pass the cluster's barrier."""
+        known, before = self._relaxed.get(key), self._heard.get(warp)
+        if known is not None:
+            self._heard[warp] = known if before is None else before.join(known, self._clocks.publications.actors)
+
+    def heard(self, warps: Iterable[int], number: int, clock: int) -> bool:
+        """Whether one of the warps has met somebody at the cluster's barrier who had waited for a copy."""
+        columns = self._clocks.columns
+        known = (self._heard[warp] for warp in warps if warp in self._heard)
+        return any(clock <= one.clock(number, columns) for one in known)
+
+    def reasons(self, lanes: Array, cells: Array) -> Array:
+        """For each lane and the cell of an access before its own why that is done, though nothing orders the two."""
+        found: Array = np.zeros(len(lanes), np.int64)
+        if not len(lanes) or not (self._used or self._heard):
+            return found
+        cells, clocks = cells.astype(np.uint64), self._clocks
+        numbers = (cells >> np.uint64(NUMBER_SHIFT) & np.uint64(NUMBER_MASK)).astype(np.int64) - 1
+        wanted = (cells >> np.uint64(CLOCK_SHIFT) & np.uint64(CLOCK_LIMIT)).astype(np.int64)
+        inside, warps = numbers % clocks.columns, lanes // WARP
+        if self._used:
+            here = numbers - inside == clocks.first_numbers[warps % self._batch.ctas]
+            threads = inside < self._batch.warps_per_cta
+            done = threads & (wanted <= self._known(lanes, numbers, inside, here))
+            found[done] = np.where(here[done], ALONG, NARROW)
+        for i in np.flatnonzero((found == 0) & np.isin(warps, list(self._heard))).tolist():
+            found[i] = RELAXED * self.heard(warps[i : i + 1].tolist(), int(numbers[i]), int(wanted[i]))
+        return found
+
+    def _known(self, lanes: Array, numbers: Array, inside: Array, here: Array) -> Array:
+        """The clocks up to which lanes know of warps that way; of no meaning for what is no warp."""
+        clocks, (each, which) = self._clocks, np.unique(lanes, return_inverse=True)
+        columns = np.minimum(self._first + inside, clocks.columns - 1)
+        near = clocks.own_rows(each)[which.reshape(-1), columns]
+        row, far = clocks.known_rows[lanes // WARP], np.minimum(numbers - inside + columns, clocks.known.shape[1] - 1)
+        beyond = np.where(row >= 0, clocks.known[np.maximum(row, 0), far], 0)
+        found: Array = np.where(here, near, beyond)
+        return found
