@@ -71,7 +71,7 @@ class DriverDoor:
         """Compilers of front ends give PTX."""
         kept = tempfile.TemporaryDirectory(prefix="kernbench-")
         self._patches.later(kept.cleanup)
-        for name, value in compiler_switches(os.environ, kept.name).items():
+        for name, value in compiler_switches(os.environ, kept.name, kept.name).items():
             self._patches.item(os.environ, name, value)
 
     def _watch(self, library: ctypes.CDLL) -> None:

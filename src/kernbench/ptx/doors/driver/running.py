@@ -13,6 +13,8 @@ from pathlib import Path
 from threading import Thread
 
 from kernbench.ptx.doors.driver.images.kept import FOLDER as KEPT
+from kernbench.ptx.doors.driver.images.sources import CUPY_FOLDER
+from kernbench.ptx.doors.driver.images.sources import FOLDER as SOURCES
 from kernbench.ptx.doors.driver.library import NAME, library_folder
 from kernbench.ptx.doors.options import Options
 
@@ -36,26 +38,33 @@ def driver_environment(
         path = Path(work, "driver")
         kept = given.get(KEPT) or str(Path(work, "kept"))
         Path(kept).mkdir(exist_ok=True)
-        server = _Server(path, options, folder, {**os.environ, KEPT: kept})
+        server = _Server(path, options, folder, {**os.environ, KEPT: kept, SOURCES: work})
         try:
             yield {
                 _SOCKET: str(path),
                 _PATH: os.pathsep.join(filter(None, [str(library), given.get(_PATH)])),
                 # in front of all else, so that a runtime that is linked into the program is replaced in time
                 _PRELOAD: " ".join(filter(None, [str(library / NAME), given.get(_PRELOAD)])),
-                **compiler_switches(given, kept),
+                **compiler_switches(given, kept, work),
             }
         finally:
             server.stop()
 
 
-def compiler_switches(given: Mapping[str, str], kept: str) -> dict[str, str]:
-    """Variables of front ends' own, so that they give PTX instead of machine code, or keep it beside it in a folder."""
+def compiler_switches(given: Mapping[str, str], kept: str, sources: str) -> dict[str, str]:
+    """Variables of front ends' own, so that they give PTX instead of machine code, or keep it beside it in a folder.
+
+    `sources` is where the driver library keeps what the program has compiled.
+    """
     wanted = [*filter(None, given.get("CUTE_DSL_KEEP", "").split(",")), "ptx"]
     return {
         "CUPY_COMPILE_WITH_PTX": "1",
         # kernels that CuPy compiles, instead of ready ones, which are machine code
         "CUPY_ACCELERATORS": given.get("CUPY_ACCELERATORS", ""),
+        # not among the kernels that a real GPU has, which are machine code, and know no lines
+        CUPY_FOLDER: given.get(CUPY_FOLDER) or str(library_folder().parent.parent / "cupy"),
+        "CUPY_CACHE_SAVE_CUDA_SOURCE": "1",
+        SOURCES: sources,
         "CUTE_DSL_KEEP": ",".join(dict.fromkeys(wanted)),
         # findings at the lines of the Python source
         "CUTE_DSL_LINEINFO": given.get("CUTE_DSL_LINEINFO", "1"),

@@ -17,12 +17,13 @@ from kernbench.ptx.doors.driver.images.errors import ImageError
 from kernbench.ptx.doors.driver.images.images import NoPtxError, texts_of
 from kernbench.ptx.doors.driver.images.kept import FOLDER as KEPT
 from kernbench.ptx.doors.driver.images.linking import link_texts
+from kernbench.ptx.doors.driver.images.sources import at_own_lines
 from kernbench.ptx.doors.driver.refusals import Caller, Refusals
 from kernbench.ptx.doors.driver.requests import Answer, RefusedError, Request, Result
 from kernbench.ptx.doors.forecast import LaunchRefusedError
 from kernbench.ptx.doors.gpus import gpu_of
 from kernbench.ptx.doors.session import Launch, LoadedText, Notes, Session, UnsafeLaunchError
-from kernbench.ptx.doors.terms.sites import launch_site
+from kernbench.ptx.doors.terms.sites import launch_site, own_files
 from kernbench.ptx.doors.terms.words import words_of
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Kernel
@@ -129,7 +130,10 @@ class DriverService:
         # the name of the file that the image is part of, then the image
         folder, file = os.environ.get(KEPT), data[: words[0]].decode(errors="replace")
         image, kept = data[words[0] :], Path(folder) if folder else None
-        text = link_texts(with_device_runtime(texts_of(image, self.session.arch, kept, in_file=file)))
+        # of another process the files are not known
+        files = [] if self._shared else own_files()
+        texts = [at_own_lines(text, files) for text in texts_of(image, self.session.arch, kept, in_file=file)]
+        text = link_texts(with_device_runtime(texts))
         number = len(self._modules) + 1
         self._modules[number] = self._module(text)
         return Answer(words=(number,))

@@ -21,6 +21,8 @@ DOORS = {
     "torch": ("kernbench.ptx.doors.torch_door.door", "TorchDoor"),
     "triton": ("kernbench.ptx.doors.triton_door.door", "TritonDoor"),
     "cutlass": ("kernbench.ptx.doors.cute_door.door", "CuteDoor"),
+    "cupy": ("kernbench.ptx.doors.driver.front_ends", "CupyDoor"),
+    "numba.cuda": ("kernbench.ptx.doors.driver.front_ends", "NumbaDoor"),
 }
 # module that looks for CUDA's driver -> the door that loads ours, before the module is
 DRIVER_DOOR = ("kernbench.ptx.doors.driver.attaching", "DriverDoor")

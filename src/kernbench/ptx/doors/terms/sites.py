@@ -1,6 +1,7 @@
 """Which line of a program launches: the innermost frame that is neither ours nor a library's."""
 
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -19,12 +20,22 @@ def _is_library(file: str) -> bool:
     return any(file.startswith(f"{folder}/") for folders in roots for folder in folders)
 
 
-def launch_site() -> Place | None:
-    """The line that is at work, as a source location; None where there is none but ours."""
-    frame: FrameType | None = sys._getframe(1)
+def _own_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """Frames of the program's own files, the innermost first."""
     while frame is not None:
         file = frame.f_code.co_filename
         if not _is_library(file) and not file.startswith("<"):
-            return Place(file, frame.f_lineno, frame.f_code.co_name)
+            yield frame
         frame = frame.f_back
+
+
+def launch_site() -> Place | None:
+    """The line that is at work, as a source location; None where there is none but ours."""
+    for frame in _own_frames(sys._getframe(1)):
+        return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
     return None
+
+
+def own_files() -> list[str]:
+    """The program's own files that are at work, the innermost first."""
+    return list(dict.fromkeys(frame.f_code.co_filename for frame in _own_frames(sys._getframe(1))))

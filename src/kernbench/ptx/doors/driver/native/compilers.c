@@ -4,6 +4,104 @@
 /* Who asks NVRTC for machine code gets the PTX it was made from; the driver loads either. */
 static int (*compiled_ptx)(void *, char *), (*compiled_ptx_bytes)(void *, size_t *);
 
+/* The compiler's own functions: what is called instead of them comes to them with more. */
+static int (*create_program)(void **, const char *, const char *, int, const char *const *, const char *const *);
+static int (*compile_program)(void *, int, const char *const *);
+static int (*compiler_version)(int *, int *);
+
+int newest_compiler(void) {
+  int major = 0, minor = 0;
+  return compiler_version && !compiler_version(&major, &minor) ? 1000 * major + 10 * minor : 0;
+}
+
+/* Sources of programs that were made and not compiled yet. */
+typedef struct Source {
+  void *program;
+  char *text, *name;
+  struct Source *next;
+} Source;
+
+static Source *sources;
+
+static Source *take_source(void *program) {
+  lock();
+  Source **at = &sources, *found;
+  while (*at && (*at)->program != program) at = &(*at)->next;
+  found = *at;
+  if (found) *at = found->next;
+  unlock();
+  return found;
+}
+
+static void drop_source(Source *source) {
+  if (!source) return;
+  free(source->text);
+  free(source->name);
+  free(source);
+}
+
+static int nvrtc_create(void **program, const char *text, const char *name, int count, const char *const *headers, const char *const *names) {
+  int status = create_program(program, text, name, count, headers, names);
+  if (status || !getenv("KERNBENCH_SOURCES")) return status;
+  /* one at this address that was never compiled */
+  drop_source(take_source(*program));
+  Source *made = calloc(1, sizeof *made);
+  if (!made) return status;
+  *made = (Source){*program, strdup(text), strdup(name && *name ? name : "default_program"), NULL};
+  lock();
+  made->next = sources;
+  sources = made;
+  unlock();
+  return status;
+}
+
+/* as zlib has it */
+static uint32_t checksum(const char *text, size_t bytes) {
+  uint32_t sum = 0xffffffff;
+  for (size_t i = 0; i < bytes; i++) {
+    sum ^= (unsigned char)text[i];
+    for (int bit = 0; bit < 8; bit++) sum = sum >> 1 ^ (sum & 1 ? 0xedb88320 : 0);
+  }
+  return ~sum;
+}
+
+/* The source of a PTX text, as a file that is found by the text, so that findings can stand at its lines. */
+static void keep_source(const Source *source) {
+  size_t bytes = 0;
+  const char *folder = getenv("KERNBENCH_SOURCES"), *stroke = strrchr(source->name, '/');
+  char path[4096], *ptx = NULL;
+  if (!folder || !source->text || compiled_ptx_bytes(source->program, &bytes) || bytes < 2 || !(ptx = malloc(bytes))) return;
+  if (!compiled_ptx(source->program, ptx)) {
+    size_t length = strnlen(ptx, bytes);
+    snprintf(path, sizeof path, "%s/%08x-%zu-%.200s", folder, (unsigned)checksum(ptx, length), length, stroke ? stroke + 1 : source->name);
+    FILE *file = fopen(path, "w");
+    if (file) {
+      fputs(source->text, file);
+      fclose(file);
+    }
+  }
+  free(ptx);
+}
+
+/* Lines of the source in the PTX; code with all that a debugger needs has them already. */
+static int nvrtc_compile(void *program, int count, const char *const *options) {
+  static const char *const have[] = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"};
+  int lines = count < 0 || (count > 0 && !options);
+  for (int i = 0; !lines && i < count; i++)
+    for (size_t j = 0; j < sizeof have / sizeof *have; j++) lines |= options[i] && !strcmp(options[i], have[j]);
+  const char **more = lines ? NULL : calloc((size_t)count + 1, sizeof *more);
+  if (more) {
+    for (int i = 0; i < count; i++) more[i] = options[i];
+    more[count] = "--generate-line-info";
+  }
+  int status = more ? compile_program(program, count + 1, more) : compile_program(program, count, options);
+  free(more);
+  Source *source = take_source(program);
+  if (source && !status) keep_source(source);
+  drop_source(source);
+  return status;
+}
+
 static int nvrtc_code(void *program, char *code) { return compiled_ptx(program, code); }
 static int nvrtc_code_bytes(void *program, size_t *bytes) { return compiled_ptx_bytes(program, bytes); }
 

@@ -15,4 +15,5 @@
 #include "runtime_others.c"
 #include "runtime_names.c"
 #include "compilers.c"
+#include "jumps.c"
 #include "linked_in.c"

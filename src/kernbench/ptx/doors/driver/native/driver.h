@@ -233,6 +233,10 @@ uint64_t next_id(void);
 void lock(void);
 void unlock(void);
 
+/* linked_in.c and compilers.c */
+int stands_in(uintptr_t base);
+int newest_compiler(void);
+
 /* device.c */
 extern int broken;
 int ready(void);

@@ -37,56 +37,11 @@ static void *own_function(const char *name) {
   return found ? found->function : NULL;
 }
 
-enum { JUMP_BYTES = 16 };
 /* whether libraries have begun, and registered what they have */
 static int started;
 
-#if defined(__x86_64__)
-/* where a function that is nothing but a jump goes; a mark for indirect branches may stand before it */
-static void *jump_target(const unsigned char *at) {
-  static const unsigned char mark[4] = {0xf3, 0x0f, 0x1e, 0xfa};
-  int32_t distance;
-  if (!memcmp(at, mark, sizeof mark)) at += sizeof mark;
-  memcpy(&distance, at + 1, 4);
-  return *at == 0xe9 ? (void *)(at + 5 + distance) : NULL;
-}
-
-/* jmp *0(%rip), then the address */
-static void write_jump(unsigned char *at, const void *to) {
-  static const unsigned char code[6] = {0xff, 0x25, 0, 0, 0, 0};
-  memcpy(at, code, sizeof code);
-  memcpy(at + sizeof code, &to, sizeof to);
-}
-#elif defined(__aarch64__)
-/* where a function that is nothing but a jump goes */
-static void *jump_target(const unsigned char *at) {
-  int32_t code;
-  memcpy(&code, at, 4);
-  return (uint32_t)code >> 26 == 5 ? (void *)(at + ((int64_t)(int32_t)((uint32_t)code << 6) >> 6) * 4) : NULL;
-}
-
-/* ldr x16, .+8; br x16, then the address */
-static void write_jump(unsigned char *at, const void *to) {
-  static const uint32_t code[2] = {0x58000050, 0xd61f0200};
-  memcpy(at, code, sizeof code);
-  memcpy(at + sizeof code, &to, sizeof to);
-}
-#else
-#error "the driver library runs on x86-64 and AArch64"
-#endif
-
 /* A short function has room as well where it begins at a multiple of 16: the next one does so too. */
 static int has_room(const Elf64_Sym *symbol) { return symbol->st_size >= JUMP_BYTES || symbol->st_value % JUMP_BYTES == 0; }
-
-static int redirect(void *from, const void *to) {
-  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)from / page * page;
-  size_t bytes = (uintptr_t)from + JUMP_BYTES - first;
-  if (mprotect((void *)first, bytes, PROT_READ | PROT_WRITE)) return 0;
-  write_jump(from, to);
-  mprotect((void *)first, bytes, PROT_READ | PROT_EXEC);
-  __builtin___clear_cache((char *)from, (char *)from + JUMP_BYTES);
-  return 1;
-}
 
 typedef struct {
   const unsigned char *data;
@@ -145,6 +100,15 @@ static void replace_runtime(const Object *object, uintptr_t base) {
   }
 }
 
+/* Our function in the place of a compiler's, and a way to call the compiler's: none where it cannot be copied. */
+static void wrap(const Object *object, uintptr_t base, const char *name, const void *own, void *original) {
+  const Elf64_Sym *symbol = defined(object, name);
+  void *at = symbol ? (void *)(base + symbol->st_value) : NULL, *copy = symbol && has_room(symbol) ? callable_copy(at) : NULL;
+  if (!copy) return;
+  memcpy(original, &copy, sizeof copy);
+  redirect(at, own);
+}
+
 static void replace_nvrtc(const Object *object, uintptr_t base) {
   const Elf64_Sym *code = defined(object, "nvrtcGetCUBIN"), *bytes = defined(object, "nvrtcGetCUBINSize");
   const Elf64_Sym *ptx = defined(object, "nvrtcGetPTX"), *ptx_bytes = defined(object, "nvrtcGetPTXSize");
@@ -153,6 +117,27 @@ static void replace_nvrtc(const Object *object, uintptr_t base) {
   compiled_ptx_bytes = (int (*)(void *, size_t *))(base + ptx_bytes->st_value);
   redirect((void *)(base + code->st_value), (void *)nvrtc_code);
   redirect((void *)(base + bytes->st_value), (void *)nvrtc_code_bytes);
+  const Elf64_Sym *version = defined(object, "nvrtcVersion");
+  if (version) compiler_version = (int (*)(int *, int *))(base + version->st_value);
+  wrap(object, base, "nvrtcCreateProgram", (void *)nvrtc_create, &create_program);
+  wrap(object, base, "nvrtcCompileProgram", (void *)nvrtc_compile, &compile_program);
+}
+
+/* Where runtimes are of which some functions were replaced, and the others work with NVIDIA's driver only. */
+static uintptr_t partly[64];
+
+static void replaced_partly(uintptr_t base) {
+  for (size_t i = 0; i < sizeof partly / sizeof *partly; i++)
+    if (!partly[i] || partly[i] == base) {
+      partly[i] = base;
+      break;
+    }
+}
+
+int stands_in(uintptr_t base) {
+  for (size_t i = 0; i < sizeof partly / sizeof *partly && partly[i]; i++)
+    if (partly[i] == base) return 1;
+  return 0;
 }
 
 static void replace_linker(const Object *object, uintptr_t base) {
@@ -190,6 +175,7 @@ static int replace_wrapped(const Object *object, uintptr_t base) {
     else if (!own && symbol->st_size >= JUMP_BYTES && !cuGetProcAddress_v2(name, &function, 13000, 0, NULL)) redirect(at, function);
   }
   runtime_major = 12;
+  replaced_partly(base);
   return 1;
 }
 
@@ -256,7 +242,10 @@ EXPORT void kernbench_replace_runtimes(void) {
 /* Let a function that is known by its address jump to ours of this name, if there is one. */
 EXPORT int kernbench_replace_function(const char *name, void *at) {
   void *own = own_function(name);
-  return own && at && redirect(at, own);
+  Dl_info owner;
+  if (!own || !at || !redirect(at, own)) return 0;
+  if (dladdr(at, &owner)) replaced_partly((uintptr_t)owner.dli_fbase);
+  return 1;
 }
 
 /* This runs before all other libraries begin (-z initfirst), libc among them: getenv() knows nothing yet. */
