@@ -8,7 +8,7 @@ from kernbench.common.errors import MachineError
 from kernbench.machine.description import Description
 from kernbench.ptx.machine import model
 from kernbench.ptx.machine.model import NOT_VALIDATED, Gpu, unfit
-from kernbench.ptx.time.causes import FLOORS, GAPS, explain
+from kernbench.ptx.time.causes import FLOORS, GAPS, LATENCY, LAUNCH, explain
 from kernbench.result.run import Run
 from kernbench.result.untimed import no_time
 from kernbench.targets.target import Measured, Target, Timing
@@ -53,7 +53,7 @@ class PtxTarget(Target):
 
     def measured(self) -> Measured:
         """Names in the metrics of a timed run."""
-        return Measured(FLOORS, FLOORS, GAPS)
+        return Measured(FLOORS, FLOORS, GAPS, (LATENCY, LAUNCH))
 
     def record_for_time(self, host: "Host") -> None:
         """What every warp executes is recorded only where its time is wanted."""

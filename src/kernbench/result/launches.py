@@ -10,7 +10,7 @@ import numpy as np
 
 from kernbench.result.finding import Finding, FindingLog, Place
 from kernbench.result.following import in_a_row
-from kernbench.result.reading import Data
+from kernbench.result.reading import Data, Fields
 from kernbench.result.run import Run, Status
 from kernbench.result.timeline import Ints, Lane, Timeline, Waits
 
@@ -183,6 +183,13 @@ _TIMED: dict[str, Callable[[str, Sequence[Metrics], Sequence[int]], object]] = {
     "advice": _advice,
     "changes": _changes,
 }
+
+
+def bound_of(metrics: Fields, key: str = "bound") -> str:
+    """What bounds a run, for tables, pages, sweeps and `tune` alike: as its target says it (`limited_by`) where it
+    knows better than by the largest floor; else what `key` names.
+    """
+    return str(metrics.get("limited_by", metrics.get(key, "")) if key == "bound" else metrics.get(key, ""))
 
 
 def _bound(total: Metrics, parts: Sequence[Metrics]) -> Metrics:

@@ -105,7 +105,8 @@ def as_text(value: object) -> str:
 
 def problem(row: Mapping[str, str], target: str) -> str:
     """What is wrong with the results of a sweep on machines of a target in a row, in words; empty if nothing is."""
-    bounds = registry.find(target).measured().floors
+    measured = registry.find(target).measured()
+    bounds = *measured.floors, *measured.bounds
     if row["bound"] and row["bound"] not in bounds:
         return f"bound = {row['bound']!r}: {' or '.join(bounds)} is wanted"
     for name in columns(target):

@@ -66,12 +66,14 @@ class Timing(Protocol):
 class Measured:
     """Names in the metrics of a timed run; a sweep has a column for each.
 
-    `floors` are keys of `floors_ps`, `engines` of `utilisation`, `causes` of `gap_ps`.
+    `floors` are keys of `floors_ps`, `engines` of `utilisation`, `causes` of `gap_ps`; `bounds` are
+    what bounds a run where no floor does.
     """
 
     floors: tuple[str, ...] = ()
     engines: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
+    bounds: tuple[str, ...] = ()
 
 
 class Target:

@@ -9,7 +9,7 @@ import numpy as np
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.recording.kinds import Kind
-from kernbench.ptx.recording.log import EVENT, STEP, GivenLog, LogParts, log_of
+from kernbench.ptx.recording.log import CHANGED, EVENT, STEP, GivenLog, LogParts, log_of
 from kernbench.ptx.recording.recording import Int32s
 from kernbench.ptx.recording.survey import COLUMNS, PHASE, REUSE
 
@@ -136,6 +136,8 @@ def fold(
     ended_in, ended = -1, 0
     # the loops, as bits, in which the warp has been since it was at their heads
     within = np.uint64(0)
+    # those of them in which its last turn has changed memory
+    changed = np.uint64(0)
     for i in range(len(heads)):
         what, number = heads[i, 0], heads[i, 1]
         if what == STEP and ends[number]:
@@ -146,18 +148,19 @@ def fold(
             if loop >= 0:
                 begun[loop], first_event[loop] = step_count, event_count
                 within |= _ONE << np.uint64(loop)
+                changed &= ~(_ONE << np.uint64(loop))
             steps[step_count, 0], steps[step_count, 1], steps[step_count, 2] = number, heads[i, 2], dropped
             step_count, dropped = step_count + 1, 0
         elif what == EVENT:
             at = _step_of(steps, step_count, block_of[number])
             _insert(events, event_count, at, heads[i], columns[i], origins, kept, seen)
             event_count, seen = event_count + 1, seen + 1
-        elif (within >> np.uint64(number)) & _ONE != 0 and _only_waited(
+        elif what == CHANGED:
+            changed |= within
+        elif ((within & ~changed) >> np.uint64(number)) & _ONE != 0 and _only_waited(
             events, first_event[number], event_count, harmless
         ):
-            for step in range(begun[number], step_count):
-                dropped += steps[step, 2]
-            dropped += 1
+            dropped += 1 + int(_turns_before(steps, begun[number], step_count))
             step_count = begun[number]
             within &= _still_open(begun, step_count)
             for event in range(first_event[number], event_count):
@@ -167,6 +170,15 @@ def fold(
         steps[step_count, 0], steps[step_count, 1], steps[step_count, 2] = ended_in, ended, dropped
         step_count += 1
     return step_count, event_count
+
+
+@part
+def _turns_before(steps: Int32s, since: Int, until: Int) -> Int:
+    """Turns that were dropped before some steps."""
+    found = 0
+    for step in range(since, until):
+        found += steps[step, 2]
+    return found
 
 
 @part

@@ -1,10 +1,11 @@
-"""Waits of CTAs for each other through global memory: where they are, and how many must follow one another.
+"""Waits through memory: where warps wait for what others store, and how many of CTAs must follow one another.
 
 A loop that reads a flag until another CTA has set it has one turn in a recording, since how often it looks is a
-matter of time. What is known is who waited for whom: a CTA that saw what another stored goes on after it. Each warp
-has a number, that of the handovers which led to where it is; a word in memory has the number of the warp that stored
-it last, and who sees the word of another CTA has one more than that. The largest number is a chain of handovers, each
-through L2, that no order of the CTAs makes shorter.
+matter of time. Which instruction reads it is no matter: a load that others' stores are ordered with, or an atomic that
+leaves the flag as it is. What is known is who waited for whom: a CTA that saw what another stored goes on after it.
+Each warp has a number, that of the handovers which led to where it is; a word in memory has the number of the warp that
+stored it last, and who sees the word of another CTA has one more than that. The largest number is a chain of handovers,
+each through L2, that no order of the CTAs makes shorter.
 """
 
 from collections.abc import Iterator
@@ -12,16 +13,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.lanes.arrays import Int64s
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.program import Program, Site, WaitLoop
-from kernbench.ptx.recording.naming import only_waits
+from kernbench.ptx.recording.naming import may_change, may_wait
 
-_STRONG = frozenset(("volatile", "relaxed", "acquire", "acq_rel"))
 _CLOCKS = ("%clock", "%globaltimer")
-# spaces in which other CTAs write
-_COMMON = frozenset(("global", ""))
 
 
 class Handovers:
@@ -29,11 +27,18 @@ class Handovers:
 
     def __init__(self, program: Program):
         loops = [block.wait_loop for block in program.blocks if block.wait_loop is not None]
-        sites = {block.number: block.sites for block in program.blocks}
-        loops = [loop for loop in loops if _changes_nothing(loop, sites)]
-        # instructions that look at what others store, and those that look at a clock, by number
-        self.polls = {site.number for loop in loops for site in _polls(loop, sites)}
-        self.clocks = {site.number for loop in loops if loop.timed for site in _clocks(loop, sites)}
+        waiting = [(loop, _inside(program, loop)) for loop in loops if loop.decided_by or loop.timed]
+        waiting = [(loop, sites) for loop, sites in waiting if all(may_wait(s.effects.event, s.name) for s in sites)]
+        # instructions that look at what others store, by number; of them those that wait whatever they see; those that
+        # may leave memory as it is; barriers beside them; and those that look at a clock
+        self.polls = {number for loop, _ in waiting for number in loop.decided_by}
+        self.stays = {number for loop, _ in waiting if _repeats(loop) for number in loop.decided_by}
+        self.watched = {s.number for _, sites in waiting for s in sites if may_change(s.effects.event, s.name)}
+        self.meetings = {s.number for _, sites in waiting for s in sites if s.effects.event == "barrier"}
+        self.clocks = {s.number for loop, sites in waiting if loop.timed for s in sites if _reads_clock(s)}
+        # at which of them warps met what others had stored: words of global memory, and of shared memory
+        self.met: set[int] = set()
+        self.met_in_shared: set[int] = set()
         self.deepest = 0
         # what each word of memory was stored by: handovers before it, and the CTA
         self._words: dict[int, tuple[int, int]] = {}
@@ -60,19 +65,33 @@ class BatchHandovers:
         self._depth: Int64s = np.zeros(warps, np.int64)
         self._of_cta: Int64s = np.zeros(len(numbers), np.int64)
 
-    def accessed(self, site: Site, window: Window, mask: Mask | None, addresses: Array, offset: int) -> None:
-        """Lanes load from, or store to, global memory: polls look at words, single lanes and atomics change them."""
+    def accessed(
+        self, site: Site, window: Window, mask: Mask | None, addresses: Array, offset: int, changed: Bools | None = None
+    ) -> None:
+        """Lanes have accessed global memory: polls look at words, single lanes and atomics change them.
+
+        `changed` says of an atomic that may leave memory as it is in which warps it did not.
+        """
         access, polls = site.effects.access, site.number in self._whole.polls
         if access == "load" and not polls:
             return
         # what a lock is taken with is a look at it: only one of those who try changes it
         changes = access != "load" and not polls
-        for warp, address in _single(window, mask, addresses, offset, access != "store"):
+        for number, address in _single(window, mask, addresses, offset, access != "store"):
+            warp = int(window.warps[number])
             cta = int(self._numbers[warp % len(self._numbers)])
-            if changes:
+            if changes or (changed is not None and changed[number]):
                 self._whole.stored(address, int(self._depth[warp]), cta, access != "store")
-            else:
-                self._depth[warp] = max(self._depth[warp], self._whole.seen(address, cta))
+                continue
+            seen = self._whole.seen(address, cta)
+            self._depth[warp] = max(self._depth[warp], seen)
+            if seen or site.number in self._whole.stays:
+                self._whole.met.add(site.number)
+
+    def in_shared(self, site: Site, changed: Bools | None = None) -> None:
+        """Lanes have accessed shared memory."""
+        if site.number in self._whole.stays and (changed is None or not changed.all()):
+            self._whole.met_in_shared.add(site.number)
 
     def arrives(self, warps: Array) -> None:
         """Warps come to a barrier of their CTA."""
@@ -87,7 +106,7 @@ class BatchHandovers:
 def _single(
     window: Window, mask: Mask | None, addresses: Array, offset: int, several: bool
 ) -> Iterator[tuple[int, int]]:
-    """Warps and the words that they access: of stores those of single lanes only, which flags are stored by."""
+    """Warps of a window and the words that they access: of stores those of single lanes, by which flags are set."""
     active = np.ones(window.size, bool) if mask is None else np.asarray(mask)
     words = np.broadcast_to(np.asarray(addresses), window.size)
     of_warp = active.reshape(-1, WARP).sum(axis=1)
@@ -96,26 +115,22 @@ def _single(
             continue
         lanes = slice(number * WARP, (number + 1) * WARP)
         for address in np.unique(words[lanes][active[lanes]]).tolist():
-            yield int(window.warps[number]), int(address) + offset
+            yield number, int(address) + offset
 
 
-def _changes_nothing(loop: WaitLoop, sites: dict[int, tuple[Site, ...]]) -> bool:
-    events = [(site.effects.event, site.name) for block in loop.blocks for site in sites[block]]
-    return all(not event or only_waits(event, name) for event, name in events)
+def _inside(program: Program, loop: WaitLoop) -> list[Site]:
+    """The instructions of a loop; what it calls may be any function of the program."""
+    own = [site for block in program.blocks if block.number in loop.blocks for site in block.sites]
+    if not any(site.effects.flow == "call" for site in own):
+        return own
+    function = program.blocks[loop.head].function
+    return own + [site for block in program.blocks if block.function != function for site in block.sites]
 
 
-def _polls(loop: WaitLoop, sites: dict[int, tuple[Site, ...]]) -> Iterator[Site]:
-    """What a loop looks at that others store, where nothing but that lets it end."""
-    sleeps = any(site.effects.event == "sleep" for block in loop.blocks for site in sites[block])
-    if not loop.waits or (loop.carried and not loop.takes and not sleeps and not loop.timed):
-        return
-    for read in loop.reads:
-        words = read.site.name.split(".")
-        strong = read.site.effects.access == "atomic" or not _STRONG.isdisjoint(words)
-        if strong and read.space in _COMMON and not read.site.effects.polls:
-            yield read.site
+def _repeats(loop: WaitLoop) -> bool:
+    """Whether a turn that sees what it saw before leaves all as it was, but for what counts turns."""
+    return loop.waits and (loop.takes or loop.timed or loop.counting.issuperset(loop.carried))
 
 
-def _clocks(loop: WaitLoop, sites: dict[int, tuple[Site, ...]]) -> Iterator[Site]:
-    for block in sorted(loop.blocks):
-        yield from (site for site in sites[block] if any(name in site.text for name in _CLOCKS))
+def _reads_clock(site: Site) -> bool:
+    return any(name in site.text for name in _CLOCKS)

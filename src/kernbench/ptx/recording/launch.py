@@ -42,6 +42,10 @@ class RecordedLaunch(LaunchRecorder):
         traces, events = _columns([self._store.traces[number] for number in order])
         known, run = self._store.handovers, set(np.unique(traces.block).tolist())
         executed = [site for block in self._program.blocks if block.number in run for site in block.sites]
+
+        def lines(numbers: set[int]) -> tuple[int, ...]:
+            return tuple(sorted({site.line for site in executed if site.number in numbers}))
+
         return LaunchRecording(
             kernel.module.source,
             kernel.name,
@@ -58,8 +62,9 @@ class RecordedLaunch(LaunchRecorder):
             traces,
             events,
             known.deepest,
-            tuple(sorted({site.line for site in executed if site.number in known.polls})),
-            tuple(sorted({site.line for site in executed if site.number in known.clocks})),
+            lines(known.met),
+            lines(known.met_in_shared),
+            lines(known.clocks),
         )
 
 

@@ -15,7 +15,8 @@ from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
 from kernbench.ptx.recording.recording import Int32s, UInt8s
 from kernbench.ptx.recording.survey import COLUMNS, REUSE
 
-STEP, EVENT, TURN = range(3)
+# `CHANGED`: what warps did last in a loop that may wait has changed memory
+STEP, EVENT, TURN, CHANGED = range(4)
 # columns of a row: what it is, the block, instruction or loop, the set, the kind, and where the pools have its rows
 # (-1: nowhere), with 1 where each warp has a row of its own
 WHAT, NUMBER, SET, KIND, DATA, SPREAD, REUSED, REUSE_SPREAD = range(8)

@@ -67,9 +67,26 @@ _IN_SPACE: Mapping[tuple[Event, str], Kind] = {
     ("load", "local"): Kind.LOCAL_LOAD,
     ("store", "local"): Kind.LOCAL_STORE,
 }
-# what a turn of a loop may do that only waits; and how atomics are named that take something where nobody has it
+# what a turn of a loop may do that only waits; what it may do as well if memory is as before, by the space ("": any);
+# and how atomics are named that take something where nobody has it
 _WAITING: frozenset[Event] = frozenset(("load", "prefetch", "mbarrier wait", "fence", "proxy fence", "sleep"))
+_CHANGING: frozenset[Event] = frozenset(("atomic", "store"))
 _TAKING = frozenset(("cas", "exch"))
+
+
+def may_wait(event: Event, name: str) -> bool:
+    """Whether a loop that waits for others may have an instruction: what it may have, barriers of a block, and what
+    leaves memory as it is, an addition of 0, say. Of stores only those to shared memory, by which one thread passes
+    what it saw on to the others of its block.
+    """
+    if event in ("", "atomic", "barrier") or only_waits(event, name):
+        return True
+    return event == "store" and "global" not in name.split(".")
+
+
+def may_change(event: Event, name: str) -> bool:
+    """Whether it depends on what an instruction of such a loop does if a turn only waited."""
+    return event in _CHANGING and not only_waits(event, name)
 
 
 def only_waits(event: Event, name: str) -> bool:

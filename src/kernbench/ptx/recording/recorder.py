@@ -1,6 +1,6 @@
 """Recorders: what the emulator reports of the warps of a batch goes to the batch's log, with what accesses are like."""
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from kernbench.ptx.recording import survey
 from kernbench.ptx.recording.grouping import grouped
 from kernbench.ptx.recording.handovers import BatchHandovers
 from kernbench.ptx.recording.kinds import Kind
-from kernbench.ptx.recording.log import EVENT, STEP, TURN, Log, WarpSet
+from kernbench.ptx.recording.log import CHANGED, EVENT, STEP, TURN, Log, WarpSet
 from kernbench.ptx.recording.naming import OF_EVENT, access_kind
 from kernbench.ptx.recording.recording import RANK_SHIFT, Int32s
 from kernbench.ptx.recording.reuse import BatchReuse
@@ -37,6 +37,15 @@ _LONGEST_SLEEP = 1_000_000
 _SERIAL = frozenset(("atomic", "reduction"))
 
 
+class _Watched(NamedTuple):
+    """An access that lanes are about to make, and what memory holds there."""
+
+    report: Report
+    window: Window
+    mask: Mask | None
+    held: Array
+
+
 class BatchRecorder(Recorder):
     """Records one batch."""
 
@@ -52,6 +61,8 @@ class BatchRecorder(Recorder):
         self._set = -1
         # only where something looks at what others store
         self._handovers = BatchHandovers(store.handovers, batch.warps, batch.numbers) if store.handovers.polls else None
+        # an access that may leave memory as it is, and what it found there, until the next thing happens
+        self._watched: _Watched | None = None
         # how often each barrier of each CTA has completed
         self._rounds: Int64s = np.zeros((batch.ctas, _BARRIERS), np.int64)
         # what went round each waiting loop when lanes were at its head, and which lanes of each warp these were
@@ -63,6 +74,7 @@ class BatchRecorder(Recorder):
 
     def step(self, block: Block, lanes: Lanes) -> None:
         """Lanes are about to run a block."""
+        self._settle()
         if lanes is not self._lanes:
             self._lanes, self._set = lanes, self._log.of_lanes(lanes)
         if self._log.add(STEP, block.number, self._set):
@@ -85,6 +97,7 @@ class BatchRecorder(Recorder):
 
     def executed(self, report: Report, window: Window, mask: Mask | None) -> None:
         """Lanes are about to execute an instruction."""
+        self._settle()
         if report.slot < 0:
             self._plain(report, window, mask)
         elif report.event == "slow path":
@@ -95,6 +108,51 @@ class BatchRecorder(Recorder):
             self._lane_copies(report, window, mask)
         else:
             self._access(report, window, mask)
+            if report.site.number in self._store.handovers.watched:
+                self._watched = _Watched(report, window, mask, self._held(report, window, mask))
+
+    def _held(self, report: Report, window: Window, mask: Mask | None) -> Array:
+        """What lanes find in memory where they access it; 0 where they do not."""
+        port = self._batch.port
+        found = np.zeros((window.size, report.nbytes), np.uint8)
+        addresses = np.broadcast_to(port.addresses(window, report.slot), window.size)
+        given = report.space, addresses, window.lane_numbers, np.uint64(report.offset), 1, mask
+        for part, where, inside in port.located(*given):
+            inside = inside & (where <= len(part.words[1]) - report.nbytes)
+            found[inside] = part.words[1][where[inside][:, None] + np.arange(report.nbytes)]
+        return found
+
+    def _settle(self) -> None:
+        """See whether what happened last has changed memory, where that matters."""
+        watched, self._watched = self._watched, None
+        if watched is None:
+            return
+        report, window, mask = watched.report, watched.window, watched.mask
+        lanes = (self._held(report, window, mask) != watched.held).any(axis=1)
+        changed = lanes.reshape(-1, WARP).any(axis=1)
+        self._met(report, window, mask, changed)
+        if changed.any():
+            chosen = window.warps[changed].astype(np.int32)
+            one = np.ones(len(chosen), np.uint8)
+            self._log.add(CHANGED, report.site.number, self._log.add_set(WarpSet(0, len(chosen), chosen, one)))
+
+    def _met(self, report: Report, window: Window, mask: Mask | None, changed: Bools | None) -> None:
+        """Lanes have met, by an access, what others did."""
+        if self._handovers is None:
+            return
+        addresses = self._batch.port.addresses(window, report.slot)
+        for space, active in self._spaces(report, mask, addresses):
+            if space == "global":
+                self._handovers.accessed(report.site, window, active, addresses, report.offset, changed)
+            elif space == "shared":
+                self._handovers.in_shared(report.site, changed)
+
+    def _spaces(self, report: Report, mask: Mask | None, addresses: Array) -> list[tuple[str, Mask | None]]:
+        """The spaces that lanes access, and which of them do."""
+        if report.space in ("global", "shared"):
+            return [(report.space, mask)]
+        parts = self._batch.port.parts(report.space, addresses, np.uint64(report.offset), mask)
+        return [(part.name, active) for part, _, active in parts]
 
     def _plain(self, report: Report, window: Window, mask: Mask | None) -> None:
         """An instruction of which nothing but its lanes is recorded, and of waits what they leave."""
@@ -159,7 +217,7 @@ class BatchRecorder(Recorder):
         self, report: Report, window: Window, mask: Mask | None, addresses: Array, offset: np.uint64, of: int
     ) -> None:
         kind = access_kind(report, "global")
-        if self._handovers is not None:
+        if self._handovers is not None and report.site.number not in self._store.handovers.watched:
             self._handovers.accessed(report.site, window, mask, addresses, report.offset)
         data, reuse = self._survey_global(report, window, mask, addresses, offset)
         self._event(report.site, kind, of, data, reuse)
@@ -194,6 +252,8 @@ class BatchRecorder(Recorder):
 
     def _shared(self, report: Report, window: Window, mask: Mask | None, addresses: Array, offset: np.uint64) -> None:
         """Shared memory, of the lanes' own CTA or of others of the cluster."""
+        if self._handovers is not None and report.site.number not in self._store.handovers.watched:
+            self._handovers.in_shared(report.site)
         cluster = self._batch.cluster
         if cluster.size == 1:
             self._banks(report, window, mask, addresses, offset, access_kind(report, "shared"))
@@ -294,13 +354,16 @@ class BatchRecorder(Recorder):
 
     def turn(self, fragment: Fragment, loop: WaitLoop) -> None:
         """Lanes are at the head of a loop that may wait: say of which warps the last turn has changed nothing."""
+        self._settle()
         number = self._store.loops.get(loop.head, -1)
         if number < 0:
             return
         batch, lanes = self._batch, fragment.lanes
         warps, active = lanes.warp_numbers(), lanes.active()
         bits = np.packbits(active.reshape(-1, WARP), axis=1, bitorder="little").view(np.uint32).reshape(-1)
-        values = [np.broadcast_to(fragment.window.rows[slot], len(active)) for slot in loop.carried]
+        # what only counts turns may change in one that only waited
+        compared = [slot for slot in loop.carried if slot not in loop.counting]
+        values = [np.broadcast_to(fragment.window.rows[slot], len(active)) for slot in compared]
         known = self._heads.get(loop.head)
         if known is None:
             rows = [np.zeros(batch.lanes, value.dtype) for value in values]
@@ -322,6 +385,7 @@ class BatchRecorder(Recorder):
 
     def arrives(self, number: int, lanes: Lanes, waits: bool, site: Site) -> None:
         """Lanes come to a barrier of their CTA."""
+        self._settle()
         kind = Kind.BARRIER_SYNC if waits else Kind.BARRIER_ARRIVE
         warps = lanes.warp_numbers()
         if self._handovers is not None:
@@ -455,6 +519,7 @@ class BatchRecorder(Recorder):
 
     def ended(self) -> None:
         """All threads have ended: what they did goes to the recording."""
+        self._settle()
         batch = self._batch
         self._store.add(self._log.closed(), batch.warps, batch.ctas, batch.numbers)
         self._log = Log()

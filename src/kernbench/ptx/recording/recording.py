@@ -178,9 +178,10 @@ class LaunchRecording:
     traces: Traces
     events: Events
     # how many waits of CTAs for each other through global memory follow one another at least; lines of the PTX at which
-    # warps wait for other CTAs, and for a clock
+    # warps wait for what others store to global memory, to shared memory, and for a clock
     handovers: int = 0
     waits: tuple[int, ...] = ()
+    waits_in_shared: tuple[int, ...] = ()
     clocks: tuple[int, ...] = ()
 
     def __repr__(self) -> str:

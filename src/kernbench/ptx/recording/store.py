@@ -71,7 +71,10 @@ class Store:
         # of batches that run, how many bytes their logs take
         self._logs: dict[int, int] = {}
         self._most = most_bytes
-        harmless: Bools = np.array([only_waits(site.effects.event, site.name) for site in program.sites], bool)
+        watched = self.handovers.watched | self.handovers.meetings
+        harmless: Bools = np.array(
+            [only_waits(site.effects.event, site.name) or site.number in watched for site in program.sites], bool
+        )
         self.loops, loops_of, head_of = _loops(program)
         ends: Bools = np.array([block.ends for block in program.blocks], bool)
         self._folded: folding.GivenProgram = _block_of(program), loops_of, head_of, harmless, ends

@@ -1,26 +1,31 @@
-"""Waits that a time does not hold whole: of CTAs for each other through global memory, and for a clock."""
+"""Waits that a time does not hold whole: for what others store to memory, and for a clock."""
 
 from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.time.sources import source_lines
 
-LOWER_BOUND = "a lower bound: waits of CTAs for each other are not timed"
+LOWER_BOUND = "a lower bound: waits for what others store to memory are not timed"
 # lines that are named
 _MOST_NAMED = 4
 
 
 def incomplete(recording: LaunchRecording) -> bool:
     """Whether the launch may wait for longer than its time says."""
-    return bool(recording.waits or recording.clocks)
+    return bool(recording.waits or recording.waits_in_shared or recording.clocks)
 
 
 def waits_in_words(recording: LaunchRecording) -> list[str]:
     """What is said of them, with the lines at which warps wait."""
     found = []
+    places = []
     if recording.waits:
         chain = f"; {recording.handovers:,} of them, one behind the other, are the least" if recording.handovers else ""
-        found.append(
-            f"{LOWER_BOUND}: at {_named(recording, recording.waits)} warps wait for what other CTAs store{chain}"
-        )
+        others = "other CTAs" if recording.ctas > 1 else "other warps"
+        places.append(f"at {_named(recording, recording.waits)} warps wait for what {others} store{chain}")
+    if recording.waits_in_shared:
+        where = _named(recording, recording.waits_in_shared)
+        places.append(f"at {where} for what others store to shared memory")
+    if places:
+        found.append(f"{LOWER_BOUND}: {'; '.join(places)}")
     if recording.clocks:
         where = _named(recording, recording.clocks)
         found.append(f"a loop waits for a clock, at {where}: how long is not known, as clocks count instructions here")

@@ -10,6 +10,7 @@ from kernbench.report.text.findings import formal_text, kinds_text
 from kernbench.report.text.plain import plain_text
 from kernbench.report.text.verdict import run_text
 from kernbench.report.time.explanation import duration
+from kernbench.result.launches import bound_of
 from kernbench.result.run import Run
 
 # characters of a page that a notebook still carries
@@ -36,7 +37,7 @@ def _table(title: str, run: Run) -> str:
     rows = {"right": _WORDS[run.right], "safe": _WORDS[run.safe], "status": str(run.status)}
     if "time_ps" in run.metrics:
         rows["time"] = duration(run.metrics["time_ps"])
-        rows["bound"] = str(run.metrics.get("bound", ""))
+        rows["bound"] = bound_of(run.metrics)
     rows["findings"] = kinds_text(run)
     rows["outputs"] = ", ".join(_outputs(run)) or "none"
     head = "".join(f"<th {_CELL}>{escape(name)}</th>" for name in rows)

@@ -13,9 +13,9 @@ import numpy as np
 from kernbench.report.page.folding import small_enough
 from kernbench.report.text.findings import kinds_text
 from kernbench.report.time.causes import explained
-from kernbench.report.time.explanation import bound_of, distance, duration, untimed
+from kernbench.report.time.explanation import distance, duration, untimed
 from kernbench.result.finding import KINDS
-from kernbench.result.launches import formal_by_kernel
+from kernbench.result.launches import bound_of, formal_by_kernel
 from kernbench.result.run import Run
 
 MOST_MESSAGES = 200_000

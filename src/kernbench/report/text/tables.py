@@ -9,8 +9,8 @@ from rich.text import Text
 from kernbench.common.pe_commands import PeCommand, TensorHandle
 from kernbench.report.text.findings import kinds_text
 from kernbench.report.text.verdict import answer
-from kernbench.report.time.explanation import bound_of, distance, duration
-from kernbench.result.launches import launch_names
+from kernbench.report.time.explanation import distance, duration
+from kernbench.result.launches import bound_of, launch_names
 from kernbench.result.reading import Fields
 from kernbench.result.run import Run
 

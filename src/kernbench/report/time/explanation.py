@@ -7,7 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from kernbench.result.following import DEPENDENT, GRAPH, STREAM
-from kernbench.result.launches import launch_names
+from kernbench.result.launches import bound_of, launch_names
 from kernbench.result.reading import Fields
 from kernbench.result.run import Run
 from kernbench.result.timeline import Timeline
@@ -45,11 +45,6 @@ def distance(runs: Iterable[Run]) -> tuple[str, str, str]:
     return "x floor", "floor_ratio", "bound"
 
 
-def bound_of(metrics: Fields, key: str) -> str:
-    """What bounds a run: as its target says it where it knows better than by the largest floor."""
-    return str(metrics.get("limited_by", metrics.get(key, "")) if key == "bound" else metrics.get(key, ""))
-
-
 def time_text(run: Run) -> Text:
     """The explanation of a timed run; empty for one without time."""
     text = Text()
@@ -69,7 +64,7 @@ def time_text(run: Run) -> Text:
         ratio = metrics["limit_ratio"]
         text.append(f"  physical limits: {shown}" + ("\n" if ratio is None else f"; {ratio:.2f} x the largest\n"))
     floors = ", ".join(f"{name} {duration(t)}" for name, t in metrics["floors_ps"].items())
-    text.append(f"  work floors: {floors}; bound by {metrics.get('limited_by', metrics['bound'])}\n")
+    text.append(f"  work floors: {floors}; bound by {bound_of(metrics)}\n")
     _gap(text, metrics, total)
     _work(text, metrics)
     if metrics.get("critical_path_ps"):

@@ -17,7 +17,7 @@ from kernbench.bench import find, run_bench
 from kernbench.bench.definition.machines import load_machine, machine_key
 from kernbench.bench.running.libraries import blamed
 from kernbench.common.errors import KernbenchError, MachineError
-from kernbench.result.launches import joined_metrics
+from kernbench.result.launches import bound_of, joined_metrics
 from kernbench.result.reading import Data
 from kernbench.result.run import Run
 from kernbench.sweep.planning.plan import Group, Plan, Point, one_line
@@ -183,7 +183,7 @@ def _word(name: str) -> str:
 
 
 def _flat(metrics: Data) -> Row:
-    row: Row = {"time_ps": metrics["time_ps"], "bound": metrics["bound"], "floor_ratio": metrics["floor_ratio"]}
+    row: Row = {"time_ps": metrics["time_ps"], "bound": bound_of(metrics), "floor_ratio": metrics["floor_ratio"]}
     row["caveat"] = metrics.get("caveat") or None
     row |= {utilisation_column(k): v for k, v in metrics["utilisation"].items()}
     row |= {floor_column(k): v for k, v in metrics["floors_ps"].items()}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from kernbench.ptx.emulator.analysis.ends import Ends
 from kernbench.ptx.emulator.analysis.flow.dataflow import bits, live_at_blocks, numbers_in
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot, SlotTable
@@ -42,6 +43,8 @@ def find_wait_loops(
         written = bits(register for d in own for register in d.writes)
         carried = [registers[number] for number in numbers_in(live[loop.head] & written)]
         strong = any(_is_strong(d, bodies, parking) for d in inside)
+        polls = [d for d in inside if _is_strong(d, bodies, parking) and not d.effects.polls]
+        decided_by, counting = _ends(body, loop.blocks, live, inside[len(own) :], polls, carried)
         found[first + loop.head] = WaitLoop(
             first + loop.head,
             frozenset(first + block for block in loop.blocks),
@@ -52,8 +55,22 @@ def find_wait_loops(
             _closed(inside),
             any(d.effects.access == "atomic" and d.mod("op") in _TAKING for d in inside),
             bool(clocks) and any(d.site.number in clocks for d in inside),
+            decided_by,
+            frozenset(table.number(RegisterSlot(r.bank, r.row)) for r in counting),
         )
     return found
+
+
+def _ends(
+    body: Body, blocks: frozenset[int], live: list[int], called: list[Decoding], polls: list[Decoding],
+    carried: list[Register],
+) -> tuple[frozenset[int], list[Register]]:  # fmt: skip
+    """Which reads of what others write decide whether a loop goes on, and what of it only counts its turns then."""
+    if not polls:
+        return frozenset(), []
+    ends = Ends(body, blocks, live, called)
+    decided_by = ends.decided_by(polls)
+    return decided_by, [register for register in carried if decided_by and ends.only_counts(register.number)]
 
 
 def _reads(inside: list[Decoding], bodies: Mapping[str, Body], parking: frozenset[int]) -> tuple[LoopRead, ...]:

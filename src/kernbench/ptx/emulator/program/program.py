@@ -151,6 +151,10 @@ class WaitLoop:
     takes: bool
     # whether it looks at a clock: its state repeats only while time stands still
     timed: bool
+    # the numbers of reads of what others may write, of whatever instruction, on whose values it depends when it ends
+    decided_by: frozenset[int] = frozenset()
+    # those of the slots that go round which nothing but its turns and sleeps are counted with
+    counting: frozenset[int] = frozenset()
 
 
 @dataclass(eq=False)

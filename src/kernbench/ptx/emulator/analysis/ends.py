@@ -1,0 +1,72 @@
+"""What lets a loop end: which of the values that it reads, and what goes round it that only counts its turns."""
+
+from collections.abc import Iterable, Set
+
+from kernbench.ptx.emulator.analysis.flow.dataflow import bits
+from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.program.operands import Decoding
+
+_LEAVING = frozenset(("return", "exit", "trap"))
+_SHARED = frozenset(("shared", "generic", ""))
+
+
+class Ends:
+    """The ends of one loop: `blocks` are its blocks, `live` what each block of the function wants, `called` what the
+    functions execute that it calls.
+    """
+
+    def __init__(self, body: Body, blocks: Set[int], live: list[int], called: list[Decoding]):
+        self._own = [d for block in sorted(blocks) for d in body.decodings[block]]
+        self._called = called
+        # branches out of the loop, and those inside it
+        self._leaving = {body.decodings[b][-1].site.number for b in blocks if _leaves(body, b, blocks)}
+        self._leaving |= {d.site.number for d in self._own if d.effects.flow in _LEAVING}
+        self._wanted_behind = 0
+        for block in blocks:
+            for following in body.edges[block]:
+                self._wanted_behind |= 0 if following in blocks else live[following]
+
+    def decided_by(self, polls: Iterable[Decoding]) -> frozenset[int]:
+        """Of the instructions `polls` the numbers of those whose results have a say in where the loop goes.
+
+        What is stored to shared memory inside of the loop comes back by loads of it: one thread asks for its block.
+        What a function reads that is called may.
+        """
+        wanted = bits(r for d in self._own if d.effects.flow and d.effects.flow != "call" for r in d.reads)
+        before = -1
+        while wanted != before:
+            before = wanted
+            for d in self._own:
+                if not bits(d.writes) & wanted:
+                    continue
+                if d.effects.access == "load" and _may_be_shared(d):
+                    wanted |= bits(r for other in self._own if _stores_to_shared(other) for r in other.reads)
+                if d.effects.access not in ("load", "atomic"):
+                    wanted |= bits(d.reads)
+        own = {d.site.number for d in self._own if bits(d.writes) & wanted}
+        return frozenset(d.site.number for d in polls if d.site.number in own or d in self._called)
+
+    def only_counts(self, register: int) -> bool:
+        """Whether nothing depends on a register but whether the loop goes on, and for how long its turns sleep."""
+        touched, before = 1 << register, 0
+        while touched != before:
+            before = touched
+            for d in self._own:
+                if not bits(d.reads) & touched or d.effects.event == "sleep" or d.site.number in self._leaving:
+                    continue
+                if not d.effects.computes:
+                    return False
+                touched |= bits(d.writes)
+        return not touched & self._wanted_behind
+
+
+def _leaves(body: Body, block: int, blocks: Set[int]) -> bool:
+    return bool(body.decodings[block]) and any(following not in blocks for following in body.edges[block])
+
+
+def _may_be_shared(d: Decoding) -> bool:
+    return (d.address_space or d.mod("space").partition("::")[0]) in _SHARED
+
+
+def _stores_to_shared(d: Decoding) -> bool:
+    return d.effects.access == "store" and _may_be_shared(d)
