@@ -133,6 +133,15 @@ def torch_in_use() -> None:
         library.kernbench_runtime_in_use()
 
 
+def new_stream() -> int:
+    """The handle of a stream of the driver library; 0, which is the default stream, where the library is not there."""
+    library = _HERE[0].library if _HERE else library_here()
+    made = ctypes.c_void_p()
+    if library is None or library.cuStreamCreate(ctypes.byref(made), 0):
+        return 0
+    return made.value or 0
+
+
 def answer_under_exec(session: "Callable[[], Session]") -> None:
     """Answer the library in a program under `kernbench exec`; `session` gives the session when it is first needed."""
     from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """The names of `torch.cuda` and `torch.accelerator` that programs use, as one synchronous GPU answers them."""
 
-import contextlib
-import time
 from collections import defaultdict
 from types import FunctionType, SimpleNamespace
 from typing import Any
@@ -12,96 +10,22 @@ from kernbench.ptx.doors.gpus import Gpu
 from kernbench.ptx.doors.memory import DeviceMemory
 from kernbench.ptx.doors.torch_door.generators import DeviceGenerator
 from kernbench.ptx.doors.torch_door.graphs import Graphs, graph_class
-from kernbench.ptx.doors.torch_door.ordinals import first_argument, of_device, require_device, with_device
+from kernbench.ptx.doors.torch_door.ordinals import of_device, require_device, with_device
+from kernbench.ptx.doors.torch_door.streams import (
+    DeviceContext,
+    Event,
+    ExternalStream,
+    Stream,
+    current_stream,
+    default_stream,
+    set_stream,
+)
 
 # what programs find by name
 Names = dict[str, Any]
 _COUNTED = ("allocated_bytes", "reserved_bytes", "active_bytes")
 # what is in use, by the names that torch has for it
 _IN_USE = tuple(f"{what}.all.{when}" for what in _COUNTED for when in ("current", "peak"))
-
-
-class DeviceContext(contextlib.ContextDecorator):
-    """`torch.cuda.device` and its kin: there is one device."""
-
-    def __init__(self, *args: object, **kwargs: object):
-        device = first_argument(args, kwargs)
-        if not isinstance(device, (DeviceContext, torch.Tensor)):
-            require_device(device)
-        self.idx = 0
-        self.prev_idx = 0
-
-    def __enter__(self) -> "DeviceContext":
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        return None
-
-
-class Stream(DeviceContext):
-    """A stream: what is put into it is done when the call returns."""
-
-    def __init__(self, *args: object, **kwargs: object):
-        super().__init__(first_argument(args, kwargs))
-        self.cuda_stream = self.stream_id = self.device_index = 0
-        self.device = torch.device("cuda", 0)
-        self.priority = 0
-
-    def query(self) -> bool:
-        """Whether all is done: always."""
-        return True
-
-    def is_capturing(self) -> bool:
-        """Whether a graph is captured."""
-        return bool(torch.cuda.is_current_stream_capturing())
-
-    def synchronize(self) -> None:
-        """Nothing to wait for, but while a graph is captured the host may not."""
-        torch.cuda.synchronize()
-
-    def wait_event(self, event: object) -> None:
-        """Nothing to wait for."""
-
-    def wait_stream(self, stream: object) -> None:
-        """Nothing to wait for."""
-
-    def record_event(self, event: "Event | None" = None) -> "Event":
-        """An event that has happened."""
-        event = event or Event()
-        event.record(self)
-        return event
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream)
-
-    def __hash__(self) -> int:
-        return 0
-
-
-class Event:
-    """An event; times between two are those of this computer, not of a GPU."""
-
-    def __init__(self, *args: object, **kwargs: object):
-        self._at = 0.0
-
-    def record(self, stream: object = None) -> None:
-        """Happen now."""
-        self._at = time.perf_counter()
-
-    def elapsed_time(self, end: "Event") -> float:
-        """Milliseconds of this computer; never 0, since programs divide by it."""
-        return max(1e3 * (end._at - self._at), 1e-3)
-
-    def query(self) -> bool:
-        """Whether it has happened: always."""
-        return True
-
-    def synchronize(self) -> None:
-        """Nothing to wait for, but while a graph is captured the host may not."""
-        torch.cuda.synchronize()
-
-    def wait(self, stream: object = None) -> None:
-        """Nothing to wait for."""
 
 
 def properties_of(gpu: Gpu) -> SimpleNamespace:
@@ -183,19 +107,18 @@ def _device_names(gpu: Gpu) -> Names:
 
 def _stream_names() -> Names:
     """Contexts, streams and events."""
-    stream = Stream()
     return {
         "device": DeviceContext,
         "device_of": DeviceContext,
         "_DeviceGuard": DeviceContext,
         "Stream": Stream,
-        "ExternalStream": Stream,
+        "ExternalStream": ExternalStream,
         "Event": Event,
         "stream": lambda stream=None: stream if isinstance(stream, Stream) else DeviceContext(),
         "StreamContext": DeviceContext,
-        "set_stream": _nothing,
-        "current_stream": lambda device=None: with_device(device, stream),
-        "default_stream": lambda device=None: with_device(device, stream),
+        "set_stream": lambda stream=None: set_stream(stream),
+        "current_stream": lambda device=None: with_device(device, current_stream()),
+        "default_stream": lambda device=None: with_device(device, default_stream()),
     }
 
 
@@ -260,7 +183,7 @@ def nvtx_names() -> Names:
 
 def accelerator_names() -> Names:
     """Names of `torch.accelerator` and what they become."""
-    device, stream = torch.device("cuda", 0), Stream()
+    device = torch.device("cuda", 0)
     return {
         "is_available": lambda: True,
         "device_count": lambda: 1,
@@ -269,8 +192,8 @@ def accelerator_names() -> Names:
         "current_device_idx": lambda: 0,
         "set_device_index": lambda device: require_device(device),
         "set_device_idx": lambda device: require_device(device),
-        "current_stream": lambda device=None: with_device(device, stream),
-        "set_stream": _nothing,
+        "current_stream": lambda device=None: with_device(device, current_stream()),
+        "set_stream": lambda stream=None: set_stream(stream),
         "synchronize": lambda device=None: torch.cuda.synchronize(device),
         "device_index": DeviceContext,
         "empty_cache": _nothing,

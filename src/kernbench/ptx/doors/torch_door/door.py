@@ -15,8 +15,6 @@ from kernbench.ptx.doors.terms.sites import launch_site
 from kernbench.ptx.doors.torch_door import dlpack, gradients, saving
 from kernbench.ptx.doors.torch_door.autocast import Autocast
 from kernbench.ptx.doors.torch_door.cuda_names import (
-    Event,
-    Stream,
     accelerator_names,
     cuda_names,
     graph_names,
@@ -35,6 +33,7 @@ from kernbench.ptx.doors.torch_door.modes import (
 )
 from kernbench.ptx.doors.torch_door.ordinals import first_argument, require_device
 from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, raw_device
+from kernbench.ptx.doors.torch_door.streams import Event, Stream, current_stream
 from kernbench.result.finding import place_dict
 
 _DEVICE = torch.device("cuda", 0)
@@ -67,7 +66,7 @@ class TorchDoor:
                 self._patches.set_if_there(torch.accelerator, name, value)
         for name, value in nvtx_names().items():
             self._patches.set_if_there(torch.cuda.nvtx, name, value)
-        self._patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device=0: 0)
+        self._patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device=0: current_stream().cuda_stream)
         self._patches.set(torch._C, "_host_emptyCache", lambda: None)
         if torch.version.cuda is None:
             # a build with CUDA has its own, which other packages compare with theirs
