@@ -16,16 +16,16 @@ def incomplete(recording: LaunchRecording) -> bool:
 def waits_in_words(recording: LaunchRecording) -> list[str]:
     """What is said of them, with the lines at which warps wait."""
     found = []
-    places = []
+    waiting = []
     if recording.waits:
         chain = f"; {recording.handovers:,} of them, one behind the other, are the least" if recording.handovers else ""
         others = "other CTAs" if recording.ctas > 1 else "other warps"
-        places.append(f"at {_named(recording, recording.waits)} warps wait for what {others} store{chain}")
+        waiting.append(f"at {_named(recording, recording.waits)} warps wait for what {others} store{chain}")
     if recording.waits_in_shared:
         where = _named(recording, recording.waits_in_shared)
-        places.append(f"at {where} for what others store to shared memory")
-    if places:
-        found.append(f"{LOWER_BOUND}: {'; '.join(places)}")
+        waiting.append(f"at {where} for what others store to shared memory")
+    if waiting:
+        found.append(f"{LOWER_BOUND}: {'; '.join(waiting)}")
     if recording.clocks:
         where = _named(recording, recording.clocks)
         found.append(f"a loop waits for a clock, at {where}: how long is not known, as clocks count instructions here")
