@@ -17,7 +17,7 @@ from kernbench.ptx.emulator.checks.happens_before.ended_lanes import part_from_l
 from kernbench.ptx.emulator.checks.happens_before.knowledge import EVERYBODY, Knowledge, bits
 from kernbench.ptx.emulator.checks.happens_before.named_barriers import NamedBarriers
 from kernbench.ptx.emulator.checks.happens_before.patterns import MemoryOrder
-from kernbench.ptx.emulator.checks.happens_before.released_along import ReleasedAlong
+from kernbench.ptx.emulator.checks.happens_before.released_along import ALIKE, ReleasedAlong
 from kernbench.ptx.emulator.checks.memory.idle_reads import IdleReads
 from kernbench.ptx.emulator.checks.memory.memory import COPIES
 from kernbench.ptx.emulator.checks.memory.pending_copies import PendingCopies
@@ -302,6 +302,12 @@ class BatchChecks(BatchObserver):
                 return 0
         _, number, clock = decode(cell & (1 << 64) - 1)
         return self.clocks.unknown(lane, number, clock, mask)
+
+    def alike(self, lanes: Array, found: Array, site: Site) -> Array:
+        """For each of the races of operations in global memory why it is formal, as `released_along` has it."""
+        cells = found[:, 2]
+        sites = np.array([self.sites.site(decode(cell & (1 << 64) - 1)[0]).number for cell in cells.tolist()])
+        return ALIKE * self.asynchronous.same.alike(lanes, found[:, 0], cells, sites, site)
 
     def released_along(self, lanes: Array, cells: Array) -> Array:
         """For each lane and the cell of an access before its own why that is done, though nothing orders the two."""

@@ -134,6 +134,9 @@ class ShadowChecks(Protocol):
     def unknown(self, lane: int, cell: int, mask: int) -> int:
         """The lanes of a cell's access that are not known to a lane."""
 
+    def alike(self, lanes: Array, found: Array, site: Site) -> Int64s:
+        """For each of the races in global memory why it is formal, as `released_along` has it."""
+
     def released_along(self, lanes: Array, cells: Array) -> Int64s:
         """For each lane and the cell of an access before its own why that is done, though nothing orders the two."""
 
@@ -190,7 +193,9 @@ class Shadow:
         for code, kind in enumerate(("race", "missing-fence")):
             these = found[found[:, 4] == code]
             these = these[~(self._known(lanes, these) if code == _RACE else self._allocators(these, writes))]
-            reasons = self._reasons(lanes, these) if code == _RACE and space == "shared" else these[:, 4] * 0
+            reasons = these[:, 4] * 0
+            if code == _RACE and len(these):
+                reasons = self._reasons(lanes, these) if space == "shared" else self._checks.alike(lanes, these, site)
             for reason in np.unique(reasons).tolist():
                 alike = these[reasons == reason]
                 operation, offset, cell, mask, _ = alike[0].tolist()

@@ -19,6 +19,7 @@ from kernbench.ptx.emulator.checks.asynchronous.block_ends import BlockEnds
 from kernbench.ptx.emulator.checks.asynchronous.descriptors import Swizzles
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.asynchronous.phases import Phases
+from kernbench.ptx.emulator.checks.asynchronous.same_copies import SameCopies
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, block_name, some_threads, thread_name
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
 from kernbench.ptx.emulator.checks.happens_before.released_along import HINTS, REASONS
@@ -63,6 +64,7 @@ class AsynchronousChecks(AsynchronousObserver):
         self.shadow = Shadow(batch, checks)
         self.ends = BlockEnds(batch, checks, reporter)
         self.swizzles = Swizzles(batch, checks)
+        self.same = SameCopies(batch, checks.clocks.first_numbers)
         self._phases = Phases(batch, checks, reporter, self.name, self._unwaited)
         # whether barriers count as shown to copies by the order of threads alone
         self._unfenced = leaves_init_fences_out(batch.program)
@@ -87,6 +89,7 @@ class AsynchronousChecks(AsynchronousObserver):
         footprint = self._batch.launch.arena.footprint
         if footprint is not None and space == "global":
             footprint.ranges(ranges.starts, ranges.lengths, writes)
+        self.same.access(space, writes, ranges, lanes, site)
         # what the warps know they have shown
         shown = np.arange(first, first + warps)[:, None] if generic else None
         self.shadow.enter(space, writes, ranges, lanes, columns, clocks, site, shown, homes, atomic)

@@ -43,6 +43,9 @@ class BatchFindings(Protocol):
     def agent_trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Trouble) -> None:
         """An access of an agent is not ordered."""
 
+    def alike(self, lanes: Array, found: Array, site: Site) -> Array:
+        """For each of the races of operations in global memory why it is formal, as `released_along` has it."""
+
     def released_along(self, lanes: Array, cells: Array) -> Array:
         """For each lane and the cell of an access before its own why that is done, though nothing orders the two."""
 

@@ -25,7 +25,7 @@ from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, CLOCK_SHIFT, NUMBER_MASK, NUMBER_SHIFT
 from kernbench.ptx.emulator.program.hub import BatchHub
 
-NOT_DONE, ALONG, NARROW, RELAXED = range(4)
+NOT_DONE, ALONG, NARROW, RELAXED, ALIKE = range(5)
 # why a race is formal, and what would make it none
 REASONS = (
     "",
@@ -35,12 +35,14 @@ REASONS = (
     "wait's scope does not hold it, and every GPU so far has done an access to shared memory before that",
     "a thread that had waited for the copy has since met others at the cluster's barrier, with .relaxed, and on every "
     "GPU so far what it brought lies in shared memory by then",
+    "both bring the same bytes, so that it does not matter which is the last",
 )
 HINTS = (
     "",
     "put __syncwarp() (bar.warp.sync) between the accesses of the warp and the arrival of its one lane",
     "wait with mbarrier.try_wait.acquire.cluster, and put __syncwarp() before an arrival of one lane for its warp",
     "run barrier.cluster.arrive with .release, and barrier.cluster.wait with .acquire",
+    "let one warp begin the copy: elect.sync chooses a lane of each warp that runs it",
 )
 _EVERYBODY = np.uint32(0xFFFFFFFF)
 

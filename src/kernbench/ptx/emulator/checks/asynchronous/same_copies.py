@@ -1,0 +1,71 @@
+"""Bulk stores that several warps begin alike: the same bytes to the same addresses, as by elect.sync in every warp.
+
+They are unordered writes, and a race by the letter. No GPU can show it, as all of them bring the same bytes.
+"""
+
+from zlib import crc32
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.memory.cells import NUMBER_MASK, NUMBER_SHIFT
+from kernbench.ptx.emulator.memory.shadow import Ranges
+from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.units.batch import Batch
+
+# how stores end their names
+_IN_GROUPS = (".bulk_group", ".bulk_group.L2::cache_hint")
+# stores that are remembered; those of several warps come soon after each other
+_MOST = 1 << 16
+
+
+class SameCopies:
+    """The stores of one batch: what each brings, by a checksum of its bytes when it began."""
+
+    def __init__(self, batch: Batch, first_numbers: Array) -> None:
+        self._batch, self._first_numbers = batch, first_numbers
+        # of the reads of the last store: its instruction, and the bytes of each operation
+        self._read: tuple[int, dict[int, int]] = (-1, {})
+        self._starts: dict[int, int] = {}
+        # by instruction, warp and the first byte that is written: what was written there last
+        self._brought: dict[tuple[int, int, int], int] = {}
+
+    def access(self, space: str, writes: bool, ranges: Ranges, lanes: Array, site: Site) -> None:
+        """Operations access ranges; of a store the reads from shared memory come first, and then the writes."""
+        if space == "shared" and not writes:
+            stores = site.name.startswith("cp.async.bulk.") and site.name.endswith(_IN_GROUPS)
+            self._read = site.number, self._checksums(ranges) if stores else {}
+        elif space == "global" and writes:
+            operations, first = np.unique(ranges.owners, return_index=True)
+            self._starts = dict(zip(operations.tolist(), ranges.starts[first].tolist(), strict=True))
+            what = self._read[1] if self._read[0] == site.number else {}
+            if len(self._brought) > _MOST:
+                self._brought.clear()
+            for operation in what.keys() & self._starts.keys():
+                warp = int(lanes[operation]) // WARP
+                self._brought[site.number, warp, self._starts[operation]] = what[operation]
+
+    def _checksums(self, ranges: Ranges) -> dict[int, int]:
+        """Of the bytes that each operation reads."""
+        memory: Array = self._batch.port.space("shared").words[1]
+        found: dict[int, int] = {}
+        each = zip(ranges.owners.tolist(), ranges.starts.tolist(), ranges.lengths.tolist(), strict=True)
+        for operation, start, length in each:
+            found[operation] = crc32(memory[start : start + length].data, found.get(operation, 0))
+        return found
+
+    def alike(self, lanes: Array, operations: Array, cells: Array, sites: Array, site: Site) -> Array:
+        """Which operations write what the actor of a cell, at the same site, has written there as well."""
+        actors, ctas = self._batch.launch.actors, self._batch.ctas
+        numbers = (cells.astype(np.uint64) >> np.uint64(NUMBER_SHIFT) & np.uint64(NUMBER_MASK)).astype(np.int64) - 1
+        columns, warps = numbers % actors.count - actors.copied(0), lanes[operations] // WARP
+        near = numbers - numbers % actors.count == self._first_numbers[warps % ctas]
+        near &= (columns >= 0) & (columns < self._batch.warps_per_cta) & (sites == site.number)
+        others = columns * ctas + warps % ctas
+        found: Array = np.zeros(len(operations), bool)
+        for i in np.flatnonzero(near).tolist():
+            start = self._starts.get(int(operations[i]), -1)
+            mine = self._brought.get((site.number, int(warps[i]), start))
+            found[i] = mine is not None and mine == self._brought.get((site.number, int(others[i]), start))
+        return found
