@@ -15,12 +15,13 @@ def kernel_attributes(kernel: Kernel, shared_bytes: int, capability: int) -> lis
     """The sixteen attributes; `shared_bytes` are those that the kernel declares."""
     block = kernel.reqntid or kernel.maxntid
     cluster = kernel.cluster
-    major, minor = kernel.module.version
+    # the architecture that the PTX is for, not the version of PTX: libraries choose their kernels' sizes by it
+    virtual = int("".join(filter(str.isdecimal, kernel.module.arch)) or 0)
     constant = sum(v.size or 0 for v in kernel.module.variables.values() if v.space == "const")
     values = [0] * 16
     values[0] = min(1024, prod(block)) if block else 1024
     values[1], values[2] = shared_bytes, constant
-    values[4], values[5], values[6] = _REGISTERS, 10 * major + minor, capability
+    values[4], values[5], values[6] = _REGISTERS, virtual, capability
     values[8] = max(0, SHARED_BY_DEFAULT - shared_bytes)
     values[9] = -1
     if cluster is not None:
