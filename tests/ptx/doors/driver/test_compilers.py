@@ -115,6 +115,8 @@ def test_a_runtime_that_cannot_be_replaced_is_named(compiled, run_program):
     result = run_program(program, runtime)
     assert result.code == 0
     assert f"kernbench: {runtime} has NVIDIA's CUDA runtime linked in" in result.err
+    ready = compiled("libcublas.so.99", RUNTIME, "-fPIC", "-shared")
+    assert "compute this step on the host, or by a kernel" in run_program(program, ready).err
 
 
 def test_a_runtime_whose_library_exports_what_programs_need_is_not_worth_a_word(compiled, run_program):

@@ -119,17 +119,39 @@ EXPORT int cuGetProcAddress(const char *name, void **function, int version, uint
  * DSL's does: it asks when a function that nobody needs is called, and is not worth a word. */
 static const unsigned char runtime_table[] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9};
 
+/* Libraries that NVIDIA gives out ready-built, as machine code: nobody can link them in another way. */
+static int ready_built(const char *file) {
+  static const char *const names[] = {"libcublas", "libcudnn", "libcufft", "libcurand", "libcusolver", "libcusparse", "libnccl", "libnpp", "libnvjpeg"};
+  const char *stroke = strrchr(file, '/');
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (!strncmp(stroke ? stroke + 1 : file, names[i], strlen(names[i]))) return 1;
+  return 0;
+}
+
+static void cannot_stand_in(const char *file) {
+  if (ready_built(file))
+    complain("%s is machine code of NVIDIA's, for NVIDIA's driver only, and cannot be emulated: compute this step on the host, or by "
+             "a kernel that is compiled to PTX", file);
+  else
+    complain("%s has NVIDIA's CUDA runtime linked in, which accepts NVIDIA's driver only, and its symbols were removed, so that "
+             "kernbench cannot stand in for it: link with -cudart shared, or do not strip the program",
+             *file ? file : "this program");
+}
+
 EXPORT __attribute__((noinline)) int cuGetExportTable(const void **table, const unsigned char *id) {
-  static int said;
+  static const void *named[16];
   Dl_info caller = {0};
   REQUIRE(table && id, INVALID_VALUE);
   *table = NULL;
   if (memcmp(id, runtime_table, sizeof runtime_table)) return NOT_FOUND;
   if (!dladdr(__builtin_return_address(0), &caller) || stands_in((uintptr_t)caller.dli_fbase)) return NOT_FOUND;
-  if (!said++)
-    complain("%s has NVIDIA's CUDA runtime linked in, which accepts NVIDIA's driver only, and its symbols were removed, so "
-             "that kernbench cannot stand in for it: link with -cudart shared, or do not strip the program",
-             caller.dli_fname && *caller.dli_fname ? caller.dli_fname : "this program");
+  for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+    if (named[i] == caller.dli_fbase) break;
+    if (named[i]) continue;
+    named[i] = caller.dli_fbase;
+    cannot_stand_in(caller.dli_fname ? caller.dli_fname : "");
+    break;
+  }
   return NOT_FOUND;
 }
 
