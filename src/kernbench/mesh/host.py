@@ -55,6 +55,8 @@ _ALWAYS_CHECKED = (
     "misuse",
     "kernel-error",
 )
+# bytes of all tensors of a host up to which they are kept, in case a launch with data must be run again
+MOST_KEPT = 1 << 28
 _CHECKED = (*_ALWAYS_CHECKED, "uninitialised-read", "output-unwritten", "output-disagreement")
 
 
@@ -85,7 +87,7 @@ class Host:
         self.rank_axis = rank_axis
         self.shapes_only = shapes_only
         self.schedule = schedule
-        # whether launches without data record alike iterations of tl.range without running each
+        # whether alike iterations of tl.range are recorded, and computed where there is data, without running each
         self.folds = True
         # set to stop a launch inside a kernel
         self.stop: Stopper | None = None
@@ -291,7 +293,10 @@ class Host:
         launch = Launch(setting, kernel, tuple(map(_address, args)), {k: _address(v) for k, v in kwargs.items()})
         recording = launch.run()
         if launch.folded_wrongly:
-            return self._launched(replace(setting, folds=False), kernel, used, args, kwargs)
+            if launch.kept is not None:
+                launch.kept.restore()
+            every = replace(setting, folds=False, folds_values=False)
+            return self._launched(every, kernel, used, args, kwargs)
         return launch, recording
 
     def _begin(self, used: list[Tensor], carries_data: bool) -> None:
@@ -325,7 +330,13 @@ class Host:
             self.stop,
             self.checkpoints,
             self.folds and not carries_data and self.stop is None,
+            self.folds and carries_data and self.stop is None and self._can_be_kept(),
         )
+
+    def _can_be_kept(self) -> bool:
+        """Whether all tensors are small enough to be put back if a launch has to be run again."""
+        sizes = (prod(t.shape) * ITEMSIZE[t.dtype] * (self.ranks if t.axis is None else 1) for t in self._tensors)
+        return sum(sizes) <= MOST_KEPT
 
     def _views(self, launch: Launch, recording: Recording) -> dict[str, object]:
         placement = {p.rank: (p.cube, p.pe) for p in self._leaders}

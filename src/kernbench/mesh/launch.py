@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from greenlet import GreenletExit
-from threadpoolctl import threadpool_limits
 
 from kernbench.common.errors import KernbenchError, KernelError
 from kernbench.common.ipcq_types import OPPOSITE
@@ -30,7 +29,8 @@ from kernbench.result.recording import QueueLink, Recording, Stream, Tables
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget, OverBudgetError
 from kernbench.safety.collector import rare_collections
-from kernbench.safety.memory import AddressSpace, Region
+from kernbench.safety.jobs import one_thread
+from kernbench.safety.memory import AddressSpace, Kept, Region
 from kernbench.safety.places import SiteTable
 from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.safety.unrun import check_ran
@@ -62,6 +62,8 @@ class Setting:
     taken: Taken | None = None
     # whether loops that repeat themselves are recorded without running each iteration
     folds: bool = False
+    # the same in a launch with data, whose tensors can be put back if one did not
+    folds_values: bool = False
 
 
 class Launch:
@@ -86,6 +88,7 @@ class Launch:
         self._contexts: list[TLContext] = []
         self._queues: list[Queue] = []
         self._routines, self._trust = Known(), Trust()
+        self.kept = Kept() if setting.folds_values else None
         self.log = FindingLog()
         # what the programs printed, in the order they ran
         self.printed: list[str] = []
@@ -97,7 +100,7 @@ class Launch:
             self._add_program(placement)
         self._connect()
         # tiles are small: BLAS threads would spend more on meeting each other than on multiplying
-        with threadpool_limits(limits=1, user_api="blas"), rare_collections(), self._stopping():
+        with one_thread(), rare_collections(), self._stopping():
             self._scheduler.run(self._programs, self._setting.budget, self._steps, self._settle)
         streams = [c.commands for c in self._contexts if len(c.commands)]
         return Recording(self._tables, streams, self._links())
@@ -142,7 +145,7 @@ class Launch:
 
     def _add_program(self, placement: Placement) -> None:
         setting = self._setting
-        memory = AddressSpace(setting.carries_data, lambda window: self._region(window, placement))
+        memory = AddressSpace(setting.carries_data, lambda window: self._region(window, placement), self.kept)
         port = MeshPort(placement, memory, self.log, self._scheduler, setting.carries_data, self.printed)
         stream = Stream(placement.pe, placement.cube, placement.rank, self._tables)
         context = TLContext(
@@ -157,7 +160,7 @@ class Launch:
             sites=self._sites,
             max_steps=setting.budget.steps,
         )
-        context.core.folds = setting.folds
+        context.core.folds, context.core.folds_values = setting.folds, setting.folds_values
         context.core.routines.known, context.core.watch.trust = self._routines, self._trust
         program = Program(
             placement.number, lambda: self._body(port, context), lambda error: self._over_budget(port, context, error)

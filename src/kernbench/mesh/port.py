@@ -8,7 +8,7 @@ from kernbench.mesh.scheduler import Program, Scheduler
 from kernbench.result.checkpoint import Checkpoint, Taken
 from kernbench.result.finding import Finding, FindingLog, Other, Place
 from kernbench.safety.budget import OverBudgetError, Watchdog
-from kernbench.safety.memory import AddressSpace, Problem
+from kernbench.safety.memory import AddressSpace, Problem, Region
 from kernbench.triton_emu.pe.port import Port, Shape
 
 # lines that a launch keeps of what its programs print
@@ -55,6 +55,10 @@ class MeshPort(Port):
     def unwatched(self, address: int, shape: Shape, strides: Shape | None) -> tuple[int, int, int, int] | None:
         """Where loads like this one need not be looked at."""
         return self.memory.unwatched(address, shape, strides)
+
+    def lent_at(self, address: int, shape: Shape, dtype: str | None) -> Region | None:
+        """The region whose memory loads like this one are lent."""
+        return self.memory.lent_at(address, shape, dtype)
 
     def store(
         self, address: int, data: Array | None, shape: Shape, strides: Shape | None, dtype: str, where: Place

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from greenlet import getcurrent, greenlet
-from threadpoolctl import threadpool_limits
 
 from kernbench import __version__
 from kernbench.common.dtypes import DTYPES, Array, as_array, dtype_name
@@ -33,7 +32,7 @@ from kernbench.result.finding import Finding, Place
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget, OverBudgetError, Watchdog
 from kernbench.safety.collector import rare_collections
-from kernbench.safety.jobs import wanted_jobs
+from kernbench.safety.jobs import one_thread, wanted_jobs
 from kernbench.safety.places import SiteTable
 from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.safety.unrun import check_ran
@@ -202,7 +201,7 @@ class _Launch:
         # tiles are small: BLAS threads would spend more on meeting each other than on multiplying
         with (
             rare_collections(),
-            threadpool_limits(limits=1, user_api="blas"),
+            one_thread(),
             self._watchdog(budget, abandon),
             stopping(self.context, self.executor, stop),
         ):

@@ -1,9 +1,17 @@
-"""How many processes a launch may use: what it is given, or what the environment says, or one."""
+"""How many processes a launch may use: what it is given, or what the environment says, or one; and that the matrix
+library uses one thread in each.
+"""
 
 import os
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from operator import index
+from typing import TYPE_CHECKING
 
 from kernbench.common.errors import MisuseError
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 VARIABLE = "KERNBENCH_JOBS"
 
@@ -30,3 +38,20 @@ def wanted_jobs(given: int | None) -> int:
 def allow(jobs: int) -> None:
     """Let launches of this process, and of those it starts, that say nothing themselves use so many processes."""
     os.environ[VARIABLE] = str(wanted_jobs(jobs))
+
+
+@cache
+def _libraries() -> "ThreadpoolController | None":
+    """What limits the threads of the matrix library of this process; None where that is not installed."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
+    return ThreadpoolController()
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Tiles are small: threads of the matrix library would wait for each other longer than they multiply."""
+    found = _libraries()
+    limited: AbstractContextManager[object] = nullcontext() if found is None else found.limit(limits=1, user_api="blas")
+    return limited

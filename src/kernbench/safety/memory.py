@@ -69,6 +69,28 @@ class Region:
         return f"'{self.name}' ({'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype})"
 
 
+class Kept:
+    """The host's regions as they were before the first store into each, so that a launch can be run again."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[Region, Array | None, NDArray[np.bool_] | None, bool]] = {}
+
+    def keep(self, region: Region) -> None:
+        """Before a store."""
+        if id(region) not in self._kept and region.base >> WINDOW_BITS < FIRST_WORKSPACE:
+            array, written = region.array, region.written
+            if not region.shared:
+                # what is shared is never written
+                array = None if array is None else array.copy()
+                written = None if written is None else written.copy()
+            self._kept[id(region)] = (region, array, written, region.shared)
+
+    def restore(self) -> None:
+        """Everything as it was."""
+        for region, array, written, shared in self._kept.values():
+            region.array, region.written, region.shared = array, written, shared
+
+
 class AddressSpace:
     """The regions one program can reach, and the rules of reaching them.
 
@@ -76,8 +98,16 @@ class AddressSpace:
     bad read gives poison, a bad write is dropped.
     """
 
-    def __init__(self, carries_data: bool = True, find: Callable[[int], Region | None] = lambda window: None):
-        """`find` gives the region of a window when it is first reached for; None if there is none."""
+    def __init__(
+        self,
+        carries_data: bool = True,
+        find: Callable[[int], Region | None] = lambda window: None,
+        kept: Kept | None = None,
+    ):
+        """`find` gives the region of a window when it is first reached for; None if there is none. `kept`: what keeps
+        regions before they are written.
+        """
+        self._kept = kept
         self._regions: dict[int, Region | None] = {}
         self._carries_data = carries_data
         self._find = find
@@ -115,6 +145,10 @@ class AddressSpace:
     ) -> tuple[Array | None, str, Problem | None]:
         """The elements at `address`, their type (the region's, unless `dtype` is given), and what is wrong."""
         region = self._in_window(address >> WINDOW_BITS)
+        if region is not None and strides is None and (dtype is None or dtype == region.dtype):
+            plain = self._lent(region, address, shape)
+            if plain is not None:
+                return plain, region.dtype, None
         kind = dtype or (region.dtype if region is not None else "f16")
         problem = self._check(region, address, shape, strides, kind, "load", kind if region is not None else dtype)
         if problem is None and region is not None and region.dtype != kind:
@@ -129,6 +163,24 @@ class AddressSpace:
             problem = _unwritten(region, address, shape, strides, kind)
             window = window.copy()
         return window, kind, problem
+
+    def lent_at(self, address: int, shape: tuple[int, ...], dtype: str | None) -> Region | None:
+        """The region whose memory a load like this one, without strides, would be lent; None where it would not."""
+        region = self._in_window(address >> WINDOW_BITS)
+        same = region is not None and (dtype is None or dtype == region.dtype)
+        return region if region is not None and same and self._lent(region, address, shape) is not None else None
+
+    def _lent(self, region: Region, address: int, shape: tuple[int, ...]) -> Array | None:
+        """The elements of the most usual load: without gaps, of memory that is full, in its own type; else None."""
+        array = region.array
+        if array is None or region.written is not None or not self._carries_data:
+            return None
+        count = prod(shape)
+        first, rest = divmod(address - region.base, array.itemsize)
+        if rest or first < 0 or first + count > array.size:
+            return None
+        region.loaded = True
+        return array[first : first + count].reshape(shape)
 
     def unwatched(
         self, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None
@@ -168,6 +220,8 @@ class AddressSpace:
             or not self._holds_values(region)
         ):
             return itemsize, problem
+        if self._kept is not None:
+            self._kept.keep(region)
         array = self._own(region)
         target = _window(array, address - region.base, shape, strides, array.dtype)
         target[...] = cast(data, dtype)

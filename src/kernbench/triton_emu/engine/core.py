@@ -20,6 +20,7 @@ from kernbench.triton_emu.pe.port import Port
 from kernbench.triton_emu.pe.scratch import Block, ScratchPool
 from kernbench.triton_emu.repeating.affine import Affine
 from kernbench.triton_emu.repeating.loops import Watch
+from kernbench.triton_emu.repeating.recorder import Compute, Traced
 from kernbench.triton_emu.repeating.routines import Routines
 
 __kernbench_internal__ = True
@@ -62,6 +63,9 @@ class Core:
         self.refused: dict[tuple[str, str, str, Place], None] = {}
         # whether iterations that are alike are recorded without running, and one of them was not as predicted
         self.folds = self.folded_wrongly = False
+        # the same for a run with data; while a loop is watched there: how each value since then came about
+        self.folds_values = False
+        self.trace: list[Traced] | None = None
         self.watch = Watch(self)
         self.routines = Routines(self)
         # handles that the kernel built itself, by address
@@ -280,6 +284,17 @@ class Core:
         return poisoned(handle.shape, handle.dtype) if self._carries_data else None
 
     # Commands
+
+    def _traced(self, number: int, compute: Compute, *operands: object) -> None:
+        """While a loop is watched in a run with data: how the next value, or view, comes about."""
+        if self.trace is not None:
+            given = [(one.number, None) if type(one) is TensorHandle else (NONE, one) for one in operands]
+            self.trace.append((number, compute, given))
+
+    @property
+    def next_view(self) -> int:
+        """The number that the next view will have."""
+        return FIRST_VIEW - self._views_made
 
     def _record(self, op: str, site: int, a: int, x: int, y: int) -> None:
         """One command row that makes no value."""

@@ -6,6 +6,7 @@ the first time round.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,8 @@ class Arithmetic(Part):
         key = (op, a_type, b_type)
         plan = self._plans.get(key) or self._plan_binary(key, op, a, b)
         data = None if x is None or y is None else plan.compute(x, y)
+        if self._core.trace is not None:
+            self._core._traced(self._core.steps, plan.compute, a, b)
         return self._emit(op, site, plan.kind, data, a_number, b_number, NONE, 0, 0, out)
 
     def _plan_binary(self, key: tuple[object, ...], op: str, a: Operand, b: Operand) -> Plan:
@@ -153,6 +156,8 @@ class Arithmetic(Part):
         key = (op, value.type)
         plan = self._plans.get(key) or self._plan_unary(key, op, value)
         data = None if x is None else plan.compute(x)
+        if self._core.trace is not None:
+            self._core._traced(self._core.steps, plan.compute, value)
         return self._emit(op, site, plan.kind, data, value.number, NONE, NONE, 0, 0, out)
 
     def _plan_unary(self, key: tuple[object, ...], op: str, handle: TensorHandle) -> Plan:
@@ -189,6 +194,9 @@ class Arithmetic(Part):
         x, y, z = values
         data = None if x is None or y is None or z is None else plan.compute(x, y, z)
         a, b, c = numbers
+        if self._core.trace is not None:
+            given = [operand if n != NONE else v for operand, n, v in zip(operands, numbers, values, strict=True)]
+            self._core._traced(self._core.steps, plan.compute, *given)
         return self._emit("fma", site, plan.kind, data, a, b, c, 0, 0, out)
 
     def _plan_fma(self, key: tuple[object, ...], operands: tuple[Operand, ...], values: list[Any]) -> Plan:
@@ -215,10 +223,13 @@ class Arithmetic(Part):
         key = (op, value.type, axis, dtype)
         plan = self._plans.get(key) or self._plan_reduce(key, op, value, axis, dtype)
         data = None if x is None else plan.compute(x)
+        if self._core.trace is not None:
+            self._core._traced(self._core.steps, plan.compute, value)
         out = self._emit(op, site, plan.kind, data, value.number, NONE, NONE, plan.axis)
         if keep_dims:
             return out
         kept = tuple(n for i, n in enumerate(plan.kind.shape) if axis is not None and i != plan.axis)
+        self._core._traced(self._core.next_view, lambda whole: whole.reshape(kept), out)
         return self._view(out, kept, None, 0, None if out.data is None else out.data.reshape(kept))
 
     def _plan_reduce(
@@ -235,7 +246,7 @@ class Arithmetic(Part):
         kind = self._tables.scratch_type(shape, result)
         if handle.dtype == result == "f32":
             function = numerics.REDUCTIONS[op]
-            plan = Plan(kind, lambda x: function(x, axis=along, keepdims=True), recorded)
+            plan = Plan(kind, partial(function, axis=along, keepdims=True), recorded)
         else:
             plan = Plan(kind, lambda x: numerics.reduce(op, x, along, result), recorded)
         self._plans[key] = plan
@@ -245,6 +256,8 @@ class Arithmetic(Part):
         """Rounded to `dtype`; the handle itself if it has that type."""
         site = self._sites.here(3)
         if handle.dtype == dtype and (out is None or out is handle):
+            if out is None:
+                self._core._traced(self._core.next_view, _same, handle)
             # a handle of its own, so that out= on one is seen by the other
             return self._view(handle, handle.shape, handle.strides, 0, handle.data) if out is None else handle
         x = self._data(handle)
@@ -254,7 +267,13 @@ class Arithmetic(Part):
             kind = self._tables.scratch_type(handle.shape, dtype)
             plan = self._plans[key] = Plan(kind, lambda x: cast(x, dtype))
         data = None if x is None else plan.compute(x)
+        if self._core.trace is not None:
+            self._core._traced(self._core.steps, plan.compute, handle)
         return self._emit("cast", site, plan.kind, data, handle.number, NONE, NONE, 0, 0, out)
+
+
+def _same(whole: Array) -> Array:
+    return whole
 
 
 def _shape_of(value: Operand) -> Shape:

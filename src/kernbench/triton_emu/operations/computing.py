@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kernbench.common.dtypes import DTYPES, FLOATS, cast, promote
+from kernbench.common.dtypes import DTYPES, FLOATS, Array, cast, promote
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.result.recording import NONE
 from kernbench.triton_emu.engine.core import Core, Shape
 from kernbench.triton_emu.engine.part import Part
-from kernbench.triton_emu.engine.written import ElementType, Operand, Sizes
+from kernbench.triton_emu.engine.written import ElementType, Number, Operand, Sizes
 from kernbench.triton_emu.operations import numerics
 from kernbench.triton_emu.operations.arithmetic import Arithmetic, Plan
 from kernbench.triton_emu.operations.views import Views
@@ -76,6 +76,7 @@ class Computing(Part):
         if self._core._port.carries_data:
             wide = np.full(sizes, number, np.float32 if DTYPES[kind].kind == "float" else np.int64)
             data = cast(wide, kind)
+            self._core._traced(self._core.steps, lambda: data)
         return self._emit("full", site, self._tables.scratch_type(sizes, kind), data)
 
     def zeros(self, shape: Sizes, dtype: ElementType = "f32") -> TensorHandle:
@@ -97,6 +98,7 @@ class Computing(Part):
         self._fit(first, "i32")
         self._fit(max(first, last - 1), "i32")
         data = np.arange(first, last, dtype=np.int32) if self._core._port.carries_data else None
+        self._core._traced(self._core.steps, lambda: data)
         return self._emit("arange", site, self._tables.scratch_type((last - first,), "i32"), data)
 
     def dot(
@@ -125,6 +127,8 @@ class Computing(Part):
         plan = self._plans.get(key) or self._plan_dot(key, input, other, acc, out_dtype)
         missing = x is None or y is None or (acc is not None and z is None)
         data = None if missing else plan.compute(x, y, z)
+        if self._core.trace is not None:
+            self._core._traced(self._core.steps, plan.compute, input, other, acc)
         return self._emit("dot", site, plan.kind, data, input.number, other.number, acc_number, 0, 0, out)
 
     def _plan_dot(
@@ -184,6 +188,7 @@ class Computing(Part):
         kind = handle.dtype if handle.dtype in FLOATS else "f32"
         x = self._data(handle)
         data = None if x is None else numerics.softmax(x, axis, kind)
+        self._core._traced(self._core.steps, lambda x: numerics.softmax(x, axis, kind), handle)
         return self._emit("softmax", site, self._tables.scratch_type(handle.shape, kind), data, handle.number, x=axis)
 
     max = _extreme("max", "Largest")
@@ -228,9 +233,10 @@ class Computing(Part):
         m = self._data(mask)
         data = None
         if m is not None and a is not None and b is not None:
-            target = DTYPES[kind].numpy
-            a, b = (cast(np.asarray(v), kind) if np.asarray(v).dtype != target else v for v in (a, b))
-            data = np.where(m, a, b)
+            data = _chosen(m, a, b, kind)
+        if self._core.trace is not None:
+            given = (a if x_handle is None else x_handle, b if y_handle is None else y_handle)
+            self._core._traced(self._core.steps, lambda m, a, b: _chosen(m, a, b, kind), mask, *given)
         x_number, y_number = (NONE if h is None else h.number for h in (x_handle, y_handle))
         return self._emit(
             "where", site, self._tables.scratch_type(shape, kind), data, mask.number, x_number, y_number, out=out
@@ -316,6 +322,14 @@ class Computing(Part):
         if name not in ("all", "none"):
             self._fail("misuse", f"propagate_nan {propagate!r}: tl.PropagateNan.ALL or tl.PropagateNan.NONE")
         return op if name == "all" else f"{op}_number"
+
+
+def _chosen(mask: Array, a: Array | Number, b: Array | Number, kind: str) -> Array:
+    """`a` where the mask holds, else `b`, as elements of `kind`."""
+    target = DTYPES[kind].numpy
+    a, b = (cast(np.asarray(v), kind) if np.asarray(v).dtype != target else v for v in (a, b))
+    found: Array = np.where(mask, a, b)
+    return found
 
 
 def _elementwise(name: str, op: str, operands: int, meaning: str) -> Callable[..., Operand]:

@@ -11,6 +11,7 @@ from kernbench.triton_emu.engine.part import Part
 from kernbench.triton_emu.engine.written import ElementType, Sizes
 from kernbench.triton_emu.operations.blocks import BlockPointer, TensorDescriptor
 from kernbench.triton_emu.repeating.affine import Affine
+from kernbench.triton_emu.repeating.values import Load, Store
 
 __kernbench_internal__ = True
 
@@ -61,7 +62,10 @@ class Memory(Part):
         sizes, address = self._shape(shape), self._address("load", ptr)
         steps = None if strides is None else self._steps(sizes, strides)
         name = None if dtype is None else self._dtype(dtype)
-        data, name = self._core._port.load(address, sizes, steps, name, self._sites.places[site])
+        where = self._sites.places[site]
+        if self._core.trace is not None:
+            self._core._traced(self._core.steps, Load(self._core, (sizes, steps, name, where)))
+        data, name = self._core._port.load(address, sizes, steps, name, where)
         kind = self._tables.scratch_type(sizes, name)
         pattern = self._tables.pattern(sizes, steps, ITEMSIZE[name])
         if dtype is None and not self._carries_data:
@@ -92,8 +96,10 @@ class Memory(Part):
         steps = None if strides is None else self._steps(value.shape, strides)
         if type(ptr) is Affine:
             ptr = self._watch.take(ptr, value.shape, steps)
-        address = self._address("store", ptr)
-        itemsize = self._core._port.store(address, data, value.shape, steps, value.dtype, self._sites.places[site])
+        address, where = self._address("store", ptr), self._sites.places[site]
+        if self._core.trace is not None:
+            self._core._traced(self._core.steps, Store(self._core, (value.shape, steps, value.dtype, where)), value)
+        itemsize = self._core._port.store(address, data, value.shape, steps, value.dtype, where)
         self._record("store", site, value.number, address, self._tables.pattern(value.shape, steps, itemsize))
 
     def element_type(self, ptr: int) -> str:

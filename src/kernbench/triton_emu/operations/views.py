@@ -1,7 +1,7 @@
 """Views: other shapes of the same elements. They cost no command; a view keeps the memory behind it alive."""
 
 from math import prod
-from operator import index
+from operator import attrgetter, index
 from types import EllipsisType
 from typing import SupportsIndex
 
@@ -19,6 +19,7 @@ __kernbench_internal__ = True
 # parts of values whose geometry is kept
 MOST_PARTS = 4096
 _BOUNDS = (int, type(None))
+_turned = attrgetter("T")
 
 
 # an index of one axis, a new axis, or all axes that are not named
@@ -42,9 +43,13 @@ class Views(Part):
         if not dims and handle.strides is None and len(handle.shape) == 2:
             # the usual case, once for each product
             rows, columns = handle.shape
+            if self._core.trace is not None:
+                self._core._traced(self._core.next_view, _turned, handle)
             return self._view(handle, (columns, rows), (1, columns), 0, None if handle.data is None else handle.data.T)
         order = self._order(handle, dims)
         strides = _strides(handle)
+        if self._core.trace is not None:
+            self._core._traced(self._core.next_view, lambda whole: whole.transpose(order), handle)
         return self._view(
             handle,
             tuple(handle.shape[i] for i in order),
@@ -81,7 +86,11 @@ class Views(Part):
             whole = self._data(handle)
             kind = self._tables.scratch_type(sizes, handle.dtype)
             moved = None if whole is None else np.ascontiguousarray(whole).reshape(sizes)
+            if self._core.trace is not None:
+                self._core._traced(self._core.steps, lambda x: np.ascontiguousarray(x).reshape(sizes), handle)
             return self._emit("copy", self._sites.here(), kind, moved, handle.number)
+        if self._core.trace is not None:
+            self._core._traced(self._core.next_view, lambda whole: whole.reshape(sizes), handle)
         return self._view(handle, sizes, None, 0, None if handle.data is None else handle.data.reshape(sizes))
 
     def ravel(self, input: TensorHandle, can_reorder: bool = False) -> TensorHandle:
@@ -169,6 +178,8 @@ class Views(Part):
         old = (0,) * lead + _strides(handle)
         grown = (1,) * lead + handle.shape
         strides = tuple(0 if a == 1 and n != 1 else s for a, n, s in zip(grown, sizes, old, strict=True))
+        if self._core.trace is not None:
+            self._core._traced(self._core.next_view, lambda whole: np.broadcast_to(whole, sizes), handle)
         return self._view(
             handle, sizes, strides, 0, None if handle.data is None else np.broadcast_to(handle.data, sizes)
         )
@@ -179,6 +190,8 @@ class Views(Part):
         several = items if isinstance(items, tuple) else (items,)
         if handle.data is not None:
             offset, shape, strides, picks = self._part(handle, several)
+            if self._core.trace is not None:
+                self._core._traced(self._core.next_view, lambda whole: np.asarray(whole[picks]), handle)
             return self._view(handle, shape, strides, offset, np.asarray(handle.data[picks]))
         form = _form(several)
         if form is None:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.common.errors import KernelError
 from kernbench.result.finding import Other, Place
+from kernbench.safety.memory import Region
 
 Shape = tuple[int, ...]
 
@@ -30,6 +31,10 @@ class Port:
 
     def unwatched(self, address: int, shape: Shape, strides: Shape | None) -> tuple[int, int, int, int] | None:
         """Where loads like this one need not be looked at; see `AddressSpace.unwatched`."""
+        return None
+
+    def lent_at(self, address: int, shape: Shape, dtype: str | None) -> Region | None:
+        """The region whose memory loads like this one are lent; see `AddressSpace.lent_at`."""
         return None
 
     def store(

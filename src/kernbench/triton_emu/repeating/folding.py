@@ -18,8 +18,8 @@ from kernbench.common.pe_commands import NO_BLOCK, TensorHandle
 from kernbench.result.recording import FIRST_VIEW, NONE
 from kernbench.triton_emu.pe.scratch import Block, ScratchPool
 from kernbench.triton_emu.repeating.affine import Watched
-from kernbench.triton_emu.repeating.loop_state import State
-from kernbench.triton_emu.repeating.recorder import Recorder
+from kernbench.triton_emu.repeating.loop_state import State, UnknownStateError
+from kernbench.triton_emu.repeating.recorder import Recorder, Traced
 from kernbench.triton_emu.repeating.replay import (
     NotAlikeError,
     Place,
@@ -28,6 +28,7 @@ from kernbench.triton_emu.repeating.replay import (
     UnlikeIterationError,
     as_rows,
 )
+from kernbench.triton_emu.repeating.values import MOST_TRACED, Transfer, Values, is_whole, moved_on
 
 if TYPE_CHECKING:
     from kernbench.triton_emu.repeating.loops import Access
@@ -39,6 +40,8 @@ Ints = NDArray[np.int64]
 MOST_LOGGED = 1 << 18
 # numbers of rows that are made at a time
 _BATCH = 1 << 18
+# commands that are computed at a time
+_COMPUTED = 1 << 12
 _row_of = attrgetter("row")
 
 
@@ -55,7 +58,12 @@ class Boundary:
         self.row, self.view = context.steps, context._views_made
         self.indices = [(index.now, [term for term in index.terms if term[0].is_open]) for index in state.indices]
         self.state: State | None = state
-        self.handles = [_taken(handle, stream.producer(handle.number)) for handle in state.handles]
+        computes = context.trace is not None
+        if computes and (state.sees_addresses or state.sees_values):
+            raise UnknownStateError("code that looks at values")
+        self.handles = [_taken(handle, stream.producer(handle.number), computes) for handle in state.handles]
+        # how many values were noted so far
+        self.traced = 0 if context.trace is None else len(context.trace)
         # what the allocator has done so far, and how many loops were folded: those did not log what they did
         self.used, self.searches, self.logged, self.folds = pool.used, pool.searches, len(pool.log), context.watch.folds
         self.places: dict[Place, int] = {}
@@ -86,10 +94,12 @@ class Boundary:
         return self
 
 
-def _taken(handle: TensorHandle, producer: int) -> tuple[tuple[object, ...], int, int, Any]:
+def _taken(handle: TensorHandle, producer: int, computes: bool) -> tuple[tuple[object, ...], int, int, Any]:
     """What must be the same of a handle, and last what may be shifted: its number, that of its producer, its id."""
     offset = handle.addr if handle.block is NO_BLOCK else handle.addr - handle.block.addr
-    constant = (handle.type, handle.strides, handle.nbytes, handle.pinned, offset, id(handle.data))
+    # values themselves differ where they are computed, but how they lie in memory decides how NumPy goes through them
+    data: object = getattr(handle.data, "strides", None) if computes else id(handle.data)
+    constant = (handle.type, handle.strides, handle.nbytes, handle.pinned, offset, data)
     return constant, handle.number, producer, handle.id
 
 
@@ -106,6 +116,7 @@ class Fold:
         self._shifts: dict[int, int] = {NONE: 0}
         self._check_indices(before, after)
         self._handle_shifts = self._check_handles(before, after)
+        self._numbers = [number for _, number, _, _ in after.handles]
         self._block_shifts = self._check_blocks(before, after)
         self._scratch = self._scratch_of(before, after)
         stream = context.stream
@@ -117,6 +128,8 @@ class Fold:
         self._log = as_rows(context._scratch.log[before.logged : after.logged] if context.watch.logs_all else [])
         self._plan()
         self._done = 0
+        self._noted: list[Traced] = []
+        self._values = None if context.trace is None else self._computed(context.trace, before, after)
 
     # Are the two alike?
 
@@ -162,6 +175,9 @@ class Fold:
         """How further iterations use scratch memory."""
         if before.searches == after.searches:
             return Turning(before.places, after.places, before.sizes)
+        if self._context.folds_values:
+            # memory that has to be searched for may end, which is for the kernel's line to report
+            raise NotAlikeError
         # the log lacks what loops inside did that were folded, unless they note it
         if before.folds != after.folds and not self._context.watch.logs_all:
             raise NotAlikeError
@@ -197,6 +213,44 @@ class Fold:
             raise NotAlikeError from None
         return steps
 
+    def _computed(self, trace: list[Traced], before: Boundary, after: Boundary) -> Values:
+        """What an iteration computes, at the addresses of the next one."""
+        state, noted = after.state, trace[before.traced : after.traced]
+        assert state is not None
+        rows, views = range(before.row, after.row), range(before.view, after.view)
+        if len(noted) > MOST_TRACED or not is_whole(noted, rows, views):
+            raise NotAlikeError
+        known = {handle.number: handle.data for handle in state.handles}
+        wanted = [h.number for h, shift in zip(state.handles, self._handle_shifts, strict=True) if shift]
+        for first, number, *_ in after.blocks:
+            known.setdefault(number, state.handles[first].block.data)
+            if shift := self._block_shifts[first]:
+                wanted.append(number)
+                self._shifts.setdefault(number - shift, shift)
+        for number, function, _ in noted:
+            transfer: object = function
+            if isinstance(transfer, Transfer):
+                at = number - self._row
+                transfer.begin(int(self._body["x"][at]), int(self._steps["x"][at]))
+        self._noted = noted
+        return Values(noted, self._shifts, known, wanted)
+
+    def _note_values(self, times: int) -> None:
+        """For loops around this one: how the values of the repeated iterations came about."""
+        trace, shifts, rows, views = self._context.trace, self._shifts, self._rows, self._views
+        if trace is None or len(self._context.watch.loops) < 2 or times * len(self._noted) > MOST_TRACED:
+            return
+        # of each number that occurs, by how much it moves
+        moves = {NONE: 0}
+        for number, _, given in self._noted:
+            for one in (number, *[operand for operand, _ in given]):
+                own = one >= self._row or one <= FIRST_VIEW - self._view
+                moves[one] = (rows if one >= 0 else -views) if own and one != NONE else shifts[one]
+        for turn in range(1, times + 1):
+            for number, function, given in self._noted:
+                moved = [(operand + turn * moves[operand], value) for operand, value in given]
+                trace.append((number + turn * moves[number], moved_on(function), moved))
+
     @property
     def is_settled(self) -> bool:
         """Whether space comes from shelves only, so that repeating costs next to nothing."""
@@ -206,6 +260,9 @@ class Fold:
         """How many repetitions are within bounds and within the budget, up to `wanted`."""
         context = self._context
         times: int = min(wanted, (context._max_steps - context.steps) // self._rows)
+        if self._values is not None:
+            # each access is checked as it is made
+            return times
         for access, step in zip(self._accesses, self._strides, strict=True):
             times = min(times, self._in_bounds(access, step, times))
         return times
@@ -235,15 +292,23 @@ class Fold:
         held = {first: state.handles[first].block for first, *_ in now.blocks}
         self._scratch.begin(held)
         self._done, effects = times, context._port.effects
-        each = max(1, _BATCH // max(1, self._rows))
+        each = max(1, (_BATCH if self._values is None else _COMPUTED) // max(1, self._rows))
         for first in range(0, times, each):
-            self._extend(first + 1, self._scratch.next(min(each, times - first)))
+            count = min(each, times - first)
+            if self._values is not None:
+                self._values.next(count)
+            self._extend(first + 1, self._scratch.next(count))
+            # who watches over the launch sees that it goes on
+            context.steps += count * self._rows
+            context._views_made += count * self._views
+            if self._values is not None and context._port.is_late():
+                last = context.stream.site(context.steps - 1)
+                context._port.over_budget(context.steps, context.stream.tables.sites[last])
         if context._port.effects != effects:
             # a value that does not fit any more is a finding at the line that makes it
             context.folded_wrongly = True
             raise UnlikeIterationError
-        context.steps += times * self._rows
-        context._views_made += times * self._views
+        self._note_values(times)
         context._checkpoint = min(context.steps + context._rows.room, context._max_steps + 1)
         context.watch.folds += 1
         self._move(state, held, {first: (number, users) for first, number, _, users, _ in now.blocks}, times)
@@ -318,8 +383,21 @@ class Fold:
             if handle.id == handle.number:
                 handle.id += times * shift
             handle.number += times * shift
+        if self._values is not None:
+            self._set_values(self._values, state, now, was)
         for index in state.indices:
             index.now += times * index.step_of(self._loop)
+
+    def _set_values(
+        self, values: Values, state: State, blocks: dict[int, Block], was: dict[int, tuple[int, int]]
+    ) -> None:
+        """Give handles and blocks the values of the last iteration."""
+        for first, block in blocks.items():
+            if self._block_shifts[first]:
+                block.data = values.value(was[first][0])
+        for handle, number, shift in zip(state.handles, self._numbers, self._handle_shifts, strict=True):
+            if shift:
+                handle.data = values.value(number)
 
     def predicts_last(self) -> bool:
         """Whether the last rows are those of one more repetition."""

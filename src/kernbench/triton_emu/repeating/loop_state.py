@@ -85,6 +85,8 @@ class State:
         self._roots: list[Root] = []
         # whether the code may look where values lie
         self.sees_addresses = False
+        # whether it may look at what they are, or do what only a run does
+        self.sees_values = False
         if frame is None:
             self._several(values)
         else:
@@ -111,6 +113,7 @@ class State:
                 raise UnknownStateError("too much to look at") from None
             self.marks.append(reached)
             self.sees_addresses |= reached.sees_addresses
+            self.sees_values |= reached.sees_values
             changing = list(reached.changing())
             if self.witness is not None:
                 self.witness.of_code(reached, changing)

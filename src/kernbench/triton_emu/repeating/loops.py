@@ -39,7 +39,7 @@ SETTLED, LONG = 4, 32
 FEWEST = 16
 FEWEST_LONG, LONG_BODY = 5, 1000
 # what a port may be asked without anything being done
-_HARMLESS = frozenset(("unwatched", "element_type", "tensor_name", "is_late", "carries_data", "over_budget"))
+_HARMLESS = frozenset(("unwatched", "lent_at", "element_type", "tensor_name", "is_late", "carries_data", "over_budget"))
 _GENERATORS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
@@ -55,6 +55,8 @@ class Trust:
 
     def __init__(self) -> None:
         self._entries: dict[tuple[CodeType, int], int] = {}
+        # in a run with data, loops whose iterations are not alike: comparing them again would not pay
+        self.irregular: set[tuple[CodeType, int]] = set()
 
     def runs_last(self, where: tuple[CodeType, int]) -> bool:
         """Whether the last iteration of a loop that is about to be folded must run."""
@@ -75,6 +77,9 @@ class WatchedPort:
         self.effects = 0
         # what is found here costs no more than with the port itself
         self.__dict__.update((name, getattr(port, name)) for name in _HARMLESS)
+        if port.carries_data:
+            # made again, with their checks, where iterations are computed without the kernel
+            self.__dict__.update(load=port.load, store=port.store)
 
     def __getattr__(self, name: str) -> Any:
         self.effects += 1
@@ -127,7 +132,8 @@ class Watch:
         """Watch one more loop."""
         if not self.loops:
             self._context._port = WatchedPort(self._context._port)
-            self._context._scratch.start_log()
+            if not self._context.folds_values:
+                self._context._scratch.start_log()
         self.loops.append(loop)
 
     def close(self, loop: Watched) -> None:
@@ -138,7 +144,9 @@ class Watch:
             if not self.loops:
                 self.noted = 0
                 self.accesses.clear()
-                self._context._scratch.stop_log()
+                self._context.trace = None
+                if not self._context.folds_values:
+                    self._context._scratch.stop_log()
                 self._context._port = self._context._port.port
 
     def take(self, ptr: Affine, shape: Shape, strides: Shape | None) -> int:
@@ -221,8 +229,11 @@ class Loop:
         irregular = watched.was_seen or context._port.effects != self._effects
         kept = 1 if context.watch.trust.runs_last(self._where) else 0
         if irregular or left <= kept or self._boundaries > MOST_BOUNDARIES:
-            self._leave()
+            self._give_up()
             return
+        if context.folds_values and context.trace is None:
+            # what came before the first boundary is not compared
+            context.trace = []
         try:
             now = Boundary(context, frame)
             if self._before is not None and now.row > self._before.row:
@@ -232,9 +243,14 @@ class Loop:
                     self._repeat(fold, now, left - kept)
             self._before = now.bare()
         except UnknownStateError:
-            self._leave()
+            self._give_up()
         except NotAlikeError:
             self._before = now.bare()
+
+    def _give_up(self) -> None:
+        if self._context.folds_values:
+            self._context.watch.trust.irregular.add(self._where)
+        self._leave()
 
     def _repeat(self, fold: Fold, now: Boundary, wanted: int) -> None:
         """Record `wanted` iterations, or as many as are in bounds and within the budget; the rest runs."""
@@ -271,7 +287,10 @@ def loop(context: Recorder, indices: range, frame: FrameType) -> Iterable[int]:
     where = frame.f_code, frame.f_lasti
     if len(indices) < min(FEWEST, FEWEST_LONG) or not _is_for(*where):
         return indices
-    return Loop(context, indices, where) if context.folds else _unwatched(context._scratch, indices)
+    # with data, a short loop inside one that is watched is soon repeated together with that
+    worth = len(indices) >= LONG or not context.watch.loops
+    computes = context.folds_values and worth and where not in context.watch.trust.irregular
+    return Loop(context, indices, where) if context.folds or computes else _unwatched(context._scratch, indices)
 
 
 def _unwatched(pool: ScratchPool, indices: range) -> Iterator[int]:

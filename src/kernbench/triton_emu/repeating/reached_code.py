@@ -99,6 +99,8 @@ _BY_TEXT = frozenset(
 # attributes of handles that say which value they are and where it lies, and of the context that say how far it is
 _OF_HANDLES = frozenset(("addr", "block", "id", "number"))
 _OF_PROGRAMS = frozenset(("commands", "pending", "refused", "scratch_peak", "steps", "stream"))
+# what shows a kernel its values or holds them against something, without a command, and what people read
+_OF_VALUES = frozenset(("assume", "checkpoint", "core", "data", "device_assert", "device_print", "parts", "print"))
 # what Python keeps in a module
 OF_MODULES = _OF_ANNOTATIONS | frozenset(
     ("__builtins__", "__loader__", "__spec__", "__path__", "__cached__", "__file__")
@@ -348,6 +350,11 @@ class Reached:
     def sees_addresses(self) -> bool:
         """Whether the code can name what differs from one place in scratch, or one moment of a program, to another."""
         return self._by_text or not (_OF_HANDLES | _OF_PROGRAMS).isdisjoint(self._names)
+
+    @cached_property
+    def sees_values(self) -> bool:
+        """Whether the code can name what shows it values, or does what is seen outside of the program."""
+        return self._by_text or not _OF_VALUES.isdisjoint(self._names)
 
     def changing(self) -> Iterator[object]:
         """What variables and functions hold now that may change without being replaced."""

@@ -1,15 +1,24 @@
 """What loops and routines ask of the engine that records a program."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernbench.result.finding import Place
 from kernbench.result.recording import CommandRow, Rows, Stream
 from kernbench.triton_emu.pe.scratch import ScratchPool
+from kernbench.triton_emu.repeating.libraries import Held
 
 if TYPE_CHECKING:
     from kernbench.triton_emu.repeating.loops import Watch
 
 __kernbench_internal__ = True
+
+
+# what is computed with: arrays, and numbers beside them
+Value = Held
+Compute = Callable[..., Value]
+# how a value came about: its number, what computes it, and of each operand the number, or NONE and what it is
+Traced = tuple[int, Compute, list[tuple[int, Value]]]
 
 
 class Recorder(Protocol):
@@ -19,7 +28,9 @@ class Recorder(Protocol):
     steps: int
     watch: "Watch"
     folds: bool
+    folds_values: bool
     folded_wrongly: bool
+    trace: list[Traced] | None
     # what a loop may only name, not change
     opaque: tuple[type, ...]
     tl: Any

@@ -1,11 +1,9 @@
 """A launch: CTAs run in batches, as many at once as are resident, until all have ended or nothing can go on."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from math import prod
-from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import numpy as np
@@ -37,10 +35,8 @@ from kernbench.ptx.emulator.units.recorder import LaunchRecorder
 from kernbench.ptx.names.demangling import title
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget, OverBudgetError
+from kernbench.safety.jobs import one_thread
 from kernbench.safety.stopping import StoppedError
-
-if TYPE_CHECKING:
-    from threadpoolctl import ThreadpoolController
 
 Extent = tuple[int, int, int]
 
@@ -50,23 +46,6 @@ _LANES = 16384
 _BATCH_BYTES = 1 << 29
 _SHADOW = 8
 _WORKSPACE = 256
-
-
-@cache
-def _libraries() -> "ThreadpoolController | None":
-    """What limits the threads of the matrix library of this process; None where that is not installed."""
-    try:
-        from threadpoolctl import ThreadpoolController
-    except ImportError:
-        return None
-    return ThreadpoolController()
-
-
-def _one_thread() -> AbstractContextManager[object]:
-    """Tiles are small: threads of the matrix library would wait for each other longer than they multiply."""
-    found = _libraries()
-    limited: AbstractContextManager[object] = nullcontext() if found is None else found.limit(limits=1, user_api="blas")
-    return limited
 
 
 @dataclass(frozen=True)
@@ -163,7 +142,7 @@ class Launch:
         self.all_ctas = waiting.left
         resident = self.machine.resident(self.threads, self.shared_bytes)
         try:
-            with np.errstate(all="ignore"), _one_thread(), self._divided():
+            with np.errstate(all="ignore"), one_thread(), self._divided():
                 return self._run(waiting, resident)
         except StoppedError:
             return Status.STOPPED
