@@ -1,28 +1,46 @@
 """What functions can change outside themselves: a launch that is divided over processes loses such changes.
 
-Looked at are the variables that a function closes over, the globals that it names, and those of the functions of
-somebody's own that it names in turn. Of what these hold, containers are looked into, and the attributes of objects.
+Looked at is all that a function of somebody's own can reach: variables that it closes over, globals and attributes of
+modules that it names, its defaults, and what these hold: elements of containers, attributes of objects and of their
+classes, and what their methods can reach in turn. Libraries are not looked into. What cannot be compared, an iterator
+or an open file, counts as changed.
 """
 
+import io
 import os
+import random
 import sys
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
-from types import CodeType, FunctionType, MethodType, ModuleType
+from itertools import islice
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 
 import numpy as np
 
 _LIBRARY = os.path.dirname(os.__file__)
-# elements of a container that are looked at, and bytes of an array
-_MOST, _MOST_BYTES = 1 << 16, 1 << 20
-_PLAIN = (int, float, str, bytes, bool, type(None), type, ModuleType)
+# objects that are looked at for one function, elements of a container, and bytes of an array
+_MOST_OBJECTS, _MOST, _MOST_BYTES = 1 << 17, 1 << 16, 1 << 20
+_PLAIN = (int, float, complex, str, bytes, bool, type(None), range, np.generic, np.dtype)
+# what Python itself adds to a class
+_OF_CLASSES = (GetSetDescriptorType, MemberDescriptorType)
 State = dict[tuple[object, ...], object]
+Named = list[tuple[object, object]]
 
 
 class Outside:
     """What functions that were added could change, as it was when they were."""
 
     def __init__(self) -> None:
+        # by identity: they are kept, so that no other object has the identity of one
         self._functions: dict[int, object] = {}
         self._before: State = {}
 
@@ -46,29 +64,90 @@ def _state(function: object) -> State:
     waiting, seen = [function], set()
     while waiting:
         one = waiting.pop()
-        if id(one) in seen:
+        if id(one) in seen or isinstance(one, (*_PLAIN, ModuleType)) or _is_library(one):
             continue
         seen.add(id(one))
-        if isinstance(one, partial):
-            waiting += [one.func, *one.args, *one.keywords.values()]
-        elif isinstance(one, MethodType):
-            waiting += [one.__func__, one.__self__]
-        elif isinstance(one, FunctionType):
-            for name, value in _named(one):
-                found[(id(one), name)] = id(value)
-                waiting += [] if isinstance(value, _PLAIN) or _is_library(value) else [value]
-        elif not isinstance(one, _PLAIN):
-            found[(id(one),)] = _contents(one)
+        if len(seen) > _MOST_OBJECTS:
+            found["more than is looked at",] = object()
+            return found
+        own, held = _contents(one)
+        found[id(one),] = own
+        for name, value in held:
+            found[id(one), name] = _mark(value)
+            waiting.append(value)
     return found
 
 
-def _named(function: FunctionType) -> list[tuple[str, object]]:
-    """What a function refers to outside itself, by name."""
+def _mark(value: object) -> object:
+    """What must be the same of a value that is held: a plain one itself, of others which one it is."""
+    # by its text, so that NaN is what it was, and 1 is not 1.0
+    return (type(value), repr(value)) if isinstance(value, _PLAIN) else id(value)
+
+
+def _contents(one: object) -> tuple[object, Named]:
+    """What is compared of an object itself, and what it holds, by name."""
+    if isinstance(one, (dict, list, tuple, set, frozenset, deque)):
+        return _elements(one)
+    if isinstance(one, (partial, MethodType, FunctionType, type)):
+        return _code(one)
+    return _own(one), _attributes(one)
+
+
+def _code(one: "partial[object] | MethodType | FunctionType | type") -> tuple[object, Named]:
+    if isinstance(one, FunctionType):
+        return id(one.__code__), _named(one)
+    if isinstance(one, type):
+        return None, [pair for pair in vars(one).items() if not isinstance(pair[1], _OF_CLASSES)]
+    if isinstance(one, partial):
+        return None, [("func", one.func), ("args", one.args), ("keywords", one.keywords)]
+    return None, [("func", one.__func__), ("self", one.__self__)]
+
+
+def _own(one: object) -> object:
+    """What is compared of an object beside its attributes."""
+    if isinstance(one, np.ndarray):
+        return hash(one.tobytes()) if one.nbytes <= _MOST_BYTES and one.dtype != object else None
+    if isinstance(one, bytearray):
+        return bytes(one[:_MOST])
+    if isinstance(one, random.Random):
+        return hash(one.getstate())
+    # never equal to what it was
+    return object() if isinstance(one, (Iterator, io.IOBase)) else None
+
+
+def _elements(one: Collection[object]) -> tuple[object, Named]:
+    """Of a container: how many it has, and the first of them; of a dictionary keys and values."""
+    if isinstance(one, dict):
+        pairs = list(islice(one.items(), _MOST))
+        keys: Named = [(("key", i), key) for i, (key, _) in enumerate(pairs)]
+        return len(one), [*keys, *((("value", i), value) for i, (_, value) in enumerate(pairs))]
+    # elements of a set come in the order in which it gives them, as long as it is the same
+    return len(one), list(enumerate(islice(one, _MOST)))
+
+
+def _attributes(one: object) -> Named:
+    """Attributes of an object, those in slots among them, and its class."""
+    held: Named = list(getattr(one, "__dict__", {}).items())
+    for base in type(one).__mro__:
+        for name, slot in vars(base).items():
+            if isinstance(slot, MemberDescriptorType) and hasattr(one, name):
+                held.append((name, slot.__get__(one, type(one))))
+    return [*held, ("its class", type(one))]
+
+
+def _named(function: FunctionType) -> Named:
+    """What a function refers to outside itself, by name; of modules of somebody's own the attributes that it names."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
-    held = [(name, _cell(cell)) for name, cell in cells]
-    names = {name for code in _codes(function.__code__) for name in code.co_names}
+    held: Named = [(name, _cell(cell)) for name, cell in cells]
+    held += [("defaults", function.__defaults__), ("keyword defaults", function.__kwdefaults__)]
+    held += [(("attribute", name), value) for name, value in vars(function).items()]
     # sorted, so that the same names are met in the same order
-    return held + [(name, function.__globals__[name]) for name in sorted(names) if name in function.__globals__]
+    names = sorted({name for code in _codes(function.__code__) for name in code.co_names})
+    held += [(name, function.__globals__[name]) for name in names if name in function.__globals__]
+    modules = [value for _, value in held if isinstance(value, ModuleType) and not _is_library(value)]
+    for module in modules:
+        held += [((module.__name__, name), vars(module)[name]) for name in names if name in vars(module)]
+    return held
 
 
 def _cell(cell: object) -> object:
@@ -84,25 +163,21 @@ def _codes(code: CodeType) -> list[CodeType]:
 
 
 def _is_library(value: object) -> bool:
-    """Whether a function or an object comes from Python, an installed package or kernbench, but for its benches."""
-    module = str(getattr(value, "__module__", None) or type(value).__module__)
+    """Whether code, or an object of kernbench, comes from Python, an installed package or kernbench, but for benches.
+
+    Containers and other objects of a library's classes are somebody's own: what is in them is looked at.
+    """
+    if isinstance(value, ModuleType):
+        module = value.__name__
+    elif isinstance(value, (type, FunctionType, BuiltinFunctionType)):
+        module = str(value.__module__)
+    else:
+        module = type(value).__module__
+        if not module.startswith("kernbench."):
+            return False
     if module.startswith("kernbench."):
         return not module.startswith("kernbench.benches.")
-    if module == "builtins":
-        return not isinstance(value, (list, dict, set, bytearray))
+    if module in ("builtins", "kernbench") or module.split(".")[0] == "numpy":
+        return True
     file = getattr(sys.modules.get(module), "__file__", None) or ""
-    return module != "numpy" and ("site-packages" in file or file.startswith((_LIBRARY + os.sep, "<frozen")))
-
-
-def _contents(held: object) -> object:
-    """What an object holds, one step deep, to be compared later."""
-    if isinstance(held, dict):
-        return len(held), [(id(k), id(v)) for k, v, _ in zip(held, held.values(), range(_MOST), strict=False)]
-    if isinstance(held, list):
-        return len(held), [id(one) for one in held[:_MOST]]
-    if isinstance(held, (set, bytearray)):
-        return len(held), hash(frozenset(held) if isinstance(held, set) else bytes(held[:_MOST]))
-    if isinstance(held, np.ndarray):
-        return hash(held.tobytes()) if held.nbytes <= _MOST_BYTES and held.dtype != object else None
-    attributes = getattr(held, "__dict__", None)
-    return _contents(dict(attributes)) if attributes else None
+    return "site-packages" in file or file.startswith((_LIBRARY + os.sep, "<frozen"))
