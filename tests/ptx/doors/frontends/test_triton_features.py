@@ -251,3 +251,22 @@ def test_a_wait_that_is_left_out_of_gluon_code(emulated, tmp_path, monkeypatch):
         assert "room.load(wide)" in lines[found.where.line - 1]
         assert any("cp.async_load" in lines[other.where.line - 1] for other in found.others)
     assert [found.kind for found in session.findings] == ["in-flight"]
+
+
+def test_products_of_cublas_are_there_to_compare_with(emulated):
+    session = emulated()
+    cublas = getattr(getattr(import_module("triton._C.libtriton"), "nvidia", None), "cublas", None)
+    if cublas is None:
+        pytest.skip(f"Triton {triton.__version__} has no cuBLAS")
+    blas = cublas.CublasLt(torch.empty(64, dtype=torch.uint8, device="cuda"))
+    a, b = torch.randn(4, 6, device="cuda").half(), torch.randn(5, 6, device="cuda").half()
+    c, d = torch.empty(4, 5, dtype=torch.float16, device="cuda"), torch.empty(4, 5, dtype=torch.float16, device="cuda")
+    blas.matmul(a, b, c)
+    torch.testing.assert_close(c, (a.float() @ b.float().T).half())
+    blas.gemm(a, b, c, d, 2.0, 1.0)
+    torch.testing.assert_close(d, 3 * c, atol=2e-2, rtol=2e-3)
+    with pytest.raises(RuntimeError, match="compare with torch"):
+        blas.block_scaled_matmul_mxfp8(a, b, c, a, b)
+    with pytest.raises(RuntimeError, match="K dimensions must match"):
+        blas.matmul(a, b[:, :2], c)
+    assert session.findings == []

@@ -1,6 +1,8 @@
 """Opening and closing the door for Triton."""
 
+import importlib
 import warnings
+from importlib.util import find_spec
 from typing import Any
 
 import triton
@@ -51,6 +53,7 @@ class TritonDoor:
         _forget_the_device()
         self._patches.later(_forget_the_device)
         self._compile_to_ptx()
+        self._replace_cublas()
         self._driver = EmulatedDriver(self._session, self._dry, 5 if version >= _WITH_THREADS else 4)
         before = drivers.__dict__.get("_active", drivers.__dict__.get("active"))
         drivers.set_active(self._driver)
@@ -66,6 +69,14 @@ class TritonDoor:
                 if hasattr(known, "clear"):
                     known.clear()
         self._driver = None
+
+    def _replace_cublas(self) -> None:
+        """Programs that compare with cuBLAS have one, if they have torch."""
+        nvidia: Any = getattr(importlib.import_module("triton._C.libtriton"), "nvidia", None)
+        if hasattr(getattr(nvidia, "cublas", None), "CublasLt") and find_spec("torch") is not None:
+            from kernbench.ptx.doors.triton_door.cublas import CublasLt
+
+            self._patches.set(nvidia.cublas, "CublasLt", CublasLt)
 
     def _compile_to_ptx(self) -> None:
         """Let the NVIDIA backend end with PTX."""
