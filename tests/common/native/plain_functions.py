@@ -156,3 +156,38 @@ def two_kinds(flag):
     if flag:
         value = 0.5
     return value
+
+
+def quotients(a, b, out):
+    """Divisions that give fractions, the larger and smaller of numbers with fractions, and what is left without one."""
+    for i in range(a.size):
+        x, y = a[i], b[i]
+        if y != 0:
+            out[0, i] = x / y
+        out[1, i] = max(np.float64(x), np.float64(y))
+        out[2, i] = min(np.float64(x), np.float64(y), 1.5)
+        out[3, i] = np.ceil(np.float64(x) * 0.3)
+        out[4, i] = np.floor(np.float64(x) * 0.3)
+        out[5, i] = np.trunc(np.float64(x) * 0.3)
+
+
+def divided_into_fractions(a, b):
+    """A fraction."""
+    return a / b
+
+
+def _last(row):
+    return row[len(row) - 1] if len(row) else -1
+
+
+def rows(table, columns, which, first, out):
+    """Rows of a table as variables, columns by a number that is known only when it runs, what is left of a row."""
+    one, two = table
+    out[0] = one[0] + two[1]
+    out[1] = columns[which][1]
+    for column in columns:
+        out[1] += column[0]
+    out[2] = _last(table[1, first:])
+    out[3] = len(table[first:])
+    table[:] = 7
+    return np.uint64(0x9E37_79B9_7F4A_7C15) >> np.uint64(1)

@@ -183,6 +183,42 @@ def test_a_division_by_zero_is_python_s():
     assert is_native(loop)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.int64, np.int32])
+def test_fractions_are_numbas(dtype):
+    edges = [0.0, -0.0, 1.0, -1.0, 2.5, 3.5, np.inf, -np.inf, np.nan, 1e300]
+    values = np.array(edges if dtype is np.float64 else EDGES[dtype.__name__], dtype)
+    a, b = (side.ravel() for side in np.meshgrid(values, values, indexing="ij"))
+    found, expected = np.zeros((6, a.size)), np.zeros((6, a.size))
+    loop = native_loop(plain.quotients)
+    loop(a, b, found)
+    compiled.njit()(plain.quotients)(a, b, expected)
+    assert found.tobytes() == expected.tobytes()
+    assert is_native(loop)
+
+
+def test_a_fraction_of_zero_is_python_s():
+    loop = native_loop(plain.divided_into_fractions)
+    assert (loop(7, 2), loop(7.0, 2)) == (3.5, 3.5)
+    for zero in (0, 0.0, -0.0):
+        with pytest.raises(ZeroDivisionError, match="division by zero"):
+            loop(7.0, zero)
+    assert loop(1.0, 4.0) == 0.25
+    assert is_native(loop)
+
+
+@pytest.mark.parametrize("which", [0, 1, 2, -1, -3])
+@pytest.mark.parametrize("first", [0, 1, 2, 3, 9, -1, -9])
+def test_parts_of_tables_and_tuples(which, first):
+    def called(function):
+        table, out = np.arange(6).reshape(2, 3), np.zeros(4, np.int64)
+        columns = tuple(np.arange(2, dtype=np.int32) + 10 * number for number in range(3))
+        return int(function(table, columns, which, first, out)), table.tolist(), out.tolist()
+
+    loop = native_loop(plain.rows)
+    assert called(loop) == called(plain.rows)
+    assert is_native(loop)
+
+
 @pytest.mark.parametrize(("function", "given", "result"), [(plain.with_room, 5, 5.0), (plain.two_kinds, True, 0.5)])
 def test_what_is_not_plain_is_left_to_numba(function, given, result):
     loop = native_loop(function)

@@ -8,9 +8,12 @@ from typing import Protocol, cast
 import numpy as np
 
 from kernbench.common.native.kinds import (
+    FLOAT,
     INT,
     TRUTH,
+    UINT,
     Array,
+    Instruction,
     Kind,
     NotPlain,
     Record,
@@ -30,6 +33,7 @@ from kernbench.common.native.writer import Writer, is_number, number_kind
 Function = Callable[..., object]
 Known = Value | Static
 _BUILT_IN: dict[str, object] = {"len": len, "min": min, "max": max, "int": int, "bool": bool, "range": range}
+_ROUNDED: dict[object, str] = {np.ceil: "ceil", np.floor: "floor", np.trunc: "trunc"}
 
 
 class Callee(Protocol):
@@ -208,15 +212,51 @@ class Expressions:
     def _subscript(self, node: ast.Subscript) -> Known:
         owner = self.expression(node.value)
         if isinstance(owner, Value) and isinstance(owner.kind, Array):
-            return self.read(owner, [self.value(index) for index in _indices(node)])
+            *indices, last = _indices(node)
+            if isinstance(last, ast.Slice):
+                whole = self.read(owner, [self.value(index) for index in indices]) if indices else owner
+                return self._from_on(whole, last)
+            return self.read(owner, [self.value(index) for index in (*indices, last)])
         index = self.expression(node.slice)
         if not isinstance(index, Static) or not isinstance(index.value, int):
-            raise NotPlain(f"an item of a tuple that is known only when it runs, in line {node.lineno}")
+            return self.one_of(self.computed(owner), self.computed(index))
         if isinstance(owner, Value):
             return parts(owner)[index.value]
         if isinstance(owner.value, tuple):
             return Static(owner.value[index.value])
         raise NotPlain(f"an item of {owner.value!r}")
+
+    def _from_on(self, array: Value, part: ast.Slice) -> Value:
+        """`array[first:]`."""
+        kind, out = array.kind, self.out
+        if not isinstance(kind, Array) or not kind.packed or not kind.ndim or part.upper or part.step or not part.lower:
+            raise NotPlain(f"a part of {kind}")
+        (length, *others), given = array.leaves[1:], out.cast(self.value(part.lower), INT)
+        below, behind = out.put(f"icmp slt i64 {given}, 0"), out.put(f"add i64 {given}, {length}")
+        first = out.put(f"select i1 {below}, i64 {behind}, i64 {given}")
+        first = out.put(f"call i64 @llvm.smax.i64(i64 {first}, i64 0)")
+        first = out.put(f"call i64 @llvm.smin.i64(i64 {first}, i64 {length})")
+        step = first
+        for other in others:
+            step = out.put(f"mul i64 {step}, {other}")
+        address = out.put(f"getelementptr {kind.item.stored}, ptr {array.leaves[0]}, i64 {step}")
+        return Value(kind, (address, out.put(f"sub i64 {length}, {first}"), *others))
+
+    def one_of(self, of: Value, number: Value) -> Value:
+        """An item of a tuple of things of one kind, by a number that is known only when it runs."""
+        items = parts(of)
+        if len({item.kind for item in items}) != 1:
+            raise NotPlain("an item of a tuple of several kinds, by a number that is known only when it runs")
+        leaf, negative = self._index(number)
+        if negative:
+            below, behind = self.out.put(f"icmp slt i64 {leaf}, 0"), self.out.put(f"add i64 {leaf}, {len(items)}")
+            leaf = self.out.put(f"select i1 {below}, i64 {behind}, i64 {leaf}")
+        found = list(items[0].leaves)
+        for at, item in enumerate(items[1:], 1):
+            here = self.out.put(f"icmp eq i64 {leaf}, {at}")
+            pairs = zip(codes(item.kind), item.leaves, found, strict=True)
+            found = [self.out.put(f"select i1 {here}, {code} {one}, {code} {other}") for code, one, other in pairs]
+        return Value(items[0].kind, tuple(found))
 
     def _tuple(self, node: ast.Tuple) -> Known:
         return joined([self.value(item) for item in node.elts])
@@ -327,12 +367,31 @@ class Expressions:
         built_in = _CALLS.get(getattr(function, "__name__", ""))
         if built_in is not None and function in _BUILT_IN.values():
             return built_in(self, node.args)
+        instruction = getattr(function, "plain", None)
+        if isinstance(instruction, Instruction):
+            return self._instruction(instruction, node.args)
+        if isinstance(function, np.ufunc) and function in _ROUNDED:
+            return self._rounded(_ROUNDED[function], node.args)
         return self._of_function(function, node)
+
+    def _instruction(self, which: Instruction, given: list[ast.expr]) -> Known:
+        values = [self.value(item) for item in given]
+        leaves = [self.out.cast(value, kind) for value, kind in zip(values, which.takes, strict=True)]
+        return Value(which.gives, (self.out.put(which.text.format(*leaves)),))
+
+    def _rounded(self, how: str, given: list[ast.expr]) -> Known:
+        """A number with no fraction, of the kind that it is of."""
+        (value,) = (self.value(item) for item in given)
+        if value.kind != FLOAT:
+            raise NotPlain(f"{how} of {value.kind}")
+        return Value(FLOAT, (self.out.put(f"call double @llvm.{how}.f64(double {value.leaves[0]})"),))
 
     def _made(self, kind: type[np.generic], node: ast.Call) -> Known:
         """A number of a NumPy type."""
         (given,) = (self.expression(item) for item in node.args)
         wanted = scalar_of(np.dtype(kind))
+        if isinstance(given, Static) and type(given.value) is int and 0 <= given.value >> 63 <= 1 and wanted == UINT:
+            return Value(UINT, (str(given.value),))
         return Value(wanted, (self.out.cast(self.computed(given), wanted),))
 
     def _of_function(self, function: object, node: ast.Call) -> Known:
@@ -341,9 +400,12 @@ class Expressions:
         given = [self.expression(item) for item in node.args]
         given = [self.computed(one) if isinstance(one, Static) and is_number(one) else one for one in given]
         kinds = tuple(one if isinstance(one, Static) else one.kind for one in given)
+        # one of several functions, as its first argument is
+        by_kind: dict[object, Function] = getattr(function, "by_kind", {})
+        chosen = by_kind.get(kinds[0] if kinds else None, function)
         # a loop that another one calls is what is rarely needed: copied into it, it makes the usual way slower
-        apart = bool(getattr(function, "is_loop", False))
-        callee = self.functions.called(getattr(function, "py_func", function), kinds, apart)
+        apart = bool(getattr(chosen, "is_loop", False))
+        callee = self.functions.called(getattr(chosen, "py_func", chosen), kinds, apart)
         values = [one for one in given if isinstance(one, Value)]
         pairs = [pair for one in values for pair in zip(codes(one.kind), one.leaves, strict=True)]
         call = f"@{callee.name}({', '.join(f'{code} {leaf}' for code, leaf in pairs)})"

@@ -212,7 +212,7 @@ class _Body(Expressions):
             else:
                 self._keep(target.id, self.computed(value))
         elif isinstance(target, ast.Tuple):
-            for name, item in zip(target.elts, parts(self.computed(value)), strict=True):
+            for name, item in zip(target.elts, self._items(self.computed(value), len(target.elts)), strict=True):
                 self._assign(name, item)
         elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Slice):
             self._fill(self.value(target.value), target.slice, self.computed(value))
@@ -223,8 +223,27 @@ class _Body(Expressions):
         else:
             raise NotPlain(f"an assignment in line {target.lineno}")
 
+    def _items(self, value: Value, count: int) -> list[Value]:
+        """What several variables are given: the items of a tuple, or the first rows of an array."""
+        if isinstance(value.kind, Array):
+            return [self.read(value, [Value(INT, (str(number),))]) for number in range(count)]
+        if not isinstance(value.kind, Record):
+            raise NotPlain(f"several variables of {value.kind}")
+        return parts(value)
+
+    def _in_one_row(self, array: Value) -> Value:
+        """All elements of an array without gaps, one after the other."""
+        kind = array.kind
+        if not isinstance(kind, Array) or not kind.packed or kind.ndim < 2:
+            return array
+        size, *others = array.leaves[1:]
+        for length in others:
+            size = self.out.put(f"mul i64 {size}, {length}")
+        return Value(Array(kind.item, 1, True), (array.leaves[0], size))
+
     def _fill(self, array: Value, part: ast.Slice, value: Value) -> None:
         """`array[:stop] = number`."""
+        array = self._in_one_row(array) if part.upper is None else array
         kind, out = array.kind, self.out
         if not isinstance(kind, Array) or kind.ndim != 1 or part.lower or part.step or len(value.leaves) != 1:
             raise NotPlain(f"an assignment to several elements of {kind}")
@@ -326,17 +345,10 @@ class _Body(Expressions):
         given = self.value(node)
         if isinstance(given.kind, Array) and given.kind.ndim == 1:
             return _Range(INT, "0", given.leaves[1], "1"), lambda number: self.read(given, [number])
-        if isinstance(given.kind, Record) and set(given.kind.items) == {INT}:
-            return _Range(INT, "0", str(len(given.leaves)), "1"), lambda number: self._one_of(given, number)
+        if isinstance(given.kind, Record) and len(set(given.kind.items)) == 1:
+            # never below zero, so that nothing is counted from the end
+            return _Range(UINT, "0", str(len(given.kind.items)), "1"), lambda number: self.one_of(given, number)
         raise NotPlain(f"a loop over {given.kind} in line {node.lineno}")
-
-    def _one_of(self, given: Value, number: Value) -> Value:
-        """An item of a tuple of whole numbers."""
-        found = given.leaves[-1]
-        for at, leaf in enumerate(given.leaves[:-1]):
-            here = self.out.put(f"icmp eq i64 {number.leaves[0]}, {at}")
-            found = self.out.put(f"select i1 {here}, i64 {leaf}, i64 {found}")
-        return Value(INT, (found,))
 
     def _range(self, node: ast.Call) -> _Range:
         given = [self.value(item) for item in node.args]

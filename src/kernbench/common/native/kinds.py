@@ -72,6 +72,15 @@ class Static:
     value: object
 
 
+@dataclass(frozen=True)
+class Instruction:
+    """An instruction of LLVM's language that loops call as a function: {0}, {1}, ... in its text are its arguments."""
+
+    takes: tuple[Scalar, ...]
+    gives: Scalar
+    text: str
+
+
 def codes(kind: Kind) -> tuple[str, ...]:
     """The types of a value's parts: of an array its address, its lengths, and its strides where it has gaps."""
     if isinstance(kind, Scalar):

@@ -190,6 +190,8 @@ class Writer:
     def binary(self, operator: str, one: Value, two: Value) -> Value:
         """Arithmetic on two numbers."""
         a, b = number_kind(one), number_kind(two)
+        if operator == "Div":
+            return self._quotient(one, two)
         if operator in ("LShift", "RShift"):
             kind = wide(a)
             how = "shl" if operator == "LShift" else "ashr" if kind == INT else "lshr"
@@ -205,6 +207,16 @@ class Writer:
             raise NotPlain(f"{operator} of {a} and {b}")
         left, right = self.cast(one, kind), self.cast(two, kind)
         return Value(kind, (self.put(f"{how} {kind.code} {left}, {right}"),))
+
+    def _quotient(self, one: Value, two: Value) -> Value:
+        """A division that gives a fraction; one by zero is remembered."""
+        kind = combined(number_kind(one), number_kind(two))
+        kind = kind if kind.form == "f" else FLOAT
+        left, right = self.cast(one, kind), self.cast(two, kind)
+        zero = self.put(f"fcmp oeq {kind.code} {right}, 0.0")
+        before = self.put("load i32, ptr @failed")
+        self.do(f"store i32 {self.put(f'select i1 {zero}, i32 1, i32 {before}')}, ptr @failed")
+        return Value(kind, (self.put(f"fdiv {kind.code} {left}, {right}"),))
 
     def compared(self, operator: str, one: Value, two: Value) -> Value:
         """A comparison of two numbers."""
@@ -230,9 +242,12 @@ class Writer:
         return Value(TRUTH, (self.put(f"select i1 {below}, i1 {'true' if then else 'false'}, i1 {plain}"),))
 
     def chosen(self, operator: str, one: Value, two: Value) -> Value:
-        """The larger or smaller of two whole numbers."""
+        """The larger or smaller of two numbers: the first where neither is, as in Python."""
         a, b = number_kind(one), number_kind(two)
         kind = a if a == b else combined(a, b)
+        if a == b == FLOAT:
+            better = self.put(f"fcmp o{'gt' if operator == 'max' else 'lt'} double {two.leaves[0]}, {one.leaves[0]}")
+            return Value(FLOAT, (self.put(f"select i1 {better}, double {two.leaves[0]}, double {one.leaves[0]}"),))
         if kind.form not in "iu" or (UINT in (a, b) and a.form != b.form):
             raise NotPlain(f"the {operator} of {a} and {b}")
         left, right = self.cast(one, kind), self.cast(two, kind)
