@@ -44,7 +44,16 @@ for target in ("npu", "ptx"):
 # arrows against the grain that are meant: bundled benches are found by name, as a user's own file is
 BY_NAME = {("bench", "benches")}
 # four of them are how loops are compiled, or not yet, kept and shared (ADR 69, 70)
-COMMON_FILES = {"__init__.py", "compiled.py", "deferred.py", "dtypes.py", "errors.py", "ipcq_types.py", "kept.py"}
+COMMON_FILES = {
+    "__init__.py",
+    "by_numba.py",
+    "compiled.py",
+    "deferred.py",
+    "dtypes.py",
+    "errors.py",
+    "ipcq_types.py",
+    "kept.py",
+}
 COMMON_FILES |= {"native_loops.py", "pe_commands.py", "sharing.py"}
 
 

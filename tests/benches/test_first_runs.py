@@ -38,7 +38,7 @@ def interpreted(monkeypatch):
         return plain.func(self)
 
     # as if nothing were compiled, kept or counted
-    monkeypatch.setattr(Deferred, "_is_compiled", lambda self: False)
+    monkeypatch.setattr(Deferred, "_is_compiled", lambda self, arguments: False)
     monkeypatch.setattr(Deferred, "_spent", lambda self: 0.0)
     monkeypatch.setattr(Deferred, "_spend", lambda self, seconds: None)
     monkeypatch.setattr(Deferred, "_plain", property(noted))

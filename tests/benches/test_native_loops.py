@@ -9,7 +9,7 @@ from tests.sampled import some
 
 from kernbench.bench import find, run_bench
 from kernbench.common.native.entry import layout_is_known
-from kernbench.common.native_loops import NativeLoop
+from kernbench.common.native_loops import NativeLoop, NumbaLoop
 from kernbench.ptx.sass.tools import SETTING
 
 pytestmark = pytest.mark.skipif(
@@ -89,6 +89,9 @@ def calls(name, panel):
     found, plain = {}, NativeLoop.__call__
 
     def noted(self, *given):
+        # of those that numba compiles the log says whether they have an entry of ours
+        if isinstance(self, NumbaLoop):
+            return plain(self, *given)
         seen = found.setdefault(self.__name__, (self, []))[1]
         if (name, panel) != RUNS[0] or self.__name__ not in COMPARED or len(seen) >= CALLS:
             return plain(self, *given)

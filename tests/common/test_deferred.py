@@ -43,14 +43,15 @@ def loop(monkeypatch, tmp_path):
 
     def make(function, **options):
         made = deferred(lambda values, *_: len(values), **options)(function)
-        monkeypatch.setattr(made._compiled._cache.__class__, "index", tmp_path / f"{function.__name__}.nbi")
+        # as if nothing were kept before: what is, lies in a folder of the test
+        monkeypatch.setattr(made._compiled._room, "path", lambda name, suffix=".loop": tmp_path / f"{name}{suffix}")
         return made
 
     return make
 
 
 def is_compiled(made: Deferred) -> bool:
-    return bool(made._compiled.overloads)
+    return made._compiled.is_compiled
 
 
 def called(made, values):
@@ -91,10 +92,11 @@ def test_what_has_taken_long_in_python_is_compiled(loop, monkeypatch):
 
 
 def test_what_is_kept_is_taken(loop):
-    made = loop(_add_up)
-    made._compiled._cache.index.touch()
-    called(made, [1])
-    assert is_compiled(made)
+    made, again = loop(_add_up), loop(_add_up)
+    with compiled_at_once():
+        called(made, [1])
+    called(again, [1])
+    assert is_compiled(again)
 
 
 @pytest.mark.parametrize("values", [[3, 70_000], [70_000, 3]])

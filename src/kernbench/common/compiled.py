@@ -7,6 +7,7 @@ on another machine of the same kind, and can be brought there (`sharing`).
 """
 
 import gc
+import importlib
 import logging
 import os
 import shutil
@@ -16,23 +17,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
+from importlib import metadata
 from pathlib import Path
 from tempfile import gettempdir
+from types import ModuleType
 from typing import TypeVar
 
-import llvmlite
-import numba
 import numpy as np
-from numba.core import event, registry
-from numba.extending import register_jitable
 
-from kernbench.common.kept import KeptLoop, LoopCompiler, Numba
-
-_CONFIG: Numba = numba.config
-_NJIT: Numba = numba.njit
-_EVENTS: Numba = event
-# what compiled functions are in Python
-COMPILED: type = registry.CPUDispatcher
+from kernbench.common.kept import Numba
+from kernbench.common.native.kinds import Instruction
 
 # what a compiled function gives; its arguments are whatever its callers compile it for
 Result = TypeVar("Result")
@@ -50,8 +44,6 @@ ROOMS = (
     "ptx/sass",
     "ptx/time",
 )
-# nothing calls loops through pointers of C
-_OPTIONS: dict[str, object] = {"no_cfunc_wrapper": True}
 # versions that are kept in any case: of two checkouts in turn, say
 _KEPT = 4
 # seconds: a version that was begun with since then may be in use, and a process whose folder goes away fails
@@ -63,7 +55,7 @@ _LONG = 2.0
 _LOG = logging.getLogger(__name__)
 
 
-class _Stopwatch(event.Listener):  # type: ignore[misc]
+class _Stopwatch:
     """How long numba has compiled in this process; what is compiled within is not counted twice. Says so if long.
 
     Python's collector of cyclic garbage waits meanwhile: nearly all that numba makes stays until the loop is compiled,
@@ -101,46 +93,42 @@ class _Stopwatch(event.Listener):  # type: ignore[misc]
             _LOG.info("compiling loops that run for the first time, for some seconds more; %s", kept)
 
 
-_STOPWATCH = _Stopwatch()
-_EVENTS.register("numba:compile", _STOPWATCH)
+STOPWATCH = _Stopwatch()
 
 
 @contextmanager
 def counted() -> Iterator[None]:
     """While this process compiles, or waits for another that does: no kernel is to blame for either."""
-    _STOPWATCH.on_start(None)
+    STOPWATCH.on_start(None)
     try:
         yield
     finally:
-        _STOPWATCH.on_end(None)
+        STOPWATCH.on_end(None)
 
 
 def seconds_compiling() -> float:
     """Seconds that this process has spent on compiling loops, which no kernel is to blame for."""
-    return _STOPWATCH.seconds
+    return STOPWATCH.seconds
 
 
 def njit(**options: object) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """`numba.njit`; with `cache=True` it is compiled once for all processes."""
+    """`numba.njit`; with `cache=True` it is compiled once for all processes. Imports numba."""
+    numba = by_numba()
 
     def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
-        rest = {name: value for name, value in options.items() if name != "cache"}
-        compiled: Numba = _NJIT(**_OPTIONS, **rest)(function)
-        if options.get("cache") and folder():
-            makes_arrays = bool(options.get("_nrt", True))
-            compiled._cache = KeptLoop(function, makes_arrays, (folder(), _PACKAGE), counted)
-        made: Callable[..., Result] = compiled
+        made: Callable[..., Result] = numba.dispatcher(function, options)
         return made
 
     return decorate
 
 
 def loop(function: Callable[..., Result], **options: object) -> Callable[..., Result]:
-    """A loop over arrays that its caller made, kept on disk.
+    """A loop over arrays that its caller made, kept on disk as numba keeps it. Imports numba.
 
     It makes none, so numba need not count references, which is much to compile.
     """
-    return njit(cache=True, nogil=True, _nrt=False, pipeline_class=LoopCompiler, **options)(function)
+    whole = {"cache": True, "nogil": True, "_nrt": False, "pipeline_class": by_numba().LoopCompiler, **options}
+    return njit(**whole)(function)
 
 
 def part(function: Callable[..., Result], **options: object) -> Callable[..., Result]:
@@ -149,13 +137,61 @@ def part(function: Callable[..., Result], **options: object) -> Callable[..., Re
     From Python it is called as it stands. Nothing is made to call the compiled one from outside, and a constant is a
     number like any other: either would be compiled for each of the many ways in which loops call it.
     """
-    made: Callable[..., Result] = register_jitable(**_OPTIONS, _nrt=False, **options)(function)
-    return made
+    with_numba(lambda: by_numba().register(function, {"_nrt": False, **options}))
+    return function
 
 
 def inlined(function: Callable[..., Result]) -> Callable[..., Result]:
-    """A part that becomes a piece of each loop before anything is typed, for the few that a call costs more."""
-    return njit(nogil=True, _nrt=False, inline="always")(function)
+    """A part that becomes a piece of each loop, for the few that a call costs more."""
+    return part(function)
+
+
+# what is to be done when numba comes, as long as nothing has needed it; None from then on
+_WAITING: list[Callable[[], None]] | None = []
+
+
+def with_numba(register: Callable[[], None]) -> Callable[[], None]:
+    """Call a function that registers something with numba, when numba is imported or where it is already."""
+    if _WAITING is None:
+        register()
+    else:
+        _WAITING.append(register)
+    return register
+
+
+def by_numba() -> ModuleType:
+    """All that needs numba, which is imported the first time."""
+    global _WAITING
+    module = importlib.import_module("kernbench.common.by_numba")
+    waiting, _WAITING = _WAITING, None
+    for register in waiting or ():
+        register()
+    return module
+
+
+class Intrinsic:
+    """An instruction of LLVM's that loops call as a function; for numba `typing` says of which types, and writes it."""
+
+    def __init__(self, typing: Callable[..., object], plain: Instruction | None = None):
+        """`plain`: the same for loops that we compile ourselves."""
+        self._typing = typing
+        self.plain = plain
+        self.__name__ = typing.__name__
+        self._made: Numba = None
+        # numba has to know it before it begins to compile what calls it
+        with_numba(self._make)
+
+    def _make(self) -> None:
+        self._made = by_numba().instruction(self._typing)
+
+    def __call__(self, *given: object) -> object:
+        """Only compiled code calls it."""
+        raise NotImplementedError("only compiled code has this instruction")
+
+    @property
+    def _numba_type_(self) -> Numba:
+        """What numba takes it for in a loop that it compiles."""
+        return by_numba().type_of(self._made)
 
 
 @cache
@@ -163,7 +199,7 @@ def folder() -> str:
     """Where this version's loops are kept: in the user's cache, or where that cannot be written in a folder for
     temporary files that is the user's own; empty where nothing can be.
     """
-    home = _CONFIG.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    home = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     mine_is = sha256(f"{version(*ROOMS)} {tools()}".encode()).hexdigest()[:16]
     shared = Path(gettempdir()) / f"kernbench-{os.getuid()}"
     for kept in (Path(home) / "kernbench", shared):
@@ -192,7 +228,16 @@ def version(*rooms: str) -> str:
 def tools() -> dict[str, str]:
     """What compiles beside us, and for what Python: a loop of other versions is another loop."""
     python = f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}"
-    return {"python": python, "numba": numba.__version__, "llvmlite": llvmlite.__version__, "numpy": np.__version__}
+    return {"python": python, "numba": version_of("numba"), "llvmlite": version_of("llvmlite"), "numpy": np.__version__}
+
+
+@cache
+def version_of(package: str) -> str:
+    """The version of a package that is installed, without importing it where it says so itself."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return str(importlib.import_module(package).__version__)
 
 
 def _fingerprint(rooms: list[Path]) -> str:

@@ -20,8 +20,8 @@ from typing import Generic, cast
 
 import numpy as np
 
-from kernbench.common.compiled import COMPILED, Result, loop
-from kernbench.common.kept import KeptLoop, Numba
+from kernbench.common.compiled import Result
+from kernbench.common.native_loops import NativeLoop, native_loop
 
 COMPILE, ALWAYS = "KERNBENCH_COMPILE", "always"
 # rows above which a single call is not tried in Python: some tenths of a second
@@ -43,15 +43,15 @@ class Deferred(Generic[Result]):
 
     def __init__(self, function: Callable[..., Result], rows: Callable[..., int], wraps: bool = False):
         self.py_func = function
-        self._compiled: Numba = loop(function)
+        self._compiled = native_loop(function)
         self._rows = rows
         self._errors = {"divide": "raise", "invalid": "raise", "over": "ignore" if wraps else "raise"}
         self._seconds = 0.0
 
     def __call__(self, *arguments: object) -> Result:
         """What the function gives."""
-        if self._is_compiled() or self._rows(*arguments) > MOST_ROWS or self._spent() > MOST_SECONDS:
-            return cast(Result, self._compiled(*arguments))
+        if self._is_compiled(arguments) or self._rows(*arguments) > MOST_ROWS or self._spent() > MOST_SECONDS:
+            return self._compiled(*arguments)
         before = [(array, array.copy()) for array in _arrays(arguments)]
         begin = time.process_time()
         try:
@@ -60,22 +60,18 @@ class Deferred(Generic[Result]):
         except (FloatingPointError, OverflowError):
             for array, values in before:
                 array[...] = values
-            return cast(Result, self._compiled(*arguments))
+            return self._compiled(*arguments)
         self._spend(time.process_time() - begin)
         return cast(Result, _plain_result(result))
 
-    def _is_compiled(self) -> bool:
+    def _is_compiled(self, arguments: tuple[object, ...]) -> bool:
         """Whether it is compiled here, or kept on disk, or is to be in any case."""
-        if self._compiled.overloads or os.environ.get(COMPILE) == ALWAYS:
-            return True
-        kept = self._compiled._cache
-        return isinstance(kept, KeptLoop) and kept.index.exists()
+        return self._compiled.is_compiled or os.environ.get(COMPILE) == ALWAYS or self._compiled.is_kept(arguments)
 
     @cached_property
     def _tally(self) -> Path | None:
         """A file that grows by a byte for each millisecond in Python; None where nothing is kept."""
-        kept = self._compiled._cache
-        return kept.index.with_suffix(".python") if isinstance(kept, KeptLoop) else None
+        return self._compiled.beside(".python")
 
     def _spent(self) -> float:
         if self._tally is not None:
@@ -87,7 +83,7 @@ class Deferred(Generic[Result]):
         self._seconds += seconds
         if self._tally is not None:
             with suppress(OSError):
-                self._tally.parent.mkdir(exist_ok=True)
+                self._tally.parent.mkdir(parents=True, exist_ok=True)
                 with self._tally.open("ab") as file:
                     file.write(b"." * round(seconds / _MILLISECOND))
 
@@ -116,10 +112,8 @@ def in_python(function: Callable[..., object], made: dict[object, Callable[..., 
     made[function] = FunctionType(plain.__code__, own, plain.__name__, plain.__defaults__, plain.__closure__)
     for name in plain.__code__.co_names:
         called = own.get(name)
-        if isinstance(called, COMPILED):
-            # numba publishes no types of what it has compiled
-            loop_or_part: Numba = called
-            own[name] = in_python(loop_or_part.py_func, made)
+        if isinstance(called, NativeLoop):
+            own[name] = in_python(called.py_func, made)
         elif isinstance(called, FunctionType) and called.__module__.startswith("kernbench."):
             own[name] = in_python(called, made)
     return made[function]

@@ -21,10 +21,11 @@ import numpy as np
 from kernbench.common import compiled
 from kernbench.common.compiled import Result
 from kernbench.common.kept import Numba, RoomFolder, Turn
+from kernbench.common.native.adapter import adapter
 from kernbench.common.native.entry import Entry, as_named, kind_of, layout_is_known
 from kernbench.common.native.expressions import Function
 from kernbench.common.native.functions import Module
-from kernbench.common.native.kinds import Kind, NotPlain
+from kernbench.common.native.kinds import EMPTY, Kind, NotPlain
 from kernbench.common.native.machine import Code, loaded, machine_name, pointers_are_plain, translated
 
 _LOG = logging.getLogger(__name__)
@@ -63,6 +64,23 @@ class NativeLoop(Generic[Result]):
     def signatures(self) -> list[tuple[Kind, ...]]:
         """The kinds of arguments that it was called with."""
         return list(self._known)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether this process has compiled it, or loaded what is kept, for some arguments."""
+        return bool(self._known) or "by_numba" in vars(self)
+
+    def is_kept(self, given: tuple[object, ...]) -> bool:
+        """Whether machine code for such arguments is kept on disk."""
+        try:
+            path = self._room.path(self._name(tuple(kind_of(one) for one in given)))
+        except NotPlain:
+            return False
+        return path is not None and path.exists()
+
+    def beside(self, suffix: str) -> Path | None:
+        """A file beside what is kept, for all arguments; None where nothing is kept."""
+        return self._room.path("all", suffix)
 
     def __call__(self, *given: object) -> Result:
         """What the function gives."""
@@ -133,6 +151,30 @@ class NativeLoop(Generic[Result]):
         return _Made(translated(module.text + entry.text), entry.names)
 
 
+def numba_loop(function: Callable[..., Result], **options: object) -> "NumbaLoop[Result]":
+    """A loop over arrays that its caller made, that needs what only numba compiles; kept so that it runs without."""
+    return NumbaLoop(function, options)
+
+
+class NumbaLoop(NativeLoop[Result]):
+    """A loop that numba compiles, once: its machine code is kept with an entry of our own (docs/adr/0089)."""
+
+    def __init__(self, function: Callable[..., Result], options: dict[str, object]):
+        super().__init__(function)
+        self._options = options
+
+    @cached_property
+    def by_numba(self) -> Numba:
+        """The same loop as numba calls it."""
+        return compiled.loop(self.py_func, **self._options)
+
+    def _made(self, name: str, kinds: tuple[Kind, ...]) -> _Made:
+        called, text = compiled.by_numba().text_of(self.py_func, kinds, self._options)
+        entry = Entry(name, f"adapter.{name}", kinds, EMPTY, exact=True)
+        around = Module().text + adapter(text, called, kinds, f"adapter.{name}") + entry.text
+        return _Made(translated(around, text, name), entry.names)
+
+
 class KeptCode:
     """Machine code on disk, in the folder of a function's module."""
 
@@ -152,7 +194,8 @@ class KeptCode:
                 _LOG.info("no machine code of %s: %s", self._stem, error)
                 return None
 
-    def _path(self, name: str, suffix: str = SUFFIX) -> Path | None:
+    def path(self, name: str, suffix: str = SUFFIX) -> Path | None:
+        """Where machine code of some name lies, or will; None where nothing is kept."""
         if not compiled.folder():
             return None
         room = RoomFolder(self._function, compiled.folder(), compiled._PACKAGE)
@@ -160,7 +203,7 @@ class KeptCode:
 
     def kept(self, name: str) -> _Made | None:
         """What is kept; None where nothing is, or it is damaged."""
-        path = self._path(name)
+        path = self.path(name)
         with suppress(OSError, ValueError, KeyError, TypeError):
             data = path.read_bytes() if path else b""
             if sha256(data[_SUM:]).hexdigest().encode() == data[:_SUM]:
@@ -170,7 +213,7 @@ class KeptCode:
 
     def kept_or_made(self, name: str, make: Callable[[], _Made]) -> _Made:
         """Compile it, unless another process does: then what it keeps is taken."""
-        path = self._path(name, ".lock")
+        path = self.path(name, ".lock")
         if path is None:
             return make()
         with suppress(OSError):
@@ -187,7 +230,7 @@ class KeptCode:
             turn.give_up()
 
     def _keep(self, name: str, made: _Made) -> None:
-        path = self._path(name)
+        path = self.path(name)
         data = json.dumps({"table": made.table}).encode() + b"\n" + made.code
         with suppress(OSError):
             assert path is not None

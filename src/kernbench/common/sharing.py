@@ -19,14 +19,11 @@ from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 
-from numba.core import registry
-
 from kernbench.common import compiled
 from kernbench.common.errors import CacheError
-from kernbench.common.kept import Numba
+from kernbench.common.native.machine import machine_name
 from kernbench.common.native_loops import SUFFIX
 
-_TARGET: Numba = registry.cpu_target
 _FORMAT = 1
 _LIST = "kernbench-cache.json"
 _INDEX, _CODE = ".nbi", ".nbc"
@@ -48,10 +45,10 @@ class Kept:
 
 def machine_type() -> dict[str, str]:
     """What has to be the same for compiled loops to be of use: processor, what compiles, and our own sources."""
-    triple, cpu, features = _TARGET.target_context.codegen().magic_tuple()
-    features = sha256(str(features).encode()).hexdigest()[:12]
+    triple, cpu, features = machine_name().split(" ", 2)
+    features = sha256(features.encode()).hexdigest()[:12]
     sources = compiled.version(*compiled.ROOMS)
-    return {"system": str(triple), "cpu": str(cpu), "features": features, **compiled.tools(), "kernbench": sources}
+    return {"system": triple, "cpu": cpu, "features": features, **compiled.tools(), "kernbench": sources}
 
 
 def kept() -> Kept:

@@ -140,8 +140,10 @@ def as_named(given: object) -> object:
 class Entry:
     """The text of a loop's entry for one list of arguments, and what its table has to hold."""
 
-    def __init__(self, name: str, called: str, kinds: tuple[Kind, ...], result: Kind):
+    def __init__(self, name: str, called: str, kinds: tuple[Kind, ...], result: Kind, exact: bool = False):
+        """`exact`: arrays without gaps are not taken for ones with gaps, for which loops are slower."""
         self.names: list[str] = []
+        self._exact = exact
         self._out = Writer()
         self._table = f"table.{name}"
         out = self._out
@@ -207,7 +209,8 @@ class Entry:
             self._expect(out.put(f"icmp eq {code} {pair[0]}, {pair[1]}"))
         self._expect(out.put(f"icmp eq i32 {self._field(given, _NDIM, 'i32')}, {kind.ndim}"))
         wanted = _ALIGNED | (_PACKED if kind.packed else 0)
-        flags = out.put(f"and i32 {self._field(given, _FLAGS, 'i32')}, {wanted}")
+        looked_at = wanted | (_PACKED if self._exact else 0)
+        flags = out.put(f"and i32 {self._field(given, _FLAGS, 'i32')}, {looked_at}")
         self._expect(out.put(f"icmp eq i32 {flags}, {wanted}"))
         leaves = [self._field(given, _DATA)]
         for offset in (_LENGTHS,) if kind.packed else (_LENGTHS, _STRIDES):

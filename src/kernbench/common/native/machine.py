@@ -48,8 +48,10 @@ def _linker() -> "llvm.LLJIT":
     return llvm.create_lljit_compiler(_machine())
 
 
-def translated(text: str) -> bytes:
-    """A module's text as machine code, in the form of an object file.
+def translated(text: str, beside: str = "", entry: str = "") -> bytes:
+    """A module's text as machine code, in the form of an object file; with another module, of which it uses functions.
+
+    Of both only the entry and its table can be seen from outside then, and what neither needs is left out.
 
     Loops are not vectorised: those over lanes gather and scatter, and the inner ones, over the rows of a vector, are
     mostly run once. Loads of checked launches are a fifth slower with it.
@@ -57,6 +59,12 @@ def translated(text: str) -> bytes:
     module = llvm.parse_assembly(text)
     module.triple = llvm.get_process_triple()
     module.data_layout = str(_machine().target_data)
+    if beside:
+        module.link_in(llvm.parse_assembly(beside))
+        seen = {entry, f"table.{entry}"}
+        for value in (*module.functions, *module.global_variables):
+            if not value.is_declaration and value.name not in seen:
+                value.linkage = "internal"
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = False
     options.slp_vectorization = False

@@ -14,7 +14,6 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-import numba
 import numpy as np
 
 from kernbench.common import compiled
@@ -93,4 +92,4 @@ def _private(state: os.stat_result) -> bool:
 
 @cache
 def _version() -> tuple[str, ...]:
-    return compiled.version("common", "safety", "ptx"), sys.version, np.__version__, numba.__version__
+    return compiled.version("common", "safety", "ptx"), sys.version, np.__version__, compiled.version_of("numba")

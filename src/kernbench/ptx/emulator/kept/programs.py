@@ -15,8 +15,7 @@ from types import FunctionType
 
 import numpy as np
 
-from kernbench.common.compiled import COMPILED
-from kernbench.common.native_loops import NativeLoop
+from kernbench.common.native_loops import NativeLoop, NumbaLoop
 from kernbench.ptx.emulator.kept.functions import Referring, counting_on, named
 from kernbench.ptx.emulator.program.closing import Closed, Closing
 from kernbench.ptx.emulator.program.operands import Decoding
@@ -150,8 +149,8 @@ def _remembering(function: object) -> object:
 _RULES: dict[type, Callable[[object], object]] = {
     type(cache(len)): _remembering,
     count: lambda counter: (counting_on, (repr(counter),)),
-    COMPILED: _by_name,
     NativeLoop: _by_name,
+    NumbaLoop: _by_name,
 }
 
 

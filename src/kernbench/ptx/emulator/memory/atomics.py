@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
-from numba.extending import overload
 
+from kernbench.common.compiled import with_numba
+from kernbench.common.native.kinds import Scalar
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int64s, Word, Words
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.memory.access import (
@@ -28,7 +28,7 @@ from kernbench.ptx.emulator.memory.access import (
 )
 from kernbench.ptx.emulator.memory.cell_entries import note_write
 from kernbench.ptx.emulator.memory.cells import Shadow, ShadowArrays, named
-from kernbench.ptx.numerics.rows.scalar import bits_of_float32, bits_of_float64, float32_of, float64_of
+from kernbench.ptx.numerics.rows.scalar import bits_of_float32, bits_of_float64, float32_of, float64_of, type_named
 
 OPERATIONS = {
     name: code
@@ -45,28 +45,36 @@ def _float_sum(a: Word, b: Word) -> Word:
     raise NotImplementedError("only compiled code adds here")
 
 
-@overload(_float_sum)  # type: ignore[untyped-decorator]
+def _sum32(a: Word, b: Word) -> Word:
+    total = float32_of(a) + float32_of(b)
+    return _NAN32 if total != total else bits_of_float32(total)
+
+
+def _sum64(a: Word, b: Word) -> Word:
+    total = float64_of(a) + float64_of(b)
+    return _NAN64 if total != total else bits_of_float64(total)
+
+
+def _unused(a: Word, b: Word) -> Word:
+    return a
+
+
+# what adds, by the kind of the bits
+_SUMS = {Scalar("u", 8): _unused, Scalar("u", 16): _unused, Scalar("u", 32): _sum32, Scalar("u", 64): _sum64}
+vars(_float_sum)["by_kind"] = _SUMS
+
+
 def _compiled_sum(a: Word, b: Word) -> Callable[[Word, Word], Word]:
-    """What adds, by the numba types of the bits. numba wants its parameters annotated as those of `_float_sum`."""
-    if a == types.uint32:
+    """The same for numba, by its types. numba wants its parameters annotated as those of `_float_sum`."""
+    found = {type_named("uint32"): _sum32, type_named("uint64"): _sum64}
+    return found.get(a, _unused)
 
-        def sum32(a: Word, b: Word) -> Word:
-            total = float32_of(a) + float32_of(b)
-            return _NAN32 if total != total else bits_of_float32(total)
 
-        return sum32
-    if a == types.uint64:
+@with_numba
+def _register_with_numba() -> None:
+    from numba.extending import overload
 
-        def sum64(a: Word, b: Word) -> Word:
-            total = float64_of(a) + float64_of(b)
-            return _NAN64 if total != total else bits_of_float64(total)
-
-        return sum64
-
-    def unused(a: Word, b: Word) -> Word:
-        return a
-
-    return unused
+    overload(_float_sum)(_compiled_sum)
 
 
 @part

@@ -5,12 +5,21 @@ from functools import cache
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from kernbench.common.errors import MisuseError, unknown
+from kernbench.common.kept import Numba
 from kernbench.ptx.numerics.rows.loops import Factory, Operation, Row, row_kernel
-from kernbench.ptx.numerics.rows.scalar import Bits, Flag, Integer, Intrinsic, Typing, Values, compiled
+from kernbench.ptx.numerics.rows.scalar import (
+    Bits,
+    Flag,
+    Integer,
+    Intrinsic,
+    Typing,
+    Values,
+    compiled,
+    instruction,
+    type_named,
+)
 
 UNSIGNED: dict[int, type[np.unsignedinteger]] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 SIGNED: dict[int, type[np.signedinteger]] = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
@@ -40,7 +49,7 @@ def on_views(ufunc: np.ufunc, view: type[np.generic], out_view: type[np.generic]
     return unary if getattr(ufunc, "nin", 2) == 1 else binary
 
 
-def _high_product(kind: types.Type, extend: str) -> Typing:
+def _high_product(name: str, extend: str) -> Typing:
     """The upper 64 bits of a product of 128."""
     wide = ir.IntType(128)
 
@@ -48,14 +57,15 @@ def _high_product(kind: types.Type, extend: str) -> Typing:
         a, b = (getattr(builder, extend)(argument, wide) for argument in arguments)
         return builder.trunc(builder.lshr(builder.mul(a, b), ir.Constant(wide, 64)), ir.IntType(64))
 
-    def typed(context: object, a: types.Type, b: types.Type) -> Intrinsic:
+    def typed(context: object, a: Numba, b: Numba) -> Intrinsic:
+        kind = type_named(name)
         return kind(kind, kind), generate
 
     return typed
 
 
-_high_unsigned: Callable[[Integer, Integer], Integer] = intrinsic(_high_product(types.uint64, "zext"))
-_high_signed: Callable[[Integer, Integer], Integer] = intrinsic(_high_product(types.int64, "sext"))
+_high_unsigned: Callable[[Integer, Integer], Integer] = instruction(_high_product("uint64", "zext"))
+_high_signed: Callable[[Integer, Integer], Integer] = instruction(_high_product("int64", "sext"))
 
 
 def _products(kind: str) -> dict[str, Callable[[Integer, Integer], Integer]]:

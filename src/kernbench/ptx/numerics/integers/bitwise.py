@@ -5,13 +5,21 @@ from functools import cache
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from kernbench.common.errors import MisuseError, unknown
+from kernbench.common.kept import Numba
 from kernbench.ptx.numerics.integers.arithmetic import SIGNED, UNSIGNED, number, on_views, split
 from kernbench.ptx.numerics.rows.loops import Factory, Operation, Row, row_kernel
-from kernbench.ptx.numerics.rows.scalar import Bits, Integer, Intrinsic, Typing, Values, compiled
+from kernbench.ptx.numerics.rows.scalar import (
+    Bits,
+    Integer,
+    Intrinsic,
+    Typing,
+    Values,
+    compiled,
+    instruction,
+    type_named,
+)
 
 _LOGIC: dict[str, Operation] = {
     "and": np.bitwise_and,
@@ -175,9 +183,9 @@ def insert_field(bits: int) -> Operation:
 
 
 def _llvm_unary(name: str, bits: int, *flags: int) -> Typing:
-    kind: types.Type = types.uint32 if bits == 32 else types.uint64
+    def typed(context: object, value: Numba) -> Intrinsic:
+        kind = type_named(f"uint{bits}")
 
-    def typed(context: object, value: types.Type) -> Intrinsic:
         def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
             integer = ir.IntType(bits)
             parameters = [integer] + [ir.IntType(1)] * len(flags)
@@ -190,7 +198,7 @@ def _llvm_unary(name: str, bits: int, *flags: int) -> Typing:
 
 
 _COUNTS: dict[tuple[str, int], Callable[[Bits], Bits]] = {
-    (name, bits): intrinsic(_llvm_unary(llvm, bits, *flags))
+    (name, bits): instruction(_llvm_unary(llvm, bits, *flags))
     for bits in (32, 64)
     for name, llvm, flags in (("popc", "ctpop", ()), ("clz", "ctlz", (0,)), ("brev", "bitreverse", ()))
 }

@@ -9,10 +9,9 @@ against 960 tiles on an H200, made to show it: one large term among small ones, 
 
 import numpy as np
 
-from kernbench.common.compiled import njit
 from kernbench.common.dtypes import Array
-from kernbench.ptx.numerics.matrix.products import LEAST_TOP, exponent_of, finish
-from kernbench.ptx.numerics.rows.scalar import bits_of_float64, float64_of
+from kernbench.ptx.numerics.matrix.products import LEAST_TOP, Room, exponent_of, finish, quick_loop
+from kernbench.ptx.numerics.rows.scalar import bits_of_float64, compiled, float64_of
 
 # bits that terms keep below the largest exponent
 _KEPT, _KEPT_OF_SMALL = 25, 13
@@ -30,10 +29,10 @@ def exact_sums(a: Array, b: Array, c: Array | None, kinds: tuple[str, str, str])
     small = kinds[1] in _SMALL
     out = np.empty(addend.shape)
     kept = _KEPT_OF_SMALL if small else _KEPT
-    _aligned(
-        np.ascontiguousarray(a, np.float32), np.ascontiguousarray(b, np.float32), addend,
-        kept, _LEAST[kinds[1]], _LEAST[kinds[2]], _LEAST[to], out,
-    )  # fmt: skip
+    k, n = a.shape[2], b.shape[1]
+    room = (np.empty((k, n)), np.empty((k, n), np.int32), np.empty(n, np.int32), np.empty(n), np.empty(n))
+    least = (_LEAST[kinds[1]], _LEAST[kinds[2]], _LEAST[to])
+    _aligned(np.ascontiguousarray(a, np.float32), np.ascontiguousarray(b, np.float32), addend, kept, least, room, out)
     if small and to == "f32":
         _cut(out.reshape(-1))
     return finish(out, to)
@@ -44,26 +43,26 @@ def _values(bits: Array, kind: str) -> Array:
     return held.astype(np.float64)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _raise(top: Array, exponent: int, others: Array) -> None:
     for j in range(top.size):
         sum_ = np.int32(exponent + others[j])
         top[j] = sum_ if sum_ > top[j] else top[j]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _accumulate(total: Array, x: np.float64, y: Array, unit: Array) -> None:
     for j in range(total.size):
         total[j] += np.trunc(x * y[j] * unit[j])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _aligned(a: Array, b: Array, c: Array, kept: int, least_a: int, least_b: int, least_c: int, out: Array) -> None:
+@quick_loop
+def _aligned(a: Array, b: Array, c: Array, kept: int, least: tuple[int, int, int], room: Room, out: Array) -> None:
     """The exact sums of terms that are cut to 2**(e - kept), a row of the result after the other."""
+    least_a, least_b, least_c = least
+    y, ey, top, unit, total = room
     tiles, m, k = a.shape
     n = b.shape[1]
-    y, ey = np.empty((k, n)), np.empty((k, n), np.int32)
-    top, unit, total = np.empty(n, np.int32), np.empty(n), np.empty(n)
     for tile in range(tiles):
         for step in range(k):
             for j in range(n):
@@ -84,7 +83,7 @@ def _aligned(a: Array, b: Array, c: Array, kept: int, least_a: int, least_b: int
                 out[tile, i, j] = total[j] / unit[j]
 
 
-@njit(cache=True, nogil=True)
+@quick_loop
 def _cut(sums: Array) -> None:
     """Values keep 13 bits behind the leading one."""
     low = np.uint64((1 << (52 - 13)) - 1)

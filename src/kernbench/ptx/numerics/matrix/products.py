@@ -12,14 +12,16 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 
-from kernbench.common.compiled import njit
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError, unknown
+from kernbench.common.native_loops import numba_loop
 from kernbench.ptx.numerics.floats.half import float64_to_half
 from kernbench.ptx.numerics.rows.loops import Operation, row_kernel
 from kernbench.ptx.numerics.rows.scalar import bits_of_float32, bits_of_float64, compiled, float64_of, fma64
 
 Kinds = tuple[str, str, str, str]
+# arrays that a loop may use, so that it makes none
+Room = tuple[Array, ...]
 _SMALL = {
     "e4m3": ml_dtypes.float8_e4m3fn,
     "e5m2": ml_dtypes.float8_e5m2,
@@ -61,14 +63,19 @@ def _integers(bits: Array, kind: str) -> Array:
 _BLOCK = 64
 
 
-@njit(cache=True, nogil=True)
+def quick_loop(function: Callable[..., None]) -> Callable[..., None]:
+    """A loop that numba compiles: a division by zero raises nothing."""
+    return numba_loop(function, error_model="numpy")
+
+
+@compiled
 def exponent_of(value: np.float64, least: np.int32) -> np.int32:
     """Exponent of a value, at least `least`; infinities and NaN have 1024, a zero one below all."""
     field = np.int32(bits_of_float64(value) >> np.uint64(52)) & np.int32(0x7FF)
     return np.int32(-10000) if field == 0 else np.int32(max(field - np.int32(1023), least))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _turn(matrices: Array, start: int, least: int, turned: Array, exponents: Array) -> None:
     """A block of [warps, rows, columns] as [rows, columns, warps], zeros behind the last, and the exponents."""
     count = min(_BLOCK, matrices.shape[0] - start)
@@ -80,28 +87,25 @@ def _turn(matrices: Array, start: int, least: int, turned: Array, exponents: Arr
                 exponents[i, j, w] = exponent_of(value, least)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _raise(top: Array, x: Array, y: Array) -> None:
     for w in range(top.size):
         exponent = np.int32(x[w] + y[w])
         top[w] = exponent if exponent > top[w] else top[w]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _accumulate(total: Array, x: Array, y: Array, unit: Array) -> None:
     for w in range(total.size):
         total[w] += np.trunc(x[w] * y[w] * unit[w])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _aligned_sums(a: Array, b: Array, c: Array, least: int, c_least: int, out: Array) -> None:
+@quick_loop
+def _aligned_sums(a: Array, b: Array, c: Array, least: int, c_least: int, room: Room, out: Array) -> None:
     """out = the exact sum of terms cut to 2**(e - 25), as float64 [warps, m, n]."""
+    x, ex, y, ey, z, ez, unit, total = room
     warps, m, k = a.shape
     n = b.shape[2]
-    x, ex = np.empty((m, k, _BLOCK)), np.empty((m, k, _BLOCK), np.int32)
-    y, ey = np.empty((k, n, _BLOCK)), np.empty((k, n, _BLOCK), np.int32)
-    z, ez = np.empty((m, n, _BLOCK)), np.empty((m, n, _BLOCK), np.int32)
-    unit, total = np.empty(_BLOCK), np.empty(_BLOCK)
     for start in range(0, warps, _BLOCK):
         _turn(a, start, least, x, ex)
         _turn(b, start, least, y, ey)
@@ -121,7 +125,7 @@ def _aligned_sums(a: Array, b: Array, c: Array, least: int, c_least: int, out: A
                     out[start + w, i, j] = total[w] / unit[w]
 
 
-@njit(cache=True, nogil=True)
+@quick_loop
 def _cut_to_f32(sums: Array, out: Array) -> None:
     """float64 cut toward zero to f32 bits; a zero is +0, a NaN the canonical one."""
     low = np.uint64((1 << 29) - 1)
@@ -142,7 +146,7 @@ def _to_f16() -> Operation:
     return row_kernel("mma_to_f16", compiled(lambda value: convert(value + 0.0)), 1)
 
 
-@njit(cache=True, nogil=True)
+@quick_loop
 def _double(a: Array, b: Array, c: Array, out: Array) -> None:
     for w in range(a.shape[0]):
         for i in range(a.shape[1]):
@@ -156,7 +160,10 @@ def _double(a: Array, b: Array, c: Array, out: Array) -> None:
 def _fused(a: Array, b: Array, c: Array, least: int, c_least: int) -> Array:
     """The aligned sums of float64 operands and addend."""
     out = np.empty(c.shape, np.float64)
-    _aligned_sums(a, b, c, least, c_least, out)
+    room: list[Array] = []
+    for shape in (a.shape[1:], b.shape[1:], c.shape[1:]):
+        room += [np.empty((*shape, _BLOCK)), np.empty((*shape, _BLOCK), np.int32)]
+    _aligned_sums(a, b, c, least, c_least, (*room, np.empty(_BLOCK), np.empty(_BLOCK)), out)
     return out
 
 

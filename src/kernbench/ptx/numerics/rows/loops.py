@@ -8,15 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
-from numba.np import arrayobj
 from numpy.typing import NDArray
 
-from kernbench.common.compiled import loop
 from kernbench.common.kept import Numba
-from kernbench.ptx.numerics.rows.scalar import Bits, Integer, Intrinsic, Typing, Values
+from kernbench.common.native_loops import numba_loop
+from kernbench.ptx.numerics.rows.scalar import Bits, Integer, Intrinsic, Typing, Values, instruction, type_named
 
 Row = NDArray[np.generic]
 Operation = Callable[..., object]
@@ -27,11 +23,15 @@ Mods = Mapping[str, str]
 Factory = Callable[[Mods], Operation]
 
 
-# numba publishes no types of these
-_pointer: Numba = types.CPointer
-_on_stack: Numba = cgutils.alloca_once
-_array: Numba = arrayobj.make_array
-_item: Numba = arrayobj.load_item
+# numba is imported where an instruction is written, for a loop that is not kept yet
+
+
+def _writing() -> tuple[Numba, Numba]:
+    """What numba writes instructions with, and those that read arrays."""
+    from numba.core import cgutils
+    from numba.np import arrayobj
+
+    return cgutils, arrayobj
 
 
 def _at_typing(context: object, row: Numba, lane: Numba) -> Intrinsic:
@@ -39,24 +39,25 @@ def _at_typing(context: object, row: Numba, lane: Numba) -> Intrinsic:
 
     It is written out here: a function for each kind of row would go through all of numba's passes in each loop.
     """
-    if not isinstance(row, types.Array):
+    if not isinstance(row, type_named("Array")):
         return row(row, lane), lambda context, builder, signature, arguments: arguments[0]
 
     def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
-        array = _array(row)(context, builder, arguments[0])
+        cgutils, arrayobj = _writing()
+        array = arrayobj.make_array(row)(context, builder, arguments[0])
         where = array.data
         if row.ndim and row.layout == "C":
             where = builder.gep(where, [arguments[1]])
         elif row.ndim:
             stride = cgutils.unpack_tuple(builder, array.strides, 1)[0]
             where = cgutils.pointer_add(builder, where, builder.mul(stride, arguments[1]))
-        return _item(context, builder, row, where)
+        return arrayobj.load_item(context, builder, row, where)
 
     return row.dtype(row, lane), generate
 
 
 _reading_at: Typing = _at_typing
-_at: Callable[[Row, int], np.generic] = intrinsic(_reading_at)
+_at: Callable[[Row, int], np.generic] = instruction(_reading_at)
 
 
 def _source(name: str, inputs: int, outputs: int) -> str:
@@ -81,7 +82,7 @@ def row_kernel(name: str, scalar: Operation, inputs: int, outputs: int = 1) -> O
     made: dict[str, Operation] = {}
     # The file's own name lets numba find a folder to keep the machine code.
     exec(compile(_source(name, inputs, outputs), __file__, "exec"), space, made)
-    return loop(made[name], error_model="numpy")
+    return numba_loop(made[name], error_model="numpy")
 
 
 # lanes that the steps of a staged kernel go through together
@@ -92,46 +93,47 @@ def _room_typing(context: object) -> Intrinsic:
     """32 bits for each lane of a block, on the stack: nothing else can lie there, and the compiler knows it."""
 
     def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
-        room = _on_stack(builder, ir.ArrayType(ir.IntType(32), _BLOCK))
+        room = _writing()[0].alloca_once(builder, ir.ArrayType(ir.IntType(32), _BLOCK))
         return builder.bitcast(room, ir.IntType(32).as_pointer())
 
-    return _pointer(types.uint32)(), generate
+    return type_named("CPointer")(type_named("uint32"))(), generate
 
 
 def _address_typing(context: object, table: Numba) -> Intrinsic:
     """Where a table lies, in a register: as a constant it would be put together anew for each lane."""
 
     def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
-        data = _array(table)(context, builder, arguments[0]).data
+        data = _writing()[1].make_array(table)(context, builder, arguments[0]).data
         return builder.asm(ir.FunctionType(data.type, [data.type]), "", "=r,0", [data], side_effect=True)
 
-    return _pointer(table.dtype)(table), generate
+    return type_named("CPointer")(table.dtype)(table), generate
 
 
-def _read_typing(context: object, room: Numba, lane: types.Type) -> Intrinsic:
+def _read_typing(context: object, room: Numba, lane: Numba) -> Intrinsic:
     def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
         return builder.load(builder.gep(arguments[0], [arguments[1]]))
 
-    return room.dtype(room, types.uint64), generate
+    return room.dtype(room, type_named("uint64")), generate
 
 
-def _write_typing(context: object, room: types.Type, lane: types.Type, value: types.Type) -> Intrinsic:
+def _write_typing(context: object, room: Numba, lane: Numba, value: Numba) -> Intrinsic:
     def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
         builder.store(arguments[2], builder.gep(arguments[0], [arguments[1]]))
         return arguments[2]
 
-    return types.uint32(room, types.uint64, types.uint32), generate
+    kind = type_named("uint32")
+    return kind(room, type_named("uint64"), kind), generate
 
 
 # What lies at an index from an address on. Only compiled code reads it.
 _reading: Typing = _read_typing
-read: Callable[[Address, Integer], Integer] = intrinsic(_reading)
+read: Callable[[Address, Integer], Integer] = instruction(_reading)
 _STAGED_SPACE = {
     "at": _at,
-    "room": intrinsic(_room_typing),
+    "room": instruction(_room_typing),
     "read": read,
-    "address": intrinsic(_address_typing),
-    "write": intrinsic(_write_typing),
+    "address": instruction(_address_typing),
+    "write": instruction(_write_typing),
     # an index that cannot be negative needs no second look
     "unsigned": np.uint64,
     "__name__": __name__,
@@ -185,4 +187,4 @@ def staged_kernel(name: str, stages: Stages, inputs: int) -> Operation:
     space |= {"table_rows": stages.rows, "table_squares": stages.squares}
     made: dict[str, Operation] = {}
     exec(compile(_staged_source(name, inputs, stages.wide), __file__, "exec"), space, made)
-    return loop(made[name], error_model="numpy")
+    return numba_loop(made[name], error_model="numpy")

@@ -6,11 +6,12 @@ from functools import cache
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.core.typing.templates import Signature
-from numba.extending import intrinsic
 
+from kernbench.common.compiled import Intrinsic as Instruction
 from kernbench.common.compiled import Result, part
+from kernbench.common.kept import Numba
+from kernbench.common.native.kinds import Instruction as PlainInstruction
+from kernbench.common.native.kinds import scalar_of
 
 # Values of compiled functions: numba gives them their width, anew for each kind of register it is used for.
 Bits = np.unsignedinteger
@@ -22,24 +23,43 @@ Value = np.number | Real
 # An intrinsic as numba wants it: from the types of its arguments to its signature and what writes its instructions.
 Values = Sequence[ir.Value]
 Generator = Callable[[object, ir.IRBuilder, object, Values], ir.Value]
-Intrinsic = tuple[Signature, Generator]
+Intrinsic = tuple[Numba, Generator]
 Typing = Callable[..., Intrinsic]
 
 _LLVM = {32: ir.FloatType(), 64: ir.DoubleType()}
 
 
-def _cast(result: types.Type, argument: types.Type, llvm: ir.Type) -> Typing:
-    def typed(context: object, value: types.Type) -> Intrinsic:
+def type_named(name: str) -> Numba:
+    """A type of numba: float32, uint64, ..."""
+    from numba import types
+
+    return getattr(types, name)
+
+
+def instruction(typing: Typing, plain: PlainInstruction | None = None) -> Callable[..., Numba]:
+    """An instruction that only compiled code has; numba is asked for it when it compiles something that uses it."""
+    return Instruction(typing, plain)
+
+
+def _plain(text: str, result: str, *given: str) -> PlainInstruction:
+    """The same for loops that we compile ourselves: a text, and types as NumPy names them."""
+    return PlainInstruction(tuple(scalar_of(np.dtype(name)) for name in given), scalar_of(np.dtype(result)), text)
+
+
+def _cast(result: str, argument: str, llvm: ir.Type) -> Typing:
+    def typed(context: object, value: Numba) -> Intrinsic:
         def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
             return builder.bitcast(arguments[0], llvm)
 
-        return result(argument), generate
+        return type_named(result)(type_named(argument)), generate
 
     return typed
 
 
-def _fused(kind: types.Type) -> Typing:
-    def typed(context: object, a: types.Type, b: types.Type, c: types.Type) -> Intrinsic:
+def _fused(name: str) -> Typing:
+    def typed(context: object, a: Numba, b: Numba, c: Numba) -> Intrinsic:
+        kind = type_named(name)
+
         def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
             return builder.fma(*arguments)
 
@@ -48,26 +68,21 @@ def _fused(kind: types.Type) -> Typing:
     return typed
 
 
-def _llvm_call(
-    name: str, result: types.Type, argument: types.Type, llvm_result: ir.Type, llvm_argument: ir.Type
-) -> Typing:
+def _llvm_call(name: str, result: str, argument: str, llvm_result: ir.Type, llvm_argument: ir.Type) -> Typing:
     """An LLVM intrinsic of one argument, overloaded on both types where they differ."""
     overloads = [llvm_argument] if llvm_result is llvm_argument else [llvm_result, llvm_argument]
 
-    def typed(context: object, value: types.Type) -> Intrinsic:
+    def typed(context: object, value: Numba) -> Intrinsic:
         def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
             kind = ir.FunctionType(llvm_result, [llvm_argument])
             return builder.call(builder.module.declare_intrinsic(f"llvm.{name}", overloads, kind), arguments)
 
-        return result(argument), generate
+        return type_named(result)(type_named(argument)), generate
 
     return typed
 
 
-_FLOAT_TYPES: dict[str, tuple[types.Type, ir.Type]] = {
-    "f32": (types.float32, _LLVM[32]),
-    "f64": (types.float64, _LLVM[64]),
-}
+_FLOAT_TYPES: dict[str, tuple[str, ir.Type]] = {"f32": ("float32", _LLVM[32]), "f64": ("float64", _LLVM[64])}
 
 
 @cache
@@ -75,7 +90,7 @@ def integral(kind: str, rnd: str) -> Callable[[Real], Real]:
     """Compiled: f32 or f64 to an integral value of its own type: rni, rzi, rmi or rpi."""
     name = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}[rnd]
     typed, llvm = _FLOAT_TYPES[kind]
-    function: Callable[[Real], Real] = intrinsic(_llvm_call(name, typed, typed, llvm, llvm))
+    function: Callable[[Real], Real] = instruction(_llvm_call(name, typed, typed, llvm, llvm))
     return function
 
 
@@ -83,19 +98,27 @@ def integral(kind: str, rnd: str) -> Callable[[Real], Real]:
 def saturating_integer(to: str, kind: str) -> Callable[[Real], Integer]:
     """Compiled: f32 or f64, truncated, to an integer type; beyond its range the nearest end, NaN to 0."""
     letter, bits = to[0], int(to[1:])
-    result = getattr(types, f"{'int' if letter == 's' else 'uint'}{bits}")
+    result = f"{'int' if letter == 's' else 'uint'}{bits}"
     typed, llvm = _FLOAT_TYPES[kind]
     made = _llvm_call(f"fpto{'s' if letter == 's' else 'u'}i.sat", result, typed, ir.IntType(bits), llvm)
-    function: Callable[[Real], Integer] = intrinsic(made)
+    function: Callable[[Real], Integer] = instruction(made)
     return function
 
 
-float32_of: Callable[[Bits], np.float32] = intrinsic(_cast(types.float32, types.uint32, _LLVM[32]))
-bits_of_float32: Callable[[Real], np.uint32] = intrinsic(_cast(types.uint32, types.float32, ir.IntType(32)))
-float64_of: Callable[[Bits], np.float64] = intrinsic(_cast(types.float64, types.uint64, _LLVM[64]))
-bits_of_float64: Callable[[Real], np.uint64] = intrinsic(_cast(types.uint64, types.float64, ir.IntType(64)))
-fma32: Callable[[Real, Real, Real], np.float32] = intrinsic(_fused(types.float32))
-fma64: Callable[[Real, Real, Real], np.float64] = intrinsic(_fused(types.float64))
+float32_of: Callable[[Bits], np.float32] = instruction(
+    _cast("float32", "uint32", _LLVM[32]), _plain("bitcast i32 {0} to float", "f4", "u4")
+)
+bits_of_float32: Callable[[Real], np.uint32] = instruction(
+    _cast("uint32", "float32", ir.IntType(32)), _plain("bitcast float {0} to i32", "u4", "f4")
+)
+float64_of: Callable[[Bits], np.float64] = instruction(
+    _cast("float64", "uint64", _LLVM[64]), _plain("bitcast i64 {0} to double", "f8", "u8")
+)
+bits_of_float64: Callable[[Real], np.uint64] = instruction(
+    _cast("uint64", "float64", ir.IntType(64)), _plain("bitcast double {0} to i64", "u8", "f8")
+)
+fma32: Callable[[Real, Real, Real], np.float32] = instruction(_fused("float32"))
+fma64: Callable[[Real, Real, Real], np.float64] = instruction(_fused("float64"))
 
 
 def compiled(function: Callable[..., Result]) -> Callable[..., Result]:
