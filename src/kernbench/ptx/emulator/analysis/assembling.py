@@ -7,13 +7,14 @@ so that the numbers of steps stay as they are.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from kernbench.ptx.emulator.analysis.flow.dataflow import bits, local_to_blocks
+from kernbench.ptx.emulator.analysis.flow.wanted import Wanted, rows_of
 from kernbench.ptx.emulator.analysis.undefined.definedness import Following, Inserted
 from kernbench.ptx.emulator.analysis.undefined.watching import whole_of
-from kernbench.ptx.emulator.fused.runs import fused
+from kernbench.ptx.emulator.fused.blocks import FusedBlock, chained, fused
 from kernbench.ptx.emulator.instructions.control import leave
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded
 from kernbench.ptx.emulator.lanes.lanes import Mask
@@ -22,14 +23,15 @@ from kernbench.ptx.emulator.program.facts import Beside, Check, Facts, FromFacts
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Block, Program
 from kernbench.ptx.emulator.program.reports import Report
-from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import (
     AnyFragment,
     Computed,
     Control,
     ControlStep,
     Direct,
+    Exchanged,
     General,
+    Loaded,
     Step,
     guarded,
     relaxed,
@@ -49,11 +51,7 @@ def assemble(decoded: Decoded, facts: Facts, aliased: bool, recorded: bool = Fal
             body.code.rows.setdefault(bank, []).append(row)
         body.code.close()
     for number, body in enumerate(decoded.bodies):
-        local = local_to_blocks(body)
-        blocks += [
-            _block(body, number, position, facts, following, _Steps(local, recorded))
-            for position in range(len(body.starts))
-        ]
+        blocks += _blocks(body, number, facts, following, recorded)
     return _program(decoded, facts, blocks, aliased)
 
 
@@ -100,7 +98,25 @@ def _joined(unused: tuple[UnusedLoads, ...], of: Callable[[UnusedLoads], frozens
     return frozenset[int]().union(*map(of, unused))
 
 
-def _block(body: Body, function: int, position: int, facts: Facts, following: Following, steps: "_Steps") -> Block:
+def _blocks(body: Body, function: int, facts: Facts, following: Following, recorded: bool) -> list[Block]:
+    """All blocks of a function."""
+    local = local_to_blocks(body)
+    found = [_Steps(local, recorded) for _ in body.starts]
+    wanted = Wanted(body, lambda position: (found[position].steps(), found[position].owners))
+    parts: list[FusedBlock] = []
+    blocks: list[Block] = []
+    for position, steps in enumerate(found):
+        block, part = _block(body, function, position, facts, following, steps, wanted)
+        blocks.append(block)
+        parts.append(part)
+    for position, chain in chained(parts, wanted.dead).items():
+        blocks[position] = replace(blocks[position], chain=chain)
+    return blocks
+
+
+def _block(
+    body: Body, function: int, position: int, facts: Facts, following: Following, steps: "_Steps", wanted: Wanted
+) -> tuple[Block, FusedBlock]:
     """One block of a function, with its position among them; `steps` is where its steps are put together."""
     decodings, number = body.decodings[position], body.code.entry + position
     for decoding in decodings:
@@ -112,14 +128,17 @@ def _block(body: Body, function: int, position: int, facts: Facts, following: Fo
     plain = tuple(steps.general)
     steps.insert(inserted)
     # those that follow undefined values go step by step
-    direct, general = fused(steps.steps(), _Dead(body, decodings, steps))
-    account = _Account(decodings)
-    return Block(
+    all_steps = tuple(steps.steps())
+    direct, general, groups = fused(
+        all_steps, _Dead(body, decodings, steps), lambda begin, end: wanted.dead((position, begin), (position, end))
+    )
+    account, rank = _Account(decodings), body.code.entry + body.order.ranks[position]
+    block = Block(
         number,
         body.code.name,
-        body.code.entry + body.order.ranks[position],
-        direct,
-        general,
+        rank,
+        tuple(direct),
+        tuple(general),
         following.maker(decodings, steps.spans, plain),
         steps.control,
         number + 1,
@@ -130,6 +149,11 @@ def _block(body: Body, function: int, position: int, facts: Facts, following: Fo
         number in facts.ends,
         facts.wait_loops.get(number),
     )
+    anew = block.wait_loop is not None or block.ends
+    part = FusedBlock(
+        all_steps, block.direct, block.general, tuple(groups), steps.exchanged, rank, len(block.sites), anew
+    )
+    return block, part
 
 
 class _Account:
@@ -161,7 +185,9 @@ class _Steps:
         self.direct: list[Direct] = []
         self.general: list[General] = []
         # what each computes, where it does nothing else, and the number of its instruction
-        self._computed: list[Computed | None] = []
+        self._computed: list[Computed | Loaded | None] = []
+        # what whole warps exchange at its end, where that is all that is done there
+        self.exchanged: Exchanged | None = None
         self.owners: list[int] = []
         self.control: Control | None = None
         # where the steps of each instruction begin and end
@@ -178,6 +204,7 @@ class _Steps:
             self._append(relaxed(step) if only_active else step)
         if isinstance(made, ControlStep):
             self.control = _guarded_control(decoding, made)
+            self.exchanged = made.exchanged if decoding.guard() is None else None
         elif made is not None:
             guard = decoding.guard()
             for step in (made, *decoding.after):
@@ -201,19 +228,22 @@ class _Steps:
     def _append(self, step: Step) -> None:
         self.direct.append(step.direct)
         self.general.append(step.general)
-        self._computed.append(step.computed)
+        self._computed.append(step.computed if step.loaded is None else step.loaded)
         self.owners.append(len(self.spans))
 
     def steps(self) -> list[Step]:
         """All of them, as they are now."""
         rows = zip(self.direct, self.general, self._computed, strict=True)
-        return [Step(direct, general, False, computed) for direct, general, computed in rows]
+        return [
+            Step(direct, general, False, None, item) if isinstance(item, Loaded) else Step(direct, general, False, item)
+            for direct, general, item in rows
+        ]
 
     def _run_beside(self, one: Beside, begin: int) -> None:
         """Run a check beside the instruction that was added last; a control's runs before it, as it may lead away."""
         check = _where_looked(one.check)
         if self.control is not None:
-            self.control = _before_control(self.control, check)
+            self.control, self.exchanged = _before_control(self.control, check), None
         elif one.after:
             self._run_after(check)
         else:
@@ -256,7 +286,7 @@ class _Steps:
         for index, step in sorted(inserted, key=lambda item: item[0])[::-1]:
             self.general.insert(index, step.general)
             self.direct.insert(index, step.direct)
-            self._computed.insert(index, step.computed)
+            self._computed.insert(index, step.computed if step.loaded is None else step.loaded)
             self.owners.insert(index, _NOBODY)
 
 
@@ -273,7 +303,7 @@ class _Dead:
         self._formals = {(one.bank, one.row) for one in specs if isinstance(one, RegisterSlot)}
         self._steps, self._owners = steps.steps(), steps.owners
         # the last instruction that reads each row, and the last step that belongs to no instruction
-        self._last_read = {row: n for n, decoding in enumerate(decodings) for row in _rows(decoding.reads)}
+        self._last_read = {row: n for n, decoding in enumerate(decodings) for row in rows_of(decoding.reads)}
         self._last_foreign = max((n for n, owner in enumerate(self._owners) if owner == _NOBODY), default=-1)
 
     def __call__(self, begin: int, end: int) -> frozenset[int]:
@@ -288,7 +318,7 @@ class _Dead:
             computed, owner = self._steps[number].computed, self._owners[number]
             if computed is None or not computed.relaxed:
                 continue
-            written = set(_rows(self._decodings[owner].writes))
+            written = set(rows_of(self._decodings[owner].writes))
             for slot in computed.targets:
                 spec = self._decodings[owner].table.slots[slot]
                 row = (spec.bank, spec.row) if isinstance(spec, RegisterSlot) else None
@@ -300,10 +330,6 @@ class _Dead:
                 ):
                     found.add(slot)
         return frozenset(found)
-
-
-def _rows(registers: list[Register]) -> Iterator[tuple[str, int]]:
-    return ((one.bank, row) for one in registers for row in range(one.row, one.row + one.rows))
 
 
 def _where_looked(check: Check) -> Check:
@@ -323,7 +349,7 @@ def _where_looked(check: Check) -> Check:
 def _reported(made: Step | ControlStep, report: Report) -> Step | ControlStep:
     """A step that is reported to whoever records the launch, with the lanes that are about to run it."""
     if isinstance(made, ControlStep):
-        return replace(made, run=_reported_control(made.run, report))
+        return replace(made, run=_reported_control(made.run, report), exchanged=None)
     direct, general = made.direct, made.general
 
     def run_direct(window: Window) -> None:

@@ -33,13 +33,23 @@ from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.access import RACE, UNINITIALISED, UNSEEN
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.cells import SUSPECTS, decode, new_cells
-from kernbench.ptx.emulator.memory.port import UNCHECKED, Accessed, Checker, Entering, Space, Spot, offsets_of
+from kernbench.ptx.emulator.memory.port import (
+    EVERYWHERE,
+    UNCHECKED,
+    Accessed,
+    Checker,
+    Entering,
+    Space,
+    Spot,
+    offsets_of,
+)
 from kernbench.ptx.emulator.memory.shadow import Trouble
 from kernbench.ptx.emulator.observer.definedness import COMPUTED, Definedness
 from kernbench.ptx.emulator.observer.meetings import Operation
 from kernbench.ptx.emulator.observer.observer import Clocks as ArrivalClocks
 from kernbench.ptx.emulator.program.access_order import Order
 from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.program.steps import Loaded
 from kernbench.ptx.emulator.units.batch import Batch
 
 if TYPE_CHECKING:
@@ -134,6 +144,30 @@ class BatchChecks(BatchObserver):
             if space.origins.size:
                 starts = starts + space.origins[lanes].astype(np.int64)
             self.log.threads(space.name, writes, site, lanes, active, starts, nbytes)
+
+    def loads_plainly(self, loads: tuple[Loaded, ...], window: Window) -> bool:
+        """All lanes of a window are about to load from global memory, if nothing is the matter with any of the loads:
+        whether that is all there is to know.
+        """
+        if self.log is not None:
+            return False
+        if all(load.guard is not None for load in loads):
+            # who loads is known only when it is done
+            return self.clocks.all_touched
+        self.clocks.touched(window.lane_numbers, None)
+        return True
+
+    def limits(self, site: int) -> tuple[int, int] | None:
+        """The first offset and the bytes of the array that a load is meant for; all memory where that is not known, and
+        None where it has to be looked at.
+        """
+        if site not in self._meant:
+            return 0, EVERYWHERE
+        where = self._checks.program.sites[site]
+        one = self._checks.meant.only(where)
+        if one is not None:
+            return one.offset, one.nbytes
+        return None if self._checks.meant.arrays(where) else (0, EVERYWHERE)
 
     def _check_meant(
         self, writes: bool, site: Site, lanes: Array, active: Mask | None, accessed: Accessed, nbytes: int

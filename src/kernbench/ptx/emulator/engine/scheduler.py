@@ -19,8 +19,8 @@ from kernbench.ptx.emulator.lanes.lanes import Lanes, Mask, union
 from kernbench.ptx.emulator.lanes.window import window_of
 from kernbench.ptx.emulator.observer.definedness import UndefinedLoadError
 from kernbench.ptx.emulator.program.meter import Meter
-from kernbench.ptx.emulator.program.program import Block, Program
-from kernbench.ptx.emulator.program.steps import AnyFragment, AnyWindow, Control
+from kernbench.ptx.emulator.program.program import Block, ChainOfBlocks, Program
+from kernbench.ptx.emulator.program.steps import AnyFragment, AnyWindow, Control, Direct
 
 if TYPE_CHECKING:
     from kernbench.ptx.emulator.engine.batch import Batch
@@ -121,6 +121,8 @@ class Scheduler:
         if self._following_undefined:
             for general in block.watched.steps:
                 general(window, lanes.mask)
+        elif block.chain is not None and lanes.mask is None and lanes.warps is None and self._reaches(fragment, block):
+            block = self._run_chain(fragment, block, block.chain)
         else:
             self._run_steps(block, window, lanes)
         if block.control is None:
@@ -128,11 +130,38 @@ class Scheduler:
         result: AnyFragment | None = block.control(self, fragment)
         return result
 
-    def _run_steps(self, block: Block, window: AnyWindow, lanes: Lanes) -> None:
-        """The plain steps of a block, until a load meets an undefined value."""
+    def _reaches(self, fragment: AnyFragment, block: Block) -> bool:
+        """Whether a chain may run to its end: nothing stands before its last block, and nobody records."""
+        assert block.chain is not None
+        last = self.program.blocks[block.number + block.chain.further].rank
+        if self._limit is not None and (*fragment.prefix, last) >= self._limit:
+            return False
+        return not self.recorder.recording and self.meter.has_steps(block.chain.sites)
+
+    def _run_chain(self, fragment: AnyFragment, block: Block, chain: ChainOfBlocks) -> Block:
+        """A block with a chain, for all lanes of a run of warps; the block that they have come to, its steps done."""
+        window, lanes = fragment.window, fragment.lanes
+        self._run_steps(block, window, lanes, block.direct[: chain.first])
+        # steps that follow undefined values have gone on to the block's end
+        if self._following_undefined:
+            return block
+        left = chain.run(window)
+        if left is None:
+            self._run_steps(block, window, lanes, block.direct[chain.first :])
+            return block
+        for _ in range(left.block):
+            block = self.program.blocks[block.number + 1]
+            self.meter.count(block, lanes)
+            fragment.at(block.number)
+        behind = block.direct[chain.last :] if left.block == chain.further else ()
+        self._run_steps(block, window, lanes, (*left.steps, *behind))
+        return block
+
+    def _run_steps(self, block: Block, window: AnyWindow, lanes: Lanes, some: tuple[Direct, ...] | None = None) -> None:
+        """The plain steps of a block, or some of them, until a load meets an undefined value."""
         try:
             if lanes.mask is None and lanes.warps is None:
-                for step in block.direct:
+                for step in block.direct if some is None else some:
                     step(window)
             else:
                 for general in block.general:

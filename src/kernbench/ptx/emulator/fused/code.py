@@ -4,7 +4,7 @@ One pass over the lanes, some of them at a time: registers that the run reads ar
 those that it writes are stored at the end. No two slots share a row, so the order of loads and stores does not matter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from kernbench.ptx.emulator.fused.values import WIDTH, Lines, NotFused, Value, k
 from kernbench.ptx.emulator.lanes.slots import BANKS, ConstantSlot, RegisterSlot, Slot, SpecialSlot
 from kernbench.ptx.emulator.program.steps import Computed
 
-_BITS = {"bool": 1, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
+BITS = {"bool": 1, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
 
 
 # nanoseconds after which a run is compiled, and for each line of it: half of what that takes, as it is kept for others
@@ -39,12 +39,14 @@ class Written(NamedTuple):
         return _COMPILE + _COMPILE_LINE * self.text.count("\n")
 
 
-class _Run(Lines):
-    """Writes one run; what it holds of each register is that of the last step that wrote it."""
+class RunLines(Lines):
+    """Writes steps of a run; what it holds of each register is that of the last step that wrote it."""
 
-    def __init__(self, slots: Sequence[Slot], masked: bool):
+    def __init__(self, slots: Sequence[Slot], masked: bool = False):
         super().__init__()
         self._slots = slots
+        # the first of the lanes that are computed, in LLVM's language
+        self.lane = "%lane"
         self._masked = masked
         # rows that are used: where each begins is computed before the loop
         self._rows: dict[RegisterSlot, str] = {}
@@ -58,7 +60,7 @@ class _Run(Lines):
         kept = len(self.lines), dict(self._held), dict(self._rows), list(self.specials), self._mask
         try:
             given = [self._read(slot) for slot in computed.sources]
-            wanted = [_BITS[self._slots[slot].dtype] for slot in computed.targets]
+            wanted = [BITS[self._slots[slot].dtype] for slot in computed.targets]
             results = emit(computed.function, given, wanted)
             where = self._where(computed)
             for slot, result in zip(computed.targets, results, strict=True):
@@ -83,7 +85,7 @@ class _Run(Lines):
         return where
 
     def _truth(self, row: str) -> Value:
-        at = self.put(f"getelementptr i8, ptr {row}, i64 %lane")
+        at = self.put(f"getelementptr i8, ptr {row}, i64 {self.lane}")
         return Value(self, 8, self.put(f"load {kind(8)}, ptr {at}, align 1")).compare("ne", 0)
 
     def _read(self, slot: int) -> Value:
@@ -94,34 +96,34 @@ class _Run(Lines):
     def _load(self, slot: int) -> Value:
         spec = self._slots[slot]
         if isinstance(spec, ConstantSlot):
-            return self.constant(_BITS[spec.dtype], spec.bits)
+            return self.constant(BITS[spec.dtype], spec.bits)
         if isinstance(spec, RegisterSlot):
             row = self._row(spec)
-        elif isinstance(spec, SpecialSlot) and spec.dtype in _BITS:
-            self.specials.append(slot)
-            row = f"%special{len(self.specials) - 1}"
+        elif isinstance(spec, SpecialSlot) and spec.dtype in BITS:
+            if slot not in self.specials:
+                self.specials.append(slot)
+            row = f"%special{self.specials.index(slot)}"
         else:
             raise NotFused("an address that a launch decides")
-        bits = _BITS[spec.dtype]
+        bits = BITS[spec.dtype]
         if bits == 1:
             return self._truth(row)
-        at = self.put(f"getelementptr i{bits}, ptr {row}, i64 %lane")
+        at = self.put(f"getelementptr i{bits}, ptr {row}, i64 {self.lane}")
         return self.value(bits, f"load {kind(bits)}, ptr {at}, align {bits // 8}")
 
     def _row(self, spec: RegisterSlot) -> str:
         return self._rows.setdefault(spec, f"%{spec.bank}.{spec.row}")
 
-    def _stores(self, dead: frozenset[int]) -> None:
-        for slot in (slot for slot in self._written if slot not in dead):
+    def _stores(self, slots: Iterable[int]) -> None:
+        for slot in slots:
             spec, value = self._slots[slot], self._held[slot]
             assert isinstance(spec, RegisterSlot)
             value = value.wide(max(value.bits, 8))
-            at = self.put(f"getelementptr i{value.bits}, ptr {self._row(spec)}, i64 %lane")
+            at = self.put(f"getelementptr i{value.bits}, ptr {self._row(spec)}, i64 {self.lane}")
             self.do(f"store {kind(value.bits)} {value.name}, ptr {at}, align {value.bits // 8}")
 
-    def text(self, dead: frozenset[int]) -> str:
-        """The function, which does not store what is dead."""
-        self._stores(dead)
+    def _begins(self) -> list[str]:
+        """Where each row begins, and how many lanes there are."""
         begins: list[str] = []
         for number, bank in enumerate(BANKS):
             begins += [
@@ -135,6 +137,15 @@ class _Run(Lines):
                 f"  {name}.by = mul i64 %{spec.bank}.gap, {spec.row}",
                 f"  {name} = getelementptr i8, ptr %{spec.bank}, i64 {name}.by",
             ]
+        return [
+            *begins,
+            f"  %count.at = getelementptr i64, ptr %layout, i64 {2 * len(BANKS)}",
+            "  %count = load i64, ptr %count.at",
+        ]
+
+    def text(self, dead: frozenset[int]) -> str:
+        """The function, which does not store what is dead."""
+        self._stores([slot for slot in self._written if slot not in dead])
         specials = "".join(f", ptr %special{n}, i64 %specials{n}" for n in range(len(self.specials)))
         return "\n".join(
             (
@@ -143,9 +154,7 @@ class _Run(Lines):
                 *self.functions.values(),
                 f"define internal void @run(ptr %layout, i64 %n0, ptr %mask, i64 %n1{specials}) nounwind {{",
                 "entry:",
-                *begins,
-                f"  %count.at = getelementptr i64, ptr %layout, i64 {2 * len(BANKS)}",
-                "  %count = load i64, ptr %count.at",
+                *self._begins(),
                 "  br label %loop",
                 "loop:",
                 "  %lane = phi i64 [ 0, %entry ], [ %next, %loop ]",
@@ -168,7 +177,7 @@ def parted(
     What `dead` slots hold is wanted by nobody but the steps.
     """
     found: list[tuple[int, int, Written | None]] = []
-    run, begin = _Run(slots, masked), 0
+    run, begin = RunLines(slots, masked), 0
     for number, step in enumerate(steps):
         try:
             run.step(step)
@@ -176,7 +185,7 @@ def parted(
             if begin < number:
                 found.append((begin, number, _written(slots, run, dead - _read_by(steps[number:]))))
             found.append((number, number + 1, None))
-            run, begin = _Run(slots, masked), number + 1
+            run, begin = RunLines(slots, masked), number + 1
     if begin < len(steps):
         found.append((begin, len(steps), _written(slots, run, dead)))
     return found
@@ -192,14 +201,18 @@ def _read_by(steps: Sequence[Computed]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _written(slots: Sequence[Slot], run: _Run, dead: frozenset[int]) -> Written:
-    body = run.text(dead)
+def _written(slots: Sequence[Slot], run: RunLines, dead: frozenset[int]) -> Written:
+    kinds = (Array(Scalar("i", 64), 1, True), Array(Scalar("b", 1), 1, True))
+    return written(slots, run.text(dead), run.specials, kinds, EMPTY)
+
+
+def written(slots: Sequence[Slot], body: str, specials: list[int], first: tuple[Kind, ...], result: Kind) -> Written:
+    """A function `run` that takes arguments of the `first` kinds and then rows of special registers."""
     name = f"run_{sha256(f'{body} {machine_name()}'.encode()).hexdigest()[:24]}"
     number = {bits: Scalar("u", bits) for bits in (8, 16, 32, 64)}
-    kinds: list[Kind] = [Array(Scalar("i", 64), 1, True), Array(Scalar("b", 1), 1, True)]
-    kinds += [Array(number[_BITS[slots[slot].dtype]], 1, True) for slot in run.specials]
-    entry = Entry(name, "run", tuple(kinds), EMPTY)
-    return Written(name, PRELUDE + body + entry.text, tuple(run.specials), entry.names)
+    kinds = [*first, *(Array(number[BITS[slots[slot].dtype]], 1, True) for slot in specials)]
+    entry = Entry(name, "run", tuple(kinds), result)
+    return Written(name, PRELUDE + body + entry.text, tuple(specials), entry.names)
 
 
 _KEPT = KeptCode(parted, "run")

@@ -6,7 +6,6 @@ process has made is taken from disk much earlier. What is counted is steps and l
 the same runs each time. Results are the same in any case.
 """
 
-from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from kernbench.common.native.machine import Code
 from kernbench.ptx.emulator.fused import code
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.window import Window
-from kernbench.ptx.emulator.program.steps import Direct, General, Step
+from kernbench.ptx.emulator.program.steps import Step
 
 _NO_MASK = np.zeros(0, bool)
 # nanoseconds that steps cost: each, and for each lane
@@ -38,6 +37,31 @@ class _Part(NamedTuple):
         return self.code(window.layout, mask, *[window.rows[slot] for slot in self.specials]) is not NotImplemented
 
 
+class Costs:
+    """What steps have cost so far, and what they must have before machine code is looked for and made."""
+
+    def __init__(self, steps: int):
+        self._steps = steps
+        self._spent = 0.0
+        self._limit = _LOAD + _LOAD_STEP * steps
+        # what it takes to make it, once that is known
+        self.price = 0.0
+
+    def are_enough(self, lanes: int) -> bool:
+        """The steps are about to be run for so many lanes: whether machine code is looked for."""
+        self._spent += self._steps * (_STEP + _LANE * lanes)
+        return self._spent >= self._limit
+
+    @property
+    def pay(self) -> bool:
+        """Whether it is made where it is not found."""
+        return self._spent >= self.price
+
+    def wait(self, for_good: bool) -> None:
+        """It is not there: nobody looks again before it pays to make it, or ever."""
+        self._limit = float("inf") if for_good else self.price
+
+
 class _Form:
     """A run with a mask or without one: the parts that it is made of, once they are."""
 
@@ -46,33 +70,29 @@ class _Form:
         self._dead = dead
         self._masked = masked
         self.parts: tuple[_Part, ...] | None = None
-        self._spent = 0.0
-        # what must be spent before anything is done, and before it is compiled
-        self._limit = _LOAD + _LOAD_STEP * len(steps)
-        self._price = 0.0
+        self._costs = Costs(len(steps))
         self._written: list[tuple[int, int, code.Written | None]] | None = None
 
     def spend(self, window: Window) -> None:
         """The run is about to be run by its steps; it becomes machine code if they have cost enough by now."""
-        self._spent += len(self._steps) * (_STEP + _LANE * window.size)
-        if self._spent >= self._limit:
+        if self._costs.are_enough(window.size):
             self._try(window)
 
     def _try(self, window: Window) -> None:
         if not code.is_possible():
-            self._limit = float("inf")
+            self._costs.wait(True)
             return
         if self._written is None:
             computed = [step.computed for step in self._steps if step.computed is not None]
             self._written = code.parted(window.batch.table.slots, computed, self._dead, self._masked)
-            self._price = sum(written.price for _, _, written in self._written if written is not None)
-        make = self._spent >= self._price
+            self._costs.price = sum(written.price for _, _, written in self._written if written is not None)
+        make = self._costs.pay
         parts = []
         for begin, end, written in self._written:
             steps = self._steps[begin:end]
             found = None if written is None else code.machine_code(written, make)
             if written is not None and found is None:
-                self._limit = float("inf") if make else self._price
+                self._costs.wait(make)
                 return
             parts.append(_Part(steps) if written is None else _Part(steps, found, written.specials))
         self.parts = tuple(parts)
@@ -119,28 +139,3 @@ class Run:
             if not one.is_done(window, mask):
                 for step in one.steps:
                     step.general(window, mask)
-
-
-def fused(
-    steps: Sequence[Step], dead: Callable[[int, int], frozenset[int]]
-) -> tuple[tuple[Direct, ...], tuple[General, ...]]:
-    """The two forms of a block's steps, with those that follow each other and only compute as one.
-
-    `dead(begin, end)` gives the slots that steps from `begin` on write and nobody reads from `end` on.
-    """
-    direct: list[Direct] = []
-    general: list[General] = []
-    at = 0
-    while at < len(steps):
-        begin = at
-        while at < len(steps) and steps[at].computed is not None:
-            at += 1
-        if at > begin:
-            run = Run(tuple(steps[begin:at]), dead(begin, at))
-            direct.append(run.direct)
-            general.append(run.general)
-            continue
-        at = begin + 1
-        direct.append(steps[begin].direct)
-        general.append(steps[begin].general)
-    return tuple(direct), tuple(general)

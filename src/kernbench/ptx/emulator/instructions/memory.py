@@ -1,18 +1,20 @@
 """Loads, stores and hints."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.slots import RegisterSlot
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.program.access_order import SCOPES, WEAK, Order
 from kernbench.ptx.emulator.program.facts import FromFacts
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.program.reports import Report
-from kernbench.ptx.emulator.program.steps import Step, action, compute, nothing
+from kernbench.ptx.emulator.program.steps import Loaded, Step, action, compute, nothing
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Address, Name
 from kernbench.ptx.text.types import TYPES
@@ -42,7 +44,9 @@ def load(d: Decoding) -> "Step | FromFacts":
     d.report = access_report(d, address)
     bank, rows = d.bank_rows(targets)
     d.order, number = _order(d, True), d.site.number
-    return FromFacts(lambda facts: _access("load", d, address, bank, rows, facts.validated.get(number, d.order)))
+    return FromFacts(
+        lambda facts: _access("load", d, address, bank, rows, facts.validated.get(number, d.order), targets)
+    )
 
 
 def _of_parameters(d: Decoding, address: AddressSlot) -> AddressSlot:
@@ -78,7 +82,15 @@ def access_report(d: Decoding, address: AddressSlot) -> Report | None:
     return Report(d.site, d.effects.event, address.slot, address.offset, space, nbytes)
 
 
-def _access(what: str, d: Decoding, address: AddressSlot, bank: str, rows: list[int], order: Order) -> Step:
+def _access(
+    what: str,
+    d: Decoding,
+    address: AddressSlot,
+    bank: str,
+    rows: list[int],
+    order: Order,
+    targets: Sequence[int] = (),
+) -> Step:
     space, slot, offset = space_name(d, address), address.slot, np.uint64(address.offset)
     row_numbers = np.array(rows, np.int64)
     site, loads, strong, scope = d.site, what == "load", order.strong, order.scope
@@ -97,7 +109,19 @@ def _access(what: str, d: Decoding, address: AddressSlot, bank: str, rows: list[
             if strong:
                 checks.synchronised()
 
-    return action(general)
+    loaded = None
+    if loads and not strong and space in ("global", "generic"):
+        loaded = _loaded(d, address, targets)
+    return replace(action(general), loaded=loaded)
+
+
+def _loaded(d: Decoding, address: AddressSlot, targets: Sequence[int]) -> Loaded | None:
+    """What a load is made of, where its address is a register of 64 bits."""
+    spec = d.table.slots[address.slot]
+    if not isinstance(spec, RegisterSlot) or spec.bank != "uint64":
+        return None
+    nbytes = sum(np.dtype(d.table.slots[slot].dtype).itemsize for slot in targets)
+    return Loaded(address.slot, address.offset, tuple(targets), nbytes, d.site.number)
 
 
 def _order(d: Decoding, loads: bool) -> Order:

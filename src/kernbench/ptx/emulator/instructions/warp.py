@@ -1,6 +1,7 @@
 """Operations across the lanes of a warp."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from kernbench.ptx.emulator.barriers.gathering import WarpOperation
 from kernbench.ptx.emulator.lanes import warp_kernels as kernels
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.steps import ControlStep, Step, action
+from kernbench.ptx.emulator.program.steps import ControlStep, Exchanged, Step, action
 from kernbench.ptx.emulator.units.batch import Window
 
 _FULL = 0xFFFFFFFF
@@ -76,7 +77,8 @@ def _fixed_shuffle(d: Decoding, step: int, clamp: int) -> ControlStep:
         if bad:
             window.batch.checks.inactive_source(window, site, bad, first)
 
-    return gathered(d, perform)
+    exchanged = Exchanged(a, target, tuple(sources.tolist()), predicate, tuple(valid.tolist()))
+    return replace(gathered(d, perform), exchanged=exchanged)
 
 
 def vote(d: Decoding) -> ControlStep:

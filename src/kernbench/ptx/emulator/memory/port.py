@@ -17,13 +17,15 @@ from kernbench.ptx.emulator.memory.atomics import atomic
 from kernbench.ptx.emulator.memory.cells import STORE, TABLE, UPDATE, Shadow, new_cells
 from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.program.steps import Loaded
 
 _NO_MASK = np.zeros(0, bool)
 _NO_ORIGINS = np.zeros(0, np.uint64)
 _NO_DIRTY = np.zeros(1, bool)
 _NO_STATE = np.zeros(0, np.uint32)
+_NO_BYTES = np.zeros(0, np.uint8)
 # bytes of a word, and all bits of an address
-_WORD, _ALL_BITS = 4, (1 << 64) - 1
+_WORD, EVERYWHERE = 4, (1 << 64) - 1
 # accesses of one instruction that are looked at one by one
 _SUSPECTS = 1 << 15
 _SPACE_NAMES = {
@@ -60,6 +62,10 @@ Accessed = tuple[Array, Offset, int]
 Entering = tuple[Shadow, int, int]
 
 
+# what machine code takes that loads by itself: its plan, memory, and the states of its bytes
+PlainLoads = tuple[Array, Array, Array]
+
+
 def offsets_of(accessed: Accessed) -> Array:
     """How far from the beginning of its space each position's access lies; constants wrap as addresses do."""
     addresses, offset, base = accessed
@@ -77,6 +83,16 @@ class Checker(Protocol):
 
     def reached(self, ctas: Array, lanes: Array, active: Mask | None, site: Site) -> None:
         """Lanes are about to access shared memory of CTAs of their cluster."""
+
+    def loads_plainly(self, loads: tuple[Loaded, ...], window: Window) -> bool:
+        """All lanes of a window are about to load from global memory, if nothing is the matter with any of the loads:
+        whether that is all there is to know.
+        """
+
+    def limits(self, site: int) -> tuple[int, int] | None:
+        """The first offset and the bytes of the array that a load is meant for; all memory where that is not known, and
+        None where it has to be looked at.
+        """
 
     def arguments(self, space: Space, site: Site, scope: int) -> Entering:
         """The space's shadow, the site and the scope of the access, as the compiled kernels take them."""
@@ -131,6 +147,9 @@ class Port:
     access what it does not want to know, in the path that most instructions of a launch without checks take.
     """
 
+    # the state of a byte that may be read without anybody being told
+    written = WRITTEN
+
     def __init__(self, batch: BatchHub, arena: Arena, shared: Space, local: Space, checker: Checker | None):
         self._batch = batch
         self._spaces = {"shared": shared, "local": local}
@@ -140,6 +159,8 @@ class Port:
         self.changes = 0
         # stores of threads to shared memory among them
         self.shared_stores = 0
+        # of loads that machine code makes by itself, the bytes of memory that there were, and the plan
+        self._plans: dict[tuple[Loaded, ...], tuple[int, Array | None]] = {}
         self._noted: tuple[Array, Array] = (np.empty(1, np.int64), np.empty(0, np.uint64))
 
     def _room(self, positions: int) -> tuple[Array, Array]:
@@ -270,8 +291,33 @@ class Port:
             return False
         addresses, offset, base = where
         state = _NO_STATE if self._checker is None else part.state[_WORD]
-        by, last = np.uint64((int(offset) - base) & _ALL_BITS), np.uint64(part.size - _WORD)
+        by, last = np.uint64((int(offset) - base) & EVERYWHERE), np.uint64(part.size - _WORD)
         return words(addresses, part.words[_WORD], state, registers, lanes, int(rows[0]), by, last) == lanes.size
+
+    def plain_loads(self, loads: tuple[Loaded, ...], window: Window) -> PlainLoads | None:
+        """What machine code needs to make loads from global memory by itself, for all lanes of a window.
+
+        None where it cannot: where addresses of the host stand for others, or checks want to see each load. See
+        `fused.chain_code` for the plan.
+        """
+        arena = self._arena
+        if arena.aliases is not None or (self._checker is not None and not self._checker.loads_plainly(loads, window)):
+            return None
+        known = self._plans.get(loads)
+        if known is None or known[0] != arena.used:
+            known = self._plans[loads] = (arena.used, self._plan(loads))
+        if known[1] is None:
+            return None
+        return known[1], arena.words[1], _NO_BYTES if self._checker is None else arena.state[1]
+
+    def _plan(self, loads: tuple[Loaded, ...]) -> Array | None:
+        found: list[int] = []
+        for load in loads:
+            limits = (0, EVERYWHERE) if self._checker is None else self._checker.limits(load.site)
+            if limits is None or self._arena.used < load.nbytes:
+                return None
+            found += ((load.offset - GLOBAL_BASE) & EVERYWHERE, self._arena.used - load.nbytes, *limits)
+        return np.array(found, np.uint64)
 
     def store(
         self,

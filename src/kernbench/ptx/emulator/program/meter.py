@@ -98,6 +98,10 @@ class Meter:
         if self._way is not None:
             self._way.append(event)
 
+    def has_steps(self, more: int) -> bool:
+        """Whether the budget allows so many steps more."""
+        return self.steps + more <= self._budget.steps
+
     def count(self, block: Block, lanes: Lanes) -> None:
         """A fragment is about to run a block."""
         number = block.number

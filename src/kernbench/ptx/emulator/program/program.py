@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import SlotTable
 from kernbench.ptx.emulator.program.closing import Closing
-from kernbench.ptx.emulator.program.steps import Control, Direct, General
+from kernbench.ptx.emulator.program.steps import AnyWindow, Control, Direct, General
 from kernbench.ptx.isa.forms.effects import UNKNOWN_EFFECTS, Effects
 from kernbench.ptx.text.module import Kernel, Variable
 
@@ -64,6 +64,35 @@ class Watched:
     positions: dict[int, int]
 
 
+class LeftOf(Protocol):
+    """Where a chain has come to: so many of its blocks further, and the steps of it that are left in that block."""
+
+    @property
+    def block(self) -> int:
+        """How many blocks further."""
+
+    @property
+    def steps(self) -> tuple[Direct, ...]:
+        """The steps of it that are left there."""
+
+
+class ChainOfBlocks(Protocol):
+    """Steps of blocks that follow each other, with what whole warps exchange between them: see `fused.chains`."""
+
+    # the first of the block's steps that belong to it, how many of the last block's do, and the instructions of all
+    # blocks but the first
+    first: int
+    last: int
+    sites: int
+
+    @property
+    def further(self) -> int:
+        """How many blocks it goes on for."""
+
+    def run(self, window: AnyWindow) -> LeftOf | None:
+        """Run it for all lanes of a run of warps; None where nothing is done."""
+
+
 @dataclass(frozen=True, eq=False)
 class Block:
     """Steps that run one after the other, then a control; without one, the next block follows."""
@@ -87,6 +116,8 @@ class Block:
     ends: bool
     # where this block is the head of a loop that may wait for another thread
     wait_loop: "WaitLoop | None"
+    # what begins with its last steps and goes on behind what its lanes exchange
+    chain: "ChainOfBlocks | None" = None
 
     @cached_property
     def watched(self) -> Watched:

@@ -41,16 +41,48 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a step loads: from slot `address` plus an offset in global memory one element for each target, in order.
+
+    That is `nbytes` a lane. It orders nothing, and nobody but the checks of memory looks at it. `site` is the number of
+    its instruction. A guard is as that of `Computed`.
+    """
+
+    address: int
+    offset: int
+    targets: tuple[int, ...]
+    nbytes: int
+    site: int
+    guard: tuple[int, bool] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """What lanes of whole warps exchange by constants: each lane of `target` gets slot `source` of another lane.
+
+    `lanes` says for each lane of a warp which one, `valid` whether it asked for that one; `predicate` is the slot that
+    wants to know, if there is one.
+    """
+
+    source: int
+    target: int
+    lanes: tuple[int, ...]
+    predicate: int | None
+    valid: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One instruction in both forms; one that `only_computes` fills rows from others, and does nothing else.
 
-    With `computed` the step does what is said there and nothing else, so that several may become one.
+    With `computed` or `loaded` the step does what is said there and nothing else, so that several may become one.
     """
 
     direct: Direct
     general: General
     only_computes: bool = False
     computed: Computed | None = None
+    loaded: Loaded | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +90,15 @@ class ControlStep:
     """An instruction that decides where lanes go on, or makes them wait.
 
     `run(scheduler, fragment)` gives the fragment back if it simply goes on at its block. `targets` are blocks it may
-    go to beside the next one, which it reaches if `falls`. With `guards_itself` it looks at its guard by itself.
+    go to beside the next one, which it reaches if `falls`. With `guards_itself` it looks at its guard by itself. With
+    `exchanged` it does that with whole warps, which then go on at the next block.
     """
 
     run: Control
     targets: tuple[int, ...] = ()
     falls: bool = True
     guards_itself: bool = False
+    exchanged: Exchanged | None = None
 
 
 def action(general: General) -> Step:
@@ -103,7 +137,8 @@ def guarded(step: Step, guard: int, negated: bool, own: bool) -> Step:
         general(window, active if mask is None else active & mask)
 
     computed = None if step.computed is None else replace(step.computed, guard=(guard, negated))
-    return replace(action(run), computed=computed)
+    loaded = None if step.loaded is None else replace(step.loaded, guard=(guard, negated))
+    return replace(action(run), computed=computed, loaded=loaded)
 
 
 def compute(function: Compute, sources: Sequence[int], targets: Sequence[int]) -> Step:

@@ -190,6 +190,11 @@ class Clocks:
         self.known_column: Array = self._table[:, KNOWN]
         self._stale = True
 
+    @property
+    def all_touched(self) -> bool:
+        """Whether all lanes have accessed memory."""
+        return self._left.all_touched
+
     def table(self) -> Array:
         """What the compiled kernels want to know of each warp: see `cells`."""
         if self._stale:

@@ -28,9 +28,9 @@ class EndedLanes:
 
     def __init__(self, batch: BatchHub, forget: Forget):
         self._forget = forget
-        # lanes that have accessed memory
+        # lanes that have accessed memory, and whether that is all of them
         self._touched: Array = np.zeros(batch.lanes, bool)
-        self._all_touched = False
+        self.all_touched = False
         # those that ended then and whose warp has not published its clock since, as a mask of each warp
         self.masks: Array = np.zeros(batch.warps, np.uint32)
         self._any = False
@@ -39,9 +39,9 @@ class EndedLanes:
 
     def touched(self, lanes: Array, active: Mask | None) -> None:
         """Lanes access memory."""
-        if not self._all_touched:
+        if not self.all_touched:
             self._touched[lanes if active is None else lanes[active]] = True
-            self._all_touched = bool(self._touched.all())
+            self.all_touched = bool(self._touched.all())
 
     def ended(self, warps: Array, active: Mask, clocks: Array) -> None:
         """Lanes of warps end, at these clocks of theirs."""

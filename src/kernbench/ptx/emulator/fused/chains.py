@@ -1,0 +1,157 @@
+"""Chains: steps that compute or load and exchanges of whole warps that follow each other, over blocks, as one call.
+
+Like runs they go step by step until machine code pays. Where something is the matter with a load, nothing has been
+done, and the steps say what it is; so findings are theirs.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kernbench.common.native.machine import Code
+from kernbench.ptx.emulator.fused import chain_code, code
+from kernbench.ptx.emulator.fused.chain_code import Item, Part
+from kernbench.ptx.emulator.fused.runs import Costs
+from kernbench.ptx.emulator.program.steps import AnyWindow, Direct, Exchanged, Step
+
+_NO_PLAN, _NO_MEMORY = np.zeros(0, np.uint64), np.zeros(0, np.uint8)
+# times that loads were not plain, without as many that they were, after which nobody looks any more
+_PATIENCE = 32
+
+
+class Left(NamedTuple):
+    """Where a chain has come to: so many of its blocks further, and the steps of it that are left in that block."""
+
+    block: int
+    steps: tuple[Direct, ...]
+
+
+class _Made(NamedTuple):
+    """A part with its machine code, None for a step by itself."""
+
+    part: Part
+    code: Code | None
+
+
+class Chain:
+    """Steps at the end of a block, and those at the begin of blocks behind exchanges, each of which ends its block.
+
+    `pieces` are the steps of each block, `exchanges` what lies between; nobody reads what `dead` slots hold afterwards.
+    `first` is the first of the block's steps, as runs, that belong to it, `last` how many of the last block's do.
+    """
+
+    def __init__(
+        self,
+        pieces: tuple[tuple[Step, ...], ...],
+        exchanges: tuple[Exchanged, ...],
+        dead: frozenset[int],
+        first: int,
+        last: int,
+        sites: int,
+    ):
+        self.pieces, self.exchanges, self.dead = pieces, exchanges, dead
+        self.first, self.last = first, last
+        # instructions of all its blocks but the first
+        self.sites = sites
+        self._items, self._owners = _listed(pieces, exchanges)
+        self._costs = Costs(len(self._items))
+        self._parts: list[Part] | None = None
+        self._made: tuple[_Made, ...] | None = None
+        self._refused = 0
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Chain, (self.pieces, self.exchanges, self.dead, self.first, self.last, self.sites)
+
+    @property
+    def further(self) -> int:
+        """How many blocks it goes on for."""
+        return len(self.exchanges)
+
+    def run(self, window: AnyWindow) -> Left | None:
+        """Run it for all lanes of a run of warps; None where nothing is done."""
+        if self._made is None and not self._is_made(window):
+            return None
+        if self._refused > _PATIENCE:
+            return None
+        assert self._made is not None
+        for number, (part, made) in enumerate(self._made):
+            if made is None:
+                self._step(part.begin).direct(window)
+            elif not self._is_done(made, part, window):
+                return self._left(part.begin) if number else None
+        self._refused = max(self._refused - 1, 0)
+        return Left(self.further, ())
+
+    def _is_done(self, made: Code, part: Part, window: AnyWindow) -> bool:
+        given: tuple[object, ...] | None = (_NO_PLAN, _NO_MEMORY, _NO_MEMORY)
+        if part.loads:
+            given = window.batch.port.plain_loads(part.loads, window)
+        assert part.written is not None
+        specials = [window.rows[slot] for slot in part.written.specials]
+        if given is not None and made(window.layout, *given, *specials) == 1:
+            return True
+        self._refused += 2
+        return False
+
+    def _left(self, item: int) -> Left:
+        """What is to be done by steps, from an item on: to the end of its block."""
+        block = self._owners[item][0]
+        behind = [owner for owner in self._owners[item:] if owner[0] == block and owner[1] >= 0]
+        return Left(block, tuple(self.pieces[block][number].direct for _, number in behind))
+
+    def _step(self, item: int) -> Step:
+        block, number = self._owners[item]
+        return self.pieces[block][number]
+
+    def _is_made(self, window: AnyWindow) -> bool:
+        """It is about to be run by its steps, unless they have cost enough by now for machine code."""
+        if not self._costs.are_enough(window.size) or not code.is_possible():
+            return False
+        if self._parts is None:
+            slots, state = window.batch.table.slots, window.batch.port.written
+            self._parts = chain_code.parts_of(slots, self._items, self.dead, state)
+            self._costs.price = sum(part.written.price for part in self._parts if part.written is not None)
+        make = self._costs.pay
+        made = []
+        for part in self._parts:
+            found = None if part.written is None else code.machine_code(part.written, make)
+            if part.written is not None and found is None:
+                self._costs.wait(make)
+                return False
+            made.append(_Made(part, found))
+        self._made = tuple(made)
+        return True
+
+
+def _listed(
+    pieces: tuple[tuple[Step, ...], ...], exchanges: tuple[Exchanged, ...]
+) -> tuple[list[Item], list[tuple[int, int]]]:
+    """All items in order, each with its block and its number there; -1 for an exchange, which ends its block."""
+    items: list[Item] = []
+    owners: list[tuple[int, int]] = []
+    for block, steps in enumerate(pieces):
+        for number, step in enumerate(steps):
+            item = step.computed if step.loaded is None else step.loaded
+            assert item is not None
+            items.append(item)
+            owners.append((block, number))
+        if block < len(exchanges):
+            items.append(exchanges[block])
+            owners.append((block, -1))
+    return items, owners
+
+
+class Stretch:
+    """Steps of one block that compute and load: a chain, or what it is made of as long as that does not pay."""
+
+    def __init__(self, chain: Chain, plain: tuple[Direct, ...]):
+        self._chain, self._plain = chain, plain
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Stretch, (self._chain, self._plain)
+
+    def direct(self, window: AnyWindow) -> None:
+        """All lanes of a window of a run of warps."""
+        left = self._chain.run(window)
+        for step in self._plain if left is None else left.steps:
+            step(window)
