@@ -8,7 +8,7 @@ from kernbench.ptx.emulator.fused.chains import Chain, Stretch
 from kernbench.ptx.emulator.fused.runs import Run
 from kernbench.ptx.emulator.program.steps import Direct, Exchanged, General, Step
 
-# steps and exchanges of one chain, and its blocks: longer ones take long to compile, and gain nothing by it
+# steps and exchanges of one chain, and its blocks: longer ones take long to compile, and gain little by it
 _MOST_STEPS, _MOST_BLOCKS = 400, 64
 # the slots that nobody reads from one step on, of those that steps from another on write
 Dead = Callable[[int, int], frozenset[int]]
@@ -66,7 +66,7 @@ def fused(steps: Sequence[Step], dead: Dead, wanted: Dead) -> tuple[list[Direct]
         groups.append((begin, at))
         plain, more = _runs(steps, begin, at, dead)
         general += more
-        if len(plain) > 1:
+        if len(plain) > 1 and at - begin <= _MOST_STEPS:
             chain = Chain((tuple(steps[begin:at]),), (), wanted(begin, at), 0, 0, 0)
             plain = [Stretch(chain, tuple(plain)).direct]
         direct += plain

@@ -88,9 +88,10 @@ class Snapshot:
                 row[self.lane + self.inside] = self.own * WARP + (mask & -mask).bit_length() - 1
             lanes = {**lanes, **self._among(number, mask)}
         published = Knowledge({**self.beyond.rows, self.first: row}, self.beyond.dense, lanes)
-        for lane in bits(mask):
-            if lane in self.private:
-                published = published.join(self.private[lane], self.actors)
+        # by lane, as they were put there; few lanes know something for themselves, and all 32 may release
+        for lane, known in self.private.items():
+            if mask >> lane & 1:
+                published = published.join(known, self.actors)
         return published
 
     def _among(self, number: int, mask: int) -> dict[int, int]:
