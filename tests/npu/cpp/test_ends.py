@@ -6,7 +6,7 @@ from tests.npu.cpp.compiled import HERE, line_of, needs_compiler
 from tests.npu.small import kinds
 
 from kernbench import npu
-from kernbench.npu.cpp.compiler import build_kernel
+from kernbench.npu.cpp.compiler import build_kernel, compiler
 from kernbench.npu.cpp.kernel import CppKernel
 from kernbench.safety.budget import Budget
 
@@ -89,3 +89,20 @@ def test_one_element_of_a_tile():
     assert "race" in kinds(launch("sets_unordered"))
     (finding,) = launch("sets_outside").findings
     assert (finding.kind, finding.where.line) == ("out-of-bounds", line_of("// one element", FILE))
+
+
+def test_copies_where_the_compiler_checks_sizes(tmp_path, monkeypatch):
+    # Ubuntu's compiler is given these by default: copies become calls of __memcpy_chk
+    program, _ = compiler()
+    hardened = tmp_path / "hardened"
+    hardened.write_text(f'#!/bin/sh\nexec {program} -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 "$@"\n')
+    hardened.chmod(0o755)
+    monkeypatch.setenv("CXX", str(hardened))
+    compiler.cache_clear()
+    try:
+        assert compiler()[0] == str(hardened)
+        run = launch("copies")
+    finally:
+        compiler.cache_clear()
+    assert run.safe, run.findings
+    np.testing.assert_array_equal(run.outputs["out"], X)

@@ -26,6 +26,8 @@ _APART = ("-fno-inline-functions-called-once",)
 _TRAPS = ("-fsanitize=return,integer-divide-by-zero", "-fsanitize-undefined-trap-on-error")
 # copies and fills of device memory are accesses, too: they are left as calls, which the program that runs kernels takes
 _BLOCKS = ("memcpy", "memmove", "memset")
+# some systems' compilers (Ubuntu's) make calls of other functions of them, which check sizes, unless they are asked not to
+_PLAIN = ("-U_FORTIFY_SOURCE",)
 
 
 class NoCompilerError(MisuseError):
@@ -57,7 +59,7 @@ def compiler() -> tuple[str, str]:
 def build_kernel(source: Path, core: str = "", chip: str = "a2a3", include: Sequence[Path] = ()) -> Path:
     """The library of a kernel or an orchestration (`core` is "aic", "aiv" or empty), compiled unless it is there."""
     flags = [_STANDARD, "-O1", *_APART, "-g", "-w", "-fPIC", "-fsanitize=thread", "-include", "kernbench/prelude.h"]
-    flags += [*_TRAPS, *(f"-fno-builtin-{name}" for name in _BLOCKS)]
+    flags += [*_PLAIN, *_TRAPS, *(f"-fno-builtin-{name}" for name in _BLOCKS)]
     flags += [f"-I{path}" for path in (HEADERS, *include)] + [*_CORES[core], *_CHIPS.get(chip, ())]
     # what runs it is built here, too: not while a launch's time is counted
     build_host()
@@ -71,7 +73,7 @@ def build_host() -> Path:
 
 def _built(source: Path, flags: list[str], link: list[str], suffix: str) -> Path:
     program, version = compiler()
-    key = hashlib.sha256("\0".join([version, str(source), *flags, *link]).encode()).hexdigest()[:24]
+    key = hashlib.sha256("\0".join([program, version, str(source), *flags, *link]).encode()).hexdigest()[:24]
     folder = _folder() / key
     kept = _kept(folder, suffix)
     if kept is not None:
