@@ -110,11 +110,19 @@ def test_an_arrival_without_the_wait_between():
     assert any("twice without a wait between" in finding.message for finding in run.findings)
 
 
-@pytest.mark.parametrize("what", ["mbarrier.arrive.release", "mbarrier.try_wait.parity.acquire"])
-def test_the_scope_of_a_block_orders_nothing_between_blocks(what):
-    run = launch(REMOTE.replace(f"{what}.cluster", f"{what}.cta"))
+def test_an_arrival_in_the_scope_of_a_block_orders_nothing_between_blocks():
+    run = launch(REMOTE.replace("mbarrier.arrive.release.cluster", "mbarrier.arrive.release.cta"))
     assert kinds(run) == ["race"]
     assert "an mbarrier with both ends in .cluster scope" in run.findings[0].hint
+
+
+def test_a_wait_in_the_scope_of_a_block_orders_nothing_between_blocks_formally():
+    """No cache lies before shared memory, so that no GPU shows it."""
+    run = launch(REMOTE.replace("mbarrier.try_wait.parity.acquire.cluster", "mbarrier.try_wait.parity.acquire.cta"))
+    assert run.findings == []
+    (race,) = run.formal
+    assert "the wait's scope does not hold it" in race.message
+    assert "mbarrier.try_wait.acquire.cluster" in race.hint
 
 
 def test_a_remote_arrival_of_one_lane_does_not_speak_for_its_warp():
