@@ -445,3 +445,40 @@ def test_other_processes_get_copies_on_their_devices(session):
         assert type(back) is type(tensor)
         assert back.data_ptr() != tensor.data_ptr()
     assert on(pickle.loads(bytes(ForkingPickler.dumps(torch.ones(2))))) == "host"
+
+
+def blocked(scales):
+    """Scales in the order that tensor cores want, from [rows, columns] of whole tiles of 128 x 4."""
+    rows, columns = scales.shape
+    tiles = scales.view(rows // 128, 4, 32, columns // 4, 4).permute(0, 3, 2, 1, 4)
+    return tiles.contiguous().flatten()
+
+
+@pytest.mark.parametrize("kind", ["nvfp4", "mxfp8"])
+def test_products_of_blocks_with_scales(session, kind):
+    """Only GPUs have them; the device stands for one."""
+    if not hasattr(torch, "float4_e2m1fn_x2") or not hasattr(torch, "float8_e8m0fnu"):
+        pytest.skip("this torch has no 4-bit floats")
+    m, n, k = 128, 256, 128
+    table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
+    generator = torch.Generator("cpu").manual_seed(3)
+    if kind == "nvfp4":
+        block, codes = 16, [torch.randint(0, 16, (rows, k), generator=generator) for rows in (m, n)]
+        values = [table[one] for one in codes]
+        given = [(one[:, ::2] | one[:, 1::2] << 4).to(torch.uint8).view(torch.float4_e2m1fn_x2) for one in codes]
+        scales = [torch.rand((rows, k // block), generator=generator).to(torch.float8_e4m3fn) for rows in (m, n)]
+    else:
+        block = 32
+        given = [torch.randn((rows, k), generator=generator).to(torch.float8_e4m3fn) for rows in (m, n)]
+        values = [one.float() for one in given]
+        exponents = [torch.randint(120, 134, (rows, k // block), generator=generator) for rows in (m, n)]
+        scales = [one.to(torch.uint8).view(torch.float8_e8m0fnu) for one in exponents]
+    left, right = (
+        value * scale.float().repeat_interleave(block, dim=1) for value, scale in zip(values, scales, strict=True)
+    )
+    a, b, scale_a, scale_b = (
+        one.cuda() for one in (*given, *(blocked(scale.view(torch.uint8)).view(scale.dtype) for scale in scales))
+    )
+    product = torch._scaled_mm(a, b.t(), scale_a, scale_b, bias=None, out_dtype=torch.float32)
+    assert on(product) == "device"
+    torch.testing.assert_close(product.cpu(), left @ right.t(), rtol=1e-5, atol=1e-3)

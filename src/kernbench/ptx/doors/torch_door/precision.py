@@ -1,11 +1,12 @@
 """Operators that add up numbers of two bytes: a GPU does so in float32, some of the CPU's in the numbers' own type.
 
 On the device they are computed in float32 and rounded once, so that what a program compares with is as exact as on a
-GPU, whatever the processor at hand.
+GPU, whatever the processor at hand. Products of blocks with scales (`_scaled_mm` of MX and NVFP4), which only GPUs
+have, are computed that way, too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 
@@ -40,6 +41,12 @@ class Operator(Protocol):
 _WIDENED = {getattr(torch.ops.aten, name): types for name, types in _RESULTS.items() if hasattr(torch.ops.aten, name)}
 
 
+_SCALED = torch.ops.aten._scaled_mm
+# type of scales, by its name -> elements that share one; torch's older releases lack some
+_BLOCKS = {"float8_e8m0fnu": 32, "float8_e4m3fn": 16}
+_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
 def _is_short(value: object) -> bool:
     return isinstance(value, torch.Tensor) and is_plain(value) and value.dtype in _SHORT
 
@@ -50,13 +57,16 @@ def _wide(value: object) -> object:
 
 def may_widen(func: object) -> bool:
     """Whether an operator is one that `widened` computes, of whatever tensors."""
-    return getattr(func, "overloadpacket", None) in _WIDENED
+    packet = getattr(func, "overloadpacket", None)
+    return packet in _WIDENED or packet is _SCALED
 
 
 def widened(
     func: Operator, args: Sequence[object], kwargs: Mapping[str, object], inside: Callable[[object], bool]
 ) -> "tuple[object, ...] | object | None":
     """The results of an operator on the device, computed in float32 and rounded; None where it runs as it is."""
+    if getattr(func, "overloadpacket", None) is _SCALED:
+        return _block_scaled(args, kwargs) if inside(args[0]) and _block_of(args) else None
     types = _WIDENED.get(getattr(func, "overloadpacket", None))
     if types is None or not _FACTORS.issuperset(kwargs):
         return None
@@ -75,3 +85,47 @@ def _type_of(given: "Sequence[torch.dtype | None]", at: int | None) -> "torch.dt
 
 def _narrow(value: object, dtype: "torch.dtype | None") -> object:
     return value.to(dtype) if dtype is not None and isinstance(value, torch.Tensor) else value
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _block_of(args: Sequence[object]) -> int:
+    """The elements that share a scale in a product of blocks; 0 where scales are those of whole rows or matrices."""
+    scale = args[2] if len(args) > 2 else None
+    return _BLOCKS.get(_name(scale.dtype), 0) if isinstance(scale, torch.Tensor) else 0
+
+
+def _block_scaled(args: Sequence[object], kwargs: Mapping[str, object]) -> torch.Tensor:
+    """`torch._scaled_mm` of [m, k] and [k, n] whose blocks along k have scales, in the order that tensor cores want."""
+    a, b, scale_a, scale_b = (cast(torch.Tensor, value) for value in args[:4])
+    more = {**dict(zip(("bias", "scale_result", "out_dtype"), args[4:], strict=False)), **kwargs}
+    bias, dtype = cast("torch.Tensor | None", more.get("bias")), cast("torch.dtype | None", more.get("out_dtype"))
+    block = _BLOCKS[_name(scale_a.dtype)]
+    left, right = _elements(a), _elements(b.t())
+    for values, scales in ((left, scale_a), (right, scale_b)):
+        values *= _scales(scales, len(values), values.shape[1] // block).repeat_interleave(block, dim=1)
+    product = left @ right.t()
+    product = product if bias is None else product + bias.float()
+    return product.to(dtype or torch.bfloat16)
+
+
+def _elements(matrix: torch.Tensor) -> torch.Tensor:
+    """The rows of a matrix in float32; of 4-bit floats a byte holds two, the lower first."""
+    if _name(matrix.dtype) != "float4_e2m1fn_x2":
+        return matrix.float()
+    octets = matrix.view(torch.uint8).contiguous()
+    codes = torch.stack([octets & 15, octets >> 4], dim=-1).flatten(-2)
+    table = torch.tensor([*_E2M1, *(-value for value in _E2M1)])
+    return table[codes.long()]
+
+
+def _scales(scales: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    """Scales as [rows, columns]: 128 rows and four columns lie together, of these each 32nd row."""
+    across, down = -(-rows // 128), -(-columns // 4)
+    octets = scales.contiguous().view(torch.uint8).reshape(across, down, 32, 4, 4).permute(0, 3, 2, 1, 4)
+    octets = octets.reshape(128 * across, 4 * down)[:rows, :columns].contiguous()
+    if _name(scales.dtype) == "float8_e8m0fnu":
+        return torch.exp2(octets.float() - 127)
+    return octets.view(scales.dtype).float()
