@@ -20,6 +20,8 @@ from .predict import MODEL
 DATA = Path(__file__).parent / "data"
 # of the measured time: two kernels that lie nearer than this are equally good
 EQUAL = 0.03
+# errors that are named
+LARGEST = 12
 GATES = {"mape": 0.10, "p90": 0.15, "worst": 0.25, "signed": 0.03, "spearman": 0.95, "pairs": 0.90}
 HEAD = """# How near predicted times are to an H200's
 
@@ -199,11 +201,41 @@ def looks(given: list[dict[str, Any]]) -> Iterator[str]:
         yield f"| {one['look']} | {one['points']} | " + " | ".join(shown) + " |"
 
 
+EXPANSION = """## Without an assembler
+
+Where `ptxas` or `nvdisasm` is missing, an expansion of PTX stands in for machine code (a result says "from expansion of
+PTX"). Of the same points, by the expansion, all of them used to mend it and none held out:
+"""
+
+
+def without_assembler(pairs: list[Pair], machine_code: dict[str, float]) -> Iterator[str]:
+    """What is known of times by the expansion: gates, how far they are from those by machine code, the worst ones."""
+    yield EXPANSION
+    yield from gates(pairs)
+    apart = sorted(
+        abs(pair.predicted / machine_code[pair.point.id] - 1) for pair in pairs if pair.point.id in machine_code
+    )
+    within = [sum(one <= bound for one in apart) for bound in (0.05, 0.1, 0.25)]
+    yield ""
+    yield (
+        f"Of {len(apart)} points that have both, {within[0]} lie within 5 % of the time by machine code, {within[1]} "
+        f"within 10 %, {within[2]} within 25 %; the median is {apart[len(apart) // 2]:.1%}."
+    )
+    worst = sorted(pairs, key=lambda pair: -abs(pair.error))[:LARGEST]
+    shown = ", ".join(f"`{pair.point.id}` {pair.error:+.0%}" for pair in worst)
+    yield f"The largest errors: {shown}."
+
+
 def page(
-    measured: dict[str, Any], predicted: dict[str, Any], remarks: str, seen: list[dict[str, Any]] | None = None
+    measured: dict[str, Any],
+    predicted: dict[str, Any],
+    remarks: str,
+    seen: list[dict[str, Any]] | None = None,
+    by_expansion: dict[str, Any] | None = None,
 ) -> str:
     """The page."""
     pairs = compared(measured, predicted)
+    expanded = compared(measured, by_expansion or {})
     parts = [HEAD]
     if seen:
         parts += ["## Looks at points that were held out", "", *looks(seen), ""]
@@ -211,6 +243,8 @@ def page(
         chosen = [pair for pair in pairs if pair.point.split == split]
         if chosen:
             parts += [f"## {title}", "", *gates(chosen), ""]
+    if expanded:
+        parts += [*without_assembler(expanded, {pair.point.id: pair.predicted for pair in pairs}), ""]
     parts += ["## Points", "", *table(pairs), ""]
     missing = [point.id for point in points() if point.id not in {pair.point.id for pair in pairs}]
     if missing:
@@ -230,7 +264,8 @@ def main() -> int:
     remarks = DATA / "remarks.md"
     text = remarks.read_text(encoding="utf-8") if remarks.exists() else ""
     seen = json.loads((DATA / "looks.json").read_text(encoding="utf-8"))
-    made = page(rows(DATA / "h200.jsonl"), rows(DATA / "h200-predicted.jsonl"), text, seen)
+    expansion = rows(DATA / "h200-expansion.jsonl")
+    made = page(rows(DATA / "h200.jsonl"), rows(DATA / "h200-predicted.jsonl"), text, seen, expansion)
     given.page.write_text(made, encoding="utf-8")
     return 0
 

@@ -4,7 +4,7 @@ A field is either `Annotated[type, Key]` or another `Table`. From these annotati
 made, the reading of a file or an override, the list of keys, and the text of a machine file.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, get_origin, get_type_hints
 
@@ -35,6 +35,8 @@ class Table:
     """The fields in order: name -> its key, or the type of the table inside."""
     whole: ClassVar[str] = "reference"
     """The bundled file that has every key, for a file that lacks some to extend."""
+    above_zero: ClassVar[Collection[str]] = ()
+    """Full names of keys that may not be 0 though their range begins there."""
 
     def __init_subclass__(cls) -> None:
         hints = get_type_hints(cls, include_extras=True)
@@ -53,7 +55,7 @@ class Table:
 
         `also` are problems found before. Keys may then be missing without a word: what they stand for is broken.
         """
-        reading = _Reading(complete=not also, problems=list(also), whole=cls.whole)
+        reading = _Reading(complete=not also, problems=list(also), whole=cls.whole, above_zero=cls.above_zero)
         values = reading.table(cls, tree)
         _refuse(reading.problems, source)
         return cls(**values)
@@ -123,6 +125,7 @@ class _Reading:
     complete: bool = True
     problems: list[str] = field(default_factory=list)
     whole: str = Table.whole
+    above_zero: Collection[str] = Table.above_zero
 
     def table(self, table: type[Table], tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
         """The fields of `table` that can be read from `tree`."""
@@ -146,7 +149,10 @@ class _Reading:
         try:
             return key.read(raw)
         except MachineError as error:
-            return self._note(name, raw, f"{_sentence(str(error))} Allowed: {key.allowed}")
+            allowed = key.allowed
+            if name in self.above_zero:
+                allowed = f"more than {allowed.replace(' to ', ', at most ', 1)}"
+            return self._note(name, raw, f"{_sentence(str(error))} Allowed: {allowed}")
 
     def _missing(self, key: Key, name: str) -> object:
         unit = f", in {key.unit}" if key.unit else ""

@@ -84,7 +84,7 @@ class PtxTarget(Target):
         if not why and not isinstance(machine, Gpu):
             why = "its bench names no GPU: give it a parameter gpu, and its host the machine"
         if isinstance(machine, Gpu) and not why:
-            why = unfit(run.recording.arch, machine)
+            why = unfit(run.recording.arch, machine) or _unknown(run.recording)
         if why:
             return replace(run, metrics={**run.metrics, "no_time": why})
         from kernbench.ptx.time.retiming import retime
@@ -124,3 +124,10 @@ class PtxTarget(Target):
 
 
 TARGET = PtxTarget()
+
+
+def _unknown(recording: "LaunchRecording") -> str:
+    """Why nobody can say how long a launch takes; empty for others."""
+    from kernbench.ptx.time.waits import why_unknown
+
+    return why_unknown(recording)

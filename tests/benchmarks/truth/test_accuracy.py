@@ -7,6 +7,7 @@ import pytest
 from benchmarks.truth.points import points
 
 from benchmarks.truth import accuracy
+from kernbench.ptx.time.presentation import EXPANSION_OFF
 
 ALL = points()
 
@@ -58,4 +59,12 @@ def test_the_page_in_the_documents_is_what_its_data_give():
     text = remarks.read_text(encoding="utf-8") if remarks.exists() else ""
     rows = accuracy.rows(data / "h200.jsonl"), accuracy.rows(data / "h200-predicted.jsonl")
     seen = json.loads((accuracy.DATA / "looks.json").read_text(encoding="utf-8"))
-    assert page.read_text(encoding="utf-8") == accuracy.page(*rows, text, seen)
+    expansion = accuracy.rows(data / "h200-expansion.jsonl")
+    assert page.read_text(encoding="utf-8") == accuracy.page(*rows, text, seen, expansion)
+
+
+def test_what_is_said_beside_times_by_the_expansion_is_what_came_out():
+    measured, expanded = (accuracy.rows(accuracy.DATA / f"{name}.jsonl") for name in ("h200", "h200-expansion"))
+    pairs = accuracy.compared(measured, expanded)
+    assert len(pairs) > 200
+    assert f"{accuracy.summary(pairs)['mape']:.0%}".replace("%", " %") == EXPANSION_OFF

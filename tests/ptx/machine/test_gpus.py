@@ -101,6 +101,7 @@ def test_rates_are_timed_again_and_counts_are_run_again():
         ('latency = { value = 4, range = [5, 6], source = "assumed" }', "value 4 is outside its own range, 5 to 6"),
         ('latency = { value = 4, range = 5, source = "assumed" }', "range = 5 must be [least, most], not an integer"),
         ('latency = { value = -1, source = "assumed" }', "out of range. Allowed: 0 to 100000 cycles"),
+        ("bytes_per_cycle = -1", "out of range. Allowed: more than 0, at most 1000000 bytes/cycle"),
         ('latency = { value = 4, note = "x" }', "a figure needs value and source"),
         ('latency = { value = 4, source = "assumed", unit = "ns" }', "unknown part of a figure 'unit'"),
         ("latency = true", "must be a number, not true or false"),
@@ -147,3 +148,11 @@ def test_gpu_files_need_neither_greenlet_nor_pydantic():
         "assert load('h200').chip.sms == 132\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("key", ["line", "sector", "gone", "bytes_per_cycle"])
+def test_what_everything_is_divided_by_is_not_0(key, tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(f'extends = "h200"\n[l1]\n{key} = 0\n', encoding="utf-8")
+    with pytest.raises(MachineError, match=f"l1.{key} = 0: out of range. Allowed: more than 0"):
+        load(file)

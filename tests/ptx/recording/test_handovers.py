@@ -3,11 +3,13 @@
 import pytest
 from tests.ptx.recording.kernels import recorded
 
+from kernbench.common.errors import MisuseError
 from kernbench.ptx.machine import load
 from kernbench.ptx.sass.join.making import streams_of
 from kernbench.ptx.time.launch import time_launch
 from kernbench.ptx.time.result import Unit
-from kernbench.ptx.time.waits import LOWER_BOUND
+from kernbench.ptx.time.retiming import time_recording
+from kernbench.ptx.time.waits import LOWER_BOUND, why_unknown
 
 ONE_THREAD = "  setp.ne.u32 %p0, %r0, 0;\n  @%p0 bra DONE;\n"
 # each CTA waits for the flag of the one before, and sets its own
@@ -71,6 +73,31 @@ def test_a_chain_takes_the_time_of_its_handovers_and_says_that_it_may_take_longe
     (line,) = recording.waits
     assert "ld.acquire" in recording.text.splitlines()[line - 1]
     assert any(note.startswith(LOWER_BOUND) and f"line {line}" in note for note in time.notes)
+
+
+LATENCIES = """
+  mov.u32 %r10, 0;
+  mov.u32 %r11, 0;
+LOOK:
+  mov.u32 %r4, %clock;
+  ld.volatile.global.u32 %r5, [%rd0];
+  mov.u32 %r6, %clock;
+  sub.u32 %r7, %r6, %r4;
+  add.u32 %r11, %r11, %r7;
+  add.u32 %r10, %r10, 1;
+  setp.lt.u32 %p2, %r10, 20;
+  @%p2 bra LOOK;
+  st.volatile.global.u32 [%rd0+8], %r11;
+"""
+
+
+def test_a_loop_that_a_clock_ends_has_no_time():
+    recording = recorded(ONE_THREAD + CLOCK + "DONE:")
+    assert why_unknown(recording).startswith("a loop goes on until a clock says so, at line")
+    with pytest.raises(MisuseError, match="no time: a loop goes on until a clock"):
+        time_recording(recording, load("h200"))
+    # one that only reads it has
+    assert why_unknown(recorded(ONE_THREAD + LATENCIES + "DONE:")) == ""
 
 
 def test_a_warp_sleeps_for_as_long_as_it_was_told_to():

@@ -25,11 +25,11 @@ def text(declared):
 @pytest.mark.parametrize(
     ("declared", "most"),
     [
-        ("", 232),
+        ("", 192),
         (".maxnreg 96", 96),
         (".reqntid 384, 1, 1", 168),
         (".maxntid 1000", 64),
-        (".maxntid 256 .maxnreg 200", 200),
+        (".maxntid 256 .maxnreg 160", 160),
     ],
 )
 def test_a_cta_that_is_declared_fits_into_an_sm(declared, most):

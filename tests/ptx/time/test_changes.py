@@ -9,7 +9,7 @@ from tests.ptx.time.made import Act, Kind, Op, Pipe
 
 from kernbench.ptx.machine.model import load
 from kernbench.ptx.time import presentation
-from kernbench.ptx.time.advice import ACCOUNT, AGAIN, WORTH, above_floor, advise
+from kernbench.ptx.time.advice import ACCOUNT, AGAIN, WORTH, Advice, above_floor, advise, once
 from kernbench.ptx.time.causes import REASONS
 from kernbench.ptx.time.changes import MOST_UNASKED, Again
 from kernbench.ptx.time.launch import time_launch
@@ -145,3 +145,16 @@ def test_lines_of_the_source_come_from_loc_lines():
     )
     assert source_lines(text) == {9: ("kernel.cu", 12), 11: ("kernel.cu", 14)}
     assert source_lines(text.replace(".loc 1", "// 1")) == {}
+
+
+def test_accesses_of_one_line_of_the_source_are_named_once():
+    given = [
+        Advice("bank conflict", line, f"`{line}` takes 2.0 times", 100 - line, AGAIN, "pad rows") for line in (4, 5, 6)
+    ]
+    given.append(Advice("exposed wait", 5, "waits", 50, ACCOUNT, "load earlier"))
+    found = once(given, dict.fromkeys((4, 5, 6), ("mine.cu", 7)))
+    assert [(one.kind, one.line) for one in found] == [("bank conflict", 4), ("exposed wait", 5)]
+    assert found[0].message == "`4` takes 2.0 times (and so do 2 more)"
+    # without a source, those that say the same
+    assert len(once(given, {})) == 2
+    assert len(once(given, {4: ("mine.cu", 7), 5: ("mine.cu", 8), 6: ("mine.cu", 9)})) == 4

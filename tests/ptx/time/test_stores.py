@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.ptx.time.made import Act, Kind, Op, Pipe, launch
+from tests.ptx.time.made import Act, Kind, Op, Pipe, launch, load
 from tests.ptx.time.test_engine import END, H200, cycles
 
 from kernbench.ptx.time import Unit
@@ -119,3 +119,27 @@ def test_a_line_that_comes_from_memory_is_looked_up_twice_in_l2():
 
     there, missed = (taken(first) for first in (0, 32))
     assert missed == pytest.approx(2 * there, rel=0.01)
+
+
+@pytest.mark.parametrize("others", range(1, 7))
+def test_what_other_warps_load_has_no_say_in_which_loads_of_a_warp_miss(others):
+    """One load in twenty waits for memory: the same ones, however many another warp makes before."""
+
+    def slowest(before: int) -> float:
+        rare = load(first=0.002, other=3.998, wait=1)
+        beside = [load(first=0.002, other=3.998, stall=15)] * before
+        return cycles([[*[rare] * 24, END], [*beside, END]], ctas=132)
+
+    assert slowest(others) == pytest.approx(slowest(0), rel=0.02)
+
+
+@pytest.mark.parametrize(("times", "share"), [(0.9, 1.0), (1.5, 0.58), (2.0, 0.16), (3.0, 0.0)])
+def test_l1_holds_less_and_less_of_what_was_touched_longer_ago(times, share):
+    """`l1.together` on an H200: of bytes that are read again, 58 to 70 % at one and a half times the size of L1, 13 to
+    20 % at twice, nothing at three times.
+    """
+    again = load(own=4)
+    distance = np.log2(times * 256 * 1024)
+    recording, streams = launch([[replace(again, event=again.event | {"own_distance": distance}), END]] * 4)
+    asked = time_launch(recording, streams, H200).traffic.l2
+    assert 1 - asked / (4 * 128) == pytest.approx(share, abs=0.02)

@@ -37,7 +37,8 @@ _ABOVE_ZERO = (
     "chip.sms", "chip.gpcs", "chip.cluster", "chip.l2_halves", "clock.most", "clock.products", "sm.sub_cores",
     "sm.warps", "sm.ctas", "sm.registers", "sm.register_unit", "sm.shared_unit", "issue.interval",
     "shared.bytes_per_cycle", "shared.sub_core_bytes_per_cycle", "shared.banks", "shared.queue", "l1.bytes_per_cycle",
-    "l2.capacity", "l2.turnover", "l2.bytes_per_cycle", "l2.lines_per_cycle", "l2.sm_bytes_per_cycle",
+    "l1.line", "l1.sector", "l1.gone", "l2.capacity", "l2.turnover", "l2.bytes_per_cycle", "l2.lines_per_cycle",
+    "l2.sm_bytes_per_cycle",
     "l2.write_bytes_per_cycle", "l2.sm_write_bytes_per_cycle", "l2.atomic_lines", "l2.atomic_units", "hbm.bandwidth",
     "hbm.read_share", "hbm.write_share", "hbm.copy_share", "hbm.granule", "hbm.scattered", "hbm.rewritten",
     "tensor.mma",
@@ -50,6 +51,7 @@ class Gpu(Description):
 
     whole = "h200"
     called = "gpu"
+    above_zero = _ABOVE_ZERO
 
     name: Annotated[str, Text("", LABEL, "what the GPU is called", 64)]
     kind: Annotated[str, Choice("", SHAPE, "the target that runs on it", (KIND,))]

@@ -134,6 +134,7 @@ class L1(Table):
     bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of an SM")]
     line: Annotated[Figure, size("a line")]
     sector: Annotated[Figure, size("the part of a line that is fetched")]
+    gone: Annotated[Figure, rate("times", "its size to touch until nothing is left of what was touched before", 64)]
 
 
 @dataclass(frozen=True)

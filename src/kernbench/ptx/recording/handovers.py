@@ -19,23 +19,22 @@ from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.program import Program, Site, WaitLoop
 from kernbench.ptx.recording.naming import may_change, may_wait
 
-_CLOCKS = ("%clock", "%globaltimer")
-
 
 class Handovers:
     """Those of one launch."""
 
     def __init__(self, program: Program):
         loops = [block.wait_loop for block in program.blocks if block.wait_loop is not None]
-        waiting = [(loop, _inside(program, loop)) for loop in loops if loop.decided_by or loop.timed]
+        # that of which nothing but a clock decides takes as long as on the emulator, whose clock counts instructions
+        self.clocks = {number for loop in loops if not loop.decided_by for number in loop.clocked_by}
+        waiting = [(loop, _inside(program, loop)) for loop in loops if loop.decided_by]
         waiting = [(loop, sites) for loop, sites in waiting if all(may_wait(s.effects.event, s.name) for s in sites)]
         # instructions that look at what others store, by number; of them those that wait whatever they see; those that
-        # may leave memory as it is; barriers beside them; and those that look at a clock
+        # may leave memory as it is; and barriers beside them
         self.polls = {number for loop, _ in waiting for number in loop.decided_by}
         self.stays = {number for loop, _ in waiting if _repeats(loop) for number in loop.decided_by}
         self.watched = {s.number for _, sites in waiting for s in sites if may_change(s.effects.event, s.name)}
         self.meetings = {s.number for _, sites in waiting for s in sites if s.effects.event == "barrier"}
-        self.clocks = {s.number for loop, sites in waiting if loop.timed for s in sites if _reads_clock(s)}
         # at which of them warps met what others had stored: words of global memory, and of shared memory
         self.met: set[int] = set()
         self.met_in_shared: set[int] = set()
@@ -130,7 +129,3 @@ def _inside(program: Program, loop: WaitLoop) -> list[Site]:
 def _repeats(loop: WaitLoop) -> bool:
     """Whether a turn that sees what it saw before leaves all as it was, but for what counts turns."""
     return loop.waits and (loop.takes or loop.timed or loop.counting.issuperset(loop.carried))
-
-
-def _reads_clock(site: Site) -> bool:
-    return any(name in site.text for name in _CLOCKS)

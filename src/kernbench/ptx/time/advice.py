@@ -4,6 +4,9 @@ Each piece has its cost in picoseconds, either by timing the launch again withou
 model's account of what warps waited for. What costs less than a hundredth of the time is not said.
 """
 
+import re
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +26,8 @@ AGAIN, ACCOUNT = "timed again without it", "the model's account of waits"
 # lines of each kind that are timed again, those with the most to save
 _MOST_LINES = 4
 _PS = 1e12
+_OF_ACCESSES = frozenset(("bank conflict", "uncoalesced access"))
+_QUOTED = re.compile("`[^`]*`")
 # waits that more stages, earlier loads or better balance hide
 _EXPOSED = {
     Reason.GLOBAL: "load earlier, or have more bytes in flight: wider loads, more stages, more warps",
@@ -63,7 +68,24 @@ def advise(again: Again, one_more: Change | None, time_again: bool) -> list[Data
     least = again.time.seconds * _PS * WORTH
     lines = source_lines(again.recording.text)
     worth = sorted((one for one in found if one.cost_ps >= least), key=lambda one: (-one.cost_ps, one.kind, one.line))
-    return [one.data(lines.get(one.line)) for one in worth]
+    return [one.data(lines.get(one.line)) for one in once(worth, lines)]
+
+
+def once(given: list[Advice], lines: Mapping[int, tuple[str, int]]) -> list[Advice]:
+    """Of several pieces of one kind about one line of the source, or where that is not known with the same hint and
+    share, the dearest, with how many more there are.
+    """
+    found: dict[object, Advice] = {}
+    more: Counter[object] = Counter()
+    for one in given:
+        same = lines.get(one.line) or _QUOTED.sub("", one.message)
+        key = (one.kind, one.hint, same) if one.kind in _OF_ACCESSES else (one.kind, one.line, one.message)
+        more[key] += key in found
+        found.setdefault(key, one)
+    return [
+        replace(one, message=f"{one.message} (and so do {more[key]} more)") if more[key] else one
+        for key, one in found.items()
+    ]
 
 
 def _ps(seconds: float) -> int:

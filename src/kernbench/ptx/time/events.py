@@ -372,8 +372,8 @@ def _sectors(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, resident: fl
     events = recording.events
     past = _says(recording, _PAST_L1)
     loads = _is(events, (Kind.GLOBAL_LOAD, Kind.LOCAL_LOAD))
-    held_l1 = np.exp2(events.own_distance.astype(np.float64)) <= l1_bytes
-    l1_hits = np.where(loads & held_l1 & ~past, events.own, 0.0).astype(np.float64)
+    held_l1 = _held_by_l1(np.exp2(events.own_distance.astype(np.float64)), l1_bytes, float(gpu.l1.gone))
+    l1_hits = np.where(loads & ~past, events.own * held_l1, 0.0).astype(np.float64)
     sectors = events.sectors.astype(np.float64)
     # a line takes its room whether all of its sectors are there or not
     room = np.maximum(events.lines * (LINE / SECTOR) / np.maximum(sectors, 1.0), 1.0)
@@ -413,6 +413,14 @@ def _table(recording: LaunchRecording, room: Floats) -> tuple[NDArray[np.bool_],
     distance = float((times * events.other_distance)[apart].sum()) / max(float(times[apart].sum()), 1e-9)
     whole = np.log2(table * float(every.sum()) / again)
     return (nothing, 1.0) if distance > whole - IN_TURN else (apart, table)
+
+
+def _held_by_l1(distance: Floats, l1_bytes: float, gone: float) -> Floats:
+    """Of bytes that a CTA touched so many bytes ago, the share that its part of L1 still holds: all up to its size,
+    then less and less, and nothing from `gone` times its size on.
+    """
+    times = distance / max(l1_bytes, 1.0)
+    return np.clip((gone - times) / max(gone - 1.0, 1e-9), 0.0, 1.0)
 
 
 def held(distance: Floats, gpu: Gpu) -> Floats:

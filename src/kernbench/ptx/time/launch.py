@@ -327,7 +327,10 @@ class _Machine:
 def _state(ctas: int, warps: int, syncs: int, subs: int) -> tuple[Ints, ...]:
     """Warps, CTAs, what completions wait for and when they are done, groups, and when sub-cores are looked at."""
     of_warps = np.zeros((ctas * warps, codes.WARP_COLUMNS), np.int64)
-    of_warps[:, codes.W_CTA] = np.arange(ctas * warps) // warps
+    numbers = np.arange(ctas * warps)
+    of_warps[:, codes.W_CTA] = numbers // warps
+    of_warps[:, codes.W_STEPS] = numbers * codes.NEXT_WARP % codes.TICK
+    of_warps[:, codes.W_DRAWS] = numbers * codes.NEXT_DRAW % codes.TICK
     of_ctas = np.zeros((ctas, codes.CTA_COLUMNS), np.int64)
     of_ctas[:, codes.C_FIRST] = np.arange(ctas) * warps
     of_ctas[:, codes.C_WARPS] = warps

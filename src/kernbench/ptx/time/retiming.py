@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kernbench.common.errors import MisuseError
 from kernbench.ptx.machine import Gpu
 from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.sass.join.making import streams_of
@@ -10,6 +11,7 @@ from kernbench.ptx.time.changes import Again
 from kernbench.ptx.time.launch import time_launch
 from kernbench.ptx.time.presentation import timed
 from kernbench.ptx.time.result import LaunchTime
+from kernbench.ptx.time.waits import why_unknown
 from kernbench.result.run import Run
 
 
@@ -29,6 +31,8 @@ class LaunchTiming:
 
 def time_recording(recording: LaunchRecording, gpu: Gpu) -> LaunchTiming:
     """A recording timed for the first time."""
+    if why := why_unknown(recording):
+        raise MisuseError(f"no time: {why}")
     streams = streams_of(recording, gpu.arch)
     return LaunchTiming(recording, streams, time_launch(recording, streams, gpu))
 

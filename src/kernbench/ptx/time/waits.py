@@ -1,4 +1,4 @@
-"""Waits that a time does not hold whole: for what others store to memory, and for a clock."""
+"""Waits that a time does not hold: for what others store to memory, of which one turn is timed, and for a clock."""
 
 from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.time.sources import source_lines
@@ -6,11 +6,6 @@ from kernbench.ptx.time.sources import source_lines
 LOWER_BOUND = "a lower bound: waits for what others store to memory are not timed"
 # lines that are named
 _MOST_NAMED = 4
-
-
-def incomplete(recording: LaunchRecording) -> bool:
-    """Whether the launch may wait for longer than its time says."""
-    return bool(recording.waits or recording.waits_in_shared or recording.clocks)
 
 
 def waits_in_words(recording: LaunchRecording) -> list[str]:
@@ -26,10 +21,15 @@ def waits_in_words(recording: LaunchRecording) -> list[str]:
         waiting.append(f"at {where} for what others store to shared memory")
     if waiting:
         found.append(f"{LOWER_BOUND}: {'; '.join(waiting)}")
-    if recording.clocks:
-        where = _named(recording, recording.clocks)
-        found.append(f"a loop waits for a clock, at {where}: how long is not known, as clocks count instructions here")
     return found
+
+
+def why_unknown(recording: LaunchRecording) -> str:
+    """Why nobody can say how long the launch takes; empty for others."""
+    if not recording.clocks:
+        return ""
+    where = _named(recording, recording.clocks)
+    return f"a loop goes on until a clock says so, at {where}, and clocks count instructions here"
 
 
 def _named(recording: LaunchRecording, lines: tuple[int, ...]) -> str:

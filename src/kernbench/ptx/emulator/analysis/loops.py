@@ -44,7 +44,10 @@ def find_wait_loops(
         carried = [registers[number] for number in numbers_in(live[loop.head] & written)]
         strong = any(_is_strong(d, bodies, parking) for d in inside)
         polls = [d for d in inside if _is_strong(d, bodies, parking) and not d.effects.polls]
-        decided_by, counting = _ends(body, loop.blocks, live, inside[len(own) :], polls, carried)
+        looks = [d for d in inside if d.site.number in clocks]
+        ends = Ends(body, loop.blocks, live, inside[len(own) :]) if polls or looks else None
+        decided_by = ends.decided_by(polls) if ends is not None else frozenset()
+        counting = [r for r in carried if decided_by and ends is not None and ends.only_counts(r.number)]
         found[first + loop.head] = WaitLoop(
             first + loop.head,
             frozenset(first + block for block in loop.blocks),
@@ -54,23 +57,12 @@ def find_wait_loops(
             strong or _reads_memory(inside),
             _closed(inside),
             any(d.effects.access == "atomic" and d.mod("op") in _TAKING for d in inside),
-            bool(clocks) and any(d.site.number in clocks for d in inside),
+            bool(looks),
             decided_by,
             frozenset(table.number(RegisterSlot(r.bank, r.row)) for r in counting),
+            ends.decided_by(looks) if ends is not None else frozenset(),
         )
     return found
-
-
-def _ends(
-    body: Body, blocks: frozenset[int], live: list[int], called: list[Decoding], polls: list[Decoding],
-    carried: list[Register],
-) -> tuple[frozenset[int], list[Register]]:  # fmt: skip
-    """Which reads of what others write decide whether a loop goes on, and what of it only counts its turns then."""
-    if not polls:
-        return frozenset(), []
-    ends = Ends(body, blocks, live, called)
-    decided_by = ends.decided_by(polls)
-    return decided_by, [register for register in carried if decided_by and ends.only_counts(register.number)]
 
 
 def _reads(inside: list[Decoding], bodies: Mapping[str, Body], parking: frozenset[int]) -> tuple[LoopRead, ...]:

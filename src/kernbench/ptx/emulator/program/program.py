@@ -186,6 +186,8 @@ class WaitLoop:
     decided_by: frozenset[int] = frozenset()
     # those of the slots that go round which nothing but its turns and sleeps are counted with
     counting: frozenset[int] = frozenset()
+    # the numbers of reads of a clock on which that depends
+    clocked_by: frozenset[int] = frozenset()
 
 
 @dataclass(eq=False)

@@ -1,16 +1,18 @@
 """A recording's PTX as machine instructions by block, and the streams of its traces without machine code."""
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.ptx.recording.kinds import Kind
-from kernbench.ptx.recording.recording import Events, LaunchRecording, Traces
+from kernbench.ptx.recording.recording import Events, Instructions, LaunchRecording, Traces
 from kernbench.ptx.sass.building import Builder
-from kernbench.ptx.sass.expansion.pieces import parsed_rows, pieces_of_block
+from kernbench.ptx.sass.expansion.pieces import effects_of, parsed_rows, pieces_of_block
 from kernbench.ptx.sass.expansion.schedule import schedule
 from kernbench.ptx.sass.streams import NO_EVENT
+from kernbench.ptx.text.module import Instruction
 
 Ints = NDArray[np.int32]
 
@@ -20,11 +22,13 @@ class Expansion:
     """Where the expanded code of each PTX block lies in the table of instructions.
 
     Block b is `first[b]` to `last[b]`; `taker[row]` the instruction, counted from its block's first, that takes the
-    event of a row, -1 where none does; `parts[row]` how many after it take it, too.
+    event of a row, -1 where none does; `takers[row]` all of them. Blocks that always follow each other are one piece of
+    code, that of the first of them; `back[b]` is how long it is for those behind it, and 0 for all others.
     """
 
     first: Ints
     last: Ints
+    back: Ints
     taker: Ints
     takers: tuple[tuple[int, ...], ...]
 
@@ -44,7 +48,7 @@ class Expansion:
         bounds = traces.first_event[steps.start : steps.stop + 1]
         numbers = np.arange(bounds[0], bounds[-1])
         rows = events.instruction[bounds[0] : bounds[-1]]
-        where = np.repeat(starts, np.diff(bounds))
+        where = np.repeat(starts - self.back[blocks], np.diff(bounds))
         # what a multicast brings to further CTAs is no instruction of its own
         further = events.kind[bounds[0] : bounds[-1]] == int(Kind.BULK_MULTICAST)
         held = (self.taker[rows] >= 0) & ~further
@@ -59,16 +63,53 @@ def _several(takers: tuple[tuple[int, ...], ...], rows: Ints) -> NDArray[np.bool
     return np.array([len(one) > 1 for one in takers] or [False])[rows]
 
 
-def expand(recording: LaunchRecording, builder: Builder) -> Expansion:
-    """Add the expanded code of a recording's PTX to a table."""
+def _following(traces: Traces) -> dict[int, set[int]]:
+    """The blocks that warps went on to from each."""
+    found: dict[int, set[int]] = defaultdict(set)
+    inside = np.ones(max(len(traces.block) - 1, 0), bool)
+    # the last block of a trace is not followed by the first of the next
+    inside[traces.start[1:-1] - 1] = False
+    pairs = np.stack([traces.block[:-1][inside], traces.block[1:][inside]], axis=1)
+    for before, after in np.unique(pairs, axis=0).tolist():
+        found[before].add(after)
+    return found
+
+
+def _runs(rows: Instructions, parsed: list[Instruction | None], following: dict[int, set[int]]) -> list[list[int]]:
+    """Blocks in order, those together that always follow each other: an exchange between lanes ends a block of the
+    emulator, and is no end of anything in machine code.
+    """
+    before: dict[int, set[int]] = defaultdict(set)
+    for block, after in following.items():
+        for one in after:
+            before[one].add(block)
+    found: list[list[int]] = []
+    for block in range(int(rows.block.max(initial=-1)) + 1):
+        last = rows.of_block(block - 1) if block else range(0)
+        steers = not last or (ends := parsed[last[-1]]) is None or effects_of(ends).flow
+        if found and not steers and following.get(block - 1) == {block} and before[block] == {block - 1}:
+            found[-1].append(block)
+        else:
+            found.append([block])
+    return found
+
+
+def expand(recording: LaunchRecording, builder: Builder, whole: bool = True) -> Expansion:
+    """Add the expanded code of a recording's PTX to a table; unless `whole`, each block by itself."""
     rows = recording.instructions
     parsed = parsed_rows(recording.text, rows)
-    blocks = int(rows.block.max(initial=-1)) + 1
-    code = schedule([pieces_of_block(rows.of_block(block), rows, parsed) for block in range(blocks)])
+    following = _following(recording.traces)
+    runs = (
+        _runs(rows, parsed, following) if whole else [[block] for block in range(int(rows.block.max(initial=-1)) + 1)]
+    )
+    number = {block: index for index, run in enumerate(runs) for block in run}
+    of_rows = [[row for block in run for row in rows.of_block(block)] for run in runs]
+    edges = {index: {number[after] for after in following.get(run[-1], ())} for index, run in enumerate(runs)}
+    code = schedule([pieces_of_block(of, rows, parsed) for of in of_rows], edges)
     takers: list[list[int]] = [[] for _ in range(len(rows))]
-    first, last = [], []
-    for block in code:
-        first.append(len(builder))
+    first, last, back = (np.zeros(len(number), np.int32) for _ in range(3))
+    for run, block in zip(runs, code, strict=True):
+        first[run], last[run] = len(builder), len(builder)
         for index, one in enumerate(block):
             piece = one.piece
             if piece.takes_event:
@@ -76,10 +117,7 @@ def expand(recording: LaunchRecording, builder: Builder) -> Expansion:
             origin = (int(rows.line[piece.row]), piece.row, -1)
             reads = (min(len(piece.reads), 3) + 1) // 2, min(len(piece.reads), 3) // 2
             builder.add(piece.name, one.control, "", reads, (piece.predicated, False, False), origin)
-        last.append(len(builder))
-    return Expansion(
-        np.array(first, np.int32),
-        np.array(last, np.int32),
-        np.array([one[0] if one else -1 for one in takers], np.int32),
-        tuple(map(tuple, takers)),
-    )
+        last[run[0]] = len(builder)
+        back[run[1:]] = len(block)
+    least = np.array([min(one, default=-1) for one in takers], np.int32)
+    return Expansion(first, last, back, least, tuple(map(tuple, takers)))

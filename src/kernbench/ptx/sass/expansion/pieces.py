@@ -1,6 +1,7 @@
 """The machine instructions of each PTX instruction of a recording, with the registers they read and write."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kernbench.ptx.isa.forms.effects import Effects
@@ -16,6 +17,7 @@ from kernbench.ptx.text.module import Address, Function, Instruction, Name, Oper
 from kernbench.ptx.text.parser import parse
 from kernbench.ptx.text.walking import instructions_of, names_in
 
+_STRONG = {"volatile", "relaxed", "acquire", "mmio"}
 _SIZES = {1: ".U8", 2: ".U16", 4: "", 8: ".64"}
 # bytes of the widest access
 _WIDEST = 16
@@ -55,13 +57,20 @@ def parsed_rows(text: str, instructions: Instructions) -> list[Instruction | Non
     return found
 
 
-def pieces_of_block(rows: range, instructions: Instructions, parsed: list[Instruction | None]) -> list[Piece]:
-    """The machine instructions of a block; who reads what a move without one wrote reads what was moved."""
+def pieces_of_block(rows: Iterable[int], instructions: Instructions, parsed: list[Instruction | None]) -> list[Piece]:
+    """The machine instructions of a block; who reads what a move without one wrote reads what was moved, and a load of
+    what was loaded before, with nothing stored between, is a move of it.
+    """
     found: list[Piece] = []
     moved: dict[str, frozenset[str]] = {}
+    loaded = _Loaded()
     for row in rows:
         one = parsed[row]
         reads, writes = operands(one) if one is not None else (frozenset[str](), frozenset[str]())
+        known = loaded.again(one, writes) if one is not None else {}
+        if known:
+            moved.update({name: moved.get(source, frozenset((source,))) for name, source in known.items()})
+            continue
         reads = frozenset(source for name in reads for source in moved.get(name, (name,)))
         made = _pieces(row, instructions.opcode[row], Kind(int(instructions.kind[row])), one, reads, writes)
         for name in writes:
@@ -70,6 +79,39 @@ def pieces_of_block(rows: range, instructions: Instructions, parsed: list[Instru
             moved.update(dict.fromkeys(writes, reads))
         found += made
     return found
+
+
+class _Loaded:
+    """What loads of a block have brought, by their text, as long as it is still where it was."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Instruction, list[str]]] = {}
+
+    def again(self, one: Instruction, writes: frozenset[str]) -> dict[str, str]:
+        """Of a load that was made before, the register with the same value for each that it writes."""
+        effects = effects_of(one)
+        plain = effects.access == "load" and one.guard is None and not _STRONG & set(one.modifiers)
+        if not plain and not effects.computes:
+            # stores, barriers and fences
+            self._known.clear()
+        text = f"{one.name} {one.operands[1:]}" if plain else ""
+        before, into = self._known.get(text), _names_of(one.operands[0]) if plain else []
+        for key in [key for key, (load, results) in self._known.items() if writes & {*results, *_names_in(load, 1)}]:
+            del self._known[key]
+        if before is not None and len(before[1]) == len(into):
+            return dict(zip(into, before[1], strict=True))
+        if plain and not writes & {*_names_in(one, 1)}:
+            self._known[text] = one, into
+        return {}
+
+
+def _names_of(operand: Operand) -> list[str]:
+    return [name for part in (operand.items if isinstance(operand, Vector) else (operand,)) for name in names_in(part)]
+
+
+def _names_in(one: Instruction, since: int) -> list[str]:
+    """The names in the operands of an instruction, from one of them on."""
+    return [name for operand in one.operands[since:] for name in names_in(operand)]
 
 
 def _pieces(

@@ -5,9 +5,10 @@ and the order of memory allow; then stalls keep the distance that results of fix
 and awaited for the others. The latencies are those that the compiler counts on; what a machine takes is in its file.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 from kernbench.ptx.sass.control import Control
 from kernbench.ptx.sass.expansion.pieces import Piece
@@ -60,17 +61,47 @@ def latency_of(piece: Piece) -> tuple[int, bool]:
     return (_PREDICATE if opcode in _SETS_PREDICATE else _FIXED), False
 
 
-def schedule(blocks: Sequence[Sequence[Piece]]) -> list[list[Scheduled]]:
-    """The pieces of each block in order, with control fields; counters of one block may be awaited in another."""
+def schedule(blocks: Sequence[Sequence[Piece]], following: Mapping[int, Set[int]]) -> list[list[Scheduled]]:
+    """The pieces of each block in order, with control fields; `following` are the blocks that warps go on to.
+
+    Counters of one block are awaited in another where warps come there before anything has waited for them.
+    """
     ordered = [_ordered(block) for block in blocks]
     counters = _counters(ordered)
-    elsewhere: dict[str, int] = defaultdict(int)
-    for block, given in zip(ordered, counters, strict=True):
-        for piece, counter in zip(block, given, strict=True):
+    entering: list[dict[str, int]] = [{} for _ in blocks]
+    pending = deque(range(len(blocks)))
+    while pending:
+        number = pending.popleft()
+        _, leaving = _awaited(ordered[number], counters[number], entering[number])
+        for after in sorted(following.get(number, ())):
+            known = entering[after]
+            more = {name: mask for name, mask in leaving.items() if mask & ~known.get(name, 0)}
+            if more:
+                known.update({name: known.get(name, 0) | mask for name, mask in more.items()})
+                if after not in pending:
+                    pending.append(after)
+    return [_controlled(*given) for given in zip(ordered, counters, entering, strict=True)]
+
+
+def _awaited(
+    block: Sequence[Piece], counters: Sequence[int], entering: Mapping[str, int]
+) -> tuple[list[int], dict[str, int]]:
+    """The counters that each piece waits for, and what the block leaves behind: counters of registers.
+
+    Who waits for a counter waits for all that had it so far.
+    """
+    under_way, masks = dict(entering), []
+    for piece, counter in zip(block, counters, strict=True):
+        mask = 0
+        for name in piece.reads | piece.writes:
+            mask |= under_way.get(name, 0)
+        if mask:
+            under_way = {name: left & ~mask for name, left in under_way.items() if left & ~mask}
+        masks.append(mask)
+        for name in piece.writes:
             if counter != NO_BARRIER:
-                for register in piece.writes:
-                    elsewhere[register] |= 1 << counter
-    return [_controlled(block, given, elsewhere) for block, given in zip(ordered, counters, strict=True)]
+                under_way[name] = 1 << counter
+    return masks, under_way
 
 
 def _ordered(block: Sequence[Piece]) -> list[Piece]:
@@ -85,16 +116,16 @@ def _ordered(block: Sequence[Piece]) -> list[Piece]:
         own = latency_of(block[number])[0]
         height[number] = max((own + height[one] for one in after[number]), default=0)
     waiting = [len(before) for before in needs]
-    ready = {number for number, count in enumerate(waiting) if not count}
+    ready = [(-height[number], number) for number, count in enumerate(waiting) if not count]
+    heapify(ready)
     found: list[Piece] = []
     while ready:
-        number = min(ready, key=lambda one: (-height[one], one))
-        ready.remove(number)
+        _, number = heappop(ready)
         found.append(block[number])
         for one in after[number]:
             waiting[one] -= 1
             if not waiting[one]:
-                ready.add(one)
+                heappush(ready, (-height[one], one))
     return found
 
 
@@ -136,41 +167,42 @@ def _orders(pipe: Pipe, act: Act) -> bool:
 
 
 def _counters(blocks: Sequence[Sequence[Piece]]) -> list[list[int]]:
-    """The counter of each piece that needs one, in turn; results of loads that follow each other share one."""
+    """The counter of each piece that needs one, in turn; results of one unit that are wanted at once share one."""
     found: list[list[int]] = []
-    turn, unit = 0, Pipe.CONTROL
+    turn, shared = 0, (Pipe.CONTROL, -1)
     for block in blocks:
+        wanted = _first_wanted(block)
         given = []
-        for piece in block:
-            needed = latency_of(piece)[1] and family(piece.name.partition(".")[0]).act != Act.STORE
-            pipe = family(piece.name.partition(".")[0]).pipe
-            if needed and pipe != unit:
-                turn = (turn + 1) % _COUNTERS
-            unit = pipe
+        for number, piece in enumerate(block):
+            kind = family(piece.name.partition(".")[0])
+            needed = latency_of(piece)[1] and kind.act != Act.STORE
+            if needed and (kind.pipe, wanted[number]) != shared:
+                turn, shared = (turn + 1) % _COUNTERS, (kind.pipe, wanted[number])
             given.append(turn if needed else NO_BARRIER)
         found.append(given)
     return found
 
 
-def _controlled(block: Sequence[Piece], counters: Sequence[int], elsewhere: dict[str, int]) -> list[Scheduled]:
+def _first_wanted(block: Sequence[Piece]) -> list[int]:
+    """For each piece the first one behind it that reads what it writes; -1 where another block does."""
+    reader: dict[str, int] = {}
+    found = [-1] * len(block)
+    for number in range(len(block) - 1, -1, -1):
+        piece = block[number]
+        found[number] = min((reader[name] for name in piece.writes if name in reader), default=-1)
+        reader.update(dict.fromkeys(piece.reads, number))
+    return found
+
+
+def _controlled(block: Sequence[Piece], counters: Sequence[int], entering: Mapping[str, int]) -> list[Scheduled]:
     ready: dict[str, int] = {}
-    awaited: dict[str, int] = {}
-    cycle, starts, masks = 0, [], []
+    cycle, starts = 0, []
+    masks, _ = _awaited(block, counters, entering)
     for piece, counter in zip(block, counters, strict=True):
-        names = piece.reads | piece.writes
-        cycle = max([cycle, *(ready[name] for name in names if name in ready)])
-        mask = 0
-        for name in names:
-            mask |= awaited.pop(name) if name in awaited else 0 if name in ready else elsewhere.get(name, 0)
+        cycle = max([cycle, *(ready[name] for name in piece.reads | piece.writes if name in ready)])
         starts.append(cycle)
-        masks.append(mask)
         for name in piece.writes:
             ready[name] = cycle if counter != NO_BARRIER else cycle + latency_of(piece)[0]
-            awaited.pop(name, None)
-            if counter != NO_BARRIER:
-                awaited[name] = 1 << counter
-        for name in piece.reads:
-            ready.setdefault(name, 0)
         cycle += 1
     ends = [*starts[1:], cycle][: len(starts)]
     return [

@@ -148,7 +148,8 @@ class _Joining:
         self._number = self._fill()
         self._first = np.array([self._number[node.first] for node in code.flow.nodes], np.int32)
         self._length = np.array([node.last - node.first for node in code.flow.nodes], np.int32)
-        self._expansion: Expansion | None = None
+        # of whole traces, and of single steps
+        self._expansions: dict[bool, Expansion] = {}
         self._counts = _Counts()
 
     def streams(self) -> Streams:
@@ -207,7 +208,7 @@ class _Joining:
         way = self._joiner.join(tokens)
         if way is None:
             self._counts.unjoined["no way through the machine code fits the trace"] += tokens.steps
-            return self._expand().path(traces, events, trace)
+            return self._expand(whole=True).path(traces, events, trace)
         return self._with_expanded(trace, tokens, way, *self._written(tokens, way))
 
     def _written(self, tokens: Tokens, way: Way) -> tuple[Ints, Ints, Ints]:
@@ -252,13 +253,13 @@ class _Joining:
         ends = np.append(starts, len(ops))
         pieces_op, pieces_event, at = [], [], 0
         for step, index in zip(missing.tolist(), ends[node].tolist(), strict=True):
-            more, their = self._expand().steps(traces, events, range(first + step, first + step + 1), base)
+            more, their = self._expand(whole=False).steps(traces, events, range(first + step, first + step + 1), base)
             pieces_op += [ops[at:index], more]
             pieces_event += [taken[at:index], their]
             at = index
         return np.concatenate((*pieces_op, ops[at:])), np.concatenate((*pieces_event, taken[at:]))
 
-    def _expand(self) -> Expansion:
-        if self._expansion is None:
-            self._expansion = expand(self._recording, self._builder)
-        return self._expansion
+    def _expand(self, whole: bool) -> Expansion:
+        if whole not in self._expansions:
+            self._expansions[whole] = expand(self._recording, self._builder, whole)
+        return self._expansions[whole]

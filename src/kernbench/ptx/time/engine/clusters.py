@@ -4,7 +4,7 @@ cluster's barrier, and bulk copies to several of them.
 
 from kernbench.common.compiled import part
 from kernbench.ptx.time.engine import codes as c
-from kernbench.ptx.time.engine.memory import copy, served
+from kernbench.ptx.time.engine.memory import copy, missed, served, spread
 from kernbench.ptx.time.engine.waiting import contribute
 
 
@@ -88,7 +88,10 @@ def bulk_load(w, event, now, weight, events, state, servers, constants):  # type
         last += 1
     first = concerned(w, events[event, c.FURTHER], state)
     sm = _sm_of(state[0][w, c.W_CTA], state, servers)
-    there = copy(c.BULK_LOAD, sm, _sm_of(first, state, servers), event, now, weight, events, servers, constants)
+    into = _sm_of(first, state, servers)
+    hbm = missed(w, events[event, c.E_HBM], events[event, c.E_MISSES], state[0])
+    there = copy(sm, into, event, now, weight, hbm, c.PORT, events, servers, constants)
+    there += spread(w, events[event, c.WIDER], state[0])
     if last > event:
         there += constants[c.MULTICAST_EXTRA]
     for one in range(event, last + 1):

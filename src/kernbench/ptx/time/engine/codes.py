@@ -60,16 +60,16 @@ PIPES = 10
 EITHER = 10
 
 # servers of an SM: the stage that shared memory, L1 and shuffles go through; what comes from L2; what goes there; the
-# unit of bulk copies; that of barriers; that of mbarriers; a count, of which answers of loads take their spread; what
-# looks for lines in L1; what other SMs of a cluster read and write of its shared memory
-MIO, PORT, STORES, TMA, BARRIERS, MBARRIERS, STEPS, TAGS, NETWORK = range(9)
+# unit of bulk copies; that of barriers; that of mbarriers; what looks for lines in L1; what other SMs of a cluster read
+# and write of its shared memory
+MIO, PORT, STORES, TMA, BARRIERS, MBARRIERS, TAGS, NETWORK = range(8)
 # the tensor core of tcgen05; the address of the last D, plus 1; the share of shared memory's time that operands take
-PRODUCT_UNIT, LAST_TARGET, PASSES_SHARE = range(9, 12)
-# where the next access lies that hits or misses
-DRAWS = 12
-SM_SERVERS = 13
-# parts of a whole, of `TICK`, whose multiples lie evenly: by the golden section, and by the root of 2
+PRODUCT_UNIT, LAST_TARGET, PASSES_SHARE = range(8, 11)
+SM_SERVERS = 11
+# parts of a whole, of `TICK`, whose multiples lie evenly: by the golden section, and by the root of 2, from one access
+# of a warp to the next; and by two parts of a plane, from one warp to the next
 GOLDEN, ROOT = 40503, 27146
+NEXT_WARP, NEXT_DRAW = 49472, 37345
 # and of the GPU
 L2, L2_WRITES, HBM, ATOMICS, DISPATCH = range(5)
 GPU_SERVERS = 5
@@ -147,7 +147,8 @@ FURTHER, E_THROUGH, E_MISSES = 13, 14, 15
 # when it issued last, until when the stall of that instruction lasts, why it waits; the completion it is blocked on;
 # when its last store is done, and its last one to shared memory; its CTA; what held it back when it was ready; what
 # other instructions had taken of its tensor core when it began to wait for products, or -1; then its counters and their
-# reasons, groups that were committed and when the open one is done, of each kind
+# reasons, groups that were committed and when the open one is done, of each kind. `W_STEPS` says where the answer to a
+# warp's next load lies in the spread of answers, `W_DRAWS` where its next access lies among those that hit and miss
 (
     W_STATE,
     W_AT,
@@ -163,8 +164,10 @@ FURTHER, E_THROUGH, E_MISSES = 13, 14, 15
     W_CTA,
     W_HELD,
     W_TAKEN,
-) = range(14)
-W_COUNTER = 14
+    W_STEPS,
+    W_DRAWS,
+) = range(16)
+W_COUNTER = 16
 W_COUNTER_WHY = W_COUNTER + COUNTERS
 W_GROUPS = W_COUNTER_WHY + COUNTERS
 W_OPEN = W_GROUPS + GROUP_KINDS

@@ -10,7 +10,7 @@ from kernbench.common.native_loops import native_loop
 from kernbench.ptx.time.engine import codes as c
 from kernbench.ptx.time.engine.clusters import bulk_load, bulk_shared, cluster_arrive, cluster_wait, concerned, remote
 from kernbench.ptx.time.engine.dispatch import finish_warp, start_cluster
-from kernbench.ptx.time.engine.memory import copy, levels, missed, served, traffic, written_through
+from kernbench.ptx.time.engine.memory import copy, levels, missed, served, spread, traffic, written_through
 from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.engine.tensor import beside_operands, tensor_step
 from kernbench.ptx.time.engine.waiting import arrive, barrier, commit, join_group, wait, wait_group
@@ -41,7 +41,7 @@ def _atomic(w, sm, weight, begin, event, needs, events, warps, servers, constant
     """An atomic or a reduction is done in L2; gives when."""
     _, sm_free, gpu_free, _, _, gpu_busy, memory = servers
     port, _, hbm = needs
-    hbm = missed(sm, hbm, events[event, c.E_MISSES], sm_free)
+    hbm = missed(w, hbm, events[event, c.E_MISSES], warps)
     out = served(sm_free[sm], c.STORES, begin, port)
     cost = events[event, c.EXTRA] * weight
     at = served(gpu_free, c.ATOMICS, out, cost)
@@ -95,15 +95,15 @@ def _access(what, w, sub, sm, op, event, now, weight, tables, state, servers, co
     done = passed + constants[c.LATENCY_L1]
     if what == c.STORE:
         if needs[0]:
-            done = levels(sm, weight, begin, needs, servers, constants, c.STORES, constants[c.LATENCY_STORE], 0)
+            done = levels(sm, weight, begin, needs, servers, constants, c.STORES, constants[c.LATENCY_STORE])
             if events[event, c.E_THROUGH]:
                 done = max(done, written_through(events[event, c.E_THROUGH] * weight, begin, servers, constants))
         warps[w, c.W_STORED] = max(warps[w, c.W_STORED], done)
     elif needs[0]:
         base = constants[c.LATENCY_L2] + events[event, c.LATER]
-        needs = needs[0], needs[1], missed(sm, needs[2], events[event, c.E_MISSES], sm_free)
-        answered = levels(sm, weight, begin, needs, servers, constants, c.PORT, base, events[event, c.WIDER])
-        done = max(done, answered)
+        needs = needs[0], needs[1], missed(w, needs[2], events[event, c.E_MISSES], warps)
+        answered = levels(sm, weight, begin, needs, servers, constants, c.PORT, base)
+        done = max(done, answered + spread(w, events[event, c.WIDER], warps))
     return passed, done
 
 
@@ -189,7 +189,8 @@ def _multiply(w, sub, sm, op, now, ops, warps, rings, servers, constants):  # ty
 @part
 def _bulk_store(w, sm, event, now, weight, events, warps, servers, constants):  # type: ignore[no-untyped-def]
     """A bulk copy to global memory: it is done when it is there, and has been read when it has left the SM."""
-    there = copy(c.BULK_STORE, sm, sm, event, now, weight, events, servers, constants)
+    there = copy(sm, sm, event, now, weight, events[event, c.E_HBM], c.STORES, events, servers, constants)
+    there += spread(w, events[event, c.WIDER], warps)
     join_group(w, c.BULK_GROUP, there, warps)
     join_group(w, c.READ_GROUP, servers[1][sm, c.STORES] + constants[c.BULK_EXTRA], warps)
     warps[w, c.W_STORED] = max(warps[w, c.W_STORED], there)

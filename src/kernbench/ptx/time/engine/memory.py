@@ -13,18 +13,19 @@ def served(free, which, arrival, cost):  # type: ignore[no-untyped-def]
 
 
 @part
-def missed(sm, hbm, share, sm_free):  # type: ignore[no-untyped-def]
+def missed(w, hbm, share, warps):  # type: ignore[no-untyped-def]
     """What memory gives of an access that has `hbm` of it on average, of which a `share` waits for memory: of these so
-    much more, of the others nothing. Those that wait lie evenly among all of an SM.
+    much more, of the others nothing. Those that wait lie evenly among all of a warp, and among warps. In which order
+    warps come has no say in who waits, or more bandwidth could make a launch slower.
     """
     if hbm <= 0 or share >= c.TICK:
         return hbm
-    sm_free[sm, c.DRAWS] = (sm_free[sm, c.DRAWS] + c.ROOT) % c.TICK
-    return hbm * c.TICK // share if sm_free[sm, c.DRAWS] < share else 0
+    warps[w, c.W_DRAWS] = (warps[w, c.W_DRAWS] + c.ROOT) % c.TICK
+    return hbm * c.TICK // share if warps[w, c.W_DRAWS] < share else 0
 
 
 @part
-def levels(sm, weight, begin, needs, servers, constants, server, base, wider):  # type: ignore[no-untyped-def]
+def levels(sm, weight, begin, needs, servers, constants, server, base):  # type: ignore[no-untyped-def]
     """What misses L1 goes through the SM's port, L2 and memory; gives when all of it is there.
 
     SMs of a group do the same at the same time: L2 and memory serve what all of them ask for.
@@ -46,16 +47,16 @@ def levels(sm, weight, begin, needs, servers, constants, server, base, wider):  
             more = constants[c.LATENCY_HBM] - constants[c.LATENCY_L2]
             more += _loaded(at_hbm, cost, at_hbm - at_l2, memory, constants)
             done = max(done, at_hbm + cost + base + more)
-    return done + _spread(sm, wider, sm_free)
+    return done
 
 
 @part
-def _spread(sm, wider, sm_free):  # type: ignore[no-untyped-def]
+def spread(w, wider, warps):  # type: ignore[no-untyped-def]
     """How much earlier or later than others a load is answered: banks and ways differ. One after the other they lie
     evenly between the most and the least, in steps of the golden section, so that their mean is 0.
     """
-    sm_free[sm, c.STEPS] = (sm_free[sm, c.STEPS] + c.GOLDEN) % c.TICK
-    return (sm_free[sm, c.STEPS] - c.TICK // 2) * wider // c.TICK
+    warps[w, c.W_STEPS] = (warps[w, c.W_STEPS] + c.GOLDEN) % c.TICK
+    return (warps[w, c.W_STEPS] - c.TICK // 2) * wider // c.TICK
 
 
 @part
@@ -116,13 +117,12 @@ def written_through(amount, at_l2, servers, constants):  # type: ignore[no-untyp
 
 
 @part
-def copy(what, sm, there, event, now, weight, events, servers, constants):  # type: ignore[no-untyped-def]
-    """A bulk copy: issued in turn by the unit of its SM; gives when its bytes are there, in that SM or another."""
+def copy(sm, there, event, now, weight, hbm, server, events, servers, constants):  # type: ignore[no-untyped-def]
+    """A bulk copy, of which memory gives or takes `hbm`: issued in turn by the unit of its SM; gives when its bytes are
+    there, in that SM or another.
+    """
     begin = served(servers[1][sm], c.TMA, now, constants[c.BULK_ISSUE])
     servers[4][sm, c.TMA] += constants[c.BULK_ISSUE]
-    server, hbm = c.STORES, events[event, c.E_HBM]
-    if what == c.BULK_LOAD:
-        server, hbm = c.PORT, missed(there, hbm, events[event, c.E_MISSES], servers[1])
     needs = events[event, c.E_PORT], events[event, c.E_L2], hbm
     base = constants[c.LATENCY_L2] + constants[c.BULK_EXTRA] + events[event, c.LATER]
-    return levels(there, weight, begin, needs, servers, constants, server, base, events[event, c.WIDER])
+    return levels(there, weight, begin, needs, servers, constants, server, base)
