@@ -1,6 +1,9 @@
 """How fast the mesh emulator is, as ratios in one process: flash attention against a plain NumPy loop, and commands per
 second of a 64-rank K/V ring, by this process's own CPU time. All checks, data and source lines are on. Run with one
 BLAS thread (make bench).
+
+The loops of flash attention are over `tl.range`: alike iterations are computed without the kernel. It is measured at
+two lengths, as the first iterations run either way, and once with every iteration run.
 """
 
 import statistics
@@ -17,9 +20,9 @@ from kernbench.benches._attention_mesh_kv import attention_mesh_kv_kernel
 from kernbench.golden import attention, compare
 
 Array = NDArray[np.float32]
-S, D, BLOCK = 1024, 64, 64
+S, LONG_S, D, BLOCK = 1024, 4096, 64, 64
 RANKS, S_PER_RANK = 64, 64
-MOST_TIMES_NUMPY = 5.0
+MOST_TIMES_NUMPY = 1.6
 LEAST_COMMANDS_PER_SECOND = 50_000
 
 
@@ -46,11 +49,11 @@ def tl_flash(q_ptr: int, k_ptr: int, v_ptr: int, o_ptr: int, s: int, d: int, *, 
     """The same algorithm as a `tl` kernel on one PE."""
     row_bytes = d * 4
     scale = d**-0.5
-    for i in range(0, s, BLOCK):
+    for i in tl.range(0, s, BLOCK):
         q = tl.load(q_ptr + i * row_bytes, shape=(BLOCK, d), dtype="f32")
         m = tl.full((BLOCK, 1), float("-inf"))
         l, o = tl.zeros((BLOCK, 1)), tl.zeros((BLOCK, d))
-        for j in range(0, s, BLOCK):
+        for j in tl.range(0, s, BLOCK):
             k = tl.load(k_ptr + j * row_bytes, shape=(BLOCK, d), dtype="f32")
             v = tl.load(v_ptr + j * row_bytes, shape=(BLOCK, d), dtype="f32")
             x = tl.dot(q, tl.trans(k)) * scale
@@ -71,21 +74,22 @@ def median_seconds(work: Callable[[], Any], repeats: int) -> float:
     return statistics.median(times)
 
 
-def flash_ratio() -> float:
+def flash_ratio(s: int, folds: bool, repeats: int = 9) -> float:
     rng = np.random.default_rng(0)
-    q, k, v = (rng.standard_normal((S, D)).astype(np.float32) for _ in range(3))
+    q, k, v = (rng.standard_normal((s, D)).astype(np.float32) for _ in range(3))
     host = mesh.Host("small", ranks=1)
+    host.folds = folds
     tensors = [host.shard(x) for x in (q, k, v)]
-    o = host.empty((S, D), "f32", axis=0)
+    o = host.empty((s, D), "f32", axis=0)
 
     def emulate() -> None:
-        assert host.launch(tl_flash, *tensors, o, S, D).safe
+        assert host.launch(tl_flash, *tensors, o, s, D).safe
 
     emulate()
     golden = attention(q[:, None], k[:, None], v[:, None])
     for result in (host.gather(o), numpy_flash(q, k, v)):
         assert compare(result[:, None], golden).passed
-    ratios = [median_seconds(emulate, 1) / median_seconds(lambda: numpy_flash(q, k, v), 3) for _ in range(9)]
+    ratios = [median_seconds(emulate, 1) / median_seconds(lambda: numpy_flash(q, k, v), 3) for _ in range(repeats)]
     return statistics.median(ratios)
 
 
@@ -105,14 +109,18 @@ def ring_rate() -> tuple[float, int]:
 
 
 def main() -> int:
-    ratio = flash_ratio()
+    print(f"flash attention, one head, D {D}, {BLOCK}x{BLOCK} tiles, f32, all checks on, times the NumPy loop:")
+    met = True
+    for s, folds, repeats in ((S, True, 9), (LONG_S, True, 3), (S, False, 9)):
+        ratio = flash_ratio(s, folds, repeats)
+        how = "" if folds else ", every iteration run"
+        met &= ratio <= MOST_TIMES_NUMPY or not folds
+        print(f"  S {s:,}{how}: {ratio:.2f} (at most {MOST_TIMES_NUMPY})", flush=True)
     rate, commands = ring_rate()
-    print(f"flash attention, one head, S {S}, D {D}, {BLOCK}x{BLOCK} tiles, f32, all checks on:")
-    print(f"  {ratio:.2f}x the NumPy loop (at most {MOST_TIMES_NUMPY:.0f}x)")
     print(f"K/V ring, {RANKS} ranks on large, S {S_PER_RANK} per rank, data, checks and source lines on:")
     print(f"  {rate:,.0f} commands per second over {commands:,} commands (at least {LEAST_COMMANDS_PER_SECOND:,})")
-    met = ratio <= MOST_TIMES_NUMPY and rate >= LEAST_COMMANDS_PER_SECOND
-    print("both aims met" if met else "an aim was MISSED; timings are noisy: try again on an idle machine")
+    met &= rate >= LEAST_COMMANDS_PER_SECOND
+    print("all aims met" if met else "an aim was MISSED; timings are noisy: try again on an idle machine")
     return 0
 
 

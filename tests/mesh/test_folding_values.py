@@ -22,7 +22,7 @@ def short_loops_too():
     """Loops of five iterations fold, inside others, too, so that small kernels show what long ones do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kernbench.triton_emu.repeating.loops.FEWEST", 5)
-        patch.setattr("kernbench.triton_emu.repeating.loops.LONG", 5)
+        patch.setattr("kernbench.triton_emu.repeating.loops.WORTH_COMPUTING", 0)
         yield
 
 

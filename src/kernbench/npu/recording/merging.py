@@ -91,20 +91,35 @@ def merge(recording: NpuRecording, first_block: int, own: Part, parts: list[Part
     recording.take(merged)
 
 
+# by the code of an operation: whether its operands are tiles, whether the third one is, whether it may have a pattern
+_HAS_TILES = ~np.isin(CLASSES, (SET, WAIT, BARRIER, POST, AWAIT))
+_IS_PLAIN = CLASSES == PLAIN
+_MOVES = np.isin(CLASSES, (LOAD, STORE, SCALAR))
+
+
 def _renumbered(rows: Array, numbers: list[Ints]) -> Array:
-    """Rows with other numbers of lines, tiles and patterns; the last entry of each list is that of NONE."""
+    """Rows with other numbers of lines, tiles and patterns; the last entry of each list is that of NONE.
+
+    Numbers that stay as they are, as those of most kinds do in the first part, cost nothing.
+    """
     sites, tiles, patterns = numbers
-    kinds = CLASSES[rows["op"]]
-    rows["site"] = sites[rows["site"]]
-    has_tiles = ~np.isin(kinds, (SET, WAIT, BARRIER, POST, AWAIT))
-    for column in ("w", "a", "b"):
-        rows[column] = np.where(has_tiles, tiles[np.where(has_tiles, rows[column], NONE)], rows[column])
-    plain = kinds == PLAIN
-    rows["c"] = np.where(plain, tiles[np.where(plain, rows["c"], NONE)], rows["c"])
-    # what names a buffer has a pattern
-    patterned = np.isin(kinds, (LOAD, STORE, SCALAR)) & (rows["c"] >= 0)
-    rows["y"] = np.where(patterned, patterns[np.where(patterned, rows["y"], NONE)], rows["y"])
+    if not _is_same(sites):
+        rows["site"] = sites[rows["site"]]
+    if not _is_same(tiles):
+        has_tiles, is_plain = _HAS_TILES[rows["op"]], _IS_PLAIN[rows["op"]]
+        for column, holds in (("w", has_tiles), ("a", has_tiles), ("b", has_tiles), ("c", is_plain)):
+            values = rows[column]
+            rows[column] = np.where(holds, tiles[np.where(holds, values, NONE)], values)
+    if not _is_same(patterns):
+        # what names a buffer has a pattern
+        patterned = np.flatnonzero(_MOVES[rows["op"]] & (rows["c"] >= 0))
+        rows["y"][patterned] = patterns[rows["y"][patterned]]
     return rows
+
+
+def _is_same(numbers: Ints) -> bool:
+    """Whether all numbers but the last, that of NONE, are what they were."""
+    return bool((numbers[:-1] == np.arange(len(numbers) - 1)).all())
 
 
 def _numbered_again(tables: Tables, begin: Sizes, parts: list[Part]) -> list[list[Ints]]:

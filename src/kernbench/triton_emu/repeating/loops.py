@@ -38,6 +38,8 @@ SETTLED, LONG = 4, 32
 # iterations below which comparing costs more than running; fewer are enough where the first took that many commands
 FEWEST = 16
 FEWEST_LONG, LONG_BODY = 5, 1000
+# commands still to come below which, with data, comparing and noting cost more than running them
+WORTH_COMPUTING = 1024
 # what a port may be asked without anything being done
 _HARMLESS = frozenset(("unwatched", "lent_at", "element_type", "tensor_name", "is_late", "carries_data", "over_budget"))
 _GENERATORS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
@@ -226,7 +228,7 @@ class Loop:
                 self._effects = context._port.effects
             return
         left = len(self._indices) - self._next
-        irregular = watched.was_seen or context._port.effects != self._effects
+        irregular = watched.was_seen or context._port.effects != self._effects or self._is_short(left)
         kept = 1 if context.watch.trust.runs_last(self._where) else 0
         if irregular or left <= kept or self._boundaries > MOST_BOUNDARIES:
             self._give_up()
@@ -246,6 +248,11 @@ class Loop:
             self._give_up()
         except NotAlikeError:
             self._before = now.bare()
+
+    def _is_short(self, left: int) -> bool:
+        """Whether, with data, the iterations that are left are so few commands that they had better run."""
+        rows, self._row = self._context.steps - self._row, self._context.steps
+        return self._context.folds_values and self._next > 0 and rows * left < WORTH_COMPUTING
 
     def _give_up(self) -> None:
         if self._context.folds_values:
@@ -287,9 +294,7 @@ def loop(context: Recorder, indices: range, frame: FrameType) -> Iterable[int]:
     where = frame.f_code, frame.f_lasti
     if len(indices) < min(FEWEST, FEWEST_LONG) or not _is_for(*where):
         return indices
-    # with data, a short loop inside one that is watched is soon repeated together with that
-    worth = len(indices) >= LONG or not context.watch.loops
-    computes = context.folds_values and worth and where not in context.watch.trust.irregular
+    computes = context.folds_values and where not in context.watch.trust.irregular
     return Loop(context, indices, where) if context.folds or computes else _unwatched(context._scratch, indices)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.ptx_jobs import SCHEDULES, compare, differences
+from tests import sampled
 
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.engine import launch as launching
@@ -286,12 +287,13 @@ def test_an_error_in_a_worker_comes_again_on_one_core(lab, monkeypatch):
     assert division.reason == "found MemoryError"
 
 
-@pytest.mark.parametrize("seed", range(0, 20, 3))
+# with --full some 500 programs, safe and changed
+@pytest.mark.parametrize("seed", range(260) if sampled.full() else range(0, 20, 3))
 def test_random_programs_are_the_same_on_any_number_of_processes(seed, monkeypatch):
     for number, program in enumerate((safe_program(seed), changed_program(seed))):
         if program is not None:
             monkeypatch.setattr(launching, "_LANES", 64)
-            schedule, many = SCHEDULES[seed % 3], (2, 16) if seed % 4 == 0 else (3,)
+            schedule, many = SCHEDULES[seed % 3], (2, 16) if seed % 4 == 0 or sampled.full() else (3,)
             assert compare(program, schedule, 1 + (seed + number) % 2, Counter(), many) == []
 
 
