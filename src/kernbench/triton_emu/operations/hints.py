@@ -36,8 +36,8 @@ class Hints(Part):
     ) -> Iterable[int]:
         """Python's range; how the loop is to be compiled changes nothing.
 
-        In a launch without data, iterations of `for j in tl.range(...)` that do the same but for addresses that grow
-        with `j` are recorded without running each.
+        Iterations of `for j in tl.range(...)` that do the same but for addresses that grow with `j` are recorded, and
+        computed in a launch with data, without running each.
         """
         return loop(self._core, builtins.range(*bounds), sys._getframe(1))
 
