@@ -120,6 +120,14 @@ def test_an_outer_loop_computes_what_inner_ones_have_folded(folds):
     assert len(folds) < 12
 
 
+def test_iterations_of_more_commands_than_are_noted_run(folds, monkeypatch):
+    for limit in ("values.MOST_TRACED", "folding.MOST_TRACED"):
+        monkeypatch.setattr(f"kernbench.triton_emu.repeating.{limit}", 20)
+    monkeypatch.setattr("kernbench.triton_emu.engine.core.MOST_TRACED", 20)
+    same(kernels.nested, 30, 50)
+    assert 26 not in folds
+
+
 def test_the_hundredth_iteration_is_found_out_of_bounds_at_its_line(folds):
     run = same(kernels.past_the_end, 101, rows=100)
     assert max(folds) > 90

@@ -22,6 +22,7 @@ from kernbench.triton_emu.repeating.affine import Affine
 from kernbench.triton_emu.repeating.loops import Watch
 from kernbench.triton_emu.repeating.recorder import Compute, Traced
 from kernbench.triton_emu.repeating.routines import Routines
+from kernbench.triton_emu.repeating.values import MOST_TRACED
 
 __kernbench_internal__ = True
 
@@ -287,7 +288,8 @@ class Core:
 
     def _traced(self, number: int, compute: Compute, *operands: object) -> None:
         """While a loop is watched in a run with data: how the next value, or view, comes about."""
-        if self.trace is not None:
+        # with more than that nothing is repeated, and what is missing shows it
+        if self.trace is not None and len(self.trace) < 2 * MOST_TRACED:
             given = [(one.number, None) if type(one) is TensorHandle else (NONE, one) for one in operands]
             self.trace.append((number, compute, given))
 

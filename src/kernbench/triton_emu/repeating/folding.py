@@ -238,7 +238,9 @@ class Fold:
     def _note_values(self, times: int) -> None:
         """For loops around this one: how the values of the repeated iterations came about."""
         trace, shifts, rows, views = self._context.trace, self._shifts, self._rows, self._views
-        if trace is None or len(self._context.watch.loops) < 2 or times * len(self._noted) > MOST_TRACED:
+        if trace is None or len(self._context.watch.loops) < 2:
+            return
+        if len(trace) + times * len(self._noted) > 2 * MOST_TRACED:
             return
         # of each number that occurs, by how much it moves
         moves = {NONE: 0}
