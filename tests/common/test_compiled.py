@@ -25,9 +25,9 @@ print(user.twice(3))
 def test_a_constant_of_another_file_is_not_stale(tmp_path, monkeypatch):
     (tmp_path / "constants.py").write_text("FACTOR = 2\n")
     (tmp_path / "user.py").write_text(
-        "from pathlib import Path\nfrom constants import FACTOR\nfrom kernbench.common import compiled\n"
+        "from pathlib import Path\nfrom constants import FACTOR\nfrom kernbench.common import compiled, native_loops\n"
         "compiled._PACKAGE, compiled.ROOMS = Path(__file__).parent, ('.',)\n"
-        "@compiled.njit(cache=True)\ndef twice(x):\n    return x * FACTOR\n"
+        "@native_loops.native_loop\ndef twice(x):\n    return x * FACTOR\n"
     )
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     environment.pop("NUMBA_CACHE_DIR", None)
