@@ -14,12 +14,13 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from tempfile import gettempdir
+from threading import RLock
 from types import ModuleType
 from typing import TypeVar
 
@@ -148,6 +149,7 @@ def inlined(function: Callable[..., Result]) -> Callable[..., Result]:
 
 # what is to be done when numba comes, as long as nothing has needed it; None from then on
 _WAITING: list[Callable[[], None]] | None = []
+_COMING = RLock()
 
 
 def with_numba(register: Callable[[], None]) -> Callable[[], None]:
@@ -160,12 +162,13 @@ def with_numba(register: Callable[[], None]) -> Callable[[], None]:
 
 
 def by_numba() -> ModuleType:
-    """All that needs numba, which is imported the first time."""
+    """All that needs numba, which is imported the first time; another thread that needs it waits until it is there."""
     global _WAITING
-    module = importlib.import_module("kernbench.common.by_numba")
-    waiting, _WAITING = _WAITING, None
-    for register in waiting or ():
-        register()
+    with _COMING, counted() if _WAITING else nullcontext():
+        module = importlib.import_module("kernbench.common.by_numba")
+        waiting, _WAITING = _WAITING, None
+        for register in waiting or ():
+            register()
     return module
 
 
