@@ -229,6 +229,21 @@ def test_what_is_the_matter_with_a_load_is_said_by_the_steps(lab, at_once, count
     assert [left is not None for left in counted] == [True] * 3 + [False] * 2
 
 
+def test_a_load_that_falls_into_another_array_is_found(lab, at_once, counted):
+    """The next array begins right behind, its bytes are written, and only the pointer says that it is not meant."""
+    given, beside = (np.ones(words, np.float32) for words in (128, 4096))
+    found = lab.launch(REDUCTION, given, beside, block=64).findings
+    assert [(one.kind, one.count) for one in found] == [("out-of-bounds", 128)]
+    assert [left is not None for left in counted] == [True] * 2 + [False] * 4
+
+
+def test_a_misaligned_load_is_found(lab, at_once, counted):
+    body = REDUCTION.replace("%rd4, %rd4, 256", "%rd4, %rd4, 254")
+    found = lab.launch(body, np.ones(256, np.float32), block=64).findings
+    assert [(one.kind, one.count) for one in found] == [("misaligned", 128)]
+    assert [left is not None for left in counted] == [True, False, False, True, False, False]
+
+
 def test_a_load_of_what_nobody_wrote_is_found(lab, at_once):
     given = lab.device.empty(256, "f4", "given")
     assert "uninitialised-read" in [one.kind for one in lab.launch(REDUCTION, given, block=64).findings]

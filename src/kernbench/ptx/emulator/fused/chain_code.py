@@ -115,13 +115,16 @@ def _spans(slots: Sequence[Slot], items: Sequence[Item]) -> list[tuple[int, int,
 
 def _fuses(slots: Sequence[Slot], item: Item) -> bool:
     """Whether machine code does what an item does."""
-    if not isinstance(item, Computed):
-        return all(isinstance(slots[slot], RegisterSlot) for slot in targets_of(item)) and _is_vector(slots, item)
+    lines = RunLines(slots)
     try:
-        RunLines(slots).step(item)
+        if isinstance(item, Computed):
+            lines.step(item)
+            return True
+        for slot in _sources(item):
+            lines.read(slot)
     except NotFused:
         return False
-    return True
+    return all(isinstance(slots[slot], RegisterSlot) for slot in targets_of(item)) and _is_vector(slots, item)
 
 
 def _is_vector(slots: Sequence[Slot], item: Loaded | Exchanged) -> bool:
@@ -272,10 +275,10 @@ class _ChainLines(RunLines):
         return found[::-1]
 
     def _place(self, item: Loaded, number: int) -> _Place:
-        starts = self._read(item.address) + Value(self, 64, f"%plan{PLAN * number}")
+        starts = self.read(item.address) + Value(self, 64, f"%plan{PLAN * number}")
         guard = None
         if item.guard is not None:
-            guard = ~self._read(item.guard[0]) if item.guard[1] else self._read(item.guard[0])
+            guard = ~self.read(item.guard[0]) if item.guard[1] else self.read(item.guard[0])
             # lanes that do not load point to where memory begins, which is there
             starts = guard.select(starts, 0)
         return _Place(starts, guard, BITS[self._slots[item.targets[0]].dtype], len(item.targets))
@@ -385,7 +388,7 @@ class _ChainLines(RunLines):
             self._set(slot, self._element(found, place, position), place.guard)
 
     def _set(self, slot: int, value: Value, guard: Value | None) -> None:
-        self._held[slot] = value if guard is None else guard.select(value, self._read(slot))
+        self._held[slot] = value if guard is None else guard.select(value, self.read(slot))
         self._written[slot] = None
 
     def _element(self, found: str, place: _Place, position: int) -> Value:
@@ -426,7 +429,7 @@ class _ChainLines(RunLines):
     def _exchange(self, item: Exchanged, index: int) -> None:
         """Within eight lanes at once; across them by way of a buffer, between two loops over the lanes of a warp."""
         within = [lane % WIDTH for lane in item.lanes[:WIDTH]]
-        value = self._read(item.source)
+        value = self.read(item.source)
         if all(lane == number // WIDTH * WIDTH + within[number % WIDTH] for number, lane in enumerate(item.lanes)):
             chosen = ", ".join(f"i32 {lane}" for lane in within)
             text = f"shufflevector {kind(32)} {value.name}, {kind(32)} poison, <{WIDTH} x i32> <{chosen}>"

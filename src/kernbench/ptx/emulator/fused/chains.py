@@ -12,7 +12,7 @@ from kernbench.common.native.machine import Code
 from kernbench.ptx.emulator.fused import chain_code, code
 from kernbench.ptx.emulator.fused.chain_code import Item, Part
 from kernbench.ptx.emulator.fused.runs import Costs
-from kernbench.ptx.emulator.program.steps import AnyWindow, Direct, Exchanged, Step
+from kernbench.ptx.emulator.program.steps import AnyWindow, Computed, Direct, Exchanged, Step
 
 _NO_PLAN, _NO_MEMORY = np.zeros(0, np.uint64), np.zeros(0, np.uint8)
 # times that loads were not plain, without as many that they were, after which nobody looks any more
@@ -75,9 +75,9 @@ class Chain:
             return None
         assert self._made is not None
         for number, (part, made) in enumerate(self._made):
-            if made is None:
+            if made is None and isinstance(self._items[part.begin], Computed):
                 self._step(part.begin).direct(window)
-            elif not self._is_done(made, part, window):
+            elif made is None or not self._is_done(made, part, window):
                 return self._left(part.begin) if number else None
         self._refused = max(self._refused - 1, 0)
         return Left(self.further, ())

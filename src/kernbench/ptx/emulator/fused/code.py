@@ -59,12 +59,12 @@ class RunLines(Lines):
         """One step; nothing of it is kept where it raises."""
         kept = len(self.lines), dict(self._held), dict(self._rows), list(self.specials), self._mask
         try:
-            given = [self._read(slot) for slot in computed.sources]
+            given = [self.read(slot) for slot in computed.sources]
             wanted = [BITS[self._slots[slot].dtype] for slot in computed.targets]
             results = emit(computed.function, given, wanted)
             where = self._where(computed)
             for slot, result in zip(computed.targets, results, strict=True):
-                self._held[slot] = result if where is None else where.select(result, self._read(slot))
+                self._held[slot] = result if where is None else where.select(result, self.read(slot))
                 self._written[slot] = None
         except NotFused:
             del self.lines[kept[0] :]
@@ -80,7 +80,7 @@ class RunLines(Lines):
             where = self._mask
         if computed.guard is not None:
             slot, negated = computed.guard
-            held = ~self._read(slot) if negated else self._read(slot)
+            held = ~self.read(slot) if negated else self.read(slot)
             where = held if where is None else held & where
         return where
 
@@ -88,7 +88,8 @@ class RunLines(Lines):
         at = self.put(f"getelementptr i8, ptr {row}, i64 {self.lane}")
         return Value(self, 8, self.put(f"load {kind(8)}, ptr {at}, align 1")).compare("ne", 0)
 
-    def _read(self, slot: int) -> Value:
+    def read(self, slot: int) -> Value:
+        """What a slot holds; raises `NotFused` where a launch decides that."""
         if slot not in self._held:
             self._held[slot] = self._load(slot)
         return self._held[slot]

@@ -19,6 +19,8 @@ from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Address, Name
 from kernbench.ptx.text.types import TYPES
 
+# bytes that one lane loads at most, in chains
+_WIDEST = 16
 _STRONG = frozenset(("volatile", "relaxed", "acquire", "release"))
 
 
@@ -116,11 +118,13 @@ def _access(
 
 
 def _loaded(d: Decoding, address: AddressSlot, targets: Sequence[int]) -> Loaded | None:
-    """What a load is made of, where its address is a register of 64 bits."""
+    """What a load is made of, where its address is a register of 64 bits and a lane has one, two or four elements."""
     spec = d.table.slots[address.slot]
     if not isinstance(spec, RegisterSlot) or spec.bank != "uint64":
         return None
     nbytes = sum(np.dtype(d.table.slots[slot].dtype).itemsize for slot in targets)
+    if len(targets) not in (1, 2, 4) or nbytes > _WIDEST:
+        return None
     return Loaded(address.slot, address.offset, tuple(targets), nbytes, d.site.number)
 
 

@@ -159,8 +159,8 @@ class Port:
         self.changes = 0
         # stores of threads to shared memory among them
         self.shared_stores = 0
-        # of loads that machine code makes by itself, the bytes of memory that there were, and the plan
-        self._plans: dict[tuple[Loaded, ...], tuple[int, Array | None]] = {}
+        # by the identity of loads that machine code makes by itself: the bytes of memory that there were, and the plan
+        self._plans: dict[int, tuple[tuple[Loaded, ...], int, Array | None]] = {}
         self._noted: tuple[Array, Array] = (np.empty(1, np.int64), np.empty(0, np.uint64))
 
     def _room(self, positions: int) -> tuple[Array, Array]:
@@ -303,12 +303,12 @@ class Port:
         arena = self._arena
         if arena.aliases is not None or (self._checker is not None and not self._checker.loads_plainly(loads, window)):
             return None
-        known = self._plans.get(loads)
-        if known is None or known[0] != arena.used:
-            known = self._plans[loads] = (arena.used, self._plan(loads))
-        if known[1] is None:
+        known = self._plans.get(id(loads))
+        if known is None or known[0] is not loads or known[1] != arena.used:
+            known = self._plans[id(loads)] = (loads, arena.used, self._plan(loads))
+        if known[2] is None:
             return None
-        return known[1], arena.words[1], _NO_BYTES if self._checker is None else arena.state[1]
+        return known[2], arena.words[1], _NO_BYTES if self._checker is None else arena.state[1]
 
     def _plan(self, loads: tuple[Loaded, ...]) -> Array | None:
         found: list[int] = []
