@@ -185,6 +185,8 @@ static void refused() {
   CHECK(cudaMallocArray(&array, &format, 8, 8));
   CHECK(cudaMalloc(&x, 64));
   CHECK(cudaIpcGetMemHandle(&handle, x));
+  CHECK(cudaMemcpy(x, nullptr, 16, cudaMemcpyHostToDevice));
+  CHECK(cudaMemset(nullptr, 0, 16));
   CHECK(cudaSetDevice(1));
   CHECK(cudaDeviceEnablePeerAccess(1, 0));
   (void)cudaGetLastError();

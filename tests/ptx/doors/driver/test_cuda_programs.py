@@ -74,6 +74,8 @@ streams 5 1
 functions 4 1 1 0 13
 cudaMallocArray(&array, &format, 8, 8): cudaErrorNotSupported
 cudaIpcGetMemHandle(&handle, x): cudaErrorNotSupported
+cudaMemcpy(x, nullptr, 16, cudaMemcpyHostToDevice): cudaErrorInvalidValue
+cudaMemset(nullptr, 0, 16): cudaErrorInvalidValue
 cudaSetDevice(1): cudaErrorInvalidDevice
 cudaDeviceEnablePeerAccess(1, 0): cudaErrorPeerAccessUnsupported
 refused cudaErrorInvalidConfiguration
@@ -94,6 +96,27 @@ def test_a_program_of_two_files_has_what_programs_use_of_cuda(run_program, built
         "memory is not shared between processes; use one process, or copy through the host",
         "kernbench: 'add' is refused: its block has 2048 in x: 1 to 1024 are allowed",
     ]
+
+
+PROGRAMS = """
+sum 500500
+scan 136 392
+parts 11 11 10
+jacobi no error 0.375 0.0625
+poly 0 120 917506
+others 10 11 39 fib 55 sym 32 7 no error
+capture 0 nodes 4 5 10 hits 10
+outer 9 then 11
+update 0 1011
+staged 510 waited 63 wmma 1 cudaSuccess
+"""
+
+
+def test_programs_as_people_write_them_run_on_an_older_gpu(run_program, built):
+    flags = "-gencode=arch=compute_80,code=compute_80", "-std=c++17", "-cudart=shared"
+    result = run_program(built("programs", *flags, sources=(SOURCE.with_name("programs.cu"),)), arch="sm_80")
+    assert result.out == PROGRAMS.lstrip(), result.err
+    assert (result.code, result.findings, result.err) == (0, [], "")
 
 
 def test_every_function_of_the_systems_runtime_is_there(library):

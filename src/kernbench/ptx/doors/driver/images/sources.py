@@ -1,7 +1,7 @@
 """Where PTX of a compiler in the program (NVRTC) stands in the program's own files.
 
-Its source is a string, often one of a Python file: the lines of that file are what a person knows. Where no file has the
-string, it is shown as it was compiled, under a name in angle brackets.
+Its source is a string, often one of a Python file: the lines of that file are what a person knows. Where no file has
+the string, it is shown as it was compiled, under a name in angle brackets.
 """
 
 import linecache

@@ -230,6 +230,7 @@ EXPORT int cuPointerSetAttribute(const void *value, int attribute, Address addre
 int perform_copy(const Copy *copy) {
   Reply reply;
   if (!copy->width || !copy->height || !copy->depth) return SUCCESS;
+  REQUIRE(copy->dst && copy->src, INVALID_VALUE);
   int status = ASK(&reply, REQUEST_COPY, NULL, 0, copy->dst, copy->dst_pitch, copy->dst_slice, copy->src, copy->src_pitch,
                    copy->src_slice, copy->width, copy->height, copy->depth);
   release(&reply);
@@ -249,6 +250,7 @@ static void fill_row(char *at, size_t count, unsigned value, unsigned element) {
 int perform_fill(const Fill *fill) {
   Reply reply;
   if (!fill->width || !fill->height) return SUCCESS;
+  REQUIRE(fill->dst, INVALID_VALUE);
   int status = ASK(&reply, REQUEST_SET, NULL, 0, fill->dst, fill->pitch, fill->width * fill->element, fill->height);
   release(&reply);
   for (size_t y = 0; y < fill->height && !status; y++)
