@@ -13,7 +13,7 @@ from kernbench.ptx.doors.session import Session
 from kernbench.ptx.doors.triton_door.compiling import with_file, without_assembler
 from kernbench.ptx.doors.triton_door.tuning import Dry, Tuning
 
-# releases whose driver interface was read; tests have run with 3.5, 3.6 and 3.9
+# releases whose driver interface was read; tests have run with 3.2, 3.4, 3.5, 3.6 and 3.9
 OLDEST, NEWEST = (3, 2), (3, 9)
 # releases from here on take how many threads a block of a loaded kernel may have
 _WITH_THREADS = (3, 4)
