@@ -1,21 +1,25 @@
-"""What several cores give outside the emulated GPU: the npu's large case and the mesh with data, checks and time on.
+"""What several cores give outside the emulated GPU: the npu's large case, the mesh with data, and `kernbench check` of
+a folder, checks and time on.
 
     python benchmarks/many_cores.py --jobs 1 2 16
 
 For each: seconds by the clock and their ratio to one core in the same run; beside it the CPU seconds of the process
 itself and of all its copies, which say what an idle machine would give on one that is not. The outcome must be that of
-one core to the last bit. Run with one BLAS thread.
+one core to the last bit. The aim is 1.8 times on two cores, 10 on sixteen. Run with one BLAS thread.
 """
 
 import argparse
 import os
 import sys
+import tempfile
 import time
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 
 from kernbench.bench import find, run_bench
+from kernbench.bench.checking.check import Conditions, check_files
 from kernbench.benches.paged_attention import FORMS
 from kernbench.result.run import Run
 
@@ -29,14 +33,44 @@ CASES: dict[str, tuple[str, str, str | None, dict[str, object]]] = {
 }  # fmt: skip
 
 
-def measured(name: str, jobs: int) -> tuple[float, float, float, Run]:
-    """Seconds by the clock, CPU seconds of this process and of its copies, and the run."""
-    bench, panel, size, settings = CASES[name]
+FILES = 8
+CHECK = f"check of a folder of {FILES} files"
+# by the number of cores
+AIMS = {2: 1.8, 16: 10.0}
+_FILE = """from dataclasses import replace
+
+from kernbench.benches import milestone_gqa_llama70b as whole
+
+bench = replace(whole.bench, name="file_{0}", panels={{"one": whole.bench.panels["single_user_prefill"]}}, sizes={{}})
+"""
+
+
+def checked(jobs: int) -> str:
+    """What `kernbench check` says of each file, without its seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / f"file_{number}.py" for number in range(FILES)]
+        for number, file in enumerate(files):
+            file.write_text(_FILE.format(number))
+        cases = list(check_files(files, Conditions(jobs=jobs)))
+    assert [case.passed for case in cases] == [True] * FILES, [case.error for case in cases]
+    return sha256(
+        repr([(case.file.name, case.panel, case.run and digest(case.run)) for case in cases]).encode()
+    ).hexdigest()
+
+
+def measured(name: str, jobs: int) -> tuple[float, float, float, str]:
+    """Seconds by the clock, CPU seconds of this process and of its copies, and digits for the outcome."""
     os.environ["KERNBENCH_JOBS"] = str(jobs)
     before, began = os.times(), time.perf_counter()
-    run = run_bench(find(bench), panel, settings, timed=True, size=size)
+    if name == CHECK:
+        os.environ["KERNBENCH_JOBS"] = "1"
+        found = checked(jobs)
+    else:
+        bench, panel, size, settings = CASES[name]
+        run = run_bench(find(bench), panel, settings, timed=True, size=size)
     wall, after = time.perf_counter() - began, os.times()
-    return wall, sum(after[:2]) - sum(before[:2]), sum(after[2:4]) - sum(before[2:4]), run
+    found = found if name == CHECK else digest(run)
+    return wall, sum(after[:2]) - sum(before[:2]), sum(after[2:4]) - sum(before[2:4]), found
 
 
 def digest(run: Run) -> str:
@@ -53,7 +87,7 @@ def main() -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--cases", nargs="+", default=list(CASES), metavar="NAME")
+    parser.add_argument("--cases", nargs="+", default=[*CASES, CHECK], metavar="NAME")
     given = parser.parse_args()
     # what is compiled or imported once does not count
     run_bench(find("paged_attention"), "context_33", timed=True)
@@ -62,13 +96,13 @@ def main() -> int:
     for name in given.cases:
         alone, wanted = 0.0, ""
         for jobs in given.jobs:
-            wall, own, copies, run = measured(name, jobs)
-            found = digest(run)
+            wall, own, copies, found = measured(name, jobs)
             alone, wanted = alone or wall, wanted or found
             wrong += found != wanted
+            aim = f" (at least {AIMS[jobs]:g})" if jobs in AIMS else ""
             same = "the same" if found == wanted else "DIFFERENT"
             print(
-                f"{name}, {jobs} process{'es'[: 2 * (jobs > 1)]}: {wall:.2f} s, {alone / wall:.2f} times; "
+                f"{name}, {jobs} process{'es'[: 2 * (jobs > 1)]}: {wall:.2f} s, {alone / wall:.2f} times{aim}; "
                 f"CPU {own:.2f} s here, {copies:.2f} s in copies; {same}",
                 flush=True,
             )
