@@ -134,7 +134,7 @@ def _is_vector(slots: Sequence[Slot], item: Loaded | Exchanged) -> bool:
     return len(bits) == 1 and bits != {1} and len(item.targets) in (1, 2, 4) and bits.pop() * len(item.targets) <= 128
 
 
-class _Place(NamedTuple):
+class _Access(NamedTuple):
     """Where eight lanes load: their offsets in memory, whether these follow each other, and which lanes do, if not all.
 
     Each lane has so many elements of so many bits.
@@ -248,11 +248,11 @@ class _ChainLines(RunLines):
         number = 0
         for item, needed in zip(self._items, wanted, strict=True):
             if isinstance(item, Loaded):
-                place = self._place(item, number)
+                access = self._access_of(item, number)
                 if states:
-                    self._look_at_states(place, f"{name}{number}")
+                    self._look_at_states(access, f"{name}{number}")
                 else:
-                    self._look_at_bounds(place, number, f"{name}{number}")
+                    self._look_at_bounds(access, number, f"{name}{number}")
                 number += 1
             elif needed and isinstance(item, Computed):
                 self.step(item)
@@ -274,14 +274,14 @@ class _ChainLines(RunLines):
                 wanted.update(_sources(item))
         return found[::-1]
 
-    def _place(self, item: Loaded, number: int) -> _Place:
+    def _access_of(self, item: Loaded, number: int) -> _Access:
         starts = self.read(item.address) + Value(self, 64, f"%plan{PLAN * number}")
         guard = None
         if item.guard is not None:
             guard = ~self.read(item.guard[0]) if item.guard[1] else self.read(item.guard[0])
             # lanes that do not load point to where memory begins, which is there
             starts = guard.select(starts, 0)
-        return _Place(starts, guard, BITS[self._slots[item.targets[0]].dtype], len(item.targets))
+        return _Access(starts, guard, BITS[self._slots[item.targets[0]].dtype], len(item.targets))
 
     def _any(self, truth: Value) -> str:
         return self.call(f"llvm.vector.reduce.or.v{WIDTH}i1", "i1", (kind(1), truth.name))
@@ -290,16 +290,16 @@ class _ChainLines(RunLines):
         self._fork(bad, "refused", f"{label}.fine")
         self._mark(f"{label}.fine")
 
-    def _look_at_bounds(self, place: _Place, number: int, label: str) -> None:
+    def _look_at_bounds(self, access: _Access, number: int, label: str) -> None:
         last, first, size = (Value(self, 64, f"%plan{PLAN * number + n}") for n in (1, 2, 3))
-        starts = place.starts
+        starts = access.starts
         bad = starts.compare("ugt", last) | (starts - first).compare("uge", size)
-        if place.span > 1:
-            bad = bad | (starts & (place.span - 1)).compare("ne", 0)
-        self._refuse(self._any(bad if place.guard is None else bad & place.guard), label)
+        if access.span > 1:
+            bad = bad | (starts & (access.span - 1)).compare("ne", 0)
+        self._refuse(self._any(bad if access.guard is None else bad & access.guard), label)
         begin = self._first(starts)
         self.declared["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-        for line in range(max(place.span * WIDTH // _LINE, 1)):
+        for line in range(max(access.span * WIDTH // _LINE, 1)):
             at = self.put(f"add i64 {begin}, {_LINE * line}")
             for array in ("%memory", "%also"):
                 there = self.put(f"getelementptr i8, ptr {array}, i64 {at}")
@@ -308,50 +308,50 @@ class _ChainLines(RunLines):
     def _first(self, starts: Value) -> str:
         return self.put(f"extractelement {kind(64)} {starts.name}, i32 0")
 
-    def _follow(self, place: _Place) -> str:
+    def _follow(self, access: _Access) -> str:
         """Whether the lanes' offsets follow each other."""
-        one = self.put(f"insertelement {kind(64)} poison, i64 {self._first(place.starts)}, i32 0")
+        one = self.put(f"insertelement {kind(64)} poison, i64 {self._first(access.starts)}, i32 0")
         every = self.put(f"shufflevector {kind(64)} {one}, {kind(64)} poison, <{WIDTH} x i32> zeroinitializer")
-        steps = ", ".join(f"i64 {place.span * lane}" for lane in range(WIDTH))
-        differ = place.starts.compare("ne", Value(self, 64, every) + Value(self, 64, f"<{steps}>"))
+        steps = ", ".join(f"i64 {access.span * lane}" for lane in range(WIDTH))
+        differ = access.starts.compare("ne", Value(self, 64, every) + Value(self, 64, f"<{steps}>"))
         return self.put(f"xor i1 {self._any(differ)}, true")
 
-    def _look_at_states(self, place: _Place, label: str) -> None:
+    def _look_at_states(self, access: _Access, label: str) -> None:
         together, apart = f"{label}.together", f"{label}.apart"
-        self._fork("false" if place.guard is not None else self._follow(place), together, apart)
+        self._fork("false" if access.guard is not None else self._follow(access), together, apart)
         self._mark(together)
-        count = place.elements * WIDTH
-        found = self._flat("%states", place)
-        sample = f"<{', '.join([f'i{place.bits} {self._pattern(place.bits)}'] * count)}>"
-        unlike = self.put(f"icmp ne <{count} x i{place.bits}> {found}, {sample}")
+        count = access.elements * WIDTH
+        found = self._flat("%states", access)
+        sample = f"<{', '.join([f'i{access.bits} {self._pattern(access.bits)}'] * count)}>"
+        unlike = self.put(f"icmp ne <{count} x i{access.bits}> {found}, {sample}")
         self._refuse(self.call(f"llvm.vector.reduce.or.v{count}i1", "i1", (f"<{count} x i1>", unlike)), together)
         self.do(f"br label %{label}.done")
         self._mark(apart)
-        bits = 8 * place.span
+        bits = 8 * access.span
         wrong = "poison"
         for lane in range(WIDTH):
-            word = self._one("%states", place, lane, f"i{bits}")
+            word = self._one("%states", access, lane, f"i{bits}")
             flaw = self.put(f"icmp ne i{bits} {word}, {self._pattern(bits)}")
             wrong = self.put(f"insertelement {kind(1)} {wrong}, i1 {flaw}, i32 {lane}")
         bad = Value(self, 1, wrong)
-        self._refuse(self._any(bad if place.guard is None else bad & place.guard), apart)
+        self._refuse(self._any(bad if access.guard is None else bad & access.guard), apart)
         self.do(f"br label %{label}.done")
         self._mark(f"{label}.done")
 
     def _pattern(self, bits: int) -> int:
         return int.from_bytes(bytes([self._written_state] * (bits // 8)), "little")
 
-    def _flat(self, array: str, place: _Place) -> str:
+    def _flat(self, array: str, access: _Access) -> str:
         """All elements of lanes that follow each other."""
-        at = self.put(f"getelementptr i8, ptr {array}, i64 {self._first(place.starts)}")
-        typed = f"<{place.elements * WIDTH} x i{place.bits}>"
-        return self.put(f"load {typed}, ptr {at}, align {place.bits // 8}")
+        at = self.put(f"getelementptr i8, ptr {array}, i64 {self._first(access.starts)}")
+        typed = f"<{access.elements * WIDTH} x i{access.bits}>"
+        return self.put(f"load {typed}, ptr {at}, align {access.bits // 8}")
 
-    def _one(self, array: str, place: _Place, lane: int, typed: str) -> str:
+    def _one(self, array: str, access: _Access, lane: int, typed: str) -> str:
         """What one lane loads."""
-        start = self.put(f"extractelement {kind(64)} {place.starts.name}, i32 {lane}")
+        start = self.put(f"extractelement {kind(64)} {access.starts.name}, i32 {lane}")
         at = self.put(f"getelementptr i8, ptr {array}, i64 {start}")
-        return self.put(f"load {typed}, ptr {at}, align {place.bits // 8}")
+        return self.put(f"load {typed}, ptr {at}, align {access.bits // 8}")
 
     def _act(self) -> None:
         """The loop over warps, with loops over their lanes."""
@@ -382,43 +382,43 @@ class _ChainLines(RunLines):
         self._close(self._segment, WIDTH, "%warp.stop")
 
     def _load_item(self, item: Loaded, number: int) -> None:
-        place = self._place(item, number)
-        found = self._elements(place, f"load{number}")
+        access = self._access_of(item, number)
+        found = self._elements(access, f"load{number}")
         for position, slot in enumerate(item.targets):
-            self._set(slot, self._element(found, place, position), place.guard)
+            self._set(slot, self._element(found, access, position), access.guard)
 
     def _set(self, slot: int, value: Value, guard: Value | None) -> None:
         self._held[slot] = value if guard is None else guard.select(value, self.read(slot))
         self._written[slot] = None
 
-    def _element(self, found: str, place: _Place, position: int) -> Value:
+    def _element(self, found: str, access: _Access, position: int) -> Value:
         """One element of each lane, of all elements of all lanes."""
-        if place.elements == 1:
-            return Value(self, place.bits, found)
-        flat = f"<{place.elements * WIDTH} x i{place.bits}>"
-        chosen = ", ".join(f"i32 {lane * place.elements + position}" for lane in range(WIDTH))
+        if access.elements == 1:
+            return Value(self, access.bits, found)
+        flat = f"<{access.elements * WIDTH} x i{access.bits}>"
+        chosen = ", ".join(f"i32 {lane * access.elements + position}" for lane in range(WIDTH))
         text = f"shufflevector {flat} {found}, {flat} poison, <{WIDTH} x i32> <{chosen}>"
-        return self.value(place.bits, text)
+        return self.value(access.bits, text)
 
-    def _elements(self, place: _Place, label: str) -> str:
+    def _elements(self, access: _Access, label: str) -> str:
         """All elements of all lanes: in one go where they follow each other."""
         together, apart, done = f"{label}.together", f"{label}.apart", f"{label}.done"
-        typed = f"<{place.elements * WIDTH} x i{place.bits}>"
-        self._fork(self._follow(place), together, apart)
+        typed = f"<{access.elements * WIDTH} x i{access.bits}>"
+        self._fork(self._follow(access), together, apart)
         self._mark(together)
-        quick = self._flat("%memory", place)
+        quick = self._flat("%memory", access)
         self.do(f"br label %{done}")
         self._mark(apart)
-        slow = self._gathered(place)
+        slow = self._gathered(access)
         self.do(f"br label %{done}")
         self._mark(done)
         return self.put(f"phi {typed} [ {quick}, %{together} ], [ {slow}, %{apart} ]")
 
-    def _gathered(self, place: _Place) -> str:
-        found = [self._one("%memory", place, lane, f"<{place.elements} x i{place.bits}>") for lane in range(WIDTH)]
-        count = place.elements
+    def _gathered(self, access: _Access) -> str:
+        found = [self._one("%memory", access, lane, f"<{access.elements} x i{access.bits}>") for lane in range(WIDTH)]
+        count = access.elements
         while len(found) > 1:
-            typed, both = f"<{count} x i{place.bits}>", ", ".join(f"i32 {n}" for n in range(2 * count))
+            typed, both = f"<{count} x i{access.bits}>", ", ".join(f"i32 {n}" for n in range(2 * count))
             found = [
                 self.put(f"shufflevector {typed} {one}, {typed} {two}, <{2 * count} x i32> <{both}>")
                 for one, two in zip(found[::2], found[1::2], strict=True)

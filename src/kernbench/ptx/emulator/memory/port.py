@@ -147,7 +147,7 @@ class Port:
     access what it does not want to know, in the path that most instructions of a launch without checks take.
     """
 
-    # the state of a byte that may be read without anybody being told
+    # the state of a byte that may be read, and that nobody watches
     written = WRITTEN
 
     def __init__(self, batch: BatchHub, arena: Arena, shared: Space, local: Space, checker: Checker | None):
