@@ -26,7 +26,7 @@ _APART = ("-fno-inline-functions-called-once",)
 _TRAPS = ("-fsanitize=return,integer-divide-by-zero", "-fsanitize-undefined-trap-on-error")
 # copies and fills of device memory are accesses, too: they are left as calls, which the program that runs kernels takes
 _BLOCKS = ("memcpy", "memmove", "memset")
-# some systems' compilers (Ubuntu's) make calls of other functions of them, which check sizes, unless they are asked not to
+# Ubuntu's compiler makes other calls of them, which check sizes, unless it is asked not to
 _PLAIN = ("-U_FORTIFY_SOURCE",)
 
 

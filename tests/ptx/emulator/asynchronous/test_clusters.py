@@ -104,6 +104,17 @@ def test_a_peers_barrier_must_be_shown_to_copies():
     assert kinds(run) == ["missing-fence"]
 
 
+def test_a_copy_into_a_block_completes_on_a_barrier_there():
+    """An H200 never ends the wait for a copy into one block on an mbarrier of another."""
+    run = launch(COPIES.replace("128, [%r11];", "128, [%r3];"))
+    assert "mbarrier-misuse" in kinds(run)
+    (finding,) = [finding for finding in run.findings if finding.kind == "mbarrier-misuse"]
+    assert (
+        "copies into the shared memory of block (1, 0, 0), and names an mbarrier of block (0, 0, 0)" in finding.message
+    )
+    assert "mbarrier-misuse" not in kinds(launch(COPIES))
+
+
 def test_an_arrival_without_the_wait_between():
     run = launch(MULTICAST.replace("  barrier.cluster.wait.acquire.aligned;\n", "", 1))
     assert kinds(run) == ["missing-fence", "misuse", "race"]

@@ -55,7 +55,9 @@ def _destinations(
     batch = window.batch
     ctas, offsets = batch.cluster.find(targets, lanes)
     if masks is None:
-        return _Destinations(np.arange(len(lanes)), ctas, offsets, batch.mbarriers.known(barriers, lanes, site))
+        slots = batch.mbarriers.known(barriers, lanes, site)
+        _same_block(window, lanes, ctas, slots, pair, site)
+        return _Destinations(np.arange(len(lanes)), ctas, offsets, slots)
     batch.checks.asynchronous.multicast(masks, lanes, site)
     positions, ranks = np.nonzero(batch.cluster.named(masks))
     peers = batch.cluster.peers(batch.cluster.own(lanes)[positions], ranks)
@@ -65,6 +67,17 @@ def _destinations(
     at = (peers & ~1) | (homes[positions] & 1) if paired else peers
     slots = batch.mbarriers.known_at(at, barrier_offsets[positions], lanes[positions], site)
     return _Destinations(positions, peers, offsets[positions], slots)
+
+
+def _same_block(window: Window, lanes: Array, ctas: Array, slots: Array, pair: bool, site: Any) -> None:
+    """Complain about copies that name an mbarrier of another CTA than they copy into, or than its pair."""
+    if window.batch.cluster.size == 1:
+        return
+    homes = window.batch.mbarriers.homes[slots]
+    apart = (homes ^ ctas) >> int(pair) != 0
+    bad = np.flatnonzero(apart & (slots >= 0) & (ctas >= 0))
+    if len(bad):
+        window.batch.checks.asynchronous.signals_elsewhere(ctas[bad], homes[bad], lanes[bad], site)
 
 
 def _aligned(window: Window, lanes: Array, site: Any, what: str, values: Array, unit: int) -> None:

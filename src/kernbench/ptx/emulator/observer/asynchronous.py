@@ -97,6 +97,9 @@ class AsynchronousObserver:
     def multicast(self, masks: Array, lanes: Array, site: Site) -> None:
         """Lanes name the CTAs of their cluster that an operation reaches."""
 
+    def signals_elsewhere(self, into: Array, homes: Array, lanes: Array, site: Site) -> None:
+        """Lanes begin copies into CTAs that complete on mbarriers of others."""
+
     def arrived_twice(self, lanes: Array, site: Site) -> None:
         """Lanes arrive at a cluster's barrier again before they have waited."""
 

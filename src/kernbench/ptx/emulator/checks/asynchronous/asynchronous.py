@@ -408,6 +408,19 @@ class AsynchronousChecks(AsynchronousObserver):
             hint = "bit i of the mask names the block of rank i (%cluster_ctarank); check the cluster of the launch"
             self._reporter.add("misuse", site, message, hint, int(np.count_nonzero(beyond)), about="multicast")
 
+    def signals_elsewhere(self, into: Array, homes: Array, lanes: Array, site: Site) -> None:
+        """Lanes begin copies into blocks whose completion they ask for on mbarriers of other blocks."""
+        target, home = block_name(self._batch, int(into[0])), block_name(self._batch, int(homes[0]))
+        message = (
+            f"{thread_name(self._batch, int(lanes[0]))} copies into the shared memory of {target}, and names an "
+            f"mbarrier of {home}: a bulk copy completes in the block it copies into, so that the wait may never end"
+        )
+        hint = (
+            "name the mbarrier of the block that the destination lies in (mapa of both to the same rank), and let "
+            "threads there wait; only a tensor copy with .cta_group::2 may signal the other block of its pair"
+        )
+        self._reporter.add("mbarrier-misuse", site, message, hint, len(lanes), about="elsewhere")
+
     def arrived_twice(self, lanes: Array, site: Site) -> None:
         """Lanes arrive at the cluster's barrier again before they waited."""
         message = f"{some_threads(self._batch, lanes)} arrives at the cluster's barrier twice without a wait between"
