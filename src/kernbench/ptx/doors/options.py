@@ -90,6 +90,10 @@ class Options:
                 if not any(_matches(pattern, kernel) for kernel in kernels):
                     yield f"{option} {pattern}"
 
+    def chooses_none(self, kernels: Collection[str]) -> bool:
+        """Whether kernels are chosen by name, and none of these is."""
+        return bool(self.only) and not any(_matches(pattern, kernel) for pattern in self.only for kernel in kernels)
+
     def to_json(self) -> str:
         """As text, for another process."""
         return json.dumps(asdict(self))

@@ -154,7 +154,7 @@ def exec_program(
 
     Triton kernels run as they are, and torch's CPU build takes tensors on "cuda". What the program prints is its own;
     the verdict comes on standard error when it has ended: a table of kernels, and findings at the program's source
-    lines. Exit code: the program's own, or 1 where it is 0 and there are findings.
+    lines. Exit code: the program's own, or 1 where it is 0 and there are findings, or --only names no kernel.
     """
     check_targets({"--json": json, "--html": html, "--junit": junit, "--trace": trace})
     allow(jobs)
@@ -174,7 +174,9 @@ def exec_program(
     _write_pages(html, junit, program, summary, arch)
     write_document(json, "exec", lambda: _data(summary, options, code))
     agrees = not any(kernel.differing for kernel in summary.kernels)
-    raise typer.Exit(code or (RIGHT_AND_SAFE if summary.ok and agrees else FOUND))
+    # a name that no kernel has would let a wrong program pass for ever
+    chosen = not options.chooses_none([kernel.title for kernel in summary.kernels])
+    raise typer.Exit(code or (RIGHT_AND_SAFE if summary.ok and agrees and chosen else FOUND))
 
 
 def _write_pages(html: Path | None, junit: Path | None, program: list[str], summary: SessionSummary, arch: str) -> None:
@@ -361,12 +363,23 @@ def _notes(summary: SessionSummary) -> Iterator[str]:
         for launch in kernel.launches
         if "time_note" in launch.get("predicted", {})
     )
+    yield from _without_lines(summary)
     if summary.in_a_row_ps:
         yield f"all launches {row_text(summary.in_a_row_ps)}"
     if summary.compared:
         wrong = ", ".join(str(location) for location in dict.fromkeys(summary.wrong))
         times = "once" if summary.compared == 1 else f"{summary.compared} times"
         yield f"the program compared results {times}: {f'wrong at {wrong}' if wrong else 'right each time'}"
+
+
+def _without_lines(summary: SessionSummary) -> Iterator[str]:
+    """Kernels whose findings stand at lines of PTX, and what brings lines of a source."""
+    for kernel in summary.kernels:
+        if any(finding.where is not None and finding.where.file.startswith("<ptx ") for finding in kernel.findings):
+            yield (
+                f"{kernel.title}: its PTX names no lines of a source, so that findings stand at lines of PTX; nvcc "
+                "adds them with -lineinfo"
+            )
 
 
 def _signal_name(number: int) -> str:

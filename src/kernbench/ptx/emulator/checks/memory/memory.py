@@ -201,7 +201,7 @@ class MemoryReporter:
         if space.name == "local":
             return self._in_local_memory(batch, site, kind, address, nbytes)
         if space.name == "shared":
-            return self._in_shared_memory(space, kind, address)
+            return self._in_shared_memory(space, kind, address, nbytes)
         meant, nearest = self._meant.only(site), self._arena.nearest(address)
         if meant is None and address < _NULL_PAGE:
             return kind, self._at_null(site), _POINTER_HINT
@@ -250,10 +250,17 @@ class MemoryReporter:
         name, start, size = before[-1]
         return kind, self._beside(f"'{name}' in local memory", start, size, offset, nbytes), _LOCAL_HINT
 
-    def _in_shared_memory(self, space: Space, kind: str, address: int) -> tuple[str, str, str]:
-        variable = self._shared_variable(address & _WINDOW)
+    def _in_shared_memory(self, space: Space, kind: str, address: int, nbytes: int) -> tuple[str, str, str]:
+        offset = address & _WINDOW
+        variable = self._shared_variable(offset)
         if kind == "uninitialised-read":
             return kind, f"shared memory that nobody wrote{variable}", "write it, then a barrier, then read"
+        before = [one for one in self._program.shared if one.offset <= offset]
+        if offset + nbytes <= space.size and before and before[-1].size is not None:
+            name, start, size = before[-1].name, before[-1].offset, before[-1].size
+            # in the gap that the emulator leaves behind each variable: inside the block's memory, and outside any of it
+            if offset + nbytes > start + size:
+                return kind, self._beside(f"'{name}' in shared memory", start, size, offset, nbytes), _BOUNDS_HINT
         return kind, f"outside the block's {space.size} bytes of shared memory{variable}", _BOUNDS_HINT
 
     def _shared_variable(self, offset: int) -> str:
