@@ -82,6 +82,12 @@ def test_of_several_launches_the_longest_says_what_bounds_them():
     assert joined_metrics([long, short])["limited_by"] == "latency"
 
 
+def test_tables_say_that_a_time_is_without_machine_code():
+    time = launch_time(np.ones((1, len(Reason))))
+    assert presentation.measure(time)["caveat"] == "without machine code"
+    assert presentation.measure(replace(time, source="SASS of ptxas 13.0"))["caveat"] == ""
+
+
 def test_one_cta_is_no_plural():
     held = Occupancy(1, 4, 64, "grid")
     found = presentation.measure(replace(launch_time(np.ones((1, len(Reason)))), occupancy=held))

@@ -145,6 +145,8 @@ def _caveats(time: LaunchTime) -> Iterator[str]:
         yield time.predictions
     if any(note.startswith(LOWER_BOUND) for note in time.notes):
         yield "lower bound"
+    if time.source == EXPANSION:
+        yield "without machine code"
 
 
 def _limited_by(time: LaunchTime) -> str:
