@@ -82,6 +82,12 @@ def test_of_several_launches_the_longest_says_what_bounds_them():
     assert joined_metrics([long, short])["limited_by"] == "latency"
 
 
+def test_a_floor_that_is_most_of_the_time_bounds_it():
+    time = launch_time(np.ones((1, len(Reason))), floors={Unit.HBM: 8e-7, Unit.ISSUE: 1e-7})
+    found = presentation.measure(replace(time, busy={Unit.HBM: 0.1, Unit.ISSUE: 0.2}))
+    assert (found["limited_by"], found["time_facts"][0]) == ("hbm", "the floor of hbm is 80 % of the time")
+
+
 def test_tables_say_that_a_time_is_without_machine_code():
     time = launch_time(np.ones((1, len(Reason))))
     assert presentation.measure(time)["caveat"] == "without machine code"

@@ -150,12 +150,21 @@ def _caveats(time: LaunchTime) -> Iterator[str]:
 
 
 def _limited_by(time: LaunchTime) -> str:
-    """What bounds the time: the launch where CTAs run for little of it, the unit that works for most of their cycles,
-    or latency where none does.
+    """What bounds the time: a floor that is most of it, the launch where CTAs run for little of it, the unit that works
+    for most of their cycles, or latency where none does.
     """
+    floor = _main_floor(time)
+    if floor is not None:
+        return UNITS[floor]
     if time.launch_seconds > MOSTLY * time.seconds or _begins_slowly(time):
         return LAUNCH
     return LATENCY if time.bound is None else UNITS[time.bound]
+
+
+def _main_floor(time: LaunchTime) -> Unit | None:
+    """The largest floor where it is most of the time."""
+    unit = max(time.floors, key=lambda one: (time.floors[one], -one), default=None)
+    return unit if unit is not None and time.floors[unit] >= MOSTLY * time.seconds else None
 
 
 def _begins_slowly(time: LaunchTime) -> bool:
@@ -166,6 +175,9 @@ def _begins_slowly(time: LaunchTime) -> bool:
 
 def _limit(time: LaunchTime) -> str:
     """Why that is what bounds it."""
+    floor = _main_floor(time)
+    if floor is not None:
+        return f"the floor of {UNITS[floor]} is {100 * time.floors[floor] / time.seconds:.0f} % of the time"
     if _limited_by(time) == LAUNCH and _begins_slowly(time):
         share = 100 * time.dispatch_cycles / time.cycles
         return f"CTAs begin for {share:.0f} % of the cycles: fewer of them, with more work each"
