@@ -9,6 +9,7 @@ from tests.ptx.doors.driver import packed
 
 from kernbench.ptx.doors.cute_door.door import keep_text
 from kernbench.ptx.doors.driver.images.kept import FOLDER as KEPT
+from kernbench.ptx.doors.driver.running import compiler_switches
 
 # what front ends do, by hand
 CALLS = f"""
@@ -128,6 +129,22 @@ def test_texts_that_a_program_has_written_elsewhere_are_kept(monkeypatch, tmp_pa
     keep_text(None)
     keep_text("a path that is no file")
     assert [path.read_text() for path in tmp_path.glob("*.ptx")] == [packed.SCALE]
+
+
+def test_both_languages_of_cute_dsl_are_asked_for_ptx_with_lines():
+    """The experimental one reads the same variables under its own name, and gave machine code alone."""
+    given = {"CUTE_EXPERIMENTAL_DSL_KEEP": "ir", "CUTE_DSL_LINEINFO": "0", "CUTE_EXPERIMENTAL_DSL_DUMP_DIR": "/mine"}
+    switches = compiler_switches(given, "/kept", "/sources")
+    assert {name: value for name, value in switches.items() if name.startswith("CUTE_")} == {
+        "CUTE_DSL_KEEP": "ptx",
+        "CUTE_DSL_DUMP_DIR": "/kept",
+        "CUTE_DSL_LINEINFO": "0",
+        "CUTE_DSL_DISABLE_FILE_CACHING": "1",
+        "CUTE_EXPERIMENTAL_DSL_KEEP": "ir,ptx",
+        "CUTE_EXPERIMENTAL_DSL_DUMP_DIR": "/mine",
+        "CUTE_EXPERIMENTAL_DSL_LINEINFO": "1",
+        "CUTE_EXPERIMENTAL_DSL_DISABLE_FILE_CACHING": "1",
+    }
 
 
 def test_a_gpu_that_one_session_lost_is_there_for_the_next(python):

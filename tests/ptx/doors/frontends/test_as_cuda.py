@@ -217,3 +217,16 @@ def test_a_tensor_is_resized(session):
     out = torch.empty(0, device="cuda")
     torch.add(y[:4], 1, out=out)
     assert out.tolist() == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("names", [["CUDA"], ["CPU", "CUDA"]])
+def test_torchs_profiler_of_a_gpu_runs_and_has_no_times_of_one(session, names):
+    from torch.profiler import ProfilerActivity, profile
+
+    x = torch.ones(8, device="cuda")
+    with profile(activities=[getattr(ProfilerActivity, name) for name in names], record_shapes=True) as profiled:
+        y = x + x
+    averages = profiled.key_averages()
+    assert y.tolist() == [2.0] * 8
+    assert "aten::add" in averages.table(sort_by="cuda_time_total", row_limit=20)
+    assert sum(event.self_device_time_total for event in averages) == 0

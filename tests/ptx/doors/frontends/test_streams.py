@@ -59,13 +59,29 @@ assert x.tolist() == [7] * 8
 """
 
 
-def test_others_capture_what_is_put_into_a_stream_of_torch(tmp_path):
+# torch makes the driver's event when it is first recorded
+RECORDED = """
+import ctypes, torch
+driver = ctypes.CDLL("libcuda.so.1")
+one, two = torch.cuda.Event(), torch.cuda.Event(enable_timing=True)
+assert one.cuda_event == 0
+one.record()
+two.record(torch.cuda.Stream())
+assert one.cuda_event and one.cuda_event == one.cuda_event != two.cuda_event
+event = ctypes.c_void_p(one.cuda_event)
+assert driver.cuEventRecord(event, None) == driver.cuEventSynchronize(event) == driver.cuEventQuery(event) == 0
+assert one.device == torch.device("cuda", 0)
+"""
+
+
+@pytest.mark.parametrize("text", [CAPTURED, RECORDED], ids=["captured", "recorded"])
+def test_the_driver_knows_streams_and_events_of_torch(tmp_path, text):
     try:
         library_folder()
     except LibraryError as problem:
         pytest.skip(f"no C compiler: {problem}")
     program = tmp_path / "program.py"
-    program.write_text(CAPTURED)
+    program.write_text(text)
     command = [sys.executable, "-m", "kernbench.cli", "exec", "--", sys.executable, str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr

@@ -135,9 +135,19 @@ def torch_in_use() -> None:
 
 def new_stream() -> int:
     """The handle of a stream of the driver library; 0, which is the default stream, where the library is not there."""
+    return _made("cuStreamCreate")
+
+
+def new_event() -> int:
+    """The handle of an event of the driver library; 0, which is none, where the library is not there."""
+    return _made("cuEventCreate")
+
+
+def _made(function: str) -> int:
+    """What a function of the driver library makes, without flags."""
     library = _HERE[0].library if _HERE else library_here()
     made = ctypes.c_void_p()
-    if library is None or library.cuStreamCreate(ctypes.byref(made), 0):
+    if library is None or getattr(library, function)(ctypes.byref(made), 0):
         return 0
     return made.value or 0
 

@@ -56,7 +56,6 @@ def compiler_switches(given: Mapping[str, str], kept: str, sources: str) -> dict
 
     `sources` is where the driver library keeps what the program has compiled.
     """
-    wanted = [*filter(None, given.get("CUTE_DSL_KEEP", "").split(",")), "ptx"]
     return {
         "CUPY_COMPILE_WITH_PTX": "1",
         # kernels that CuPy compiles, instead of ready ones, which are machine code
@@ -65,12 +64,22 @@ def compiler_switches(given: Mapping[str, str], kept: str, sources: str) -> dict
         CUPY_FOLDER: given.get(CUPY_FOLDER) or str(library_folder().parent.parent / "cupy"),
         "CUPY_CACHE_SAVE_CUDA_SOURCE": "1",
         SOURCES: sources,
-        "CUTE_DSL_KEEP": ",".join(dict.fromkeys(wanted)),
-        # findings at the lines of the Python source
-        "CUTE_DSL_LINEINFO": given.get("CUTE_DSL_LINEINFO", "1"),
+        **_cute_switches("CUTE_EXPERIMENTAL_DSL", given, kept),
+        **_cute_switches("CUTE_DSL", given, kept),
         KEPT: kept,
+    }
+
+
+def _cute_switches(language: str, given: Mapping[str, str], kept: str) -> dict[str, str]:
+    """The variables of CuTe DSL, or of its experimental language, which has the same ones under a name of its own."""
+    wanted = [*filter(None, given.get(f"{language}_KEEP", "").split(",")), "ptx"]
+    return {
+        f"{language}_KEEP": ",".join(dict.fromkeys(wanted)),
+        f"{language}_DUMP_DIR": given.get(f"{language}_DUMP_DIR") or kept,
+        # findings at the lines of the Python source
+        f"{language}_LINEINFO": given.get(f"{language}_LINEINFO", "1"),
         # what was compiled before left no PTX here
-        "CUTE_DSL_DISABLE_FILE_CACHING": "1",
+        f"{language}_DISABLE_FILE_CACHING": "1",
     }
 
 

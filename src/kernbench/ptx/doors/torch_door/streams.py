@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from kernbench.ptx.doors.driver.local import new_stream
+from kernbench.ptx.doors.driver.local import new_event, new_stream
 from kernbench.ptx.doors.torch_door.ordinals import first_argument, require_device
 
 _NUMBERS = itertools.count(1)
@@ -109,6 +109,15 @@ class Event:
 
     def __init__(self, *args: object, **kwargs: object):
         self._at = 0.0
+        self._handle = 0
+        self.device = torch.device("cuda", 0)
+
+    @property
+    def cuda_event(self) -> int:
+        """The driver's handle, which others record and wait for; as in torch there is none before it was recorded."""
+        if not self._handle and self._at:
+            self._handle = new_event()
+        return self._handle
 
     def record(self, stream: object = None) -> None:
         """Happen now."""

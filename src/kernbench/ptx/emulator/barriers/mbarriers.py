@@ -202,6 +202,8 @@ class Mbarriers:
         self.reach(slots, lanes, site)
         self._note("arrive", slots, lanes, counts, site)
         tokens = np.zeros(len(lanes), np.int64)
+        if not how.release:
+            self._batch.checks.asynchronous.arriving_relaxed(slots, lanes, how.wide)
         self._arrive(slots, lanes, counts, transactions, how, site, tokens)
         if self._batch.recorder.recording:
             self._batch.recorder.mbarrier(site, slots, lanes, tokens >> TOKEN_SHIFT, transactions)
@@ -315,6 +317,11 @@ class Mbarriers:
     def acquire(self, slots: Array, lanes: Array, passed: Array, wide: bool = True) -> None:
         """Lanes whose wait is over learn what the arrivals knew, those of other blocks only if it is `wide`."""
         self._batch.checks.asynchronous.acquired(slots, lanes, passed, wide)
+        self._batch.copies.passed(slots[passed])
+
+    def see(self, slots: Array, lanes: Array, passed: Array, wide: bool = True) -> None:
+        """Lanes whose relaxed wait is over learn that when they pass a fence."""
+        self._batch.checks.asynchronous.seen(slots, lanes, passed, wide)
         self._batch.copies.passed(slots[passed])
 
     def phases(self, slots: Array) -> Array:

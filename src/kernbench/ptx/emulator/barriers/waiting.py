@@ -27,6 +27,8 @@ class Wait:
     target: int
     blocks: bool
     acquires: bool
+    # acquires by a later fence
+    relaxed: bool
     # of other blocks, too
     wide: bool
     following: int
@@ -86,6 +88,8 @@ class Waiting:
             if wait.parity:
                 batch.checks.asynchronous.passed_by_parity(slots, lanes, passed, wait.site)
             batch.mbarriers.acquire(slots, lanes, passed, wait.wide)
+        elif wait.relaxed and passed.any():
+            batch.mbarriers.see(slots, lanes, passed, wait.wide)
         if mask is None:
             return np.asarray(passed)
         spread = np.zeros(window.size, bool)

@@ -108,6 +108,7 @@ class BatchChecks(BatchObserver):
         self.patterns.publish(warp, mask, key, releases)
         if not releases:
             self.along.arrives_relaxed(warp, mask, key)
+            self.asynchronous.relaxed.publish(warp, key)
 
     def cluster_passes(self, warp: int, mask: int, key: tuple[str, int, int]) -> None:
         """Lanes of a warp have waited for a phase of a cluster's barrier, and acquire."""

@@ -114,8 +114,9 @@ def wait(d: Decoding) -> FromFacts:
     following, site = d.following, d.site
 
     def make(facts: Facts) -> ControlStep:
-        parks, acquires = site.number in facts.parking, ordered and site.number not in facts.ignored
-        operation = Wait(address.slot, address.offset, source, parity, target, parks, acquires, wide, following, site)
+        parks, looks = site.number in facts.parking, site.number not in facts.ignored
+        how = (parks, ordered and looks, looks and not ordered, wide)
+        operation = Wait(address.slot, address.offset, source, parity, target, *how, following, site)
         return ControlStep(lambda scheduler, fragment: scheduler.waiting.arrive(fragment, operation))
 
     return FromFacts(make, controls=True)

@@ -46,6 +46,12 @@ class AsynchronousObserver:
     def arrived(self, slots: Array, lanes: Array, release: bool, wide: bool = True) -> None:
         """Lanes have arrived."""
 
+    def arriving_relaxed(self, slots: Array, lanes: Array, wide: bool) -> None:
+        """Lanes are about to arrive, and release nothing but what fences before have."""
+
+    def seen(self, slots: Array, lanes: Array, passed: Bools, wide: bool) -> None:
+        """Relaxed waits of lanes have passed."""
+
     def acquired(self, slots: Array, lanes: Array, passed: Bools, wide: bool) -> None:
         """Lanes whose wait has passed learn what the arrivals knew."""
 

@@ -19,6 +19,7 @@ from kernbench.ptx.emulator.checks.asynchronous.block_ends import BlockEnds
 from kernbench.ptx.emulator.checks.asynchronous.descriptors import Swizzles
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.asynchronous.phases import Phases
+from kernbench.ptx.emulator.checks.asynchronous.relaxed import RelaxedSignals
 from kernbench.ptx.emulator.checks.asynchronous.same_copies import SameCopies
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, block_name, some_threads, thread_name
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
@@ -65,6 +66,7 @@ class AsynchronousChecks(AsynchronousObserver):
         self.ends = BlockEnds(batch, checks, reporter)
         self.swizzles = Swizzles(batch, checks)
         self.same = SameCopies(batch, checks.clocks.first_numbers)
+        self.relaxed = RelaxedSignals(batch, checks)
         self._phases = Phases(batch, checks, reporter, self.name, self._unwaited)
         # whether barriers count as shown to copies by the order of threads alone
         self._unfenced = leaves_init_fences_out(batch.program)
@@ -254,9 +256,10 @@ class AsynchronousChecks(AsynchronousObserver):
             near = knowledge.row(int(self._clocks.first_numbers[barriers.homes[slot]]), self._clocks.columns)
             if near is not None and barriers.held.shape[1]:
                 np.maximum(barriers.held[slot], near, out=barriers.held[slot])
-            self._clocks.publications.release(self._key(slot), knowledge)
+            self._clocks.publications.release(self.key(slot), knowledge)
 
-    def _key(self, slot: int, remote: bool = False) -> tuple[object, ...]:
+    def key(self, slot: int, remote: bool = False) -> tuple[object, ...]:
+        """What arrivals on a barrier by its own CTA, or by others (`remote`), are published under."""
         return ("mbarrier" if remote else "mbarrier of a CTA", int(self._batch.numbers[0]), slot)
 
     def inform(self, slot: int, knowledge: Knowledge, remote: bool) -> None:
@@ -265,9 +268,9 @@ class AsynchronousChecks(AsynchronousObserver):
         The arrival is made by what works beside the threads, on a barrier of the CTA that waits: that this work is done
         is known in any scope. What threads of the other CTA did before is known to a wait of cluster scope only.
         """
-        self._clocks.publications.release(self._key(slot, remote), knowledge)
+        self._clocks.publications.release(self.key(slot, remote), knowledge)
         if remote:
-            self._clocks.publications.release(self._key(slot), self._checks.along.narrowly(knowledge))
+            self._clocks.publications.release(self.key(slot), self._checks.along.narrowly(knowledge))
 
     def arrived(self, slots: Array, lanes: Array, release: bool, wide: bool = True) -> None:
         """Lanes have arrived: what they do from now on is later; for other blocks only if their scope is `wide`."""
@@ -279,10 +282,18 @@ class AsynchronousChecks(AsynchronousObserver):
             remote = (slots >= 0) & (homes != (lanes // WARP) % self._batch.ctas)
             for warp, slot, mask in group(lanes[remote], slots[remote]):
                 self._clocks.publications.release(
-                    self._key(slot, remote=True), self._clocks.snapshot(warp).released_by(mask)
+                    self.key(slot, remote=True), self._clocks.snapshot(warp).released_by(mask)
                 )
         self._checks.along.arrived()
         self._clocks.advance(warps)
+
+    def arriving_relaxed(self, slots: Array, lanes: Array, wide: bool) -> None:
+        """Lanes are about to arrive, and release nothing but what fences before have."""
+        self.relaxed.arriving(slots, lanes, wide)
+
+    def seen(self, slots: Array, lanes: Array, passed: Array, wide: bool) -> None:
+        """Lanes whose relaxed wait has passed learn what the arrivals knew when they pass a fence."""
+        self.relaxed.passed(slots[passed], lanes[passed], wide)
 
     def acquired(self, slots: Array, lanes: Array, passed: Array, wide: bool) -> None:
         """Lanes whose wait has passed learn what the arrivals knew."""
@@ -306,8 +317,8 @@ class AsynchronousChecks(AsynchronousObserver):
                 first = int(self._clocks.first_numbers[cta])
                 self._clocks.acquire(warp, mask, Knowledge({first: barriers.done[slot].copy()}))
         for warp, slot, mask in group(lanes, slots) if any_released else ():
-            self._checks.patterns.take(warp, mask, self._key(slot))
-            far = self._clocks.publications.released.get(self._key(slot, remote=True))
+            self._checks.patterns.take(warp, mask, self.key(slot))
+            far = self._clocks.publications.released.get(self.key(slot, remote=True))
             if far is not None:
                 self._clocks.acquire(warp, mask, far if wide else self._checks.along.narrowly(far))
 

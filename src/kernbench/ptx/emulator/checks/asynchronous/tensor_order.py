@@ -175,6 +175,8 @@ class TensorOrder:
         """fence::before_thread_sync or fence::after_thread_sync."""
         if before:
             self._publish(warps)
+        self._checks.asynchronous.relaxed.fenced(warps, before)
+        if before:
             return
         ctas, inside = self._cta_and_warp(warps)
         width = _FAMILIES * self._batch.warps_per_cta

@@ -17,7 +17,7 @@ from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks, Snapshot
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge, Location, Reach, Release, as_one
 from kernbench.ptx.emulator.lanes.lanes import WARP, group
 from kernbench.ptx.emulator.memory.arena import LOCAL_BASE, SHARED_BASE
-from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, Order
+from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, CTA_SCOPE, Order
 from kernbench.ptx.emulator.program.hub import BatchHub
 
 _WINDOW = (1 << 44) - 1
@@ -230,6 +230,22 @@ class MemoryOrder:
         for one in (*self._fences.get(warp, ()), *self._shown.get(warp, ())):
             if one.mask & mask:
                 self._publications.release(key, one.snapshot.released_by(one.mask & mask))
+
+    def behind_fences(self, warp: int, mask: int, scope: int) -> list[Knowledge]:
+        """What lanes release by a relaxed arrival: what they knew at the fences before it, of this scope at least."""
+        passed = [one for one in self._fences.get(warp, ()) if one.mask & mask and one.scope >= scope]
+        return [one.snapshot.released_by(one.mask & mask) for one in passed]
+
+    def saw(self, warp: int, mask: int, key: object, knowledge: Knowledge, scope: int) -> None:
+        """Lanes have seen, by a relaxed wait, what arrivals carried: a later fence of this scope at least acquires it.
+
+        What is seen at a barrier later has all that was seen there before.
+        """
+        cta, cluster = self._reach(warp, 0).cta, self._reach(warp, 0).cluster
+        reach = Reach(scope, cta if scope == CTA_SCOPE else -1, cluster)
+        others = [one for one in self._observed.get(warp, ()) if (one.key, one.mask) != (key, mask)]
+        seen = _Observed(mask, key, Release(knowledge, reach, int(self._clocks.numbers[warp]), mask))
+        self._observed[warp] = [*others, seen]
 
     def take(self, warp: int, mask: int, key: object) -> None:
         """Lanes acquire what was released to a barrier."""
