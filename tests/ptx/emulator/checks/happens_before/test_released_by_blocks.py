@@ -110,3 +110,38 @@ def test_a_relaxed_barrier_behind_stores_to_another_block():
     store = "mapa.shared::cluster.u32 %r20, %r3, 1; mov.b32 %r21, 7; st.shared::cluster.b32 [%r20], %r21;"
     load = "ld.shared.b32 %r10, [%r6];"
     assert "race" in launch(MEET, "canonical", HOW="relaxed", WAIT=WAIT, STORE=store, LOAD=load)[0]
+
+
+# block 1 reads the shared memory of block 0 and arrives there; block 0 waits, and ends
+LEAVE = (
+    HEAD.replace("COUNT", "32")
+    + """
+ st.shared.b32 [%r6], %r1;
+ barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+ @!%p2 bra LAST;
+ ld.shared::cluster.b32 %r10, [%r7];
+ st.global.b32 [%rd5], %r10;
+ ARRIVE
+ ret;
+LAST:
+ mbarrier.try_wait.parity.acquire.SCOPE.shared::cta.b64 %p4, [%r4], 0;
+ @!%p4 bra LAST;
+ ret;
+}
+"""
+)
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "reversed", 1])
+@pytest.mark.parametrize(
+    ("arrive", "scope", "findings"),
+    [
+        ("release.cluster", "cluster", NOTHING),
+        ("release.cluster", "cta", ([], ["use-after-free"])),
+        ("relaxed.cluster", "cta", (["use-after-free"], [])),
+        ("relaxed.cluster", "cluster", (["use-after-free"], [])),
+    ],
+)
+def test_a_block_that_ends_after_its_peer_has_arrived(schedule, arrive, scope, findings):
+    arrival = f"mbarrier.arrive.{arrive}.shared::cluster.b64 _, [%r8];"
+    assert launch(LEAVE, schedule, ARRIVE=arrival, SCOPE=scope) == findings

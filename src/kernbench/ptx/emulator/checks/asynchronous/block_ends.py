@@ -10,7 +10,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.barriers.mbarrier_kernels import ALIVE, LIVE, PHASE, WAITED
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, block_name, thread_name
-from kernbench.ptx.emulator.checks.happens_before.released_along import REASONS, RELAXED
+from kernbench.ptx.emulator.checks.happens_before.released_along import REASONS
 from kernbench.ptx.emulator.lanes.arrays import Int32s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP, group
@@ -119,7 +119,7 @@ class BlockEnds:
                     break
 
     def _report(self, cta: int, offset: int, cell: int, mask: int) -> None:
-        site_number, number, clock = decode(cell & ((1 << 64) - 1))
+        site_number, number, _ = decode(cell & ((1 << 64) - 1))
         lane = (mask & -mask).bit_length() - 1
         site = self._checks.sites.site(site_number)
         who = actor_name(self._batch.launch, number, lane)
@@ -133,13 +133,15 @@ class BlockEnds:
         message = f"{block} ends, and nothing says that {who} is done with its shared memory {where}"
         others = (Other(f"the access, by {who}", self._reporter.location(site)),)
         kind, hint = ("in-flight", _OWN_HINT) if own else ("use-after-free", _CLUSTER_HINT)
-        formal = _COPY_FORMAL if own and self._alone(number) else self._relaxed(cta, number, clock)
+        formal = _COPY_FORMAL if own and self._alone(number) else self._done_all_the_same(cta, cell)
         self._reporter.add(kind, site, message, hint, 1, others, about="end", formal=formal)
 
-    def _relaxed(self, cta: int, number: int, clock: int) -> str:
-        """Why it is done all the same, where a warp of the block has met somebody who had waited for it."""
+    def _done_all_the_same(self, cta: int, cell: int) -> str:
+        """Why an access of another block is done when a block ends, though nothing in order says so, as for a race."""
         warps = np.arange(self._batch.warps_per_cta) * self._batch.ctas + cta
-        return REASONS[RELAXED] if self._checks.along.heard(warps.tolist(), number, clock) else ""
+        lanes = (warps[:, None] * WARP + np.arange(WARP)).reshape(-1)
+        found = self._checks.along.reasons(lanes, np.full(len(lanes), cell & ((1 << 64) - 1), np.uint64))
+        return REASONS[int(found.max())]
 
     def _alone(self, number: int) -> bool:
         """Whether an actor's work is that of a bulk copy that a block without a cluster began for itself."""
