@@ -234,6 +234,14 @@ def test_who_ended_a_program_without_launches_is_said():
     assert "the program was ended by SIGKILL" in done.stderr
 
 
+@pytest.mark.parametrize("code", [124, 137, 200, 255])
+def test_an_exit_code_of_the_programs_own_is_no_signal(code):
+    words = [sys.executable, "-m", "kernbench.cli", "exec", "--", "sh", "-c", f"exit {code}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert "ended" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "headline", "verdict"),
     [

@@ -246,6 +246,11 @@ int main(int count, char **arguments) {
     printf("child %d\n", cuDeviceGetCount(&devices));
     return 0;
   }
+  /* as the CUDA runtime begins */
+  if (!strcmp(what, "fork-init") && fork() == 0) {
+    printf("child %d %d\n", cuInit(0), cuInit(0));
+    return 0;
+  }
   if (!strcmp(what, "threads")) threads();
   else if (!strcmp(what, "graph")) graph();
   else if (!strcmp(what, "bad-calls")) bad_calls();

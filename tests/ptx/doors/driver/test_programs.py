@@ -67,10 +67,11 @@ def test_processes_that_fork_before_they_use_the_gpu_have_one_each(run_program, 
     assert len({record["process"] for record in result.launches}) == 2
 
 
-def test_a_child_of_a_process_that_used_the_gpu_has_none_and_is_told_why(run_program, client, ptx):
-    result = run_program(client, ptx, "fork-late")
-    assert "child 3" in result.out
-    assert "fork before the first CUDA call" in result.err
+@pytest.mark.parametrize(("how", "says"), [("fork-late", "child 3"), ("fork-init", "child 3 3")])
+def test_a_child_of_a_process_that_used_the_gpu_has_none_and_is_told_why(run_program, client, ptx, how, says):
+    result = run_program(client, ptx, how)
+    assert says in result.out.splitlines()
+    assert result.err.count("fork before the first CUDA call") == 1
     assert len(result.launches) == 1
 
 

@@ -7,6 +7,7 @@ from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.program.operands import Decoding
 
 _LEAVING = frozenset(("return", "exit", "trap"))
+_CONSTANT = frozenset(("param", "const"))
 _SHARED = frozenset(("shared", "generic", ""))
 
 
@@ -46,6 +47,46 @@ class Ends:
         own = {d.site.number for d in self._own if bits(d.writes) & wanted}
         return frozenset(d.site.number for d in polls if d.site.number in own or d in self._called)
 
+    def only_by(self, looks: Iterable[Decoding]) -> bool:
+        """Whether the loop ends by what the instructions `looks` give, and by nothing else that differs between turns.
+
+        Every branch out of it must want such a value; what else it wants must come from outside of the loop.
+        """
+        looks = list(looks)
+        given = self._made_of(bits(r for d in looks for r in d.writes))
+        leaving = [d for d in self._own if d.site.number in self._leaving and d.effects.flow not in _LEAVING]
+        if len(leaving) != len(self._leaving) or not all(bits(d.reads) & given for d in leaving):
+            return False
+        return not self._behind(leaving, looks) & self._varying(given)
+
+    def _made_of(self, registers: int) -> int:
+        """Registers that the loop computes from some, and those themselves."""
+        before = 0
+        while registers != before:
+            before = registers
+            registers |= bits(r for d in self._own if bits(d.reads) & registers for r in d.writes)
+        return registers
+
+    def _behind(self, wanting: Iterable[Decoding], looks: list[Decoding]) -> int:
+        """Registers that some instructions want, however far back in the loop, but for what is behind `looks`."""
+        wanted, before = bits(r for d in wanting for r in d.reads), -1
+        while wanted != before:
+            before = wanted
+            wanted |= bits(r for d in self._own if d not in looks and bits(d.writes) & wanted for r in d.reads)
+        return wanted
+
+    def _varying(self, given: int) -> int:
+        """Registers that the loop writes, that are not `given`, and that may differ from turn to turn."""
+        writers = [(d, bits(d.writes) & ~given) for d in self._own if bits(d.writes) & ~given]
+        varying, before = bits(r for d in self._own for r in d.writes) & ~given, -1
+        while varying != before:
+            before = varying
+            changing = [w for d, w in writers if not _follows(d) or bits(d.reads) & varying]
+            varying = 0
+            for registers in changing:
+                varying |= registers
+        return varying
+
     def only_counts(self, register: int) -> bool:
         """Whether nothing depends on a register but whether the loop goes on, and for how long its turns sleep."""
         touched, before = 1 << register, 0
@@ -62,6 +103,11 @@ class Ends:
 
 def _leaves(body: Body, block: int, blocks: Set[int]) -> bool:
     return bool(body.decodings[block]) and any(following not in blocks for following in body.edges[block])
+
+
+def _follows(d: Decoding) -> bool:
+    """Whether what it gives follows from its operands: it computes, or reads what nobody writes."""
+    return d.effects.computes or (d.effects.access == "load" and d.mod("space").partition("::")[0] in _CONSTANT)
 
 
 def _may_be_shared(d: Decoding) -> bool:

@@ -61,6 +61,7 @@ def find_wait_loops(
             decided_by,
             frozenset(table.number(RegisterSlot(r.bank, r.row)) for r in counting),
             ends.decided_by(looks) if ends is not None else frozenset(),
+            bool(looks) and ends is not None and ends.only_by(looks),
         )
     return found
 

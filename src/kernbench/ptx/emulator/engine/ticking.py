@@ -2,7 +2,8 @@
 
 Loops that back off read clocks, so that no two rounds of them are the same. When nothing but such loops is left, time
 stands still, and a loop that changes nothing repeats its state and is parked. Then time goes on by days at once, some
-times over: what gives up after a while does so, and what is still parked waits for something that never comes.
+times over: what gives up after a while does so, and what is still parked waits for something that never comes. Where a
+loop waits for a time by itself, it comes sooner, and is exceeded by a small part of what has passed.
 """
 
 from kernbench.ptx.emulator.program.meter import Meter
@@ -11,6 +12,8 @@ from kernbench.ptx.emulator.program.meter import Meter
 _PATIENCE = 8
 # two weeks in nanoseconds; as 32 bits some hundred million more, so that a short clock goes forward, too
 _LEAPS = ((1 << 50) + 300_000_007, (1 << 50) + 200_000_122, (1 << 50) + 400_000_317)
+# how much sooner a time comes at most, at once: so little that no wait of 32 bits misses its end
+_HURRY = 1 << 26
 
 
 class Time:
@@ -38,6 +41,11 @@ class Time:
         self._quiet = 0 if self.moved(changes) else self._quiet + 1
         if self._quiet >= _PATIENCE and not self.stands:
             self._stands_at = self.now()
+
+    def hurries(self, since: int, part: int) -> None:
+        """A loop waits for a time, and has done so `since` then: that part of what has passed goes by at once."""
+        if self._stands_at is None:
+            self._ahead += min((self.now() - since) // part, _HURRY)
 
     def moved(self, changes: int) -> bool:
         """Whether memory has changed since this was asked."""

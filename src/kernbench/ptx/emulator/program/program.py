@@ -188,6 +188,8 @@ class WaitLoop:
     counting: frozenset[int] = frozenset()
     # the numbers of reads of a clock on which that depends
     clocked_by: frozenset[int] = frozenset()
+    # whether nothing else that changes in it has a say in that
+    only_clocked: bool = False
 
 
 @dataclass(eq=False)

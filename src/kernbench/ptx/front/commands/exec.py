@@ -9,7 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Annotated
@@ -165,18 +165,18 @@ def exec_program(
         time=time, keep_timelines=trace is not None, exact=exact or bool(compare), compare=compare, search=search,
     )  # fmt: skip
     with _folder(records) as folder:
-        code = run_program(python_for(program), options, folder, end_after)
+        ended = run_program(python_for(program), options, folder, end_after)
         summary = read_session(folder)
         traced = None if trace is None else _traced(folder)
-    _show(summary, options, code)
+    _show(summary, options, ended)
     if trace is not None:
         _write_trace(trace, traced)
     _write_pages(html, junit, program, summary, arch)
-    write_document(json, "exec", lambda: _data(summary, options, code))
+    write_document(json, "exec", lambda: _data(summary, options, ended.code))
     agrees = not any(kernel.differing for kernel in summary.kernels)
     # a name that no kernel has would let a wrong program pass for ever
     chosen = not options.chooses_none([kernel.title for kernel in summary.kernels])
-    raise typer.Exit(code or (RIGHT_AND_SAFE if summary.ok and agrees and chosen else FOUND))
+    raise typer.Exit(ended.code or (RIGHT_AND_SAFE if summary.ok and agrees and chosen else FOUND))
 
 
 def _write_pages(html: Path | None, junit: Path | None, program: list[str], summary: SessionSummary, arch: str) -> None:
@@ -218,8 +218,16 @@ def _write_trace(target: Path, run: Run | None) -> None:
     write_bytes(target, trace_bytes(run.timeline))
 
 
-def run_program(words: list[str], options: Options, folder: Path, end_after: float | None = None) -> int:
-    """Run a program to its end; its exit code as shells have it. Signals to this process are passed on to it.
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended: its exit code as shells have it, and who ended it; nothing where it ended by itself."""
+
+    code: int
+    by: str = ""
+
+
+def run_program(words: list[str], options: Options, folder: Path, end_after: float | None = None) -> Ended:
+    """Run a program to its end. Signals to this process are passed on to it.
 
     One that takes longer than `end_after` seconds is ended, with exit code 124.
     """
@@ -240,7 +248,7 @@ def _driver(options: Options, folder: Path, environment: dict[str, str]) -> Iter
         yield added
 
 
-def _run(words: list[str], environment: dict[str, str], end_after: float | None) -> int:
+def _run(words: list[str], environment: dict[str, str], end_after: float | None) -> Ended:
     try:
         child = subprocess.Popen(words, env=environment)
     except FileNotFoundError:
@@ -252,8 +260,8 @@ def _run(words: list[str], environment: dict[str, str], end_after: float | None)
             code = child.wait(end_after)
         except subprocess.TimeoutExpired:
             end_program(child, _GRACE)
-            return TIMED_OUT
-    return code if code >= 0 else 128 - code
+            return Ended(TIMED_OUT, "the program was ended after --end-after")
+    return Ended(code) if code >= 0 else Ended(128 - code, f"the program was ended by {_signal_name(-code)}")
 
 
 @contextmanager
@@ -289,7 +297,7 @@ class _Case:
         self.run = kernel.run(arch) if kernel.findings or kernel.ok else None
 
 
-def _show(summary: SessionSummary, options: Options, code: int) -> None:
+def _show(summary: SessionSummary, options: Options, ended: Ended) -> None:
     """The verdict, on standard error."""
     console = errors()
     if not summary.kernels:
@@ -298,8 +306,8 @@ def _show(summary: SessionSummary, options: Options, code: int) -> None:
             "runtime library are, and those of Triton, unless Python was started with -I, -E or -S",
             soft_wrap=True,
         )
-        if ended := _ended(code):
-            console.print(ended)
+        if ended.by:
+            console.print(ended.by)
         return
     for kernel in summary.kernels:
         for finding in kernel.findings:
@@ -311,8 +319,8 @@ def _show(summary: SessionSummary, options: Options, code: int) -> None:
         show_agreement(console, summary, options.compare)
     for line in (*_left_out(summary, options), *_notes(summary)):
         console.print(line, soft_wrap=True)
-    if ended := _ended(code):
-        console.print(f"{ended}; what was found until then is above")
+    if ended.by:
+        console.print(f"{ended.by}; what was found until then is above")
 
 
 def _left_out(summary: SessionSummary, options: Options) -> Iterator[str]:
@@ -338,13 +346,6 @@ def _left_out(summary: SessionSummary, options: Options) -> Iterator[str]:
 
 def _blocks(count: int) -> str:
     return "1 block (number 0)" if count == 1 else f"{count:,} blocks (0 to {count - 1:,})"
-
-
-def _ended(code: int) -> str:
-    """Who ended the program, by its exit code; nothing where it ended by itself."""
-    if code == TIMED_OUT:
-        return "the program was ended after --end-after"
-    return f"the program was ended by {_signal_name(code - 128)}" if code > 128 else ""
 
 
 def _notes(summary: SessionSummary) -> Iterator[str]:

@@ -267,6 +267,60 @@ def test_a_loop_that_counts_or_looks_at_the_clock_is_not_endless(lab):
     assert lab.kinds(clock + "  setp.lt.u64 %p1, %rd3, 5000;\n  @%p1 bra L;") == []
 
 
+BUSY = """
+  mov.u{bits} {start}, {clock};
+  mov.u32 %r5, 0;
+L:
+  mov.u{bits} {now}, {clock};
+  add.u32 %r5, %r5, 1;
+  sub.u{bits} {now}, {now}, {start};
+  setp.lt.u{bits} %p1, {now}, {wait};
+  @%p1 bra L;
+  st.global.u{bits} [%rd20], {now};
+"""
+LONG = {"bits": 64, "start": "%rd1", "now": "%rd2"}
+SHORT = {"bits": 32, "start": "%r6", "now": "%r7"}
+
+
+@pytest.mark.parametrize(
+    ("registers", "clock", "wait"),
+    [
+        (LONG, "%clock64", 1_000_000_000_000),
+        (LONG, "%globaltimer", 10_000_000),
+        (SHORT, "%clock", 17_800_000),
+        (SHORT, "%clock", 4_000_000_000),
+    ],
+)
+def test_a_wait_for_a_clock_takes_few_turns_and_about_as_long_as_it_says(lab, registers, clock, wait):
+    body = BUSY.format(clock=clock, wait=wait, **registers)
+    run = lab.launch(body, zeros(1, f"u{registers['bits'] // 8}"), budget=Budget(steps=400_000))
+    assert run.findings == []
+    assert wait <= lab.arrays[0].numpy()[0] <= wait * 1.07
+
+
+def test_a_loop_that_may_give_up_by_a_clock_has_its_turns(lab):
+    body = """
+  mov.u64 %rd1, %clock64;
+  mov.u32 %r5, 0;
+L:
+  add.u32 %r5, %r5, 1;
+  mov.u64 %rd2, %clock64;
+  sub.u64 %rd2, %rd2, %rd1;
+  setp.gt.u64 %p1, %rd2, 1000000;
+  @%p1 bra OVER;
+  setp.lt.u32 %p2, %r5, 5000;
+  @%p2 bra L;
+OVER:
+  st.global.u32 [%rd20], %r5;
+"""
+    assert lab.kinds(body, zeros(1)) == []
+    assert lab.arrays[0].numpy()[0] == 5000
+    both = body.replace("  @%p1 bra OVER;\n", "").replace("@%p2 bra L", "and.pred %p2, %p2, %p3;\n  @%p2 bra L")
+    both = both.replace("setp.gt.u64 %p1, %rd2", "setp.le.u64 %p3, %rd2")
+    assert lab.kinds(both, zeros(1)) == []
+    assert lab.arrays[0].numpy()[0] == 5000
+
+
 def test_a_loop_that_polls_for_a_while_and_gives_up(lab):
     body = """
   mov.u32 %r63, 0;

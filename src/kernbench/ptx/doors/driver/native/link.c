@@ -181,6 +181,15 @@ static int open_link(void) {
   return ask(REQUEST_HELLO, NULL, 0, NULL, 0, &hello);
 }
 
+/* As with the real driver, a child made by fork() after cuInit() has no GPU. */
+static int forked(void) {
+  static pid_t said;
+  if (!owner || owner == getpid()) return 0;
+  if (said != getpid()) complain("process %d was forked from one that used the GPU already: fork before the first CUDA call, or use exec or spawn", (int)getpid());
+  said = getpid();
+  return 1;
+}
+
 EXPORT int cuInit(unsigned flags) {
   static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
   if (flags) return INVALID_VALUE;
@@ -189,7 +198,7 @@ EXPORT int cuInit(unsigned flags) {
   if (!owner) {
     status = open_link();
     if (status == SUCCESS) owner = getpid();
-  } else if (owner != getpid()) {
+  } else if (forked()) {
     status = NOT_INITIALIZED;
   }
   pthread_mutex_unlock(&once);
@@ -200,11 +209,9 @@ EXPORT int cuInit(unsigned flags) {
  * driver and given each thread the primary context. */
 EXPORT void kernbench_runtime_in_use(void) { runtime_in_use = 1; }
 
-/* As with the real driver, a child made by fork() after cuInit() has no GPU. */
 int initialised(void) {
-  static int said;
   if (owner == getpid()) return 1;
   if (!owner && runtime_in_use) return cuInit(0) == SUCCESS;
-  if (owner && !said++) complain("process %d was forked from one that used the GPU already: fork before the first CUDA call, or use exec or spawn", (int)getpid());
+  forked();
   return 0;
 }
