@@ -26,6 +26,30 @@ def formal(lab, body, block=64):
     return run
 
 
+LANES_ALONE = """
+  mul.wide.u32 %rd1, %r0, 4; add.u64 %rd1, %rd1, %rd20;
+  setp.ge.u32 %p1, %r0, 2;
+  @%p1 bra DONE;
+  {}
+DONE:
+  st.global.u32 [%rd1], 1;
+"""
+
+
+def test_lanes_that_go_past_a_barrier_of_their_warp_and_end_are_formal(lab):
+    run = formal(lab, LANES_ALONE.format("bar.warp.sync 0xffffffff;"), 32)
+    (found,) = run.formal
+    assert (found.kind, found.severity) == ("warp-mask", FORMAL)
+    assert "names lanes 2-31; thread (2, 0, 0) of block (0, 0, 0) ended" in found.message
+    assert "every GPU so far lets __syncwarp go on" in found.message
+    # what they were to exchange is not there
+    exchange = LANES_ALONE.format("shfl.sync.bfly.b32 %r5, %r0, 4, 31, 0xffffffff;")
+    assert "warp-mask" in lab.kinds(exchange, np.zeros(64, "u4"))
+    # and a lane that waits elsewhere has not ended
+    waits = LANES_ALONE.format("bar.warp.sync 0xffffffff;").replace("DONE:", "DONE:\n  bar.warp.sync 0x3;")
+    assert lab.kinds(waits, np.zeros(64, "u4")) != []
+
+
 def test_warps_that_go_round_a_barrier_are_formal(lab):
     run = formal(lab, WARP_ALONE + BEHIND)
     (found,) = run.formal

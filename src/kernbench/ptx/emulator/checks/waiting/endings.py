@@ -1,7 +1,7 @@
 """Lanes that ended, or went elsewhere, where their warp was to do something together.
 
 PTX waits for threads that live. A thread that returned before a barrier is not missed there, as hardware does not miss
-it; one that went past the barrier, and ended behind it, has left it out. A mask that names an ended lane in an exchange
+it; one that went past the barrier, and ended behind it, has left it out, which no GPU so far minds. A mask that names an ended lane in an exchange
 of values is wrong either way, as there is nothing to take from that lane.
 """
 
@@ -93,7 +93,8 @@ class Endings(EndingsObserver):
             f"{thread_name(self._batch, first)} {where} and never comes"
         )
         hint = "use the mask of the lanes that run this: __ballot_sync(mask, condition) before the branch gives it"
-        self._reporter.add("warp-mask", operation.site, message, hint, int(np.count_nonzero(bad)))
+        formal = "" if operation.exchanges else _PAST_FORMAL
+        self._reporter.add("warp-mask", operation.site, message, hint, int(np.count_nonzero(bad)), formal=formal)
 
     def masks(self, fragment: Fragment, operation: Operation) -> None:
         """A warp operation runs: does each lane name itself, and do all that a mask names give the same one?"""
@@ -151,6 +152,7 @@ class Endings(EndingsObserver):
         return known[block]
 
 
+_PAST_FORMAL = "every GPU so far lets __syncwarp go on when the lanes that did not come have ended"
 _ROUND_FORMAL = "every GPU so far lets a barrier go on when the warps that did not come have ended"
 
 
