@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from kernbench.ptx.emulator.analysis.element_types import parameter_types
+from kernbench.ptx.emulator.analysis.exchanged import exchanged_loads
 from kernbench.ptx.emulator.analysis.flow.dataflow import (
     address_origins,
     bits,
@@ -53,6 +54,7 @@ def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
         carrying=frozenset(d.site.number for d in every if decoded.compiler and d.effects.carries_undefined),
         integer_stores=frozenset[int]().union(*(integer_stores(decoded, body) for body in bodies)),
         reduced_stores=dict(one for body in bodies for one in reduced_stores(decoded, body)),
+        exchanged=dict(one for body in bodies for one in exchanged_loads(body)),
         blind=frozenset[int]().union(*(_blind_updates(body) for body in bodies)),
         edges=edges,
         ends=ends,

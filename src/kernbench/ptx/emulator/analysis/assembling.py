@@ -80,6 +80,7 @@ def _program(decoded: Decoded, facts: Facts, blocks: list[Block], aliased: bool)
         leaving=frozenset[tuple[int, int]]().union(*(one.leaving for one in facts.unused)),
         integer_stores=facts.integer_stores,
         reduced_stores=facts.reduced_stores,
+        exchanged=facts.exchanged,
         blind=facts.blind,
         writers=facts.writers,
         meant=facts.meant,

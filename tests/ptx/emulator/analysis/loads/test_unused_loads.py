@@ -233,12 +233,15 @@ AGAIN:
 """
 
 
-def kinds(body, sign=SIGNED, grid=1, block=64, schedule="canonical"):
+def launched(body, sign=SIGNED, grid=1, block=64, schedule="canonical"):
     device = ptx.EmulatedDevice("sm_90")
     arrays = [device.array(np.arange(1, 65, dtype=np.uint32)) for _ in range(2)]
     kernel = ptx.parse(sign + TEXT.replace("@BODY", body)).kernels["k"]
-    run = device.launch(kernel, grid, block, arrays, schedule=schedule)
-    return sorted({finding.kind for finding in run.findings})
+    return device.launch(kernel, grid, block, arrays, schedule=schedule)
+
+
+def kinds(body, sign=SIGNED, grid=1, block=64, schedule="canonical"):
+    return sorted({finding.kind for finding in launched(body, sign, grid, block, schedule).findings})
 
 
 @pytest.mark.parametrize(
@@ -279,7 +282,6 @@ def test_blocks_that_update_one_place_race(body):
         JOINED_TO_ITSELF,
         DECIDES_A_LOOP,
         DECIDES_A_BARRIER,
-        GIVEN_TO_ANOTHER_LANE,
         STORED_BEHIND_A_BARRIER,
         FROM_THE_ROUND_BEFORE,
         THROUGH_ANOTHER_LOAD_TO_ANOTHER,
@@ -288,6 +290,13 @@ def test_blocks_that_update_one_place_race(body):
 )
 def test_what_reaches_a_store_or_decides_something_is_a_race(body):
     assert kinds(body) == ["race"]
+
+
+def test_what_is_given_to_another_lane_is_a_race_that_the_exchange_makes_formal():
+    assert {finding.kind for finding in launched(GIVEN_TO_ANOTHER_LANE).formal} == {"race"}
+    # the other lane has stored before
+    early = GIVEN_TO_ANOTHER_LANE.replace("  shfl", "  @%p1 st.global.b32 [%rd1], %r1;\n  shfl")
+    assert kinds(early) == ["race"]
 
 
 def test_a_load_outside_its_array_is_told_even_if_nobody_wants_it():

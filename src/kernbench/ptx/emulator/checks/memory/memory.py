@@ -9,7 +9,7 @@ from kernbench.ptx.emulator.checks.findings import advice
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.checks.happens_before.released_along import HINTS, REASONS
 from kernbench.ptx.emulator.checks.memory.meant import MeantArrays
-from kernbench.ptx.emulator.checks.memory.warp_synchronous import FENCED, SYNCWARP
+from kernbench.ptx.emulator.checks.memory.warp_synchronous import EXCHANGED, FENCED, SYNCWARP
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.access_sites import AccessSites
@@ -24,8 +24,8 @@ from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.result.finding import Other
 
 # why a race is formal, if it is, and what to do
-_EXCUSES = ("", FENCED, *REASONS[1:])
-_REMEDIES = {FENCED: SYNCWARP, **dict(zip(REASONS[1:], HINTS[1:], strict=True))}
+_EXCUSES = ("", FENCED, *REASONS[1:], EXCHANGED)
+_REMEDIES = {FENCED: SYNCWARP, EXCHANGED: SYNCWARP, **dict(zip(REASONS[1:], HINTS[1:], strict=True))}
 # actors that copy memory beside the threads
 COPIES = ("barrier", "bulk", "copied")
 _WORDS = {"load": ("load", "reads"), "store": ("store", "writes"), "atomic": ("atomic", "updates")}
@@ -36,6 +36,9 @@ class WarpSynchronousAccesses(Protocol):
 
     def fences_between(self, lanes: Array, races: Array) -> Array:
         """Which races have a fence between the two accesses."""
+
+    def exchanges_between(self, lanes: Array, races: Array, loads: frozenset[int], sites: AccessSites) -> Array:
+        """Which races are with one of some loads by the same warp."""
 
 
 class Patterns(Protocol):
@@ -106,6 +109,9 @@ class MemoryReporter:
         if space.name == "shared":
             reasons = checks.released_along(spot.lanes[races[:, 0]], cells)
             excuses = np.where((excuses == 0) & (reasons > 0), reasons.astype(np.uint64) + np.uint64(1), excuses)
+        loads = self._program.exchanged.get(site.number, frozenset())
+        exchanged = checks.warp_synchronous.exchanges_between(spot.lanes, races, loads, checks.sites)
+        excuses = np.where((excuses == 0) & exchanged, np.uint64(len(_EXCUSES) - 1), excuses)
         keys, first, which, counts = np.unique(
             (cells >> np.uint64(SITE_SHIFT)) * np.uint64(len(_EXCUSES)) + excuses,
             return_index=True,

@@ -4,7 +4,8 @@ Code from before Volta relies on the lanes of a warp running in step: `volatile 
 orders nothing there. Volatile accesses are strong, so they do not race; yet which value is read depends on when. What
 such code can still count on is that one instruction is executed for several lanes at once, and that assemblers keep
 volatile accesses, and what lies around a fence, in their order. So a pair of accesses is formal where the earlier one
-was executed together with the lane of the later one, or both lanes passed a fence together in between. Other pairs are
+was executed together with the lane of the later one, or both lanes passed a fence together in between; and where a
+lane stores what it made of the values that others loaded and gave it (`analysis.exchanged`). Other pairs are
 faults: of volatile accesses of lanes that had parted, and of ordinary accesses, which compilers move and leave out.
 """
 
@@ -31,6 +32,10 @@ TOGETHER = (
     "one begins"
 )
 FENCED = "the lanes passed a fence together between the two, which every GPU so far does for all of them at once"
+EXCHANGED = (
+    "the lanes gave each other what they had loaded, and what is stored is made of it, so that every load is done "
+    "before a lane can store"
+)
 SYNCWARP = "put __syncwarp() (bar.warp.sync) between the two, for all lanes that take part"
 
 
@@ -73,6 +78,13 @@ class _Last:
         np.bitwise_or.at(self.who, words, np.uint32(1) << (lanes % WARP).astype(np.uint32))
         self.warps[words], self.clocks[words] = lanes // WARP + 1, clocks
         self.along[words], self.sites[words] = along, site.number
+
+
+class SitesOfAccesses(Protocol):
+    """Instructions by the numbers that cells have for them."""
+
+    def site(self, number: int) -> Site:
+        """The instruction."""
 
 
 class WarpClocks(Protocol):
@@ -123,6 +135,15 @@ class WarpSynchronous:
             warp = int(lanes[position]) // WARP
             apart = (mask | 1 << int(lanes[position]) % WARP) & ~int(self._fence_lanes[warp])
             found[i] = number == self._clocks.numbers[warp] and clock <= self._fence_clocks[warp] and not apart
+        return found
+
+    def exchanges_between(self, lanes: Array, races: Array, loads: frozenset[int], sites: "SitesOfAccesses") -> Bools:
+        """For each race of lanes whether the other side is one of some loads by the same warp."""
+        found = np.zeros(len(races), bool)
+        for i, (position, cell, *_) in enumerate(races.tolist() if loads else ()):
+            other, number, _ = decode(cell & (1 << 64) - 1)
+            same = number == self._clocks.numbers[int(lanes[position]) // WARP]
+            found[i] = same and sites.site(other).number in loads
         return found
 
     def access(

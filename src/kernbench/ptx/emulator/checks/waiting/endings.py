@@ -1,8 +1,8 @@
 """Lanes that ended, or went elsewhere, where their warp was to do something together.
 
 PTX waits for threads that live. A thread that returned before a barrier is not missed there, as hardware does not miss
-it; one that went past the barrier, and ended behind it, has left it out, which no GPU so far minds. A mask that names an ended lane in an exchange
-of values is wrong either way, as there is nothing to take from that lane.
+it; one that went past the barrier, and ended behind it, has left it out, and no GPU so far minds. A mask that names an
+ended lane in an exchange of values is wrong either way, as there is nothing to take from that lane.
 """
 
 import numpy as np

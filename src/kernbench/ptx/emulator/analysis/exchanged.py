@@ -1,0 +1,142 @@
+"""Loads whose values a warp exchanges before one of its lanes stores what came of that.
+
+Lanes of a warp load, give each other the values (`shfl.sync`, `redux.sync`, votes) and store: the sums of a scan go
+back to where their parts came from. PTX orders no memory there. Yet nobody has the result of the exchange before every
+lane has given its value, and no lane can give what it has not loaded: where what is stored is made of that result, the
+load of any lane of the warp is done. A lane that is a turn of a loop ahead has loaded after the exchange: such loads
+count only where the warp meets before each turn.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.text.module import Integer, Name
+
+_FULL = 0xFFFF_FFFF
+
+
+def exchanged_loads(body: Body) -> Iterator[tuple[int, frozenset[int]]]:
+    """Sites of stores, each with the sites of the loads that are done in all lanes of its warp when it runs."""
+    every = [(block, d) for block, decodings in enumerate(body.decodings) for d in decodings]
+    if not any(d.effects.exchanges for _, d in every):
+        return
+    constants = _constants([d for _, d in every])
+    meetings = [(block, d) for block, d in every if d.effects.exchanges and _of_whole_warps(d, constants)]
+    loads = [(block, d) for block, d in every if d.effects.access == "load" and d.writes]
+    stores = [(block, d) for block, d in every if d.effects.access == "store"]
+    if not meetings or not loads or not stores:
+        return
+    made_of = _made_of([d for _, d in every], [d for _, d in (*loads, *meetings)])
+    barriers = frozenset(block for block, d in every if _gathers(d, constants))
+    passing = _Passing(body, barriers, loads, meetings, made_of)
+    for block, d in stores:
+        found = passing.loads_before(block, _state(d, made_of) >> len(loads))
+        if found:
+            yield d.site.number, frozenset(load.site.number for n, (_, load) in enumerate(loads) if found >> n & 1)
+
+
+def _constants(every: list[Decoding]) -> dict[int, int]:
+    """Registers that are set once, to a number."""
+    writers: dict[int, list[Decoding]] = {}
+    for d in every:
+        for register in d.writes:
+            writers.setdefault(register.number, []).append(d)
+    found = {}
+    for number, (first, *others) in writers.items():
+        value = first.operands[1] if first.site.opcode == "mov" else None
+        if not others and first.instruction.guard is None and isinstance(value, Integer):
+            found[number] = value.value
+    return found
+
+
+def _of_whole_warps(d: Decoding, constants: Mapping[int, int]) -> bool:
+    """Whether all lanes of a warp come there together."""
+    index = d.position("mask")
+    if index is None or d.instruction.guard is not None:
+        return False
+    operand = d.operands[index]
+    register = d.scope.register(operand.text) if isinstance(operand, Name) else None
+    members = d.constant_of(index) if register is None else constants.get(register.number)
+    return members is not None and members & _FULL == _FULL
+
+
+def _gathers(d: Decoding, constants: Mapping[int, int]) -> bool:
+    """Whether lanes of a warp meet there, and go on together."""
+    if not d.effects.barrier or d.mod("mode") == "arrive":
+        return False
+    return d.position("mask") is None or _of_whole_warps(d, constants)
+
+
+def _state(d: Decoding, made_of: Mapping[int, int]) -> int:
+    """What the operands of an instruction are made of."""
+    found = 0
+    for register in d.reads:
+        found |= made_of.get(register.number, 0)
+    return found
+
+
+def _made_of(every: list[Decoding], origins: list[Decoding]) -> dict[int, int]:
+    """For each register, wherever it is set, which of some instructions its value comes from: one bit for each."""
+    bit = {id(d): 1 << number for number, d in enumerate(origins)}
+    found: dict[int, int] = {}
+    changed = True
+    while changed:
+        changed = False
+        for d in every:
+            state = _state(d, found) | bit.get(id(d), 0)
+            for register in d.writes:
+                known = found.get(register.number, 0)
+                if state & ~known:
+                    found[register.number] = known | state
+                    changed = True
+    return found
+
+
+class _Passing:
+    """Which loads are followed by an exchange of their values on every way to a block."""
+
+    def __init__(
+        self,
+        body: Body,
+        barriers: frozenset[int],
+        loads: list[tuple[int, Decoding]],
+        meetings: list[tuple[int, Decoding]],
+        made_of: Mapping[int, int],
+    ):
+        self._edges, self._barriers = body.edges, barriers
+        every = (1 << len(loads)) - 1
+        # the block that ends with each exchange, and the loads that it is made of
+        self._meetings = [(block, _state(d, made_of) & every) for block, d in meetings]
+        self._in_block: dict[int, int] = {}
+        for number, (block, _) in enumerate(loads):
+            self._in_block[block] = self._in_block.get(block, 0) | 1 << number
+        self._known: dict[tuple[int, frozenset[int]], frozenset[int]] = {}
+
+    def loads_before(self, block: int, meetings: int) -> int:
+        """The loads, as bits, whose values one of some exchanges has given on every way to a block."""
+        found = 0
+        for number, (meeting, given) in enumerate(self._meetings):
+            if meetings >> number & 1 and given & ~found:
+                for start, here in self._in_block.items():
+                    if here & given & ~found and self._between(start, meeting, block):
+                        found |= here & given
+        return found
+
+    def _between(self, load: int, meeting: int, store: int) -> bool:
+        """Whether an exchange lies on every way from a load to a store, and a barrier on every way back to the load."""
+        passed = load == meeting or store not in self._reached(load, frozenset((meeting,)))
+        return load != store and passed and load not in self._reached(meeting, self._barriers)
+
+    def _reached(self, start: int, ends: frozenset[int]) -> frozenset[int]:
+        """Blocks that can be reached from the end of one without passing the ends of some others."""
+        if (start, ends) not in self._known:
+            reached: set[int] = set()
+            waiting = list(self._edges[start])
+            while waiting:
+                block = waiting.pop()
+                if block not in reached:
+                    reached.add(block)
+                    waiting += [] if block in ends else self._edges[block]
+            self._known[start, ends] = frozenset(reached)
+        return self._known[start, ends]

@@ -1,0 +1,106 @@
+"""A lane that stores what it made of the values that others loaded and gave it races with their loads formally only."""
+
+import numpy as np
+import pytest
+
+from kernbench.result.finding import FORMAL
+
+SHARED = ".shared .align 4 .b8 smem[512];"
+# each lane loads its word, adds what the lane before it has, and stores that to the next word
+SCAN = """
+  mov.u32 %r5, smem;
+  shl.b32 %r6, %r0, 2;
+  add.u32 %r6, %r6, %r5;
+  st.shared.u32 [%r6], %r0;
+  bar.sync 0;
+  {load}
+  mov.u32 %r9, -1;
+  shfl.sync.up.b32 %r7, %r8, 1, 0, {mask};
+  {barrier}
+  add.u32 %r10, {stored}, 1;
+  st.shared.u32 [%r6+4], %r10;
+  bar.sync 0;
+  ld.shared.u32 %r11, [%r6];
+  mul.wide.u32 %rd1, %r0, 4;
+  add.u64 %rd1, %rd1, %rd20;
+  st.global.u32 [%rd1], %r11;
+"""
+PLAIN = {"load": "ld.shared.u32 %r8, [%r6];", "mask": "%r9", "barrier": "", "stored": "%r7"}
+
+
+def launch(lab, block=32, **parts):
+    return lab.launch(SCAN.format(**{**PLAIN, **parts}), np.zeros(64, "u4"), outside=SHARED, block=block)
+
+
+@pytest.mark.parametrize("mask", ["%r9", "-1", "0xffffffff"])
+def test_what_was_exchanged_was_loaded(lab, mask):
+    run = launch(lab, mask=mask)
+    assert run.findings == []
+    (found,) = run.formal
+    assert (found.kind, found.severity) == ("race", FORMAL)
+    assert "the lanes gave each other what they had loaded" in found.message
+    assert found.hint.startswith("put __syncwarp()")
+
+
+def test_a_barrier_of_the_warp_orders_them(lab):
+    run = launch(lab, barrier="bar.warp.sync -1;")
+    assert (run.findings, run.formal) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        # what is stored, or exchanged, is something else
+        {"stored": "%r8"},
+        {"load": "ld.shared.u32 %r12, [%r6];\n  mov.u32 %r8, 7;"},
+        # the exchange is before the load
+        {"load": "mov.u32 %r8, 7;", "barrier": "ld.shared.u32 %r12, [%r6];"},
+    ],
+)
+def test_other_values_say_nothing(lab, parts):
+    run = launch(lab, **parts)
+    assert [found.kind for found in run.findings] == ["race"]
+
+
+def test_another_warp_exchanged_nothing(lab):
+    run = launch(lab, block=64)
+    assert [found.kind for found in run.findings] == ["race"]
+    assert "thread (31, 0, 0)" in run.findings[0].message
+
+
+def test_an_exchange_on_one_of_two_ways_says_nothing(lab):
+    body = SCAN.format(**PLAIN).replace(
+        "  mov.u32 %r9, -1;", "  mov.u32 %r9, -1;\n  mov.u32 %r7, %r8;\n  @%p4 bra OVER;"
+    )
+    body = "  setp.eq.u32 %p4, %rd20, %rd20;\n".replace("u32", "u64") + body
+    body = body.replace("  add.u32 %r10,", "OVER:\n  add.u32 %r10,")
+    run = lab.launch(body, np.zeros(64, "u4"), outside=SHARED, block=32)
+    assert [found.kind for found in run.findings] == ["race"]
+
+
+TURNS = """
+  mov.u32 %r5, smem;
+  shl.b32 %r6, %r0, 2;
+  add.u32 %r6, %r6, %r5;
+  st.shared.u32 [%r6], %r0;
+  mov.u32 %r12, 0;
+  bar.sync 0;
+TURN:
+  ld.shared.u32 %r8, [%r6];
+  shfl.sync.up.b32 %r7, %r8, 1, 0, -1;
+  st.shared.u32 [%r6+4], %r7;
+  {}
+  add.u32 %r12, %r12, 1;
+  setp.lt.u32 %p3, %r12, 3;
+  @%p3 bra TURN;
+"""
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "reversed", 3])
+def test_a_lane_that_is_a_turn_ahead_has_loaded_after_the_exchange(lab, schedule):
+    run = lab.launch(TURNS.format(""), outside=SHARED, block=32, schedule=schedule)
+    assert run.formal == []
+    assert "race" in [found.kind for found in run.findings]
+    meet = lab.launch(TURNS.format("bar.warp.sync -1;"), outside=SHARED, block=32, schedule=schedule)
+    assert meet.findings == []
+    assert [found.kind for found in meet.formal] == ["race"]
