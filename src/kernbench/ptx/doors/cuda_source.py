@@ -1,15 +1,18 @@
 """CUDA C++ to PTX: by the nvcc that is there, else by NVRTC, the compiler as a library, which pip packages have.
 
-A template is compiled where something uses it: the kernel that is asked for is named in a line behind the source.
+A template is compiled where something uses it: the kernel that is asked for is named in a line behind the source, and
+the compiler says which symbol it has, as people write template arguments in many ways.
 """
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernbench.common.errors import BenchError
@@ -19,9 +22,23 @@ _NONE = (
     "no compiler for CUDA C++ was found: put nvcc on PATH (or name its toolkit in CUDA_HOME), or install NVRTC with "
     "pip install nvidia-cuda-nvrtc"
 )
+# a variable of the device that holds the address of the kernel that is asked for
+_VARIABLE = "kernbench_kernel"
+_ADDRESS = re.compile(rf"^.*\b{_VARIABLE} = (\S+);\n?", re.MULTILINE)
+# what a compiler says of a name that it does not know, and of a file
+_UNKNOWN_NAME = re.compile(r"identifier \"(\w+)\" is undefined|has no member \"(\w+)\"")
+_NO_FILE = re.compile(r"(\S+): No such file or directory|cannot open source file \"([^\"]+)\"")
 
 
-def compile_to_ptx(file: Path, arch: str, kernel: str = "", options: Sequence[str] = ()) -> str:
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """PTX, and the kernel that was asked for: its symbol where the compiler was asked for that, else the name given."""
+
+    text: str
+    kernel: str
+
+
+def compile_to_ptx(file: Path, arch: str, kernel: str = "", options: Sequence[str] = ()) -> Compiled:
     """The PTX of a file, with source lines; `kernel` may be a template with its arguments: softmax<float, 256>."""
     if not file.is_file():
         raise BenchError(f"{file}: there is no such file")
@@ -53,12 +70,22 @@ def _virtual(arch: str) -> str:
     return "compute_" + arch.removeprefix("sm_")
 
 
-def _by_nvcc(nvcc: str, file: Path, arch: str, kernel: str, options: Sequence[str]) -> str:
+def _remedy(said: str, kernel: str) -> str:
+    """What a person can do about what a compiler said, where that is known."""
+    name, missing = _UNKNOWN_NAME.search(said), _NO_FILE.search(said)
+    if missing is not None:
+        return f"\nwhere {missing[1] or missing[2]} lies is said with --option -IFOLDER"
+    if name is not None and "<" in kernel and (name[1] or name[2]) in kernel:
+        return f"\na kernel in a namespace is named with it: --kernel 'my_namespace::{kernel}'"
+    return ""
+
+
+def _by_nvcc(nvcc: str, file: Path, arch: str, kernel: str, options: Sequence[str]) -> Compiled:
     with tempfile.TemporaryDirectory(prefix="kernbench-cuda-") as work:
         source = file.absolute()
         if "<" in kernel:
             using = Path(work, "using.cu")
-            using.write_text(f'#include "{source}"\nvoid *kernbench_uses = (void *)({kernel});\n')
+            using.write_text(f'#include "{source}"\n__device__ void *{_VARIABLE} = (void *)({kernel});\n')
             source = using
         made = Path(work, "made.ptx")
         flags = ["-ptx", "-lineinfo", f"-arch={_virtual(arch)}", f"-I{file.absolute().parent}", *options]
@@ -68,8 +95,11 @@ def _by_nvcc(nvcc: str, file: Path, arch: str, kernel: str, options: Sequence[st
         except (OSError, subprocess.TimeoutExpired) as problem:
             raise BenchError(f"{file}: {nvcc} failed: {problem}") from None
         if run.returncode or not made.exists():
-            raise BenchError(f"{file} does not compile:\n{(run.stderr or run.stdout).strip()[:4000]}")
-        return made.read_text()
+            said = (run.stderr or run.stdout).strip()
+            raise BenchError(f"{file} does not compile:\n{said[:4000]}{_remedy(said, kernel)}")
+        text = made.read_text()
+    symbol = _ADDRESS.search(text)
+    return Compiled(_ADDRESS.sub("\n", text), symbol[1] if symbol else kernel)
 
 
 class _Nvrtc:
@@ -82,15 +112,19 @@ class _Nvrtc:
     def call(self, name: str, *arguments: object) -> int:
         return int(getattr(self._library, name)(*arguments))
 
-    def compile(self, text: str, kernel: str, options: Sequence[str]) -> str:
+    def compile(self, text: str, kernel: str, options: Sequence[str]) -> Compiled:
         name = str(self._file).encode()
         self.call("nvrtcCreateProgram", ctypes.byref(self._program), text.encode(), name, 0, None, None)
         if kernel:
             self.call("nvrtcAddNameExpression", self._program, kernel.encode())
         given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         if self.call("nvrtcCompileProgram", self._program, len(options), given):
-            raise BenchError(f"{self._file} does not compile with NVRTC:\n{self._text('ProgramLog').strip()[:4000]}")
-        return self._text("PTX")
+            said = self._text("ProgramLog").strip()
+            raise BenchError(f"{self._file} does not compile with NVRTC:\n{said[:4000]}{_remedy(said, kernel)}")
+        symbol = ctypes.c_char_p()
+        if kernel:
+            self.call("nvrtcGetLoweredName", self._program, kernel.encode(), ctypes.byref(symbol))
+        return Compiled(self._text("PTX"), symbol.value.decode() if symbol.value else kernel)
 
     def _text(self, what: str) -> str:
         size = ctypes.c_size_t()
@@ -100,6 +134,6 @@ class _Nvrtc:
         return room.value.decode(errors="replace")
 
 
-def _by_nvrtc(library: Path, file: Path, arch: str, kernel: str, options: Sequence[str]) -> str:
+def _by_nvrtc(library: Path, file: Path, arch: str, kernel: str, options: Sequence[str]) -> Compiled:
     flags = [f"--gpu-architecture={_virtual(arch)}", "-lineinfo", f"-I{file.absolute().parent}", *options]
     return _Nvrtc(library, file).compile(file.read_text(), kernel, flags)

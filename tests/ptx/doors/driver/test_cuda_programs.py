@@ -217,6 +217,61 @@ def test_cuda_check_compiles_a_template_and_finds_the_race(built, tmp_path):
     assert f"program.cu:{RACED}: race" in raced.output
 
 
+TEMPLATES = """
+enum class Op { Add, Mul };
+namespace inner {
+template <Op op, typename T = float> __global__ void apply(T *x) {
+  x[threadIdx.x] = op == Op::Add ? x[threadIdx.x] + 1 : x[threadIdx.x] * 2;
+}
+}
+"""
+
+
+def test_a_template_is_found_however_its_arguments_are_written(built, tmp_path):
+    file = tmp_path / "templates.cu"
+    file.write_text(TEMPLATES)
+    arguments = ["cuda", "check", str(file), "--block", "8", "--arg", "float[8]", "-k"]
+    done = CliRunner().invoke(app, [*arguments, "inner::apply<Op::Mul>"])
+    assert done.exit_code == 0, done.output
+    assert "inner::apply<(Op)1, float>" in done.output
+    missed = CliRunner().invoke(app, [*arguments, "apply<Op::Mul>"])
+    assert missed.exit_code != 0
+    assert "a kernel in a namespace is named with it: --kernel 'my_namespace::apply<Op::Mul>'" in str(missed.exception)
+
+
+def fake_nvcc(folder, body):
+    script = folder / "nvcc"
+    script.write_text(f"#!/bin/sh\n{body}\n")
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_the_compiler_says_which_symbol_a_template_has(tmp_path, monkeypatch):
+    made = ".global .align 8 .u64 kernbench_kernel = _Z1fIL2Op1EEvPf;\n.visible .entry _Z1fIL2Op1EEvPf()\n{ ret; }\n"
+    (tmp_path / "made.ptx").write_text(made)
+    copies = 'while [ "$1" != "-o" ]; do shift; done; cp "$(dirname "$0")/made.ptx" "$2"'
+    monkeypatch.setattr(cuda_source, "find_nvcc", lambda: fake_nvcc(tmp_path, copies))
+    compiled = cuda_source.compile_to_ptx(SOURCE, "sm_90a", "f<Op::Mul>")
+    assert compiled.kernel == "_Z1fIL2Op1EEvPf"
+    assert compiled.text == "\n.visible .entry _Z1fIL2Op1EEvPf()\n{ ret; }\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("x.cu:1:10: fatal error: mine.h: No such file or directory", "mine.h lies is said with --option -IFOLDER"),
+        ('using.cu(2): error: identifier "f" is undefined', "--kernel 'my_namespace::f<4>'"),
+        ("x.cu(1): error: expected a ';'", "expected a ';'"),
+    ],
+)
+def test_what_a_compiler_does_not_find_is_told_with_the_remedy(said, remedy, tmp_path, monkeypatch):
+    (tmp_path / "said").write_text(said)
+    monkeypatch.setattr(cuda_source, "find_nvcc", lambda: fake_nvcc(tmp_path, 'cat "$(dirname "$0")/said" >&2; exit 2'))
+    with pytest.raises(BenchError, match="does not compile") as problem:
+        cuda_source.compile_to_ptx(SOURCE, "sm_90a", "f<4>")
+    assert str(problem.value).endswith(remedy)
+
+
 def test_arguments_are_described_by_type():
     text = arguments_toml(["float[4,100]", "half[64]=zeros", "i32[2]=7", "1000", "0.5"])
     wanted = [

@@ -105,10 +105,10 @@ def cuda(
     """
     if arg and launch is not None:
         raise MisuseError("--arg and --launch both describe arguments: give one of them")
-    text = compile_to_ptx(file, arch, kernel, option or ())
+    compiled = compile_to_ptx(file, arch, kernel, option or ())
     with tempfile.TemporaryDirectory(prefix="kernbench-cuda-") as work:
         made = Path(work, f"{file.stem}.ptx")
-        made.write_text(text)
+        made.write_text(compiled.text)
         described = launch
         if arg:
             described = Path(work, "launch.toml")
@@ -117,7 +117,7 @@ def cuda(
         values = {"launch": described, "elements": elements, "seed": seed}
         limits = {"max_seconds": max_seconds, "budget": budget, "exact": exact}
         results = {"json": json, "trace": trace, "html": html, "stop_at": None, "dump": None, "strict": strict}
-        check(file=made, kernel=kernel, arch=arch, **shape, **values, **limits, **results)
+        check(file=made, kernel=compiled.kernel, arch=arch, **shape, **values, **limits, **results)
 
 
 def arguments_toml(arguments: list[str]) -> str:
