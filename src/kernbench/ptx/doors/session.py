@@ -14,7 +14,7 @@ from weakref import WeakMethod
 
 from kernbench.common.errors import KernbenchError, MisuseError
 from kernbench.ptx.doors.device import DoorDevice, LaunchRequest, RunSetting
-from kernbench.ptx.doors.forecast import Forecast, clock, cpu_clock
+from kernbench.ptx.doors.forecast import Forecast, LaunchRefusedError, clock, cpu_clock
 from kernbench.ptx.doors.gpus import whole_architecture
 from kernbench.ptx.doors.lost import Loss
 from kernbench.ptx.doors.memory import DeviceMemory, process_memory
@@ -195,6 +195,8 @@ class Session:
         self._keep_runs = keep_runs
         self._texts: dict[str, LoadedText] = {}
         self._counts: Counter[str] = Counter()
+        # launches that would take too long, by shape and arguments, with what was said of the first
+        self._too_long: dict[Hashable, str] = {}
         # whether what kernels print goes to this process's output
         self.prints = True
         # while a graph is captured: what is to be done at its replays, in order; launches are not done before
@@ -378,7 +380,11 @@ class Session:
 
     def _emulate(self, request: LaunchRequest, setting: RunSetting, words: Words | None) -> Run:
         """Run a launch; hints are in the words of its front end, where it is known."""
-        run = self.device.run(request, setting)
+        try:
+            run = self.device.run(request, setting)
+        except LaunchRefusedError as problem:
+            self._too_long[_same(request, setting.checks)] = str(problem)
+            raise
         if words is not None:
             run.findings, run.formal = words.fit(run.findings), words.fit(run.formal)
         return run
@@ -424,6 +430,8 @@ class Session:
         return RunSetting(checks, self.options.schedule, budget, blocks, forecast.during, predicts, self.exact)
 
     def _forecast(self, request: LaunchRequest, title: str, treatment: str) -> Forecast:
+        if known := self._too_long.get(_same(request, treatment == CHECKED)):
+            raise LaunchRefusedError(known)
         grid, block, _ = request.shape
         blocks = prod(grid) if self.options.blocks is None else min(len(self.options.blocks), prod(grid))
         return Forecast(title, blocks, prod(block), treatment == CHECKED, self.options.max_seconds)
@@ -441,6 +449,11 @@ class Session:
             self._comparison.close()
         self.device.close()
         self._texts.clear()
+
+
+def _same(request: LaunchRequest, checked: bool) -> Hashable:
+    """A launch as others are compared with it, that they are the same."""
+    return request.kernel.name, request.shape, request.shared_bytes, checked, tuple(request.parameters)
 
 
 def _sizes(given: int | Sequence[int]) -> tuple[int, ...]:

@@ -147,6 +147,59 @@ static void graphs(float *x, int n) {
   CHECK(cudaGraphDestroy(graph));
 }
 
+static int add_node(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *before, size_t count, cudaGraphNodeParams *from) {
+#if CUDART_VERSION >= 13000
+  return cudaGraphAddNode(node, graph, before, nullptr, count, from);
+#elif CUDART_VERSION >= 12020
+  return cudaGraphAddNode(node, graph, before, count, from);
+#else
+  return 801;
+#endif
+}
+
+/* a graph whose nodes have the general form, with memory of its own, and a symbol */
+static void nodes(int n) {
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  cudaGraphNode_t memory, fill, kernel, copy, symbol;
+  cudaGraphNodeParams from = {};
+  float by = 3, host[64] = {}, *x;
+  int seen = 0;
+  CHECK(cudaGraphCreate(&graph, 0));
+  from.type = cudaGraphNodeTypeMemAlloc;
+  from.alloc.poolProps.allocType = cudaMemAllocationTypePinned;
+  from.alloc.poolProps.location.type = cudaMemLocationTypeDevice;
+  from.alloc.bytesize = sizeof host;
+  CHECK((cudaError_t)add_node(&memory, graph, nullptr, 0, &from));
+  x = (float *)from.alloc.dptr;
+  from = {};
+  from.type = cudaGraphNodeTypeMemset;
+  from.memset.dst = x, from.memset.elementSize = 4, from.memset.width = 64, from.memset.height = 1;
+  CHECK((cudaError_t)add_node(&fill, graph, &memory, 1, &from));
+  void *arguments[] = {&x, &n, &by};
+  from = {};
+  from.type = cudaGraphNodeTypeKernel;
+  from.kernel.func = (void *)add, from.kernel.gridDim = dim3(1), from.kernel.blockDim = dim3(64), from.kernel.kernelParams = arguments;
+  CHECK((cudaError_t)add_node(&kernel, graph, &fill, 1, &from));
+  by = 4;
+  CHECK(cudaGraphNodeSetParams(kernel, &from));
+  from = {};
+  from.type = cudaGraphNodeTypeMemcpy;
+  from.memcpy.copyParams.srcPtr = make_cudaPitchedPtr(x, sizeof host, 64, 1);
+  from.memcpy.copyParams.dstPtr = make_cudaPitchedPtr(host, sizeof host, 64, 1);
+  from.memcpy.copyParams.extent = make_cudaExtent(sizeof host, 1, 1);
+  from.memcpy.copyParams.kind = cudaMemcpyDeviceToHost;
+  CHECK((cudaError_t)add_node(&copy, graph, &kernel, 1, &from));
+  CHECK(cudaGraphAddMemcpyNodeFromSymbol(&symbol, graph, &copy, 1, &seen, table, sizeof seen, 0, cudaMemcpyDeviceToHost));
+  CHECK(cudaGraphInstantiate(&executable, graph, 0));
+  for (int i = 0; i < 2; i++) {
+    CHECK(cudaGraphLaunch(executable, 0));
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaFree(x));
+  }
+  printf("nodes %g %d\n", host[5], seen);
+}
+
 static void streams(float *x, int n) {
   cudaStream_t one, two;
   cudaEvent_t event, end;
@@ -204,6 +257,7 @@ int main() {
   groups();
   memory();
   graphs(x, n);
+  nodes(n);
   streams(x, n);
   functions();
   refused();

@@ -70,6 +70,9 @@ memory 6 6
 add 42
 add 42
 graphs 7 2
+add 42
+add 42
+nodes 4 0
 streams 5 1
 functions 4 1 1 0 13
 cudaMallocArray(&array, &format, 8, 8): cudaErrorNotSupported

@@ -60,6 +60,12 @@ def test_a_graph_is_replayed(run_program, client, ptx):
     assert len(result.launches) == 3
 
 
+def test_memory_of_a_graph_stays_while_it_may_be_launched_again(run_program, client, ptx):
+    result = run_program(client, ptx, "graph-memory")
+    assert result.out.splitlines() == ["7 7", "1", "8 8"], result.err
+    assert "freed" not in result.err
+
+
 def test_processes_that_fork_before_they_use_the_gpu_have_one_each(run_program, client, ptx):
     result = run_program(client, ptx, "fork-first")
     assert sorted(result.out.split()) == [str(SUM), str(SUM), "child"], result.err
@@ -115,8 +121,8 @@ def test_calls_that_make_no_sense_get_the_drivers_codes(run_program, client, ptx
     # by name, with what next
     assert "textures are not there; read through a pointer" in result.err
     assert "cuMemCreate is not emulated; it returns CUDA_ERROR_NOT_SUPPORTED: virtual memory cannot be" in result.err
-    assert "cuGraphAddMemAllocNode is not emulated" in result.err
-    assert "allocate before, or capture cuMemAllocAsync" in result.err
+    assert "cuGraphConditionalHandleCreate is not emulated" in result.err
+    assert "decide on the host and launch one of two graphs" in result.err
     assert "neither PTX nor a fat binary" in result.err
     assert "lie outside the memory that is allocated" in result.err
     assert "it lies 8 bytes into the memory at 0x" in result.err

@@ -201,7 +201,7 @@ struct Node {
     struct { HostFunction function; void *data; } host;
     Graph *child;
     Event *event;
-    Address address;
+    struct { Address address; size_t bytes; } memory;
   } of;
 };
 
@@ -246,6 +246,8 @@ void show_printf(void);
 /* memory.c */
 int perform_copy(const Copy *copy);
 int perform_fill(const Fill *fill);
+int allocate_for_graphs(Address *address, size_t bytes);
+int keep_for_graphs(Address address, size_t bytes);
 
 /* launch.c */
 int perform_launch(const Launch *launch);

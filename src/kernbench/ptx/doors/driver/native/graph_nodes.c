@@ -190,6 +190,44 @@ EXPORT int cuGraphAddEventWaitNode(Node **made, Graph *graph, Node *const *befor
   return SUCCESS;
 }
 
+/* Properties of a pool, who may access it, how much; where it lies is known at once. */
+typedef struct {
+  int type, handles, location, device;
+  char others[72];
+  const void *access;
+  size_t accesses, bytes;
+  Address address;
+} AllocateParameters;
+
+EXPORT int cuGraphAddMemAllocNode(Node **made, Graph *graph, Node *const *before, size_t count, AllocateParameters *from) {
+  REQUIRE(from && from->bytes, INVALID_VALUE);
+  int status = allocate_for_graphs(&from->address, from->bytes);
+  if (status) return status;
+  ADD(NODE_ALLOCATE);
+  node->of.memory.address = from->address;
+  node->of.memory.bytes = from->bytes;
+  return SUCCESS;
+}
+
+EXPORT int cuGraphMemAllocNodeGetParams(Node *node, AllocateParameters *out) {
+  REQUIRE(IS(node, NODE) && node->type == NODE_ALLOCATE && out, INVALID_VALUE);
+  *out = (AllocateParameters){.type = 1, .location = 1, .bytes = node->of.memory.bytes, .address = node->of.memory.address};
+  return SUCCESS;
+}
+
+EXPORT int cuGraphAddMemFreeNode(Node **made, Graph *graph, Node *const *before, size_t count, Address address) {
+  REQUIRE(address, INVALID_VALUE);
+  ADD(NODE_FREE);
+  node->of.memory.address = address;
+  return SUCCESS;
+}
+
+EXPORT int cuGraphMemFreeNodeGetParams(Node *node, Address *out) {
+  REQUIRE(IS(node, NODE) && node->type == NODE_FREE && out, INVALID_VALUE);
+  *out = node->of.memory.address;
+  return SUCCESS;
+}
+
 /* The general form: a type, three reserved words, then the parameters of that type. */
 typedef struct {
   int type, reserved[3];
@@ -198,7 +236,7 @@ typedef struct {
 
 /* Node types that are not emulated, by the words in the names of their functions. */
 static const char *kind_of(int type) {
-  static const char *const kinds[] = {"ExternalSemaphores", "ExternalSemaphores", "MemAllocNode", "MemFreeNode", "BatchMemOp", "Conditional"};
+  static const char *const kinds[] = {"ExternalSemaphores", "ExternalSemaphores", "allocation", "free", "BatchMemOp", "Conditional"};
   return type >= 8 && type < 14 ? kinds[type - 8] : "unknown";
 }
 
@@ -218,6 +256,8 @@ static int set_node(Node *node, const NodeParameters *from) {
 EXPORT int cuGraphAddNode_v2(Node **made, Graph *graph, Node *const *before, const void *edges, size_t count, NodeParameters *from) {
   (void)edges;
   REQUIRE(from, INVALID_VALUE);
+  if (from->type == NODE_ALLOCATE) return cuGraphAddMemAllocNode(made, graph, before, count, (AllocateParameters *)from->of);
+  if (from->type == NODE_FREE) return cuGraphAddMemFreeNode(made, graph, before, count, *(const Address *)from->of);
   ADD(from->type);
   int status = set_node(node, from);
   if (status) drop(&graph->nodes, node);

@@ -14,10 +14,61 @@ static int allocate(Address *address, size_t bytes, int kind) {
   return status;
 }
 
+/* What nodes of graphs allocate is theirs whenever a graph is launched again, and so stays where it is given back. */
+static struct {
+  Address *addresses;
+  size_t count, room;
+  uint64_t bytes;
+} of_graphs;
+
+int keep_for_graphs(Address address, size_t bytes) {
+  lock();
+  if (of_graphs.count == of_graphs.room) {
+    size_t room = 2 * of_graphs.room + 16;
+    Address *longer = realloc(of_graphs.addresses, room * sizeof *longer);
+    if (!longer) return unlock(), OUT_OF_MEMORY;
+    of_graphs.addresses = longer;
+    of_graphs.room = room;
+  }
+  of_graphs.addresses[of_graphs.count++] = address;
+  of_graphs.bytes += bytes;
+  unlock();
+  return SUCCESS;
+}
+
+static int is_of_graphs(Address address) {
+  int found = 0;
+  lock();
+  for (size_t i = 0; i < of_graphs.count && !found; i++) found = of_graphs.addresses[i] == address;
+  unlock();
+  return found;
+}
+
+int allocate_for_graphs(Address *address, size_t bytes) {
+  int status = allocate(address, bytes, DEVICE_MEMORY);
+  return status ? status : keep_for_graphs(*address, bytes);
+}
+
+/* Bytes that are in use or reserved, now or at most. */
+EXPORT int cuDeviceGetGraphMemAttribute(int device, int attribute, uint64_t *value) {
+  READY();
+  REQUIRE(device == 0, INVALID_DEVICE);
+  REQUIRE(attribute >= 0 && attribute < 4 && value, INVALID_VALUE);
+  *value = of_graphs.bytes;
+  return SUCCESS;
+}
+
+EXPORT int cuDeviceSetGraphMemAttribute(int device, int attribute, const uint64_t *value) {
+  READY();
+  REQUIRE(device == 0, INVALID_DEVICE);
+  return (attribute == 1 || attribute == 3) && value && !*value ? SUCCESS : INVALID_VALUE;
+}
+
 static int give_back(Address address) {
   REQUIRE(initialised(), NOT_INITIALIZED);
   /* memory of a context that is lost cannot be given back either */
   if (broken || !address) return broken;
+  if (is_of_graphs(address)) return SUCCESS;
   Reply reply;
   int status = ASK(&reply, REQUEST_FREE, NULL, 0, address);
   release(&reply);
@@ -492,11 +543,11 @@ EXPORT int cuMemPoolGetAccess(int *flags, Pool *pool, void *location) {
   return SUCCESS;
 }
 
-int capture_allocation(Address address, int type, void *stream);
+int capture_allocation(Address address, size_t bytes, int type, void *stream);
 
 EXPORT int cuMemAllocAsync(Address *address, size_t bytes, void *stream) {
   int status = allocate(address, bytes, DEVICE_MEMORY);
-  return status ? status : capture_allocation(*address, NODE_ALLOCATE, stream);
+  return status ? status : capture_allocation(*address, bytes, NODE_ALLOCATE, stream);
 }
 
 EXPORT int cuMemAllocFromPoolAsync(Address *address, size_t bytes, Pool *pool, void *stream) {
@@ -510,7 +561,7 @@ EXPORT int cuMemFreeAsync(Address address, void *stream) {
   READY();
   int status = stream_of(stream, &at);
   if (status) return status;
-  return at->capture ? capture_allocation(address, NODE_FREE, stream) : give_back(address);
+  return at->capture ? capture_allocation(address, 0, NODE_FREE, stream) : give_back(address);
 }
 
 EXPORT int cuMemAdvise(Address address, size_t bytes, int advice, int device) { return (void)address, (void)bytes, (void)advice, (void)device, ready(); }

@@ -139,3 +139,53 @@ EXPORT int cudaGraphExecChildGraphNodeSetParams(Executable *executable, Node *no
 EXPORT int cudaGraphAddEmptyNode(Node **node, Graph *graph, Node *const *before, size_t count) { RUN(cuGraphAddEmptyNode(node, graph, before, count)); }
 EXPORT int cudaGraphAddEventRecordNode(Node **node, Graph *graph, Node *const *before, size_t count, Event *event) { RUN(cuGraphAddEventRecordNode(node, graph, before, count, event)); }
 EXPORT int cudaGraphAddEventWaitNode(Node **node, Graph *graph, Node *const *before, size_t count, Event *event) { RUN(cuGraphAddEventWaitNode(node, graph, before, count, event)); }
+EXPORT int cudaGraphAddMemAllocNode(Node **node, Graph *graph, Node *const *before, size_t count, AllocateParameters *from) { RUN(cuGraphAddMemAllocNode(node, graph, before, count, from)); }
+EXPORT int cudaGraphMemAllocNodeGetParams(Node *node, AllocateParameters *out) { RUN(cuGraphMemAllocNodeGetParams(node, out)); }
+EXPORT int cudaGraphAddMemFreeNode(Node **node, Graph *graph, Node *const *before, size_t count, Address address) { RUN(cuGraphAddMemFreeNode(node, graph, before, count, address)); }
+EXPORT int cudaGraphMemFreeNodeGetParams(Node *node, Address *out) { RUN(cuGraphMemFreeNodeGetParams(node, out)); }
+EXPORT int cudaDeviceGetGraphMemAttribute(int device, int attribute, uint64_t *value) { RUN(cuDeviceGetGraphMemAttribute(device, attribute, value)); }
+EXPORT int cudaDeviceSetGraphMemAttribute(int device, int attribute, const uint64_t *value) { RUN(cuDeviceSetGraphMemAttribute(device, attribute, value)); }
+
+static int add_symbol(Node **node, Graph *graph, Node *const *before, size_t count, const void *symbol, size_t offset, Address other, size_t n, int to) {
+  Address address;
+  size_t bytes;
+  int error = symbol_of(symbol, &address, &bytes);
+  if (error) return error;
+  REQUIRE(offset <= bytes && n <= bytes - offset, INVALID_VALUE);
+  Copy copy = to ? line(address + offset, other, n) : line(other, address + offset, n);
+  return add_copy(node, graph, before, count, &copy);
+}
+
+EXPORT int cudaGraphAddMemcpyNodeToSymbol(Node **node, Graph *graph, Node *const *before, size_t count, const void *symbol, Address src, size_t n, size_t offset, int kind) {
+  (void)kind;
+  RUN(add_symbol(node, graph, before, count, symbol, offset, src, n, 1));
+}
+
+EXPORT int cudaGraphAddMemcpyNodeFromSymbol(Node **node, Graph *graph, Node *const *before, size_t count, Address dst, const void *symbol, size_t n, size_t offset, int kind) {
+  (void)kind;
+  RUN(add_symbol(node, graph, before, count, symbol, offset, dst, n, 0));
+}
+
+/* The general form is the driver's, but for kernels and copies, whose description lies behind its flags. */
+static int add_any(Node **node, Graph *graph, Node *const *before, size_t count, NodeParameters *from) {
+  REQUIRE(from, INVALID_VALUE);
+  if (from->type == NODE_KERNEL) return add_kernel(node, graph, before, count, (const KernelParameters *)from->of);
+  if (from->type == NODE_COPY) return add_box(node, graph, before, count, (const Copy3DParameters *)(from->of + 16));
+  return cuGraphAddNode_v2(node, graph, before, NULL, count, from);
+}
+
+static int change_any(Executable *executable, Node *node, NodeParameters *from) {
+  REQUIRE(IS(node, NODE) && from && node->type == from->type, INVALID_VALUE);
+  if (from->type == NODE_KERNEL) return change_kernel(executable, node, (const KernelParameters *)from->of);
+  if (from->type == NODE_COPY) return change_box(executable, node, (const Copy3DParameters *)(from->of + 16));
+  return executable ? cuGraphExecNodeSetParams(executable, node, from) : cuGraphNodeSetParams(node, from);
+}
+
+EXPORT int cudaGraphAddNode_v2(Node **node, Graph *graph, Node *const *before, const void *edges, size_t count, NodeParameters *from) {
+  (void)edges;
+  RUN(add_any(node, graph, before, count, from));
+}
+
+EXPORT int cudaGraphAddNode(Node **node, Graph *graph, Node *const *before, const void *edges, size_t count, NodeParameters *from) { return new_forms() ? cudaGraphAddNode_v2(node, graph, before, edges, count, from) : cudaGraphAddNode_v2(node, graph, before, NULL, (size_t)edges, (NodeParameters *)count); }
+EXPORT int cudaGraphNodeSetParams(Node *node, NodeParameters *from) { RUN(change_any(NULL, node, from)); }
+EXPORT int cudaGraphExecNodeSetParams(Executable *executable, Node *node, NodeParameters *from) { RUN(change_any(executable, node, from)); }

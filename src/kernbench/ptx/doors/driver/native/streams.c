@@ -167,13 +167,14 @@ int submit_launch(const Launch *launch, void *handle) {
   return SUCCESS;
 }
 
-int capture_allocation(Address address, int type, void *handle) {
+int capture_allocation(Address address, size_t bytes, int type, void *handle) {
   STREAM_OF(handle, stream);
   if (!stream->capture) return SUCCESS;
   Node *node = capture_node(stream, type);
   REQUIRE(node, OUT_OF_MEMORY);
-  node->of.address = address;
-  return SUCCESS;
+  node->of.memory.address = address;
+  node->of.memory.bytes = bytes;
+  return type == NODE_ALLOCATE ? keep_for_graphs(address, bytes) : SUCCESS;
 }
 
 EXPORT int cuLaunchHostFunc(void *handle, HostFunction function, void *data) {
