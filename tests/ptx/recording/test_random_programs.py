@@ -17,7 +17,7 @@ from kernbench.ptx.reference.machine import Machine
 from kernbench.ptx.reference.programs import safe_program
 
 # what follows from the order in which CTAs run
-OF_ORDER = {"spun", "first", "other", "own", "other_distance", "own_distance"}
+OF_ORDER = {"spun", "first", "other", "own", "other_distance", "own_distance", "stored"}
 # where single lanes spin on flags of other blocks, the others of their warp may have gone on without them, or not yet
 SEEDS = [seed for seed in range(12) if "flags" not in safe_program(seed).kinds] + [910258, 930025]
 

@@ -49,14 +49,14 @@ def new_rows():
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(accesses(1 << 16), st.booleans(), st.booleans())
-def test_sectors_and_lines_of_global_memory(access, cached, serial):
+@given(accesses(1 << 16), st.booleans(), st.sampled_from([survey.LOADS, survey.STORES, survey.ADDS]))
+def test_sectors_and_lines_of_global_memory(access, cached, act):
     places, width, mask = access
     reuse = BatchReuse(GlobalReuse(), 2)
     rows, known = new_rows()
     touching = reuse.touching(1 << 16, 1024)
     same, alike = survey.survey_global(
-        (places + BASE, np.uint64(0), BASE), mask, width, cached, serial, CTAS, touching, rows, known,
+        (places + BASE, np.uint64(0), BASE), mask, width, cached, act, CTAS, touching, rows, known,
         survey.new_scratch(),
     )  # fmt: skip
     found, touched = rows_of(same, rows, mask), rows_of(alike, known, mask)
@@ -67,12 +67,13 @@ def test_sectors_and_lines_of_global_memory(access, cached, serial):
             assert found[warp] is None
             continue
         sectors = units(active, width, 32)
-        turns = rounds(active, width) if serial else 0
+        turns = rounds(active, width) if act == survey.ADDS else 0
         assert found[warp] == [len(sectors), len(units(active, width, 128)), turns, len(active) * width, -1, -1]
         mine = own[CTAS[warp]]
         assert touched[warp][:2] == (
             [len(sectors & mine), len(sectors & before - mine)] if cached else [0, len(sectors & before)]
         )
+        assert touched[warp][survey.STORED] == (0 if act == survey.LOADS else len(sectors & before))
         before |= sectors
         mine |= sectors
 
@@ -171,9 +172,10 @@ def test_sectors_of_boxes(dims, box, corner, element):
     rows, known = np.zeros((1, survey.COLUMNS), np.int32), np.zeros((1, survey.REUSE), np.int32)
     touching = BatchReuse(GlobalReuse(), 1).touching(1 << 20, 0)
     corners = np.array([first], np.int64)
-    survey.survey_boxes(64, shape, element, corners, np.zeros(1, np.int64), touching, rows, known, survey.new_scratch())
+    ctas, scratch = np.zeros(1, np.int64), survey.new_scratch()
+    survey.survey_boxes(64, shape, element, corners, ctas, False, touching, rows, known, scratch)
     assert rows[0, :2].tolist() == [len(expected), len({sector // 4 for sector in expected})]
-    assert known.tolist() == [[0, 0, 0, 0]]
+    assert known.tolist() == [[0] * survey.REUSE]
 
 
 def test_what_a_cta_touched_too_long_ago_is_forgotten():
@@ -189,15 +191,30 @@ def test_what_a_cta_touched_too_long_ago_is_forgotten():
             places = (np.arange(start, start + 32) * 32).astype(np.uint64), np.uint64(0), np.uint64(0)
             touching = reuse.touching(1 << 24, 64)
             survey.survey_global(
-                places, np.zeros(0, bool), 4, True, False, np.zeros(1, np.int64), touching, rows, known, scratch
+                places, np.zeros(0, bool), 4, True, survey.LOADS, np.zeros(1, np.int64), touching, rows, known, scratch
             )
             total += known[0]
         return total.tolist()
 
-    assert touch(0, reach) == [0, 0, 0, 0]
+    assert touch(0, reach) == [0, 0, 0, 0, 0]
     # all of it is within reach: 2**18 bytes ago
-    assert touch(0, reach) == [reach, 0, 18 * reach, 0]
-    assert touch(reach, 2 * reach) == [0, 0, 0, 0]
+    assert touch(0, reach) == [reach, 0, 18 * reach, 0, 0]
+    assert touch(reach, 2 * reach) == [0, 0, 0, 0, 0]
     found = touch(0, reach)
     assert found[:2] == [0, reach]
     assert found[3] == 19 * reach
+
+
+def test_a_sector_that_was_stored_to_stays_so_whoever_reads_it():
+    """Loads, stores and loads again: only stores after the first one find their sectors stored to, for ever."""
+    reuse, scratch = BatchReuse(GlobalReuse(), 1), survey.new_scratch()
+    found = []
+    for act in (survey.LOADS, survey.STORES, survey.LOADS, survey.ADDS, survey.STORES):
+        rows, known = np.zeros((1, survey.COLUMNS), np.int32), np.zeros((1, survey.REUSE), np.int32)
+        places = (np.arange(32) * 32).astype(np.uint64), np.uint64(0), np.uint64(0)
+        touching = reuse.touching(1 << 16, 64)
+        survey.survey_global(
+            places, np.zeros(0, bool), 4, True, act, np.zeros(1, np.int64), touching, rows, known, scratch
+        )
+        found.append(known[0, [survey.OWN, survey.STORED]].tolist())
+    assert found == [[0, 0], [32, 0], [32, 0], [32, 32], [32, 32]]

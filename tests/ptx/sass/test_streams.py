@@ -98,6 +98,14 @@ def test_an_expansion_consumes_every_event_in_order():
     agree(recording, streams)
 
 
+def test_what_does_not_fit_the_machine_code_at_all_is_an_expansion(kept_code, monkeypatch):
+    monkeypatch.setattr(making.Joiner, "join", lambda joiner, tokens: None)
+    streams = making.streams_of(record(TEXT, arguments={"p_count": 5, "p_step": 4, "p_data": 64}))
+    assert (streams.source, streams.joined, streams.registers) == (making.UNJOINED, 0.0, 22)
+    assert streams.source.startswith("expansion of PTX")
+    assert streams.unjoined[0].reason == "no way through the machine code fits the trace"
+
+
 def test_a_result_of_a_load_is_awaited_in_an_expansion():
     streams = making.streams_of(record(TEXT, arguments={"p_count": 1, "p_step": 4}), use_tools=False)
     load = streams.ops.mnemonic.index("LDG.E")

@@ -187,6 +187,6 @@ def _packed(text, entry, arch, program: _Program, traces) -> LaunchRecording:
         Events(
             np.array(events, np.int32),
             np.array([rows.kind[row] for row in events], np.uint8),
-            *(nothing for _ in range(13)),
+            *(nothing for _ in range(14)),
         ),
     )  # fmt: skip

@@ -114,6 +114,7 @@ def recorded(events, first_of, warps, classes, order, shared, cluster) -> Launch
         phase=column("phase", np.int32), spun=column("spun", np.int32), first=column("first", np.float32),
         other=column("other", np.float32), own=column("own", np.float32),
         other_distance=column("other_distance", np.float32), own_distance=column("own_distance", np.float32),
+        stored=column("stored", np.float32),
     )  # fmt: skip
     count = classes * warps
     bounds = [*first_of, len(events)]

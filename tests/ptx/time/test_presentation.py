@@ -11,6 +11,7 @@ from tests.ptx.time import made
 from tests.ptx.time.made import Op, Pipe
 
 from kernbench.ptx.machine.model import load
+from kernbench.ptx.sass.join.making import UNJOINED
 from kernbench.ptx.sass.streams import Unjoined
 from kernbench.ptx.time import presentation
 from kernbench.ptx.time.causes import ENGINES, GAPS, LAUNCH, REASONS, REST, TAIL, UNITS, explain
@@ -91,7 +92,20 @@ def test_a_floor_that_is_most_of_the_time_bounds_it():
 def test_tables_say_that_a_time_is_without_machine_code():
     time = launch_time(np.ones((1, len(Reason))))
     assert presentation.measure(time)["caveat"] == "without machine code"
-    assert presentation.measure(replace(time, source="SASS of ptxas 13.0"))["caveat"] == ""
+    joined = replace(time, source="SASS of ptxas 13.0", joined=1.0)
+    assert presentation.measure(joined)["caveat"] == ""
+    # a step or two that were not found change little
+    assert presentation.measure(replace(joined, joined=0.97))["caveat"] == ""
+    assert presentation.measure(replace(joined, joined=0.29))["caveat"] == "71 % without machine code"
+
+
+def test_a_time_of_which_nothing_was_found_in_the_machine_code_does_not_pass_for_one_by_it():
+    time = replace(launch_time(np.ones((1, len(Reason)))), source=UNJOINED)
+    found = presentation.measure(time)
+    assert found["caveat"] == "without machine code"
+    assert "expansion of PTX" in found["time_note"]
+    assert "nothing of the launch was found in its machine code" in found["time_note"]
+    assert "missing" not in found["time_note"]
 
 
 def test_one_cta_is_no_plural():

@@ -143,3 +143,61 @@ def test_l1_holds_less_and_less_of_what_was_touched_longer_ago(times, share):
     recording, streams = launch([[replace(again, event=again.event | {"own_distance": distance}), END]] * 4)
     asked = time_launch(recording, streams, H200).traffic.l2
     assert 1 - asked / (4 * 128) == pytest.approx(share, abs=0.02)
+
+
+def stored_again(stored: float, **given) -> Op:
+    """A store of whole sectors that the CTA touched before, of which so many were stored to."""
+    event = {"sectors": 16, "lines": 4, "lanes": 32, "bytes": 512, "own": 16, "own_distance": 14, "stored": stored}
+    return Op(Pipe.GLOBAL, kind=Kind.GLOBAL_STORE, act=Act.STORE, width=16, event=event | given)
+
+
+def test_what_is_stored_to_again_is_written_to_memory_once():
+    """16 MiB, each sector stored to sixteen times: L2 holds them, and memory writes each of them once."""
+    first = stored_again(0, first=16, own=0)
+    program = [[first, *[stored_again(16)] * 15, END]] * 8
+    ctas = (16 << 20) // (8 * 512)
+    time = time_launch(*launch(program, ctas=ctas), H200)
+    assert time.traffic.hbm_written == 16 << 20
+    # and a memory that is slow has little to do with it
+    slow = H200.override({"hbm.bandwidth": "500 GB/s"})
+    assert time_launch(*launch(program, ctas=ctas), slow).cycles < 1.3 * time.cycles
+
+
+def test_what_was_loaded_and_is_stored_gets_dirty_whether_its_sectors_are_filled_or_not():
+    loaded = load(sectors=16, lines=16, first=16, wait=1)
+    words = {"sectors": 16, "lines": 16, "lanes": 16, "bytes": 64, "own": 16, "own_distance": 9}
+    stores = Op(Pipe.GLOBAL, kind=Kind.GLOBAL_STORE, act=Act.STORE, event=words)
+    again = replace(stores, event=words | {"stored": 16})
+    time = time_launch(*launch([[loaded, stores, again, again, END]], ctas=132), H200)
+    assert time.traffic.hbm_written == 132 * 16 * 32
+
+
+def test_what_left_l2_since_it_was_stored_to_is_written_again():
+    far = {"own": 0, "other": 16, "other_distance": 30}
+    time = time_launch(*launch([[stored_again(0, first=16, own=0), stored_again(16, **far), END]], ctas=64), H200)
+    assert time.traffic.hbm_written == 2 * 64 * 512
+
+
+def local(nbytes: int) -> tuple[float, int]:
+    """Cycles of a warp that loads from local memory of so many bytes a thread, and bytes asked of L2."""
+    event = {"sectors": 4, "lines": 1, "lanes": 32, "bytes": 128}
+    one = Op(Pipe.LOCAL, kind=Kind.LOCAL_LOAD, act=Act.LOAD, event=event, write=0, wait=1)
+    recording, streams = launch([[*[one] * 50, END]] * 4)
+    time = time_launch(replace(recording, local_bytes=nbytes), streams, H200)
+    return time.cycles - float(H200.launch.first), time.traffic.l2
+
+
+def test_loads_of_local_memory_are_answered_by_l1_where_it_holds_that_of_the_cta():
+    """256 bytes a thread are 32 KiB of the CTA; 8 KiB a thread are 1 MiB, and none of it stays there."""
+    (near, asked), (far, everything) = local(256), local(8192)
+    assert (asked, everything) == (0, 4 * 50 * 128)
+    assert near == pytest.approx(50 * float(H200.l1.latency), rel=0.15)
+    assert far > 5 * near
+
+
+def test_local_memory_that_is_stored_to_over_and_over_is_as_large_as_it_is():
+    event = {"sectors": 4, "lines": 1, "lanes": 32, "bytes": 128}
+    one = Op(Pipe.LOCAL, kind=Kind.LOCAL_STORE, act=Act.STORE, event=event)
+    recording, streams = launch([[*[one] * 100, END]] * 4, ctas=264)
+    time = time_launch(replace(recording, local_bytes=64), streams, H200)
+    assert time.traffic.hbm_written == pytest.approx(264 * 128 * 64, rel=0.01)

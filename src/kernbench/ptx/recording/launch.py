@@ -111,7 +111,7 @@ def _columns(found: list[Trace]) -> tuple[Traces, Events]:
 
 def _events(found: list[Trace], events: Int32s, first_event: Int64s) -> Events:
     data = events[:, _DATA:]
-    first, other, own, other_distance, own_distance = _reuse(found)
+    first, other, own, other_distance, own_distance, stored = _reuse(found)
     return Events(
         events[:, _INSTRUCTION].copy(),
         events[:, _KIND].astype(np.uint8),
@@ -128,6 +128,7 @@ def _events(found: list[Trace], events: Int32s, first_event: Int64s) -> Events:
         own,
         other_distance,
         own_distance,
+        stored,
     )
 
 
@@ -141,15 +142,17 @@ def _spun(found: list[Trace], first_event: Int64s, events: int) -> Int32s:
 
 
 def _reuse(found: list[Trace]) -> tuple[Array, ...]:
-    """On average over the warps of a trace: sectors of the first touch, of others, its own, and log2 of distances."""
+    """On average over the warps of a trace: sectors of the first touch, of others, its own, log2 of distances,
+    and sectors that were stored to before.
+    """
     totals = np.concatenate([trace.totals for trace in found]).astype(np.float64)
     warps = np.concatenate([np.full(len(trace.events), trace.warps, np.float64) for trace in found])
     kinds = np.concatenate([trace.events[:, _KIND] for trace in found])
     sectors = np.concatenate([trace.events[:, _DATA + SECTORS] for trace in found]).astype(np.float64)
-    own, other, own_sum, other_sum = totals.T
+    own, other, own_sum, other_sum, stored = totals.T
     outside = np.isin(kinds, _UNTRACKED)
     first = np.where(outside, 0.0, np.maximum(sectors * warps - own - other, 0.0))
     per_warp = np.maximum(warps, 1.0)
     columns = [first / per_warp, other / per_warp, own / per_warp]
-    columns += [other_sum / np.maximum(other, 1.0), own_sum / np.maximum(own, 1.0)]
+    columns += [other_sum / np.maximum(other, 1.0), own_sum / np.maximum(own, 1.0), stored / per_warp]
     return tuple(column.astype(np.float32) for column in columns)

@@ -234,6 +234,7 @@ class BatchRecorder(Recorder):
         known[...] = 0
         serial = report.event in _SERIAL
         cached = report.cached and not serial
+        act = survey.ADDS if serial else survey.STORES if report.event == "store" else survey.LOADS
         most = batch.warps_per_cta * WARP * (1 + -(-report.nbytes // 32))
         touching = self._reuse.touching(arena.used, most if cached else 0)
         same, known_same = survey.survey_global(
@@ -241,7 +242,7 @@ class BatchRecorder(Recorder):
             _NO_MASK if mask is None else mask,
             report.nbytes,
             cached,
-            serial,
+            act,
             window.warps % batch.ctas,
             touching,
             rows,
@@ -439,7 +440,8 @@ class BatchRecorder(Recorder):
             once = _once(lanes, starts[:, None], slots)
             ctas = self._batch.cluster.own(lanes)
             touching = self._reuse.touching(self._batch.launch.arena.used, 0)
-            survey.survey_ranges(starts, np.where(once, sizes, 0), ctas, touching, rows, reuse, self._scratch)
+            lengths = np.where(once, sizes, 0)
+            survey.survey_ranges(starts, lengths, ctas, not inward, touching, rows, reuse, self._scratch)
         kind = Kind.BULK_LOAD if inward else Kind.BULK_CLUSTER if slots is not None else Kind.BULK_STORE
         self._copies(site, kind, lanes, slots, sizes, rows, reuse)
 
@@ -453,7 +455,8 @@ class BatchRecorder(Recorder):
         ctas = self._batch.cluster.own(lanes)[once]
         touching = self._reuse.touching(self._batch.launch.arena.used, 0)
         some, known = self._zeros(len(once))
-        survey.survey_boxes(base, shape, element, corners[once], ctas, touching, some, known, self._scratch)
+        stores = slots is None
+        survey.survey_boxes(base, shape, element, corners[once], ctas, stores, touching, some, known, self._scratch)
         rows[once], reuse[once] = some, known
         kind = Kind.BULK_LOAD if slots is not None else Kind.BULK_STORE
         self._copies(site, kind, lanes, slots, np.full(len(lanes), nbytes), rows, reuse)

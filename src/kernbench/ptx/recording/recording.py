@@ -111,6 +111,7 @@ class Events:
     |   | launch; touched before, last by other CTAs or longer ago than `OWN_REACH` by this one; touched by this CTA |
     | other_distance | log2 of the bytes that all CTAs touched since then, on average over the sectors of `other` |
     | own_distance | log2 of the bytes that the CTA touched since then, on average over the sectors of `own` |
+    | stored | of the sectors of a store or an atomic, on average: that the launch had stored to before |
     """
 
     instruction: Int32s
@@ -128,6 +129,7 @@ class Events:
     own: Float32s
     other_distance: Float32s
     own_distance: Float32s
+    stored: Float32s
 
     def __len__(self) -> int:
         return len(self.instruction)

@@ -1,8 +1,8 @@
 """How long ago sectors were touched before: by the same CTA, or by anybody in the launch.
 
-Each sector of global memory remembers how many sectors the launch had touched when it was last touched. What a CTA
-touched itself lies in a table of its own, with its own count: sectors that it touched longer than `OWN_REACH` bytes ago
-are dropped, as no cache of an SM would still have them.
+Each sector of global memory remembers how many sectors the launch had touched when it was last touched, and whether the
+launch has stored to it. What a CTA touched itself lies in a table of its own, with its own count: sectors that it
+touched longer than `OWN_REACH` bytes ago are dropped, as no cache of an SM would still have them.
 """
 
 from typing import NamedTuple
@@ -17,10 +17,13 @@ from kernbench.ptx.recording.recording import OWN_REACH, SECTOR, Int32s
 _REACH = OWN_REACH // SECTOR
 _FIRST_CAPACITY = 1 << 8
 _SPREAD = 0x9E3779B1
+# of what is remembered of a sector, the bit that says that it was stored to, and the others, which count touches
+_STORED, _TIMES = 1 << 31, (1 << 31) - 1
 
 
 class Touching(NamedTuple):
-    """What compiled surveys write: for each sector when it was touched last (0: never), and the tables of CTAs.
+    """What compiled surveys write: for each sector when it was touched last (0: never) and whether it was stored to;
+    the tables of CTAs.
 
     `keys` and `times` are hash tables, a row for each CTA of a batch; `used` and `clocks` how much of each is filled,
     and how many sectors each CTA has touched. `clock` counts those of the launch.
@@ -54,8 +57,8 @@ def _log2(value: Int) -> int:
 
 
 @part
-def touch(touching: Touching, sectors: Int64s, count: Int, cta: Int, cached: Flag, reuse: Int32s) -> None:
-    """A CTA touches some sectors; the columns of `reuse` grow by what is known of them.
+def touch(touching: Touching, sectors: Int64s, count: Int, cta: Int, cached: Flag, stores: Flag, reuse: Int32s) -> None:
+    """A CTA touches some sectors, or stores to them; the columns of `reuse` grow by what is known of them.
 
     What does not go through the cache of an SM is not found there, and does not come there.
     """
@@ -65,7 +68,8 @@ def touch(touching: Touching, sectors: Int64s, count: Int, cta: Int, cached: Fla
         if sector < 0 or sector >= size:
             continue
         touching.clock[0] += 1
-        now, before, own = touching.clock[0], np.int64(last[sector]), 0
+        known = np.int64(last[sector])
+        now, before, own = touching.clock[0], known & _TIMES, 0
         if cached:
             own = _touch_own(touching.keys[cta], touching.times[cta], touching.used, touching.clocks, cta, sector)
         if own > 0:
@@ -73,8 +77,12 @@ def touch(touching: Touching, sectors: Int64s, count: Int, cta: Int, cached: Fla
             reuse[2] += _log2(own * SECTOR)
         elif before > 0:
             reuse[1] += 1
-            reuse[3] += _log2((now - before) * SECTOR)
-        last[sector] = np.uint32(now)
+            reuse[3] += _log2(((now - before) & _TIMES) * SECTOR)
+        stored = known & _STORED
+        if stores:
+            reuse[4] += stored >> 31
+            stored = np.int64(_STORED)
+        last[sector] = np.uint32(stored | (now & _TIMES))
 
 
 @part

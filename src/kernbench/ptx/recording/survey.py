@@ -14,11 +14,14 @@ from kernbench.ptx.recording.reuse import GivenTouching, Touching, touch, touchi
 
 SECTORS, LINES, WAVEFRONTS, BYTES, OBJECT, PHASE = range(6)
 COLUMNS = 6
-# columns of reuse: sectors touched by this CTA and by others before, and the sums of log2 of their distances
-OWN, OTHER, OWN_SUM, OTHER_SUM = range(4)
-REUSE = 4
+# columns of reuse: sectors touched by this CTA and by others before, the sums of log2 of their distances, and of stores
+# those that were stored to before
+OWN, OTHER, OWN_SUM, OTHER_SUM, STORED = range(5)
+REUSE = 5
 # how lanes that want the same bytes of shared memory are served
 APART, PAIRED, SERIAL = range(3)
+# what is done to global memory: lanes that add to one word take turns
+LOADS, STORES, ADDS = range(3)
 # addresses of the positions of a window, a constant that is added, and where the space begins
 Accessed = tuple[UInt64s, np.uint64, np.uint64]
 # things that are distinguished in one access: the words of 32 lanes with 32 bytes each, none aligned
@@ -118,7 +121,7 @@ def survey_global(
     mask: Bools,
     nbytes: int,
     cached: bool,
-    serial: bool,
+    act: int,
     ctas: Int64s,
     given: GivenTouching,
     rows: Int32s,
@@ -127,9 +130,9 @@ def survey_global(
 ) -> tuple[bool, bool]:
     """Accesses to global memory, by warps of `ctas`; whether all rows are the same, and all rows of reuse.
 
-    Of atomics, which are `serial`, rounds in which lanes of one word take turns stand where passes over banks do.
+    Of atomics, whose `act` is ADDS, rounds in which lanes of one word take turns stand where passes over banks do.
     """
-    touching = touching_of(given)
+    touching, serial, stores = touching_of(given), act == ADDS, act != LOADS
     first, same, alike = -1, True, True
     for warp in range(len(ctas)):
         sectors, lines, lanes = _sectors(accessed, mask, warp, nbytes, scratch)
@@ -137,7 +140,7 @@ def survey_global(
             continue
         rounds = _rounds(accessed, mask, warp, nbytes, sectors, scratch) if serial else 0
         _fill(rows[warp], sectors, lines, rounds, lanes * nbytes)
-        touch(touching, scratch[0], sectors, ctas[warp], cached, reuse[warp])
+        touch(touching, scratch[0], sectors, ctas[warp], cached, stores, reuse[warp])
         if first < 0:
             first = warp
         else:
@@ -267,8 +270,9 @@ def survey_local(accessed: Accessed, mask: Bools, nbytes: int, rows: Int32s, scr
 
 @part
 def _add_range(
-    start: Int, length: Int, before: Int, cta: Int, touching: Touching, row: Int32s, reuse: Int32s, scratch: Int64s
-) -> Int:
+    start: Int, length: Int, before: Int, cta: Int, stores: Flag, touching: Touching, row: Int32s, reuse: Int32s,
+    scratch: Int64s,
+) -> Int:  # fmt: skip
     """Add the sectors of a range behind the sector `before` to a row; gives the last sector."""
     first, last = start >> 5, (start + length - 1) >> 5
     first += first == before
@@ -281,20 +285,21 @@ def _add_range(
         scratch[0, count] = sector
         count += 1
         if count == _MOST:
-            touch(touching, scratch[0], count, cta, False, reuse)
+            touch(touching, scratch[0], count, cta, False, stores, reuse)
             count = 0
-    touch(touching, scratch[0], count, cta, False, reuse)
+    touch(touching, scratch[0], count, cta, False, stores, reuse)
     return last
 
 
 @kernel
 def survey_ranges(
-    starts: Int64s, lengths: Int64s, ctas: Int64s, given: GivenTouching, rows: Int32s, reuse: Int32s, scratch: Int64s
-) -> None:
+    starts: Int64s, lengths: Int64s, ctas: Int64s, stores: bool, given: GivenTouching, rows: Int32s, reuse: Int32s,
+    scratch: Int64s,
+) -> None:  # fmt: skip
     """Bulk copies: the sectors and lines of a range of bytes each, added to the row of each."""
     touching = touching_of(given)
     for op in range(len(starts)):
-        _add_range(starts[op], lengths[op], -1, ctas[op], touching, rows[op], reuse[op], scratch)
+        _add_range(starts[op], lengths[op], -1, ctas[op], stores, touching, rows[op], reuse[op], scratch)
 
 
 @kernel
@@ -304,6 +309,7 @@ def survey_boxes(
     element: int,
     corners: Int64s,
     ctas: Int64s,
+    stores: bool,
     given: GivenTouching,
     rows: Int32s,
     reuse: Int32s,
@@ -331,7 +337,7 @@ def survey_boxes(
                 start += at * shape[1, dimension]
             if inside:
                 length = (high - low) * element
-                before = _add_range(start, length, before, ctas[op], touching, rows[op], reuse[op], scratch)
+                before = _add_range(start, length, before, ctas[op], stores, touching, rows[op], reuse[op], scratch)
             _advance(index, shape)
 
 

@@ -163,7 +163,7 @@ class Streams:
     spill_bytes: int
     shared_bytes: int
     local_bytes: int
-    # "SASS of ptxas 13.0.88" or "expansion of PTX"
+    # "SASS of ptxas 13.0.88", or something that begins with "expansion of PTX"
     source: str
     # share of the recorded steps whose machine code was found; 0 for an expansion
     joined: float

@@ -228,19 +228,36 @@ def _moved(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, resident: floa
     alone = np.where(_is(events, _BULK), 0.0, np.clip(2.0 - every / np.maximum(events.lines, 1), 0.0, 1.0))
     granules = 1.0 + alone * (float(gpu.hbm.granule) / SECTOR - 1.0)
     apart = granules * (1.0 + alone * (1.0 / float(gpu.hbm.scattered) - 1.0))
-    # a sector that is stored in part, and is not there, is read and written at once; what is there gets dirty by what
-    # is stored
-    whole, in_part = stores & ~_in_part(events), stores & _in_part(events)
-    filled = in_part & ~_is(events, _ATOMICS) & _filled_soon(recording, in_part, missed)
-    through = np.where(in_part & ~_is(events, _ATOMICS) & ~filled, missed * SECTOR, 0.0)
-    there = np.where(filled, asked, np.where(through > 0, asked - missed, 0.0))
-    dirty = np.where(whole, asked * SECTOR, there * events.bytes / every)
-    fetched = np.where(stores & (through + dirty > 0), 0.0, missed * SECTOR)
+    # a sector that is stored in part, and is not there, is read and written at once; what is there gets dirty, once
+    atomics, in_part = _is(events, _ATOMICS), stores & _in_part(events)
+    filled = in_part & ~atomics & _filled_soon(recording, in_part, missed)
+    through = np.where(in_part & ~atomics & ~filled, missed * SECTOR, 0.0)
+    there = np.where(stores & ~atomics, asked - through / SECTOR, 0.0)
+    dirty = np.maximum(there - _dirty_already(recording, asked, missed, resident), 0.0) * SECTOR
+    fetched = np.where(stores & ~atomics, 0.0, missed * SECTOR)
     return _Moved(
         is_global, np.where(stores, port_out, port_in), np.where(stores, l2_out, l2_in), asked * SECTOR,
         (fetched * np.where(in_part, 2.0, 1.0) + 2.0 * through) * granules + dirty, fetched * apart + dirty,
         through * apart / float(gpu.hbm.rewritten), _misses(lines, missing, resident), missing,
     )  # fmt: skip
+
+
+def _dirty_already(recording: LaunchRecording, asked: Floats, missed: Floats, resident: float) -> Floats:
+    """Sectors of each store that the launch stored to before and L2 has held since then: they are written to memory
+    once. Local memory lies where that of CTAs lay that have ended.
+    """
+    events = recording.events
+    touched = np.maximum((events.other + events.own).astype(np.float64), 1e-9)
+    gone = np.clip((missed - events.first) / touched, 0.0, 1.0)
+    local = events.kind == int(Kind.LOCAL_STORE)
+    stored = float((asked * event_counts(recording))[local].sum()) * SECTOR
+    new = min(_local_bytes(recording) * resident / max(stored, 1.0), 1.0)
+    return np.where(local, asked * (1.0 - new), np.minimum(events.stored * (1.0 - gone), asked))
+
+
+def _local_bytes(recording: LaunchRecording) -> float:
+    """Local memory of a CTA."""
+    return float(recording.local_bytes * int(np.prod(recording.block)))
 
 
 def _misses(lines: Floats, share: Floats, resident: float) -> Floats:
@@ -370,19 +387,21 @@ def _sectors(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, resident: fl
     CTAs go on side by side: while one touches so many bytes, the others that are resident touch as many each.
     """
     events = recording.events
-    past = _says(recording, _PAST_L1)
-    loads = _is(events, (Kind.GLOBAL_LOAD, Kind.LOCAL_LOAD))
-    held_l1 = _held_by_l1(np.exp2(events.own_distance.astype(np.float64)), l1_bytes, float(gpu.l1.gone))
-    l1_hits = np.where(loads & ~past, events.own * held_l1, 0.0).astype(np.float64)
+    past, local = _says(recording, _PAST_L1), events.kind == int(Kind.LOCAL_LOAD)
     sectors = events.sectors.astype(np.float64)
+    # a thread loads what it stored itself: all of a CTA's local memory at most was touched since
+    own = np.where(local, sectors, events.own)
+    since = np.where(local, max(_local_bytes(recording), 1.0), np.exp2(events.own_distance.astype(np.float64)))
+    held_l1 = _held_by_l1(since, l1_bytes, float(gpu.l1.gone))
+    l1_hits = np.where((events.kind == int(Kind.GLOBAL_LOAD)) & ~past | local, own * held_l1, 0.0)
     # a line takes its room whether all of its sectors are there or not
     room = np.maximum(events.lines * (LINE / SECTOR) / np.maximum(sectors, 1.0), 1.0)
     share = held(np.exp2(events.other_distance.astype(np.float64)) * room, gpu)
     at_random, table = _table(recording, room)
     of_table = min(float(gpu.l2.capacity) / float(gpu.chip.l2_halves) / table, 1.0)
     share = np.where(at_random, np.maximum(share, of_table), share)
-    own = held(np.exp2(events.own_distance.astype(np.float64)) * room * resident, gpu)
-    from_memory = events.first + events.other * (1.0 - share) + (events.own - l1_hits) * (1.0 - own)
+    again = (own - l1_hits) * (1.0 - held(since * room * resident, gpu))
+    from_memory = events.first + events.other * (1.0 - share) + again
     asked = np.maximum(sectors - l1_hits, 0.0)
     return asked, np.minimum(from_memory, asked)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from kernbench.ptx.recording.recording import LaunchRecording
-from kernbench.ptx.sass.join.making import EXPANSION
+from kernbench.ptx.sass.join.making import EXPANSION, UNJOINED
 from kernbench.ptx.sass.streams import Streams
 from kernbench.ptx.time.advice import advise
 from kernbench.ptx.time.causes import ENGINES, LATENCY, LAUNCH, REASONS, REST, TAIL, UNITS
@@ -30,11 +30,14 @@ _LINES_NAMED = 3
 # what is said of how near times are: of machine code, and of the expansion what came out on an H200 (a test holds the
 # figure to the data of the page)
 EXPANSION_OFF = "15 %"
-_ACCURACY = (
-    "how near such times are",
-    f"off by {EXPANSION_OFF} on average, and some by far more, as ptxas or nvdisasm is missing (pip install "
-    "'kernbench[time]')",
-)
+_EXPANDED = f"off by {EXPANSION_OFF} on average, and some by far more, as"
+_ACCURACY = {
+    EXPANSION: f"{_EXPANDED} ptxas or nvdisasm is missing (pip install 'kernbench[time]')",
+    UNJOINED: f"{_EXPANDED} nothing of the launch was found in its machine code",
+}
+_HELD = "how near such times are"
+# of a launch that is timed by the expansion of PTX, from which on tables say so
+_WORTH_SAYING = 0.1
 _NOT_TIMED_AGAIN = "a large launch: --sensitivity times it again for what rates, accesses and occupancy would save"
 
 
@@ -132,7 +135,8 @@ def measure(time: LaunchTime) -> Data:
 def _note(time: LaunchTime) -> str:
     """Whose time it is, and how it was found."""
     joined = f" ({100 * time.joined:.0f} % joined)" if time.joined else ""
-    held = f"; {_ACCURACY[time.source == EXPANSION]}: docs/gpu-accuracy.md" if time.predictions == "validated" else ""
+    near = _ACCURACY.get(time.source, _HELD)
+    held = f"; {near}: docs/gpu-accuracy.md" if time.predictions == "validated" else ""
     doubt = held or f"; {time.predictions}"
     if any(note.startswith(LOWER_BOUND) for note in time.notes):
         doubt += f"; {LOWER_BOUND}"
@@ -145,8 +149,10 @@ def _caveats(time: LaunchTime) -> Iterator[str]:
         yield time.predictions
     if any(note.startswith(LOWER_BOUND) for note in time.notes):
         yield "lower bound"
-    if time.source == EXPANSION:
+    if time.source in _ACCURACY:
         yield "without machine code"
+    elif 1 - time.joined >= _WORTH_SAYING:
+        yield f"{100 * (1 - time.joined):.0f} % without machine code"
 
 
 def _limited_by(time: LaunchTime) -> str:

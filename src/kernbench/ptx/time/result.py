@@ -118,7 +118,7 @@ class LaunchTime:
     traffic: Traffic
     stalls: Stalls
     spans: CtaSpans
-    # "SASS of ptxas 13.0.88" or "expansion of PTX", and the share of steps joined
+    # "SASS of ptxas 13.0.88" or something that begins with "expansion of PTX", and the share of steps joined
     source: str
     joined: float
     # warp instructions issued by the whole launch, and how many of them were simulated

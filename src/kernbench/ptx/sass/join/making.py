@@ -21,6 +21,8 @@ from kernbench.ptx.sass.tools import Code, NoMachineCodeError, machine_code
 Ints = NDArray[np.int32]
 
 EXPANSION = "expansion of PTX"
+# where there is machine code, and nothing of the recording was found in it
+UNJOINED = f"{EXPANSION}, with registers as ptxas gives them"
 _LOCAL = {Kind.LOCAL_LOAD, Kind.LOCAL_STORE}
 
 
@@ -161,12 +163,14 @@ class _Joining:
         missed = sum(counts.unjoined.values())
         reasons = [Unjoined(reason, steps) for reason, steps in counts.unjoined.most_common()]
         reasons += [Unjoined(reason, 0) for reason in self._code.flow.reasons]
+        joined = 1.0 - missed / counts.steps if counts.steps else 1.0
+        source = f"SASS of ptxas {self._code.ptxas}" if joined > 0 else UNJOINED
         return paths.streams(
             self._builder,
             resources.registers,
             (resources.spill_stores + resources.spill_loads, resources.shared_bytes, resources.stack_bytes),
-            f"SASS of ptxas {self._code.ptxas}",
-            (1.0 - missed / counts.steps if counts.steps else 1.0, tuple(reasons)),
+            source,
+            (joined, tuple(reasons)),
         )
 
     def _fill(self) -> Ints:
