@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from kernbench import ptx
 from kernbench.bench import find, run_bench
+from kernbench.common.errors import MachineError
 from kernbench.ptx.machine.model import Gpu, bundled, load
 from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.sass.join.making import streams_of
@@ -197,3 +198,30 @@ def test_what_is_wrong_or_unsafe_or_did_not_end_has_no_time(name, status, right,
     has_time = status is Status.FINISHED and right and safe
     assert ("time_ps" in found) == has_time
     assert bool(found.get("no_time")) != has_time
+
+
+def test_a_gpu_without_reserved_shared_memory_holds_ctas_that_use_none():
+    """As GPUs before sm_80 do; a launch divided by 0."""
+    recording, streams = launched("nvcc, saxpy")
+    held = timed(recording, streams, H200.override({"sm.shared_reserved": "0 B"})).occupancy
+    assert held == timed(recording, streams, H200).occupancy
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "what"),
+    [
+        ("triton, matmul", "tensor.wgmma", "wgmma"),
+        ("chunk output", "copies.bulk_bytes_per_cycle", "bulk copies"),
+    ],
+)
+def test_a_launch_that_uses_what_a_gpu_does_not_have_is_refused_with_the_key(name, key, what):
+    recording, streams = launched(name)
+    with pytest.raises(MachineError, match=f"h200 has no {what}, which this launch uses: {key} is 0 in its file"):
+        timed(recording, streams, H200.override({key: 0}))
+
+
+def test_what_memory_writes_after_the_end_is_no_share_of_the_time():
+    """And the smallest L2 there can be is one."""
+    recording, streams = launched("nvcc, saxpy")
+    slow = H200.override({"hbm.bandwidth": "4 GB/s", "l2.turnover": "1 B"})
+    assert max(timed(recording, streams, slow).busy.values()) <= 1

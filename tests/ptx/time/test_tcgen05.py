@@ -8,6 +8,7 @@ from tests.ptx.emulator.asynchronous import tcgen05 as made_ptx
 from tests.ptx.time import made
 from tests.ptx.time.made import Act, Kind, Op, Pipe
 
+from kernbench.common.errors import MachineError
 from kernbench.ptx.machine import load
 from kernbench.ptx.recording.recording import Instructions
 from kernbench.ptx.time import Reason, Unit
@@ -224,3 +225,18 @@ def test_a_product_is_recorded_with_its_shape_and_what_it_reads_of_shared_memory
     events = run.recording.events
     (at,) = np.flatnonzero(events.kind == Kind.TENSOR_MMA)
     assert (events.object[at], events.bytes[at], events.phase[at]) == (128 << 16 | n, 32 * (128 + n), 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "what", "one"),
+    [
+        ("tcgen05", "tcgen05.mma", product()),
+        ("tcgen05_copy", "tcgen05.cp", other(Kind.TENSOR_COPY, COPY)),
+        ("memory_load", "tcgen05.ld", other(Kind.TENSOR_LOAD, LOAD)),
+        ("memory_store", "tcgen05.st", other(Kind.TENSOR_STORE, STORE)),
+    ],
+)
+def test_a_gpu_that_lacks_an_instruction_gives_no_time_for_it(key, what, one):
+    """It was free."""
+    with pytest.raises(MachineError, match=f"has no {what}, which this launch uses: tensor.{key} is 0"):
+        timed([[one, END]], B200.override({f"tensor.{key}": 0}))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.errors import MachineError
 from kernbench.ptx.machine import Gpu
 from kernbench.ptx.sass.streams import Act, Ops, Pipe
 from kernbench.ptx.time.engine import codes
@@ -43,6 +44,14 @@ _REASONS = {
 _MEMORY = (Pipe.GLOBAL, Pipe.LOCAL, Pipe.SHARED, Pipe.LDMATRIX, Pipe.STMATRIX, Pipe.CP_ASYNC)
 _TENSOR_PIPES = (Pipe.MMA, Pipe.WGMMA, Pipe.TCGEN05)
 _VARIABLE = (Pipe.MUFU, Pipe.CONSTANT, Pipe.SPECIAL, Pipe.VOTE, Pipe.UNIFORM, Pipe.DOUBLE)
+
+
+def needed(gpu: Gpu, name: str, what: str) -> float:
+    """A rate of the GPU's file that a launch divides by; none where the GPU does not have what the launch uses."""
+    rate = float(gpu.figures()[name])
+    if not rate:
+        raise MachineError(f"{gpu.name} has no {what}, which this launch uses: {name} is 0 in its file")
+    return rate
 
 
 def ticks(cycles: float) -> int:
@@ -101,7 +110,8 @@ def constants(gpu: Gpu, clock_mhz: float) -> Ints:
     }.items():
         made[name] = ticks(value)
     made[codes.TENSOR_QUEUE] = int(gpu.tensor.wgmma_queue)
-    made[codes.L2_CAPACITY] = int(gpu.l2.turnover) * codes.PART
+    # of which the model divides by a part, 256 of them at least
+    made[codes.L2_CAPACITY] = max(int(gpu.l2.turnover) * codes.PART, 256)
     made[[codes.READ_COST, codes.WRITE_COST, codes.WRITE_MIXED]] = _memory_costs(gpu, clock_mhz)
     return made
 
@@ -209,7 +219,7 @@ def _product(ops: Ops, number: int, pipe: Pipe, gpu: Gpu) -> tuple[int, int, int
     if not m or Act(int(ops.act[number])) != Act.MULTIPLY:
         return codes.PLAIN, codes.NO_PIPE, 0, 0
     wide = pipe == Pipe.WGMMA
-    rate = gpu.tensor.wgmma if wide else gpu.tensor.mma
+    rate = needed(gpu, "tensor.wgmma", "wgmma") if wide else float(gpu.tensor.mma)
     # a warp of a wgmma has a quarter of it in a quarter of the SM
     of_sub_core = 2 * m * n * k / rate * (1 if wide else 4) * max(bits, 4) / 16
     if not wide:

@@ -9,7 +9,7 @@ from kernbench.ptx.machine import Gpu
 from kernbench.ptx.recording.kinds import Kind
 from kernbench.ptx.recording.recording import LINE, RANK_SHIFT, SECTOR, Events, LaunchRecording
 from kernbench.ptx.sass.streams import NO_EVENT, Streams
-from kernbench.ptx.time.costs import Ints
+from kernbench.ptx.time.costs import Ints, needed
 from kernbench.ptx.time.engine import codes
 from kernbench.ptx.time.tensor import tensor_costs
 
@@ -315,8 +315,9 @@ def _load_cycles(events: Events, gpu: Gpu, asked: Floats, lines: Floats, missing
     """Cycles of the SM's port, and of L2: what neighbours load at the same time it gives to all of them at once. A line
     is looked up once, and once more when it comes from memory, of which a share is `missing`.
     """
-    bulk = _is(events, _BULK)
-    port_rate = np.where(bulk, float(gpu.copies.bulk_bytes_per_cycle), float(gpu.l2.sm_bytes_per_cycle))
+    bulk, port_rate = _is(events, _BULK), np.full(len(events), float(gpu.l2.sm_bytes_per_cycle))
+    if bulk.any():
+        port_rate[bulk] = needed(gpu, "copies.bulk_bytes_per_cycle", "bulk copies")
     merged = np.where(_near(events), np.minimum(events.other, asked), 0.0)
     left = np.maximum(asked - merged, asked / max(float(gpu.l2.merged), 1.0))
     looked_up = lines * left / np.maximum(asked, 1e-9) * (1.0 + missing)

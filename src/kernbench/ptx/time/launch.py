@@ -239,7 +239,7 @@ class _Machine:
 
         lanes = codes.SUB_CORES
         issued = float(self.issued.sum()) * float(self.gpu.issue.interval) * codes.TICK / lanes / weight.sum()
-        return {
+        shares = {
             Unit.ISSUE: issued / whole if whole else 0.0,
             Unit.FMA: mean((by_sm[:, codes.HEAVY] + by_sm[:, codes.LITE]) / 2 / lanes),
             Unit.ALU: mean(by_sm[:, codes.ALU] / lanes),
@@ -252,6 +252,8 @@ class _Machine:
             Unit.L2: float(max(gpu[codes.L2], gpu[codes.L2_WRITES]) / whole) if whole else 0.0,
             Unit.HBM: float(gpu[codes.HBM] / whole) if whole else 0.0,
         }
+        # what memory writes, and pipes do, after the last warp has ended is no share of the time
+        return {unit: min(share, 1.0) for unit, share in shares.items()}
 
     def _warp_counts(self) -> Ints:
         """How many warps of the launch have each trace."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from kernbench.ptx.machine import Gpu
 from kernbench.ptx.recording.kinds import Kind
 from kernbench.ptx.recording.recording import LaunchRecording
+from kernbench.ptx.time.costs import needed
 
 Floats = NDArray[np.float64]
 # of every kind an instruction multiplies 32 bytes of each row of A with 32 of each column of B: 16 elements of f16
@@ -34,7 +35,7 @@ def tensor_costs(recording: LaunchRecording, gpu: Gpu) -> TensorCosts:
     events, kind = recording.events, recording.events.kind
     count = len(events)
     work, passes, sms = np.zeros(count), np.zeros(count), np.ones(count)
-    if not np.isin(kind, [int(one) for one in _KINDS]).any() or not float(gpu.tensor.tcgen05):
+    if not np.isin(kind, [int(one) for one in _KINDS]).any():
         return TensorCosts(work, passes, sms)
     texts = recording.instructions.opcode
     pair = np.array(["cta_group::2" in text for text in texts] or [False])[events.instruction]
@@ -45,7 +46,8 @@ def tensor_costs(recording: LaunchRecording, gpu: Gpu) -> TensorCosts:
     shared = float(gpu.shared.bytes_per_cycle)
     for one, rate in _KINDS.items():
         here = kind == int(one)
-        work[here] = nbytes[here] / (float(getattr(gpu.tensor, rate)) or 1.0)
+        if here.any():
+            work[here] = nbytes[here] / needed(gpu, f"tensor.{rate}", _NAMES[one])
     passes[copies] = nbytes[copies] / shared
     products = kind == int(Kind.TENSOR_MMA)
     work[products] = flops(events.object[products]) / sms[products] / float(gpu.tensor.tcgen05)
@@ -60,6 +62,12 @@ _KINDS = {
     Kind.TENSOR_COPY: "tcgen05_copy",
     Kind.TENSOR_LOAD: "memory_load",
     Kind.TENSOR_STORE: "memory_store",
+}
+_NAMES = {
+    Kind.TENSOR_MMA: "tcgen05.mma",
+    Kind.TENSOR_COPY: "tcgen05.cp",
+    Kind.TENSOR_LOAD: "tcgen05.ld",
+    Kind.TENSOR_STORE: "tcgen05.st",
 }
 
 

@@ -42,7 +42,8 @@ def occupancy(gpu: Gpu, warps: int, registers: int, shared_bytes: int, ctas: int
         in_sub_core = int(sm.registers / sm.sub_cores) // of_warp
         limits["registers"] = in_sub_core * int(sm.sub_cores) // warps
     taken = _up(shared_bytes, sm.shared_unit) + int(sm.shared_reserved)
-    limits["shared memory"] = int(sm.shared) // taken
+    if taken:
+        limits["shared memory"] = int(sm.shared) // taken
     name = min(limits, key=lambda one: limits[one])
     held = limits[name]
     if held < 1:
