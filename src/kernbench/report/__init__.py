@@ -9,7 +9,7 @@ from kernbench.report.text.findings import finding_text, findings_text, formal_t
 from kernbench.report.text.printed import printed_text
 from kernbench.report.text.tables import commands_table, launches_table, runs_table
 from kernbench.report.text.verdict import comparison_text, run_text
-from kernbench.report.time.explanation import no_time_text, time_text
+from kernbench.report.time.explanation import no_time_text, time_text, times_text
 from kernbench.report.time.pipeline import pipeline_text
 from kernbench.report.time.tasks import tasks_text
 
@@ -34,6 +34,7 @@ __all__ = [
     "runs_table",
     "tasks_text",
     "time_text",
+    "times_text",
     "titles",
     "trace_bytes",
 ]

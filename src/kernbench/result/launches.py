@@ -20,6 +20,10 @@ Thing = TypeVar("Thing")
 LAUNCHES = Lane("launches", "kernel")
 # a cause of the gap: launches of the same run that something else bounds
 OTHERWISE = "bound otherwise"
+# what a target says of times that were held to a machine
+SURE = "validated"
+# different notes of launches that are said
+_MOST_NOTES = 3
 Metrics = Data
 
 
@@ -176,12 +180,51 @@ def _changes(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> list[M
     ]
 
 
+def _mean(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> float:
+    """A clock, or a share of a launch: its mean over the time."""
+    whole = sum(times)
+    weights = times if whole else [1] * len(times)
+    return float(sum(part[key] * weight for part, weight in zip(parts, weights, strict=True)) / sum(weights))
+
+
+def _longest(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> object:
+    """What is said of the launch that takes longest."""
+    return parts[max(range(len(times)), key=lambda number: times[number])][key]
+
+
+def _doubted(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> str:
+    """A time is as sure as that of the least sure launch."""
+    return next((part[key] for part in parts if part[key] != SURE), SURE)
+
+
+def _caveats(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> str:
+    """What must be known of any launch."""
+    return ", ".join(dict.fromkeys(word for part in parts for word in part[key].split(", ") if word))
+
+
+def _notes(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> str:
+    """Different notes of launches, those of the longest first."""
+    order = sorted(range(len(times)), key=lambda number: -times[number])
+    found = list(dict.fromkeys(parts[number][key] for number in order))
+    more = [f"{len(found) - _MOST_NOTES} more"] if len(found) > _MOST_NOTES else []
+    return "; and ".join([*found[:_MOST_NOTES], *more])
+
+
 _TIMED: dict[str, Callable[[str, Sequence[Metrics], Sequence[int]], object]] = {
     "utilisation": _weighed,
     "sensitivity": _weighed,
     "rates": _rates,
     "advice": _advice,
     "changes": _changes,
+    "clock_mhz": _mean,
+    "joined": _mean,
+    "occupancy": _longest,
+    "time_facts": _longest,
+    "unjoined": _longest,
+    "predictions": _doubted,
+    "caveat": _caveats,
+    "time_note": _notes,
+    "instructions_from": _notes,
 }
 
 

@@ -242,6 +242,18 @@ def test_metrics_of_launches_that_something_else_bounds():
     assert found["utilisation"]["x"] == pytest.approx(0.2)
 
 
+def test_a_clock_or_a_share_is_no_sum_and_what_must_be_known_of_one_launch_is_of_all():
+    known = {"floors_ps": {"a": 1}, "bound": "a", "predictions": "validated", "caveat": "", "time_note": "by the book"}
+    short = known | {"time_ps": 100, "clock_mhz": 1000.0, "joined": 1.0, "occupancy": {"ctas": 8}, "time_facts": ["s"]}
+    long = known | {"time_ps": 300, "clock_mhz": 2000.0, "joined": 0.5, "occupancy": {"ctas": 2}, "time_facts": ["l"]}
+    long |= {"predictions": "not validated", "caveat": "not validated, lower bound", "time_note": "a guess"}
+    found = joined_metrics([long, short])
+    assert (found["clock_mhz"], found["joined"], found["occupancy"]) == (1750.0, 0.625, {"ctas": 2})
+    assert (found["predictions"], found["caveat"]) == ("not validated", "not validated, lower bound")
+    assert (found["time_note"], found["time_facts"]) == ("a guess; and by the book", ["l"])
+    assert joined_metrics([short, short])["time_note"] == "by the book"
+
+
 def test_a_sweep_times_all_launches():
     run = on_mesh(timed=False)
     whole = on_mesh()

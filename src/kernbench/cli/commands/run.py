@@ -38,6 +38,7 @@ from kernbench.report import (
     runs_table,
     tasks_text,
     time_text,
+    times_text,
     trace_bytes,
 )
 from kernbench.report.text.first_wrong import first_wrong_text
@@ -258,8 +259,8 @@ def _print_runs(request: Request, runs: list[tuple[str, Run]]) -> bool:
         console.print(untimed, soft_wrap=True)
     if len(runs) == 1:
         _print_time(console, runs[0][1])
-    elif unproven := [title for title, run in runs if run.metrics.get("predictions") == "not validated"]:
-        console.print(f"times that are not validated, as no GPU of their kind was measured: {', '.join(unproven)}")
+    elif times := times_text(runs):
+        console.print(times, soft_wrap=True)
     for title, result in runs:
         _print_run(console, title, result)
     left = any(r.views["first_wrong"]["wrong"] is not None for _, r in runs if "first_wrong" in r.views)

@@ -14,6 +14,13 @@ from kernbench.result.timeline import Timeline
 
 _LINES = 5
 _ADVICE = 5
+_CAUSES = 3
+# what tables say of a time in a few words, in more of them
+_CAVEATS = {
+    "not validated": "not validated, as no GPU of their kind was measured",
+    "without machine code": "without machine code, and less sure",
+    "lower bound": "lower bounds, as waits for others are not timed",
+}
 _WORTH_SAYING = 0.001
 _PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 _UNITS = {"gemm": "FLOP/s", "math": "op/s", "exp": "exp/s", "hbm": "B/s", "link": "B/s"}
@@ -103,6 +110,22 @@ def _advice(text: Text, metrics: Fields) -> None:
         text.append(f"{one['hint']}\n")
     if "advice_note" in metrics:
         text.append(f"  {metrics['advice_note']}\n")
+
+
+def times_text(runs: Sequence[tuple[str, Run]]) -> Text:
+    """Of several runs with a time what it goes into, a line each, and what must be known of their times."""
+    timed = [(title, run.metrics) for title, run in runs if "time_ps" in run.metrics]
+    spent = [(title, metrics) for title, metrics in timed if metrics.get("critical_path_ps") and metrics["time_ps"]]
+    lines = ["where the time goes (one panel by itself has more):"] if spent else []
+    for title, metrics in spent:
+        most = dict(sorted(metrics["critical_path_ps"].items(), key=lambda item: -item[1])[:_CAUSES])
+        lines.append(f"  {title}: {_shares(most, metrics['time_ps'])}")
+    caveats: dict[str, list[str]] = {}
+    for title, metrics in timed:
+        for caveat in filter(None, str(metrics.get("caveat", "")).split(", ")):
+            caveats.setdefault(caveat, []).append(title)
+    lines += [f"times that are {_CAVEATS.get(one, one)}: {', '.join(titles)}" for one, titles in caveats.items()]
+    return Text("\n".join(lines))
 
 
 def no_time_text(runs: Sequence[tuple[str, Run]]) -> Text:
