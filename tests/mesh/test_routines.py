@@ -287,6 +287,37 @@ def goes_too_far(tl, x, y):
     tl.store(y, tl.load(x, shape=(300, 768)))
 
 
+def two_of_a_form(tl, x, y):
+    first, second = tl.load(x, shape=(16, 16)), tl.load(y, shape=(16, 16))
+    tl.store(x, first + second)
+
+
+@pytest.mark.parametrize("at", [(1, 600), (600, 1), (600, 600), (-1, 1), (1, -1)])
+def test_of_accesses_of_one_form_each_is_looked_at(at, repeats):
+    """Several in a row lie in one tensor, and are looked up once: one that leaves it is found all the same."""
+
+    def kernel(x, y, tl):
+        for i in range(1, 5):
+            tl.routine(two_of_a_form, tl, at=(x + i * ROW, x + (i + 5) * ROW))
+        tl.routine(two_of_a_form, tl, at=tuple(x + row * ROW for row in at))
+
+    run = same(kernel)
+    assert len(repeats) == 6
+    assert {finding.kind for finding in run.findings} == {"out-of-bounds"}
+
+
+def test_accesses_of_one_form_may_go_to_several_tensors(repeats):
+    def kernel(x, y, tl):
+        for i in range(4):
+            tl.routine(two_of_a_form, tl, at=(x + i * ROW, y + i * ROW))
+        tl.routine(two_of_a_form, tl, at=(y, x))
+        tl.routine(two_of_a_form, tl, at=(y + 2, x))
+
+    run = same(kernel)
+    assert {finding.kind for finding in run.findings} == {"misaligned"}
+    assert len(repeats) == 8
+
+
 def loads_at_a_fixed_address(tl, x, y):
     tl.store(y, tl.load((1 << 40) + 64, shape=(16, 16)) + tl.load(x, shape=(16, 16)))
 

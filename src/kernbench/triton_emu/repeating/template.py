@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 __kernbench_internal__ = True
 
 Ints = NDArray[np.int64]
+# which of the given numbers an address moves with, and by how much
+Moves = tuple[tuple[int, int], ...]
+# from where to where accesses of a form are allowed, and the multiples of what from where
+Allowed = tuple[int, int, int, int]
 _new_handle = object.__new__
 # numbers of 32 bits, as in rows of numbers
 LEAST, LARGEST = -(1 << 31), (1 << 31) - 1
@@ -137,10 +141,13 @@ class Template:
             if was is None or low < was[0] or high > was[1]:
                 was = was or (low, high)
                 self._bounds[key] = min(low, was[0]), max(high, was[1])
-            if not _is_allowed(context, key, low, high):
+            if _allowed(context, key, low, high) is None:
                 raise NotAlikeError
         self._loads = np.flatnonzero(self._factors.any(axis=1))
         self._factors = self._factors[self._loads]
+        # those of one tensor after each other
+        ranges = sorted(self._bounds.items(), key=lambda one: one[1])
+        self._ranges = [(key, (key[0], key[3]), _moves(key[2]), low, high) for key, (low, high) in ranges]
 
     def _rows_of_numbers(self, spans: list[Span], watched: list[Watched]) -> None:
         """Which numbers stood in rows, by how they move with each given one: they must go on fitting their type."""
@@ -150,6 +157,7 @@ class Template:
             factors = _factors(terms, number)
             least, largest = self._spans.get(factors, (low, high))
             self._spans[factors] = min(low, least), max(high, largest)
+        self._numbers = [(_moves(factors), low, high) for factors, (low, high) in self._spans.items()]
 
     # Again
 
@@ -158,14 +166,27 @@ class Template:
         if not self._taken.fits(context._scratch) or context.steps + len(self._rows) > context._max_steps:
             return False
         moved = [now - was for now, was in zip(at, self._given, strict=True)]
-        for key, (low, high) in self._bounds.items():
-            further = sum(step * move for step, move in zip(key[2], moved, strict=True))
-            if not _is_allowed(context, key, low + further, high + further):
+        return self._stays_in_bounds(context, moved) and all(
+            low + (further := _sum(moves, moved)) >= LEAST and high + further <= LARGEST
+            for moves, low, high in self._numbers
+        )
+
+    def _stays_in_bounds(self, context: Recorder, moved: list[int]) -> bool:
+        """Whether all accesses are allowed where they are then. Between the ends of a tensor in which one of a form was
+        found to be allowed the others of that form are.
+        """
+        known: dict[object, Allowed] = {}
+        for key, form, moves, low, high in self._ranges:
+            further = _sum(moves, moved)
+            allowed = known.get(form)
+            if allowed is not None and _is_inside(allowed, low + further, high + further):
+                continue
+            allowed = _allowed(context, key, low + further, high + further)
+            if allowed is None:
                 return False
-        for factors, (low, high) in self._spans.items():
-            further = sum(step * move for step, move in zip(factors, moved, strict=True))
-            if low + further < LEAST or high + further > LARGEST:
-                return False
+            # with gaps an address may lie in front of what it touches, and in another tensor
+            if key[1] is None:
+                known[form] = allowed
         return True
 
     def predicted(self, context: Recorder, at: tuple[int, ...]) -> "Predicted":
@@ -298,12 +319,30 @@ def _factors(terms: Terms, number: dict[int, int]) -> tuple[int, ...]:
     return tuple(factors)
 
 
-def _is_allowed(context: Recorder, key: tuple[Any, ...], low: int, high: int) -> bool:
-    """Whether accesses of one form from `low` to `high` are allowed, and are to elements of the type they had."""
+def _moves(factors: tuple[int, ...]) -> Moves:
+    """The given numbers that an address moves with, and by how much."""
+    return tuple((i, step) for i, step in enumerate(factors) if step)
+
+
+def _sum(moves: Moves, moved: list[int]) -> int:
+    """By how much an address is moved, if the given numbers are by so much."""
+    if len(moves) == 1:
+        i, step = moves[0]
+        return step * moved[i]
+    return sum([step * moved[i] for i, step in moves])
+
+
+def _allowed(context: Recorder, key: tuple[Any, ...], low: int, high: int) -> Allowed | None:
+    """Where accesses of one form are allowed; None if those from `low` to `high` are not, or are to elements of another
+    type than they had.
+    """
     shape, strides, _, dtype = key
     allowed = context._port.unwatched(low, shape, strides) if low >= 0 else None
-    if allowed is None:
-        return False
+    if allowed is None or not _is_inside(allowed, low, high):
+        return None
+    return allowed if context._port.element_type(low) == dtype else None
+
+
+def _is_inside(allowed: Allowed, low: int, high: int) -> bool:
     first, last, base, itemsize = allowed
-    inside = first <= low and high <= last and not (low - base) % itemsize
-    return inside and context._port.element_type(low) == dtype
+    return first <= low and high <= last and not (low - base) % itemsize

@@ -259,6 +259,13 @@ class Landed:
         # by what is seen, and by the tiles that see it: those of all heads and users are alike
         self._same: dict[object, SeenChunks] = {}
         self._known: dict[tuple[Queries, ...], tuple[SeenChunks, list[int], int]] = {}
+        self._begins: dict[int, dict[int, tuple[int, int]]] = {}
+
+    def begins(self, head: int) -> dict[int, tuple[int, int]]:
+        """Where K and V of a head of each chunk begin, by its owner."""
+        if head not in self._begins:
+            self._begins[head] = {owner: self._chunks.begin(owner, head) for owner in self._met}
+        return self._begins[head]
 
     def seen_by(self, tiles: tuple[Queries, ...]) -> tuple[SeenChunks, list[int], int]:
         """What these tiles see, whose chunks these are, and the position from which on keys are hidden."""
@@ -353,7 +360,8 @@ def _fold_set(
     landed = met[1]
     if landed is not None and isinstance(chunks, HbmChunks) and have_one_head(tiles):
         seen, owners, origin = landed.seen_by(without_position(tiles))
-        begins = [address for owner in owners for address in chunks.begin(owner, tiles[0].head)]
+        where = landed.begins(tiles[0].head)
+        begins = [address for owner in owners for address in where[owner]]
         at = (*queries, *outputs, *(tile.position for tile in tiles), origin, *begins)
         tl.routine(_fold_tiles, tl, landed.alike, tuple(tile.tokens for tile in tiles), seen, at=at)
         return
