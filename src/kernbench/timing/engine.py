@@ -27,7 +27,7 @@ class Rates:
 
     `duration` is each node's fixed time; `server` its server or -1, `nbytes` what it moves through it (it may end with
     the last node that has one); `bytes_per_ps` the bandwidth of each server; `dispatch` and `latency` what lags stand
-    for.
+    for. Who times a graph often gives `slots`, too (`slots_of`).
     """
 
     duration: Ints
@@ -36,6 +36,7 @@ class Rates:
     bytes_per_ps: NDArray[np.float64]
     dispatch: int
     latency: Ints
+    slots: Ints | None = None
 
 
 @dataclass(frozen=True)
@@ -68,35 +69,45 @@ def run_longest_path(graph: Graph, rates: Rates) -> Times:
     return times
 
 
+def slots_of(server: Small, servers: int) -> Ints:
+    """Where the transfers of each server begin, if those of one server lie after those of the other; and their end."""
+    first = np.zeros(servers + 1, np.int64)
+    np.cumsum(np.bincount(server[server >= 0], minlength=servers), out=first[1:])
+    return first
+
+
 def _blank(graph: Graph) -> Times:
-    start, finish = np.zeros((2, graph.nodes), np.int64)
+    """No node has been reached: anything is later than its start."""
+    start, finish = np.full(graph.nodes, -1, np.int64), np.empty(graph.nodes, np.int64)
     return Times(start, finish, np.full(graph.nodes, -1, np.int32))
 
 
 def _arguments(graph: Graph, rates: Rates, times: Times) -> tuple[object, ...]:
-    """What both passes take: what is given, the times they fill in, what each node still waits for, and a stack."""
+    """What both passes take: what is given, the times they fill in, what each node still waits for, and a stack.
+
+    Nodes and edges are never below zero: as such numbers they need not be looked at for counting from the end.
+    """
     return (
-        (graph.offsets, graph.targets, graph.lags),
+        (graph.offsets.view(np.uint32), graph.targets.view(np.uint32), graph.lags),
         (rates.duration, rates.server, rates.nbytes, rates.bytes_per_ps, rates.dispatch, rates.latency),
         (times.start, times.finish, times.cause),
-        (graph.indegree.copy(), np.empty(graph.nodes, np.int32)),
+        (graph.indegree.copy(), np.empty(graph.nodes, np.uint32)),
     )
 
 
 def _server_room(rates: Rates) -> tuple[object, ...]:
     """Where the pass by events keeps servers and transfers: arrays of the transfers, of the servers, and a tree."""
     servers = len(rates.bytes_per_ps)
-    first = np.zeros(servers + 1, np.int64)
-    np.cumsum(np.bincount(rates.server[rates.server >= 0], minlength=servers), out=first[1:])
-    total = int(first[-1])
+    slots = slots_of(rates.server, servers) if rates.slots is None else rates.slots
+    total = int(slots[-1])
     leaves = 1 << max(servers - 1, 0).bit_length()
     tree = np.full(2 * leaves, -1, np.int32)
     tree[leaves : leaves + servers] = np.arange(servers)
     begins = np.empty(total, np.int64), np.empty(total, np.int32)
     goals = np.empty(total, np.float64), np.empty(total, np.int32)
-    counts, seen = np.zeros((2, servers), np.int64)
-    due = np.full(servers, _NEVER, np.int64)
-    return (*begins, *goals), (first, counts, np.zeros(servers, np.float64), seen, due), tree
+    first, last = slots[:-1].copy(), slots[:-1].copy()
+    given, seen, due = np.zeros(servers, np.float64), np.zeros(servers, np.int64), np.full(servers, _NEVER, np.int64)
+    return (*begins, *goals), (first, last, given, seen, due), tree
 
 
 @part
@@ -106,19 +117,34 @@ def _whole(time):  # type: ignore[no-untyped-def]
 
 
 @part
+def _roots(start, waiting, stack):  # type: ignore[no-untyped-def]
+    """Nodes that wait for nobody start at 0, and are put on the stack; gives its top."""
+    top = 0
+    for u in range(len(waiting)):
+        if waiting[u] == 0:
+            start[u] = 0
+            stack[top] = u
+            top += 1
+    return top
+
+
+@part
 def _release(u, end, offsets, targets, lags, dispatch, latency, start, cause, waiting, stack, top):  # type: ignore[no-untyped-def]
-    """Node u is done at `end`: let those wait no longer that waited only for it; gives the stack's new top."""
+    """Node u is done at `end`: let those wait no longer that waited only for it; gives the stack's new top.
+
+    Without branches, which nobody can foresee here. There is room above the top, as this node is not on the stack.
+    """
     for e in range(offsets[u], offsets[u + 1]):
         v = targets[e]
         lag = lags[e]
         t = end + (lag * dispatch if lag >= 0 else latency[-lag - 1])
-        if t > start[v] or cause[v] < 0:
-            start[v] = t
-            cause[v] = e
-        waiting[v] -= 1
-        if waiting[v] == 0:
-            stack[top] = v
-            top += 1
+        before, known = start[v], cause[v]
+        start[v] = t if t > before else before
+        cause[v] = e if t > before else known
+        left = waiting[v] - 1
+        waiting[v] = left
+        stack[top] = v
+        top += 1 if left == 0 else 0
     return top
 
 
@@ -128,13 +154,8 @@ def _longest_path(graph, rates, times, work):  # type: ignore[no-untyped-def]
     duration, server, nbytes, bytes_per_ps, dispatch, latency = rates
     start, finish, cause = times
     waiting, stack = work
-    nodes = len(waiting)
-    top = 0
+    top = _roots(start, waiting, stack)
     done = 0
-    for u in range(nodes):
-        if waiting[u] == 0:
-            stack[top] = u
-            top += 1
     while top:
         top -= 1
         u = stack[top]
@@ -148,42 +169,17 @@ def _longest_path(graph, rates, times, work):  # type: ignore[no-untyped-def]
 
 
 @part
-def _before(time_a, node_a, time_b, node_b):  # type: ignore[no-untyped-def]
-    return time_a < time_b or (time_a == time_b and node_a < node_b)
+def _insert(keys, nodes, first, last, key, node):  # type: ignore[no-untyped-def]
+    """Put (key, node) in its place among those from `first` up to `last`, which are in order; ties: lower node first.
 
-
-@part
-def _push(times, nodes, size, time, node):  # type: ignore[no-untyped-def]
-    """Put (time, node) on a heap of `size`; ties go to the lower node."""
-    i = size
-    while i > 0:
-        parent = (i - 1) >> 1
-        if not _before(time, node, times[parent], nodes[parent]):
-            break
-        times[i], nodes[i] = times[parent], nodes[parent]
-        i = parent
-    times[i], nodes[i] = time, node
-    return size + 1
-
-
-@part
-def _pop(times, nodes, size):  # type: ignore[no-untyped-def]
-    """Remove the first of a heap of `size`."""
-    size -= 1
-    time, node = times[size], nodes[size]
-    i = 0
-    while True:
-        child = 2 * i + 1
-        if child >= size:
-            break
-        if child + 1 < size and _before(times[child + 1], nodes[child + 1], times[child], nodes[child]):
-            child += 1
-        if not _before(times[child], nodes[child], time, node):
-            break
-        times[i], nodes[i] = times[child], nodes[child]
-        i = child
-    times[i], nodes[i] = time, node
-    return size
+    From the end: most come after all that are there, as transfers begin and end in nearly the same order. No more are
+    there than channels that transfer at once.
+    """
+    i = last
+    while i > first and (key < keys[i - 1] or (key == keys[i - 1] and node < nodes[i - 1])):
+        keys[i], nodes[i] = keys[i - 1], nodes[i - 1]
+        i -= 1
+    keys[i], nodes[i] = key, node
 
 
 @part
@@ -205,41 +201,44 @@ def _play_off(tree, due, i):  # type: ignore[no-untyped-def]
 @part
 def _begin(u, s, now, nbytes, bytes_per_ps, goal, member, servers):  # type: ignore[no-untyped-def]
     """Node u begins its transfer at server s: what the others were given until now is settled first."""
-    first_slot, count, given, seen, _ = servers
-    if count[s] == 0:
+    first, last, given, seen, _ = servers
+    count = last[s] - first[s]
+    if count == 0:
         given[s] = 0.0
     else:
-        given[s] += (now - seen[s]) * bytes_per_ps[s] / count[s]
+        given[s] += (now - seen[s]) * bytes_per_ps[s] / count
     seen[s] = now
-    base = first_slot[s]
-    count[s] = _push(goal[base:], member[base:], count[s], given[s] + nbytes[u], u)
+    _insert(goal, member, first[s], last[s], given[s] + nbytes[u], u)
+    last[s] += 1
 
 
 @part
 def _complete(s, now, bytes_per_ps, goal, member, servers, finish, waiting, stack, top):  # type: ignore[no-untyped-def]
     """Transfers of server s that are done now leave it; gives the stack's new top."""
-    first_slot, count, given, seen, _ = servers
-    given[s] += (now - seen[s]) * bytes_per_ps[s] / count[s]
+    first, last, given, seen, _ = servers
+    slot, end = first[s], last[s]
+    given[s] += (now - seen[s]) * bytes_per_ps[s] / (end - slot)
     seen[s] = now
-    base = first_slot[s]
     # all that are done by now; the one that was due is, whatever the last bit of `given` says
-    reached = max(given[s], goal[base])
-    while count[s] and goal[base] <= reached:
-        u = member[base]
-        count[s] = _pop(goal[base:], member[base:], count[s])
+    reached = max(given[s], goal[slot])
+    while slot < end and goal[slot] <= reached:
+        u = member[slot]
         finish[u] = now
         waiting[u] = -1
         stack[top] = u
         top += 1
+        slot += 1
+    first[s] = slot
     return top
 
 
 @part
 def _set_due(s, now, bytes_per_ps, goal, servers, tree, leaves):  # type: ignore[no-untyped-def]
     """When the next transfer of server s is done, and who is due first of all."""
-    first_slot, count, given, _, due = servers
-    if count[s]:
-        due[s] = _next_completion(given[s], now, bytes_per_ps[s], count[s], goal[first_slot[s]])
+    first, last, given, _, due = servers
+    count = last[s] - first[s]
+    if count:
+        due[s] = _next_completion(given[s], now, bytes_per_ps[s], count, goal[first[s]])
     else:
         due[s] = _NEVER
     i = (leaves + s) >> 1
@@ -254,49 +253,46 @@ def _events(graph, rates, times, work, transfers, servers, tree):  # type: ignor
     duration, server, nbytes, bytes_per_ps, dispatch, latency = rates
     start, finish, cause = times
     waiting, stack = work
-    # transfers that have not begun, by time; and those of each server, from its first slot on, by the bytes at which
-    # they are done
+    # transfers that have not begun, in the order of time; and those of each server, in its slots, in the order of the
+    # bytes at which they are done
     begin_time, begin_node, goal, member = transfers
-    # for each server: its first slot, how many transfers it has, what each was given until it was last seen, and when
-    # the next of them is done
+    # for each server: its first transfer and the end of its last one, what each was given until it was last seen, and
+    # when the next of them is done
     due = servers[4]
     # a tournament over the servers' due times
     leaves = len(tree) >> 1
     for i in range(leaves - 1, 0, -1):
         _play_off(tree, due, i)
-    top = 0
+    top = _roots(start, waiting, stack)
     done = 0
-    begins = 0
-    for u in range(len(waiting)):
-        if waiting[u] == 0:
-            stack[top] = u
-            top += 1
+    first_begin, begins = 0, 0
     while True:
         while top:
             top -= 1
             u = stack[top]
-            if server[u] >= 0 and waiting[u] == 0:
-                # ready, not done: it begins its transfer after its fixed time
-                begins = _push(begin_time, begin_node, begins, start[u] + duration[u], u)
-                continue
             if server[u] < 0:
-                finish[u] = start[u] + duration[u]
-            end = finish[u]
+                end = start[u] + duration[u]
+                finish[u] = end
+            elif waiting[u] == 0:
+                # ready, not done: it begins its transfer after its fixed time
+                _insert(begin_time, begin_node, first_begin, begins, start[u] + duration[u], u)
+                begins += 1
+                continue
+            else:
+                end = finish[u]
             done += 1
             top = _release(u, end, offsets, targets, lags, dispatch, latency, start, cause, waiting, stack, top)
-        first = tree[1]
-        completion = due[first] if first >= 0 else _NEVER
-        if begins == 0 and completion == _NEVER:
-            break
-        if begins and begin_time[0] < completion:
-            now = begin_time[0]
-            u = begin_node[0]
-            begins = _pop(begin_time, begin_node, begins)
+        s = tree[1]
+        now = due[s] if s >= 0 else _NEVER
+        if first_begin < begins and begin_time[first_begin] < now:
+            now = begin_time[first_begin]
+            u = begin_node[first_begin]
+            first_begin += 1
             s = server[u]
             _begin(u, s, now, nbytes, bytes_per_ps, goal, member, servers)
+        elif now == _NEVER:
+            break
         else:
-            now = completion
-            s = first
             top = _complete(s, now, bytes_per_ps, goal, member, servers, finish, waiting, stack, top)
         _set_due(s, now, bytes_per_ps, goal, servers, tree, leaves)
     return done

@@ -19,7 +19,7 @@ from kernbench.common.pe_commands import OPERATIONS
 from kernbench.machine import Machine
 from kernbench.mesh.time.lower import FIRST_DMA, Lowered
 from kernbench.result.recording import HandleType
-from kernbench.timing.engine import Rates
+from kernbench.timing.engine import Rates, slots_of
 from kernbench.timing.graph import NO_SERVER, Ints, Small
 
 _NAMES = list(OPERATIONS)
@@ -36,6 +36,7 @@ def rates(lowered: Lowered, machine: Machine) -> Rates:
     duration[moves] = machine.hbm.latency_ps
     duration[lowered.pieces.push] = _piece_times(lowered, machine)
     cubes = max((s.cube for s in lowered.recording.streams), default=0) + 1
+    slots = lowered.once("slots", None, lambda: slots_of(server, cubes))
     return Rates(
         duration,
         server,
@@ -43,6 +44,7 @@ def rates(lowered: Lowered, machine: Machine) -> Rates:
         np.full(cubes, machine.hbm.bytes_per_second / 1e12),
         machine.pe.cycles_ps(machine.pe.dispatch_cycles),
         _latencies(lowered, machine),
+        slots,
     )
 
 
