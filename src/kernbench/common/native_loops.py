@@ -145,6 +145,8 @@ class NativeLoop(Generic[Result]):
         return KeptCode(self.py_func, self.__qualname__)
 
     def _made(self, name: str, kinds: tuple[Kind, ...]) -> _Made:
+        if cast(Numba, self.py_func).__closure__ or self.__name__ == "<lambda>":
+            raise NotPlain("its name, which its machine code is kept by, does not tell it from others")
         module = Module()
         written = module.called(cast(Function, self.py_func), kinds)
         entry = Entry(name, written.name, kinds, written.result)
@@ -173,6 +175,26 @@ class NumbaLoop(NativeLoop[Result]):
         entry = Entry(name, f"adapter.{name}", kinds, EMPTY, exact=True)
         around = Module().text + adapter(text, called, kinds, f"adapter.{name}") + entry.text
         return _Made(translated(around, text, name), entry.names)
+
+
+def row_loop(function: Callable[..., Result], written_as: str) -> "RowLoop[Result]":
+    """A loop over the lanes of rows, of which each is a number like every other; `written_as` is its text."""
+    vars(function)["written_as"] = written_as
+    return RowLoop(function, {"error_model": "numpy"})
+
+
+class RowLoop(NumbaLoop[Result]):
+    """A loop over rows: by our own pass, several lanes a step, where all that it calls is plain; numba's otherwise."""
+
+    def _made(self, name: str, kinds: tuple[Kind, ...]) -> _Made:
+        try:
+            module = Module(as_numpy=True)
+            written = module.called(cast(Function, self.py_func), kinds)
+        except NotPlain as error:
+            _LOG.info("the loop %s is compiled by numba: %s", self.__qualname__, error)
+            return super()._made(name, kinds)
+        entry = Entry(name, written.name, kinds, written.result)
+        return _Made(translated(module.text + entry.text, vectorised=True), entry.names)
 
 
 class KeptCode:

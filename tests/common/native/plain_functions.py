@@ -191,3 +191,55 @@ def rows(table, columns, which, first, out):
     out[3] = len(table[first:])
     table[:] = 7
     return np.uint64(0x9E37_79B9_7F4A_7C15) >> np.uint64(1)
+
+
+def made_with(factor, shift):
+    """Functions with variables of the one around them; two lambdas stand in one line."""
+    double, shifted = lambda x: x * 2.0 * factor, lambda x: -x + shift
+
+    def both(x):
+        return double(x) if x > 0.0 else shifted(x)
+
+    return double, shifted, both, lambda x: np.sqrt(abs(x)) if x == x else factor
+
+
+_DOUBLE, _SHIFTED, _BOTH, _ROOT = made_with(3.0, 2)
+_OTHERS = made_with(0.5, 7)
+_OTHER = _OTHERS[2]
+
+
+def made_elsewhere(values, out):
+    """Calls of functions that another function made."""
+    for i in range(len(values)):
+        x = values[i]
+        out[0, i], out[1, i], out[2, i] = _DOUBLE(x), _SHIFTED(x), _BOTH(x)
+        out[3, i], out[4, i] = _ROOT(x), _OTHER(x)
+
+
+def plus(shift):
+    """A function that has one variable of another function."""
+
+    def shifted(x):
+        return x + shift
+
+    return shifted
+
+
+_ADDING = lambda x: lambda y: x + y  # noqa: E731
+
+
+def adding(x):
+    """A call of a function that gives another one."""
+    return _ADDING(x)(1)
+
+
+def too_early():
+    """A function one of whose variables has no value yet."""
+
+    def early(x):
+        return x + later
+
+    loop = early
+    if loop is None:
+        later = 1
+    return loop

@@ -10,6 +10,7 @@ from tests.common.native import plain_functions as plain
 
 from kernbench.common import compiled
 from kernbench.common.native.entry import layout_is_known
+from kernbench.common.native.functions import Module
 from kernbench.common.native.kinds import FLOAT, INT, TRUTH, UINT, NotPlain, Scalar, combined, unified, wide
 from kernbench.common.native_loops import NativeLoop, native_loop
 
@@ -204,6 +205,33 @@ def test_a_fraction_of_zero_is_python_s():
             loop(7.0, zero)
     assert loop(1.0, 4.0) == 0.25
     assert is_native(loop)
+
+
+def test_functions_that_another_function_made():
+    values = np.array([0.0, -0.0, 1.5, -2.5, np.inf, np.nan, 4.0])
+    found, expected = np.zeros((5, values.size)), np.zeros((5, values.size))
+    loop = native_loop(plain.made_elsewhere)
+    loop(values, found)
+    plain.made_elsewhere(values, expected)
+    # whether something that is no number has a sign is nobody's business
+    assert np.where(found == found, found, 0.25).tobytes() == np.where(expected == expected, expected, 0.25).tobytes()
+    assert is_native(loop)
+
+
+def test_what_is_kept_by_its_name_has_no_variables_of_others():
+    """Two functions of one text would be taken for each other."""
+    first, second = (native_loop(plain.plus(shift)) for shift in (1, 2))
+    assert (first(3), second(3)) == (4, 5)
+    assert not is_native(first)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [(plain.adding, "a function within the lambda"), (plain.too_early(), "has no value yet")],
+)
+def test_functions_that_are_not_plain(function, message):
+    with pytest.raises(NotPlain, match=message):
+        Module().called(function, (INT,))
 
 
 @pytest.mark.parametrize("which", [0, 1, 2, -1, -3])

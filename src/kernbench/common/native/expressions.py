@@ -1,15 +1,16 @@
 """Expressions of a loop: each node of the syntax tree as something that is known, or that is computed."""
 
 import ast
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Protocol, cast
 
 import numpy as np
 
 from kernbench.common.native.kinds import (
-    FLOAT,
     INT,
+    LANE,
     TRUTH,
     UINT,
     Array,
@@ -32,8 +33,24 @@ from kernbench.common.native.writer import Writer, is_number, number_kind
 
 Function = Callable[..., object]
 Known = Value | Static
-_BUILT_IN: dict[str, object] = {"len": len, "min": min, "max": max, "int": int, "bool": bool, "range": range}
-_ROUNDED: dict[object, str] = {np.ceil: "ceil", np.floor: "floor", np.trunc: "trunc"}
+_BUILT_IN: dict[str, object] = {
+    "len": len,
+    "min": min,
+    "max": max,
+    "int": int,
+    "bool": bool,
+    "range": range,
+    "abs": abs,
+}
+# functions of numbers with fractions, all of one kind, that give one of it
+_OF_FRACTIONS: dict[object, str] = {
+    np.ceil: "ceil",
+    np.floor: "floor",
+    np.trunc: "trunc",
+    np.sqrt: "sqrt",
+    abs: "fabs",
+    math.copysign: "copysign",
+}
 
 
 class Callee(Protocol):
@@ -278,6 +295,9 @@ class Expressions:
         kind = number_kind(value)
         if isinstance(node.op, ast.Invert) and kind == TRUTH:
             return Value(TRUTH, (self.out.put(f"xor i1 {value.leaves[0]}, true"),))
+        if isinstance(node.op, ast.USub) and kind.form == "f":
+            # zeros have signs
+            return Value(kind, (self.out.put(f"fsub {kind.code} -0.0, {value.leaves[0]}"),))
         if isinstance(node.op, ast.UAdd) or kind.form not in "iu":
             raise NotPlain(f"{type(node.op).__name__} of {kind}")
         # numba computes it with the bits that the number has, and widens the result
@@ -370,21 +390,31 @@ class Expressions:
         instruction = getattr(function, "plain", None)
         if isinstance(instruction, Instruction):
             return self._instruction(instruction, node.args)
-        if isinstance(function, np.ufunc) and function in _ROUNDED:
-            return self._rounded(_ROUNDED[function], node.args)
+        if isinstance(function, Hashable) and function in _OF_FRACTIONS:
+            return self._of_fractions(_OF_FRACTIONS[function], node.args)
         return self._of_function(function, node)
 
     def _instruction(self, which: Instruction, given: list[ast.expr]) -> Known:
+        if which is LANE:
+            return self._lane(given)
         values = [self.value(item) for item in given]
         leaves = [self.out.cast(value, kind) for value, kind in zip(values, which.takes, strict=True)]
         return Value(which.gives, (self.out.put(which.text.format(*leaves)),))
 
-    def _rounded(self, how: str, given: list[ast.expr]) -> Known:
-        """A number with no fraction, of the kind that it is of."""
-        (value,) = (self.value(item) for item in given)
-        if value.kind != FLOAT:
-            raise NotPlain(f"{how} of {value.kind}")
-        return Value(FLOAT, (self.out.put(f"call double @llvm.{how}.f64(double {value.leaves[0]})"),))
+    def _lane(self, given: list[ast.expr]) -> Known:
+        """What a lane reads of a row; a number, or an array without dimensions, is every lane's."""
+        row, lane = (self.value(item) for item in given)
+        if not isinstance(row.kind, Array):
+            return row
+        return self.read(row, [lane]) if row.kind.ndim else self.load(row.leaves[0], row.kind.item)
+
+    def _of_fractions(self, how: str, given: list[ast.expr]) -> Known:
+        values = [self.value(item) for item in given]
+        kind = number_kind(values[0])
+        if kind.form != "f" or any(value.kind != kind for value in values):
+            raise NotPlain(f"{how} of {kind}")
+        passed = ", ".join(f"{kind.code} {value.leaves[0]}" for value in values)
+        return Value(kind, (self.out.put(f"call {kind.code} @llvm.{how}.f{kind.bits}({passed})"),))
 
     def _made(self, kind: type[np.generic], node: ast.Call) -> Known:
         """A number of a NumPy type."""
@@ -470,8 +500,12 @@ def _chain(node: ast.Compare) -> ast.BoolOp:
 
 
 def _folded(operator: str, one: Known, two: Known) -> Static | None:
-    """Arithmetic on what is known, where it is exact in 64 bits."""
-    if not isinstance(one, Static) or not isinstance(two, Static) or not type(one.value) is type(two.value) is int:
+    """Arithmetic on what is known, where it is exact in 64 bits: of whole numbers, and powers of two."""
+    if not isinstance(one, Static) or not isinstance(two, Static):
+        return None
+    if operator == "Pow" and one.value == 2.0 and type(two.value) is int and -1022 <= two.value <= 1023:
+        return Static(2.0**two.value)
+    if not type(one.value) is type(two.value) is int:
         return None
     a, b = one.value, two.value
     found = {

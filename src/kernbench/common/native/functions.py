@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import NamedTuple, cast
 
 from kernbench.common.native.expressions import Expressions, Function, Known, result_code
@@ -30,12 +30,19 @@ from kernbench.common.native.writer import PRELUDE, is_number, number_kind
 _PASSES = 8
 
 
+class _Source(NamedTuple):
+    """The functions of a source file by name and line, and its lambdas."""
+
+    named: dict[tuple[str, int], ast.FunctionDef]
+    unnamed: list[ast.Lambda]
+
+
 @cache
-def _tree(path: str) -> dict[tuple[str, int], ast.FunctionDef]:
-    """The functions of a source file by name and line."""
+def _source(path: str) -> _Source:
     with open(path, encoding="utf-8") as file:
-        found = ast.walk(ast.parse(file.read()))
-    return {(node.name, _line(node)): node for node in found if isinstance(node, ast.FunctionDef)}
+        found = list(ast.walk(ast.parse(file.read())))
+    named = {(node.name, _line(node)): node for node in found if isinstance(node, ast.FunctionDef)}
+    return _Source(named, [node for node in found if isinstance(node, ast.Lambda)])
 
 
 def _line(node: ast.FunctionDef) -> int:
@@ -43,14 +50,54 @@ def _line(node: ast.FunctionDef) -> int:
 
 
 def syntax_of(function: Function) -> ast.FunctionDef:
-    """The syntax tree of a function."""
-    if not isinstance(function, FunctionType) or function.__closure__:
+    """The syntax tree of a function; one that was made of a text brings it along, as `written_as`."""
+    if not isinstance(function, FunctionType):
         raise NotPlain(f"the function {function}")
     code = function.__code__
+    if hasattr(function, "written_as"):
+        return cast(ast.FunctionDef, ast.parse(function.written_as).body[0])
     try:
-        return _tree(inspect.getsourcefile(function) or "")[code.co_name, code.co_firstlineno]
+        source = _source(inspect.getsourcefile(function) or "")
+        if code.co_name == "<lambda>":
+            return _as_function(source.unnamed, code)
+        return source.named[code.co_name, code.co_firstlineno]
     except (KeyError, OSError) as error:
         raise NotPlain(f"no source of {function.__qualname__}") from error
+
+
+def _as_function(lambdas: list[ast.Lambda], code: CodeType) -> ast.FunctionDef:
+    """The smallest lambda around all instructions of a code, with its parameters; several may stand in a line."""
+    if any(isinstance(constant, CodeType) for constant in code.co_consts):
+        raise NotPlain(f"a function within the lambda in line {code.co_firstlineno}")
+    spans = [(line, column, last, end) for line, last, column, end in code.co_positions() if column != end]
+    names = list(code.co_varnames[: code.co_argcount])
+    around = [
+        node
+        for node in lambdas
+        if [given.arg for given in node.args.args] == names and all(_is_around(node, span) for span in spans)
+    ]
+    if not around:
+        raise KeyError(code.co_firstlineno)
+    # of those around each other, one begins last
+    node = max(around, key=lambda node: (node.lineno, node.col_offset))
+    body: list[ast.stmt] = [ast.Return(node.body)]
+    return ast.FunctionDef(name="lambda", args=node.args, body=body, decorator_list=[], lineno=node.lineno)
+
+
+def _is_around(node: ast.Lambda, span: tuple[int | None, ...]) -> bool:
+    """Whether something that has a first line and column, and a last line and column behind it, lies in a lambda."""
+    line, column, last, end = (at or 0 for at in span)
+    behind = (node.end_lineno or 0, node.end_col_offset or 0)
+    return (node.lineno, node.col_offset) <= (line, column) and (last, end) <= behind
+
+
+def _outside(function: FunctionType) -> dict[str, object]:
+    """What the names of a function mean that are not its own: variables of the functions around it, and globals."""
+    try:
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError as error:
+        raise NotPlain(f"a variable around {function.__qualname__} has no value yet") from error
+    return {**function.__globals__, **dict(zip(function.__code__.co_freevars, cells, strict=True))}
 
 
 @dataclass(frozen=True)
@@ -65,7 +112,9 @@ class Written:
 class Module:
     """All that one loop consists of, each function once for each kind of its arguments."""
 
-    def __init__(self) -> None:
+    def __init__(self, as_numpy: bool = False) -> None:
+        """`as_numpy`: fractions are divided by zero as NumPy does it, which gives infinities and no error."""
+        self.as_numpy = as_numpy
         self._written: dict[tuple[Function, tuple[Kind | Static, ...]], Written] = {}
         self._begun: list[Function] = []
 
@@ -102,7 +151,8 @@ class _Body(Expressions):
     def __init__(self, module: Module, function: Function, kinds: tuple[Kind | Static, ...]):
         self._node = syntax_of(function)
         plain = cast(FunctionType, function)
-        super().__init__(module, plain.__globals__)
+        super().__init__(module, _outside(plain))
+        self.out.as_numpy = module.as_numpy
         spec = self._node.args
         names = [given.arg for given in spec.args]
         if spec.vararg or spec.kwarg or spec.kwonlyargs or len(names) != len(kinds):

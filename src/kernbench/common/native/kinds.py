@@ -81,6 +81,10 @@ class Instruction:
     text: str
 
 
+# the instruction `at(row, lane)`: an element of a row, or a number that every lane reads
+LANE = Instruction((), TRUTH, "")
+
+
 def codes(kind: Kind) -> tuple[str, ...]:
     """The types of a value's parts: of an array its address, its lengths, and its strides where it has gaps."""
     if isinstance(kind, Scalar):

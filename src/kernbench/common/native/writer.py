@@ -87,6 +87,8 @@ class Writer:
     """Lines of a function, one after the other; nothing is written behind a jump until the next label."""
 
     def __init__(self) -> None:
+        # whether fractions may be divided by zero
+        self.as_numpy = False
         self.lines: list[str] = []
         self._count = 0
         self._ended = False
@@ -145,9 +147,10 @@ class Writer:
             return Value(Scalar(form, 8 * given.itemsize), (str(int(given)),))
         if isinstance(given, int) and -(1 << 63) <= given < 1 << 63:
             return Value(INT, (str(int(given)),))
-        if isinstance(given, float):
+        if isinstance(given, float | np.float32):
+            # one of 32 bits is written as the one of 64 bits that it is
             bits = struct.unpack("<Q", struct.pack("<d", given))[0]
-            return Value(FLOAT, (f"0x{bits:016X}",))
+            return Value(FLOAT if isinstance(given, float) else Scalar("f", 32), (f"0x{bits:016X}",))
         raise NotPlain(f"the constant {given!r}")
 
     def cast(self, value: Value, kind: Scalar) -> str:
@@ -200,6 +203,8 @@ class Writer:
         else:
             kind = combined(a, b)
             how = _FLOATING.get(operator, "") if kind.form == "f" else _WHOLE.get(operator, "")
+        if operator in _DIVISION and self.as_numpy and kind == INT:
+            raise NotPlain("a signed quotient of a row, of which numba's are faster")
         if operator in _DIVISION and kind.form != "f":
             name = ("u" if kind == UINT else "") + _DIVISION[operator]
             return Value(kind, (self.put(f"call i64 @{name}(i64 {self.cast(one, kind)}, i64 {self.cast(two, kind)})"),))
@@ -213,6 +218,8 @@ class Writer:
         kind = combined(number_kind(one), number_kind(two))
         kind = kind if kind.form == "f" else FLOAT
         left, right = self.cast(one, kind), self.cast(two, kind)
+        if self.as_numpy:
+            return Value(kind, (self.put(f"fdiv {kind.code} {left}, {right}"),))
         zero = self.put(f"fcmp oeq {kind.code} {right}, 0.0")
         before = self.put("load i32, ptr @failed")
         self.do(f"store i32 {self.put(f'select i1 {zero}, i32 1, i32 {before}')}, ptr @failed")
@@ -264,7 +271,7 @@ def number_kind(value: Value) -> Scalar:
 
 def is_number(given: Static) -> bool:
     """Whether a thing that is known is a number."""
-    return isinstance(given.value, int | float | np.integer | np.bool_)
+    return isinstance(given.value, int | float | np.integer | np.bool_ | np.float32)
 
 
 def _condition(operator: str, kind: Scalar) -> str:

@@ -8,6 +8,7 @@ from llvmlite import ir
 
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.common.kept import Numba
+from kernbench.common.native.kinds import Instruction, Scalar
 from kernbench.ptx.numerics.integers.arithmetic import SIGNED, UNSIGNED, number, on_views, split
 from kernbench.ptx.numerics.rows.loops import Factory, Operation, Row, row_kernel
 from kernbench.ptx.numerics.rows.scalar import (
@@ -197,8 +198,14 @@ def _llvm_unary(name: str, bits: int, *flags: int) -> Typing:
     return typed
 
 
+def _plain_unary(name: str, bits: int, *flags: int) -> Instruction:
+    """The same for loops that we compile ourselves."""
+    kind, rest = Scalar("u", bits), "".join(f", i1 {flag}" for flag in flags)
+    return Instruction((kind,), kind, f"call i{bits} @llvm.{name}.i{bits}(i{bits} {{0}}{rest})")
+
+
 _COUNTS: dict[tuple[str, int], Callable[[Bits], Bits]] = {
-    (name, bits): instruction(_llvm_unary(llvm, bits, *flags))
+    (name, bits): instruction(_llvm_unary(llvm, bits, *flags), _plain_unary(llvm, bits, *flags))
     for bits in (32, 64)
     for name, llvm, flags in (("popc", "ctpop", ()), ("clz", "ctlz", (0,)), ("brev", "bitreverse", ()))
 }

@@ -11,7 +11,8 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from kernbench.common.kept import Numba
-from kernbench.common.native_loops import numba_loop
+from kernbench.common.native.kinds import LANE
+from kernbench.common.native_loops import numba_loop, row_loop
 from kernbench.ptx.numerics.rows.scalar import Bits, Integer, Intrinsic, Typing, Values, instruction, type_named
 
 Row = NDArray[np.generic]
@@ -57,7 +58,7 @@ def _at_typing(context: object, row: Numba, lane: Numba) -> Intrinsic:
 
 
 _reading_at: Typing = _at_typing
-_at: Callable[[Row, int], np.generic] = instruction(_reading_at)
+_at: Callable[[Row, int], np.generic] = instruction(_reading_at, LANE)
 
 
 def _source(name: str, inputs: int, outputs: int) -> str:
@@ -67,7 +68,7 @@ def _source(name: str, inputs: int, outputs: int) -> str:
     targets = ", ".join(f"{write}[lane]" for write in writes)
     return (
         f"def {name}({', '.join(reads + writes)}):\n"
-        f"    for lane in range(out0.size):\n"
+        f"    for lane in range(unsigned(0), unsigned(out0.size)):\n"
         f"        {targets} = scalar({arguments})\n"
     )
 
@@ -78,11 +79,12 @@ def row_kernel(name: str, scalar: Operation, inputs: int, outputs: int = 1) -> O
     `name` must distinguish this kernel from every other one, modifiers included: it is what the kept machine code is
     found by. Outputs may be the same rows as inputs.
     """
-    space = {"scalar": scalar, "at": _at, "__name__": __name__}
+    space = {"scalar": scalar, "at": _at, "unsigned": np.uint64, "__name__": __name__}
     made: dict[str, Operation] = {}
+    text = _source(name, inputs, outputs)
     # The file's own name lets numba find a folder to keep the machine code.
-    exec(compile(_source(name, inputs, outputs), __file__, "exec"), space, made)
-    return numba_loop(made[name], error_model="numpy")
+    exec(compile(text, __file__, "exec"), space, made)
+    return row_loop(made[name], text)
 
 
 # lanes that the steps of a staged kernel go through together

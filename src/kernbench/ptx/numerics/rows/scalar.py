@@ -46,6 +46,12 @@ def _plain(text: str, result: str, *given: str) -> PlainInstruction:
     return PlainInstruction(tuple(scalar_of(np.dtype(name)) for name in given), scalar_of(np.dtype(result)), text)
 
 
+def _plain_call(name: str, result: str, given: str) -> PlainInstruction:
+    """An LLVM intrinsic of one argument, named with its types, for loops that we compile ourselves."""
+    to, of = scalar_of(np.dtype(result)), scalar_of(np.dtype(given))
+    return PlainInstruction((of,), to, f"call {to.code} @llvm.{name}({of.code} {{0}})")
+
+
 def _cast(result: str, argument: str, llvm: ir.Type) -> Typing:
     def typed(context: object, value: Numba) -> Intrinsic:
         def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
@@ -90,7 +96,8 @@ def integral(kind: str, rnd: str) -> Callable[[Real], Real]:
     """Compiled: f32 or f64 to an integral value of its own type: rni, rzi, rmi or rpi."""
     name = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}[rnd]
     typed, llvm = _FLOAT_TYPES[kind]
-    function: Callable[[Real], Real] = instruction(_llvm_call(name, typed, typed, llvm, llvm))
+    plain = _plain_call(f"{name}.{kind}", typed, typed)
+    function: Callable[[Real], Real] = instruction(_llvm_call(name, typed, typed, llvm, llvm), plain)
     return function
 
 
@@ -100,8 +107,9 @@ def saturating_integer(to: str, kind: str) -> Callable[[Real], Integer]:
     letter, bits = to[0], int(to[1:])
     result = f"{'int' if letter == 's' else 'uint'}{bits}"
     typed, llvm = _FLOAT_TYPES[kind]
-    made = _llvm_call(f"fpto{'s' if letter == 's' else 'u'}i.sat", result, typed, ir.IntType(bits), llvm)
-    function: Callable[[Real], Integer] = instruction(made)
+    name = f"fpto{'s' if letter == 's' else 'u'}i.sat"
+    made = _llvm_call(name, result, typed, ir.IntType(bits), llvm)
+    function: Callable[[Real], Integer] = instruction(made, _plain_call(f"{name}.i{bits}.{kind}", result, typed))
     return function
 
 
@@ -117,8 +125,12 @@ float64_of: Callable[[Bits], np.float64] = instruction(
 bits_of_float64: Callable[[Real], np.uint64] = instruction(
     _cast("uint64", "float64", ir.IntType(64)), _plain("bitcast double {0} to i64", "u8", "f8")
 )
-fma32: Callable[[Real, Real, Real], np.float32] = instruction(_fused("float32"))
-fma64: Callable[[Real, Real, Real], np.float64] = instruction(_fused("float64"))
+fma32: Callable[[Real, Real, Real], np.float32] = instruction(
+    _fused("float32"), _plain("call float @llvm.fma.f32(float {0}, float {1}, float {2})", "f4", "f4", "f4", "f4")
+)
+fma64: Callable[[Real, Real, Real], np.float64] = instruction(
+    _fused("float64"), _plain("call double @llvm.fma.f64(double {0}, double {1}, double {2})", "f8", "f8", "f8", "f8")
+)
 
 
 def compiled(function: Callable[..., Result]) -> Callable[..., Result]:
