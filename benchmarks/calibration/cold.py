@@ -9,22 +9,15 @@ from typing import Any
 
 from .families.bandwidth import MIB
 from .launch_gaps import Queue
+from .source import opened
 
 FLUSHED = 256 * MIB
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 REPEATED, DROPPED = 24, 4
 BLOCK, UNROLL = 256, 4
-_TEXT = """.version 8.3
-.target sm_90a
-.address_size 64
-.visible .entry {name}(.param .u64 p_data, .param .u32 p_turns)
-{{
-.reg .pred %p<4>;
-.reg .b32 %r<64>;
-.reg .b64 %d<16>;
-ld.param.u64 %d0, [p_data];
-cvta.to.global.u64 %d0, %d0;
-ld.param.u32 %r40, [p_turns];
+# every kernel here takes an address and a number
+_DATA = "ld.param.u64 %d0, [p_data];\ncvta.to.global.u64 %d0, %d0;\n"
+_TEXT = """ld.param.u32 %r40, [p_turns];
 mov.u32 %r41, %ctaid.x;
 mov.u32 %r42, %tid.x;
 mov.u32 %r43, %nctaid.x;
@@ -46,6 +39,16 @@ ret;
 """
 
 
+def _opened(name: str, number: str, registers: dict[str, int]) -> str:
+    return opened(name, {"p_data": "u64", number: "u32"}, registers) + _DATA
+
+
+def _turning(name: str, block: int, body: str) -> str:
+    """A kernel that does something in turns, with CTAs of so many threads."""
+    head = _opened(name, "p_turns", {"pred %p": 4, "b32 %r": 64, "b64 %d": 16})
+    return head + _TEXT.format(block=block, stride=16 * block, body=body)
+
+
 def _body(act: str) -> str:
     lines: list[str] = []
     for n in range(UNROLL):
@@ -60,7 +63,7 @@ def _body(act: str) -> str:
 
 def text(act: str) -> str:
     """A kernel whose CTAs go over all memory side by side: 16 bytes a thread, all CTAs' pieces, then the next ones."""
-    return _TEXT.format(name=act, block=BLOCK, stride=16 * BLOCK, body=_body(act))
+    return _turning(act, BLOCK, _body(act))
 
 
 # threads of a CTA, CTAs, loads of 16 bytes that a thread has under way, and MiB: from a warp an SM to most of the rate
@@ -91,24 +94,14 @@ def sparse_text(act: str, block: int, loads: int) -> str:
         "cvt.u64.u32 %d4, %r47;",
         "add.u64 %d1, %d1, %d4;",
     ]
-    return _TEXT.format(name=act, block=block, stride=16 * block, body="\n".join(lines))
+    return _turning(act, block, "\n".join(lines))
 
 
 # threads of a CTA, loads of a thread, MiB: CTAs that end after one turn, as many as it takes
 BRIEF = tuple((block, loads, mib) for block, loads in ((128, 1), (256, 1), (256, 4), (512, 1)) for mib in (16, 64))
 # words that are touched, and MiB of the table they are in
 WORDS = tuple((words, mib) for words in (1 << 20, 1 << 23) for mib in (4, 32, 64, 128, 256))
-_WORDS = """.version 8.3
-.target sm_90a
-.address_size 64
-.visible .entry words(.param .u64 p_data, .param .u32 p_mask)
-{{
-.reg .pred %p<4>;
-.reg .b32 %r<8>;
-.reg .b64 %d<4>;
-ld.param.u64 %d0, [p_data];
-cvta.to.global.u64 %d0, %d0;
-ld.param.u32 %r0, [p_mask];
+_WORDS = """ld.param.u32 %r0, [p_mask];
 mov.u32 %r1, %ctaid.x;
 mov.u32 %r2, %tid.x;
 mad.lo.u32 %r1, %r1, 256, %r2;
@@ -134,7 +127,11 @@ _ACTS = {
 
 def words_text(act: str) -> str:
     """A kernel whose threads each touch a word of a table with a power of two of them, none twice before all were."""
-    return _WORDS.format(act=_ACTS[act])
+    return _table_text("words", _WORDS.format(act=_ACTS[act]))
+
+
+def _table_text(name: str, body: str) -> str:
+    return _opened(name, "p_mask", {"pred %p": 4, "b32 %r": 8, "b64 %d": 4}) + body
 
 
 # rows of 512 bytes that are touched, a warp each, and MiB of the table they are in
@@ -163,22 +160,13 @@ def rows_text(act: str) -> str:
     steps = pieces or [_WHOLE]
     begun = [".reg .f32 %f<2>;", "mov.f32 %f0, 0f3F800000;"] if act == "red.v4.f32" else []
     ended = ["setp.eq.u32 %p0, %r5, 12345;", "@%p0 st.global.u32 [%d0], %r5;"] if act == "load" else []
-    words = words.replace("mad.wide.u32 %d1, %r1, 4, %d0;", at_row).replace("entry words", "entry rows")
-    return words.replace("{act}", "\n".join([*begun, *steps, *ended]))
+    words = words.replace("mad.wide.u32 %d1, %r1, 4, %d0;", at_row)
+    return _table_text("rows", words.replace("{act}", "\n".join([*begun, *steps, *ended])))
 
 
 # bytes of a piece: each thread stores 64 bytes piece by piece; 0: half of each sector, and no more
 PIECES = (4, 8, 16, 0)
-_PIECES = """.version 8.3
-.target sm_90a
-.address_size 64
-.visible .entry pieces(.param .u64 p_data, .param .u32 p_value)
-{{
-.reg .b32 %r<8>;
-.reg .b64 %d<4>;
-ld.param.u64 %d0, [p_data];
-cvta.to.global.u64 %d0, %d0;
-ld.param.u32 %r0, [p_value];
+_PIECES = """ld.param.u32 %r0, [p_value];
 mov.u32 %r1, %ctaid.x;
 mov.u32 %r2, %tid.x;
 mad.lo.u32 %r1, %r1, 256, %r2;
@@ -195,7 +183,8 @@ def pieces_text(width: int) -> str:
     value = "%r0" if words == 1 else "{" + ", ".join(["%r0"] * words) + "}"
     kind = "" if words == 1 else f".v{words}"
     places = range(0, 64, width or 32)
-    return _PIECES.format(stores="\n".join(f"st.global{kind}.u32 [%d1+{at}], {value};" for at in places))
+    stores = "\n".join(f"st.global{kind}.u32 [%d1+{at}], {value};" for at in places)
+    return _opened("pieces", "p_value", {"b32 %r": 8, "b64 %d": 4}) + _PIECES.format(stores=stores)
 
 
 CODE = (16, 128, 512, 1024, 2048, 4096, 8192)
@@ -204,15 +193,12 @@ CODE = (16, 128, 512, 1024, 2048, 4096, 8192)
 def code_text(instructions: int) -> str:
     """A kernel of so many instructions in a row, each run once."""
     steps = [f"fma.rn.f32 %f{n % 8}, %f{n % 8}, %f8, %f9;" for n in range(instructions)]
-    begun = ["ld.param.u64 %d0, [p_data];", "cvta.to.global.u64 %d0, %d0;", "mov.u32 %r0, %tid.x;"]
+    begun = ["mov.u32 %r0, %tid.x;"]
     begun += [f"add.u32 %r0, %r0, %r0;\ncvt.rn.f32.u32 %f{n}, %r0;" for n in range(10)]
     folded = [f"add.f32 %f0, %f0, %f{n};" for n in range(1, 8)]
     ended = ["setp.eq.f32 %p0, %f0, 0f3F9E0419;", "@%p0 st.global.f32 [%d0], %f0;", "ret;"]
-    return "\n".join(
-        [".version 8.3", ".target sm_90a", ".address_size 64",
-         ".visible .entry code(.param .u64 p_data, .param .u32 p_turns)", "{", ".reg .pred %p<2>;", ".reg .b32 %r<2>;",
-         ".reg .f32 %f<10>;", ".reg .b64 %d<2>;", *begun, *steps, *folded, *ended, "}", ""]
-    )  # fmt: skip
+    head = _opened("code", "p_turns", {"pred %p": 2, "b32 %r": 2, "f32 %f": 10, "b64 %d": 2})
+    return head + "\n".join([*begun, *steps, *folded, *ended, "}", ""])
 
 
 def grid_of(nbytes: int, sms: int) -> tuple[int, int]:

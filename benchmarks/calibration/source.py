@@ -8,6 +8,7 @@ Registers by type: %r b32, %f f32, %d b64, %e f64, %p pred, %h b16; %thread, %la
 meaning, %sink, %data and %mine (this thread's place in sink) are addresses, %result is what is stored there.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 RECORD_WORDS = 5
@@ -43,6 +44,15 @@ mad.wide.u32 %mine, %id, 4, %sink;
 mov.u32 %result, 0;
 mov.u32 %turn, 0;
 """
+
+
+def opened(name: str, parameters: Mapping[str, str], registers: Mapping[str, int], version: str = "8.3") -> str:
+    """What the text of a kernel for an H200 begins with: its parameters by type, and so many registers of each kind."""
+    listed = ", ".join(f".param .{kind} {parameter}" for parameter, kind in parameters.items())
+    heads = [f".version {version}", ".target sm_90a", ".address_size 64", f".visible .entry {name}({listed})", "{"]
+    return "\n".join([*heads, *(f".reg .{kind}<{count}>;" for kind, count in registers.items()), ""])
+
+
 _BEGIN = """bar.sync 0;
 mov.u64 %t0, %globaltimer;
 mov.u64 %c0, %clock64;

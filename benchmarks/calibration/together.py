@@ -6,25 +6,22 @@ from statistics import median
 from typing import Any
 
 from .launch_gaps import Queue
+from .source import opened
 
 REPEATED, DROPPED = 12, 2
 TURNS, BYTES = (8, 40), (8, 16, 32, 64, 96, 128, 192)
 CTAS = (1, 2, 4, 8)
-_HEAD = """.version 8.6
-.target sm_90a
-.address_size 64
-.visible .entry kernel(.param .u64 p_data, .param .u32 p_turns, .param .u32 p_bytes)
-{
-.reg .pred %p<8>;
-.reg .b32 %r<32>;
-.reg .b64 %d<8>;
-ld.param.u64 %d0, [p_data];
+_PARAMETERS = {"p_data": "u64", "p_turns": "u32", "p_bytes": "u32"}
+_HEAD = (
+    opened("kernel", _PARAMETERS, {"pred %p": 8, "b32 %r": 32, "b64 %d": 8}, version="8.6")
+    + """ld.param.u64 %d0, [p_data];
 ld.param.u32 %r9, [p_turns];
 ld.param.u32 %r8, [p_bytes];
 mov.u32 %r0, %tid.x;
 mov.u32 %r1, %ctaid.x;
 mov.u32 %r2, %nctaid.x;
 """
+)
 _AGAIN = """mul.wide.u32 %d1, %r1, %r8;
 add.u64 %d1, %d0, %d1;
 mul.wide.u32 %d2, %r0, 16;
