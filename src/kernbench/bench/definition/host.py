@@ -22,3 +22,5 @@ class Host(Protocol):
     launch: Callable[..., Run]
     launches: list[Run]
     checkpoints: Callable[[Checkpoint], None] | None
+    # set where its budget follows the work: picoseconds that no schedule can beat
+    limit_ps: int | None

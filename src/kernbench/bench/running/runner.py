@@ -6,7 +6,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from kernbench.bench.definition.host import Host
 
 _PACKAGE = Path(golden.__file__).parent.parent
+# what a function of a bench gives
+Given = TypeVar("Given")
 
 
 def run_bench(
@@ -81,14 +83,12 @@ def run_bench(
     With `exact`, results have the hardware's own bits where the target has to be asked for them. Of `blocks`, as in
     "0-3,17", all others are left out of every grid, and no golden is asked.
     """
-    if second_order not in (NEVER, CHEAP, ALWAYS):
-        raise BenchError(unknown("second_order", second_order, (NEVER, CHEAP, ALWAYS)))
+    _check_order(second_order)
     chosen, changes = split_settings({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
     shapes_only = shapes_only or (size is not None and bench.sizes[size].shapes_only)
     p, host, overrides = _made(bench, panel, chosen, changes)
     host.shapes_only = host.shapes_only or shapes_only
-    rng = ShapesOnly() if shapes_only else np.random.default_rng(seed)
-    inputs = _call(bench, "inputs", bench.inputs, p, rng)
+    inputs = _call(bench, "inputs", bench.inputs, p, ShapesOnly() if shapes_only else np.random.default_rng(seed))
     _set_host(bench, p, host, schedule, budget, stop)
     _set_target(p, host, timed or recorded, exact, blocks)
     kept = None if stop is not None or first_wrong or host.shapes_only or blocks else kept_inputs(inputs, second_order)
@@ -101,13 +101,18 @@ def run_bench(
         stopped = _note_stop(run, stop)
         if not stopped and _is_judged(run, host):
             run.comparison = _call(bench, "golden", judge, bench, run, p, inputs, ahead)
-    run.origin.update(bench=bench.name, panel=panel, size=size, seed=seed, parameters=_values(bench, p))
-    run.origin["machine_overrides"] = overrides
+    origin = {"bench": bench.name, "panel": panel, "size": size, "seed": seed, "parameters": _values(bench, p)}
+    run.origin.update(origin, machine_overrides=overrides)
     if stopped:
         return run
     if kept is not None and may_repeat(first := Launched(run, host, watch.kernels), second_order):
         _Repeat(bench, panel, chosen, changes, kept, host.budget, baseline, strict, exact).compare(first, second_order)
     return _timed(bench, p, run, host, drawn, sensitivity) if timed else run
+
+
+def _check_order(second_order: str) -> None:
+    if second_order not in (NEVER, CHEAP, ALWAYS):
+        raise BenchError(unknown("second_order", second_order, (NEVER, CHEAP, ALWAYS)))
 
 
 def _note_stop(run: Run, stop: Stopper | None) -> bool:
@@ -124,8 +129,8 @@ class _Repeat:
 
     bench: Bench
     panel: str | None
-    chosen: object
-    changes: object
+    chosen: Mapping[str, object]
+    changes: Mapping[str, object]
     inputs: Mapping[str, object]
     budget: Budget
     baseline: list[Entry] | None
@@ -161,7 +166,9 @@ class _Repeat:
         return all(verdict.passed for verdict in verdicts)
 
 
-def _made(bench: Bench, panel: str | None, chosen: Any, changes: Any) -> tuple[object, Any, object]:
+def _made(
+    bench: Bench, panel: str | None, chosen: Mapping[str, object], changes: Mapping[str, object]
+) -> tuple[object, "Host", dict[str, object]]:
     """The parameters, the context to launch on, and what was changed of its machine."""
     try:
         p = parameters.make(bench.parameters, chosen)
@@ -180,7 +187,7 @@ def _made(bench: Bench, panel: str | None, chosen: Any, changes: Any) -> tuple[o
             f"the host of bench {bench.name} ({type(host).__name__}) {found}: begin with `budget = Budget()` "
             "(from kernbench.safety.budget), which the runner changes"
         )
-    return p, host, overrides
+    return p, cast("Host", host), overrides
 
 
 def _add_views(run: Run, host: "Host", watch: "_Watch", comparing: Intermediates | None) -> None:
@@ -228,13 +235,13 @@ def _set_target(p: object, host: "Host", timed: bool, exact: bool, blocks: str |
         target_of(p).compute_exactly(host)
 
 
-def _set_budget(bench: Bench, p: object, host: Any, budget: Budget | Mapping[str, object] | None) -> None:
+def _set_budget(bench: Bench, p: object, host: "Host", budget: Budget | Mapping[str, object] | None) -> None:
     """Give the host the budget that is asked for, and the limit that the bench announces for the rest to follow."""
     if isinstance(budget, Budget):
         host.budget = budget
     elif budget is not None:
-        source = {"source": GIVEN} if "steps" in budget else {}
-        host.budget = replace(host.budget, **budget, **source)
+        changed: dict[str, Any] = {**budget, **({"source": GIVEN} if "steps" in budget else {})}
+        host.budget = replace(host.budget, **changed)
     if bench.limits is not None and host.budget.source == FOLLOWS_WORK:
         host.limit_ps = max(_call(bench, "limits", bench.limits, p, host.machine).values(), default=None)
 
@@ -312,7 +319,7 @@ def _halting(launch: Callable[..., Run], stop: Stopper) -> Callable[..., Run]:
     return unless_stopped
 
 
-def _intermediates(bench: Bench, host: Any, p: object, inputs: object) -> Intermediates:
+def _intermediates(bench: Bench, host: "Host", p: object, inputs: object) -> Intermediates:
     """Who compares what the kernels of a run name."""
     if bench.intermediates is None:
         raise BenchError(
@@ -345,7 +352,7 @@ def _folders(bench: Bench) -> tuple[Path, ...]:
     return folders_of(Path(bench.file))
 
 
-def _call(bench: Bench, name: str, function: Callable[..., object], *args: object, **kwargs: object) -> Any:
+def _call(bench: Bench, name: str, function: Callable[..., Given], *args: object, **kwargs: object) -> Given:
     """Call a function of the bench; what it raises is reported as the bench's own mistake, at its line."""
     try:
         with importable(*_folders(bench)):

@@ -182,11 +182,16 @@ def run(
     check_options(stop_at, dump)
     allow(jobs)
     known = known_findings(baseline, write_baseline, reason)
-    options = {"seed": seed, "shapes_only": shapes_only, "size": size, "baseline": known, "first_wrong": first_wrong}
+    options: dict[str, object] = {
+        "seed": seed,
+        "shapes_only": shapes_only,
+        "size": size,
+        "baseline": known,
+        "first_wrong": first_wrong,
+    }
     options |= {"strict": strict, "sensitivity": sensitivity, "exact": exact, "blocks": blocks}
-    given = {"steps": max_steps, "seconds": max_seconds, "total_seconds": max_total_seconds}
-    limits = {name: limit for name, limit in given.items() if limit is not None}
-    request = Request(bench, panels, values, {**options, "schedule": schedule_of(schedule), "budget": limits})
+    options |= {"schedule": schedule_of(schedule), "budget": _limits(max_steps, max_seconds, max_total_seconds)}
+    request = Request(bench, panels, values, options)
     if first_wrong:
         check_first_wrong(stop_at, shapes_only, all_algorithms)
     if all_algorithms:
@@ -199,6 +204,12 @@ def run(
     print_acknowledged(runs, known, write_baseline, reason)
     _write_files(bench.name, runs, json, trace, html)
     raise typer.Exit(RIGHT_AND_SAFE if good else FOUND)
+
+
+def _limits(steps: int | None, seconds: float | None, total_seconds: float | None) -> dict[str, float]:
+    """Those that are given."""
+    given = {"steps": steps, "seconds": seconds, "total_seconds": total_seconds}
+    return {name: limit for name, limit in given.items() if limit is not None}
 
 
 def _write_files(

@@ -205,25 +205,22 @@ class EmulatedDevice(Device):
         value that the kernel names, and those of `checkpoints`, which name them by line for a kernel that does not.
         With `record`, `recording` is what every warp executed (`LaunchRecording`), if the launch finished: for its
         time. With `exact`, `wgmma` adds as an H200 does, to the bit, which takes several times as long, and the kernel
-        rounds where the instructions do that ptxas makes of it. Blocks that
-        have nothing in common run in `jobs` processes (0: one for each core), with the same outcome; without it in as
-        many as KERNBENCH_JOBS says, or in one. `division` says what came of that. Of `blocks`, numbers or a text such
-        as "0-3,17", all others are left out, with whatever clusters they belong to: `views["part"]` says so, and
-        arrays that are left unwritten are no finding then.
+        rounds where the instructions do that ptxas makes of it. Blocks that have nothing in common run in `jobs`
+        processes (0: one for each core), with the same outcome; without it in as many as KERNBENCH_JOBS says, or in
+        one. `division` says what came of that. Of `blocks`, numbers or a text such as "0-3,17", all others are left
+        out, with whatever clusters they belong to: `views["part"]` says so, and arrays that are left unwritten are no
+        finding then.
         """
         _check_asked(order, checks, record, stop is not None or taken is not None, blocks is not None)
         kernel = kernel_of(kernel)
         shape = grids, threads, clusters = launch_shape(grid, block, cluster, kernel)
         chosen = None if blocks is None else clusters_of(blocks_of(blocks), grids, clusters)
-        stop = stop if stop is not None and stop.met is None else None
-        given = [self._usable(arg) for arg in args]
-        clustered, probe, naming = clusters != (1, 1, 1), None, None
-        if stop is not None:
-            program, probe = _probed(kernel, clustered, stop)
-        elif taken is not None:
-            program, naming = _named(with_checkpoints(kernel, checkpoints), clustered, taken)
-        else:
+        given, clustered = [self._usable(arg) for arg in args], clusters != (1, 1, 1)
+        looked_into = _looked_into(kernel, clustered, stop, taken, checkpoints)
+        if looked_into is None:
             program = self._program(kernel, clustered, self._aliased(kernel, given), record, exact)
+            looked_into = program, None, None
+        program, probe, naming = looked_into
         self._check_fit(kernel, program, shared_bytes)
         parameters = parameter_block(kernel, pack_arguments(kernel.params, given))
         names = {**self._mapped_names(kernel, given), **_names(kernel, given)}
@@ -404,6 +401,18 @@ def _check_asked(order: bool | str, checks: bool, record: bool, looks_inside: bo
         raise MisuseError("record=True has a launch of its own: leave order, stop and taken out")
     if record and part:
         raise MisuseError("record=True is for the time of a whole grid: leave blocks out")
+
+
+def _looked_into(
+    kernel: Kernel, clustered: bool, stop: Stopper | None, taken: Taken | None, checkpoints: Sequence[PtxCheckpoint]
+) -> tuple[Program, Probe | None, Naming | None] | None:
+    """A program that can be stopped, or that hands on its values, and who does it; None where nobody looks inside."""
+    if stop is not None and stop.met is None:
+        return *_probed(kernel, clustered, stop), None
+    if taken is not None:
+        program, naming = _named(with_checkpoints(kernel, checkpoints), clustered, taken)
+        return program, None, naming
+    return None
 
 
 def _probed(kernel: Kernel, clustered: bool, stop: Stopper) -> tuple[Program, Probe]:
