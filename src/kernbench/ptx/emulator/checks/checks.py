@@ -18,7 +18,7 @@ from kernbench.ptx.emulator.lanes.clusters import cluster_members
 from kernbench.ptx.emulator.lanes.lanes import Lanes
 from kernbench.ptx.emulator.memory.access_sites import AccessSites
 from kernbench.ptx.emulator.memory.arena import Allocation, Arena
-from kernbench.ptx.emulator.memory.cells import WARP_LIMIT, new_cells
+from kernbench.ptx.emulator.memory.cells import WARP_LIMIT, block_lines, clear, new_cells
 from kernbench.ptx.emulator.memory.pages.touched import touched_rows
 from kernbench.ptx.emulator.program.meter import Meter
 from kernbench.ptx.emulator.program.program import Block, Program, Site, WaitLoop
@@ -128,18 +128,21 @@ class Checks(LaunchObserver):
         """The cells that accesses may have touched; there may be far more between and in allocations."""
         found = []
         for allocation in self._tracked:
-            first = (allocation.offset - self.first_byte) // 4
-            last = first + (allocation.nbytes + 3) // 4
-            for part in touched_rows(self.cells[0][first:last]):
+            lines = block_lines(self.cells[1], *self._words(allocation))
+            for part in touched_rows(self.cells[0][lines]):
                 # a row more, as cells have one at their end
-                rows = slice(first + part.start, first + part.stop + 1)
+                rows = slice(lines.start + part.start, lines.start + part.stop + 1)
                 found.append((self.cells[0][rows], self.cells[1][rows]))
         return found
 
     def forget(self, allocation: Allocation) -> None:
         """Memory has a new owner: what was done to it before is over."""
+        clear(*self.cells, *self._words(allocation))
+
+    def _words(self, allocation: Allocation) -> tuple[int, int]:
+        """The words of an allocation among those that have cells: the first, and the one behind the last."""
         first = (allocation.offset - self.first_byte) // 4
-        self.cells[0][first : first + (allocation.nbytes + 3) // 4] = 0
+        return first, first + (allocation.nbytes + 3) // 4
 
     def unknown_function(self, batch: Batch, lanes: Array, site: Site, name: str) -> None:
         """A function that is declared only was called."""

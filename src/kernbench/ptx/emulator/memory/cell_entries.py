@@ -12,7 +12,8 @@ Nearly all accesses take the short way in `note_read` and `note_write`, which ar
 each cell, one comparison with the warp's floor. The rest is compiled once (`_look`, `_read_slowly`, `_write_slowly`).
 
 Words used below: `mine` is the new access as a cell without its bytes, `touched` the bytes of the word that it touches,
-`position` its number among the positions of the instruction, `lane` and `warp` who makes it.
+`line` where the word's cells lie, `position` its number among the positions of the instruction, `lane` and `warp` who
+makes it.
 """
 
 import numpy as np
@@ -48,6 +49,8 @@ from kernbench.ptx.emulator.memory.cells import (
     WRITE,
     ShadowArrays,
     by_thread,
+    head_line,
+    line_of,
     morally_strong,
     ordered,
     plainly_unordered,
@@ -70,7 +73,7 @@ def _suspect(position: Int, cell: Int, mask: Int, seen: Int, seen_mask: Int, rep
 
 
 @part
-def _seer(word: Int, touched: Int, lane: Int, warp: Int, shadow: ShadowArrays) -> tuple[Int, Int]:
+def _seer(line: Int, touched: Int, lane: Int, warp: Int, shadow: ShadowArrays) -> tuple[Int, Int]:
     """A read that saw the last strong write, and its lanes: the lane's own if there is one.
 
     Whoever happens after that read happens after the write, too: observing a strong write by a strong read in its scope
@@ -80,9 +83,9 @@ def _seer(word: Int, touched: Int, lane: Int, warp: Int, shadow: ShadowArrays) -
     seen_mask: Int
     seen, seen_mask = np.int64(0), np.int64(0)
     for column in range(READ, EARLIER_READ + 1):
-        read = np.int64(cells[word, column])
+        read = np.int64(cells[line, column])
         if read & SEEN and read & touched == touched:
-            seen, seen_mask = read, who(read, np.int64(lanes[word, LANES + column]), touched)
+            seen, seen_mask = read, who(read, np.int64(lanes[line, LANES + column]), touched)
             if ((read >> NUMBER_SHIFT) & NUMBER_MASK) - 1 == number and (seen_mask >> lane) & 1:
                 seen_mask = np.int64(1) << lane
                 break
@@ -91,7 +94,7 @@ def _seer(word: Int, touched: Int, lane: Int, warp: Int, shadow: ShadowArrays) -
 
 @kernel
 def _look(
-    word: Int,
+    line: Int,
     column: Int,
     cell: Int,
     touched: Int,
@@ -102,14 +105,14 @@ def _look(
     report: Int64s,
 ) -> None:
     """An access that is not plainly settled: it is ordered, or was seen by a read that is, or it is a suspect."""
-    mask = who(cell, np.int64(shadow.lanes[word, LANES + column]), touched)
+    mask = who(cell, np.int64(shadow.lanes[line, LANES + column]), touched)
     if ordered(cell, mask, lane, warp, shadow):
         return
     seen: Int
     seen_mask: Int
     seen, seen_mask = np.int64(0), np.int64(0)
     if column == STRONG_WRITE or (column == EARLIER_STRONG and cell & SEEN):
-        seen, seen_mask = _seer(word, touched, lane, warp, shadow)
+        seen, seen_mask = _seer(line, touched, lane, warp, shadow)
         if seen and ordered(seen, seen_mask, lane, warp, shadow):
             return
     if ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1 == shadow.table[warp, NUMBER]:
@@ -118,15 +121,15 @@ def _look(
 
 
 @part
-def _enter(word: Int, column: Int, mine: Int, touched: Int, lane: Int, cells: UInt64s, lanes: UInt32s) -> None:
+def _enter(line: Int, column: Int, mine: Int, touched: Int, lane: Int, cells: UInt64s, lanes: UInt32s) -> None:
     """Put an access in a cell, together with what lanes of its warp did there at the same clock."""
-    last = np.int64(cells[word, column])
-    held = np.int64(lanes[word, LANES + column])
+    last = np.int64(cells[line, column])
+    held = np.int64(lanes[line, LANES + column])
     bit = np.int64(1) << lane
     # of another epoch, or of another strength: it stands alone
     if last == 0 or (last ^ mine) & (STAMP | STRONG):
-        cells[word, column] = np.uint64(mine | touched)
-        lanes[word, LANES + column] = np.uint32(bit)
+        cells[line, column] = np.uint64(mine | touched)
+        lanes[line, LANES + column] = np.uint32(bit)
         return
     before = last & 15
     flags = last & (MIXED | SEEN)
@@ -141,8 +144,8 @@ def _enter(word: Int, column: Int, mine: Int, touched: Int, lane: Int, cells: UI
             spread |= (lane if touched & (1 << byte) else owner) << (8 * byte)
         held = spread
         flags |= MIXED
-    cells[word, column] = np.uint64(mine | flags | before | touched)
-    lanes[word, LANES + column] = np.uint32(held)
+    cells[line, column] = np.uint64(mine | flags | before | touched)
+    lanes[line, LANES + column] = np.uint32(held)
 
 
 @part
@@ -154,10 +157,10 @@ def _lowest(mask: Int) -> int:
 
 
 @part
-def _move(word: Int, source: Int, target: Int, cells: UInt64s, lanes: UInt32s) -> None:
-    cells[word, target] = cells[word, source]
-    lanes[word, LANES + target] = lanes[word, LANES + source]
-    cells[word, source] = 0
+def _move(line: Int, source: Int, target: Int, cells: UInt64s, lanes: UInt32s) -> None:
+    cells[line, target] = cells[line, source]
+    lanes[line, LANES + target] = lanes[line, LANES + source]
+    cells[line, source] = 0
 
 
 @part
@@ -167,25 +170,25 @@ def _covers(cell: Int, mine: Int, touched: Int) -> Flag:
 
 
 @part
-def _room(word: Int, column: Int, mine: Int, touched: Int, lane: Int, warp: Int, shadow: ShadowArrays) -> None:
+def _room(line: Int, column: Int, mine: Int, touched: Int, lane: Int, warp: Int, shadow: ShadowArrays) -> None:
     """Make room in `column`, keeping what is there in the next one, if possible of what nothing covers."""
     cells, lanes = shadow.cells, shadow.lanes
     # an access of the same epoch and strength is joined with: it is brought to the front
     for other in range(column, column + 2):
-        cell = np.int64(cells[word, other])
+        cell = np.int64(cells[line, other])
         if cell and not (cell ^ mine) & (STAMP | STRONG):
             if other > column:
-                held, beside = cells[word, other], lanes[word, LANES + other]
-                _move(word, column, other, cells, lanes)
-                cells[word, column], lanes[word, LANES + column] = held, beside
+                held, beside = cells[line, other], lanes[line, LANES + other]
+                _move(line, column, other, cells, lanes)
+                cells[line, column], lanes[line, LANES + column] = held, beside
             return
     # what happens before the new access and is covered by it need not be kept
-    cell = np.int64(cells[word, column])
+    cell = np.int64(cells[line, column])
     if _covers(cell, mine, touched) and not plainly_unordered(cell, warp, shadow):
-        mask = who(cell, np.int64(lanes[word, LANES + column]), 15)
+        mask = who(cell, np.int64(lanes[line, LANES + column]), 15)
         if ordered(cell, mask, lane, warp, shadow):
             return
-    _move(word, column, column + 1, cells, lanes)
+    _move(line, column, column + 1, cells, lanes)
 
 
 @inlined
@@ -210,15 +213,16 @@ def note_read(
     mine = table[warp, OWN] | (scope << SCOPE) | (site << SITE_SHIFT)
     word, last_word = offset >> 2, (offset + span + 3) >> 2
     while word < last_word:
-        head = word & ~(GROUP - 1)
+        head = head_line(word, lanes)
+        line = line_of(word, head, lanes)
         folded = lanes[head, APART] == 0
-        whole = folded and word == head and last_word - word >= GROUP
+        whole = folded and line == head and last_word - word >= GROUP
         if folded and not whole:
             unfold(head, cells, lanes)
-        write, last = np.int64(cells[word, WRITE]), np.int64(cells[word, READ])
-        strong = np.int64(cells[word, STRONG_WRITE]) | np.int64(cells[word, EARLIER_STRONG])
+        write, last = np.int64(cells[line, WRITE]), np.int64(cells[line, READ])
+        strong = np.int64(cells[line, STRONG_WRITE]) | np.int64(cells[line, EARLIER_STRONG])
         conflict = write & touched and not settled(
-            write, np.int64(lanes[word, LANES + WRITE]), number, bit, floor, first, warps, known
+            write, np.int64(lanes[line, LANES + WRITE]), number, bit, floor, first, warps, known
         )
         # the cases in the order of how often they come: a lane more of the last read's warp; a read that the last one
         # happens before; the turn of another warp at the same bytes
@@ -228,7 +232,7 @@ def note_read(
             or (
                 last & STRONG == scope << SCOPE
                 and not last & 15 & ~touched
-                and settled(last, np.int64(lanes[word, LANES + READ]), number, bit, floor, first, warps, known)
+                and settled(last, np.int64(lanes[line, LANES + READ]), number, bit, floor, first, warps, known)
             )
         )
         turn = strong == 0 and scope == 0 and last & 15 == touched
@@ -236,53 +240,53 @@ def note_read(
             unfold(head, cells, lanes)
             whole = False
         if conflict:
-            _look(word, np.int64(WRITE), write, touched, position, lane, warp, shadow, report)
+            _look(line, np.int64(WRITE), write, touched, position, lane, warp, shadow, report)
         if more:
-            lanes[word, LANES + READ] |= np.uint32(bit)
+            lanes[line, LANES + READ] |= np.uint32(bit)
         elif later:
-            cells[word, READ] = np.uint64(mine | touched)
-            lanes[word, LANES + READ] = np.uint32(bit)
+            cells[line, READ] = np.uint64(mine | touched)
+            lanes[line, LANES + READ] = np.uint32(bit)
         elif turn:
-            _take_turns(word, mine | touched, bit, cells, lanes)
+            _take_turns(line, mine | touched, bit, cells, lanes)
         else:
-            _read_slowly(word, mine, touched, position, lane, warp, shadow, report)
+            _read_slowly(line, mine, touched, position, lane, warp, shadow, report)
         word += GROUP if whole else 1
 
 
 @inlined
-def _take_turns(word: Int, mine: Int, bit: Int, cells: UInt64s, lanes: UInt32s) -> None:
+def _take_turns(line: Int, mine: Int, bit: Int, cells: UInt64s, lanes: UInt32s) -> None:
     """Another warp reads what one has read: the last two are kept."""
-    earlier = np.int64(cells[word, EARLIER_READ])
-    held = np.int64(lanes[word, LANES + EARLIER_READ])
-    cells[word, EARLIER_READ] = cells[word, READ]
-    lanes[word, LANES + EARLIER_READ] = lanes[word, LANES + READ]
+    earlier = np.int64(cells[line, EARLIER_READ])
+    held = np.int64(lanes[line, LANES + EARLIER_READ])
+    cells[line, EARLIER_READ] = cells[line, READ]
+    lanes[line, LANES + EARLIER_READ] = lanes[line, LANES + READ]
     together = earlier and (earlier ^ mine) & (STAMP | STRONG | MIXED | 15) == 0
-    cells[word, READ] = np.uint64(mine)
-    lanes[word, LANES + READ] = np.uint32(bit | held) if together else np.uint32(bit)
+    cells[line, READ] = np.uint64(mine)
+    lanes[line, LANES + READ] = np.uint32(bit | held) if together else np.uint32(bit)
 
 
 @kernel
 def _read_slowly(
-    word: Int, mine: Int, touched: Int, position: Int, lane: Int, warp: Int, shadow: ShadowArrays, report: Int64s
+    line: Int, mine: Int, touched: Int, position: Int, lane: Int, warp: Int, shadow: ShadowArrays, report: Int64s
 ) -> None:
     """Enter a read of a word that has strong writes, or strong reads, or reads of other bytes."""
     scope = (mine >> SCOPE) & 3
     cells, lanes, table, clusters = shadow.cells, shadow.lanes, shadow.table, shadow.clusters
     for column in range(STRONG_WRITE, EARLIER_STRONG + 1):
-        other = np.int64(cells[word, column])
+        other = np.int64(cells[line, column])
         if other & touched and not morally_strong(other, scope, warp, table, clusters):
-            _look(word, column, other, touched, position, lane, warp, shadow, report)
+            _look(line, column, other, touched, position, lane, warp, shadow, report)
     label = mine
-    if scope and morally_strong(np.int64(cells[word, STRONG_WRITE]), scope, warp, table, clusters):
+    if scope and morally_strong(np.int64(cells[line, STRONG_WRITE]), scope, warp, table, clusters):
         label |= SEEN
-    last = np.int64(cells[word, READ])
+    last = np.int64(cells[line, READ])
     if last and (last ^ mine) & (STAMP | STRONG):
-        mask = who(last, np.int64(lanes[word, LANES + READ]), 15)
+        mask = who(last, np.int64(lanes[line, LANES + READ]), 15)
         if ordered(last, mask, lane, warp, shadow):
             # it comes after what that one saw
             label |= last & SEEN
-        _room(word, READ, label, touched, lane, warp, shadow)
-    _enter(word, READ, label, touched, lane, cells, lanes)
+        _room(line, READ, label, touched, lane, warp, shadow)
+    _enter(line, READ, label, touched, lane, cells, lanes)
 
 
 @inlined
@@ -313,34 +317,35 @@ def note_write(
     word, last_word = offset >> 2, (offset + span + 3) >> 2
     alike: Int = np.int64(0)
     while word < last_word:
-        head = word & ~(GROUP - 1)
+        head = head_line(word, lanes)
+        line = line_of(word, head, lanes)
         folded = lanes[head, APART] == 0
-        whole = folded and word == head and last_word - word >= GROUP
+        whole = folded and line == head and last_word - word >= GROUP
         if folded and not whole:
             unfold(head, cells, lanes)
         # plain: everything there happens before this write, and it covers it all, so that the other cells are free
         plain = scope == 0
         for column in range(EARLIER_READ + 1):
-            other = np.int64(cells[word, column])
+            other = np.int64(cells[line, column])
             if other == 0:
                 continue
             plain &= (
-                settled(other, np.int64(lanes[word, LANES + column]), number, bit, floor, first, warps, known)
+                settled(other, np.int64(lanes[line, LANES + column]), number, bit, floor, first, warps, known)
                 and not other & 15 & ~touched
             )
             if plain and column != WRITE:
-                cells[word, column] = 0
+                cells[line, column] = 0
         if whole and not plain:
             unfold(head, cells, lanes)
             whole = False
         if plain:
-            cells[word, WRITE] = np.uint64(mine | touched)
-            lanes[word, LANES + WRITE] = np.uint32(bit)
+            cells[line, WRITE] = np.uint64(mine | touched)
+            lanes[line, LANES + WRITE] = np.uint32(bit)
         else:
             alike_there, access = np.int64(same), np.int64(kind)
-            _write_slowly(word, mine, touched, position, alike_there, lane, warp, access, shadow, report)
+            _write_slowly(line, mine, touched, position, alike_there, lane, warp, access, shadow, report)
         # four words in which there is nothing but this write are one again
-        alike = int(plain) if word == head else alike + int(plain)
+        alike = int(plain) if line == head else alike + int(plain)
         if alike == GROUP and not whole:
             lanes[head, APART] = 0
         word += GROUP if whole else 1
@@ -348,7 +353,7 @@ def note_write(
 
 @kernel
 def _write_slowly(
-    word: Int,
+    line: Int,
     mine: Int,
     touched: Int,
     position: Int,
@@ -363,70 +368,70 @@ def _write_slowly(
     scope = (mine >> SCOPE) & 3
     cells, lanes, table, clusters = shadow.cells, shadow.lanes, shadow.table, shadow.clusters
     for column in range(EARLIER_READ + 1):
-        other = np.int64(cells[word, column])
+        other = np.int64(cells[line, column])
         # two threads that write the same value disturb nobody; an operation beside them may write it at any time
         exempt = (column < READ and same and by_thread(other, table)) or morally_strong(
             other, scope, warp, table, clusters
         )
         if other & touched and not exempt:
-            _look(word, column, other, touched, position, lane, warp, shadow, report)
+            _look(line, column, other, touched, position, lane, warp, shadow, report)
         if scope == 0 and column != WRITE and not other & 15 & ~touched:
-            cells[word, column] = 0
+            cells[line, column] = 0
     if scope:
-        _enter_strong(word, mine, touched, lane, warp, kind, shadow)
+        _enter_strong(line, mine, touched, lane, warp, kind, shadow)
     else:
-        _keep_apart(word, mine, touched, same, lane, cells, lanes)
-        _enter(word, WRITE, mine, touched, lane, cells, lanes)
+        _keep_apart(line, mine, touched, same, lane, cells, lanes)
+        _enter(line, WRITE, mine, touched, lane, cells, lanes)
 
 
 @part
-def _keep_apart(word: Int, mine: Int, touched: Int, same: Int, lane: Int, cells: UInt64s, lanes: UInt32s) -> None:
+def _keep_apart(line: Int, mine: Int, touched: Int, same: Int, lane: Int, cells: UInt64s, lanes: UInt32s) -> None:
     """Before a weak write: what the last one did that this does not stand for is kept, with its own instruction.
 
     None is lost where warps write halves of words. Where another lane of the same warp wrote at another instruction,
     its race with this write is in the report already, unless both write the same: whoever looks next meets this one.
     """
-    last, earlier = np.int64(cells[word, WRITE]), np.int64(cells[word, EARLIER_STRONG])
+    last, earlier = np.int64(cells[line, WRITE]), np.int64(cells[line, EARLIER_STRONG])
     others, free = last & 15 & ~touched, earlier & SEEN or not earlier & STRONG
     if (last ^ mine) & STAMP:
         if others and free:
-            _move(word, WRITE, EARLIER_STRONG, cells, lanes)
+            _move(line, WRITE, EARLIER_STRONG, cells, lanes)
     elif (last ^ mine) >> SITE_SHIFT:
-        alone = np.int64(lanes[word, LANES + WRITE]) == np.int64(1) << lane and not last & MIXED
+        alone = np.int64(lanes[line, LANES + WRITE]) == np.int64(1) << lane and not last & MIXED
         if not others and (alone or not same):
-            cells[word, WRITE] = 0
+            cells[line, WRITE] = 0
         elif earlier == 0 or earlier & SEEN:
-            _move(word, WRITE, EARLIER_STRONG, cells, lanes)
+            _move(line, WRITE, EARLIER_STRONG, cells, lanes)
 
 
 @part
-def _enter_strong(word: Int, mine: Int, touched: Int, lane: Int, warp: Int, kind: Int, shadow: ShadowArrays) -> None:
+def _enter_strong(line: Int, mine: Int, touched: Int, lane: Int, warp: Int, kind: Int, shadow: ShadowArrays) -> None:
     """A strong write: what reads before saw is no longer the last; an update has seen what it replaces."""
     cells, lanes = shadow.cells, shadow.lanes
-    last = np.int64(cells[word, STRONG_WRITE])
-    if last and kind == BLIND_UPDATE and _keeps_apart(word, last, mine, touched, warp, shadow):
-        _room(word, STRONG_WRITE, mine, touched, lane, warp, shadow)
-        cells[word, STRONG_WRITE] &= np.uint64(~np.uint64(SEEN))
-        if cells[word, EARLIER_STRONG]:
-            cells[word, EARLIER_STRONG] |= np.uint64(SEEN)
+    last = np.int64(cells[line, STRONG_WRITE])
+    if last and kind == BLIND_UPDATE and _keeps_apart(line, last, mine, touched, warp, shadow):
+        _room(line, STRONG_WRITE, mine, touched, lane, warp, shadow)
+        cells[line, STRONG_WRITE] &= np.uint64(~np.uint64(SEEN))
+        if cells[line, EARLIER_STRONG]:
+            cells[line, EARLIER_STRONG] |= np.uint64(SEEN)
     elif last:
-        if np.int64(cells[word, EARLIER_STRONG]) & SEEN:
+        if np.int64(cells[line, EARLIER_STRONG]) & SEEN:
             # whoever saw the last one saw this one, too
-            cells[word, EARLIER_STRONG] = 0
-        if not last & 15 & ~touched and _replaces(word, last, mine, touched, lane, warp, kind, shadow):
-            cells[word, STRONG_WRITE] = 0
+            cells[line, EARLIER_STRONG] = 0
+        if not last & 15 & ~touched and _replaces(line, last, mine, touched, lane, warp, kind, shadow):
+            cells[line, STRONG_WRITE] = 0
         else:
-            _room(word, STRONG_WRITE, mine, touched, lane, warp, shadow)
-    _enter(word, STRONG_WRITE, mine, touched, lane, cells, lanes)
+            _room(line, STRONG_WRITE, mine, touched, lane, warp, shadow)
+    _enter(line, STRONG_WRITE, mine, touched, lane, cells, lanes)
     for column in range(READ, EARLIER_READ + 1):
-        cells[word, column] &= np.uint64(~np.uint64(SEEN))
+        cells[line, column] &= np.uint64(~np.uint64(SEEN))
 
 
 @part
-def _keeps_apart(word: Int, last: Int, mine: Int, touched: Int, warp: Int, shadow: ShadowArrays) -> Flag:
+def _keeps_apart(line: Int, last: Int, mine: Int, touched: Int, warp: Int, shadow: ShadowArrays) -> Flag:
     """Whether the last strong write stays beside an update that it does not order, and that nobody's read has seen."""
     cells = shadow.cells
-    earlier, reads = np.int64(cells[word, EARLIER_STRONG]), np.int64(cells[word, READ] | cells[word, EARLIER_READ])
+    earlier, reads = np.int64(cells[line, EARLIER_STRONG]), np.int64(cells[line, READ] | cells[line, EARLIER_READ])
     if (last ^ touched) & 15 or (earlier and not earlier & SEEN) or reads & SEEN:
         return False
     return morally_strong(last, (mine >> SCOPE) & 3, warp, shadow.table, shadow.clusters)
@@ -434,13 +439,13 @@ def _keeps_apart(word: Int, last: Int, mine: Int, touched: Int, warp: Int, shado
 
 @part
 def _replaces(
-    word: Int, last: Int, mine: Int, touched: Int, lane: Int, warp: Int, kind: Int, shadow: ShadowArrays
+    line: Int, last: Int, mine: Int, touched: Int, lane: Int, warp: Int, kind: Int, shadow: ShadowArrays
 ) -> Flag:
     """Whether whatever comes after a strong write comes after the last one too, as it or its thread has seen that."""
     if kind != STORE and morally_strong(last, (mine >> SCOPE) & 3, warp, shadow.table, shadow.clusters):
         if _covers(last, mine, touched):
             return True
-        mask = who(last, np.int64(shadow.lanes[word, LANES + STRONG_WRITE]), 15)
+        mask = who(last, np.int64(shadow.lanes[line, LANES + STRONG_WRITE]), 15)
         return not ordered(last, mask, lane, warp, shadow)
-    seen, seen_mask = _seer(word, touched, lane, warp, shadow)
+    seen, seen_mask = _seer(line, touched, lane, warp, shadow)
     return seen != 0 and _covers(last, mine, touched) and ordered(seen, seen_mask, lane, warp, shadow)

@@ -36,6 +36,11 @@ that. Where a narrower access comes, or one for which more than the short way is
 head (`unfold`), and the head is marked by `APART`. Nothing else changes: a line is a function of the accesses of its
 word, and equal accesses make equal lines.
 
+*Heads lie beside heads* (`head_line`). Lines come in blocks: the heads of a block, then its second words, its third and
+its fourth ones. Of tiles only heads are touched, so that a fourth of the pages is handed out by the system and cleared,
+and lines follow each other in memory as accesses do. A block is a large page of heads, and small pages for the others,
+which are touched here and there; where memory is small, or far larger than what is touched of it, half a page of heads.
+
 *Two reads are kept, not all.* A write races with any read that it does not happen after; of many unordered readers the
 last two warps are remembered. A third pushes out the oldest, so that a race with that one alone is missed; threads that
 read alike race alike, and the last two speak for them.
@@ -58,7 +63,7 @@ import numpy as np
 from kernbench.ptx.emulator.lanes.arrays import Flag, Int, Int32s, Int64s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
-from kernbench.ptx.emulator.memory.pages.room import sparse_zeros
+from kernbench.ptx.emulator.memory.pages.room import is_mapped, sparse_zeros, striped_zeros
 from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, GPU_SCOPE
 
 # the number of a race among access.CODES
@@ -74,6 +79,9 @@ LANES = 10
 # in the same view: 1 where the four words from a head on have lines of their own
 APART = 15
 GROUP = 4
+# in the last row of that view: how many heads a block has, as a power of two
+BLOCK = 2
+_HEADS_OF_A_LARGE_PAGE, _HEADS_OF_A_PART = 15, 5
 # the columns of `table`
 CTA, INSIDE, NUMBER, OWN, FLOOR, MET, KNOWN = range(7)
 TABLE = 7
@@ -168,29 +176,67 @@ def part_from(cells: UInt64s, lanes: UInt32s, rows: Int64s, clocks: Int64s) -> N
 def new_cells(words: int, first_byte: int = 0) -> tuple[UInt64s, UInt32s]:
     """The cells of memory from a byte on, each word on a line of its own, and the lanes beside them, in the same order.
 
-    The first byte is a multiple of 16. A line more at the end holds it.
+    The first byte is a multiple of 16. A line more at the end holds it, and the size of blocks.
     """
-    words = -(-words // GROUP) * GROUP
-    room = sparse_zeros((words + 2) * CELLS)
+    heads = -(-words // GROUP)
+    wide = heads > 1 << _HEADS_OF_A_LARGE_PAGE and not is_mapped(GROUP * heads * CELLS)
+    block = _HEADS_OF_A_LARGE_PAGE if wide else _HEADS_OF_A_PART
+    lines = GROUP * (-(-heads >> block) << block)
+    size = (lines + 2) * CELLS
+    room = striped_zeros(size, 8 * CELLS * GROUP << block) if wide else sparse_zeros(size)
     skipped = -(room.ctypes.data // 8) % CELLS
-    cells = room[skipped : skipped + (words + 1) * CELLS].reshape(words + 1, CELLS)
-    cells[-1, 0] = first_byte
-    return cells, cells.view(np.uint32)
+    cells = room[skipped : skipped + (lines + 1) * CELLS].reshape(lines + 1, CELLS)
+    lanes = cells.view(np.uint32)
+    cells[-1, 0], lanes[-1, BLOCK] = first_byte, block
+    return cells, lanes
 
 
-def rows_of(lanes: UInt32s, words: Int64s) -> Int64s:
-    """The rows that speak for words, of which `lanes` is the view by 32 bits."""
-    heads = words & ~np.int64(GROUP - 1)
-    found: Int64s = np.where(lanes[heads, APART] == 0, heads, words)
+def lines_of(lanes: UInt32s, words: Int64s) -> Int64s:
+    """The lines that speak for words, of which `lanes` is the view by 32 bits."""
+    block = int(lanes[-1, BLOCK])
+    groups = words // GROUP
+    heads = (groups >> block << block) * (GROUP - 1) + groups
+    found: Int64s = np.where(lanes[heads, APART] == 0, heads, heads + (words % GROUP << block))
     return found
+
+
+def clear(cells: UInt64s, lanes: UInt32s, first: int, last: int) -> None:
+    """Nobody has accessed the words from `first` up to `last`."""
+    block = int(lanes[-1, BLOCK])
+    for start in range(first >> block + 2 << block, -(-last // GROUP), 1 << block):
+        for member in range(GROUP):
+            line = (GROUP * start) + (member << block)
+            begin, end = (min(max(-((member - word) // GROUP) - start, 0), 1 << block) for word in (first, last))
+            cells[line + begin : line + end] = 0
+
+
+def block_lines(lanes: UInt32s, first: int, last: int) -> slice:
+    """The lines of the blocks that have the words from `first` up to `last`."""
+    block = int(lanes[-1, BLOCK]) + 2
+    return slice(first >> block << block, -(-last >> block) << block)
+
+
+@part
+def head_line(word: Int, lanes: UInt32s) -> Int:
+    """The line of the head of a word's group."""
+    block = np.int64(lanes[lanes.shape[0] - 1, BLOCK])
+    group = word >> 2
+    return (group >> block << block) * (GROUP - 1) + group
+
+
+@part
+def line_of(word: Int, head: Int, lanes: UInt32s) -> Int:
+    """The line of a word, whose group has its line at `head`."""
+    return head + ((word & (GROUP - 1)) << np.int64(lanes[lanes.shape[0] - 1, BLOCK]))
 
 
 @part
 def unfold(head: Int, cells: UInt64s, lanes: UInt32s) -> None:
     """Give each word of a group the line that its head has had for all of them."""
-    for word in range(head + 1, head + GROUP):
+    for word in range(1, GROUP):
+        line = line_of(word, head, lanes)
         for column in range(CELLS):
-            cells[word, column] = cells[head, column]
+            cells[line, column] = cells[head, column]
     lanes[head, APART] = 1
 
 

@@ -18,6 +18,7 @@ from kernbench.ptx.emulator.memory.access_sites import AccessSites
 from kernbench.ptx.emulator.memory.arena import TRACKED
 from kernbench.ptx.emulator.memory.cells import (
     APART,
+    CELLS,
     CLOCK_LIMIT,
     CLOCK_SHIFT,
     EARLIER_READ,
@@ -32,8 +33,10 @@ from kernbench.ptx.emulator.memory.cells import (
     STRONG_WRITE,
     WRITE,
     decode,
+    head_line,
     knows_far_lane,
     knows_lane,
+    line_of,
     unfold,
     who,
 )
@@ -150,6 +153,7 @@ class Shadow:
         self._clocks = checks.clocks
         # rows of operation, byte, cell and lanes of the other access, and what is missing
         self._suspects = np.zeros((1 << 15, 5), np.int64)
+        self._line = np.zeros(CELLS, np.uint64)
 
     def enter(
         self,
@@ -184,7 +188,8 @@ class Shadow:
         what = (ranges.starts, ranges.lengths, ranges.owners, knowledge, firsts, stamps, ctas, warps)
         known, proxied = self._clocks, batch.launch.actors.proxied(0, space)
         order = (known.known, known.known_column, known.peers, batch.warps_per_cta, first_lane, proxied)
-        count = note_ranges(writes, what, self._checks.agent_memory(space), order, self._suspects)
+        memory = self._checks.agent_memory(space)
+        count = note_ranges(writes, what, memory, order, self._suspects, self._line)
         if count:
             self._report(space, writes, lanes, site, self._suspects[: min(count, len(self._suspects))])
 
@@ -352,19 +357,23 @@ def _operations_of(given: GivenOperations) -> Operations:
 
 @kernel
 def note_ranges(
-    writes: bool, operations: GivenOperations, where: GivenMemory, known: GivenOrder, suspects: Int64s
-) -> int:
+    writes: bool, operations: GivenOperations, where: GivenMemory, known: GivenOrder, suspects: Int64s, before: UInt64s
+) -> Int:
     """Enter ranges of operations, and gather what does not happen before them; gives how much that is.
 
-    Given are the parts of `Operations`, `Memory` and `Order`.
+    Given are the parts of `Operations`, `Memory` and `Order`, and room for a line. What comes of a line depends on
+    nothing but what it held and the operation: of a tile most lines hold the same, and become what the last one did.
     """
     what, memory = _operations_of(operations), Memory(where[0], where[1], where[2], where[3])
     order = Order(known[0], known[1], known[2], known[3], known[4], known[5])
-    count = 0
+    count: Int = 0
     cells, lanes, first_byte = memory.cells, memory.lanes, memory.first_byte
+    # the operation of the last line of four words in which nothing was wrong, and that line; `before` is what it held
+    last_operation: Int
+    last_line: Int
+    last_operation, last_line = np.int64(-1), np.int64(0)
     for i in range(what.starts.size):
         operation = what.owners[i]
-        mine = what.stamps[operation]
         offset, length = what.starts[i] - first_byte, what.lengths[i]
         word, last_word = offset >> 2, (offset + length + 3) >> 2
         while word < last_word:
@@ -372,32 +381,81 @@ def note_ranges(
             if not memory.state[byte + first_byte] & TRACKED:
                 word += 1
                 continue
-            head = word & ~(GROUP - 1)
+            head = head_line(word, lanes)
+            line = line_of(word, head, lanes)
             folded = lanes[head, APART] == 0
-            whole = folded and word == head and _covers_group(offset, length, word, first_byte, memory.state)
+            whole = folded and line == head and _covers_group(offset, length, word, first_byte, memory.state)
             if folded and not whole:
                 unfold(head, cells, lanes)
-            touched = _touched(offset, length, word)
-            for column in range(EARLIER_READ + 1 if writes else READ):
-                cell = np.int64(cells[word, column])
-                if not cell & touched or (mine & STRONG and cell & STRONG):
+            if whole:
+                if last_operation == operation and _is_same(cells, line, before):
+                    _copy_line(cells, last_line, line)
+                    word += GROUP
                     continue
-                mask = who(cell, np.int64(lanes[word, LANES + column]), touched)
-                code = _missing(cell, mask, column >= READ, operation, what, order)
-                if code >= 0:
-                    if whole:
-                        unfold(head, cells, lanes)
-                        whole = False
-                    if count < suspects.shape[0]:
-                        suspects[count, 0] = operation
-                        suspects[count, 1] = byte + first_byte
-                        suspects[count, 2] = cell
-                        suspects[count, 3] = mask
-                        suspects[count, 4] = code
-                    count += 1
-            _replace(word, mine | touched, writes, cells, lanes)
+                for k in range(CELLS):
+                    before[k] = cells[line, k]
+            spot = line, byte, _touched(offset, length, word)
+            noted = _note_line(spot, whole, operation, writes, what, memory, order, suspects, count)
+            whole = whole and noted == count
+            count = noted
+            last_operation, last_line = operation if whole else np.int64(-1), line
             word += GROUP if whole else 1
     return count
+
+
+@part
+def _note_line(
+    spot: tuple[Int, Int, Int],
+    whole: Flag,
+    operation: Int,
+    writes: bool,
+    what: Operations,
+    memory: Memory,
+    order: Order,
+    suspects: Int64s,
+    count: Int,
+) -> Int:
+    """Enter an operation's access to a word, or to the `whole` group of a head; gives `count` and what is wrong.
+
+    A spot is a line, the byte there that is accessed first, and the bytes of the word that are.
+    """
+    line, byte, touched = spot
+    mine, cells, lanes = what.stamps[operation], memory.cells, memory.lanes
+    for column in range(EARLIER_READ + 1 if writes else READ):
+        cell = np.int64(cells[line, column])
+        if not cell & touched or (mine & STRONG and cell & STRONG):
+            continue
+        mask = who(cell, np.int64(lanes[line, LANES + column]), touched)
+        code = _missing(cell, mask, column >= READ, operation, what, order)
+        if code >= 0:
+            if whole:
+                unfold(line, cells, lanes)
+                whole = False
+            if count < suspects.shape[0]:
+                suspects[count, 0] = operation
+                suspects[count, 1] = byte + memory.first_byte
+                suspects[count, 2] = cell
+                suspects[count, 3] = mask
+                suspects[count, 4] = code
+            count += 1
+    _replace(line, mine | touched, writes, cells, lanes)
+    return count
+
+
+@part
+def _is_same(cells: UInt64s, line: Int, held: UInt64s) -> Flag:
+    """Whether a line holds what another did."""
+    different = np.uint64(0)
+    for k in range(CELLS):
+        different |= cells[line, k] ^ held[k]
+    same: Flag = different == 0
+    return same
+
+
+@part
+def _copy_line(cells: UInt64s, source: Int, target: Int) -> None:
+    for k in range(CELLS):
+        cells[target, k] = cells[source, k]
 
 
 @part
@@ -412,20 +470,20 @@ def _covers_group(start: Int, length: Int, word: Int, first_byte: Int, state: By
 
 
 @part
-def _replace(word: Int, mine: Int, writes: bool, cells: UInt64s, lanes: UInt32s) -> None:
+def _replace(line: Int, mine: Int, writes: bool, cells: UInt64s, lanes: UInt32s) -> None:
     """Enter an operation's access in the cells of a word."""
     column = READ
     if writes:
         column = STRONG_WRITE if mine & STRONG else WRITE
         if column == WRITE:
             for other in range(STRONG_WRITE, EARLIER_READ + 1):
-                if not np.int64(cells[word, other]) & 15 & ~mine:
-                    cells[word, other] = 0
-    last = np.int64(cells[word, column])
+                if not np.int64(cells[line, other]) & 15 & ~mine:
+                    cells[line, other] = 0
+    last = np.int64(cells[line, column])
     if last and not (last ^ mine) & STAMP:
         mine |= last & 15
     elif last and column != WRITE:
-        cells[word, column + 1] = cells[word, column]
-        lanes[word, LANES + column + 1] = lanes[word, LANES + column]
-    cells[word, column] = np.uint64(mine)
-    lanes[word, LANES + column] = 1
+        cells[line, column + 1] = cells[line, column]
+        lanes[line, LANES + column + 1] = lanes[line, LANES + column]
+    cells[line, column] = np.uint64(mine)
+    lanes[line, LANES + column] = 1

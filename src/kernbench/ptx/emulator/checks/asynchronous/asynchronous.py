@@ -26,7 +26,7 @@ from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
 from kernbench.ptx.emulator.checks.happens_before.released_along import HINTS, REASONS
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, group
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
-from kernbench.ptx.emulator.memory.cells import LANES, STRONG_WRITE, WRITE, decode, rows_of
+from kernbench.ptx.emulator.memory.cells import LANES, STRONG_WRITE, WRITE, decode, lines_of
 from kernbench.ptx.emulator.memory.shadow import Ranges, Shadow, Trouble
 from kernbench.ptx.emulator.observer.asynchronous import Address, AsynchronousObserver
 from kernbench.ptx.emulator.program.program import Program, Site
@@ -62,6 +62,7 @@ class AsynchronousChecks(AsynchronousObserver):
         self._reporter = reporter
         self._clocks = checks.clocks
         self._actors = batch.launch.actors
+        self._place = int(batch.numbers[0])
         self.shadow = Shadow(batch, checks)
         self.ends = BlockEnds(batch, checks, reporter)
         self.swizzles = Swizzles(batch, checks)
@@ -260,7 +261,7 @@ class AsynchronousChecks(AsynchronousObserver):
 
     def key(self, slot: int, remote: bool = False) -> tuple[object, ...]:
         """What arrivals on a barrier by its own CTA, or by others (`remote`), are published under."""
-        return ("mbarrier" if remote else "mbarrier of a CTA", int(self._batch.numbers[0]), slot)
+        return ("mbarrier" if remote else "mbarrier of a CTA", self._place, slot)
 
     def inform(self, slot: int, knowledge: Knowledge, remote: bool) -> None:
         """Whoever waits for a barrier learns from what a thread of its own CTA or of another (`remote`) committed.
@@ -316,8 +317,11 @@ class AsynchronousChecks(AsynchronousObserver):
             if cta == barriers.homes[slot] and barriers.done.shape[1]:
                 first = int(self._clocks.first_numbers[cta])
                 self._clocks.acquire(warp, mask, Knowledge({first: barriers.done[slot].copy()}))
+        clusters = self._batch.cluster.size > 1
         for warp, slot, mask in group(lanes, slots) if any_released else ():
             self._checks.patterns.take(warp, mask, self.key(slot))
+            if not clusters:
+                continue
             far = self._clocks.publications.released.get(self.key(slot, remote=True))
             if far is not None:
                 self._clocks.acquire(warp, mask, far if wide else self._checks.along.narrowly(far))
@@ -395,15 +399,15 @@ class AsynchronousChecks(AsynchronousObserver):
         """Who last wrote one of the eight bytes of a block's shared memory from an offset on."""
         cells, lanes, _, _ = self._checks.agent_memory("shared")
         first = (cta * self._batch.shared_stride + offset) // 4
-        for word in rows_of(lanes, np.array([first, first + 1])).tolist():
+        for line in lines_of(lanes, np.array([first, first + 1])).tolist():
             for column in (WRITE, STRONG_WRITE):
-                cell = int(cells[word, column])
+                cell = int(cells[line, column])
                 if cell:
                     number, other, _ = decode(cell & ((1 << 64) - 1))
-                    mask = int(lanes[word, LANES + column]) or 1
+                    mask = int(lanes[line, LANES + column]) or 1
                     by = actor_name(self._batch.launch, other, (mask & -mask).bit_length() - 1)
-                    line = self._checks.sites.site(number)
-                    return f", by {by} in PTX line {line.line} (`{line.text}`)"
+                    site = self._checks.sites.site(number)
+                    return f", by {by} in PTX line {site.line} (`{site.text}`)"
         return ""
 
     def multicast(self, masks: Array, lanes: Array, site: Site) -> None:

@@ -11,7 +11,7 @@ from kernbench.ptx.emulator.barriers.mbarrier_kernels import ALIVE, LIVE, PHASE,
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, block_name, thread_name
 from kernbench.ptx.emulator.checks.happens_before.released_along import REASONS
-from kernbench.ptx.emulator.lanes.arrays import Int32s, UInt32s, UInt64s
+from kernbench.ptx.emulator.lanes.arrays import Int, Int32s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP, group
 from kernbench.ptx.emulator.memory.cells import (
@@ -24,6 +24,8 @@ from kernbench.ptx.emulator.memory.cells import (
     NUMBER_MASK,
     NUMBER_SHIFT,
     decode,
+    head_line,
+    line_of,
     who,
 )
 from kernbench.ptx.emulator.program.program import Site
@@ -98,24 +100,16 @@ class BlockEnds:
         self._arrivals_ended(ctas)
         for cta in ctas.tolist():
             row, known = clocks.of_cta(cta)
-            mine = slice(cta * words, (cta + 1) * words)
-            word, column = -1, 0
+            actors = (row, int(clocks.first_numbers[cta]), self._batch.warps_per_cta, known)
+            word = cta * words - 1
             while True:
-                word, column = unfinished(
-                    cells[mine],
-                    lanes[mine],
-                    word + 1,
-                    row,
-                    int(clocks.first_numbers[cta]),
-                    self._batch.warps_per_cta,
-                    known,
-                )
+                word, line, column = unfinished(cells, lanes, word + 1, (cta + 1) * words, *actors)
                 if word < 0:
                     break
-                cell, mask = int(cells[mine][word, column]), int(lanes[mine][word, LANES + column])
+                cell, mask = int(cells[line, column]), int(lanes[line, LANES + column])
                 mask = clocks.unknown_to_cta(cta, *decode(cell)[1:], int(who(cell, mask, 15)))
                 if mask:
-                    self._report(cta, word * 4, cell, mask)
+                    self._report(cta, (word - cta * words) * 4, cell, mask)
                     break
 
     def _report(self, cta: int, offset: int, cell: int, mask: int) -> None:
@@ -165,18 +159,22 @@ class BlockEnds:
 
 @kernel
 def unfinished(
-    cells: UInt64s, lanes: UInt32s, start: int, row: Int32s, first: int, warps: int, known: Int32s
-) -> tuple[int, int]:
-    """The first word from one on with an access by somebody else that is not known to be done, and its column, or -1.
+    cells: UInt64s, lanes: UInt32s, start: int, end: int, row: Int32s, first: int, warps: int, known: Int32s
+) -> tuple[int, Int, int]:
+    """The first word of some with an access by somebody else that is not known to be done, its line and column, or -1.
 
     `row` is what the block's warps know together, `known` what they know of other blocks.
     """
-    for word in range(start, cells.shape[0]):
-        head = word & ~(GROUP - 1)
-        if word > head and lanes[head, APART] == 0:
+    word = start
+    while word < end:
+        head = head_line(word, lanes)
+        line = line_of(word, head, lanes)
+        folded = lanes[head, APART] == 0
+        if line > head and folded:
+            word += GROUP - (word & (GROUP - 1))
             continue
         for k in range(EARLIER_READ + 1):
-            cell = np.int64(cells[word, k])
+            cell = np.int64(cells[line, k])
             if cell == 0:
                 continue
             number = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
@@ -184,7 +182,8 @@ def unfinished(
             column = number - first
             if 0 <= column < row.size:
                 if column >= warps and clock > row[column]:
-                    return word, k
+                    return word, line, k
             elif number >= known.size or clock > known[number]:
-                return word, k
-    return -1, 0
+                return word, line, k
+        word += GROUP if folded else 1
+    return -1, 0, 0

@@ -8,7 +8,7 @@ from kernbench.ptx.emulator.checks.findings.reporter import thread_name
 from kernbench.ptx.emulator.lanes.arrays import Bytes, Int64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
-from kernbench.ptx.emulator.memory.cells import decode, rows_of
+from kernbench.ptx.emulator.memory.cells import decode, lines_of
 from kernbench.ptx.emulator.memory.tiles import Tiles
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
@@ -46,7 +46,7 @@ class Swizzles:
         offsets = offsets[:: max(1, len(offsets) // _SAMPLES)]
         numbers = set(self._sites[offsets // _PIECE].tolist())
         lines, lanes, _, _ = self._checks.agent_memory("shared")
-        cells = set(lines[rows_of(lanes, offsets // 4), 0].tolist())
+        cells = set(lines[lines_of(lanes, offsets // 4), 0].tolist())
         last = {self._checks.sites.site(decode(cell)[0]).number for cell in cells}
         return [self._kinds[n - 1] for n in sorted(numbers) if n and n - 1 in last]
 

@@ -33,12 +33,32 @@ def require_room(nbytes: int, what: str, remedy: str) -> None:
         raise MisuseError(f"{what} needs {nbytes:,} bytes of this computer, and {free:,} are free: {remedy}")
 
 
+def is_mapped(words: int) -> bool:
+    """Whether so many sparse zeros are handed out in small pages."""
+    return words >= _MAPPED
+
+
 def sparse_zeros(words: int) -> UInt64s:
     """Zeros of 64 bits that take memory where they are written; `MemoryError` where even that is too much."""
-    if words < _MAPPED:
+    if not is_mapped(words):
         found: UInt64s = large_zeros(words, np.uint64)
         return found
     return sparse_bytes(8 * words).view(np.uint64)
+
+
+def striped_zeros(words: int, stripe: int) -> UInt64s:
+    """As `sparse_zeros`, with a large page and then small ones in every `stripe` bytes, if the system has both."""
+    if is_mapped(words) or 8 * words <= stripe or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return sparse_zeros(words)
+    try:
+        room = mmap.mmap(-1, 8 * words + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        first = -np.frombuffer(room, np.uint8).ctypes.data % _LARGE_PAGE
+        room.madvise(mmap.MADV_NOHUGEPAGE)
+        for start in range(first, first + 8 * words - _LARGE_PAGE, stripe):
+            room.madvise(mmap.MADV_HUGEPAGE, start, _LARGE_PAGE)
+    except (OSError, OverflowError, ValueError):
+        return sparse_zeros(words)
+    return np.frombuffer(room, np.uint64, words, first)
 
 
 def sparse_bytes(nbytes: int) -> Bytes:
