@@ -92,8 +92,12 @@ class Phases:
     def _know_phase(self, slots: Array, lanes: Array) -> Array:
         """Which lanes know by themselves that the phase before is over."""
         barriers, clocks = self._batch.mbarriers, self._clocks
-        known = np.zeros(len(lanes), bool)
-        for i in np.flatnonzero(clocks.special[lanes] & (slots >= 0)).tolist():
+        special = clocks.special[lanes] & (slots >= 0)
+        known: Array = special & (barriers.homes[slots] == lanes // WARP % self._batch.ctas)
+        here = np.flatnonzero(known)
+        phases = barriers.state[slots[here], PHASE] - 1
+        known[here] = clocks.alone(lanes[here], barriers.columns[slots[here]]) >= phases
+        for i in np.flatnonzero(special & ~known).tolist():
             slot = int(slots[i])
             number = int(clocks.first_numbers[barriers.homes[slot]] + barriers.columns[slot])
             known[i] = not clocks.unknown(int(lanes[i]), number, int(barriers.state[slot, PHASE]) - 1, 1)

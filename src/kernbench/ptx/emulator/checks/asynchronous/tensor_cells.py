@@ -62,6 +62,8 @@ class Cells:
 
     def __init__(self, ctas: int):
         self._cells: Array = np.zeros((ctas, _GROUPS, _COLUMNS, 3), np.uint64)
+        # by quarters and lanes of a part
+        self._groups: dict[tuple[tuple[int, int], tuple[int, int]], Array] = {}
         # of accesses that nothing orders, and of those that are late: count, operation, column, the other's cell
         self._report: Array = np.zeros((2, 4), np.int64)
 
@@ -71,8 +73,12 @@ class Cells:
 
     def _lanes(self, part: Part) -> Array:
         """The groups of sixteen lanes of a part."""
-        inside = range(part.lanes[0] // 16, -(-part.lanes[1] // 16))
-        return np.array([2 * quarter + half for quarter in range(*part.quarters) for half in inside])
+        found = self._groups.get((part.quarters, part.lanes))
+        if found is None:
+            inside = range(part.lanes[0] // 16, -(-part.lanes[1] // 16))
+            found = np.array([2 * quarter + half for quarter in range(*part.quarters) for half in inside])
+            self._groups[part.quarters, part.lanes] = found
+        return found
 
     def enter(self, region: Region, writes: bool, what: int, site: int, who: Who) -> list[Found]:
         """Enter accesses to a region; gives what is not ordered before them."""

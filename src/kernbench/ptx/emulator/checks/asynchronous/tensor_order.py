@@ -198,13 +198,17 @@ class TensorOrder:
             empty = [int(w) for w in warps if cells.never_written(np.array([w % self._batch.ctas]), region) >= 0]
             self._checks.definedness.meet_empty(empty)
 
-    def _knowledge(self, warps: Array, frees: bool) -> Array:
-        """For each warp what it knows of the counters of all: [warps, families, warps of the CTA]; its own are sure."""
+    def _knowledge(self, warps: Array, clocks: Array, frees: bool) -> Array:
+        """For each warp what it knows of the counters of all: [warps, families, warps of the CTA]; its own are sure.
+
+        `clocks` are the vector clocks of the warps.
+        """
         ctas, inside = self._cta_and_warp(warps)
         count = self._batch.warps_per_cta
-        known = self._clocks.rows_of(warps)[:, self.first : self.first + _FAMILIES * count].astype(np.int64)
         if self._fences and not frees:
             known = self._known[ctas, inside]
+        else:
+            known = clocks[:, self.first : self.first + _FAMILIES * count].astype(np.int64)
         known = known.reshape(len(warps), _FAMILIES, count)
         done = self._done.reshape(_FAMILIES, count, -1)
         rows = np.arange(len(warps))
@@ -227,10 +231,10 @@ class TensorOrder:
     def enter(self, warps: Array, region: Region, writes: bool, what: int, site: Site) -> None:
         """Warps access a region; what nothing orders before that is a race."""
         ctas, inside = self._cta_and_warp(warps)
-        number = self.begun[{LOAD: LOADED, STORE: STORED}.get(what, TENSOR), warps]
-        clocks = self._clocks.rows_of(warps)[:, : self._batch.warps_per_cta].astype(np.int64)
+        number, rows = self.begun[{LOAD: LOADED, STORE: STORED}.get(what, TENSOR), warps], self._clocks.rows_of(warps)
+        clocks = rows[:, : self._batch.warps_per_cta].astype(np.int64)
         own = clocks[np.arange(len(warps)), inside]
-        who = Who(ctas, inside, number, own, self._knowledge(warps, what == FREE), clocks)
+        who = Who(ctas, inside, number, own, self._knowledge(warps, rows, what == FREE), clocks)
         if self._log is not None:
             family, groups = {LOAD: LOADED, STORE: STORED}.get(what, TENSOR), self._cells.groups(region)
             self._log.tensor(writes, site, who, family, groups, (region.first, region.last))

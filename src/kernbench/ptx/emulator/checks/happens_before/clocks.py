@@ -50,6 +50,7 @@ from kernbench.ptx.emulator.memory.cells import (
 from kernbench.ptx.emulator.program.hub import BatchHub
 
 _NOTHING = Knowledge()
+_NOBODY: dict[int, Knowledge] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,14 +160,16 @@ class Clocks:
         self.peers: Array = np.zeros((batch.warps + 1 if actors.asynchronous else 1, WARP + 1, WARP), np.int32)
         self.known: Array = np.zeros((1, 1), np.int32)
         self._beyond: dict[int, Knowledge] = {}
-        self._private: dict[int, Knowledge] = {}
+        # by warp and lane
+        self._private: dict[int, dict[int, Knowledge]] = {}
         # what it says of the actors of their CTAs, for compiled loops: rows, those that are free, and the row of a lane
         self._near_rows: Array = np.zeros((1, self.columns), np.int32)
         self._free_near = [0]
         self._near_of: Array = np.full(batch.lanes, -1)
         # lanes with knowledge of their own
         self.special: Array = np.zeros(batch.lanes, bool)
-        # warps of which some lanes have met since all of them did
+        # warps of which some lanes have ever met without the others, and have since all of them did
+        self._peered: set[int] = set()
         self._partly_met: Array = np.zeros(batch.warps, bool)
         self._left = EndedLanes(batch, forget)
         self.touched = self._left.touched
@@ -176,6 +179,7 @@ class Clocks:
         warp = np.arange(batch.warps)
         # the number of each CTA's first actor in the grid; those of very large grids repeat
         self.first_numbers: Array = batch.numbers % (WARP_LIMIT // self.columns) * self.columns
+        self._firsts: list[int] = self.first_numbers.tolist()
         self._table: Array = np.zeros((batch.warps + 1, TABLE), np.int64)
         each = self._table[:-1]
         each[:, CTA], each[:, INSIDE] = warp % ctas, warp // ctas
@@ -253,30 +257,28 @@ class Clocks:
         cta, inside = warp % batch.ctas, warp // batch.ctas
         row = self.clocks[cta, inside].copy()
         own, row[inside] = int(row[inside]), self.met[warp]
-        private = {}
-        if self._private:
-            base = warp * WARP
-            private = {lane: self._private[base + lane] for lane in range(WARP) if base + lane in self._private}
         return Snapshot(
-            int(self.first_numbers[cta]), inside, own, row, int(self.apart()[warp]),
-            self._beyond.get(warp, _NOTHING), private,
-            self.peers[warp].copy() if len(self.peers) > 1 else None, self.publications.actors,
+            self._firsts[cta], inside, own, row, int(batch.alive_bits[warp] | self._left.masks[warp]),
+            self._beyond.get(warp, _NOTHING), dict(sorted(self._private.get(warp, _NOBODY).items())),
+            self.peers[warp].copy() if warp in self._peered else None, self.publications.actors,
             self._lane,
         )  # fmt: skip
 
     def acquire(self, warp: int, mask: int, knowledge: Knowledge) -> None:
         """Lanes of a warp acquire what others released: the whole warp if all its living lanes do."""
-        if not self.alive(warp) & ~mask:
+        alive = self.alive(warp)
+        if not alive & ~mask:
             self._acquire_together(warp, knowledge)
             return
-        for lane in bits(mask & self.alive(warp)):
-            number = warp * WARP + lane
-            before = self._private.get(number)
-            self._know(number, knowledge if before is None else before.join(knowledge, self.publications.actors))
+        alone = self._private.get(warp, _NOBODY)
+        for lane in bits(mask & alive):
+            before = alone.get(lane)
+            known = knowledge if before is None else before.join(knowledge, self.publications.actors)
+            self._know(warp * WARP + lane, known)
 
     def _know(self, lane: int, knowledge: Knowledge) -> None:
         """All that a lane knows for itself from now on."""
-        self._private[lane] = knowledge
+        self._private.setdefault(lane // WARP, {})[lane % WARP] = knowledge
         self.special[lane] = True
         row = int(self._near_of[lane])
         if row < 0:
@@ -288,17 +290,19 @@ class Clocks:
         near = knowledge.row(self._first(lane // WARP), self.columns)
         self._near_rows[row] = 0 if near is None else near
 
-    def _forget(self, lane: int) -> Knowledge:
-        """What a lane knows for itself, which it does no longer."""
-        self.special[lane] = False
-        self._free_near.append(int(self._near_of[lane]))
-        self._near_of[lane] = -1
-        return self._private.pop(lane)
+    def _forget(self, warp: int) -> list[Knowledge]:
+        """What the lanes of a warp know for themselves, which they do no longer."""
+        alone = sorted(self._private.pop(warp).items())
+        for lane in (warp * WARP + lane for lane, _ in alone):
+            self.special[lane] = False
+            self._free_near.append(int(self._near_of[lane]))
+            self._near_of[lane] = -1
+        return [knowledge for _, knowledge in alone]
 
     def _acquire_together(self, warp: int, knowledge: Knowledge) -> None:
         batch = self._batch
         cta, inside = warp % batch.ctas, warp // batch.ctas
-        first = int(self.first_numbers[cta])
+        first = self._firsts[cta]
         near = knowledge.row(first, self.columns)
         if near is not None:
             mine = self.clocks[cta, inside]
@@ -355,7 +359,7 @@ class Clocks:
             mask = self._left_by_lane(
                 self.clocks[warp % self._batch.ctas, warp // self._batch.ctas], number, clock, mask
             )
-        for knowledge in (self._beyond.get(warp), self._private.get(lane)):
+        for knowledge in (self._beyond.get(warp), self._private.get(warp, _NOBODY).get(lane % WARP)):
             if knowledge is None:
                 continue
             mask = knowledge.left(number, clock, mask, self.columns)
@@ -373,7 +377,7 @@ class Clocks:
         return mask
 
     def _first(self, warp: int) -> int:
-        return int(self.first_numbers[warp % self._batch.ctas])
+        return self._firsts[warp % self._batch.ctas]
 
     def _left_by_lane(self, row: Array | None, number: int, clock: int, mask: int) -> int:
         """As `cells.knows_lane`."""
@@ -394,8 +398,7 @@ class Clocks:
         known: Array = self.known[np.maximum(rows, 0), np.minimum(numbers, self.known.shape[1] - 1)]
         known = np.where(rows >= 0, known, 0)
         for i in np.flatnonzero(self.special.reshape(-1, WARP)[warps].any(axis=1)).tolist() if self._private else ():
-            lanes = np.flatnonzero(self.special[warps[i] * WARP : (warps[i] + 1) * WARP]) + warps[i] * WARP
-            alone = [self._private[lane].clock(int(numbers[i]), self.columns) for lane in lanes.tolist()]
+            alone = [one.clock(int(numbers[i]), self.columns) for one in self._private[int(warps[i])].values()]
             known[i] = max(known[i], *alone)
         return known
 
@@ -440,11 +443,11 @@ class Clocks:
             _join_warps(rows, inside, warps, self._near_of, self._near_rows)
         return rows
 
-    def _near(self, warp: int) -> dict[int, Array]:
-        """What single lanes of a warp know of their CTA, by lane."""
-        first, lanes = self._first(warp), np.flatnonzero(self.special[warp * WARP : (warp + 1) * WARP]) + warp * WARP
-        rows = {lane: self._private[lane].row(first, self.columns) for lane in lanes.tolist()}
-        return {lane: row for lane, row in rows.items() if row is not None}
+    def alone(self, lanes: Array, columns: Array) -> Array:
+        """What lanes know for themselves of actors of their CTAs, 0 where nothing."""
+        rows = self._near_of[lanes]
+        known: Array = np.where(rows >= 0, self._near_rows[np.maximum(rows, 0), columns], 0)
+        return known
 
     def show_proxy(self, warps: Array, columns: list[int]) -> None:
         """A proxy fence: what warps know of others' ordinary accesses, the async proxy may see, from `columns` on."""
@@ -454,13 +457,16 @@ class Clocks:
         for first in columns:
             np.maximum(rows[:, first : first + count], rows[:, :count], out=rows[:, first : first + count])
         self.clocks[ctas, inside] = rows
-        for warp in warps.tolist() if self._private else ():
-            for lane, near in self._near(warp).items():
+        for warp in [warp for warp in warps.tolist() if warp in self._private]:
+            for lane, known in sorted(self._private[warp].items()):
+                near = known.row(self._first(warp), self.columns)
+                if near is None:
+                    continue
                 shown = near.copy()
                 for first in columns:
                     np.maximum(shown[first : first + count], shown[:count], out=shown[first : first + count])
                 published = Knowledge({self._first(warp): shown})
-                self._know(lane, self._private[lane].join(published, self.publications.actors))
+                self._know(warp * WARP + lane, known.join(published, self.publications.actors))
         self.advance(warps)
 
     def meet(self, warps: Array, masks: Array) -> None:
@@ -488,21 +494,19 @@ class Clocks:
         if not here:
             return
         self._partly_met[warp] = True
+        self._peered.add(warp)
         known = self.peers[warp, here].max(axis=0)
         known[here] = self.own(warp)
         self.peers[warp, here] = known
-        private = [self._private[warp * WARP + lane] for lane in here if self.special[warp * WARP + lane]]
+        alone = self._private.get(warp, _NOBODY)
+        private = [alone[lane] for lane in here if lane in alone]
         for knowledge in private:
             self.acquire(warp, mask, knowledge)
 
     def _collapse(self, warps: Array) -> None:
         """What single lanes know is known to their warps from now on."""
-        if not self._private:
-            return
-        for warp in warps[self.special.reshape(-1, WARP)[warps].any(axis=1)].tolist():
-            lanes = (warp * WARP + np.flatnonzero(self.special.reshape(-1, WARP)[warp])).tolist()
-            known = [self._forget(lane) for lane in lanes]
-            self._acquire_together(warp, together(known, self.publications.actors))
+        for warp in [warp for warp in warps.tolist() if warp in self._private] if self._private else ():
+            self._acquire_together(warp, together(self._forget(warp), self.publications.actors))
 
     def barrier(
         self,
@@ -572,7 +576,7 @@ class Clocks:
 
     def _without(self, knowledge: Knowledge, cta: int, present: Array) -> Knowledge:
         """Knowledge without what is said of single lanes of warps that have just met."""
-        first = int(self.first_numbers[cta])
+        first = self._firsts[cta]
         here = {first + inside for inside in np.flatnonzero(present).tolist()}
         lanes = {thread: clock for thread, clock in knowledge.lanes.items() if thread // WARP not in here}
         return Knowledge(knowledge.rows, knowledge.dense, lanes)
@@ -581,9 +585,9 @@ class Clocks:
         """Warps know the same of other CTAs from now on."""
         for warp in warps:
             self._beyond[warp] = knowledge
-        held = np.unique(self.known_rows[warps])
-        if len(held) > 1 or knowledge.dense is not None:
-            row, dense = self._free_row(), knowledge.dense
+        held = self.known_rows[warps]
+        if knowledge.dense is not None or (held != held[0]).any():
+            row, dense, held = self._free_row(), knowledge.dense, np.unique(held)
             self.known[row] = self.known[held[held >= 0]].max(axis=0, initial=0)
             if dense is not None:
                 np.maximum(self.known[row], dense, out=self.known[row])

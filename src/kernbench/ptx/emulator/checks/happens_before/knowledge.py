@@ -44,11 +44,14 @@ class Knowledge:
 
     def join(self, other: "Knowledge", actors: int) -> "Knowledge":
         """What two pieces of knowledge hold together; `actors` are those of the grid."""
-        rows = dict(self.rows)
-        for first, row in other.rows.items():
-            mine = rows.get(first)
-            rows[first] = row if mine is None or mine is row else np.maximum(mine, row)
-        dense, lanes = _larger(self.dense, other.dense), _latest(self.lanes, other.lanes)
+        rows = self.rows or other.rows
+        if self.rows and other.rows:
+            rows = dict(self.rows)
+            for first, row in other.rows.items():
+                mine = rows.get(first)
+                rows[first] = row if mine is None or mine is row else np.maximum(mine, row)
+        dense = self.dense if other.dense is None else _larger(self.dense, other.dense)
+        lanes = _latest(self.lanes, other.lanes)
         if len(rows) > _SPARSE:
             dense = _fresh(dense, actors)
             for first, row in rows.items():
@@ -121,6 +124,8 @@ def _add_latest(found: dict[int, int], more: dict[int, int]) -> None:
 
 def together(pieces: list[Knowledge], actors: int) -> Knowledge:
     """What several pieces of knowledge hold together: as `join` of one after the other, without what is in between."""
+    if len(pieces) == 1 and len(pieces[0].rows) <= _SPARSE and len(pieces[0].lanes) <= _MOST_NAMED:
+        return pieces[0]
     lanes = dict(pieces[0].lanes)
     whole = Knowledge(pieces[0].rows, pieces[0].dense)
     for piece in pieces[1:]:
