@@ -1,6 +1,7 @@
-"""Compiled loops between registers and accumulators of wgmma of 32 bits; `numerics.matrix.warpgroup` has the layout.
+"""Compiled loops between registers and matrices: accumulators of wgmma of 32 bits, and words of tensor memory.
 
-Both do in one pass what a choice of rows and a transposition do in three; of other types there are few enough.
+Each does in one pass what a choice of rows and a transposition do in three; of other types there are few enough.
+`numerics.matrix.warpgroup` has the layout of accumulators.
 """
 
 import numpy as np
@@ -46,4 +47,42 @@ def put_accumulators(bank: UInt32s, rows: Int64s, warps: Int64s, matrix: UInt32s
                 word = matrix[w, row, column]
                 if floats and (word & _SIZE) > _INFINITY:
                     word = _SIZE
+                bank[row_of_bank, first + lane] = word
+
+
+@part
+def _word(words: UInt32s, cta: Int, quarter: Int, row: Int, column: Int) -> np.uint32:
+    """A word of tensor memory; beyond its end, all bits are set."""
+    if row >= words.shape[2] or column >= words.shape[3]:
+        return np.uint32(0xFFFF_FFFF)
+    found: np.uint32 = words[cta, quarter, row, column]
+    return found
+
+
+@kernel
+def load_words(
+    words: UInt32s,
+    place: tuple[int, int, int],
+    rows: Int64s,
+    columns: Int64s,
+    packed: bool,
+    bank: UInt32s,
+    registers: Int64s,
+    warps: Int64s,
+) -> None:
+    """Load `registers` of warps from the tensor memory of their CTAs, of which `words` are [ctas, 4, 32, columns].
+
+    A place is a quarter, a lane in it and a column; from there, a lane's register is at its row and column. If they are
+    `packed`, a register has the lower halves of two words.
+    """
+    ctas, quarter, first_row, first_column = words.shape[0], place[0], place[1], place[2]
+    for w in range(warps.size):
+        cta, first = warps[w] % ctas, warps[w] * WARP
+        for register in range(registers.size):
+            row_of_bank = registers[register]
+            for lane in range(WARP):
+                row, column = first_row + rows[lane, register], first_column + columns[lane, register]
+                word = _word(words, cta, quarter, row, column)
+                if packed:
+                    word = (word & np.uint32(0xFFFF)) | (_word(words, cta, quarter, row, column + 1) << np.uint32(16))
                 bank[row_of_bank, first + lane] = word

@@ -12,6 +12,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agent
+from kernbench.ptx.emulator.asynchronous.matrix.fragment_kernels import load_words
 from kernbench.ptx.emulator.asynchronous.matrix.observer import MatrixBatch
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_core import CopyForm, Products, TensorCore
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import COLUMNS, TensorMemory
@@ -37,11 +38,6 @@ class Access:
     def lanes(self) -> int:
         """Lanes it touches."""
         return max(self.layout.shape[0], 32) if self.layout.shape[0] > 16 else 16
-
-    @property
-    def columns(self) -> int:
-        """Columns it spans."""
-        return self.layout.shape[1]
 
     @property
     def spans(self) -> tuple[tuple[int, int], ...]:
@@ -70,7 +66,7 @@ class TensorUnit:
         self.memory = TensorMemory(batch)
         self._core = TensorCore(batch, self.memory)
         self.checks = batch.checks.tensor(self.memory)
-        bank = batch.banks["uint32"]
+        bank = self._bank = batch.banks["uint32"]
         self._registers = bank[:, : batch.lanes].reshape(len(bank), -1, WARP)
         # allocations that wait for columns, and are tried again when some are freed
         self.waiting: list[Refused] = []
@@ -152,15 +148,10 @@ class TensorUnit:
             self._batch.journal.used(warps, access.site)
         self._core.flush()
         for group, quarter, lane, column in self._alike(warps, addresses):
-            ctas = group % self._batch.ctas
-            region = slice(lane, lane + access.lanes), slice(column, column + access.columns)
-            block = self.memory.words[self.memory.chosen(ctas), quarter, region[0], region[1]]
-            block = _whole(block, access)
-            rows, columns = access.layout.rows, access.layout.columns
-            found = block[:, rows, columns]
-            if access.packed:
-                found = (found & np.uint32(0xFFFF)) | block[:, rows, columns + 1] << np.uint32(16)
-            self._registers[access.rows[:, None], group[None, :]] = found.transpose(2, 0, 1)
+            place, layout = (quarter, lane, column), access.layout
+            load_words(
+                self.memory.words, place, layout.rows, layout.columns, access.packed, self._bank, access.rows, group
+            )
 
     def store(self, access: Access, warps: Array, addresses: Array) -> None:
         """Warps store registers; what they hold now arrives by the wait."""
@@ -217,13 +208,3 @@ class TensorUnit:
     def ended(self) -> None:
         """All threads have ended."""
         self.checks.ended()
-
-
-def _whole(block: Array, access: Access) -> Array:
-    """A block cut short by the end of tensor memory, filled up with poison."""
-    lanes, columns = access.lanes - block.shape[1], access.columns - block.shape[2]
-    if lanes <= 0 and columns <= 0:
-        return block
-    filled: Array = np.full((len(block), access.lanes, access.columns), np.uint32(0xFFFFFFFF))
-    filled[:, : block.shape[1], : block.shape[2]] = block
-    return filled
