@@ -2,9 +2,9 @@
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.asynchronous.copies.tensor_maps import encode
 from kernbench.ptx.launching.tensor_map import TensorMapDescription
 
@@ -21,7 +21,20 @@ _TF32 = 11
 Value = tuple[Any, str]
 
 
-def tiled_map(
+@dataclass(frozen=True)
+class Pixels:
+    """Of a map for im2col copies: the corners of the pixel box, and the steps between elements of each dimension."""
+
+    lower: Sequence[int]
+    upper: Sequence[int]
+    steps: Sequence[int]
+
+
+def _innermost_first(sizes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(size) for size in reversed(sizes))
+
+
+def tensor_map(
     address: int,
     swizzle: int,
     element_bytes: int,
@@ -30,16 +43,22 @@ def tiled_map(
     shape: Sequence[int],
     strides: Sequence[int],
     padding: int = 0,
+    pixels: Pixels | None = None,
 ) -> bytes:
-    """The tensor map of a tensor; box, shape and strides (in elements) begin with the outermost dimension."""
+    """The tensor map of a tensor; box, shape and strides (in elements) begin with the outermost dimension.
+
+    With `pixels` it is for im2col copies, and the box is pixels of a column and channels of a pixel.
+    """
     return encode(
         TensorMapDescription(
             address=address,
             element=_ELEMENTS[element],
-            dims=tuple(reversed([int(size) for size in shape])),
-            strides=tuple(element_bytes * int(stride) for stride in reversed(list(strides)[:-1])),
-            box=tuple(reversed([int(size) for size in box])),
-            element_strides=(1,) * len(shape),
+            dims=_innermost_first(shape),
+            strides=tuple(element_bytes * stride for stride in _innermost_first(strides)[1:]),
+            box=_innermost_first(box),
+            element_strides=(1,) * len(shape) if pixels is None else _innermost_first(pixels.steps),
+            lower=None if pixels is None else _innermost_first(pixels.lower),
+            upper=None if pixels is None else _innermost_first(pixels.upper),
             swizzle=_SWIZZLES[swizzle],
             l2_promotion="128B",
             oob_fill="nan" if padding else "zero",
@@ -60,15 +79,17 @@ def expanded(argument: Any, metadata: Any) -> list[Value]:
             flags.append((argument.round_f32_to_tf32, "i1"))
         wide: list[Value] = [(size, "i64") for size in shape]
         return [(argument.base, "*i8"), *wide, *steps, *flags, *sizes, *steps]
+    pixels = None
     if metadata.get("is_im2col"):
-        raise MisuseError("a tensor descriptor for im2col copies cannot be passed from the host here")
+        each = argument.element_strides or (1,) * len(shape)
+        pixels = Pixels(argument.pixel_box_lower_corner, argument.pixel_box_upper_corner, each)
     extent = [*shape[:-1], 2 * shape[-1]] if metadata["fp4_padded"] else shape
     number = metadata["elem_type"]
     element = _TF32 if getattr(argument, "round_f32_to_tf32", False) else _DRIVER_NUMBER.get(number, number)
     padding = getattr(argument, "padding", "zero") == "nan"
-    data = tiled_map(
+    data = tensor_map(
         argument.base.data_ptr(), metadata["swizzle"], metadata["elem_size"], element, metadata["block_size"], extent,
-        strides, padding,
+        strides, padding, pixels,
     )  # fmt: skip
     return [(data, "nvTmaDesc"), *sizes, *steps]
 
@@ -84,5 +105,5 @@ def fill_plain_descriptor(address: int, dims: Sequence[int], box: Sequence[int],
     element = {1: 0, 2: 1, 4: 2, 8: 4}[element_bytes]
     swizzle = swizzle if len(dims) > 1 else 0
     last = inner_box if len(dims) > 1 else box[-1]
-    data = tiled_map(address, swizzle, element_bytes, element, [*box[:-1], last], dims, strides)
+    data = tensor_map(address, swizzle, element_bytes, element, [*box[:-1], last], dims, strides)
     ctypes.memmove(at, data, len(data))

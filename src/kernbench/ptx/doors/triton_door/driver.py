@@ -9,7 +9,7 @@ from triton.backends.driver import GPUDriver
 from kernbench.ptx.doors.gpus import Gpu, gpu_of
 from kernbench.ptx.doors.lost import cuda_error
 from kernbench.ptx.doors.session import Session
-from kernbench.ptx.doors.triton_door.descriptors import fill_plain_descriptor, tiled_map
+from kernbench.ptx.doors.triton_door.descriptors import Pixels, fill_plain_descriptor, tensor_map
 from kernbench.ptx.doors.triton_door.launching import Launcher
 from kernbench.ptx.doors.triton_door.tuning import Dry, once
 
@@ -84,7 +84,11 @@ class Utils:
 
     def fill_tma_descriptor_tiled(self, *description: Any) -> bytes:
         """A map of a tensor: address, swizzle, element bytes and type, box, shape, strides, padding."""
-        return tiled_map(*description)
+        return tensor_map(*description)
+
+    def fill_tma_descriptor_im2col(self, *description: Any) -> bytes:
+        """A map for im2col copies: the same, then the corners of the pixel box and the steps of each dimension."""
+        return tensor_map(*description[:-3], Pixels(*description[-3:]))
 
 
 class EmulatedDriver(GPUDriver):  # type: ignore[misc]
