@@ -35,6 +35,13 @@ def test_a_hint_names_what_one_front_end_has(words, others):
         assert not [name for name in others if name in own]
 
 
+def test_an_access_out_of_bounds_in_tritons_words():
+    hint = TRITON.put(memory._BOUNDS_HINT + memory._WRAPPED_HINT)
+    assert "mask=offsets < size" in hint
+    assert ".to(tl.int64)" in hint
+    assert CUDA.put(memory._BOUNDS_HINT) == memory._BOUNDS_HINT
+
+
 def test_findings_keep_all_else():
     finding = Finding("race", "two threads", hint=memory._BLOCK_HINT, count=3)
     (fitted,) = NUMBA.fit([finding])

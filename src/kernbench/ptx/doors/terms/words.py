@@ -20,6 +20,8 @@ class Words:
     on_device: str
     barrier: str
     shared_barrier: str
+    bounds: str = advice.BOUNDS
+    widen: str = advice.WIDEN
 
     def fit(self, findings: Sequence[Finding]) -> list[Finding]:
         """Findings with hints in these words."""
@@ -32,13 +34,22 @@ class Words:
             (advice.ON_DEVICE, self.on_device),
             (advice.BARRIER, self.barrier),
             (advice.SHARED_BARRIER, self.shared_barrier),
+            (advice.BOUNDS, self.bounds),
+            (advice.WIDEN, self.widen),
         ):
             hint = hint.replace(general, own)
         return hint
 
 
 _C_BARRIERS = ("__syncthreads", "__syncthreads, lanes of one warp by __syncwarp")
-TRITON = Words("torch.zeros", "a tensor on 'cuda'", "tl.debug_barrier", advice.SHARED_BARRIER)
+TRITON = Words(
+    "torch.zeros",
+    "a tensor on 'cuda'",
+    "tl.debug_barrier",
+    advice.SHARED_BARRIER,
+    bounds="give the access a mask (mask=offsets < size), look at strides and offsets",
+    widen="compute offsets in 64 bits, as by .to(tl.int64) before the product",
+)
 CUDA = Words("cudaMemset or a copy", "memory of cudaMalloc", *_C_BARRIERS)
 CUPY = Words("cupy.zeros", "a cupy.ndarray", *_C_BARRIERS)
 NUMBA = Words(

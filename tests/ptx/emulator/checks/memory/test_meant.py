@@ -46,6 +46,14 @@ def test_an_access_far_from_all_is_named_by_its_own_array(lab, arrays):
     assert f"offset {1 << 28} of 'x', which has 32 bytes" in found.message
 
 
+@pytest.mark.parametrize(("scale", "wrapped"), [(1 << 30, False), (1 << 31, True), (-(1 << 31), True)])
+def test_an_access_that_is_very_far_off_may_be_an_index_that_wrapped(lab, arrays, scale, wrapped):
+    text = REACHING.replace("u32 %rd1", "s32 %rd1").format(scale=scale)
+    (found,) = lab.findings(text, *arrays, block=2)
+    assert found.hint is not None
+    assert ("32 bits may have wrapped" in found.hint) == wrapped
+
+
 def test_one_of_two_arrays_may_be_meant(lab, arrays):
     text = """
   setp.gt.u32 %p1, %r3, 3;

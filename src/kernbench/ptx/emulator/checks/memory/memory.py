@@ -195,7 +195,8 @@ class MemoryReporter:
         if one is not None:
             where = f"{self._beside(meant[0], one.address, one.nbytes, address, nbytes)}, in {other}"
         message = f"{thread_name(batch, lane)} {_WORDS[what][1]} {nbytes} bytes at {address:#x}, {where}"
-        self._reporter.add("out-of-bounds", site, message, _BOUNDS_HINT, count, about="stray", array=meant[0])
+        hint = _BOUNDS_HINT if one is None else _bounds_hint(address, one)
+        self._reporter.add("out-of-bounds", site, message, hint, count, about="stray", array=meant[0])
 
     def _named(self, allocation: Allocation) -> str:
         return self._names.get(allocation.address, allocation.name or "array")
@@ -223,7 +224,7 @@ class MemoryReporter:
         if meant is None and 0 <= offset < self._arena.used and is_freed(self._arena, offset):
             return "use-after-free", f"in {name}, which was freed", "free arrays after the last launch that uses them"
         where = self._beside(name, nearest.address, nearest.nbytes, address, nbytes)
-        return kind, f"{where}; valid are {nearest.valid}", _BOUNDS_HINT
+        return kind, f"{where}; valid are {nearest.valid}", _bounds_hint(address, nearest)
 
     def _at_null(self, site: Site) -> str:
         """A null pointer, by the parameter that it was passed for."""
@@ -369,13 +370,22 @@ def _near(address: int, allocation: Allocation) -> bool:
     return allocation.address - _MEANT < address < allocation.address + allocation.nbytes + _MEANT
 
 
+def _bounds_hint(address: int, allocation: Allocation) -> str:
+    """What to try where an access lies outside the allocation that it was meant for."""
+    beyond = max(allocation.address - address, address - allocation.address - allocation.nbytes)
+    return _BOUNDS_HINT + (_WRAPPED_HINT if beyond >= _FAR_OFF else "")
+
+
 _POINTER_HINT = (
     "check which argument or register holds the pointer, and that an array of the device is passed for it: "
     + advice.ON_DEVICE
 )
 _UNWRITTEN_HINT = f"write it first: by a kernel, or where it is made ({advice.MADE})"
-_BOUNDS_HINT = "compare the index with the size before the access, and check the launch's grid and block"
-_LOCAL_HINT = "compare the index with the size before the access; a function's variables end with its return"
+_BOUNDS_HINT = f"{advice.BOUNDS}, and check the launch's grid and block"
+_LOCAL_HINT = f"{advice.BOUNDS}; a function's variables end with its return"
+# how far off an access is that an index of 32 bits may have led to which went beyond 2^31 and wrapped
+_FAR_OFF = 1 << 30
+_WRAPPED_HINT = f"; so far off, an index of 32 bits may have wrapped: {advice.WIDEN}"
 _AGENT_HINTS = {
     "barrier": "wait on the mbarrier that the copy completes on, with the parity of its phase, before the access",
     "bulk": "wait with cp.async.bulk.wait_group (and a barrier after it) before the memory is used again",
