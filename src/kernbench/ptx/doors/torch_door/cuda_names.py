@@ -1,6 +1,8 @@
 """The names of `torch.cuda` and `torch.accelerator` that programs use, as one synchronous GPU answers them."""
 
+import functools
 from collections import defaultdict
+from collections.abc import Callable
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -179,6 +181,18 @@ def nvtx_names() -> Names:
         "range_start": lambda message: 0,
         "range_end": _nothing,
     }
+
+
+def profiled_on_the_host(make: Callable[..., None]) -> Callable[..., None]:
+    """How torch's profiler is made, which notes what the host does where it is asked for the times of a GPU."""
+
+    @functools.wraps(make)
+    def on_the_host(self: object, *args: Any, **kwargs: Any) -> None:
+        if kwargs.pop("use_cuda", False) or kwargs.get("use_device") == "cuda":
+            kwargs |= {"use_device": None, "use_cpu": True}
+        make(self, *args, **kwargs)
+
+    return on_the_host
 
 
 def accelerator_names() -> Names:

@@ -12,7 +12,7 @@ from kernbench.ptx.doors.gpus import gpu_of
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.session import Session
 from kernbench.ptx.doors.terms.sites import launch_site
-from kernbench.ptx.doors.torch_door import dlpack, gradients, profiling, saving
+from kernbench.ptx.doors.torch_door import dlpack, gradients, saving
 from kernbench.ptx.doors.torch_door.autocast import Autocast
 from kernbench.ptx.doors.torch_door.cuda_names import (
     accelerator_names,
@@ -20,6 +20,7 @@ from kernbench.ptx.doors.torch_door.cuda_names import (
     graph_names,
     nvtx_names,
     own_functions,
+    profiled_on_the_host,
 )
 from kernbench.ptx.doors.torch_door.generators import generators
 from kernbench.ptx.doors.torch_door.graphs import Graphs
@@ -143,7 +144,8 @@ class TorchDoor:
         Autocast().install(self._patches)
         gradients.install(self._patches, self._storages)
         saving.install(self._patches, self._storages)
-        profiling.install(self._patches)
+        profiler = torch.autograd.profiler.profile
+        self._patches.set(profiler, "__init__", profiled_on_the_host(profiler.__init__))
         dlpack.install(self._patches, self._session.memory)
         self._registrations.install(self._patches)
         self._patches.set(torch.testing, "assert_close", self._comparing(torch.testing.assert_close))

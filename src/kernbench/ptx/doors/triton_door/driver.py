@@ -88,7 +88,8 @@ class Utils:
 
     def fill_tma_descriptor_im2col(self, *description: Any) -> bytes:
         """A map for im2col copies: the same, then the corners of the pixel box and the steps of each dimension."""
-        return tensor_map(*description[:-3], pixels=Pixels(*description[-3:]))
+        *of_tensor, lower, upper, steps = description
+        return tensor_map(*[*of_tensor, Pixels(lower, upper, steps)])
 
 
 class EmulatedDriver(GPUDriver):  # type: ignore[misc]
