@@ -30,7 +30,7 @@ _LONGEST_CYCLE = 64
 # bytes of local or shared memory that are worth comparing
 _MOST_COMPARED = 1 << 22
 # rounds of a loop that only a clock ends, after which time goes faster, by that part of what has passed in it
-_BUSY_ROUNDS = 1024
+_BUSY_ROUNDS = 256
 _BUSY_PART = 16
 # the bits above these give the space of a generic address
 _WINDOW = np.uint64(44)
