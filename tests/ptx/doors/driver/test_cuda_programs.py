@@ -51,6 +51,39 @@ def test_a_program_with_the_runtime_linked_in_runs(run_program, built):
     assert result.findings == []
 
 
+PADDED = """
+#include <cstdio>
+struct Pair { bool flag; long value; };
+__global__ void fill(Pair *p) { p[threadIdx.x].flag = threadIdx.x % 2; p[threadIdx.x].value = threadIdx.x; }
+__global__ void load(const Pair *p, long *out) {
+  unsigned long long words[2];
+  const Pair *at = p + threadIdx.x;
+  asm("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(words[0]), "=l"(words[1]) : "l"(at));
+  Pair pair;
+  memcpy(&pair, words, sizeof pair);
+  out[threadIdx.x] = pair.flag ? pair.value : -1;
+}
+int main(int count, char **) {
+  Pair *p; long *out, host[32];
+  cudaMalloc(&p, 32 * sizeof *p); cudaMalloc(&out, sizeof host);
+  if (count == 1) fill<<<1, 32>>>(p);
+  load<<<1, 32>>>(p, out);
+  cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost);
+  printf("%ld %ld\\n", host[2], host[3]);
+}
+"""
+
+
+def test_the_padding_of_a_struct_may_be_loaded_and_what_nobody_wrote_not(run_program, built, tmp_path):
+    source = tmp_path / "padded.cu"
+    source.write_text(PADDED)
+    program = built("padded", PTX, sources=(source,))
+    result = run_program(program)
+    assert (result.out, result.findings) == ("-1 3\n", []), result.err
+    unwritten = run_program(program, "without")
+    assert {finding["kind"] for finding in unwritten.findings} == {"uninitialised-read"}
+
+
 def test_a_race_is_found_at_its_line_with_the_shared_runtime(run_program, built):
     result = run_program(built("shared", PTX, "-cudart=shared", "-DRACE"))
     assert "sum 256 launches 5 sm_90" in result.out, result.err
