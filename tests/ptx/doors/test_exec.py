@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.ptx.doors.kernels import ADD_ONE
@@ -20,7 +21,7 @@ from kernbench.ptx.doors.opening.installing import Doors
 from kernbench.ptx.doors.options import Options
 from kernbench.ptx.doors.records import read_records
 from kernbench.ptx.doors.session import Launch, Notes
-from kernbench.ptx.doors.summary import read_session
+from kernbench.ptx.doors.summary import KernelSummary, read_session
 from kernbench.ptx.front.commands import exec as command
 
 # a program that launches as front ends do; it says how many threads, and what then
@@ -302,3 +303,17 @@ def verdict_of(done):
     """The last column of the only kernel."""
     (row,) = [line.split("│") for line in done.stderr.splitlines() if "│ add_one" in line]
     return row[-2].strip()
+
+
+def test_notes_of_times_name_their_kernels_where_they_differ():
+    """Which of the kernels has a lower bound?"""
+
+    def said(*notes):
+        kernels = [
+            KernelSummary(title, [{"predicted": {"time_note": note}}] * 2)
+            for title, note in zip("abc", notes, strict=True)
+        ]
+        return list(command._of_times(SimpleNamespace(kernels=kernels)))
+
+    assert said("by the book", "by the book", "by the book") == ["by the book"]
+    assert said("by the book", "a lower bound", "by the book") == ["a, c: by the book", "b: a lower bound"]

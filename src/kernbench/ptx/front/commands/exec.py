@@ -358,12 +358,7 @@ def _notes(summary: SessionSummary) -> Iterator[str]:
             yield f"{kernel.title}: {kernel.parting}"
         if kernel.untimed:
             yield f"{kernel.title}: no time: {kernel.untimed}"
-    yield from dict.fromkeys(
-        launch["predicted"]["time_note"]
-        for kernel in summary.kernels
-        for launch in kernel.launches
-        if "time_note" in launch.get("predicted", {})
-    )
+    yield from _of_times(summary)
     yield from _without_lines(summary)
     if summary.in_a_row_ps:
         yield f"all launches {row_text(summary.in_a_row_ps)}"
@@ -371,6 +366,17 @@ def _notes(summary: SessionSummary) -> Iterator[str]:
         wrong = ", ".join(str(location) for location in dict.fromkeys(summary.wrong))
         times = "once" if summary.compared == 1 else f"{summary.compared} times"
         yield f"the program compared results {times}: {f'wrong at {wrong}' if wrong else 'right each time'}"
+
+
+def _of_times(summary: SessionSummary) -> Iterator[str]:
+    """How times were found and what must be known of them, with the kernels that it is said of where these differ."""
+    notes: dict[str, dict[str, None]] = {}
+    for kernel in summary.kernels:
+        for launch in kernel.launches:
+            if "time_note" in launch.get("predicted", {}):
+                notes.setdefault(launch["predicted"]["time_note"], {})[kernel.title] = None
+    for note, titles in notes.items():
+        yield note if len(notes) == 1 else f"{', '.join(titles)}: {note}"
 
 
 def _without_lines(summary: SessionSummary) -> Iterator[str]:
