@@ -9,7 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from kernbench.common.dtypes import DTYPES, Array, DType, dtype_name
 from kernbench.common.errors import MisuseError
 from kernbench.golden.basis.arrays import element_name, read, to_float64
+from kernbench.golden.basis.blocks import in_blocks
 from kernbench.golden.basis.reference import Float64, Reference, plain_reference
+from kernbench.golden.basis.threads import in_threads
 from kernbench.golden.diagnosis import explain, misshapen
 from kernbench.golden.measure import Measurement, measure
 from kernbench.golden.shards import Bounds, Shards, make_shards
@@ -88,7 +90,7 @@ def _check_range(name: str, expected: Float64, output: DType) -> None:
         raise MisuseError(
             f"the reference of {name} holds integers of 2**53 and more, which float64 does not distinguish"
         )
-    beyond = expected[~_in_range(expected, output)]
+    beyond = expected[in_blocks(lambda known: ~_in_range(known, output), (expected,), np.bool_)]
     if beyond.size:
         raise MisuseError(
             f"the reference of {name} holds {beyond[0]:.6g}, beyond the range of {output.name}: "
@@ -107,10 +109,11 @@ def _in_range(expected: Float64, output: DType) -> NDArray[np.bool_]:
 
 
 def _verdict(name: str, measured: Measurement, shards: Shards | None) -> Comparison:
-    parts = _rank_errors(measured, shards)
-    worst = measured.worst()
+    # of the whole first: what is known of its elements is there when the parts ask
+    worst, wrong = measured.worst(), measured.wrong()
     owner = shards.locate(worst) if shards and worst else None
-    wrong = max(measured.wrong(), sum(part.wrong for part in parts))
+    parts = _rank_errors(measured, shards)
+    wrong = max(wrong, sum(part.wrong for part in parts))
     return Comparison(
         name=name,
         dtype=measured.output.name,
@@ -136,9 +139,11 @@ def _verdict(name: str, measured: Measurement, shards: Shards | None) -> Compari
 def _rank_errors(measured: Measurement, shards: Shards | None) -> tuple[RankError, ...]:
     if shards is None:
         return ()
-    parts = [shards.part(rank) for rank in range(len(shards.bounds))]
-    return tuple(
-        RankError(
+    found: dict[int, RankError] = {}
+
+    def look(rank: int) -> None:
+        part = shards.part(rank)
+        found[rank] = RankError(
             rank=rank,
             max_abs=measured.max_abs(part),
             relative_l2=measured.relative_l2(part),
@@ -146,8 +151,9 @@ def _rank_errors(measured: Measurement, shards: Shards | None) -> tuple[RankErro
             wrong=measured.wrong(part),
             elements=measured.error[part].size,
         )
-        for rank, part in enumerate(parts)
-    )
+
+    in_threads(look, range(len(shards.bounds)))
+    return tuple(found[rank] for rank in range(len(shards.bounds)))
 
 
 def _misshapen(name: str, output: DType, found: tuple[int, ...], reference: Reference) -> Comparison:

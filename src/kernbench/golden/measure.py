@@ -1,6 +1,7 @@
 """The errors of an output: of each element against its tolerance, and of whole parts against the size of the signal."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kernbench.common.dtypes import Array, DType
 from kernbench.golden.basis.arrays import to_float64
+from kernbench.golden.basis.blocks import in_blocks, largest
 from kernbench.golden.basis.reference import Float64, Reference
 from kernbench.golden.shards import Selection
 from kernbench.golden.tolerance import elementwise, noise, score_error, spacing, tiny, unit
@@ -41,25 +43,25 @@ class Measurement:
     @cached_property
     def tolerance(self) -> Float64:
         """The largest error allowed in each element."""
-        return elementwise(self.reference, self.output, self.compute)
+        return _of_reference(lambda known: elementwise(known, self.output, self.compute), self.reference)
 
     @cached_property
     def out_of_tolerance(self) -> NDArray[np.bool_]:
         """Which elements are off by more than their tolerance."""
-        return ~(self.error <= self.tolerance)
+        return in_blocks(lambda error, most: ~(error <= most), (self.error, self.tolerance), np.bool_)
 
     @cached_property
     def _noise(self) -> Float64:
-        return noise(self.reference, self.compute)
+        return _of_reference(lambda known: noise(known, self.compute), self.reference)
 
     @cached_property
     def _score_error(self) -> Float64:
-        return score_error(self.reference, self.compute)
+        return _of_reference(lambda known: score_error(known, self.compute), self.reference)
 
     @cached_property
     def excess(self) -> Float64:
         """Error in units of the tolerance."""
-        return _ratio(self.error, self.tolerance)
+        return in_blocks(_ratio, (self.error, self.tolerance))
 
     @cached_property
     def _norms(self) -> dict[tuple[object, ...], float]:
@@ -132,12 +134,11 @@ class Measurement:
 
     def max_rel(self) -> float:
         """Largest error relative to the expected value, where that is not 0."""
-        relative = _ratio(self.error, np.abs(self.expected))
-        return float(relative[self.expected != 0.0].max(initial=0.0))
+        return largest(_relative, (self.error, self.expected))
 
     def max_ulps(self) -> float:
         """Largest error in units of the output type's spacing at the expected value."""
-        return float(_ratio(self.error, spacing(self.expected, self.output)).max(initial=0.0))
+        return largest(lambda error, known: _ratio(error, spacing(known, self.output)), (self.error, self.expected))
 
 
 @dataclass(frozen=True)
@@ -162,13 +163,28 @@ def measure(
     actual: Array, reference: Reference, output: DType, compute: DType, allowed: tuple[float, float] | None = None
 ) -> Measurement:
     """`actual` of the reference's shape, measured; against a tolerance (relative, absolute) where one is given."""
-    values = to_float64(actual)
-    with np.errstate(invalid="ignore", over="ignore"):
-        error = np.abs(values - reference.expected)
-    error = np.where(np.isfinite(values), error, np.inf)
+    values = in_blocks(to_float64, (actual,))
+    error = in_blocks(_error, (values, reference.expected))
     if allowed is None:
         return Measurement(values, error, reference, output, compute)
     return AllowedMeasurement(values, error, reference, output, compute, *allowed)
+
+
+def _error(values: Float64, expected: Float64) -> Float64:
+    """How far values are off; infinitely where they are not finite."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(values - expected)
+    return np.where(np.isfinite(values), error, np.inf)
+
+
+def _relative(error: Float64, expected: Float64) -> Float64:
+    """Errors in units of the expected value; 0 where that is 0."""
+    return np.where(expected != 0.0, _ratio(error, np.abs(expected)), 0.0)
+
+
+def _of_reference(compute: Callable[[Reference], Float64], reference: Reference) -> Float64:
+    """What is worked out of each element of a reference and its row."""
+    return in_blocks(lambda *arrays: compute(reference.of_arrays(arrays)), reference.arrays)
 
 
 def _ratio(above: Float64, below: Float64) -> Float64:

@@ -1,6 +1,8 @@
 """What a kernel should have computed, and what its rounding errors are relative to."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -67,10 +69,19 @@ class Reference:
         """Shape of the output."""
         return self.expected.shape
 
+    @property
+    def arrays(self) -> list[Float64]:
+        """All that is known of elements and rows."""
+        return [getattr(self, name) for name in _names()]
+
+    def of_arrays(self, arrays: Sequence[Float64]) -> "Reference":
+        """A reference like this one with other arrays, in the order of `arrays`."""
+        given: dict[str, Any] = dict(zip(_names(), arrays, strict=True))
+        return replace(self, **given)
+
     def rows(self, start: int, stop: int) -> "Reference":
         """The reference of the indices `start` to `stop` of the first axis alone."""
-        arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NUMBERS}
-        return replace(self, **{name: array[start:stop] for name, array in arrays.items()})
+        return self.of_arrays([array[start:stop] for array in self.arrays])
 
     def picked(self, indices: tuple[Int64, ...]) -> "Reference":
         """The reference of single elements, each a row of its own: `indices` has an array for each axis."""
@@ -78,8 +89,7 @@ class Reference:
         def of(array: Float64) -> Float64:
             return np.broadcast_to(array, self.shape)[indices].reshape(-1, 1)
 
-        arrays: dict[str, Any] = {f.name: of(getattr(self, f.name)) for f in fields(self) if f.name not in _NUMBERS}
-        return replace(self, **arrays)
+        return self.of_arrays([of(array) for array in self.arrays])
 
     @property
     def reduction(self) -> int:
@@ -90,6 +100,12 @@ class Reference:
     def energy(self) -> Float64:
         """sqrt(sum p v^2): never smaller than `magnitude`."""
         return np.hypot(self.deviation, self.expected)
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    """The names of the arrays of a reference."""
+    return tuple(field.name for field in fields(Reference) if field.name not in _NUMBERS)
 
 
 def plain_reference(expected: Float64, reduction: int = 1) -> Reference:
