@@ -146,7 +146,7 @@ class NativeLoop(Generic[Result]):
 
     def _made(self, name: str, kinds: tuple[Kind, ...]) -> _Made:
         if cast(Numba, self.py_func).__closure__ or self.__name__ == "<lambda>":
-            raise NotPlain("its name, which its machine code is kept by, does not tell it from others")
+            raise NotPlain("its name, which its machine code is kept by, does not distinguish it from others")
         module = Module()
         written = module.called(cast(Function, self.py_func), kinds)
         entry = Entry(name, written.name, kinds, written.result)

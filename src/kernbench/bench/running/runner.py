@@ -91,10 +91,10 @@ def run_bench(
     inputs = _call(bench, "inputs", bench.inputs, p, ShapesOnly() if shapes_only else np.random.default_rng(seed))
     _set_host(bench, p, host, schedule, budget, stop)
     _set_target(p, host, timed or recorded, exact, blocks)
-    kept = None if stop is not None or first_wrong or host.shapes_only or blocks else kept_inputs(inputs, second_order)
+    is_asked = not (host.shapes_only or stop is not None or blocks)
+    kept = kept_inputs(inputs, second_order) if is_asked and not first_wrong else None
     comparing = _intermediates(bench, host, p, inputs) if first_wrong else None
     watch = _Watch(host)
-    is_asked = not (host.shapes_only or stop is not None or blocks)
     with worked_ahead(bench, p, inputs, is_asked) as ahead:
         run = _acknowledged(_launched(bench, p, inputs, host, stop), list(host.launches), baseline, strict)
         _add_views(run, host, watch, comparing)
@@ -103,11 +103,9 @@ def run_bench(
             run.comparison = _call(bench, "golden", judge, bench, run, p, inputs, ahead)
     origin = {"bench": bench.name, "panel": panel, "size": size, "seed": seed, "parameters": _values(bench, p)}
     run.origin.update(origin, machine_overrides=overrides)
-    if stopped:
-        return run
-    if kept is not None and may_repeat(first := Launched(run, host, watch.kernels), second_order):
+    if not stopped and kept is not None and may_repeat(first := Launched(run, host, watch.kernels), second_order):
         _Repeat(bench, panel, chosen, changes, kept, host.budget, baseline, strict, exact).compare(first, second_order)
-    return _timed(bench, p, run, host, drawn, sensitivity) if timed else run
+    return _timed(bench, p, run, host, drawn, sensitivity) if timed and not stopped else run
 
 
 def _check_order(second_order: str) -> None:

@@ -182,16 +182,10 @@ def run(
     check_options(stop_at, dump)
     allow(jobs)
     known = known_findings(baseline, write_baseline, reason)
-    options: dict[str, object] = {
-        "seed": seed,
-        "shapes_only": shapes_only,
-        "size": size,
-        "baseline": known,
-        "first_wrong": first_wrong,
-    }
-    options |= {"strict": strict, "sensitivity": sensitivity, "exact": exact, "blocks": blocks}
+    options: dict[str, object] = {"seed": seed, "shapes_only": shapes_only, "size": size, "baseline": known}
+    options |= {"first_wrong": first_wrong, "strict": strict, "sensitivity": sensitivity, "exact": exact}
     options |= {"schedule": schedule_of(schedule), "budget": _limits(max_steps, max_seconds, max_total_seconds)}
-    request = Request(bench, panels, values, options)
+    request = Request(bench, panels, values, {**options, "blocks": blocks})
     if first_wrong:
         check_first_wrong(stop_at, shapes_only, all_algorithms)
     if all_algorithms:
