@@ -6,7 +6,7 @@ from tests.sampled import some
 
 from kernbench.common.native.entry import kind_of, layout_is_known
 from kernbench.common.native_loops import RowLoop
-from kernbench.ptx.numerics import compare
+from kernbench.ptx.numerics import approximate, compare
 from kernbench.ptx.numerics.conversion import convert, packed
 from kernbench.ptx.numerics.floats import arithmetic, extremes, half
 from kernbench.ptx.numerics.integers import arithmetic as integers
@@ -37,6 +37,9 @@ LOOPS = {
     "fma.bf16": (lambda: half.arithmetic("fma", "bf16", relu=True), (16, 16, 16, 16)),
     "setp.leu.f16": (lambda: compare.compare("leu", "f16"), (16, 16, 1)),
     "min.NaN.f32": (lambda: extremes.extreme("min", "f32", nan=True), (32, 32, 32)),
+    # tables, and room for a block of lanes
+    "div.full.f32": (lambda: approximate.divide("full", False), (32, 32, 32)),
+    "ex2.approx.f32": (lambda: approximate.approximate("ex2", "f32", False), (32, 32)),
 }
 # values of floats at which something changes, as bits of 64; their upper halves are such values of 32 bits, nearly
 EDGES = [0, 1, 0x3FF << 52, 0x7FF << 52, 0x7FF8 << 48, (0x7FF << 52) + 1, 1 << 52, (1 << 52) - 1, (0x7FF << 52) - 1]

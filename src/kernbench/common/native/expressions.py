@@ -7,12 +7,18 @@ from functools import partial
 from typing import Protocol, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernbench.common.native.kinds import (
+    ADDRESS,
+    BLOCK,
     INT,
     LANE,
+    READ,
+    ROOM,
     TRUTH,
     UINT,
+    WRITE,
     Array,
     Instruction,
     Kind,
@@ -71,6 +77,9 @@ class Functions(Protocol):
     def called(self, function: Function, kinds: tuple[Kind | Static, ...], apart: bool = False) -> Callee:
         """The function for arguments of these kinds; one that is `apart` is never copied into its callers."""
 
+    def table(self, numbers: NDArray[np.generic]) -> str:
+        """Where numbers lie that are known."""
+
 
 class Expressions:
     """Writes expressions of one function, whose names are found in its variables or among its globals."""
@@ -81,6 +90,8 @@ class Expressions:
         self._known = known
         self.kinds: dict[str, Kind] = {}
         self.statics: dict[str, Static] = {}
+        # what a function has beside its variables on the stack
+        self.rooms: list[str] = []
 
     def expression(self, node: ast.expr) -> Known:
         """Any expression."""
@@ -395,8 +406,8 @@ class Expressions:
         return self._of_function(function, node)
 
     def _instruction(self, which: Instruction, given: list[ast.expr]) -> Known:
-        if which is LANE:
-            return self._lane(given)
+        if which in _OF_ROWS:
+            return _OF_ROWS[which](self, given)
         values = [self.value(item) for item in given]
         leaves = [self.out.cast(value, kind) for value, kind in zip(values, which.takes, strict=True)]
         return Value(which.gives, (self.out.put(which.text.format(*leaves)),))
@@ -407,6 +418,30 @@ class Expressions:
         if not isinstance(row.kind, Array):
             return row
         return self.read(row, [lane]) if row.kind.ndim else self.load(row.leaves[0], row.kind.item)
+
+    def _room(self, given: list[ast.expr]) -> Known:
+        """Room for a number of each lane of a block; nothing else can lie there, and the compiler knows it."""
+        kind, name = Scalar("u", 32), f"%{self.out.name('room')}"
+        self.rooms.append(f"  {name} = alloca [{BLOCK} x {kind.code}]")
+        return Value(Array(kind, 1, True), (name, str(BLOCK)))
+
+    def _address(self, given: list[ast.expr]) -> Known:
+        """Where a table lies, in a register: as a constant it would be put together anew for each lane."""
+        (table,) = (self.expression(item) for item in given)
+        if not isinstance(table, Static) or not isinstance(table.value, np.ndarray):
+            raise NotPlain("the address of something that is not known")
+        where = self.out.put(f'call ptr asm sideeffect "", "=r,0"(ptr {self.functions.table(table.value)})')
+        return Value(Array(scalar_of(table.value.dtype), 1, True), (where, str(table.value.size)))
+
+    def _read(self, given: list[ast.expr]) -> Known:
+        room, index = (self.value(item) for item in given)
+        return self.read(room, [Value(UINT, (self.out.cast(index, UINT),))])
+
+    def _write(self, given: list[ast.expr]) -> Known:
+        room, index, number = (self.value(item) for item in given)
+        address, item = self.address(room, [Value(UINT, (self.out.cast(index, UINT),))])
+        self.save(number, address, item)
+        return number
 
     def _of_fractions(self, how: str, given: list[ast.expr]) -> Known:
         values = [self.value(item) for item in given]
@@ -471,6 +506,13 @@ class Expressions:
         return Value(kind, (self.out.cast(value, kind),))
 
 
+_OF_ROWS: dict[Instruction, Callable[[Expressions, list[ast.expr]], Known]] = {
+    LANE: Expressions._lane,
+    ROOM: Expressions._room,
+    ADDRESS: Expressions._address,
+    READ: Expressions._read,
+    WRITE: Expressions._write,
+}
 _CALLS: dict[str, Callable[[Expressions, list[ast.expr]], Known]] = {
     "len": Expressions._len,
     "max": lambda self, given: self._extreme("max", given),

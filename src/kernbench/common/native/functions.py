@@ -8,6 +8,9 @@ from functools import cache
 from types import CodeType, FunctionType
 from typing import NamedTuple, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kernbench.common.native.expressions import Expressions, Function, Known, result_code
 from kernbench.common.native.kinds import (
     EMPTY,
@@ -117,6 +120,18 @@ class Module:
         self.as_numpy = as_numpy
         self._written: dict[tuple[Function, tuple[Kind | Static, ...]], Written] = {}
         self._begun: list[Function] = []
+        # texts of tables, by what holds their numbers
+        self._tables: dict[int, str] = {}
+
+    def table(self, numbers: NDArray[np.generic]) -> str:
+        """The name of a table of numbers, which is part of the module; they do not change any more."""
+        known = self._tables.get(id(numbers))
+        if known is not None:
+            return known.partition(" ")[0]
+        name, data = f"@table.{len(self._tables)}", numbers.tobytes().hex("\\")
+        head = f"{name} = internal constant [{numbers.nbytes} x i8]"
+        self._tables[id(numbers)] = f'{head} c"\\{data}", align {numbers.itemsize}\n'
+        return name
 
     def called(self, function: Function, kinds: tuple[Kind | Static, ...], apart: bool = False) -> Written:
         """The function for arguments of these kinds; one that is `apart` is never copied into its callers."""
@@ -133,7 +148,7 @@ class Module:
     @property
     def text(self) -> str:
         """The module in LLVM's language."""
-        return PRELUDE + "\n".join(written.text for written in self._written.values())
+        return PRELUDE + "".join(self._tables.values()) + "\n".join(one.text for one in self._written.values())
 
 
 class _Range(NamedTuple):
@@ -175,11 +190,12 @@ class _Body(Expressions):
     def _pass(self, name: str, attributes: str) -> str:
         out = self.out
         out.lines.clear()
+        self.rooms.clear()
         self.statics = dict(self._static)
         out.label("body")
         self._statements(self._node.body)
         self._leave(Value(EMPTY, ()) if not codes(self._result or EMPTY) else None)
-        slots: list[str] = []
+        slots = list(self.rooms)
         stores: list[str] = []
         arguments: list[str] = []
         for variable, kind in self.kinds.items():

@@ -252,9 +252,10 @@ class Writer:
         """The larger or smaller of two numbers: the first where neither is, as in Python."""
         a, b = number_kind(one), number_kind(two)
         kind = a if a == b else combined(a, b)
-        if a == b == FLOAT:
-            better = self.put(f"fcmp o{'gt' if operator == 'max' else 'lt'} double {two.leaves[0]}, {one.leaves[0]}")
-            return Value(FLOAT, (self.put(f"select i1 {better}, double {two.leaves[0]}, double {one.leaves[0]}"),))
+        if a == b and a.form == "f":
+            first, second, how = one.leaves[0], two.leaves[0], "gt" if operator == "max" else "lt"
+            better = self.put(f"fcmp o{how} {a.code} {second}, {first}")
+            return Value(a, (self.put(f"select i1 {better}, {a.code} {second}, {a.code} {first}"),))
         if kind.form not in "iu" or (UINT in (a, b) and a.form != b.form):
             raise NotPlain(f"the {operator} of {a} and {b}")
         left, right = self.cast(one, kind), self.cast(two, kind)

@@ -11,8 +11,8 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from kernbench.common.kept import Numba
-from kernbench.common.native.kinds import LANE
-from kernbench.common.native_loops import numba_loop, row_loop
+from kernbench.common.native.kinds import ADDRESS, BLOCK, LANE, READ, ROOM, WRITE
+from kernbench.common.native_loops import row_loop
 from kernbench.ptx.numerics.rows.scalar import Bits, Integer, Intrinsic, Typing, Values, instruction, type_named
 
 Row = NDArray[np.generic]
@@ -80,22 +80,17 @@ def row_kernel(name: str, scalar: Operation, inputs: int, outputs: int = 1) -> O
     found by. Outputs may be the same rows as inputs.
     """
     space = {"scalar": scalar, "at": _at, "unsigned": np.uint64, "__name__": __name__}
-    made: dict[str, Operation] = {}
-    text = _source(name, inputs, outputs)
-    # The file's own name lets numba find a folder to keep the machine code.
-    exec(compile(text, __file__, "exec"), space, made)
-    return row_loop(made[name], text)
+    return _made(name, _source(name, inputs, outputs), space)
 
 
-# lanes that the steps of a staged kernel go through together
-_BLOCK = 256
+# steps of a staged kernel go through the lanes of a block together
 
 
 def _room_typing(context: object) -> Intrinsic:
     """32 bits for each lane of a block, on the stack: nothing else can lie there, and the compiler knows it."""
 
     def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
-        room = _writing()[0].alloca_once(builder, ir.ArrayType(ir.IntType(32), _BLOCK))
+        room = _writing()[0].alloca_once(builder, ir.ArrayType(ir.IntType(32), BLOCK))
         return builder.bitcast(room, ir.IntType(32).as_pointer())
 
     return type_named("CPointer")(type_named("uint32"))(), generate
@@ -129,13 +124,13 @@ def _write_typing(context: object, room: Numba, lane: Numba, value: Numba) -> In
 
 # What lies at an index from an address on. Only compiled code reads it.
 _reading: Typing = _read_typing
-read: Callable[[Address, Integer], Integer] = instruction(_reading)
+read: Callable[[Address, Integer], Integer] = instruction(_reading, READ)
 _STAGED_SPACE = {
     "at": _at,
-    "room": instruction(_room_typing),
+    "room": instruction(_room_typing, ROOM),
     "read": read,
-    "address": instruction(_address_typing),
-    "write": instruction(_write_typing),
+    "address": instruction(_address_typing, ADDRESS),
+    "write": instruction(_write_typing, WRITE),
     # an index that cannot be negative needs no second look
     "unsigned": np.uint64,
     "__name__": __name__,
@@ -157,8 +152,8 @@ def _staged_source(name: str, inputs: int, wide: bool) -> str:
         f"    values = room()\n"
         f"    rows, squares = address(table_rows), address(table_squares)\n"
         f"    size = unsigned(out0.size)\n"
-        f"    for start in range(unsigned(0), size, unsigned({_BLOCK})):\n"
-        f"        count = min(unsigned({_BLOCK}), size - start)\n"
+        f"    for start in range(unsigned(0), size, unsigned({BLOCK})):\n"
+        f"        count = min(unsigned({BLOCK}), size - start)\n"
         f"        for lane in range(count):\n"
         f"            write(values, lane, before({arguments}))\n"
         f"        for lane in range(count):\n"
@@ -187,6 +182,12 @@ def staged_kernel(name: str, stages: Stages, inputs: int) -> Operation:
     """As `row_kernel`, for a function that reads tables: the loops around that take several lanes a step."""
     space = {**_STAGED_SPACE, "before": stages.before, "table": stages.table, "after": stages.after}
     space |= {"table_rows": stages.rows, "table_squares": stages.squares}
+    return _made(name, _staged_source(name, inputs, stages.wide), space)
+
+
+def _made(name: str, text: str, space: dict[str, object]) -> Operation:
+    """The loop of a text that finds other names in `space`."""
     made: dict[str, Operation] = {}
-    exec(compile(_staged_source(name, inputs, stages.wide), __file__, "exec"), space, made)
-    return numba_loop(made[name], error_model="numpy")
+    # The file's own name lets numba find a folder to keep the machine code.
+    exec(compile(text, __file__, "exec"), space, made)
+    return row_loop(made[name], text)
