@@ -1,11 +1,13 @@
 """Functions stay simple: the linter's ceilings only fall, and a file that no longer needs its exception loses it."""
 
+import ast
 import json
 import shutil
 import subprocess
 import sys
 import tomllib
 from fnmatch import fnmatch
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,8 @@ RULES = {"C901", "PLR0911", "PLR0912", "PLR0913", "PLR0915"}
 CEILINGS = {"max-complexity": 10, "max-args": 10, "max-branches": 12, "max-returns": 6, "max-statements": 50}
 # files and rules in the list of exceptions, folders aside: lower it when the list gets shorter
 EXCEPTIONS = 47
+# lines of a function
+MOST_LINES = 60
 
 
 def exceptions() -> set[tuple[str, str]]:
@@ -68,3 +72,19 @@ def test_rules_are_selected_and_folders_are_excepted_from_few():
     folders = {name: set(rules) & RULES for name, rules in LINT["per-file-ignores"].items() if "*" in name}
     of_package = {rule for name, rules in folders.items() if fnmatch(name, "src/*") for rule in rules}
     assert of_package == {"PLR0913"}
+
+
+def _may_be_long(text: str) -> bool:
+    """Whether more than 60 lines lie between two functions; to parse all files would take seconds."""
+    starts = [number for number, line in enumerate(text.splitlines()) if line.lstrip().startswith("def ")]
+    return any(after - before > MOST_LINES for before, after in pairwise([*starts, text.count("\n")]))
+
+
+def test_functions_have_sixty_lines_at_most():
+    found = []
+    for path in (path for room in ("src", "benchmarks", "tools") for path in (ROOT / room).rglob("*.py")):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if _may_be_long(text) else ():
+            if isinstance(node, ast.FunctionDef) and (lines := node.end_lineno - node.lineno + 1) > MOST_LINES:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {node.name} has {lines}")
+    assert found == [], "split them by idea"
