@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from kernbench.common.dtypes import Array, DType
 from kernbench.golden.basis.arrays import to_float64
 from kernbench.golden.basis.blocks import in_blocks, largest
-from kernbench.golden.basis.reference import Float64, Reference
+from kernbench.golden.basis.reference import Float64, Reference, arrays_of, with_arrays
 from kernbench.golden.shards import Selection
 from kernbench.golden.tolerance import elementwise, noise, score_error, spacing, tiny, unit
 
@@ -184,7 +184,7 @@ def _relative(error: Float64, expected: Float64) -> Float64:
 
 def _of_reference(compute: Callable[[Reference], Float64], reference: Reference) -> Float64:
     """What is worked out of each element of a reference and its row."""
-    return in_blocks(lambda *arrays: compute(reference.of_arrays(arrays)), reference.arrays)
+    return in_blocks(lambda *arrays: compute(with_arrays(reference, arrays)), arrays_of(reference))
 
 
 def _ratio(above: Float64, below: Float64) -> Float64:

@@ -18,7 +18,7 @@ BLOCK = 1 << 15
 def in_blocks(compute: Callable[..., Array], arrays: Sequence[Array], dtype: Any = np.float64) -> Array:
     """`compute(*arrays)`, of the shape of the first; the others have that shape too, or a last axis of 1.
 
-    It may look at nothing but the elements at the same place, or of the same row.
+    It may look at nothing but the elements of the same index, or of the same row.
     """
     shape, spans = arrays[0].shape, _spans(arrays)
     if len(spans) < 2:

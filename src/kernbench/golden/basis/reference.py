@@ -69,19 +69,9 @@ class Reference:
         """Shape of the output."""
         return self.expected.shape
 
-    @property
-    def arrays(self) -> list[Float64]:
-        """All that is known of elements and rows."""
-        return [getattr(self, name) for name in _names()]
-
-    def of_arrays(self, arrays: Sequence[Float64]) -> "Reference":
-        """A reference like this one with other arrays, in the order of `arrays`."""
-        given: dict[str, Any] = dict(zip(_names(), arrays, strict=True))
-        return replace(self, **given)
-
     def rows(self, start: int, stop: int) -> "Reference":
         """The reference of the indices `start` to `stop` of the first axis alone."""
-        return self.of_arrays([array[start:stop] for array in self.arrays])
+        return with_arrays(self, [array[start:stop] for array in arrays_of(self)])
 
     def picked(self, indices: tuple[Int64, ...]) -> "Reference":
         """The reference of single elements, each a row of its own: `indices` has an array for each axis."""
@@ -89,7 +79,7 @@ class Reference:
         def of(array: Float64) -> Float64:
             return np.broadcast_to(array, self.shape)[indices].reshape(-1, 1)
 
-        return self.of_arrays([of(array) for array in self.arrays])
+        return with_arrays(self, [of(array) for array in arrays_of(self)])
 
     @property
     def reduction(self) -> int:
@@ -100,6 +90,17 @@ class Reference:
     def energy(self) -> Float64:
         """sqrt(sum p v^2): never smaller than `magnitude`."""
         return np.hypot(self.deviation, self.expected)
+
+
+def arrays_of(reference: Reference) -> list[Float64]:
+    """All that is known of elements and rows."""
+    return [getattr(reference, name) for name in _names()]
+
+
+def with_arrays(reference: Reference, arrays: Sequence[Float64]) -> Reference:
+    """A reference like another, with other arrays in the order of `arrays_of`."""
+    given: dict[str, Any] = dict(zip(_names(), arrays, strict=True))
+    return replace(reference, **given)
 
 
 @cache
