@@ -1,6 +1,10 @@
 """What a GPU and CUDA do beside running kernels: one device, pinned memory, memory that ends, and errors that stay."""
 
+import threading
+
 import pytest
+
+from kernbench import ptx
 
 triton = pytest.importorskip("triton", reason="Triton is not installed: make test-doors installs it")
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-doors installs it")
@@ -185,6 +189,21 @@ def test_advice_on_memory_that_nobody_wrote_is_in_the_front_ends_words(session):
     (finding,) = session.findings
     assert "torch.zeros" in finding.hint
     assert "barrier" not in finding.hint
+
+
+def test_a_session_inside_another_knows_what_nobody_wrote(session):
+    def launch():
+        add[(1,)](torch.empty(128, device="cuda"), torch.zeros(128).cuda(), 128, B=128)
+
+    with ptx.emulated("sm_80") as inner:
+        launch()
+        on_a_thread = threading.Thread(target=launch)
+        on_a_thread.start()
+        on_a_thread.join()
+    assert [finding.kind for finding in inner.findings] == ["uninitialised-read"] * 2
+    assert not session.launches
+    launch()
+    assert [finding.kind for finding in session.findings] == ["uninitialised-read"]
 
 
 def test_an_assertion_of_triton_has_no_function(session):

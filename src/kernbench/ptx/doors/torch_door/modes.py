@@ -64,6 +64,37 @@ def wished(device: bool | None) -> Iterator[None]:
 _NO_FUNCTION_MODE: Any = torch._C.DisableTorchFunction
 
 
+class Sessions(threading.local):
+    """The storages of the sessions whose modes are on in a thread, the innermost last.
+
+    Only the innermost session's modes act: the outer ones would see a call after "cuda" in it has become "cpu", and
+    leave on the host what belongs on the device.
+    """
+
+    def __init__(self) -> None:
+        self.storages: list[Storages] = []
+
+
+_SESSIONS = Sessions()
+
+
+class _SessionMode:
+    """What both modes share: whose they are, and whether a session inside of theirs has taken over."""
+
+    _storages: Storages
+
+    def __enter__(self) -> Any:
+        _SESSIONS.storages.append(self._storages)
+        return super().__enter__()  # type: ignore[misc]
+
+    def __exit__(self, *problem: object) -> None:
+        _SESSIONS.storages.pop()
+        super().__exit__(*problem)  # type: ignore[misc]
+
+    def _is_outer(self) -> bool:
+        return _SESSIONS.storages[-1] is not self._storages
+
+
 def _tensors(values: Any) -> Iterator[Any]:
     """The tensors among arguments or results of an operator, which may be in lists; where no function mode is on."""
     for value in values:
@@ -74,7 +105,7 @@ def _tensors(values: Any) -> Iterator[Any]:
             yield from _tensors(value)
 
 
-class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
+class DeviceDispatch(_SessionMode, TorchDispatchMode):  # type: ignore[misc]
     """Moves results of operators to the device."""
 
     def __init__(self, storages: Storages, registrations: Registrations, graphs: Graphs):
@@ -91,6 +122,8 @@ class DeviceDispatch(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
         """Run an operator; results that are new, of inputs on the device or wished for there, are moved."""
+        if self._is_outer():
+            return func(*args, **(kwargs or {}))
         wish = WISH.device
         # calls made inside of torch's own functions, or in a backward pass, come here as they are
         if kwargs and is_cuda_device(kwargs.get("device")):
@@ -255,7 +288,7 @@ def transfer(storages: Storages, tensor: torch.Tensor, device: bool) -> object:
     return _Transfer.apply(tensor, device)
 
 
-class DeviceFunction(TorchFunctionMode):  # type: ignore[misc]
+class DeviceFunction(_SessionMode, TorchFunctionMode):  # type: ignore[misc]
     """Reads "cuda" in calls of the program."""
 
     def __init__(self, storages: Storages):
@@ -265,6 +298,8 @@ class DeviceFunction(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
         """A call, with results where its device says."""
         kwargs = dict(kwargs or {})
+        if self._is_outer():
+            return func(*args, **kwargs)
         if func in _MOVES:
             return _MOVES[func](self._storages, *args, **kwargs)
         if kwargs.pop("pin_memory", None) and not is_cuda_device(kwargs.get("device")):
@@ -272,9 +307,7 @@ class DeviceFunction(TorchFunctionMode):  # type: ignore[misc]
             return pin(self._storages.memory, made) if isinstance(made, torch.Tensor) else made
         if isinstance(kwargs.get("generator"), DeviceGenerator):
             kwargs["generator"] = kwargs["generator"].of
-        if "device" not in kwargs:
-            return func(*args, **kwargs)
-        device = kwargs["device"]
+        device = kwargs.get("device")
         if device is None:
             return func(*args, **kwargs)
         if is_cuda_device(device):
