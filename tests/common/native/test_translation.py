@@ -1,6 +1,7 @@
 """Plain functions as machine code give what they give as Python, and what numba makes of them."""
 
 import operator
+from types import FunctionType
 
 import numpy as np
 import pytest
@@ -232,6 +233,14 @@ def test_what_is_kept_by_its_name_has_no_variables_of_others():
 def test_functions_that_are_not_plain(function, message):
     with pytest.raises(NotPlain, match=message):
         Module().called(function, (INT,))
+
+
+def test_a_lambda_that_nobody_knows_the_place_of_is_not_taken_for_another():
+    made = plain.made_with(3.0, 2)[0]
+    without = FunctionType(made.__code__.replace(co_linetable=b""), made.__globals__, None, None, made.__closure__)
+    with pytest.raises(NotPlain, match="nothing says which lambda"):
+        Module().called(without, (FLOAT,))
+    assert Module().called(made, (FLOAT,)).result == FLOAT
 
 
 @pytest.mark.parametrize("which", [0, 1, 2, -1, -3])

@@ -73,6 +73,9 @@ def _as_function(lambdas: list[ast.Lambda], code: CodeType) -> ast.FunctionDef:
     if any(isinstance(constant, CodeType) for constant in code.co_consts):
         raise NotPlain(f"a function within the lambda in line {code.co_firstlineno}")
     spans = [(line, column, last, end) for line, last, column, end in code.co_positions() if column != end]
+    # where instructions lie is not known under `python -X no_debug_ranges`
+    if not spans:
+        raise NotPlain(f"nothing says which lambda of line {code.co_firstlineno} it is")
     names = list(code.co_varnames[: code.co_argcount])
     around = [
         node
