@@ -8,9 +8,9 @@ from kernbench.ptx.emulator.asynchronous.matrix.fragment_kernels import load_wor
 POISON = np.uint32(0xFFFFFFFF)
 
 
-def expected(words, place, rows, columns, packed, ctas):
+def expected(words, corner, rows, columns, packed, ctas):
     """What lanes take of a block of words, with poison beyond the end of tensor memory: [ctas, 32, registers]."""
-    quarter, lane, column = place
+    quarter, lane, column = corner
     block = np.full((len(ctas), 64, 64), POISON)
     there = words[ctas, quarter, lane : lane + 64, column : column + 64]
     block[:, : there.shape[1], : there.shape[2]] = there
@@ -19,16 +19,16 @@ def expected(words, place, rows, columns, packed, ctas):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("place", [(0, 0, 0), (3, 16, 96), (1, 0, 500), (2, 31, 511)])
-def test_each_lane_takes_its_words(place, packed):
-    random = np.random.default_rng(sum(place) + packed)
+@pytest.mark.parametrize("corner", [(0, 0, 0), (3, 16, 96), (1, 0, 500), (2, 31, 511)])
+def test_each_lane_takes_its_words(corner, packed):
+    random = np.random.default_rng(sum(corner) + packed)
     ctas, registers, warps = 3, np.array([4, 1, 6]), np.array([4, 6, 8])
     words = random.integers(0, 1 << 32, (ctas, 4, 32, 512), dtype=np.uint32)
     rows, columns = random.integers(0, 32, (32, 3)), random.integers(0, 63, (32, 3))
     bank = np.zeros((8, 10 * 32), np.uint32)
-    load_words(words, place, rows, columns, packed, bank, registers, warps)
+    load_words(words, corner, rows, columns, packed, bank, registers, warps)
     found = bank.reshape(8, 10, 32)[registers[:, None], warps[None, :]].transpose(1, 2, 0)
-    assert (found == expected(words, place, rows, columns, packed, warps % ctas)).all()
+    assert (found == expected(words, corner, rows, columns, packed, warps % ctas)).all()
     untouched = bank.reshape(8, 10, 32).copy()
     untouched[registers[:, None], warps[None, :]] = 0
     assert not untouched.any()

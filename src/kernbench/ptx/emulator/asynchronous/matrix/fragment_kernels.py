@@ -62,7 +62,7 @@ def _word(words: UInt32s, cta: Int, quarter: Int, row: Int, column: Int) -> np.u
 @kernel
 def load_words(
     words: UInt32s,
-    place: tuple[int, int, int],
+    corner: tuple[int, int, int],
     rows: Int64s,
     columns: Int64s,
     packed: bool,
@@ -72,10 +72,10 @@ def load_words(
 ) -> None:
     """Load `registers` of warps from the tensor memory of their CTAs, of which `words` are [ctas, 4, 32, columns].
 
-    A place is a quarter, a lane in it and a column; from there, a lane's register is at its row and column. If they are
+    A corner is a quarter, a lane in it and a column; from there, a lane's register is at its row and column. If
     `packed`, a register has the lower halves of two words.
     """
-    ctas, quarter, first_row, first_column = words.shape[0], place[0], place[1], place[2]
+    ctas, quarter, first_row, first_column = words.shape[0], corner[0], corner[1], corner[2]
     for w in range(warps.size):
         cta, first = warps[w] % ctas, warps[w] * WARP
         for register in range(registers.size):

@@ -148,9 +148,9 @@ class TensorUnit:
             self._batch.journal.used(warps, access.site)
         self._core.flush()
         for group, quarter, lane, column in self._alike(warps, addresses):
-            place, layout = (quarter, lane, column), access.layout
+            corner, layout = (quarter, lane, column), access.layout
             load_words(
-                self.memory.words, place, layout.rows, layout.columns, access.packed, self._bank, access.rows, group
+                self.memory.words, corner, layout.rows, layout.columns, access.packed, self._bank, access.rows, group
             )
 
     def store(self, access: Access, warps: Array, addresses: Array) -> None:

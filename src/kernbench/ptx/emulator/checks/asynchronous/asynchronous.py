@@ -62,7 +62,7 @@ class AsynchronousChecks(AsynchronousObserver):
         self._reporter = reporter
         self._clocks = checks.clocks
         self._actors = batch.launch.actors
-        self._place = int(batch.numbers[0])
+        self._first_block = int(batch.numbers[0])
         self.shadow = Shadow(batch, checks)
         self.ends = BlockEnds(batch, checks, reporter)
         self.swizzles = Swizzles(batch, checks)
@@ -261,7 +261,7 @@ class AsynchronousChecks(AsynchronousObserver):
 
     def key(self, slot: int, remote: bool = False) -> tuple[object, ...]:
         """What arrivals on a barrier by its own CTA, or by others (`remote`), are published under."""
-        return ("mbarrier" if remote else "mbarrier of a CTA", self._place, slot)
+        return ("mbarrier" if remote else "mbarrier of a CTA", self._first_block, slot)
 
     def inform(self, slot: int, knowledge: Knowledge, remote: bool) -> None:
         """Whoever waits for a barrier learns from what a thread of its own CTA or of another (`remote`) committed.

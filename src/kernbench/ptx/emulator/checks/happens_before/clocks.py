@@ -160,7 +160,6 @@ class Clocks:
         self.peers: Array = np.zeros((batch.warps + 1 if actors.asynchronous else 1, WARP + 1, WARP), np.int32)
         self.known: Array = np.zeros((1, 1), np.int32)
         self._beyond: dict[int, Knowledge] = {}
-        # by warp and lane
         self._private: dict[int, dict[int, Knowledge]] = {}
         # what it says of the actors of their CTAs, for compiled loops: rows, those that are free, and the row of a lane
         self._near_rows: Array = np.zeros((1, self.columns), np.int32)
@@ -272,8 +271,7 @@ class Clocks:
             return
         alone = self._private.get(warp, _NOBODY)
         for lane in bits(mask & alive):
-            before = alone.get(lane)
-            known = knowledge if before is None else before.join(knowledge, self.publications.actors)
+            known = alone[lane].join(knowledge, self.publications.actors) if lane in alone else knowledge
             self._know(warp * WARP + lane, known)
 
     def _know(self, lane: int, knowledge: Knowledge) -> None:
@@ -445,9 +443,8 @@ class Clocks:
 
     def alone(self, lanes: Array, columns: Array) -> Array:
         """What lanes know for themselves of actors of their CTAs, 0 where nothing."""
-        rows = self._near_of[lanes]
-        known: Array = np.where(rows >= 0, self._near_rows[np.maximum(rows, 0), columns], 0)
-        return known
+        rows: Array = self._near_of[lanes]
+        return np.where(rows >= 0, self._near_rows[np.maximum(rows, 0), columns], 0)
 
     def show_proxy(self, warps: Array, columns: list[int]) -> None:
         """A proxy fence: what warps know of others' ordinary accesses, the async proxy may see, from `columns` on."""
@@ -459,14 +456,13 @@ class Clocks:
         self.clocks[ctas, inside] = rows
         for warp in [warp for warp in warps.tolist() if warp in self._private]:
             for lane, known in sorted(self._private[warp].items()):
-                near = known.row(self._first(warp), self.columns)
-                if near is None:
+                if (near := known.row(self._first(warp), self.columns)) is None:
                     continue
                 shown = near.copy()
                 for first in columns:
                     np.maximum(shown[first : first + count], shown[:count], out=shown[first : first + count])
-                published = Knowledge({self._first(warp): shown})
-                self._know(warp * WARP + lane, known.join(published, self.publications.actors))
+                known = known.join(Knowledge({self._first(warp): shown}), self.publications.actors)
+                self._know(warp * WARP + lane, known)
         self.advance(warps)
 
     def meet(self, warps: Array, masks: Array) -> None:
