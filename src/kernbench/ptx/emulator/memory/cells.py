@@ -230,7 +230,7 @@ def line_of(word: Int, head: Int, lanes: UInt32s) -> Int:
     return head + ((word & (GROUP - 1)) << np.int64(lanes[lanes.shape[0] - 1, BLOCK]))
 
 
-@part
+@kernel
 def unfold(head: Int, cells: UInt64s, lanes: UInt32s) -> None:
     """Give each word of a group the line that its head has had for all of them."""
     for word in range(1, GROUP):
