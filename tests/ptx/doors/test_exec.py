@@ -194,6 +194,22 @@ def test_what_the_program_compared_is_counted(tmp_path):
     assert (summary.compared, [str(one) for one in summary.wrong], summary.kernels) == (2, ["t.py:3"], [])
 
 
+def test_times_that_the_program_measured_are_said_to_be_none_of_a_gpu(tmp_path):
+    def notes(*predicted):
+        return list(
+            command._notes(
+                read_session(tmp_path, [{"event": "timed", "process": 1, "predicted": one} for one in predicted])
+            )
+        )
+
+    assert notes() == []
+    assert notes(True) == ["the program measured times, and got predicted ones once"]
+    (note,) = notes(False, False)
+    assert "2 times that say nothing of a GPU" in note
+    assert "--time" in note
+    assert len(notes(True, False)) == 2
+
+
 def test_launches_get_their_time_once_for_each_grid_and_unsafe_ones_none(tmp_path):
     done, document = run_under(tmp_path, "launch(64)\nlaunch(63)\n", "--time", "--html", str(tmp_path / "out.html"))
     assert done.exit_code == 0, done.stderr

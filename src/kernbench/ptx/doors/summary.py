@@ -168,6 +168,9 @@ class SessionSummary:
     # what the program compared by itself: how often, and the lines where it was wrong
     compared: int = 0
     wrong: list[Place] = field(default_factory=list)
+    # how often the program asked how long something took, and how often what it got was predicted for a GPU
+    timed: int = 0
+    timed_by_prediction: int = 0
 
     @property
     def findings(self) -> int:
@@ -221,10 +224,14 @@ def read_session(folder: Path, kept: Iterable[Record] | None = None) -> SessionS
     open_launches: dict[tuple[int, int], Record] = {}
     processes = set()
     compared: list[Record] = []
+    timed: list[bool] = []
     for record in read_records(folder) if kept is None else kept:
         processes.add(record["process"])
         if record["event"] == "compared":
             compared.append(record)
+            continue
+        if record["event"] == "timed":
+            timed.append(record["predicted"])
             continue
         kernel = kernels.setdefault(record["title"], KernelSummary(record["title"]))
         _add(record, kernel, open_launches)
@@ -235,7 +242,7 @@ def read_session(folder: Path, kept: Iterable[Record] | None = None) -> SessionS
         kernel.formal = list(_folded(kernel.launches, "formal"))
     locations = [launch_site_of(record) for record in compared if not record["right"]]
     wrong = [location for location in locations if location is not None]
-    return SessionSummary(list(kernels.values()), len(processes), len(compared), wrong)
+    return SessionSummary(list(kernels.values()), len(processes), len(compared), wrong, len(timed), sum(timed))
 
 
 def _add(record: Record, kernel: KernelSummary, begun: dict[tuple[int, int], Record]) -> None:

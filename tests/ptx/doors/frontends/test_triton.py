@@ -275,6 +275,18 @@ def test_benchmarks_run_once(session):
     assert len(session.launches) == 1
 
 
+def test_benchmarks_give_predicted_times_where_launches_have_them(emulated):
+    session = emulated(time=True)
+    x, y = torch.zeros(128, device="cuda"), torch.empty(128, device="cuda")
+    once = triton.testing.do_bench(lambda: add[(1,)](x, y, 128, B=128))
+    (launch,) = session.launches
+    assert once == pytest.approx(1e-9 * launch.predicted["time_ps"])
+    twice = triton.testing.do_bench(lambda: [add[(1,)](x, y, 128, B=128) for _ in range(2)])
+    assert once < twice < 2 * once
+    # operators of torch run on this computer
+    assert triton.testing.do_bench(lambda: x + y) == 1.0
+
+
 def test_kernels_inside_autograd(session):
     class AddOne(torch.autograd.Function):
         @staticmethod

@@ -149,6 +149,7 @@ class TorchDoor:
         dlpack.install(self._patches, self._session.memory)
         self._registrations.install(self._patches)
         self._patches.set(torch.testing, "assert_close", self._comparing(torch.testing.assert_close))
+        self._patches.set(Event, "elapsed_time", self._timing(Event.elapsed_time))
         storages, registrations, graphs = self._storages, self._registrations, self._graphs
         run = threading.Thread.run
         for module in (torch.autograd, torch.autograd.graph):
@@ -175,6 +176,17 @@ class TorchDoor:
                 return engine(*args, **kwargs)
 
         return run
+
+    def _timing(self, original: Callable[[Event, Event], float]) -> Callable[[Event, Event], float]:
+        """The time between two events, of which the verdict says that it is not a GPU's."""
+        session = self._session
+
+        @functools.wraps(original)
+        def elapsed_time(start: Event, end: Event) -> float:
+            session.note({"event": "timed", "predicted": False})
+            return original(start, end)
+
+        return elapsed_time
 
     def _comparing(self, original: Any) -> Any:
         """`torch.testing.assert_close` that keeps what came of it."""

@@ -11,6 +11,7 @@ from kernbench.ptx.doors.options import LEFT_OUT
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.predicting import Predictions, gpu_that_runs
 from kernbench.ptx.doors.session import Session
+from kernbench.result.following import STREAM, in_a_row
 
 if TYPE_CHECKING:
     from kernbench.ptx.machine.model import Gpu
@@ -41,11 +42,16 @@ def once(
     return_mode: str = "mean",
     **kwargs: object,
 ) -> list[float] | float:
-    """`triton.testing.do_bench`: run a function once. There is no GPU to time; the figure is a placeholder of 1 ms."""
+    """A benchmark for Triton's autotuner: run a function once, and say that it took 1 ms, which nobody looks at."""
     function()
+    return _given(1.0, quantiles, return_mode)
+
+
+def _given(milliseconds: float, quantiles: Sequence[float] | None, return_mode: str) -> list[float] | float:
+    """A time in the form in which `do_bench` gives it."""
     if quantiles is not None:
-        return [1.0] * len(quantiles) if len(quantiles) > 1 else 1.0
-    return [1.0] if return_mode == "all" else 1.0
+        return [milliseconds] * len(quantiles) if len(quantiles) > 1 else milliseconds
+    return [milliseconds] if return_mode == "all" else milliseconds
 
 
 class Tuning:
@@ -80,8 +86,31 @@ class Tuning:
         patches.set(Autotuner, "run", chosen_run)
         patches.set(Autotuner, "_bench", chosen_bench)
         patches.set_if_there(Autotuner, "check_disk_cache", _without_disk)
-        patches.set(triton.testing, "do_bench", once)
-        patches.set_if_there(triton.testing, "do_bench_cudagraph", once)
+        patches.set(triton.testing, "do_bench", self._benchmark)
+        patches.set_if_there(triton.testing, "do_bench_cudagraph", self._benchmark)
+
+    def _benchmark(
+        self,
+        function: Callable[[], object],
+        *args: object,
+        quantiles: Sequence[float] | None = None,
+        return_mode: str = "mean",
+        **kwargs: object,
+    ) -> list[float] | float:
+        """`triton.testing.do_bench`: run a function once.
+
+        There is no GPU to time. Where launches are predicted (`--time`), what was predicted for those of the function
+        is the time, if all have one; else it is a placeholder of 1 ms, and the verdict says so.
+        """
+        earlier = len(self._session.launches)
+        function()
+        known: list[Any] = [launch.predicted for launch in self._session.launches[earlier:]]
+        predicted = bool(known) and all("following_ps" in one for one in known)
+        self._session.note({"event": "timed", "predicted": predicted})
+        if not predicted:
+            return _given(1.0, quantiles, return_mode)
+        times = in_a_row([one["time_ps"] for one in known], [one["following_ps"] for one in known])
+        return _given(1e-9 * times[STREAM], quantiles, return_mode)
 
     def _look(self, tuner: Any, bench: Any, args: Any, config: Any, meta: Any) -> list[float]:
         """The time that is claimed for a configuration: the first that fits is the fastest."""

@@ -364,8 +364,19 @@ def _notes(summary: SessionSummary) -> Iterator[str]:
         yield f"all launches {row_text(summary.in_a_row_ps)}"
     if summary.compared:
         wrong = ", ".join(str(location) for location in dict.fromkeys(summary.wrong))
-        times = "once" if summary.compared == 1 else f"{summary.compared} times"
-        yield f"the program compared results {times}: {f'wrong at {wrong}' if wrong else 'right each time'}"
+        often = _often(summary.compared)
+        yield f"the program compared results {often}: {f'wrong at {wrong}' if wrong else 'right each time'}"
+    if summary.timed_by_prediction:
+        yield f"the program measured times, and got predicted ones {_often(summary.timed_by_prediction)}"
+    if unpredicted := summary.timed - summary.timed_by_prediction:
+        remedy = (
+            "" if summary.timed_by_prediction else "; with --time, do_bench gives what is predicted for its launches"
+        )
+        yield f"the program measured times {_often(unpredicted)} that say nothing of a GPU{remedy}"
+
+
+def _often(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _of_times(summary: SessionSummary) -> Iterator[str]:
@@ -438,6 +449,8 @@ def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, obj
         "processes": summary.processes,
         "cpu_seconds": _cpu_seconds(),
         "compared": summary.compared,
+        "timed": summary.timed,
+        "timed_by_prediction": summary.timed_by_prediction,
         "in_a_row_ps": summary.in_a_row_ps,
         "wrong": [place_dict(location) for location in summary.wrong],
         "kernels": [
