@@ -203,9 +203,9 @@ def test_times_that_the_program_measured_are_said_to_be_none_of_a_gpu(tmp_path):
         )
 
     assert notes() == []
-    assert notes(True) == ["the program measured times, and got predicted ones once"]
+    assert notes(True) == ["the program measured time once and got what is predicted"]
     (note,) = notes(False, False)
-    assert "2 times that say nothing of a GPU" in note
+    assert "2 times, which says nothing of a GPU" in note
     assert "--time" in note
     assert len(notes(True, False)) == 2
 

@@ -367,12 +367,12 @@ def _notes(summary: SessionSummary) -> Iterator[str]:
         often = _often(summary.compared)
         yield f"the program compared results {often}: {f'wrong at {wrong}' if wrong else 'right each time'}"
     if summary.timed_by_prediction:
-        yield f"the program measured times, and got predicted ones {_often(summary.timed_by_prediction)}"
+        yield f"the program measured time {_often(summary.timed_by_prediction)} and got what is predicted"
     if unpredicted := summary.timed - summary.timed_by_prediction:
         remedy = (
             "" if summary.timed_by_prediction else "; with --time, do_bench gives what is predicted for its launches"
         )
-        yield f"the program measured times {_often(unpredicted)} that say nothing of a GPU{remedy}"
+        yield f"the program measured time {_often(unpredicted)}, which says nothing of a GPU{remedy}"
 
 
 def _often(count: int) -> str:
