@@ -55,7 +55,7 @@ def test_a_program_and_its_children_are_judged_by_kernel(tmp_path, monkeypatch):
     # the program ended well: the findings make the exit code
     assert done.exit_code == 1
     assert "out-of-bounds" in done.stderr
-    assert "add_one: its PTX names no lines of a source" in done.stderr
+    assert "add_one: findings at lines of PTX are of instructions that name no line of a source" in done.stderr
     assert "sm_90a: 2 findings" in done.stderr
     assert (document["processes"], document["exit_code"], document["safe"]) == (2, 0, False)
     (kernel,) = document["kernels"]

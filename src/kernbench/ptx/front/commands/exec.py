@@ -395,8 +395,8 @@ def _without_lines(summary: SessionSummary) -> Iterator[str]:
     for kernel in summary.kernels:
         if any(finding.where is not None and finding.where.file.startswith("<ptx ") for finding in kernel.findings):
             yield (
-                f"{kernel.title}: its PTX names no lines of a source, so that findings stand at lines of PTX; nvcc "
-                "adds them with -lineinfo"
+                f"{kernel.title}: findings at lines of PTX are of instructions that name no line of a source; nvcc "
+                "adds lines with -lineinfo"
             )
 
 
