@@ -103,8 +103,8 @@ def _server_room(rates: Rates) -> tuple[object, ...]:
     leaves = 1 << max(servers - 1, 0).bit_length()
     tree = np.full(2 * leaves, -1, np.int32)
     tree[leaves : leaves + servers] = np.arange(servers)
-    begins = np.empty(total, np.int64), np.empty(total, np.int32)
-    goals = np.empty(total, np.float64), np.empty(total, np.int32)
+    begins = np.empty(total, np.int64), np.empty(total, np.uint32)
+    goals = np.empty(total, np.float64), np.empty(total, np.uint32)
     first, last = slots[:-1].copy(), slots[:-1].copy()
     given, seen, due = np.zeros(servers, np.float64), np.zeros(servers, np.int64), np.full(servers, _NEVER, np.int64)
     return (*begins, *goals), (first, last, given, seen, due), tree
@@ -140,7 +140,7 @@ def _release(u, end, offsets, targets, lags, dispatch, latency, start, cause, wa
         t = end + (lag * dispatch if lag >= 0 else latency[-lag - 1])
         before, known = start[v], cause[v]
         start[v] = t if t > before else before
-        cause[v] = e if t > before else known
+        cause[v] = np.int32(e) if t > before else known
         left = waiting[v] - 1
         waiting[v] = left
         stack[top] = v

@@ -4,7 +4,6 @@ several threads take blocks of their own. The outcome is the same to the last bi
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from kernbench.golden.basis.threads import in_threads
 BLOCK = 1 << 15
 
 
-def in_blocks(compute: Callable[..., Array], arrays: Sequence[Array], dtype: Any = np.float64) -> Array:
+def in_blocks(compute: Callable[..., Array], arrays: Sequence[Array], dtype: type[np.generic] = np.float64) -> Array:
     """`compute(*arrays)`, of the shape of the first; the others have that shape too, or a last axis of 1.
 
     It may look at nothing but the elements of the same index, or of the same row.

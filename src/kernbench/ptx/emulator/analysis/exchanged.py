@@ -44,7 +44,7 @@ def _constants(every: list[Decoding]) -> dict[int, int]:
             writers.setdefault(register.number, []).append(d)
     found = {}
     for number, (first, *others) in writers.items():
-        value = first.operands[1] if first.site.opcode == "mov" else None
+        value = first.operands[1] if first.effects.law == "copy" else None
         if not others and first.instruction.guard is None and isinstance(value, Integer):
             found[number] = value.value
     return found
