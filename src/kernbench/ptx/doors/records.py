@@ -15,6 +15,8 @@ from uuid import uuid4
 from kernbench.result.run import Run
 
 SUFFIX = ".launches.jsonl"
+# in place of a kernel's name: calls of the program itself in which something was found
+HOST = "(calls of the host)"
 RUN_SUFFIX = ".run.json"
 
 

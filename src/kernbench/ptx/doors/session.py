@@ -29,6 +29,7 @@ from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Kernel, Module
 from kernbench.ptx.text.parser import parse
 from kernbench.result.finding import Finding, Place, place_dict
+from kernbench.result.following import STREAM, in_a_row
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
 
@@ -239,6 +240,18 @@ class Session:
             yield self._predictions
         finally:
             self._predictions = before
+
+    def time_since(self, first: int, end: int | None = None) -> int | None:
+        """What the program gets that asks how long its launches took, from the one behind `first` earlier ones up to
+        launch `end`: the picoseconds that are predicted for them in a row, None where there are none or one has none.
+        The verdict says which it was.
+        """
+        known: list[Any] = [launch.predicted for launch in self.launches[first:end]]
+        predicted = bool(known) and all("following_ps" in one for one in known)
+        self.note({"event": "timed", "predicted": predicted})
+        if not predicted:
+            return None
+        return in_a_row([one["time_ps"] for one in known], [one["following_ps"] for one in known])[STREAM]
 
     def note(self, record: dict[str, Any]) -> None:
         """Write a record of something that is no launch."""

@@ -32,6 +32,8 @@ class KernelSummary:
     tuned: list[str] = field(default_factory=list)
     # launches that were begun and of which nothing more was heard: the process ended in them
     unfinished: list[Record] = field(default_factory=list)
+    # of no kernel: calls of the program itself in which something was found
+    calls: list[Record] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
@@ -173,6 +175,11 @@ class SessionSummary:
     timed_by_prediction: int = 0
 
     @property
+    def titles(self) -> list[str]:
+        """The kernels that were launched."""
+        return [kernel.title for kernel in self.kernels if not kernel.calls]
+
+    @property
     def findings(self) -> int:
         """How many findings there are."""
         return sum(len(kernel.findings) for kernel in self.kernels)
@@ -238,7 +245,7 @@ def read_session(folder: Path, kept: Iterable[Record] | None = None) -> SessionS
     for begun in open_launches.values():
         kernels[begun["title"]].unfinished.append(begun)
     for kernel in kernels.values():
-        kernel.findings = list(_folded(kernel.launches, "findings"))
+        kernel.findings = list(_folded([*kernel.launches, *kernel.calls], "findings"))
         kernel.formal = list(_folded(kernel.launches, "formal"))
     locations = [launch_site_of(record) for record in compared if not record["right"]]
     wrong = [location for location in locations if location is not None]
@@ -257,6 +264,8 @@ def _add(record: Record, kernel: KernelSummary, begun: dict[tuple[int, int], Rec
         for launch in kernel.launches:
             if (launch["process"], launch["number"]) == key:
                 launch["accepted"] = True
+    elif record["event"] == "host":
+        kernel.calls.append(record)
     elif record["event"] == "autotune":
         kernel.tuned.append(f"{record['chosen']} of {record['of']} configurations ({record['how']})")
 

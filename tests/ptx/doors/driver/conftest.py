@@ -31,6 +31,7 @@ class Result:
         self.launches = [record for record in records if record["event"] == "launch"]
         self.refusals_seen = sum(record["event"] == "refusal seen" for record in records)
         self.findings = [finding for launch in self.launches for finding in launch["findings"]]
+        self.of_host = [one for record in records if record["event"] == "host" for one in record["findings"]]
 
 
 @pytest.fixture(scope="module")

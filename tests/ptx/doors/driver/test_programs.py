@@ -124,9 +124,10 @@ def test_calls_that_make_no_sense_get_the_drivers_codes(run_program, client, ptx
     assert "cuGraphConditionalHandleCreate is not emulated" in result.err
     assert "decide on the host and launch one of two graphs" in result.err
     assert "neither PTX nor a fat binary" in result.err
-    assert "lie outside the memory that is allocated" in result.err
+    assert "bytes into allocation " in result.err
     assert "it lies 8 bytes into the memory at 0x" in result.err
     assert "is freed for the second time" in result.err
+    assert [one["kind"] for one in result.of_host] == ["out-of-bounds", "misuse", "misuse", "use-after-free"]
 
 
 def test_kernels_reach_memory_that_the_program_registers(run_program, client, ptx):

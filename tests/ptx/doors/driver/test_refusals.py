@@ -4,6 +4,8 @@ import pytest
 
 from kernbench.ptx.doors.driver.requests import Request, Result
 from kernbench.ptx.doors.driver.service import DriverService
+from kernbench.ptx.doors.options import CHECKED
+from kernbench.ptx.doors.session import Launch
 from kernbench.ptx.doors.summary import read_session
 
 GRID, BLOCK = (1, 70000, 1), (128, 1, 1)
@@ -73,3 +75,57 @@ def test_in_a_process_of_its_own_the_program_has_to_ask(session_of, tmp_path):
 def test_the_same_refusal_is_said_once(service):
     first, second = (refuse(service, Result.INVALID_VALUE, b"too many threads").data.decode() for _ in range(2))
     assert (first, second) == ("'add' is refused: too many threads", "")
+
+
+def wrong_calls(service):
+    """A copy beyond an allocation, a second free, and a fill of what was freed."""
+    (address,) = service.answer(Request.ALLOCATE, (64, 1), b"").words
+    copy = (address, 128, 128, 0x1000, 128, 128, 128, 1, 1)
+    answers = [service.answer(Request.COPY, copy, b"")]
+    service.answer(Request.FREE, (address,), b"")
+    answers += [service.answer(Request.FREE, (address,), b""), service.answer(Request.SET, (address, 8, 8, 1), b"")]
+    return address, answers
+
+
+def test_wrong_calls_on_memory_are_in_the_verdict(session_of, tmp_path):
+    """CUDA's codes are passed over as errors of launches are; a program that is no Python has nothing else."""
+    address, answers = wrong_calls(DriverService(session_of(tmp_path), shared=True))
+    assert [answer.result for answer in answers] == [Result.INVALID_VALUE] * 3
+    summary = read_session(tmp_path)
+    (host,), at = summary.kernels, hex(address)
+    assert [(finding.kind, finding.message) for finding in host.findings] == [
+        ("out-of-bounds", f"a copy or fill of 128 bytes at {at} begins 0 bytes into allocation 1, which has 64"),
+        ("misuse", f"the memory at {at} is freed for the second time"),
+        ("use-after-free", f"a copy or fill of 8 bytes at {at} lies in allocation 1, which was freed"),
+    ]
+    assert (summary.safe, summary.headline, host.verdict) == (
+        False,
+        "3 findings",
+        "out-of-bounds, misuse, use-after-free",
+    )
+    # it is no kernel that --only could choose
+    assert summary.titles == []
+    assert host.run("sm_90a").findings == host.findings
+
+
+def test_in_python_wrong_calls_are_raised(service, tmp_path):
+    _, answers = wrong_calls(service)
+    assert [answer.result for answer in answers] == [Result.INVALID_VALUE] * 3
+    assert read_session(tmp_path).kernels == []
+
+
+def test_that_a_program_measured_time_is_in_the_verdict(service, tmp_path):
+    assert service.answer(Request.TIMED, (0, 0), b"").words == (0,)
+    summary = read_session(tmp_path)
+    assert (summary.timed, summary.timed_by_prediction) == (1, 0)
+
+
+def test_between_events_pass_the_launches_that_are_predicted(service, tmp_path):
+    """The first takes what it takes alone, the next what it adds behind it; without any, nothing is known."""
+    known = {"time_ps": 4000, "following_ps": {"stream": 2500, "graph": 2000, "dependent": 1500}}
+    service.session.launches += [Launch(number, "k", "k", CHECKED, predicted=known) for number in (1, 2, 3)]
+    service.session.launches.append(Launch(4, "k", "k", CHECKED, predicted={"no_time": "it was not safe"}))
+    between = [(0, 1), (0, 3), (1, 3), (2, 2), (2, 4)]
+    assert [service.answer(Request.TIMED, words, b"").words[0] for words in between] == [4000, 9000, 6500, 0, 0]
+    summary = read_session(tmp_path)
+    assert (summary.timed, summary.timed_by_prediction) == (5, 3)

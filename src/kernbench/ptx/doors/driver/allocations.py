@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.doors.driver.requests import Answer, RefusedError, Request, Result
+from kernbench.ptx.doors.driver.requests import Answer, FaultyCallError, RefusedError, Request, Result
 from kernbench.ptx.doors.memory import DeviceMemory
 from kernbench.ptx.doors.terms.sites import launch_site
 
@@ -31,8 +31,8 @@ class Allocations:
         self._memory = memory
         self._capacity = capacity
         self._shared = shared
-        # addresses that were freed and not given to anybody since
-        self._freed: set[int] = set()
+        # what was freed and not given to anybody since, by address
+        self._freed: dict[int, _Piece] = {}
         self._pieces: dict[int, _Piece] = {}
         self._registered: dict[int, int] = {}
         self._numbers = count(1)
@@ -59,7 +59,7 @@ class Allocations:
             address = self._memory.allocate(nbytes, self._name(number), written=kind != _DEVICE)
         except MisuseError as problem:
             raise RefusedError(Result.OUT_OF_MEMORY, str(problem)) from None
-        self._freed.discard(address)
+        self._freed.pop(address, None)
         self._pieces[address] = _Piece(address, nbytes, kind, number)
         self.in_use += nbytes
         return Answer(words=(address,))
@@ -72,8 +72,9 @@ class Allocations:
     def _free(self, words: Words, data: bytes) -> Answer:
         piece = self._pieces.pop(words[0], None)
         if piece is None:
-            raise RefusedError(Result.INVALID_VALUE, self._not_to_free(words[0]))
-        self._freed.add(piece.address)
+            hint = "free what an allocation gave, at the address that it gave, once"
+            raise FaultyCallError("misuse", self._not_to_free(words[0]), hint)
+        self._freed[piece.address] = piece
         self._memory.free(piece.address)
         self.in_use -= piece.nbytes
         return Answer()
@@ -140,8 +141,20 @@ class Allocations:
 
     def _check(self, address: int, nbytes: int) -> None:
         """Raise where a range of device addresses is not all in one allocation that lives."""
-        if self._memory.holds(address):
-            self._memory.view(address, nbytes)
+        if not self._memory.holds(address):
+            return
+        held = self._memory.array_at(address)
+        if held is not None and address + nbytes <= held.address + held.nbytes:
+            return
+        what = f"a copy or fill of {nbytes:,} bytes at {address:#x}"
+        if held is not None:
+            text = f"{what} begins {address - held.address:,} bytes into {held.name}, which has {held.nbytes:,}"
+            raise FaultyCallError("out-of-bounds", text, "the size, pitch or offset of the call, or of the allocation")
+        for piece in self._freed.values():
+            if piece.address <= address < piece.address + piece.nbytes:
+                text = f"{what} lies in allocation {piece.number}, which was freed"
+                raise FaultyCallError("use-after-free", text, "free memory after the last call that uses it")
+        raise FaultyCallError("out-of-bounds", f"{what} lies in no allocation", "the address of the call")
 
     def _register(self, words: Words, data: bytes) -> Answer:
         address, nbytes = words

@@ -27,6 +27,7 @@ class Request(IntEnum):
     UNREGISTER = 18
     REFUSED = 19
     ERROR_SEEN = 20
+    TIMED = 21
 
 
 class Result(IntEnum):
@@ -70,3 +71,14 @@ class RefusedError(Exception):
     def __init__(self, result: Result, message: str = ""):
         super().__init__(message)
         self.result = result
+
+
+class FaultyCallError(RefusedError):
+    """A call on memory that a GPU refuses as well, and no right program makes: it is in the verdict, `kind` says as
+    what.
+    """
+
+    def __init__(self, kind: str, message: str, hint: str):
+        super().__init__(Result.INVALID_VALUE, message)
+        self.kind = kind
+        self.hint = hint

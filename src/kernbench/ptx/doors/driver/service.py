@@ -19,14 +19,16 @@ from kernbench.ptx.doors.driver.images.kept import FOLDER as KEPT
 from kernbench.ptx.doors.driver.images.linking import link_texts
 from kernbench.ptx.doors.driver.images.sources import at_own_lines
 from kernbench.ptx.doors.driver.refusals import Caller, Refusals
-from kernbench.ptx.doors.driver.requests import Answer, RefusedError, Request, Result
+from kernbench.ptx.doors.driver.requests import Answer, FaultyCallError, RefusedError, Request, Result
 from kernbench.ptx.doors.forecast import LaunchRefusedError
 from kernbench.ptx.doors.gpus import gpu_of
+from kernbench.ptx.doors.records import HOST
 from kernbench.ptx.doors.session import Launch, LoadedText, Notes, Session, UnsafeLaunchError
 from kernbench.ptx.doors.terms.sites import launch_site, own_files
 from kernbench.ptx.doors.terms.words import words_of
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Kernel
+from kernbench.result.finding import Finding
 
 _STOPS = {"timeout": Result.LAUNCH_TIMEOUT, "assert": Result.ASSERT, "trap": Result.LAUNCH_FAILED}
 # what went wrong -> the driver's code for it; the first that fits counts
@@ -76,6 +78,7 @@ class DriverService:
             Request.LIMIT: lambda words, data: Answer(),
             Request.USAGE: self._usage,
             Request.REFUSED: self._refused,
+            Request.TIMED: self._timed,
             Request.ERROR_SEEN: lambda words, data: self._refusals.seen(self.session, words),
             **self.memory.handlers,
         }
@@ -108,6 +111,10 @@ class DriverService:
                     raise RefusedError(Result.DEINITIALIZED, self._closed)
                 return self._handlers[Request(request)](words, data)
         except RefusedError as problem:
+            # of a program in this process, front ends raise it: what is caught is meant
+            if self._shared and isinstance(problem, FaultyCallError):
+                found = Finding(problem.kind, str(problem), hint=problem.hint).to_dict()
+                self.session.note({"event": "host", "title": HOST, "findings": [found], "formal": []})
             return Answer(problem.result, data=str(problem).encode())
         except KernbenchError as problem:
             code = next(code for kind, code in _CODES if isinstance(problem, kind))
@@ -121,6 +128,10 @@ class DriverService:
         values = properties.attributes(self._gpu)
         values[0] = self.session.device.machine.memory_bytes
         return Answer(words=tuple(values), data=self._gpu.name.encode())
+
+    def _timed(self, words: Words, data: bytes) -> Answer:
+        """Picoseconds between two events, of which each knows how many launches there were before it; 0: not known."""
+        return Answer(words=(self.session.time_since(*words) or 0,))
 
     def _usage(self, words: Words, data: bytes) -> Answer:
         total = self.session.device.machine.memory_bytes
@@ -246,10 +257,10 @@ def _unsigned(values: Sequence[int]) -> list[int]:
 
 
 def _launched(launch: Launch, *, shared: bool, keep_going: bool) -> Answer:
-    """Nanoseconds that it is predicted to take (0: not known), bytes of printf's text, and the error that stays."""
+    """Its number among the session's launches, bytes of printf's text, and the error that stays."""
     run = launch.run
     if run is None:
-        return Answer(words=(0, 0, 0))
+        return Answer(words=(launch.number, 0, 0))
     text = "".join(launch.printed).encode(errors="replace") if shared else b""
     stop = "" if keep_going else kernels.kind_of_stop(run)
-    return Answer(words=(0, len(text), int(_STOPS[stop]) if stop else 0), data=text)
+    return Answer(words=(launch.number, len(text), int(_STOPS[stop]) if stop else 0), data=text)

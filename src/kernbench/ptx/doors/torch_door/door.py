@@ -150,6 +150,7 @@ class TorchDoor:
         self._registrations.install(self._patches)
         self._patches.set(torch.testing, "assert_close", self._comparing(torch.testing.assert_close))
         self._patches.set(Event, "elapsed_time", self._timing(Event.elapsed_time))
+        self._patches.set(Event, "record", self._recording(Event.record))
         storages, registrations, graphs = self._storages, self._registrations, self._graphs
         run = threading.Thread.run
         for module in (torch.autograd, torch.autograd.graph):
@@ -178,15 +179,28 @@ class TorchDoor:
         return run
 
     def _timing(self, original: Callable[[Event, Event], float]) -> Callable[[Event, Event], float]:
-        """The time between two events, of which the verdict says that it is not a GPU's."""
+        """The time between two events: what is predicted for the launches between them where that is known, else this
+        computer's, of which the verdict says that it is not a GPU's.
+        """
         session = self._session
 
         @functools.wraps(original)
         def elapsed_time(start: Event, end: Event) -> float:
-            session.note({"event": "timed", "predicted": False})
-            return original(start, end)
+            predicted = session.time_since(start.launches, end.launches)
+            return original(start, end) if predicted is None else 1e-9 * predicted
 
         return elapsed_time
+
+    def _recording(self, original: Callable[..., None]) -> Callable[..., None]:
+        """An event happens: it knows how many launches there were before it."""
+        session = self._session
+
+        @functools.wraps(original)
+        def record(event: Event, stream: object = None) -> None:
+            original(event, stream)
+            event.launches = len(session.launches)
+
+        return record
 
     def _comparing(self, original: Any) -> Any:
         """`torch.testing.assert_close` that keeps what came of it."""

@@ -105,10 +105,11 @@ class _DefaultStream(Stream):
 
 
 class Event:
-    """An event; times between two are those of this computer, not of a GPU."""
+    """An event; times between two are those of this computer, not of a GPU. `launches`: how many there were before."""
 
     def __init__(self, *args: object, **kwargs: object):
         self._at = 0.0
+        self.launches = 0
         self._handle = 0
         self.device = torch.device("cuda", 0)
 

@@ -11,7 +11,6 @@ from kernbench.ptx.doors.options import LEFT_OUT
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.predicting import Predictions, gpu_that_runs
 from kernbench.ptx.doors.session import Session
-from kernbench.result.following import STREAM, in_a_row
 
 if TYPE_CHECKING:
     from kernbench.ptx.machine.model import Gpu
@@ -104,13 +103,8 @@ class Tuning:
         """
         earlier = len(self._session.launches)
         function()
-        known: list[Any] = [launch.predicted for launch in self._session.launches[earlier:]]
-        predicted = bool(known) and all("following_ps" in one for one in known)
-        self._session.note({"event": "timed", "predicted": predicted})
-        if not predicted:
-            return _given(1.0, quantiles, return_mode)
-        times = in_a_row([one["time_ps"] for one in known], [one["following_ps"] for one in known])
-        return _given(1e-9 * times[STREAM], quantiles, return_mode)
+        predicted = self._session.time_since(earlier)
+        return _given(1.0 if predicted is None else 1e-9 * predicted, quantiles, return_mode)
 
     def _look(self, tuner: Any, bench: Any, args: Any, config: Any, meta: Any) -> list[float]:
         """The time that is claimed for a configuration: the first that fits is the fastest."""

@@ -175,7 +175,7 @@ def exec_program(
     write_document(json, "exec", lambda: _data(summary, options, ended.code))
     agrees = not any(kernel.differing for kernel in summary.kernels)
     # a name that no kernel has would let a wrong program pass for ever
-    chosen = not options.chooses_none([kernel.title for kernel in summary.kernels])
+    chosen = not options.chooses_none(summary.titles)
     raise typer.Exit(ended.code or (RIGHT_AND_SAFE if summary.ok and agrees and chosen else FOUND))
 
 
@@ -340,7 +340,7 @@ def _left_out(summary: SessionSummary, options: Options) -> Iterator[str]:
             f"{left} launch{'es were' if left != 1 else ' was'} left out: what would have been written counts as "
             "written, so that reads of it are no findings, and later results are not the program's"
         )
-    for pattern in options.unmatched([kernel.title for kernel in summary.kernels]):
+    for pattern in options.unmatched(summary.titles):
         yield f"{pattern}: the program launched no kernel of such a name"
 
 
@@ -369,9 +369,7 @@ def _notes(summary: SessionSummary) -> Iterator[str]:
     if summary.timed_by_prediction:
         yield f"the program measured time {_often(summary.timed_by_prediction)} and got what is predicted"
     if unpredicted := summary.timed - summary.timed_by_prediction:
-        remedy = (
-            "" if summary.timed_by_prediction else "; with --time, do_bench gives what is predicted for its launches"
-        )
+        remedy = "" if summary.timed_by_prediction else "; with --time it gets what is predicted for its launches"
         yield f"the program measured time {_often(unpredicted)}, which says nothing of a GPU{remedy}"
 
 

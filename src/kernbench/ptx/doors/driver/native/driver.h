@@ -69,6 +69,7 @@ enum Request {
   REQUEST_UNREGISTER = 18,
   REQUEST_REFUSED = 19,
   REQUEST_ERROR_SEEN = 20,
+  REQUEST_TIMED = 21,
 };
 
 enum { REPLY_WORDS = 192, ATTRIBUTES = 160 };
@@ -157,7 +158,7 @@ typedef struct {
   uint32_t magic;
   unsigned flags;
   int recorded;
-  uint64_t time;
+  uint64_t time, launches;
   Capture *capture;
   NodeList last;
 } Event;
@@ -253,6 +254,7 @@ int keep_for_graphs(Address address, size_t bytes);
 int perform_launch(const Launch *launch);
 int refuse_launch(const char *name, const unsigned *grid, const unsigned *block, int error, const char *why);
 uint64_t device_clock(void);
+uint64_t launches_done(void);
 
 /* streams.c and graphs.c */
 int stream_of(void *handle, Stream **stream);
