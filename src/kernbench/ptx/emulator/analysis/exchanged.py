@@ -9,6 +9,7 @@ count only where the warp meets before each turn.
 
 from collections.abc import Iterator, Mapping
 
+from kernbench.ptx.emulator.analysis.flow.definitions import sources_of
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.text.module import Integer, Name
@@ -27,11 +28,11 @@ def exchanged_loads(body: Body) -> Iterator[tuple[int, frozenset[int]]]:
     stores = [(block, d) for block, d in every if d.effects.access == "store"]
     if not meetings or not loads or not stores:
         return
-    made_of = _made_of([d for _, d in every], [d for _, d in (*loads, *meetings)])
+    made_of = _made_of(body, [d for _, d in (*loads, *meetings)])
     barriers = frozenset(block for block, d in every if _gathers(d, constants))
     passing = _Passing(body, barriers, loads, meetings, made_of)
     for block, d in stores:
-        found = passing.loads_before(block, _state(d, made_of) >> len(loads))
+        found = passing.loads_before(block, made_of.get(d.site.number, 0) >> len(loads))
         if found:
             yield d.site.number, frozenset(load.site.number for n, (_, load) in enumerate(loads) if found >> n & 1)
 
@@ -68,28 +69,21 @@ def _gathers(d: Decoding, constants: Mapping[int, int]) -> bool:
     return d.position("mask") is None or _of_whole_warps(d, constants)
 
 
-def _state(d: Decoding, made_of: Mapping[int, int]) -> int:
-    """What the operands of an instruction are made of."""
-    found = 0
-    for register in d.reads:
-        found |= made_of.get(register.number, 0)
-    return found
-
-
-def _made_of(every: list[Decoding], origins: list[Decoding]) -> dict[int, int]:
-    """For each register, wherever it is set, which of some instructions its value comes from: one bit for each."""
-    bit = {id(d): 1 << number for number, d in enumerate(origins)}
+def _made_of(body: Body, origins: list[Decoding]) -> dict[int, int]:
+    """For the site of each instruction, which of some others its operands may come from: a bit for each."""
+    bit = {d.site.number: 1 << number for number, d in enumerate(origins)}
+    given = [(d.site.number, sources) for d, sources in sources_of(body) if sources]
     found: dict[int, int] = {}
     changed = True
     while changed:
         changed = False
-        for d in every:
-            state = _state(d, found) | bit.get(id(d), 0)
-            for register in d.writes:
-                known = found.get(register.number, 0)
-                if state & ~known:
-                    found[register.number] = known | state
-                    changed = True
+        for site, sources in given:
+            state = 0
+            for source in sources:
+                state |= found.get(source, 0) | bit.get(source, 0)
+            if state != found.get(site, 0):
+                found[site] = state
+                changed = True
     return found
 
 
@@ -107,7 +101,7 @@ class _Passing:
         self._edges, self._barriers = body.edges, barriers
         every = (1 << len(loads)) - 1
         # the block that ends with each exchange, and the loads that it is made of
-        self._meetings = [(block, _state(d, made_of) & every) for block, d in meetings]
+        self._meetings = [(block, made_of.get(d.site.number, 0) & every) for block, d in meetings]
         self._in_block: dict[int, int] = {}
         for number, (block, _) in enumerate(loads):
             self._in_block[block] = self._in_block.get(block, 0) | 1 << number

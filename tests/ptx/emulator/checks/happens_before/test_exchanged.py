@@ -53,6 +53,11 @@ def test_a_barrier_of_the_warp_orders_them(lab):
         # what is stored, or exchanged, is something else
         {"stored": "%r8"},
         {"load": "ld.shared.u32 %r12, [%r6];\n  mov.u32 %r8, 7;"},
+        # in a register that held the load's value, or the exchange's, before
+        {"load": "ld.shared.u32 %r8, [%r6];\n  mov.u32 %r8, 7;"},
+        {"barrier": "mov.u32 %r7, 7;"},
+        # the exchange's register holds something of the exchange only later
+        {"barrier": "mov.u32 %r12, %r7;\n  mov.u32 %r7, 7;\n  st.shared.u32 [%r6+4], %r7;\n  mov.u32 %r7, %r12;"},
         # the exchange is before the load
         {"load": "mov.u32 %r8, 7;", "barrier": "ld.shared.u32 %r12, [%r6];"},
     ],
@@ -60,6 +65,12 @@ def test_a_barrier_of_the_warp_orders_them(lab):
 def test_other_values_say_nothing(lab, parts):
     run = launch(lab, **parts)
     assert [found.kind for found in run.findings] == ["race"]
+
+
+def test_what_a_guard_may_leave_still_counts(lab):
+    """The value that a lane keeps is what it was, and the store is one instruction for all lanes."""
+    run = launch(lab, barrier="setp.eq.u32 %p4, %r0, 77;\n  @%p4 mov.u32 %r7, 7;")
+    assert (run.findings, [found.kind for found in run.formal]) == ([], ["race"])
 
 
 def test_another_warp_exchanged_nothing(lab):
