@@ -12,19 +12,18 @@ from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
     PHASE,
     START,
     TX,
-    acquire,
     unordered,
 )
 from kernbench.ptx.emulator.checks.asynchronous.block_ends import BlockEnds
 from kernbench.ptx.emulator.checks.asynchronous.descriptors import Swizzles
+from kernbench.ptx.emulator.checks.asynchronous.handover import Handover
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.asynchronous.phases import Phases
 from kernbench.ptx.emulator.checks.asynchronous.relaxed import RelaxedSignals
 from kernbench.ptx.emulator.checks.asynchronous.same_copies import SameCopies
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, block_name, some_threads, thread_name
-from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
 from kernbench.ptx.emulator.checks.happens_before.released_along import HINTS, REASONS
-from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, group
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.cells import LANES, STRONG_WRITE, WRITE, decode, lines_of
 from kernbench.ptx.emulator.memory.shadow import Ranges, Shadow, Trouble
@@ -62,12 +61,12 @@ class AsynchronousChecks(AsynchronousObserver):
         self._reporter = reporter
         self._clocks = checks.clocks
         self._actors = batch.launch.actors
-        self._first_block = int(batch.numbers[0])
         self.shadow = Shadow(batch, checks)
         self.ends = BlockEnds(batch, checks, reporter)
         self.swizzles = Swizzles(batch, checks)
         self.same = SameCopies(batch, checks.clocks.first_numbers)
-        self.relaxed = RelaxedSignals(batch, checks)
+        self.handover = Handover(batch, checks)
+        self.relaxed = RelaxedSignals(batch, checks, self.handover)
         self._phases = Phases(batch, checks, reporter, self.name, self._unwaited)
         # whether barriers count as shown to copies by the order of threads alone
         self._unfenced = leaves_init_fences_out(batch.program)
@@ -248,45 +247,12 @@ class AsynchronousChecks(AsynchronousObserver):
 
     def arriving(self, slots: Array, lanes: Array) -> None:
         """Lanes are about to arrive in their own CTAs: what they know beyond their warps' clocks goes along."""
-        self._checks.along.arriving(lanes)
-        barriers = self._batch.mbarriers
-        local = (slots >= 0) & (barriers.homes[slots] == (lanes // WARP) % self._batch.ctas)
-        more = self._clocks.aware(lanes) & local
-        for warp, slot, mask in group(lanes[more], slots[more]) if more.any() else ():
-            knowledge = self._clocks.snapshot(warp).released_by(mask)
-            near = knowledge.row(int(self._clocks.first_numbers[barriers.homes[slot]]), self._clocks.columns)
-            if near is not None and barriers.held.shape[1]:
-                np.maximum(barriers.held[slot], near, out=barriers.held[slot])
-            self._clocks.publications.release(self.key(slot), knowledge)
-
-    def key(self, slot: int, remote: bool = False) -> tuple[object, ...]:
-        """What arrivals on a barrier by its own CTA, or by others (`remote`), are published under."""
-        return ("mbarrier" if remote else "mbarrier of a CTA", self._first_block, slot)
-
-    def inform(self, slot: int, knowledge: Knowledge, remote: bool) -> None:
-        """Whoever waits for a barrier learns from what a thread of its own CTA or of another (`remote`) committed.
-
-        The arrival is made by what works beside the threads, on a barrier of the CTA that waits: that this work is done
-        is known in any scope. What threads of the other CTA did before is known to a wait of cluster scope only.
-        """
-        self._clocks.publications.release(self.key(slot, remote), knowledge)
-        if remote:
-            self._clocks.publications.release(self.key(slot), self._checks.along.narrowly(knowledge))
+        self.handover.arriving(slots, lanes)
 
     def arrived(self, slots: Array, lanes: Array, release: bool, wide: bool = True) -> None:
         """Lanes have arrived: what they do from now on is later; for other blocks only if their scope is `wide`."""
-        if not release:
-            return
-        warps = np.flatnonzero(np.bincount(lanes // WARP, minlength=1))
-        if self._batch.cluster.size > 1 and wide:
-            homes = self._batch.mbarriers.homes[slots]
-            remote = (slots >= 0) & (homes != (lanes // WARP) % self._batch.ctas)
-            for warp, slot, mask in group(lanes[remote], slots[remote]):
-                self._clocks.publications.release(
-                    self.key(slot, remote=True), self._clocks.snapshot(warp).released_by(mask)
-                )
-        self._checks.along.arrived()
-        self._clocks.advance(warps)
+        if release:
+            self.handover.arrived(slots, lanes, wide)
 
     def arriving_relaxed(self, slots: Array, lanes: Array, wide: bool) -> None:
         """Lanes are about to arrive, and release nothing but what fences before have."""
@@ -298,33 +264,7 @@ class AsynchronousChecks(AsynchronousObserver):
 
     def acquired(self, slots: Array, lanes: Array, passed: Array, wide: bool) -> None:
         """Lanes whose wait has passed learn what the arrivals knew."""
-        batch, barriers, clocks = self._batch, self._batch.mbarriers, self._clocks
-        whole = barriers.whole(lanes[passed], batch.alive_bits)
-        known = (clocks.clocks, clocks.met_column)
-        acquire(slots, lanes, passed, whole, batch.ctas, barriers.homes, barriers.done, *known)
-        self._waited(slots[passed], lanes[passed], whole, wide)
-
-    def _waited(self, slots: Array, lanes: Array, whole: Array, wide: bool) -> None:
-        """Waits of lanes are over; those of `whole` warps have learned what was known in their CTA.
-
-        Of other blocks they learn in order only if their scope is `wide`.
-        """
-        self._clocks.changed()
-        barriers, any_released = self._batch.mbarriers, self._clocks.publications.released
-        alone = (slots >= 0) & ~whole[lanes // WARP]
-        for warp, slot, mask in group(lanes[alone], slots[alone]) if alone.any() else ():
-            cta = warp % self._batch.ctas
-            if cta == barriers.homes[slot] and barriers.done.shape[1]:
-                first = int(self._clocks.first_numbers[cta])
-                self._clocks.acquire(warp, mask, Knowledge({first: barriers.done[slot].copy()}))
-        clusters = self._batch.cluster.size > 1
-        for warp, slot, mask in group(lanes, slots) if any_released else ():
-            self._checks.patterns.take(warp, mask, self.key(slot))
-            if not clusters:
-                continue
-            far = self._clocks.publications.released.get(self.key(slot, remote=True))
-            if far is not None:
-                self._clocks.acquire(warp, mask, far if wide else self._checks.along.narrowly(far))
+        self.handover.acquired(slots, lanes, passed, wide)
 
     def passed_by_parity(self, slots: Array, lanes: Array, passed: Array, site: Site) -> None:
         """Lanes pass a wait for a parity, and do not know yet what it publishes: they must know the phase before."""

@@ -96,7 +96,7 @@ class Phases:
         known: Array = special & (barriers.homes[slots] == lanes // WARP % self._batch.ctas)
         here = np.flatnonzero(known)
         phases = barriers.state[slots[here], PHASE] - 1
-        known[here] = clocks.alone(lanes[here], barriers.columns[slots[here]]) >= phases
+        known[here] = clocks.near.alone(lanes[here], barriers.columns[slots[here]]) >= phases
         for i in np.flatnonzero(special & ~known).tolist():
             slot = int(slots[i])
             number = int(clocks.first_numbers[barriers.homes[slot]] + barriers.columns[slot])

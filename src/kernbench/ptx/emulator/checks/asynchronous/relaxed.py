@@ -10,6 +10,7 @@ core, and of loads and stores of tensor memory that were waited for, that they a
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.asynchronous.handover import Handover
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.happens_before.knowledge import EVERYBODY, Knowledge, together
 from kernbench.ptx.emulator.lanes.lanes import group
@@ -20,28 +21,39 @@ from kernbench.ptx.emulator.units.batch import Batch
 class RelaxedSignals:
     """Relaxed arrivals and waits of one batch."""
 
-    def __init__(self, batch: Batch, checks: BatchFindings):
-        self._batch, self._checks = batch, checks
+    def __init__(self, batch: Batch, checks: BatchFindings, handover: Handover):
+        self._batch, self._checks, self._handover = batch, checks, handover
         self._clocks = checks.clocks
         self._actors = checks.clocks.publications.actors
         self._fences = batch.program.fences_tensor
         # what lanes saw since their warp last passed fence::after_thread_sync, by warp, barrier and mask
         self._seen: dict[int, dict[tuple[int, int], Knowledge]] = {}
-        # what warps knew of tcgen05 when they last passed fence::before_thread_sync
+        # what warps knew of tcgen05 when they last passed fence::before_thread_sync: as rows of their CTAs, or by name
         self._before: dict[int, Knowledge] = {}
+        self._before_rows: Array = np.zeros((batch.warps if self._fences else 0, checks.clocks.columns), np.int32)
+        self._has_row: Array = np.zeros(batch.warps, bool)
+        # the columns of operations of the tensor core, loads and stores
+        self._kept: Array = np.zeros(checks.clocks.columns, np.int32)
+        actors = batch.launch.actors
+        for first in (actors.tensor(0), actors.loaded(0), actors.stored(0)) if self._fences else ():
+            self._kept[first : first + batch.warps_per_cta] = 1
 
     def _tensor(self, knowledge: Knowledge) -> Knowledge:
         """What is known of operations of the tensor core, loads and stores alone."""
-        kept = np.zeros(self._clocks.columns, np.int32)
-        actors = self._batch.launch.actors
-        for first in (actors.tensor(0), actors.loaded(0), actors.stored(0)):
-            kept[first : first + self._batch.warps_per_cta] = 1
-        return knowledge.only(kept)
+        return knowledge.only(self._kept)
+
+    def _at_fence(self, warp: int) -> Knowledge | None:
+        """What a warp knew when it last passed fence::before_thread_sync."""
+        if self._has_row[warp]:
+            first = int(self._clocks.first_numbers[warp % self._batch.ctas])
+            return Knowledge({first: self._before_rows[warp].copy()})
+        return self._before.get(warp)
 
     def carried(self, warp: int, mask: int, scope: int) -> Knowledge | None:
         """What an arrival of lanes carries by the fences before it, None if nothing."""
         pieces = self._checks.patterns.behind_fences(warp, mask, scope)
-        pieces += [self._before[warp]] if warp in self._before else []
+        before = self._at_fence(warp)
+        pieces += [] if before is None else [before]
         return together(pieces, self._actors) if pieces else None
 
     def arriving(self, slots: Array, lanes: Array, wide: bool) -> None:
@@ -56,7 +68,7 @@ class RelaxedSignals:
             near = knowledge.row(int(self._clocks.first_numbers[home]), self._clocks.columns)
             if not remote and near is not None and barriers.held.shape[1]:
                 np.maximum(barriers.held[slot], near, out=barriers.held[slot])
-            self._clocks.publications.release(self._checks.asynchronous.key(slot, remote), knowledge)
+            self._handover.release(slot, knowledge, remote)
 
     def passed(self, slots: Array, lanes: Array, wide: bool) -> None:
         """Relaxed waits of lanes are over: what the arrivals carried is seen, and waits for a fence."""
@@ -64,7 +76,7 @@ class RelaxedSignals:
             near, far = self._carried_by(slot, warp % self._batch.ctas, wide)
             for knowledge, scope in ((near, CTA_SCOPE), (far, CLUSTER_SCOPE)):
                 if knowledge is not None:
-                    key = (*self._checks.asynchronous.key(slot), scope)
+                    key = (*self._handover.key(slot), scope)
                     self._checks.patterns.saw(warp, mask, key, knowledge, scope)
             if self._fences:
                 pieces = [one for one in (near, far) if one is not None]
@@ -73,27 +85,36 @@ class RelaxedSignals:
 
     def _carried_by(self, slot: int, cta: int, wide: bool) -> tuple[Knowledge | None, Knowledge | None]:
         """What arrivals of a barrier's own CTA, and of others, carried."""
-        barriers, released = self._batch.mbarriers, self._clocks.publications.released
-        pieces = [released[key] for key in [self._checks.asynchronous.key(slot)] if key in released]
+        barriers, near = self._batch.mbarriers, self._handover.released(slot)
+        pieces = [] if near is None else [near]
         if cta == barriers.homes[slot] and barriers.done.shape[1]:
             pieces.append(Knowledge({int(self._clocks.first_numbers[cta]): barriers.done[slot].copy()}))
-        far = released.get(self._checks.asynchronous.key(slot, remote=True))
+        far = self._handover.released(slot, remote=True)
         if far is not None and not wide:
             far = self._checks.along.narrowly(far)
         return together(pieces, self._actors) if pieces else None, far
 
     def publish(self, warp: int, key: object) -> None:
         """A warp arrives, relaxed, at a barrier of the cluster: its fence::before_thread_sync counts there, too."""
-        if warp in self._before:
-            self._clocks.publications.release(key, self._before[warp])
+        before = self._at_fence(warp)
+        if before is not None:
+            self._clocks.publications.release(key, before)
 
     def fenced(self, warps: Array, before: bool) -> None:
         """Warps pass fence::before_thread_sync, or fence::after_thread_sync."""
-        for warp in warps.tolist():
-            if before:
-                self._before[warp] = self._tensor(self._clocks.snapshot(warp).released_by(EVERYBODY))
-                continue
+        if before:
+            self._keep(warps)
+            return
+        for warp in warps.tolist() if self._seen else ():
             for (_, mask), knowledge in self._seen.pop(warp, {}).items():
                 self._clocks.acquire(warp, mask, knowledge)
-        if not before:
-            self._clocks.changed()
+        self._clocks.changed()
+
+    def _keep(self, warps: Array) -> None:
+        """Warps pass fence::before_thread_sync: what they and their lanes know of tcgen05 now."""
+        self._has_row[warps] = self._clocks.near.suffices
+        if self._clocks.near.suffices:
+            self._before_rows[warps] = self._clocks.rows_of(warps) * self._kept
+            return
+        for warp in warps.tolist():
+            self._before[warp] = self._tensor(self._clocks.snapshot(warp).released_by(EVERYBODY))

@@ -25,6 +25,7 @@ from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import (
 )
 from kernbench.ptx.emulator.checks.findings.reporter import block_name, thread_name
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
+from kernbench.ptx.emulator.checks.happens_before.near_rows import each_alone
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
@@ -37,10 +38,14 @@ TENSOR, LOADED, STORED = range(3)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Commit:
-    """What lanes knew when they committed: of the actors of their CTAs; where some knew of other CTAs, of all."""
+    """What lanes knew when they committed: of the actors of their CTAs, and where some knew more, all of it.
+
+    That is `near`, rows and names, as long as rows suffice, and else `far`.
+    """
 
     lanes: Array
     rows: Array
+    near: tuple[Array, Array] | None
     far: list[Knowledge]
 
 
@@ -118,9 +123,14 @@ class TensorOrder:
         rows[each, self._batch.launch.actors.lane(0) + inside] = own * WARP + lanes % WARP
         rows[each, self.first + inside] = self.begun[TENSOR, warps]
         more = self._batch.cluster.size > 1 or bool(self._clocks.aware(lanes).any())
-        far = [self._far(int(lane), row) for lane, row in zip(lanes, rows, strict=True)] if more else []
+        near, far = None, []
+        if more and self._clocks.near.suffices:
+            known, names = self._clocks.released_by(each_alone(lanes))
+            near = np.maximum(known, rows), names
+        elif more:
+            far = [self._far(int(lane), row) for lane, row in zip(lanes, rows, strict=True)]
         self._clocks.advance(np.unique(warps))
-        return Commit(lanes, rows, far)
+        return Commit(lanes, rows, near, far)
 
     def _far(self, lane: int, row: Array) -> Knowledge:
         """All that a lane that commits knows, of any CTA, and the operations that its warp has begun.
@@ -146,9 +156,12 @@ class TensorOrder:
         barriers, lanes = self._batch.mbarriers, commit.lanes[owners]
         local = barriers.homes[slots] == lanes // WARP % self._batch.ctas
         np.maximum.at(barriers.held, slots[local], commit.rows[owners[local]].astype(barriers.held.dtype))
+        handover = self._checks.asynchronous.handover
+        if commit.near is not None:
+            handover.committed(slots, *(one[owners] for one in commit.near))
         if commit.far:
             for slot, owner, near in zip(slots.tolist(), owners.tolist(), local.tolist(), strict=True):
-                self._checks.asynchronous.inform(slot, commit.far[owner], remote=not near)
+                handover.inform(slot, commit.far[owner], remote=not near)
 
     def waited(self, warps: Array, loads: bool) -> None:
         """wait::ld or wait::st."""

@@ -23,13 +23,20 @@ columns, as an access may happen before it and not be visible to it yet. How clo
 `patterns`.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.happens_before.ended_lanes import EndedLanes, Forget
-from kernbench.ptx.emulator.checks.happens_before.knowledge import EVERYBODY, Knowledge, Publications, bits, together
+from kernbench.ptx.emulator.checks.happens_before.knowledge import (
+    EVERYBODY,
+    Knowledge,
+    Publications,
+    barrier_key,
+    bits,
+    together,
+)
+from kernbench.ptx.emulator.checks.happens_before.near_rows import Groups, NearRows
+from kernbench.ptx.emulator.checks.happens_before.snapshot import Snapshot
 from kernbench.ptx.emulator.lanes.arrays import Int32s, Int64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
@@ -53,59 +60,6 @@ _NOTHING = Knowledge()
 _NOBODY: dict[int, Knowledge] = {}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
-    """All that a warp and its lanes know at one time, to be released later by some of them.
-
-    A fence releases by a write that comes after it, and what is released is what was known at the fence; hence a copy.
-    """
-
-    first: int
-    inside: int
-    own: int
-    row: Array
-    # its lanes, as of `Clocks.apart`
-    lanes: int
-    beyond: Knowledge
-    private: dict[int, Knowledge]
-    peers: Array | None
-    actors: int
-    # where what is known of single lanes begins, or -1
-    lane: int
-
-    def released_by(self, mask: int) -> Knowledge:
-        """What the lanes of `mask` know together: of the others of their warp, only what they did before they met."""
-        number, whole = self.first + self.inside, not self.lanes & ~mask
-        row, lanes = self.row, self.beyond.lanes
-        if whole:
-            # all lanes release: the warp's own clock speaks for each of them
-            row = row.copy()
-            row[self.inside] = self.own
-        else:
-            # `row` has the clock at which the warp met; beyond that only the releasing lanes are known, by name, and
-            # one of them in the column that compiled loops read
-            if self.lane >= 0:
-                row = row.copy()
-                row[self.lane + self.inside] = self.own * WARP + (mask & -mask).bit_length() - 1
-            lanes = {**lanes, **self._among(number, mask)}
-        published = Knowledge({**self.beyond.rows, self.first: row}, self.beyond.dense, lanes)
-        # by lane, as they were put there; few lanes know something for themselves, and all 32 may release
-        for lane, known in self.private.items():
-            if mask >> lane & 1:
-                published = published.join(known, self.actors)
-        return published
-
-    def _among(self, number: int, mask: int) -> dict[int, int]:
-        """What lanes know of single lanes of their warp."""
-        found = {}
-        if self.peers is not None:
-            known = self.peers[list(bits(mask))].max(axis=0)
-            found = {number * WARP + lane: int(known[lane]) for lane in np.flatnonzero(known).tolist()}
-        for lane in bits(mask):
-            found[number * WARP + lane] = self.own
-        return found
-
-
 @kernel
 def _take_rows(clocks: Int32s, met: Int64s, lanes: Int64s, rows: Int32s) -> None:
     """The vector clocks of the warps of lanes; of their own warps, what was done before they met."""
@@ -115,31 +69,6 @@ def _take_rows(clocks: Int32s, met: Int64s, lanes: Int64s, rows: Int32s) -> None
         for column in range(rows.shape[1]):
             rows[i, column] = clocks[warp % ctas, warp // ctas, column]
         rows[i, warp // ctas] = met[warp]
-
-
-@kernel
-def _join_warps(rows: Int32s, inside: Int64s, warps: Int64s, near_of: Int64s, near: Int32s) -> None:
-    """Join what warps know of their CTAs with what their lanes know for themselves; their own clocks stay."""
-    for i in range(warps.size):
-        own = rows[i, inside[i]]
-        for lane in range(warps[i] * WARP, (warps[i] + 1) * WARP):
-            row = near_of[lane]
-            if row >= 0:
-                for column in range(rows.shape[1]):
-                    if near[row, column] > rows[i, column]:
-                        rows[i, column] = near[row, column]
-        rows[i, inside[i]] = own
-
-
-@kernel
-def _join_lanes(rows: Int32s, lanes: Int64s, near_of: Int64s, near: Int32s) -> None:
-    """Join what the warps of lanes know with what the lanes know for themselves."""
-    for i in range(lanes.size):
-        row = near_of[lanes[i]]
-        if row >= 0:
-            for column in range(rows.shape[1]):
-                if near[row, column] > rows[i, column]:
-                    rows[i, column] = near[row, column]
 
 
 class Clocks:
@@ -161,12 +90,6 @@ class Clocks:
         self.known: Array = np.zeros((1, 1), np.int32)
         self._beyond: dict[int, Knowledge] = {}
         self._private: dict[int, dict[int, Knowledge]] = {}
-        # what it says of the actors of their CTAs, for compiled loops: rows, those that are free, and the row of a lane
-        self._near_rows: Array = np.zeros((1, self.columns), np.int32)
-        self._free_near = [0]
-        self._near_of: Array = np.full(batch.lanes, -1)
-        # lanes with knowledge of their own
-        self.special: Array = np.zeros(batch.lanes, bool)
         # warps of which some lanes have ever met without the others, and have since all of them did
         self._peered: set[int] = set()
         self._partly_met: Array = np.zeros(batch.warps, bool)
@@ -179,6 +102,10 @@ class Clocks:
         # the number of each CTA's first actor in the grid; those of very large grids repeat
         self.first_numbers: Array = batch.numbers % (WARP_LIMIT // self.columns) * self.columns
         self._firsts: list[int] = self.first_numbers.tolist()
+        # what lanes know for themselves of their CTAs; as long as it suffices, both dictionaries are empty
+        self.near = NearRows(batch, self.first_numbers, self.columns)
+        # lanes with knowledge of their own
+        self.special: Array = self.near.special
         self._table: Array = np.zeros((batch.warps + 1, TABLE), np.int64)
         each = self._table[:-1]
         each[:, CTA], each[:, INSIDE] = warp % ctas, warp // ctas
@@ -258,10 +185,82 @@ class Clocks:
         own, row[inside] = int(row[inside]), self.met[warp]
         return Snapshot(
             self._firsts[cta], inside, own, row, int(batch.alive_bits[warp] | self._left.masks[warp]),
-            self._beyond.get(warp, _NOTHING), dict(sorted(self._private.get(warp, _NOBODY).items())),
+            self._of_warp(warp) or _NOTHING, dict(sorted(self._of_lanes(warp).items())),
             self.peers[warp].copy() if warp in self._peered else None, self.publications.actors,
             self._lane,
         )  # fmt: skip
+
+    def _of_lanes(self, warp: int) -> dict[int, Knowledge]:
+        """What the lanes of a warp know for themselves."""
+        return self.near.of_lanes(warp) if self.near.suffices else self._private.get(warp, _NOBODY)
+
+    def _of_warp(self, warp: int) -> Knowledge | None:
+        """What a warp knows beyond its vector clock: of other CTAs, and of single lanes."""
+        return self.near.of_warp(warp) if self.near.suffices else self._beyond.get(warp)
+
+    def part_with_rows(self) -> None:
+        """Something of another CTA is acquired: from now on all is kept by name."""
+        if not self.near.suffices:
+            return
+        near, self.near.suffices = self.near, False
+        self._beyond = near.of_warps()
+        for warp in np.unique(np.flatnonzero(self.special) // WARP).tolist():
+            self._private[warp] = near.of_lanes(warp)
+        for slot in np.flatnonzero(near.released).tolist():
+            knowledge = near.of_slot(slot)
+            assert knowledge is not None
+            self.publications.released[barrier_key(int(self._batch.numbers[0]), slot)] = knowledge
+
+    def released_by(self, these: Groups) -> tuple[Array, Array]:
+        """What groups of lanes release, as rows and names, where rows suffice: see `Snapshot.released_by`."""
+        warps, each = these.warps, np.arange(len(these.warps))
+        ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
+        rows = self.clocks[ctas, inside]
+        own, whole = rows[each, inside].copy(), self.apart()[warps].astype(np.int64) & ~these.masks == 0
+        rows[each, inside] = np.where(whole, own, self.met[warps])
+        some = np.flatnonzero(~whole)
+        rows[some, self._lane + inside[some]] = own[some] * WARP + these.firsts[some]
+        named = np.flatnonzero(~whole[these.numbers])
+        columns, by = self.near.columns_of(these.lanes[named]), these.numbers[named]
+        parted = [i for i in some.tolist() if int(warps[i]) in self._peered] if self._peered else []
+        peers = [(i, *self._peers_of(int(warps[i]), int(these.masks[i]))) for i in parted]
+        names = self.near.names_of(warps)
+        for i, where, clocks in peers:
+            names[i, where] = clocks
+        names[by, columns] = own[by]
+        self.near.add_own(these, rows, names)
+        return rows, names
+
+    def _peers_of(self, warp: int, mask: int) -> tuple[Array, Array]:
+        """What lanes know of others of their warp: the columns of their names, and clocks."""
+        known = self.peers[warp, list(bits(mask))].max(axis=0)
+        lanes = np.flatnonzero(known)
+        return self.near.columns_of(warp * WARP + lanes), known[lanes]
+
+    def acquire_rows(self, these: Groups, rows: Array, names: Array | None) -> None:
+        """Groups of different lanes acquire rows and names, where rows suffice: see `acquire`."""
+        alive = self._batch.alive_bits[these.warps].astype(np.int64)
+        whole = alive & ~these.masks == 0
+        if whole.any():
+            self._join_whole(these.warps[whole], rows[whole], None if names is None else names[whole])
+        if not whole.all():
+            by, inside = these.numbers, these.lanes % WARP
+            chosen = ~whole[by] & (alive[by] >> inside & 1 == 1)
+            by = by[chosen]
+            self.near.add(these.lanes[chosen], rows[by], None if names is None else names[by])
+
+    def _join_whole(self, warps: Array, rows: Array, names: Array | None) -> None:
+        """Different warps acquire rows and names."""
+        ctas, inside, each = warps % self._batch.ctas, warps // self._batch.ctas, np.arange(len(warps))
+        mine = self.clocks[ctas, inside]
+        own = mine[each, inside]
+        np.maximum(mine, rows, out=mine)
+        mine[each, inside] = own
+        self.clocks[ctas, inside] = mine
+        self.met[warps] = np.maximum(self.met[warps], rows[each, inside])
+        self._stale = True
+        if names is not None:
+            self.near.learn(warps, names)
 
     def acquire(self, warp: int, mask: int, knowledge: Knowledge) -> None:
         """Lanes of a warp acquire what others released: the whole warp if all its living lanes do."""
@@ -269,37 +268,41 @@ class Clocks:
         if not alive & ~mask:
             self._acquire_together(warp, knowledge)
             return
+        if self._is_near(warp, knowledge, mask & alive):
+            return
         alone = self._private.get(warp, _NOBODY)
         for lane in bits(mask & alive):
             known = alone[lane].join(knowledge, self.publications.actors) if lane in alone else knowledge
             self._know(warp * WARP + lane, known)
 
+    def _is_near(self, warp: int, knowledge: Knowledge, mask: int | None = None) -> bool:
+        """Whether lanes of a warp, or all, have acquired it as a row: that ends with the first of another CTA."""
+        if not self.near.suffices:
+            return False
+        found = self.near.split(knowledge, warp % self._batch.ctas)
+        if found is None:
+            self.part_with_rows()
+        elif mask is not None:
+            self.near.add(warp * WARP + np.array(list(bits(mask)), np.int64), *found)
+        else:
+            self._join_whole(np.array([warp]), *found)
+        return found is not None
+
     def _know(self, lane: int, knowledge: Knowledge) -> None:
         """All that a lane knows for itself from now on."""
         self._private.setdefault(lane // WARP, {})[lane % WARP] = knowledge
-        self.special[lane] = True
-        row = int(self._near_of[lane])
-        if row < 0:
-            if not self._free_near:
-                many = len(self._near_rows)
-                self._near_rows = np.concatenate([self._near_rows, np.zeros_like(self._near_rows)])
-                self._free_near = list(range(many, 2 * many))
-            row = self._near_of[lane] = self._free_near.pop()
-        near = knowledge.row(self._first(lane // WARP), self.columns)
-        self._near_rows[row] = 0 if near is None else near
+        self.near.put(lane, knowledge.row(self._first(lane // WARP), self.columns))
 
     def _forget(self, warp: int) -> list[Knowledge]:
         """What the lanes of a warp know for themselves, which they do no longer."""
         alone = sorted(self._private.pop(warp).items())
-        for lane in (warp * WARP + lane for lane, _ in alone):
-            self.special[lane] = False
-            self._free_near.append(int(self._near_of[lane]))
-            self._near_of[lane] = -1
+        self.near.forget(warp * WARP + np.array([lane for lane, _ in alone]))
         return [knowledge for _, knowledge in alone]
 
     def _acquire_together(self, warp: int, knowledge: Knowledge) -> None:
-        batch = self._batch
-        cta, inside = warp % batch.ctas, warp // batch.ctas
+        if self._is_near(warp, knowledge):
+            return
+        cta, inside = warp % self._batch.ctas, warp // self._batch.ctas
         first = self._firsts[cta]
         near = knowledge.row(first, self.columns)
         if near is not None:
@@ -357,7 +360,7 @@ class Clocks:
             mask = self._left_by_lane(
                 self.clocks[warp % self._batch.ctas, warp // self._batch.ctas], number, clock, mask
             )
-        for knowledge in (self._beyond.get(warp), self._private.get(warp, _NOBODY).get(lane % WARP)):
+        for knowledge in (self._of_warp(warp), self._of_lanes(warp).get(lane % WARP)):
             if knowledge is None:
                 continue
             mask = knowledge.left(number, clock, mask, self.columns)
@@ -409,7 +412,7 @@ class Clocks:
 
     def aware(self, lanes: Array) -> Array:
         """For each lane, whether it or its warp knows more than the compiled kernels hand on."""
-        found: Array = self.special[lanes] | self._partly_met[lanes // WARP]
+        found: Array = self.special[lanes] | self._partly_met[lanes // WARP] | self.near.aware[lanes // WARP]
         if self._beyond:
             warps = np.zeros(self._batch.warps, bool)
             warps[list(self._beyond)] = True
@@ -419,6 +422,8 @@ class Clocks:
     def helps(self, lanes: Array) -> Array:
         """For each lane, whether `unknown` could know more than the compiled kernels."""
         found: Array = self.special[lanes]
+        if self.near.suffices:
+            return found | self.near.helps(lanes // WARP)
         if self._beyond:
             aware = np.zeros(self._batch.warps, bool)
             aware[[warp for warp, knowledge in self._beyond.items() if knowledge.lanes]] = True
@@ -429,22 +434,15 @@ class Clocks:
         """What lanes know of the actors of their CTAs; of their own warps, what was done before they met."""
         rows: Array = np.empty((len(lanes), self.columns), np.int32)
         _take_rows(self.clocks, self.met_column, lanes, rows)
-        if self._private:
-            _join_lanes(rows, lanes, self._near_of, self._near_rows)
+        self.near.join_lanes(rows, lanes)
         return rows
 
     def rows_of(self, warps: Array) -> Array:
         """What warps know of the actors of their CTAs, what only some of their lanes know included."""
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         rows: Array = self.clocks[ctas, inside]
-        if self._private:
-            _join_warps(rows, inside, warps, self._near_of, self._near_rows)
+        self.near.join_warps(rows, inside, warps)
         return rows
-
-    def alone(self, lanes: Array, columns: Array) -> Array:
-        """What lanes know for themselves of actors of their CTAs, 0 where nothing."""
-        rows: Array = self._near_of[lanes]
-        return np.where(rows >= 0, self._near_rows[np.maximum(rows, 0), columns], 0)
 
     def show_proxy(self, warps: Array, columns: list[int]) -> None:
         """A proxy fence: what warps know of others' ordinary accesses, the async proxy may see, from `columns` on."""
@@ -454,6 +452,8 @@ class Clocks:
         for first in columns:
             np.maximum(rows[:, first : first + count], rows[:, :count], out=rows[:, first : first + count])
         self.clocks[ctas, inside] = rows
+        if self.near.suffices and self.near.any:
+            self.near.show(warps, columns)
         for warp in [warp for warp in warps.tolist() if warp in self._private]:
             for lane, known in sorted(self._private[warp].items()):
                 if (near := known.row(self._first(warp), self.columns)) is None:
@@ -494,13 +494,17 @@ class Clocks:
         known = self.peers[warp, here].max(axis=0)
         known[here] = self.own(warp)
         self.peers[warp, here] = known
-        alone = self._private.get(warp, _NOBODY)
+        alone = self._of_lanes(warp)
         private = [alone[lane] for lane in here if lane in alone]
         for knowledge in private:
             self.acquire(warp, mask, knowledge)
 
     def _collapse(self, warps: Array) -> None:
         """What single lanes know is known to their warps from now on."""
+        if self.near.suffices:
+            if self.near.any:
+                self._join_whole(*self.near.collapsed(warps))
+            return
         for warp in [warp for warp in warps.tolist() if warp in self._private] if self._private else ():
             self._acquire_together(warp, together(self._forget(warp), self.publications.actors))
 
@@ -526,8 +530,7 @@ class Clocks:
             clocks[...] = joined[:, None, :]
             self.met[...] = clocks[:, own, own].T.reshape(-1)
             clocks[:, own, own] += 1
-            if self._beyond:
-                self._share(np.arange(self._batch.ctas), np.ones((self._batch.ctas, len(own)), bool))
+            self._share(np.arange(self._batch.ctas), np.ones((self._batch.ctas, len(own)), bool))
             self.changed()
             return
         ctas = np.flatnonzero(done)
@@ -537,8 +540,7 @@ class Clocks:
         for cta, knowledge in published.items() if published else ():
             for inside in np.flatnonzero(present[cta] & done[cta]).tolist():
                 self._acquire_together(inside * self._batch.ctas + cta, knowledge)
-        if self._beyond:
-            self._share(ctas, present)
+        self._share(ctas, present)
         self.changed()
 
     def _join(self, ctas: Array, members: Array, given: Array | None) -> None:
@@ -559,6 +561,9 @@ class Clocks:
 
     def _share(self, ctas: Array, present: Array) -> None:
         """The warps of a barrier share what they know of other CTAs and of single lanes."""
+        if self.near.suffices:
+            self.near.share(ctas, present)
+            return
         aware = {warp % self._batch.ctas for warp in self._beyond}
         for cta in aware.intersection(ctas.tolist()):
             warps = (np.flatnonzero(present[cta]) * self._batch.ctas + cta).tolist()

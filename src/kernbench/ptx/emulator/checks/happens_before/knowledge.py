@@ -217,6 +217,11 @@ def as_one(releases: list[Release], actors: int) -> Release:
     return Release(knowledge, last.reach, last.number, mask, last.sequential, last.distant)
 
 
+def barrier_key(first_block: int, slot: int, remote: bool = False) -> tuple[object, ...]:
+    """What arrivals on an mbarrier of a batch by its own CTA, or by others (`remote`), are published under."""
+    return ("mbarrier" if remote else "mbarrier of a CTA", first_block, slot)
+
+
 class Publications:
     """What was released at which location in memory, for the whole launch."""
 

@@ -13,8 +13,9 @@ from itertools import islice
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks, Snapshot
+from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge, Location, Reach, Release, as_one
+from kernbench.ptx.emulator.checks.happens_before.snapshot import Snapshot
 from kernbench.ptx.emulator.lanes.lanes import WARP, group
 from kernbench.ptx.emulator.memory.arena import LOCAL_BASE, SHARED_BASE
 from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, CTA_SCOPE, Order
