@@ -283,7 +283,8 @@ class Clocks:
         if found is None:
             self.part_with_rows()
         elif mask is not None:
-            self.near.add(warp * WARP + np.array(list(bits(mask)), np.int64), *found)
+            lanes = warp * WARP + np.array(list(bits(mask)), np.int64)
+            self.near.add(lanes, *(np.repeat(one, len(lanes), axis=0) for one in found))
         else:
             self._join_whole(np.array([warp]), *found)
         return found is not None
