@@ -160,19 +160,23 @@ class AsynchronousChecks(AsynchronousObserver):
 
     def fenced(self, warps: Array, masks: Array) -> None:
         """Lanes of warps pass a fence that shows initialised barriers to the async proxy."""
-        barriers = self._batch.mbarriers
-        for slot in np.flatnonzero(barriers.opened[: barriers.count, 2] < 0):
-            maker, clock, lane = barriers.opened[slot, [0, 1, 4]].tolist()
-            here = warps % self._batch.ctas == barriers.homes[slot]
-            near = (warps[here] // self._batch.ctas).tolist()
-            passed = dict(zip(near, masks[here].tolist(), strict=True))
-            rows = dict(zip(near, self._clocks.rows_of(warps[here]), strict=True))
-            for inside in sorted(rows, key=lambda w: w != maker):
-                if inside == maker or rows[inside][maker] >= clock:
-                    mask = passed[inside]
-                    who = lane if inside == maker and mask >> lane & 1 else (mask & -mask).bit_length() - 1
-                    barriers.opened[slot, [2, 3, 5]] = inside, rows[inside][inside], who
-                    break
+        barriers, ctas = self._batch.mbarriers, self._batch.ctas
+        slots = np.flatnonzero(barriers.opened[: barriers.count, 2] < 0)
+        if not len(slots):
+            return
+        makers, clocks, lanes = barriers.opened[slots][:, [0, 1, 4]].T
+        inside, rows = warps // ctas, self._clocks.rows_of(warps)
+        # of the warps that know of a barrier, its maker comes first, then the others in their order
+        makes = inside == makers[:, None]
+        knows = (warps % ctas == barriers.homes[slots][:, None]) & (makes | (clocks[:, None] <= rows[:, makers].T))
+        rank = np.where(makes, -1, np.arange(len(warps)))
+        first = np.argmin(np.where(knows, rank, len(warps)), axis=1)
+        some = knows.any(axis=1)
+        slots, first, lanes = slots[some], first[some], lanes[some]
+        passed, own = masks[first].astype(np.int64), inside[first]
+        lowest = np.bitwise_count((passed & -passed) - 1).astype(np.int64)
+        who = np.where((own == makers[some]) & (passed >> lanes & 1 == 1), lanes, lowest)
+        barriers.opened[slots[:, None], [2, 3, 5]] = np.stack([own, rows[first, own], who], axis=1)
 
     def proxy_fence(self, warps: Array, masks: Array, space: str = "") -> None:
         """fence.proxy.async: what the warps know of a space (of both without one) is shown to the async proxy."""

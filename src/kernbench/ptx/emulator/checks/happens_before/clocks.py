@@ -66,9 +66,11 @@ def _take_rows(clocks: Int32s, met: Int64s, lanes: Int64s, rows: Int32s) -> None
     ctas = clocks.shape[0]
     for i in range(lanes.size):
         warp = lanes[i] // WARP
+        inside = warp // ctas
+        known = clocks[warp % ctas, inside]
         for column in range(rows.shape[1]):
-            rows[i, column] = clocks[warp % ctas, warp // ctas, column]
-        rows[i, warp // ctas] = met[warp]
+            rows[i, column] = known[column]
+        rows[i, inside] = met[warp]
 
 
 class Clocks:

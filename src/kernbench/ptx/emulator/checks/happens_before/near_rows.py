@@ -70,13 +70,16 @@ class Groups:
 
 def grouped(lanes: Array, keys: Array) -> Groups:
     """Lanes by warp and key, as `lanes.group` has them."""
-    order = np.lexsort((keys, lanes // WARP))
-    lanes, keys = lanes[order], keys[order]
-    warps = lanes // WARP
-    begins = np.r_[True, (warps[1:] != warps[:-1]) | (keys[1:] != keys[:-1])][: len(lanes)]
-    starts = np.flatnonzero(begins)
-    masks = np.bitwise_or.reduceat(np.int64(1) << (lanes % WARP), starts) if len(starts) else starts
-    firsts = np.minimum.reduceat(lanes % WARP, starts) if len(starts) else starts
+    warps = lanes >> 5
+    later, more = warps[1:] - warps[:-1], keys[1:] - keys[:-1]
+    if ((later < 0) | ((later == 0) & (more < 0))).any():
+        order = np.lexsort((keys, warps))
+        lanes, keys, warps = lanes[order], keys[order], warps[order]
+        later, more = warps[1:] - warps[:-1], keys[1:] - keys[:-1]
+    begins = np.r_[True, (later != 0) | (more != 0)][: len(lanes)]
+    starts, inside = np.flatnonzero(begins), lanes & (WARP - 1)
+    masks = np.bitwise_or.reduceat(np.int64(1) << inside, starts) if len(starts) else starts
+    firsts = np.minimum.reduceat(inside, starts) if len(starts) else starts
     return Groups(lanes, np.cumsum(begins) - 1, warps[starts], keys[starts], masks, firsts)
 
 
