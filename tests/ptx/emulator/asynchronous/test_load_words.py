@@ -1,9 +1,9 @@
-"""Registers from tensor memory in one loop: the same as a block of words, of which each lane takes its own."""
+"""Registers from tensor memory and to it in one loop: the same as blocks of words, of which each lane has its own."""
 
 import numpy as np
 import pytest
 
-from kernbench.ptx.emulator.asynchronous.matrix.fragment_kernels import load_words
+from kernbench.ptx.emulator.asynchronous.matrix.fragment_kernels import load_words, store_words
 
 POISON = np.uint32(0xFFFFFFFF)
 
@@ -32,3 +32,27 @@ def test_each_lane_takes_its_words(corner, packed):
     untouched = bank.reshape(8, 10, 32).copy()
     untouched[registers[:, None], warps[None, :]] = 0
     assert not untouched.any()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("corner", [(0, 0, 0), (3, 16, 96), (1, 0, 500), (2, 31, 511)])
+def test_each_lane_stores_its_words(corner, packed):
+    random = np.random.default_rng(sum(corner) + packed)
+    ctas, warps, chosen = 3, np.array([4, 6, 8]), np.array([2, 0, 3])
+    quarter, lane, column = corner
+    words = random.integers(0, 1 << 32, (ctas, 4, 32, 512), dtype=np.uint32)
+    written = random.random(words.shape) < 0.5
+    held = random.integers(0, 1 << 32, (3, 5, 32), dtype=np.uint32)
+    rows, columns = np.tile(np.arange(32)[:, None], 3), np.tile(2 * np.arange(3), (32, 1))
+    wanted, marked = words.copy(), written.copy()
+    for warp, position in zip(warps, chosen, strict=True):
+        for register, one in np.ndindex(3, 32):
+            at, to, value = (lane + one) % 32, column + 2 * register, held[register, position, one]
+            parts = ((to, value & 0xFFFF), (to + 1, value >> 16)) if packed else ((to, value),)
+            for there, part in parts:
+                if there < 512:
+                    wanted[warp % ctas, quarter, at, there] = part
+                    marked[warp % ctas, quarter, at, there] = True
+    store_words(words, written, corner, rows, columns, packed, held, chosen, warps)
+    assert np.array_equal(words, wanted)
+    assert np.array_equal(written, marked)

@@ -9,6 +9,7 @@ from kernbench.ptx.emulator.fused import code, emitting
 from kernbench.ptx.emulator.lanes.lanes import everything
 from kernbench.ptx.emulator.lanes.slots import BANKS, ConstantSlot, RegisterSlot, SlotTable
 from kernbench.ptx.emulator.lanes.window import RunWindow
+from kernbench.ptx.emulator.program.packing import Packs, Unpacks
 from kernbench.ptx.emulator.program.steps import Computed, WithTable, compute, copy, cut, guarded, sign_extend
 from kernbench.ptx.numerics.table import operation
 
@@ -54,6 +55,10 @@ def float_cases():
     yield case("setp", [F32] * 2, [PRED] * 2, type="f32", cmp="gt")
     for join in ("and", "or", "xor"):
         yield case("setp", [F32, F32, PRED], [PRED] * 2, type="f32", cmp="lt", bool=join)
+    for flags in ({}, {"ftz": "ftz"}):
+        for name in ("add.float", "sub.float", "mul.float"):
+            yield case(name, [U64] * 2, [U64], type="f32x2", rnd="rn", **flags)
+        yield case("fma", [U64] * 3, [U64], type="f32x2", rnd="rn", **flags)
     for to in ("f16x2", "bf16x2"):
         yield case("cvt.packed", [F32] * 2, [U32], dtype=to, atype="f32", rnd="rn")
 
@@ -91,6 +96,9 @@ def integer_cases():
     for of, to in ((U32, U32), (U64, U32), (U32, U64), (PRED, PRED), (U16, U32)):
         yield copy, [of], [to]
         yield cut, [of], [to]
+    for many, part, whole in ((2, U16, U32), (2, U32, U64), (4, U16, U64), (4, "uint8", U32)):
+        yield Packs(8 * np.dtype(part).itemsize), [part] * many, [whole]
+        yield Unpacks(8 * np.dtype(part).itemsize), [whole], [part] * many
     yield sign_extend, [U16], [U32]
     yield sign_extend, [U32], [U64]
 
@@ -104,6 +112,8 @@ class Storage:
 
     def row(self, slot):
         spec = self.table.slots[slot]
+        if isinstance(spec, RegisterSlot):
+            return self.banks[spec.bank][spec.row, : WARPS * 32]
         assert isinstance(spec, ConstantSlot)
         return np.full(WARPS * 32, spec.bits, spec.dtype)
 

@@ -7,8 +7,19 @@ import numpy as np
 from llvmlite import binding as llvm
 
 from kernbench.ptx.emulator.fused.floats import FLOATS
-from kernbench.ptx.emulator.fused.integers import INTEGERS, Emit, Mods, Values, by_numpy, by_table, copied
+from kernbench.ptx.emulator.fused.integers import (
+    INTEGERS,
+    Emit,
+    Mods,
+    Values,
+    by_numpy,
+    by_table,
+    copied,
+    packed,
+    unpacked,
+)
 from kernbench.ptx.emulator.fused.values import NotFused
+from kernbench.ptx.emulator.program.packing import Packs, Unpacks
 from kernbench.ptx.emulator.program.steps import Compute, WithTable, copy, cut, sign_extend
 from kernbench.ptx.numerics.table import operations_so_far
 
@@ -39,10 +50,31 @@ def _results(function: Compute, given: Values, wanted: list[int]) -> Values:
         return [given[0].wide(wanted[0], True)]
     if isinstance(function, WithTable):
         return by_table(function.table, given)
+    if isinstance(function, (Packs, Unpacks)):
+        return _moved(function, given, wanted)
+    return _operation(function, given)
+
+
+def _moved(function: Packs | Unpacks, given: Values, wanted: list[int]) -> Values:
+    if isinstance(function, Packs):
+        return packed(function.width, given, wanted[0])
+    return unpacked(function.width, given, len(wanted))
+
+
+def _operation(function: Compute, given: Values) -> Values:
+    """An operation of `numerics`."""
     meaning, mods = _known(function)
     if meaning not in _MEANINGS or (meaning == "fma" and not fuses()):
         raise NotFused(meaning)
+    if mods.get("type") == "f32x2":
+        return _in_halves(meaning, {**mods, "type": "f32"}, given)
     return _MEANINGS[meaning](mods, given)
+
+
+def _in_halves(meaning: str, mods: Mods, given: Values) -> Values:
+    """An instruction of f32 for both of the numbers that each register holds."""
+    low, high = (_MEANINGS[meaning](mods, [unpacked(32, [one], 2)[half] for one in given])[0] for half in (0, 1))
+    return packed(32, [low, high], 64)
 
 
 def _known(function: Compute) -> tuple[str, Mods]:

@@ -139,6 +139,21 @@ def by_table(lut: int, given: Values) -> Values:
     return [a.lines.constant(32, 0) if total is None else total]
 
 
+def packed(width: int, given: Values, wanted: int) -> Values:
+    """Values of so many bits each as one, the first below."""
+    if any(one.bits != width for one in given) or len(given) * width != wanted:
+        raise NotFused("parts of other widths than their registers")
+    total = given[0].wide(wanted)
+    for number, one in enumerate(given[1:], 1):
+        total = total | (one.wide(wanted) << number * width)
+    return [total]
+
+
+def unpacked(width: int, given: Values, count: int) -> Values:
+    """The lowest parts of a value, so many."""
+    return [(given[0] >> number * width).wide(width) if number else given[0].wide(width) for number in range(count)]
+
+
 INTEGERS: dict[str, Emit] = {
     "mul.int": product,
     "mad.int": product_sum,

@@ -8,6 +8,7 @@ import numpy as np
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE
 from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.packing import Packs, Unpacks
 from kernbench.ptx.emulator.program.steps import Step, action, compute, copy
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Name, Offset
@@ -58,15 +59,7 @@ def pack(d: Decoding) -> Step:
     if d.mod("type") == "b128":
         return _pack_wide(d, parts)
     width = TYPES[d.mod("type")].bits // len(parts)
-
-    def function(*rows: Any) -> None:
-        *sources, out = rows
-        total = sources[0].astype(out.dtype)
-        for number, source in enumerate(sources[1:], 1):
-            total |= source.astype(out.dtype) << out.dtype.type(number * width)
-        out[...] = total
-
-    return d.compute(function, parts, [d.target(0)])
+    return d.compute(Packs(width), parts, [d.target(0)])
 
 
 def _pack_wide(d: Decoding, parts: list[int]) -> Step:
@@ -91,13 +84,7 @@ def unpack(d: Decoding) -> Step:
     if d.mod("type") == "b128":
         return d.compute(_unpack_wide, d.halves(d.source(1)), parts)
     width = TYPES[d.mod("type")].bits // len(parts)
-
-    def function(source: Any, *targets: Any) -> None:
-        value = source.copy()
-        for number, target in enumerate(targets):
-            target[...] = value >> value.dtype.type(number * width)
-
-    return d.compute(function, [d.source(1)], parts)
+    return d.compute(Unpacks(width), [d.source(1)], parts)
 
 
 def _unpack_wide(low: Any, high: Any, *targets: Any) -> None:

@@ -4,10 +4,7 @@ A slot is a register, a constant, a special register or a symbol's address. A wi
 unsigned bits for each slot, so that a decoded operation is a function and a few slot numbers.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from operator import itemgetter
 
 import numpy as np
 
@@ -59,17 +56,6 @@ class SymbolSlot:
 Slot = RegisterSlot | ConstantSlot | SpecialSlot | SymbolSlot
 
 
-@dataclass(frozen=True, slots=True)
-class SlotOrder:
-    """Where slots lie in a list of all rows of all banks, in the order of `BANKS`, with those of `others` behind them.
-
-    `chosen` takes the list and gives what lies there, slot by slot.
-    """
-
-    others: tuple[int, ...]
-    chosen: Callable[[list[Array]], Sequence[Array]]
-
-
 class SlotTable:
     """Numbers slots, and rows of the register banks, until it is closed."""
 
@@ -77,12 +63,10 @@ class SlotTable:
         self.slots: list[Slot] = []
         self.rows: dict[str, int] = dict.fromkeys(BANKS, 0)
         self._numbers: dict[Slot, int] = {}
-        self._order: tuple[int, SlotOrder] | None = None
         self._closed = False
 
     def close(self) -> None:
         """There will be no more slots, and no more rows: the program is decoded."""
-        self.order()
         self._closed = True
 
     def new_row(self, bank: str, count: int = 1) -> int:
@@ -101,24 +85,6 @@ class SlotTable:
         number = self._numbers[slot] = len(self.slots)
         self.slots.append(slot)
         return number
-
-    def order(self) -> SlotOrder:
-        """The order of the slots; made anew only when there are more of them."""
-        if self._order is None or self._order[0] != len(self.slots):
-            self._order = len(self.slots), self._make_order()
-        return self._order[1]
-
-    def _make_order(self) -> SlotOrder:
-        begins = dict(zip(BANKS, accumulate((max(self.rows[bank], 1) for bank in BANKS), initial=0), strict=False))
-        others = tuple(number for number, slot in enumerate(self.slots) if not isinstance(slot, RegisterSlot))
-        behind = sum(max(self.rows[bank], 1) for bank in BANKS)
-        indices = {number: behind + index for index, number in enumerate(others)}
-        at = [
-            begins[slot.bank] + slot.row if isinstance(slot, RegisterSlot) else indices[number]
-            for number, slot in enumerate(self.slots)
-        ]
-        # a getter of one item gives the item itself
-        return SlotOrder(others, itemgetter(*at) if len(at) > 1 else lambda rows: [rows[index] for index in at])
 
     def constant(self, bits: int, dtype: str) -> int:
         """The slot of a constant given by its bits."""

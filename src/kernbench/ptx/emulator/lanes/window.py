@@ -35,9 +35,6 @@ class Rows(Protocol):
     def __getitem__(self, slot: int, /) -> Array:
         """The row of a slot: one entry a position, or none for a constant."""
 
-    def __len__(self) -> int:
-        """How many slots there are."""
-
 
 # a window of a batch is one of whatever the batch can stand for
 BatchT = TypeVar("BatchT", bound=Storage, covariant=True)
@@ -122,13 +119,7 @@ class RunWindow(WindowOf[BatchT]):
     def __init__(self, batch: BatchT, lanes: Lanes):
         super().__init__(batch, lanes)
         part = self.index = slice(lanes.first * WARP, lanes.last * WARP)
-        # programs have thousands of slots, and launches many windows
-        order = self._table.order()
-        rows: list[Array] = []
-        for bank in BANKS:
-            rows.extend(batch.banks[bank][:, part])
-        rows.extend(_part(batch.row(slot), part) for slot in order.others)
-        self.rows = order.chosen(rows)
+        self.rows = _Slices(batch, part)
 
     @cached_property
     def layout(self) -> Array:
@@ -157,8 +148,20 @@ class RunWindow(WindowOf[BatchT]):
             blend(self.rows[slot], values, mask)
 
 
-def _part(row: Array, part: slice) -> Array:
-    return row[part] if row.ndim else row
+class _Slices(dict[int, Array]):
+    """Rows of a run of lanes, each made when it is first asked for: programs have thousands, and launches many windows
+    of which most run a part of the program.
+    """
+
+    def __init__(self, batch: Storage, part: slice):
+        super().__init__()
+        self._batch = batch
+        self._part = part
+
+    def __missing__(self, slot: int) -> Array:
+        row = self._batch.row(slot)
+        found = self[slot] = row[self._part] if row.ndim else row
+        return found
 
 
 class ListWindow(WindowOf[BatchT]):
@@ -187,9 +190,6 @@ class _Gathered:
     def __getitem__(self, slot: int) -> Array:
         row = self._batch.row(slot)
         return row[self._lanes] if row.ndim else row
-
-    def __len__(self) -> int:
-        return len(self._batch.table.slots)
 
 
 @kernel

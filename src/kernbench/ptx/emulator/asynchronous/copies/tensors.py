@@ -243,7 +243,7 @@ class _Move:
     def _tiles(self, offsets: Array, origins: Array) -> kernels.GivenTiles:
         """The parts of `kernels.Tiles`."""
         shared = self._batch.port.space("shared")
-        return shared.words[1], shared.words[8], shared.state[1], offsets, origins, shared.size
+        return shared.words[1], shared.words[8], shared.state[1], shared.state[8], offsets, origins, shared.size
 
     def load(self, chosen: Chosen) -> None:
         """Read the boxes and write them to shared memory."""
@@ -262,9 +262,12 @@ class _Move:
         """Read the boxes from shared memory."""
         batch, box, report = self._batch, self._box, kernels.new_report()
         if self._staged is None:
-            self._staged = np.zeros((len(self._offsets), box.nbytes), np.uint8)
+            # whole pieces, to be moved as such
+            pieces = -(-box.nbytes // kernels.PIECE)
+            self._staged = np.zeros((len(self._offsets), pieces * kernels.PIECE), np.uint8)
         tiles, checked = self._tiles(self._offsets, self._origins), batch.checks.checking
-        kernels.take_boxes(tiles, box.parts, self._coordinates, chosen, self._staged, checked, report)
+        staged = self._staged
+        kernels.take_boxes(tiles, box.parts, self._coordinates, chosen, staged, staged.view(np.uint64), checked, report)
         report_trouble(batch, report, self._completion.lanes, self._site, "load")
 
     def store(self, chosen: Chosen) -> None:
@@ -281,26 +284,30 @@ class _Move:
         batch, box, report = self._batch, self._box, kernels.new_report()
         assert self._staged is not None
         dirty, checked = batch.port.space("global").dirty, batch.checks.checking
-        kernels.put_boxes(self._tensor(), dirty, box.parts, self._coordinates, chosen, self._staged, checked, report)
+        staged, coordinates = self._staged, self._coordinates
+        kernels.put_boxes(
+            self._tensor(), dirty, box.parts, coordinates, chosen, staged, staged.view(np.uint64), checked, report
+        )
         batch.port.changes += 1
         report_trouble(batch, report, self._completion.lanes, self._site, "store")
 
     def _combine(self, chosen: Chosen, reduction: Reduction) -> None:
         """Replace staged bytes by what they and the tensor's give."""
         batch, box, report = self._batch, self._box, kernels.new_report()
+        assert self._staged is not None
         whole = box.shape.copy()
         whole[0, 0] = -(-whole[0, 0] * box.element // kernels.PIECE) * kernels.PIECE // box.element
         for op in chosen:
-            one = np.zeros(box.nbytes + 16, np.uint8)
-            state = np.zeros(box.nbytes + 16, np.uint8)
+            room = self._staged.shape[1] + kernels.PIECE
+            one, state = np.zeros(room, np.uint8), np.zeros(room, np.uint8)
             plain = np.array((0, 0, 0, box.inner, kernels.PIECE), np.int64)
             zero = np.zeros(1, np.int64)
-            tiles = (one, one.view(np.uint64), state, zero, zero, box.nbytes)
+            tiles = (one, one.view(np.uint64), state, state.view(np.uint64), zero, zero, box.nbytes)
             parts = (box.base, whole, box.element, plain, box.fill)
             coordinates, checked = self._coordinates[op : op + 1], batch.checks.checking
             kernels.load_boxes(self._tensor(), tiles, parts, coordinates, checked, report)
-            assert self._staged is not None
-            self._staged[op] = reduction(one[: box.nbytes], self._staged[op])
+            staged = self._staged[op, : box.nbytes]
+            staged[...] = reduction(one[: box.nbytes], staged)
         report_trouble(batch, report, self._completion.lanes[chosen], self._site, "store")
 
 

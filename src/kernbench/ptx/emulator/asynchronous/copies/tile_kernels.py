@@ -19,6 +19,7 @@ PIECE = 16
 _PAGE = 8
 GLOBAL_OUTSIDE, GLOBAL_UNWRITTEN, SHARED_OUTSIDE, SHARED_UNWRITTEN = range(4)
 _WRITTEN8 = np.uint64(WRITTEN * 0x0101_0101_0101_0101)
+_UNWRITTEN8 = np.uint64(UNWRITTEN * 0x0101_0101_0101_0101)
 _TRACKED8 = np.uint64(TRACKED * 0x0101_0101_0101_0101)
 
 
@@ -48,11 +49,12 @@ class Tensor(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """The shared memory that boxes lie in: bytes, words of eight and states; each box's offset and CTA's origin."""
+    """The shared memory that boxes lie in: bytes and words of eight, their states; each box's offset, CTA's origin."""
 
     memory: Bytes
     memory8: UInt64s
     state: Bytes
+    state8: UInt64s
     offsets: Int64s
     origins: Int64s
     size: int
@@ -61,7 +63,7 @@ class Tiles(NamedTuple):
 # the same three as they are passed
 GivenBox = tuple[int, Int64s, int, Int64s, Bytes]
 GivenTensor = tuple[Bytes, UInt64s, Bytes, UInt64s]
-GivenTiles = tuple[Bytes, UInt64s, Bytes, Int64s, Int64s, int]
+GivenTiles = tuple[Bytes, UInt64s, Bytes, UInt64s, Int64s, Int64s, int]
 
 
 @part
@@ -71,7 +73,7 @@ def _box_of(given: GivenBox) -> Box:
 
 @part
 def _tiles_of(given: GivenTiles) -> Tiles:
-    return Tiles(given[0], given[1], given[2], given[3], given[4], given[5])
+    return Tiles(given[0], given[1], given[2], given[3], given[4], given[5], given[6])
 
 
 def new_report() -> Int64s:
@@ -114,6 +116,15 @@ def _readable(state: Bytes, checked: bool, offset: Int, operation: Int, code: In
 
 
 @part
+def _rows_of(shape: Int64s) -> Int:
+    """How many rows a box has."""
+    rows = 1
+    for d in range(1, shape.shape[1]):
+        rows *= shape[2, d]
+    return rows
+
+
+@part
 def _row(row: Int, operation: Int, coordinates: Int64s, shape: Int64s) -> tuple[Int, bool]:
     """Byte offset of a box row's first element relative to the tensor's start, and whether it lies inside."""
     offset, inside = 0, True
@@ -134,9 +145,7 @@ def load_boxes(
     source, target, box = Tensor(tensor[0], tensor[1], tensor[2], tensor[3]), _tiles_of(tiles), _box_of(boxes)
     shape, element, swizzle = box.shape, box.element, box.swizzle
     inner, filled = shape[2, 0] * element, swizzle[4]
-    rows = 1
-    for d in range(1, shape.shape[1]):
-        rows *= shape[2, d]
+    rows = _rows_of(shape)
     for op in range(target.offsets.size):
         start = coordinates[op, 0] * element
         low, high = max(0, -start), min(inner, shape[0, 0] * element - start)
@@ -176,10 +185,9 @@ def _copy_piece(at: Int, to: Int, source: Tensor, target: Tiles, checked: bool) 
         for k in range(2):
             if (source.state8[word + k] & ~_TRACKED8) != _WRITTEN8:
                 return False
-    target.memory8[there] = source.memory8[word]
-    target.memory8[there + 1] = source.memory8[word + 1]
-    for k in range(PIECE):
-        target.state[to + k] |= WRITTEN
+    for k in range(2):
+        target.memory8[there + k] = source.memory8[word + k]
+        target.state8[there + k] |= _WRITTEN8
     return True
 
 
@@ -189,6 +197,51 @@ def _whole_pieces(nbytes: Int) -> Int:
     return (nbytes + PIECE - 1) & ~(PIECE - 1)
 
 
+@part
+def _take_piece(
+    offset: Int, op: Int, into: Int, source: Tiles, swizzle: Int64s, staged8: UInt64s, checked: bool
+) -> bool:
+    """Stage a whole piece by words of eight bytes, if it lies so and all of it was written; whether that was done."""
+    at = _swizzled(offset, swizzle[0], swizzle[1], 0)
+    if offset & (PIECE - 1) or into & (PIECE - 1) or at < 0 or at + PIECE > source.size:
+        return False
+    at += source.origins[op]
+    if at & 7:
+        return False
+    word, there = at >> 3, into >> 3
+    if checked:
+        for k in range(2):
+            if (source.state8[word + k] & _WRITTEN8) != _WRITTEN8:
+                return False
+    for k in range(2):
+        staged8[op, there + k] = source.memory8[word + k]
+    return True
+
+
+@part
+def _take_byte(
+    byte: Int,
+    op: Int,
+    row: Int,
+    source: Tiles,
+    swizzle: Int64s,
+    inner: Int,
+    staged: Bytes,
+    checked: bool,
+    report: Int64s,
+) -> None:
+    filled = swizzle[4]
+    offset = source.offsets[op] + row * swizzle[3] + byte // filled * PIECE + byte % filled
+    swizzled = _swizzled(offset, swizzle[0], swizzle[1], swizzle[2])
+    if swizzled < 0 or swizzled >= source.size:
+        _count(report, SHARED_OUTSIDE, op, swizzled)
+        return
+    swizzled += source.origins[op]
+    if checked and source.state[swizzled] & WRITTEN != WRITTEN:
+        _count(report, SHARED_UNWRITTEN, op, swizzled - source.origins[op])
+    staged[op, row * inner + byte] = source.memory[swizzled]
+
+
 @kernel
 def take_boxes(
     tiles: GivenTiles,
@@ -196,6 +249,7 @@ def take_boxes(
     coordinates: Int64s,
     chosen: Int64s,
     staged: Bytes,
+    staged8: UInt64s,
     checked: bool,
     report: Int64s,
 ) -> None:
@@ -203,7 +257,9 @@ def take_boxes(
     source, box = _tiles_of(tiles), _box_of(boxes)
     shape, element, swizzle = box.shape, box.element, box.swizzle
     inner, filled = shape[2, 0] * element, swizzle[4]
-    rows = staged.shape[1] // inner
+    rows = _rows_of(shape)
+    # whether pieces lie as wholes in both
+    plain = filled == PIECE and not swizzle[2] and inner % PIECE == 0
     for op in chosen:
         start = coordinates[op, 0] * element
         low, high = max(0, -start), min(inner, _whole_pieces(shape[0, 0] * element - start))
@@ -211,16 +267,33 @@ def take_boxes(
             _, inside = _row(row, op, coordinates, shape)
             if not inside:
                 continue
-            for byte in range(low, high):
-                offset = source.offsets[op] + row * swizzle[3] + byte // filled * PIECE + byte % filled
-                swizzled = _swizzled(offset, swizzle[0], swizzle[1], swizzle[2])
-                if swizzled < 0 or swizzled >= source.size:
-                    _count(report, SHARED_OUTSIDE, op, swizzled)
+            for piece in range(low, high, PIECE):
+                offset = source.offsets[op] + row * swizzle[3] + piece
+                whole = plain and piece + PIECE <= high
+                if whole and _take_piece(offset, op, row * inner + piece, source, swizzle, staged8, checked):
                     continue
-                swizzled += source.origins[op]
-                if checked and source.state[swizzled] & WRITTEN != WRITTEN:
-                    _count(report, SHARED_UNWRITTEN, op, swizzled - source.origins[op])
-                staged[op, row * inner + byte] = source.memory[swizzled]
+                for byte in range(piece, min(piece + PIECE, high)):
+                    _take_byte(byte, op, row, source, swizzle, inner, staged, checked, report)
+
+
+@part
+def _put_piece(
+    at: Int, op: Int, first: Int, tensor: GivenTensor, dirty: Bools, staged8: UInt64s, checked: bool
+) -> bool:
+    """Write a whole piece by words of eight bytes, if it lies so and all of it is allocated; whether that was done."""
+    memory8, state8 = tensor[1], tensor[3]
+    if at & (PIECE - 1) or first & (PIECE - 1) or at < 0 or at + PIECE > tensor[0].size:
+        return False
+    word, there = at >> 3, first >> 3
+    if checked:
+        for k in range(2):
+            if (state8[word + k] & _UNWRITTEN8) != _UNWRITTEN8:
+                return False
+    for k in range(2):
+        memory8[word + k] = staged8[op, there + k]
+        state8[word + k] |= _WRITTEN8
+    dirty[at >> _PAGE] = True
+    return True
 
 
 @kernel
@@ -231,6 +304,7 @@ def put_boxes(
     coordinates: Int64s,
     chosen: Int64s,
     staged: Bytes,
+    staged8: UInt64s,
     checked: bool,
     report: Int64s,
 ) -> None:
@@ -238,7 +312,7 @@ def put_boxes(
     memory, state, box = tensor[0], tensor[2], _box_of(boxes)
     shape, element = box.shape, box.element
     inner = shape[2, 0] * element
-    rows = staged.shape[1] // inner
+    rows = _rows_of(shape)
     for op in chosen:
         start = coordinates[op, 0] * element
         low, high = max(0, -start), min(inner, _whole_pieces(shape[0, 0] * element - start))
@@ -247,14 +321,18 @@ def put_boxes(
             if not inside:
                 continue
             target = box.base + row_offset + start
-            for byte in range(low, high):
-                at = target + byte
-                if at < 0 or at >= memory.size or (checked and state[at] & UNWRITTEN != UNWRITTEN):
-                    _count(report, GLOBAL_OUTSIDE, op, at)
+            for piece in range(low, high, PIECE):
+                whole = piece + PIECE <= high
+                if whole and _put_piece(target + piece, op, row * inner + piece, tensor, dirty, staged8, checked):
                     continue
-                memory[at] = staged[op, row * inner + byte]
-                state[at] |= WRITTEN
-                dirty[at >> _PAGE] = True
+                for byte in range(piece, min(piece + PIECE, high)):
+                    at = target + byte
+                    if at < 0 or at >= memory.size or (checked and state[at] & UNWRITTEN != UNWRITTEN):
+                        _count(report, GLOBAL_OUTSIDE, op, at)
+                        continue
+                    memory[at] = staged[op, row * inner + byte]
+                    state[at] |= WRITTEN
+                    dirty[at >> _PAGE] = True
 
 
 @kernel

@@ -6,7 +6,7 @@ Each does in one pass what a choice of rows and a transposition do in three; of 
 
 import numpy as np
 
-from kernbench.ptx.emulator.lanes.arrays import Int, Int64s, UInt32s
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int64s, UInt32s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 
@@ -86,3 +86,42 @@ def load_words(
                 if packed:
                     word = (word & np.uint32(0xFFFF)) | (_word(words, cta, quarter, row, column + 1) << np.uint32(16))
                 bank[row_of_bank, first + lane] = word
+
+
+@part
+def _put_word(words: UInt32s, written: Bools, cta: Int, quarter: Int, row: Int, column: Int, value: np.uint32) -> None:
+    """Write a word of tensor memory; rows go round, and beyond the last column nothing is written."""
+    if column < words.shape[3]:
+        inside = row % words.shape[2]
+        words[cta, quarter, inside, column] = value
+        written[cta, quarter, inside, column] = True
+
+
+@kernel
+def store_words(
+    words: UInt32s,
+    written: Bools,
+    corner: tuple[int, int, int],
+    rows: Int64s,
+    columns: Int64s,
+    packed: bool,
+    held: UInt32s,
+    chosen: Int64s,
+    warps: Int64s,
+) -> None:
+    """Store what warps held, [registers, positions, lanes], to the tensor memory of their CTAs: see `load_words`.
+
+    `chosen` are the positions of the `warps`.
+    """
+    ctas, quarter, first_row, first_column = words.shape[0], corner[0], corner[1], corner[2]
+    for w in range(warps.size):
+        cta, position = warps[w] % ctas, chosen[w]
+        for register in range(held.shape[0]):
+            for lane in range(WARP):
+                row, column = first_row + rows[lane, register], first_column + columns[lane, register]
+                value = held[register, position, lane]
+                if packed:
+                    _put_word(words, written, cta, quarter, row, column, value & np.uint32(0xFFFF))
+                    _put_word(words, written, cta, quarter, row, column + 1, value >> np.uint32(16))
+                else:
+                    _put_word(words, written, cta, quarter, row, column, value)

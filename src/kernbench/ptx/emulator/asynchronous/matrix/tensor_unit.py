@@ -7,12 +7,13 @@ stores are seen after wait::st.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agent
-from kernbench.ptx.emulator.asynchronous.matrix.fragment_kernels import load_words
+from kernbench.ptx.emulator.asynchronous.matrix.fragment_kernels import load_words, store_words
 from kernbench.ptx.emulator.asynchronous.matrix.observer import MatrixBatch
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_core import CopyForm, Products, TensorCore
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import COLUMNS, TensorMemory
@@ -23,7 +24,7 @@ from kernbench.ptx.numerics.matrix.layout import Layout
 STORE = "tensor store"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Access:
     """What a load or store says: the rows and columns of registers, whether two 16-bit halves share one, and their
     rows.
@@ -39,7 +40,7 @@ class Access:
         """Lanes it touches."""
         return max(self.layout.shape[0], 32) if self.layout.shape[0] > 16 else 16
 
-    @property
+    @cached_property
     def spans(self) -> tuple[tuple[int, int], ...]:
         """First and last + 1 columns that it touches, relative to its address."""
         touched = np.unique(self.layout.columns)
@@ -165,19 +166,14 @@ class TensorUnit:
 
     def _store(self, access: Access, warps: Array, addresses: Array, held: Array) -> None:
         self._core.flush()
-        order = {int(warp): index for index, warp in enumerate(warps)}
+        order = np.empty(self._batch.warps, np.int64)
+        order[warps] = np.arange(len(warps))
+        memory, layout = self.memory, access.layout
         for group, quarter, lane, column in self._alike(warps, addresses):
-            ctas = group % self._batch.ctas
-            values = held[:, [order[int(warp)] for warp in group]].transpose(1, 2, 0)
-            rows, columns = access.layout.rows, access.layout.columns
-            if access.packed:
-                values = np.concatenate([values & np.uint32(0xFFFF), values >> np.uint32(16)], axis=2)
-                rows = np.concatenate([rows, rows], axis=1)
-                columns = np.concatenate([columns, columns + 1], axis=1)
-            inside = columns + column < COLUMNS
-            index = (ctas[:, None], quarter, (lane + rows[inside])[None] % 32, (column + columns[inside])[None])
-            self.memory.words[index] = values[:, inside]
-            self.memory.written[index] = True
+            corner, chosen = (quarter, lane, column), order[group]
+            store_words(
+                memory.words, memory.written, corner, layout.rows, layout.columns, access.packed, held, chosen, group
+            )
 
     def _alike(self, warps: Array, addresses: Array) -> list[tuple[Array, int, int, int]]:
         """Warps of the same quarter and address: the warps, the quarter, the lane in it and the column."""
