@@ -87,7 +87,7 @@ class NativeLoop(Generic[Result]):
         for entry in self.entries:
             found = entry(*given)
             if found is not NotImplemented:
-                return cast(Result, found)
+                return found  # type: ignore[return-value]
         return self._called_otherwise(given)
 
     def _called_otherwise(self, given: tuple[object, ...]) -> Result:

@@ -32,6 +32,7 @@ from kernbench.ptx.emulator.program.steps import (
     Exchanged,
     General,
     Loaded,
+    Marks,
     Step,
     guarded,
     relaxed,
@@ -187,6 +188,8 @@ class _Steps:
         self.general: list[General] = []
         # what each computes, where it does nothing else, and the number of its instruction
         self._computed: list[Computed | Loaded | None] = []
+        # what those say of registers that are put between them
+        self._marks: dict[Direct, Marks] = {}
         # what whole warps exchange at its end, where that is all that is done there
         self.exchanged: Exchanged | None = None
         self.owners: list[int] = []
@@ -236,7 +239,9 @@ class _Steps:
         """All of them, as they are now."""
         rows = zip(self.direct, self.general, self._computed, strict=True)
         return [
-            Step(direct, general, False, None, item) if isinstance(item, Loaded) else Step(direct, general, False, item)
+            Step(direct, general, False, None, item)
+            if isinstance(item, Loaded)
+            else Step(direct, general, False, item, None, self._marks.get(direct))
             for direct, general, item in rows
         ]
 
@@ -289,6 +294,8 @@ class _Steps:
             self.direct.insert(index, step.direct)
             self._computed.insert(index, step.computed if step.loaded is None else step.loaded)
             self.owners.insert(index, _NOBODY)
+            if step.marks is not None:
+                self._marks[step.direct] = step.marks
 
 
 class _Dead:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from kernbench.ptx.emulator.fused.chain_code import targets_of
 from kernbench.ptx.emulator.fused.chains import Chain, Stretch
+from kernbench.ptx.emulator.fused.marked import Marked
 from kernbench.ptx.emulator.fused.runs import Run
 from kernbench.ptx.emulator.program.steps import Direct, Exchanged, General, Step
 
@@ -42,7 +43,7 @@ class FusedBlock(NamedTuple):
         return self.groups[-1] if self.groups and self._chains(self.groups[-1]) else (many, many)
 
     def _chains(self, group: tuple[int, int]) -> bool:
-        return _is_fusible(self.steps[group[0]])
+        return all(_is_fusible(step) for step in self.steps[group[0] : group[1]])
 
 
 def _is_fusible(step: Step) -> bool:
@@ -60,17 +61,41 @@ def fused(steps: Sequence[Step], dead: Dead, wanted: Dead) -> tuple[list[Direct]
     at = 0
     while at < len(steps):
         begin = at
-        while at < len(steps) and _is_fusible(steps[at]):
+        while at < len(steps) and (_is_fusible(steps[at]) or steps[at].marks is not None):
             at += 1
         at = max(at, begin + 1)
         groups.append((begin, at))
-        plain, more = _runs(steps, begin, at, dead)
+        some, more = _group(steps, begin, at, dead, wanted)
+        direct += some
         general += more
-        if len(plain) > 1 and at - begin <= _MOST_STEPS:
-            chain = Chain((tuple(steps[begin:at]),), (), wanted(begin, at), 0, 0, 0)
-            plain = [Stretch(chain, tuple(plain)).direct]
-        direct += plain
     return direct, general, groups
+
+
+def _group(
+    steps: Sequence[Step], begin: int, end: int, dead: Dead, wanted: Dead
+) -> tuple[Sequence[Direct], Sequence[General]]:
+    """Steps that may become one, or a single one that may not."""
+    plain = [number for number in range(begin, end) if steps[number].marks is None]
+    if len(plain) == end - begin or not plain:
+        return _plain_group(steps, begin, end, dead, wanted)
+    direct, general = _plain_group([steps[number] for number in plain], 0, len(plain), _nothing, _nothing)
+    marked = Marked(tuple(steps[begin:end]), tuple(direct), tuple(general))
+    return [marked.direct], [marked.general]
+
+
+def _nothing(begin: int, end: int) -> frozenset[int]:
+    """What follows undefined values may look at any register."""
+    return frozenset()
+
+
+def _plain_group(
+    steps: Sequence[Step], begin: int, end: int, dead: Dead, wanted: Dead
+) -> tuple[list[Direct], list[General]]:
+    plain, general = _runs(steps, begin, end, dead)
+    if len(plain) > 1 and end - begin <= _MOST_STEPS:
+        chain = Chain((tuple(steps[begin:end]),), (), wanted(begin, end), 0, 0, 0)
+        plain = [Stretch(chain, tuple(plain)).direct]
+    return plain, general
 
 
 def _runs(steps: Sequence[Step], begin: int, end: int, dead: Dead) -> tuple[list[Direct], list[General]]:

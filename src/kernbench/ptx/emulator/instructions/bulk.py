@@ -143,21 +143,39 @@ def _boxes(
 ) -> list[tuple[tensors.Box, Array]]:
     """The tensor maps that lanes name, each with the positions of its lanes; complains where there is none."""
     found = []
-    for address in np.unique(maps):
-        which = np.flatnonzero(maps == address)
+    for address, which in _by_value(maps):
         try:
-            box = window.batch.launch.tensor_maps.at(int(address))
+            box = window.batch.launch.tensor_maps.at(address)
             if box.description.rank != rank:
                 raise MisuseError(f"the tensor map has {box.description.rank} dimensions, the instruction {rank}")
             if box.description.im2col != counted:
                 made, asked = ("im2col", "tile") if box.description.im2col else ("tile", "im2col")
                 raise MisuseError(f"the tensor map is for {made} mode, the instruction says {asked}")
         except MisuseError as problem:
-            window.batch.checks.bad_tensor_map(site, str(problem), int(address), lanes[which])
+            window.batch.checks.bad_tensor_map(site, str(problem), address, lanes[which])
             continue
-        window.batch.checks.asynchronous.map_used(int(address), lanes[which], site)
+        window.batch.checks.asynchronous.map_used(address, lanes[which], site)
         found.append((box, which))
     return found
+
+
+def _by_value(values: Array) -> list[tuple[int, Array]]:
+    """Each value in order, with the positions that have it."""
+    numbers = values.tolist()
+    different = sorted(set(numbers))
+    if len(different) == 1:
+        return [(different[0], np.arange(len(numbers)))]
+    return [(one, np.flatnonzero(values == np.uint64(one))) for one in different]
+
+
+def _spread(count: int, *rows: Array) -> tuple[Array, ...]:
+    """Each entry so many times."""
+    return rows if count == 1 else tuple(np.repeat(row, count) for row in rows)
+
+
+def _parted(offsets: Array, count: int, step: int) -> Array:
+    """Where the parts of copies lie, so many of each, which begin at `offsets`."""
+    return offsets if count == 1 else np.repeat(offsets, count) + np.tile(np.arange(count) * step, len(offsets))
 
 
 def _points(window: Window, slots: list[int], mask: Mask | None) -> Array:
@@ -224,8 +242,9 @@ def tensor_load(d: Decoding) -> Step:
         _aligned(window, lanes, site, "destination", targets.astype(np.int64), tensors.ALIGNMENT)
         masks = None if mask_slot is None else values_of(window, mask_slot, mask)
         to = _destinations(window, lanes, targets, addresses_of(window, barrier, mask), masks, pair, site)
-        shifts = np.zeros((len(lanes), rank), np.int64)
+        shifts = np.zeros((len(lanes), rank), np.int64) if moved else None
         for number, slot in enumerate(moved, 1):
+            assert shifts is not None
             shifts[:, number] = values_of(window, slot, mask)
         for box, which in _boxes(window, lanes, addresses_of(window, source, mask), rank, counted, site):
             named = np.zeros(len(lanes), bool)
@@ -237,9 +256,9 @@ def tensor_load(d: Decoding) -> Step:
             if len(at):
                 found, step = parts(box, points[at])
                 count = found.shape[1]
-                here = (found + shifts[at, None]).reshape(-1, rank)
-                offsets = np.repeat(to.offsets[chosen], count) + np.tile(np.arange(count) * step, len(at))
-                at, ctas, barriers = (np.repeat(one, count) for one in (at, to.ctas[chosen], to.slots[chosen]))
+                here = (found if shifts is None else found + shifts[at, None]).reshape(-1, rank)
+                offsets = _parted(to.offsets[chosen], count, step)
+                at, ctas, barriers = _spread(count, at, to.ctas[chosen], to.slots[chosen])
                 _legal_points(window, lanes[at], here, box, site, False)
                 completion = on_barrier(batch, lanes[at], barriers, np.full(len(at), box.nbytes), site)
                 if batch.recorder.recording:
@@ -289,8 +308,8 @@ def tensor_store(d: Decoding) -> Step:
                 _inside(window, who, points[which], box, site)
             found, step = parts(box, points[which])
             count, here = found.shape[1], found.reshape(-1, rank)
-            starts = np.repeat(offsets[which], count) + np.tile(np.arange(count) * step, len(who))
-            home, who = np.repeat(ctas[which], count), np.repeat(who, count)
+            starts = _parted(offsets[which], count, step)
+            home, who = _spread(count, ctas[which], who)
             _legal_points(window, who, here, box, site, not counted)
             completion = in_group(batch, who, site)
             ends: Ends = shared_ends(batch, home, starts)

@@ -15,7 +15,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, Warps
-from kernbench.ptx.emulator.lanes.slots import BANKS, SlotTable
+from kernbench.ptx.emulator.lanes.slots import BANKS, RegisterSlot, SlotTable
 
 
 class Storage(Protocol):
@@ -98,6 +98,11 @@ class WindowOf(Generic[BatchT]):
         return mask is not None and mask.base is not None and mask.base is (bank if bank.base is None else bank.base)
 
     @cached_property
+    def warp_bits(self) -> int:
+        """A number that has the bit of each of its warps set."""
+        return sum(1 << warp for warp in self.warps.tolist())
+
+    @cached_property
     def layout(self) -> Array:
         """For machine code: of each bank where its first row begins and the bytes between rows; then the positions."""
         raise NotImplementedError
@@ -155,12 +160,17 @@ class _Slices(dict[int, Array]):
 
     def __init__(self, batch: Storage, part: slice):
         super().__init__()
-        self._batch = batch
+        self._batch, self._banks, self._slots = batch, batch.banks, batch.table.slots
         self._part = part
 
     def __missing__(self, slot: int) -> Array:
-        row = self._batch.row(slot)
-        found = self[slot] = row[self._part] if row.ndim else row
+        spec = self._slots[slot]
+        if isinstance(spec, RegisterSlot):
+            found: Array = self._banks[spec.bank][spec.row, self._part]
+        else:
+            row = self._batch.row(slot)
+            found = row[self._part] if row.ndim else row
+        self[slot] = found
         return found
 
 

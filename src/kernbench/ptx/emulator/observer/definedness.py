@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.program import Site
 
@@ -40,25 +40,40 @@ class Origin:
 
 
 class Flags:
-    """For each register that ever held an undefined value, a row of bits a lane; others have no row."""
+    """For each register that ever held an undefined value, a row of bits a lane; others have no row.
+
+    Of each row it is known in which warps a bit may be set: warps of other roles than those that use a register never
+    set it, and nobody asks them.
+    """
 
     def __init__(self, lanes: int):
         self._lanes = lanes
         self._rows: dict[Key, Array] = {}
+        # for each row a bit a warp
+        self._warps: dict[Key, int] = {}
+        self._everywhere = (1 << -(-lanes // WARP)) - 1
 
     def begin(self, key: Key, bits: np.uint32) -> None:
         """A register is undefined in all lanes."""
         self._rows[key] = np.full(self._lanes, bits, np.uint32)
+        self._warps[key] = self._everywhere
 
-    def known(self, keys: tuple[Key, ...]) -> bool:
-        """Whether any of some registers may be undefined."""
-        rows = self._rows
-        return any(key in rows for key in keys)
+    def known(self, window: Window, keys: tuple[Key, ...]) -> bool:
+        """Whether any of some registers may be undefined in a warp of a window."""
+        if not self._warps:
+            return False
+        here, warps = window.warp_bits, self._warps
+        # a loop, as every run of steps asks
+        for key in keys:  # noqa: SIM110
+            if warps.get(key, 0) & here:
+                return True
+        return False
 
     def get(self, window: Window, key: Key) -> Array | None:
         """A register's bits at the positions of a window, None where it is defined everywhere."""
-        row = self._rows.get(key)
-        return None if row is None else row[window.index]
+        if not self._warps.get(key, 0) & window.warp_bits:
+            return None
+        return self._rows[key][window.index]
 
     def put(self, window: Window, key: Key, bits: Array | None, mask: Mask | None) -> None:
         """Set a register's bits at the active positions; None makes it defined."""
@@ -66,11 +81,27 @@ class Flags:
         if row is None:
             if bits is None or not (bits if mask is None else bits[mask]).any():
                 return
-            row = self._rows[key] = np.zeros(self._lanes, np.uint32)
+            row = self._row(key)
         if mask is None:
             row[window.index] = 0 if bits is None else bits
+            undefined = bits is not None and bits.any()
         else:
             row[window.lane_numbers[mask]] = 0 if bits is None else bits[mask]
+            undefined = row[window.index].any()
+        warps = self._warps[key]
+        self._warps[key] = warps | window.warp_bits if undefined else warps & ~window.warp_bits
+
+    def define(self, window: Window, keys: tuple[Key, ...], mask: Mask | None) -> None:
+        """Some registers are defined at the active positions from now on."""
+        if self.known(window, keys):
+            for key in keys:
+                self.put(window, key, None, mask)
+
+    def _row(self, key: Key) -> Array:
+        """The row of a register that was defined so far."""
+        self._warps[key] = 0
+        row = self._rows[key] = np.zeros(self._lanes, np.uint32)
+        return row
 
     def keep(self, rows: dict[str, list[int]], lanes: Array, kept: dict[Key, Array]) -> None:
         """Save the bits of some registers, by bank and row, at some lanes."""
@@ -85,6 +116,8 @@ class Flags:
         for key in _keys(rows):
             if key in self._rows:
                 self._rows[key][lanes] = kept[key][lanes] if key in kept else 0
+                if key in kept:
+                    self._warps[key] = self._everywhere
 
 
 def _keys(rows: dict[str, list[int]]) -> list[Key]:

@@ -72,10 +72,23 @@ class Exchanged:
 
 
 @dataclass(frozen=True, slots=True)
+class Marks:
+    """What a step says of registers, by bank and row: as long as `sources` are defined, `targets` are.
+
+    Under a guard that is so for some lanes only, which leave the others as they are.
+    """
+
+    sources: tuple[tuple[str, int], ...]
+    targets: tuple[tuple[str, int], ...]
+    guarded: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One instruction in both forms; one that `only_computes` fills rows from others, and does nothing else.
 
-    With `computed` or `loaded` the step does what is said there and nothing else, so that several may become one.
+    With `computed` or `loaded` the step does what is said there and nothing else, so that several may become one. With
+    `marks` it is none of the program's: it says what is defined, and no more.
     """
 
     direct: Direct
@@ -83,6 +96,7 @@ class Step:
     only_computes: bool = False
     computed: Computed | None = None
     loaded: Loaded | None = None
+    marks: Marks | None = None
 
 
 @dataclass(frozen=True, slots=True)

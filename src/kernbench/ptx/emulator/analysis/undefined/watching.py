@@ -8,6 +8,7 @@ address, a branch, what others may read.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -19,7 +20,7 @@ from kernbench.ptx.emulator.lanes.slots import RegisterSlot
 from kernbench.ptx.emulator.observer.definedness import COMPUTED, Key
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
-from kernbench.ptx.emulator.program.steps import Step, action, guarded
+from kernbench.ptx.emulator.program.steps import Marks, Step, action, guarded
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Integer, Name, Not, Operand
 from kernbench.ptx.text.types import TYPES
@@ -126,7 +127,7 @@ def unwrite(decoding: Decoding, registers: list[Register], soft: bool) -> Step |
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
-        if not checks.definedness.flags.known(keys):
+        if not checks.definedness.flags.known(window, keys):
             return
         bits = [(index, register, _stored_bits(window, register, mask)) for index, register in elements]
         if not any(found is not None for _, _, found in bits):
@@ -181,7 +182,7 @@ def mark(decoding: Decoding, passes: bool, targets: list[Register], joins: bool)
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
-        if not checks.definedness.flags.known(keys):
+        if not checks.definedness.flags.known(window, keys):
             return
         results = made()
         # all results first: a target may be a source
@@ -194,7 +195,8 @@ def mark(decoding: Decoding, passes: bool, targets: list[Register], joins: bool)
         if joins and source_keys and any(bits is not None and bits.any() for bits in found):
             checks.definedness.pass_on(window, source_keys, target_keys)
 
-    return under_guard(decoding, action(general))
+    marks = Marks(source_keys, target_keys, decoding.guard() is not None)
+    return replace(under_guard(decoding, action(general)), marks=marks)
 
 
 def _results(decoding: Decoding, sources: list[Register], joins: bool) -> dict[Key, Bits]:

@@ -1,6 +1,7 @@
 """Tensor copies: boxes of tensors that a tensor map describes, between global and shared memory."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -50,25 +51,27 @@ class Box:
 
     def grains(self, coordinates: Array) -> Array:
         """Coordinates in elements that are moved together."""
+        if self.description.grain == 1:
+            return coordinates
         found: Array = coordinates // np.array([self.description.grain] + [1] * (coordinates.shape[1] - 1))
         return found
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of a box, without gaps; of a pixel where pixels are counted."""
         return int(self.shape[2].prod()) * self.element
 
-    @property
+    @cached_property
     def inner(self) -> int:
         """Bytes of a row in global memory."""
         return int(self.shape[2, 0]) * self.element
 
-    @property
+    @cached_property
     def room(self) -> int:
         """Bytes of a box in shared memory, gaps inside rows included."""
         return self.nbytes // self.description.filled * kernels.PIECE
 
-    @property
+    @cached_property
     def span(self) -> int:
         """Bytes of shared memory from the first row to the last, what short rows leave alone included."""
         return self.nbytes // self.inner * int(self.swizzle[3])
@@ -144,11 +147,12 @@ def begin_load(
 ) -> None:
     """Boxes set out for shared memory."""
     move = _Move(batch, box, target, coordinates, completion, site, None)
-    once = move.once()
-    completion.enter("global", False, move.global_ranges(once, 1))
-    ranges = move.shared_ranges(once)
-    completion.enter("shared", True, ranges)
-    batch.checks.asynchronous.laid_out(ranges, box.description.swizzle, site)
+    if batch.checks.checking:
+        once = move.once()
+        completion.enter("global", False, move.global_ranges(once, 1))
+        ranges = move.shared_ranges(once)
+        completion.enter("shared", True, ranges)
+        batch.checks.asynchronous.laid_out(ranges, box.description.swizzle, site)
     batch.agents.begin(
         Agent(completion.kind, site, completion.lanes, move.load, completion.signal, None, completion.group)
     )
@@ -165,9 +169,10 @@ def begin_store(
 ) -> None:
     """Boxes set out for global memory."""
     move = _Move(batch, box, source, coordinates, completion, site, reduction)
-    once = move.once()
-    completion.enter("shared", False, move.shared_ranges(once))
-    completion.enter("global", True, move.global_ranges(once, kernels.PIECE), reduction is not None)
+    if batch.checks.checking:
+        once = move.once()
+        completion.enter("shared", False, move.shared_ranges(once))
+        completion.enter("global", True, move.global_ranges(once, kernels.PIECE), reduction is not None)
     batch.agents.begin(
         Agent(completion.kind, site, completion.lanes, move.store, completion.signal, move.take, completion.group)
     )
@@ -218,7 +223,7 @@ class _Move:
         empty = np.zeros(0, np.int64)
         batch, box = self._batch, self._box
         state = batch.launch.arena.state[1]
-        if not batch.checks.checking or not 0 <= box.base < len(state) or not state[box.base] & TRACKED:
+        if not 0 <= box.base < len(state) or not state[box.base] & TRACKED:
             return Ranges(empty, empty, empty)
         inner = box.inner
         rank, outer = box.shape.shape[1], tuple(box.shape[2, :0:-1].tolist())

@@ -1,0 +1,49 @@
+"""Steps between which others follow undefined values: those are left out as long as nothing is undefined."""
+
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.program.steps import AnyWindow, Direct, General, Step
+
+
+class Marked:
+    """Steps of a block that compute or load, with such that mark their results; `direct` and `general` are without.
+
+    A mark makes a register undefined only where another one is that it looks at. Where those that are looked at are
+    defined before the first step, all are behind the last. What is undefined in memory leaves the block by its load,
+    with all marks before it made: where there are loads, what is to become defined has to be already.
+    """
+
+    def __init__(self, steps: tuple[Step, ...], direct: tuple[Direct, ...], general: tuple[General, ...]):
+        self._steps, self._direct, self._general = steps, direct, general
+        wanted: dict[tuple[str, int], None] = {}
+        defined: dict[tuple[str, int], None] = {}
+        loads = any(step.loaded is not None for step in steps)
+        for marks in [step.marks for step in steps if step.marks is not None]:
+            wanted.update((key, None) for key in marks.sources if key not in defined)
+            (wanted if marks.guarded or loads else defined).update(dict.fromkeys(marks.targets))
+        # registers that have to be defined before, and those that are then behind
+        self._wanted, self._defined = tuple(wanted), tuple(defined)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Marked, (self._steps, self._direct, self._general)
+
+    def direct(self, window: AnyWindow) -> None:
+        """All lanes of a window of a run of warps."""
+        flags = window.batch.checks.definedness.flags
+        if flags.known(window, self._wanted):
+            for step in self._steps:
+                step.direct(window)
+            return
+        for one in self._direct:
+            one(window)
+        flags.define(window, self._defined, None)
+
+    def general(self, window: AnyWindow, mask: Mask | None) -> None:
+        """The active lanes of any window."""
+        flags = window.batch.checks.definedness.flags
+        if flags.known(window, self._wanted):
+            for step in self._steps:
+                step.general(window, mask)
+            return
+        for one in self._general:
+            one(window, mask)
+        flags.define(window, self._defined, mask)
