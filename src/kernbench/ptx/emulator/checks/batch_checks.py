@@ -44,7 +44,7 @@ from kernbench.ptx.emulator.memory.port import (
     offsets_of,
 )
 from kernbench.ptx.emulator.memory.shadow import Trouble
-from kernbench.ptx.emulator.observer.definedness import COMPUTED, Definedness
+from kernbench.ptx.emulator.observer.definedness import Definedness
 from kernbench.ptx.emulator.observer.meetings import Operation
 from kernbench.ptx.emulator.observer.observer import Clocks as ArrivalClocks
 from kernbench.ptx.emulator.program.access_order import Order
@@ -83,8 +83,7 @@ class BatchChecks(BatchObserver):
         self.idle = IdleReads(checks, self, batch.warps)
         self.definedness = Definedness(batch.lanes)
         self.undefined = UndefinedValues(batch, self.definedness, checks.reporter, checks.memory)
-        for register, whole in checks.program.undefined_registers:
-            self.definedness.flags.begin(register, np.uint32(whole) | COMPUTED)
+        self.definedness.flags.begin(checks.program.undefined_registers)
 
     @property
     def checker(self) -> Checker:

@@ -1,5 +1,6 @@
 """Uninitialised-value tracking: which bytes of registers are undefined, and where undefined values come from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,10 +54,13 @@ class Flags:
         self._warps: dict[Key, int] = {}
         self._everywhere = (1 << -(-lanes // WARP)) - 1
 
-    def begin(self, key: Key, bits: np.uint32) -> None:
-        """A register is undefined in all lanes."""
-        self._rows[key] = np.full(self._lanes, bits, np.uint32)
-        self._warps[key] = self._everywhere
+    def begin(self, registers: Sequence[tuple[Key, int]]) -> None:
+        """Registers are undefined in all lanes, each with its bits."""
+        # one array for all: there may be a thousand
+        rows = np.empty((len(registers), self._lanes), np.uint32)
+        rows[...] = np.array([bits for _, bits in registers], np.uint32)[:, None] | COMPUTED
+        self._rows.update(zip((key for key, _ in registers), rows, strict=True))
+        self._warps.update(dict.fromkeys((key for key, _ in registers), self._everywhere))
 
     def known(self, window: Window, keys: tuple[Key, ...]) -> bool:
         """Whether any of some registers may be undefined in a warp of a window."""
