@@ -145,14 +145,12 @@ def elect(d: Decoding) -> ControlStep:
     members, target, predicate = d.row_slot(d.source(1)), d.target(0), d.second(0)
 
     def perform(window: Window, lanes: Lanes) -> None:
-        mask = lanes.mask
-        bits = window.rows[members] & np.repeat(_bits(window, mask), WARP)
+        leaders, elected = window.scratch("uint32", 5), window.scratch("bool", 5)
         # a mask that names nobody who is here elects lane 0, and is reported elsewhere
-        lowest = np.maximum(bits & (~bits + np.uint32(1)), np.uint32(1))
-        leader = np.log2(lowest.astype(np.float64)).astype(np.uint32)
+        kernels.elect(window.rows[members], _NO_MASK if lanes.mask is None else lanes.mask, leaders, elected)
         if predicate is not None:
-            window.put(predicate, leader == np.tile(np.arange(WARP, dtype=np.uint32), window.size // WARP), mask)
-        window.put(target, leader, mask)
+            window.put(predicate, elected, lanes.mask)
+        window.put(target, leaders, lanes.mask)
 
     return gathered(d, perform)
 

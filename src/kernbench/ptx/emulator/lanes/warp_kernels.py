@@ -31,6 +31,24 @@ def are_parted(mask: Bools, alive: Bools, ended_in: Int64s, warps: Int64s) -> bo
 
 
 @kernel
+def elect(members: UInt32s, mask: Bools, leaders: UInt32s, elected: Bools) -> None:
+    """elect: for each lane the lowest one that its mask names and that is there, 0 where none is; and whether it is it.
+
+    No mask means that all are there.
+    """
+    masked = mask.size > 0
+    for base in range(0, members.size, WARP):
+        for lane in range(WARP):
+            leader = np.int64(0)
+            for other in range(WARP - 1, -1, -1):
+                named = (members[base + lane] >> np.uint32(other)) & np.uint32(1)
+                if named and (not masked or mask[base + other]):
+                    leader = np.int64(other)
+            leaders[base + lane] = np.uint32(leader)
+            elected[base + lane] = leader == lane
+
+
+@kernel
 def shuffle(
     mode: int, a: UInt32s, b: UInt32s, c: UInt32s, members: UInt32s, mask: Bools, out: UInt32s, inside: Bools
 ) -> tuple[int, int]:
