@@ -125,6 +125,37 @@ class Mbarriers:
         """mbarrier.init: phase 0, `counts` arrivals expected."""
         slots = self.locate(addresses, lanes)
         ctas, offsets = self._batch.cluster.find(addresses, lanes)
+        fresh = bool((slots == -1).all() and ((counts >= 1) & (counts <= kernels.LIMIT)).all())
+        if fresh and len(set(ctas.tolist())) == len(ctas):
+            self._open_new(ctas, offsets, lanes, counts)
+        else:
+            self._open_each(slots, ctas, offsets, lanes, counts, addresses, site)
+        self._batch.port.changes += 1
+        if self._batch.recorder.recording:
+            slots = self.locate(addresses, lanes)
+            self._batch.recorder.mbarrier(site, slots, lanes, self.phases(slots))
+
+    def _open_new(self, ctas: Array, offsets: Array, lanes: Array, counts: Array) -> None:
+        """One barrier in each of some CTAs, where none was before."""
+        while self.count + len(ctas) > self.capacity:
+            self._make(2 * self.capacity)
+        slots = np.arange(self.count, self.count + len(ctas))
+        numbers, self.count = self._used[ctas], self.count + len(ctas)
+        self._used[ctas] += 1
+        self._lookup[ctas, offsets // _ALIGNMENT] = slots
+        self.homes[slots], self.offsets[slots] = ctas, offsets
+        column = self._batch.launch.actors.barrier
+        self.columns[slots] = [column(number) for number in numbers.tolist()] if self._columns else 0
+        self.state[slots, LIVE], self.state[slots, kernels.LAST_LANE] = ALIVE, -1
+        self.state[slots, PENDING] = self.state[slots, EXPECTED] = counts
+        moment = self._batch.checks.asynchronous.moment
+        self.opened[slots] = [(*moment(lane), -1, 0, lane % WARP, 0) for lane in lanes.tolist()]
+        self._bytes()[self._words(slots)] &= ~_TOUCHED
+
+    def _open_each(
+        self, slots: Array, ctas: Array, offsets: Array, lanes: Array, counts: Array, addresses: Array, site: Site
+    ) -> None:
+        """Any barriers, one after the other, with whatever is wrong with them."""
         for i, slot in enumerate(slots.tolist()):
             if slot == -2:
                 self._complain("outside", lanes[i : i + 1], site, -1, addresses[i])
@@ -134,10 +165,6 @@ class Mbarriers:
             elif self.state[slot, LIVE] == ALIVE:
                 self._complain("twice", lanes[i : i + 1], site, slot, addresses[i])
             self._open(slot, int(lanes[i]), int(counts[i]), site, addresses[i])
-        self._batch.port.changes += 1
-        if self._batch.recorder.recording:
-            slots = self.locate(addresses, lanes)
-            self._batch.recorder.mbarrier(site, slots, lanes, self.phases(slots))
 
     def _open(self, slot: int, lane: int, count: int, site: Site, address: Address) -> None:
         if not 1 <= count <= kernels.LIMIT:
