@@ -1,12 +1,14 @@
 """Processes that are forked from this one, and each do units of its work on their own copy of everything.
 
-What a unit gives is sent through a pipe. Units are handed out one at a time, in order, to whoever is free. A worker
-that ends before its time is an error at once; all workers end with the process that made them.
+Workers fork further workers, so that many are made in the time of a few. Units are handed out one at a time, in order,
+to whoever is free. What a unit gives is sent through a pipe, its large arrays through a file that lies in memory. A
+worker that ends before its time is an error at once; all workers end with the process that made them.
 """
 
+import ctypes
 import gc
+import mmap
 import os
-import pickle
 import selectors
 import signal
 import sys
@@ -16,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from kernbench.common.errors import KernbenchError
+from kernbench.safety.processes.parcels import Packer, new_file, unpack
 
 # units that wait in the pipe from which workers take them
 _AHEAD = 4096
@@ -23,6 +26,8 @@ _NUMBER = 4
 # bytes of a result that are read at once
 _AT_ONCE = 1 << 20
 LENGTH = 8
+# numbers of prctl: who becomes the parent of processes whose parent has ended
+_SET_ADOPTS, _GET_ADOPTS = 36, 37
 
 
 class DeadWorkerError(KernbenchError):
@@ -41,48 +46,109 @@ def can_fork() -> bool:
     return sys.platform == "linux" and (method == "fork" or (not method and threading.active_count() == 1))
 
 
+class _Numbers:
+    """The process numbers of workers, and whether they are to stop: memory that all of them share."""
+
+    def __init__(self, count: int):
+        self._shared = mmap.mmap(-1, 4 * (count + 1))
+        self._words = memoryview(self._shared).cast("i")
+
+    def __getitem__(self, worker: int) -> int:
+        """The number of a worker's process; 0 as long as it has not begun."""
+        return self._words[worker + 1]
+
+    def begins(self, worker: int, pid: int) -> bool:
+        """A worker is there; whether it is wanted."""
+        self._words[worker + 1] = pid
+        return not self._words[0]
+
+    def forget(self, worker: int) -> None:
+        """A worker has ended: its number may be somebody else's from now on."""
+        self._words[worker + 1] = 0
+
+    def stop(self) -> None:
+        """No worker is wanted that begins from now on."""
+        self._words[0] = 1
+
+
 class Workers:
     """Workers that call `work` with the number of a unit, and send what it returns."""
 
     def __init__(self, work: Callable[[int], object]):
         self._work = work
         self._take, self._give = os.pipe()
-        # the end of the pipe that results of each worker come from
-        self._workers: dict[int, int] = {}
+        # of each worker, by its number: where its results come from, and the file for what is large in them
+        self._results: list[int] = []
+        self._files: list[int | None] = []
+        # where the results of those go that are still to be made, by their number
+        self._sends: dict[int, int] = {}
+        self._numbers = _Numbers(0)
+        # whether this process took over children whose parent has ended before; None as long as it need not
+        self._adopted: bool | None = None
         # units that nobody has been given yet
         self._waiting: Iterator[int] | None = None
 
     def add(self, count: int) -> None:
-        """Fork so many more workers."""
-        for _ in range(count):
-            results, send = os.pipe()
-            widen(send)
+        """Fork so many workers."""
+        self._numbers = _Numbers(count)
+        pipes = [os.pipe() for _ in range(count)]
+        self._results = [results for results, _ in pipes]
+        self._sends = {number: send for number, (_, send) in enumerate(pipes)}
+        self._files = [new_file() for _ in range(count)]
+        self._adopted = _adopts()
+        _adopt(True)
+        try:
             with warnings.catch_warnings():
                 # Python warns of every thread there is; see `can_fork`
                 warnings.simplefilter("ignore", DeprecationWarning)
-                pid = os.fork()
-            if not pid:
-                self._run(results, send)
-            os.close(send)
-            self._workers[results] = pid
+                self._make(0, count)
+        finally:
+            self._keep_sends(range(0))
 
-    def _run(self, results: int, send: int) -> None:
-        """A worker: it never returns."""
+    def _make(self, first: int, last: int) -> None:
+        """Fork the workers from the first to before the last: each makes half of those that are left."""
+        while first < last:
+            middle = (first + last + 1) // 2
+            pid = os.fork()
+            if not pid:
+                self._run(first, middle)
+            self._numbers.begins(first, pid)
+            first = middle
+
+    def _run(self, worker: int, last: int) -> None:
+        """A worker, which makes those behind it up to before the last: it never returns."""
         try:
             # the process that was asked to stop stops its workers
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            for other in (self._give, results, *self._workers):
-                os.close(other)
-            gc.freeze()
-            while len(unit := os.read(self._take, _NUMBER)) == _NUMBER:
-                number = int.from_bytes(unit, "little")
-                data = pickle.dumps((number, self._work(number)), pickle.HIGHEST_PROTOCOL)
-                write_all(send, len(data).to_bytes(LENGTH, "little"))
-                write_all(send, data)
+            self._keep_sends(range(worker, last))
+            # its maker may be a worker, which has closed them
+            for end in (self._give, *self._results) if self._results else ():
+                os.close(end)
+            self._results = []
+            # those that cannot be made take no unit, and are not missed
+            with suppress(OSError):
+                self._make(worker + 1, last)
+            self._keep_sends(range(worker, worker + 1))
+            if self._numbers.begins(worker, os.getpid()):
+                self._serve(self._sends[worker], self._files[worker])
         except BaseException:  # nobody is left to report it to: that it ended is noticed
             pass
         finally:
             os._exit(0)
+
+    def _keep_sends(self, workers: range) -> None:
+        """Close where the results of all other workers go: what nobody else holds ends with its worker."""
+        for number in [number for number in self._sends if number not in workers]:
+            os.close(self._sends.pop(number))
+
+    def _serve(self, send: int, file: int | None) -> None:
+        gc.freeze()
+        packer = Packer(file)
+        while len(unit := os.read(self._take, _NUMBER)) == _NUMBER:
+            number = int.from_bytes(unit, "little")
+            data = packer.pack((number, self._work(number)))
+            write_all(send, len(data).to_bytes(LENGTH, "little"))
+            write_all(send, data)
 
     def begin(self, units: range) -> None:
         """Hand out units: workers begin with them, whatever this process does meanwhile."""
@@ -97,11 +163,14 @@ class Workers:
         assert self._waiting is not None
         waiting, missing = self._waiting, len(units)
         with selectors.DefaultSelector() as selector:
-            for results in self._workers:
-                selector.register(results, selectors.EVENT_READ)
+            for worker, results in enumerate(self._results):
+                selector.register(results, selectors.EVENT_READ, worker)
             while missing:
                 for key, _ in selector.select():
-                    answer = self._answer(key.fd)
+                    answer = self._answer(key.data)
+                    if answer is None:
+                        selector.unregister(key.fd)
+                        continue
                     missing -= 1
                     following = next(waiting, None)
                     if following is not None:
@@ -111,35 +180,74 @@ class Workers:
     def _hand_out(self, number: int) -> None:
         os.write(self._give, number.to_bytes(_NUMBER, "little"))
 
-    def _answer(self, results: int) -> tuple[int, object]:
+    def _answer(self, worker: int) -> tuple[int, object] | None:
+        """What a worker sends; None where there is none by that number, which the first of all never is."""
+        results = self._results[worker]
         length = read_exactly(results, LENGTH)
         data = read_exactly(results, int.from_bytes(length, "little")) if length is not None else None
+        if data is None and worker and not self._numbers[worker]:
+            return None
         if data is None:
-            raise DeadWorkerError(self._last_words(results))
-        answer: tuple[int, object] = pickle.loads(data)  # written by a copy of this very process
+            raise DeadWorkerError(self._last_words(worker))
+        answer = unpack(data, self._files[worker])
+        assert isinstance(answer, tuple)
         return answer
 
-    def _last_words(self, results: int) -> str:
+    def _last_words(self, worker: int) -> str:
         """How a worker ended."""
-        pid = self._workers.pop(results)
-        os.close(results)
-        status = reaped(pid)
+        status = self._ended()[worker]
         how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
         return (
             f"a worker process of the launch ended before its work was done ({how}): memory may be short, or somebody "
             "ended it; launch with fewer workers (jobs=1, --jobs 1)"
         )
 
+    def _ended(self) -> list[int]:
+        """End all workers, whatever they do; the status of each.
+
+        Those whose maker has ended are children of this process. A maker has a smaller number than those that it made,
+        so that it is gone before they are waited for.
+        """
+        self._numbers.stop()
+        workers = range(len(self._results))
+        for pid in filter(None, map(self._numbers.__getitem__, workers)):
+            # one that ended may be gone, where this program waits for all its children
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        found = []
+        for worker in workers:
+            pid = self._numbers[worker]
+            found.append(reaped(pid) if pid else 0)
+            self._numbers.forget(worker)
+        return found
+
     def close(self) -> None:
-        """End all workers, whatever they do, and give back what they took."""
+        """End all workers, and give back what they took."""
         for end in (self._take, self._give):
             os.close(end)
-        for results, pid in self._workers.items():
-            os.close(results)
-            os.kill(pid, signal.SIGKILL)
-        for pid in self._workers.values():
-            reaped(pid)
-        self._workers = {}
+        self._ended()
+        for end in (*self._results, *(file for file in self._files if file is not None)):
+            os.close(end)
+        self._results, self._files = [], []
+        if self._adopted is not None:
+            _adopt(self._adopted)
+
+
+def _adopts() -> bool:
+    """Whether this process becomes the parent of processes below it whose own parent has ended."""
+    found = ctypes.c_int(0)
+    _prctl(_GET_ADOPTS, ctypes.byref(found))
+    return bool(found.value)
+
+
+def _adopt(on: bool) -> None:
+    _prctl(_SET_ADOPTS, ctypes.c_ulong(on))
+
+
+def _prctl(what: int, value: object) -> None:
+    # a system without it gives such processes to its first one, which waits for them as well
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(what, value, 0, 0, 0)
 
 
 def widen(end: int) -> None:
