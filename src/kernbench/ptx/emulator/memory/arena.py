@@ -134,6 +134,11 @@ class Arena:
         self._resize(_START)
 
     def _resize(self, capacity: int) -> None:
+        if self._large is None and hasattr(self, "words"):
+            # where nothing has to move when there is more
+            self._enlarge()
+            if capacity <= self.capacity:
+                return
         if self._large is not None:
             raise MisuseError(f"the device's addresses are used up: {self.capacity:,} bytes were given out in all")
         self._move(np.zeros(capacity, np.uint8), np.zeros(capacity, np.uint8), np.zeros(capacity // BLOCK, np.bool_))

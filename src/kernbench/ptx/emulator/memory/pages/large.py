@@ -12,8 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Int64s
-from kernbench.ptx.emulator.memory.pages.mapping import Templates
+from kernbench.ptx.emulator.memory.pages.mapping import Templates, ask_for_large_pages
 from kernbench.ptx.emulator.memory.pages.room import require_room, sparse_bytes
 
 # arrays of so many bytes or more are kept like this
@@ -27,6 +28,8 @@ _MOST_RANGES = 1024
 _TOGETHER = 4096
 # bytes that are to be free before more data is brought in
 _SPARE = 256 << 20
+# of an array's pages, those that must hold something for it to be brought in large pages
+_NEARLY_ALL = 0.875
 # bytes of addresses that a device with large arrays has; less where the system has fewer
 _WINDOWS = (1 << 39, 1 << 37)
 
@@ -66,7 +69,8 @@ class LargeArrays:
     def __init__(self) -> None:
         for size in _WINDOWS:
             try:
-                self.words, self.states = sparse_bytes(size), sparse_bytes(size)
+                # what lies beside large arrays is brought whole, so that large pages of it cost nothing
+                self.words, self.states = (sparse_bytes(size, large_pages=True) for _ in range(2))
                 break
             except MemoryError:
                 continue
@@ -95,16 +99,17 @@ class LargeArrays:
             part.reshape(-1, PAGE) for part in (data[first - where.start : last - where.start], self.words[first:last])
         )
         for start in range(0, len(source), _TOGETHER):
-            part = source[start : start + _TOGETHER]
-            some = np.flatnonzero(part.any(axis=1))
+            marks[start : start + _TOGETHER] = _not_zero(source[start : start + _TOGETHER])
+        if np.count_nonzero(marks) >= _NEARLY_ALL * len(marks):
+            ask_for_large_pages(target.ctypes.data, target.nbytes)
+        for start in range(0, len(source), _TOGETHER):
+            some = start + np.flatnonzero(marks[start : start + _TOGETHER])
             if not len(some):
                 continue
             require_room(_SPARE, f"an array of {data.size:,} bytes", "use a smaller one")
-            if len(some) == len(part):
-                target[start : start + len(part)] = part
-            else:
-                target[start + some] = part[some]
-            marks[start + some] = True
+            whole = slice(some[0], some[-1] + 1)
+            chosen = whole if whole.stop - whole.start == len(some) else some
+            target[chosen] = source[chosen]
 
     def note(self, blocks: Int64s) -> None:
         """Kernels wrote to blocks, by their numbers."""
@@ -172,6 +177,18 @@ class LargeArrays:
         ]
         before, behind = where.ends
         return [before, *inner, behind]
+
+
+def _not_zero(pages: Array) -> Bools:
+    """Which rows are not all zeros; most that are not show it in their first bytes."""
+    found: Bools = pages[:, :8].any(axis=1)
+    rest = np.flatnonzero(~found)
+    # where there are many, looking at all is faster than taking them out
+    if 2 * len(rest) > len(pages):
+        found = pages.any(axis=1)
+    else:
+        found[rest] = pages[rest].any(axis=1)
+    return found
 
 
 def _first_gap(where: Extent, parts: list[tuple[int, int]]) -> int:

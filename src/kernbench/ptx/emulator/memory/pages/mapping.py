@@ -23,6 +23,7 @@ _ANONYMOUS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 _FIXED = 0x10
 _REMOVE = 9
+_LARGE_PAGES = 14
 _FIXED_UNUSED = 0x10_0000 if sys.platform == "linux" else 0
 # bytes of the file that a range of one value is mapped from: few mappings for a large range, little memory each
 _TEMPLATE = 8 << 20
@@ -75,6 +76,14 @@ def give_up(address: int, nbytes: int) -> None:
         return
     bytes_at(address, first - address)[...] = 0
     bytes_at(last, address + nbytes - last)[...] = 0
+
+
+def ask_for_large_pages(address: int, nbytes: int) -> None:
+    """Let a range that is about to be written whole be handed out in large pages, if the system has them."""
+    first, last = _pages(address, nbytes)
+    if first < last:
+        # a system without them refuses
+        _madvise()(first, last - first, _LARGE_PAGES)
 
 
 def _madvise() -> Callable[..., int]:

@@ -61,15 +61,18 @@ def striped_zeros(words: int, stripe: int) -> UInt64s:
     return np.frombuffer(room, np.uint64, words, first)
 
 
-def sparse_bytes(nbytes: int) -> Bytes:
-    """Zeros that take memory where they are written, page by page; they begin with a page."""
+def sparse_bytes(nbytes: int, large_pages: bool = False) -> Bytes:
+    """Zeros that take memory where they are written, page by page; they begin with a page.
+
+    Large pages are for what is written whole: far fewer of them are to be handed out, and to be copied in a fork.
+    """
     try:
         room = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
     except (OSError, OverflowError, ValueError):
         raise MemoryError from None
     # a large page for a few bytes of it would be what this is to avoid; systems without large pages refuse that
     with suppress(OSError, AttributeError):
-        room.madvise(mmap.MADV_NOHUGEPAGE)
+        room.madvise(mmap.MADV_HUGEPAGE if large_pages else mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(room, np.uint8)
 
 
