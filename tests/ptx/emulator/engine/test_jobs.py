@@ -65,13 +65,21 @@ def test_blocks_with_nothing_in_common_run_apart(lab, jobs):
     run, division = both(lab, STORE, np.zeros(256, np.uint32), jobs=jobs)
     assert division.workers == min(jobs, division.parts)
     assert division.reason == ""
-    assert division.parts == (4 if jobs == 2 else 8)
+    # four batches of two blocks: whole, three whole and one in two pieces, or all in two pieces
+    assert division.parts == {2: 4, 3: 5, 16: 8}[jobs]
     assert run.outputs["array0"].tolist() == [3 * n + 7 for n in range(256)]
 
 
 def test_batches_whose_pieces_differ_are_divided(lab):
     _, division = both(lab, LOOP + STORE, np.zeros(256, np.uint32), jobs=8)
     assert (division.workers, division.parts) == (8, 8)
+
+
+@pytest.mark.parametrize(("grid", "jobs", "parts"), [(6, 2, 4), (10, 2, 6), (10, 4, 6), (14, 3, 8), (12, 5, 7)])
+def test_batches_are_whole_until_fewer_are_left_than_workers(lab, grid, jobs, parts):
+    """Of three batches for two workers the last is run in two pieces, and all count what one core does."""
+    _, division = both(lab, LOOP + STORE, np.zeros(32 * grid, np.uint32), grid=grid, jobs=jobs)
+    assert (division.workers, division.parts) == (jobs, parts)
 
 
 def test_pieces_that_print_run_whole(lab):

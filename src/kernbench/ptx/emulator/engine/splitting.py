@@ -7,6 +7,7 @@ one core as if nobody had tried.
 """
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -144,7 +145,7 @@ class Splitting:
 
     def due(self, waiting: Waves) -> bool:
         """No CTA runs: whether those that wait are to be run in parts."""
-        if self.reason or not self._launch.checks.quiet or waiting.batches * self._pieces(waiting) < 2:
+        if self.reason or not self._launch.checks.quiet or sum(self._plan(waiting)) < 2:
             return False
         left, done = waiting.left, self._launch.all_ctas - waiting.left
         each = self._history.seconds
@@ -161,33 +162,47 @@ class Splitting:
         waves = launch.waves()
         footprint = launch.arena.footprint
         clean = footprint is not None and footprint.empty and not launch.arena.written
-        if clean and launch.untouched and waves.batches * self._pieces(waves) > 1:
+        if clean and launch.untouched and sum(self._plan(waves)) > 1:
             self._restarted = True
             raise RestartError
 
-    def _pieces(self, waiting: Waves) -> int:
-        """In how many pieces each batch is run: the fewest with which all of them end nearly as soon as they can."""
-        if not self._history.pieces or self._jobs < 2:
-            return 1
+    def _plan(self, waiting: Waves) -> list[int]:
+        """In how many pieces each batch is run: the fewest with which all of them end nearly as soon as they can.
+
+        As many as there are workers, or a multiple of that, may be run whole; those that are left are divided alike.
+        """
+        batches, jobs = waiting.batches, self._jobs
+        if not self._history.pieces or jobs < 2:
+            return [1] * batches
         most = min(waiting.most, waiting.total)
         threads = waiting.size * self._launch.threads
 
-        def length(pieces: int) -> int:
-            rounds = -(-waiting.batches * pieces // self._jobs)
-            return rounds * (-(-most // pieces) * threads + FIXED_THREADS)
+        def length(whole: int, pieces: int) -> int:
+            rounds = -(-(batches - whole) * pieces // jobs)
+            part = -(-most // pieces) * threads + FIXED_THREADS
+            return whole // jobs * (most * threads + FIXED_THREADS) + rounds * part
 
         # more than a piece for each worker is never sooner
-        lengths = [length(pieces) for pieces in range(1, min(most, self._jobs) + 1)]
-        return 1 + next(n for n, one in enumerate(lengths) if one <= _NEARLY * min(lengths))
+        choices = {
+            (whole, pieces): length(whole, pieces)
+            for whole in (0, batches // jobs * jobs)
+            for pieces in range(1, min(most, jobs) + 1)
+        }
+        best = min(choices.values())
+        nearly = [choice for choice, one in choices.items() if one <= _NEARLY * best]
+        whole, pieces = min(nearly, key=lambda choice: (choice[0] + (batches - choice[0]) * choice[1], choices[choice]))
+        return [1] * whole + [pieces] * (batches - whole)
 
     def run(self, waiting: Waves) -> bool:
         """Run all CTAs that wait in parts; False if that makes a difference, and nothing of it counts."""
-        pieces = self._pieces(waiting)
+        plan, first = self._plan(waiting), waiting.given
         self._launch.meter.on_look = None
-        units, first = waiting.batches * pieces, waiting.given
+        parts = [(batch, piece) for batch, pieces in enumerate(plan) for piece in range(pieces)]
+        units = len(parts)
 
         def part(number: int) -> _Part | str:
-            ctas = waiting.piece(first + number // pieces * waiting.most, number % pieces, pieces)
+            batch, piece = parts[number]
+            ctas = waiting.piece(first + batch * waiting.most, piece, plan[batch])
             # the first cluster of the grid is followed, if any is
             return self._work(ctas, first + number == 0)
 
@@ -200,7 +215,7 @@ class Splitting:
             found = self._gathered(workers, units, self._launch.all_ctas - waiting.left)
         finally:
             workers.close()
-        if found is None or not self._counted([found[n] for n in range(units)], pieces):
+        if found is None or not self._counted([found[n] for n in range(units)], plan):
             return False
         for number in range(units):
             self._apply(found[number])
@@ -226,11 +241,12 @@ class Splitting:
             self._launch.report_progress(ended)
         return found
 
-    def _counted(self, parts: list[_Part], pieces: int) -> bool:
+    def _counted(self, parts: list[_Part], plan: list[int]) -> bool:
         """Add what was counted; False where pieces of one batch do not show what it would count, or a budget ends."""
         total = Counts()
-        for first in range(0, len(parts), pieces):
-            some = [part for part in parts[first : first + pieces] if part.ctas]
+        following = iter(parts)
+        for pieces in plan:
+            some = [part for part in islice(following, pieces) if part.ctas]
             steps = self._steps(some)
             if steps is None:
                 self._history.pieces = False

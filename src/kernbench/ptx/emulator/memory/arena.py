@@ -34,6 +34,7 @@ _START = 1 << 26
 _SMALLEST_GAP, _LARGEST_GAP = 1 << 10, 1 << 20
 _QUARANTINE = 1 << 28
 _WIDTHS = (1, 2, 4, 8)
+_PIECE = 1 << 18
 
 
 @dataclass
@@ -84,6 +85,18 @@ class Allocation:
 def views(memory: Array) -> dict[int, Array]:
     """`memory`, an array of bytes, as unsigned words of each width."""
     return {width: memory.view(f"uint{8 * width}") for width in _WIDTHS}
+
+
+def _others(states: Array, state: int) -> tuple[int, int]:
+    """How many entries differ from a state, and the first that does (0 if none): a piece at a time, as caches are."""
+    count = first = 0
+    for start in range(0, len(states), _PIECE):
+        other = states[start : start + _PIECE] != state
+        found = int(np.count_nonzero(other))
+        if found and not count:
+            first = start + int(np.argmax(other))
+        count += found
+    return count, first
 
 
 class Aliases:
@@ -276,8 +289,7 @@ class Arena:
     def unwritten(self, allocation: Allocation) -> tuple[int, int]:
         """How many bytes of an allocation nobody has written, and the first of them."""
         if self._large is None or allocation.usual is None:
-            missing = self.states(allocation) != WRITTEN
-            return int(np.count_nonzero(missing)), int(np.argmax(missing))
+            return _others(self.states(allocation), WRITTEN)
         self._note_written()
         return self._large.differing(allocation.extent, WRITTEN, allocation.usual.state, TRACKED)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Int, Int64s, UInt64s
+from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Flag, Int, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.memory.arena import TRACKED, WRITTEN, Arena
 from kernbench.ptx.emulator.memory.pages.room import sparse_zeros
@@ -18,6 +18,9 @@ from kernbench.ptx.emulator.memory.pages.room import sparse_zeros
 READS, WRITES = 1, 2
 PAGE = 256
 _PAGE_SHIFT = 8
+# eight bytes of marks, and of states
+_ALL_BITS = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+_ALL_WRITTEN = np.uint64(WRITTEN * 0x0101_0101_0101_0101)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,11 +103,10 @@ class Footprint:
         """Bring what another part wrote into memory."""
         arena = self._arena
         rows = np.searchsorted(part.pages, part.written)
-        whole = (part.writes[rows] == 0xFF).all(axis=1)
+        whole = (part.writes.view(np.uint64)[rows] == _ALL_BITS).all(axis=1)
         # nearly all pages are written as a whole
-        arena.words[1][: arena.used].reshape(-1, PAGE)[part.written[whole]] = part.contents[whole]
-        arena.state[1][: arena.used].reshape(-1, PAGE)[part.written[whole]] |= np.uint8(WRITTEN)
-        some = ~whole
+        bring_pages(arena.words[8], arena.state[8], part.written, whole, part.contents.view(np.uint64))
+        some = np.flatnonzero(~whole)
         writes = np.unpackbits(part.writes[rows[some]], axis=1).view(bool)
         where = (part.written[some, None] * PAGE + np.arange(PAGE))[writes]
         arena.words[1][where] = part.contents[some][writes]
@@ -117,31 +119,16 @@ class Admitted:
 
     def __init__(self, here: Footprint):
         pages = len(here._pages)
-        self._reads, self._writes = (
-            sparse_zeros(pages * PAGE // 64).view(np.uint8).reshape(-1, PAGE // 8) for _ in range(2)
-        )
-        self._pages: Bools = np.zeros(pages, bool)
+        self._reads, self._writes = (sparse_zeros(pages * PAGE // 64).reshape(-1, PAGE // 64) for _ in range(2))
         touched = np.flatnonzero(here._pages)
         marks = here._marks[touched]
-        self._reads[touched] = np.packbits((marks & READS) != 0, axis=1)
-        self._writes[touched] = np.packbits((marks & WRITES) != 0, axis=1)
-        self._pages[touched] = True
+        self._reads[touched] = np.packbits((marks & READS) != 0, axis=1).view(np.uint64)
+        self._writes[touched] = np.packbits((marks & WRITES) != 0, axis=1).view(np.uint64)
 
     def admit(self, part: Touched) -> bool:
         """Add what a part touched; False where it read or wrote what was written, or wrote what was read."""
-        known = self._pages[part.pages]
-        if known.any():
-            pages = part.pages[known]
-            reads, writes = self._reads[pages], self._writes[pages]
-            if (part.writes[known] & (reads | writes)).any() or (part.reads[known] & writes).any():
-                return False
-            self._reads[pages] = reads | part.reads[known]
-            self._writes[pages] = writes | part.writes[known]
-        new = ~known
-        self._reads[part.pages[new]] = part.reads[new]
-        self._writes[part.pages[new]] = part.writes[new]
-        self._pages[part.pages] = True
-        return True
+        reads, writes = (bits.view(np.uint64) for bits in (part.reads, part.writes))
+        return bool(admit_pages(self._reads, self._writes, part.pages, reads, writes))
 
 
 def _pages_of(memory: Array, pages: Int64s) -> Bytes:
@@ -169,3 +156,34 @@ def mark_ranges(marks: Bytes, pages: Bools, starts: Int64s, lengths: Int64s, mar
             marks[byte] |= mark
         for page in range(starts[i] >> _PAGE_SHIFT, (starts[i] + lengths[i] + PAGE - 1) >> _PAGE_SHIFT):
             pages[page] = True
+
+
+@kernel
+def admit_pages(
+    all_reads: UInt64s, all_writes: UInt64s, pages: Int64s, more_reads: UInt64s, more_writes: UInt64s
+) -> Flag:
+    """Add bits of pages, a row each, to those of all; False as soon as a write meets anything else."""
+    for i in range(pages.size):
+        page = pages[i]
+        common = np.uint64(0)
+        for k in range(more_reads.shape[1]):
+            reads, writes = more_reads[i, k], more_writes[i, k]
+            common |= (writes & (all_reads[page, k] | all_writes[page, k])) | (reads & all_writes[page, k])
+            all_reads[page, k] |= reads
+            all_writes[page, k] |= writes
+        if common != np.uint64(0):
+            return False
+    return True
+
+
+@kernel
+def bring_pages(words: UInt64s, states: UInt64s, pages: Int64s, chosen: Bools, contents: UInt64s) -> None:
+    """Write the chosen pages, a row of `contents` each, whose bytes are all written then."""
+    count = contents.shape[1]
+    for i in range(pages.size):
+        if chosen[i]:
+            start = pages[i] * count
+            for k in range(count):
+                words[start + k] = contents[i, k]
+            for k in range(count):
+                states[start + k] |= _ALL_WRITTEN

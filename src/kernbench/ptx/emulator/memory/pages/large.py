@@ -181,11 +181,11 @@ class LargeArrays:
 
 def _not_zero(pages: Array) -> Bools:
     """Which rows are not all zeros; most that are not show it in their first bytes."""
-    found: Bools = pages[:, :8].any(axis=1)
+    found: Bools = np.any(pages[:, :8], axis=1)
     rest = np.flatnonzero(~found)
     # where there are many, looking at all is faster than taking them out
     if 2 * len(rest) > len(pages):
-        found = pages.any(axis=1)
+        found[rest] = np.any(pages, axis=1)[rest]
     else:
         found[rest] = pages[rest].any(axis=1)
     return found
