@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernbench.safety.processes import parcels
+from kernbench.safety.processes import parcels, workers
 from kernbench.safety.processes.workers import DeadWorkerError, Workers
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -37,13 +37,13 @@ def nobody_left():
 
 def done(work, count, units):
     """What so many workers give for units, by number."""
-    workers = Workers(work)
+    made = Workers(work)
     try:
-        workers.begin(range(units))
-        workers.add(count)
-        return dict(workers.results(range(units)))
+        made.begin(range(units))
+        made.add(count)
+        return dict(made.results(range(units)))
     finally:
-        workers.close()
+        made.close()
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 16])
@@ -52,6 +52,11 @@ def test_each_unit_is_done_once(count):
     found = done(lambda number: (number * number, os.getpid(), os.getppid()), count, 40)
     assert {number: square for number, (square, _, _) in found.items()} == {n: n * n for n in range(40)}
     assert me not in {pid for _, pid, _ in found.values()}
+
+
+def test_units_that_do_not_fit_the_pipe_are_handed_out_later(monkeypatch):
+    monkeypatch.setattr(workers, "_AHEAD", 2)
+    assert done(lambda number: number, 3, 40) == {n: n for n in range(40)}
 
 
 def test_workers_make_workers():
@@ -104,10 +109,10 @@ def test_a_worker_that_is_killed_is_an_error(unit):
 
 
 def test_workers_that_are_not_waited_for_are_ended():
-    workers = Workers(lambda _: time.sleep(600))
-    workers.begin(range(16))
-    workers.add(16)
-    workers.close()
+    made = Workers(lambda _: time.sleep(600))
+    made.begin(range(16))
+    made.add(16)
+    made.close()
 
 
 def test_a_worker_that_cannot_be_made_is_not_missed(monkeypatch):

@@ -149,6 +149,8 @@ class Workers:
             data = packer.pack((number, self._work(number)))
             write_all(send, len(data).to_bytes(LENGTH, "little"))
             write_all(send, data)
+        # nothing is left to do: it ends while others still work, and says so
+        write_all(send, bytes(LENGTH))
 
     def begin(self, units: range) -> None:
         """Hand out units: workers begin with them, whatever this process does meanwhile."""
@@ -162,6 +164,7 @@ class Workers:
             self.begin(units)
         assert self._waiting is not None
         waiting, missing = self._waiting, len(units)
+        following = self._following(waiting)
         with selectors.DefaultSelector() as selector:
             for worker, results in enumerate(self._results):
                 selector.register(results, selectors.EVENT_READ, worker)
@@ -172,20 +175,28 @@ class Workers:
                         selector.unregister(key.fd)
                         continue
                     missing -= 1
-                    following = next(waiting, None)
                     if following is not None:
                         self._hand_out(following)
+                        following = self._following(waiting)
                     yield answer
+
+    def _following(self, waiting: Iterator[int]) -> int | None:
+        """The unit that is handed out next; where there is none, workers are told so."""
+        found = next(waiting, None)
+        if found is None:
+            os.close(self._give)
+            self._give = -1
+        return found
 
     def _hand_out(self, number: int) -> None:
         os.write(self._give, number.to_bytes(_NUMBER, "little"))
 
     def _answer(self, worker: int) -> tuple[int, object] | None:
-        """What a worker sends; None where there is none by that number, which the first of all never is."""
+        """What a worker sends; None where it has nothing left to do, or was never made, which the first always is."""
         results = self._results[worker]
         length = read_exactly(results, LENGTH)
         data = read_exactly(results, int.from_bytes(length, "little")) if length is not None else None
-        if data is None and worker and not self._numbers[worker]:
+        if data == b"" or (data is None and worker and not self._numbers[worker]):
             return None
         if data is None:
             raise DeadWorkerError(self._last_words(worker))
@@ -202,20 +213,23 @@ class Workers:
             "ended it; launch with fewer workers (jobs=1, --jobs 1)"
         )
 
+    def stop(self) -> None:
+        """Tell all workers to end, whatever they do; `close` waits for it."""
+        self._numbers.stop()
+        for pid in filter(None, map(self._numbers.__getitem__, range(len(self._results)))):
+            # one that ended may be gone, where this program waits for all its children
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def _ended(self) -> list[int]:
-        """End all workers, whatever they do; the status of each.
+        """Wait for the end of all workers; the status of each.
 
         Those whose maker has ended are children of this process. A maker has a smaller number than those that it made,
         so that it is gone before they are waited for.
         """
-        self._numbers.stop()
-        workers = range(len(self._results))
-        for pid in filter(None, map(self._numbers.__getitem__, workers)):
-            # one that ended may be gone, where this program waits for all its children
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self.stop()
         found = []
-        for worker in workers:
+        for worker in range(len(self._results)):
             pid = self._numbers[worker]
             found.append(reaped(pid) if pid else 0)
             self._numbers.forget(worker)
@@ -224,7 +238,8 @@ class Workers:
     def close(self) -> None:
         """End all workers, and give back what they took."""
         for end in (self._take, self._give):
-            os.close(end)
+            if end >= 0:
+                os.close(end)
         self._ended()
         for end in (*self._results, *(file for file in self._files if file is not None)):
             os.close(end)

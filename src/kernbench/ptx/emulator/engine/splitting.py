@@ -213,12 +213,14 @@ class Splitting:
             workers.begin(range(units))
             workers.add(jobs)
             found = self._gathered(workers, units, self._launch.all_ctas - waiting.left)
+            # they take their time to end, in which they are not needed
+            workers.stop()
+            if found is None or not self._counted([found[n] for n in range(units)], plan):
+                return False
+            for number in range(units):
+                self._apply(found[number])
         finally:
             workers.close()
-        if found is None or not self._counted([found[n] for n in range(units)], plan):
-            return False
-        for number in range(units):
-            self._apply(found[number])
         waiting.finish()
         self._history.seconds = sum(part.seconds for part in found.values()) / self._threads(self._launch.all_ctas)
         self.division = Division(jobs, units)

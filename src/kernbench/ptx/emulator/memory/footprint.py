@@ -18,9 +18,13 @@ from kernbench.ptx.emulator.memory.pages.room import sparse_zeros
 READS, WRITES = 1, 2
 PAGE = 256
 _PAGE_SHIFT = 8
-# eight bytes of marks, and of states
+# words of eight bytes of marks and states
 _ALL_BITS = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+_EACH = np.uint64(0x0101_0101_0101_0101)
 _ALL_WRITTEN = np.uint64(WRITTEN * 0x0101_0101_0101_0101)
+_UNTRACKED = np.uint64((TRACKED ^ 0xFF) * 0x0101_0101_0101_0101)
+# times the lowest bits of eight bytes: these in the highest byte, that of the first byte in front
+_SIDE_BY_SIDE = np.uint64(0x8040_2010_0804_0201)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,16 +92,13 @@ class Footprint:
         """What was done since the last `clear`; None where memory has changed in a way that marks do not show."""
         arena = self._arena
         pages = np.flatnonzero(self._pages)
-        marks = self._marks[pages]
-        writes = (marks & WRITES) != 0
-        some = writes.any(axis=1)
+        reads, writes = (np.empty((len(pages), PAGE // 8), np.uint8) for _ in range(2))
+        some = np.empty(len(pages), bool)
+        followed = pack_pages(self._marks.reshape(-1).view(np.uint64), arena.state[8], pages, reads, writes, some)
         written, dirty = pages[some], np.flatnonzero(arena.dirty[: len(self._pages)])
-        states = _pages_of(arena.state[1], written) & ~np.uint8(TRACKED)
-        if not np.isin(dirty, written).all() or (states[writes[some]] != WRITTEN).any():
+        if not followed or not _are_among(dirty, written):
             return None
-        reads = (marks & READS) != 0
-        contents = _pages_of(arena.words[1], written)
-        return Touched(pages, np.packbits(reads, axis=1), np.packbits(writes, axis=1), written, contents, dirty)
+        return Touched(pages, reads, writes, written, _pages_of(arena.words[1], written), dirty)
 
     def apply(self, part: Touched) -> None:
         """Bring what another part wrote into memory."""
@@ -131,6 +132,12 @@ class Admitted:
         return bool(admit_pages(self._reads, self._writes, part.pages, reads, writes))
 
 
+def _are_among(some: Int64s, others: Int64s) -> bool:
+    """Whether numbers in order are all among others, in order as well."""
+    where = np.minimum(np.searchsorted(others, some), max(0, len(others) - 1))
+    return not len(some) or (len(others) > 0 and bool((others[where] == some).all()))
+
+
 def _pages_of(memory: Array, pages: Int64s) -> Bytes:
     """Copies of some pages of an array of bytes, a row each."""
     whole = len(memory) // PAGE * PAGE
@@ -156,6 +163,30 @@ def mark_ranges(marks: Bytes, pages: Bools, starts: Int64s, lengths: Int64s, mar
             marks[byte] |= mark
         for page in range(starts[i] >> _PAGE_SHIFT, (starts[i] + lengths[i] + PAGE - 1) >> _PAGE_SHIFT):
             pages[page] = True
+
+
+@kernel
+def pack_pages(marks: UInt64s, states: UInt64s, pages: Int64s, reads: Bytes, writes: Bytes, written: Bools) -> Flag:
+    """Give the marks of pages as bits, a row each and the first byte's first, and which pages have one for writes.
+
+    Eight marks are a word; a product moves their bits side by side. False where a byte that is marked as written is in
+    another state.
+    """
+    wrong = np.uint64(0)
+    count = reads.shape[1]
+    for i in range(pages.size):
+        start = pages[i] * count
+        found = np.uint64(0)
+        for k in range(count):
+            read = marks[start + k] & _EACH
+            write = (marks[start + k] >> np.uint64(1)) & _EACH
+            reads[i, k] = (read * _SIDE_BY_SIDE) >> np.uint64(56)
+            writes[i, k] = (write * _SIDE_BY_SIDE) >> np.uint64(56)
+            found |= write
+            wrong |= ((states[start + k] & _UNTRACKED) ^ _ALL_WRITTEN) & (write * np.uint64(0xFF))
+        written[i] = found != np.uint64(0)
+    right: Flag = wrong == np.uint64(0)
+    return right
 
 
 @kernel

@@ -1,0 +1,88 @@
+"""What parts of a launch touch, in bits: as NumPy packs it, and put together as if it had been written here."""
+
+import numpy as np
+import pytest
+
+from kernbench.ptx.emulator.memory.arena import TRACKED, UNWRITTEN, WRITTEN, Arena
+from kernbench.ptx.emulator.memory.footprint import (
+    PAGE,
+    READS,
+    WRITES,
+    Admitted,
+    Footprint,
+    Touched,
+    _are_among,
+    pack_pages,
+)
+
+SEEDS = range(24)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_marks_are_packed_as_numpy_does(seed):
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 40))
+    marks = rng.integers(0, 4, (count, PAGE)).astype(np.uint8) * (rng.random((count, 1)) < 0.7).astype(np.uint8)
+    if seed % 3 == 0:
+        marks &= READS
+    kinds = [WRITTEN, WRITTEN | TRACKED] + ([UNWRITTEN, UNWRITTEN | TRACKED, 7] if seed % 2 else [])
+    states = rng.choice(kinds, (count, PAGE)).astype(np.uint8)
+    pages = np.flatnonzero(rng.random(count) < 0.8)
+    reads, writes = (np.empty((len(pages), PAGE // 8), np.uint8) for _ in range(2))
+    written = np.empty(len(pages), bool)
+    words = (array.reshape(-1).view(np.uint64) for array in (marks, states))
+    followed = pack_pages(*words, pages, reads, writes, written)
+    chosen = marks[pages]
+    assert (reads == np.packbits((chosen & READS) != 0, axis=1)).all()
+    assert (writes == np.packbits((chosen & WRITES) != 0, axis=1)).all()
+    assert (written == (chosen & WRITES).any(axis=1)).all()
+    held = states[pages][(chosen & WRITES) != 0] & ~np.uint8(TRACKED)
+    assert bool(followed) == bool((held == WRITTEN).all())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_numbers_among_others(seed):
+    rng = np.random.default_rng(seed)
+    some, others = (np.unique(rng.integers(0, 6, int(rng.integers(0, 7)))) for _ in range(2))
+    assert _are_among(some, others) == bool(np.isin(some, others).all())
+
+
+def part_of(marks, first, contents):
+    """A part that marked so many bytes from the page `first` on, as NumPy packs them."""
+    pages = first + np.flatnonzero(marks.any(axis=1))
+    reads, writes = (np.packbits((marks[pages - first] & kind) != 0, axis=1) for kind in (READS, WRITES))
+    written = pages[writes.any(axis=1)]
+    return Touched(pages, reads, writes, written, contents[written - first], written)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_parts_are_admitted_and_applied_byte_by_byte(seed):
+    rng = np.random.default_rng(seed)
+    arena = Arena(1 << 30)
+    array = arena.allocate(20 * PAGE, "array")
+    arena.watch(array, True)
+    first, shape = array.offset // PAGE, (20, PAGE)
+    # each byte belongs to one part, which may write it; of some pages all bytes do
+    owners = rng.integers(0, 3, shape)
+    owners[::2] = owners[::2, :1]
+    footprint = Footprint(arena)
+    admitted = Admitted(footprint)
+    expected, contents = np.full(shape, 0xFF, np.uint8), rng.integers(0, 256, shape).astype(np.uint8)
+    parts, everything = [], np.zeros(shape, np.uint8)
+    for number in range(3):
+        marks = np.where(owners == number, rng.integers(1, 4, shape), 0).astype(np.uint8)
+        marks[::4][owners[::4] == number] |= WRITES
+        everything |= marks
+        expected = np.where(marks & WRITES, contents, expected)
+        parts.append(part_of(marks, first, contents))
+        assert admitted.admit(parts[-1])
+    for part in parts:
+        footprint.apply(part)
+    where = slice(first * PAGE, (first + 20) * PAGE)
+    assert (arena.words[1][where].reshape(shape) == expected).all()
+    written = sum(np.unpackbits(part.writes, axis=1).sum() for part in parts)
+    assert np.count_nonzero(arena.state[1][where] == WRITTEN | TRACKED) == written
+    # every byte was touched: one that was written may not be read, and one that was read may not be written
+    other, byte = np.zeros(shape, np.uint8), tuple(rng.integers(0, size) for size in shape)
+    other[byte] = READS if everything[byte] & WRITES else WRITES
+    assert not admitted.admit(part_of(other, first, contents))
