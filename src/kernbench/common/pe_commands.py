@@ -23,6 +23,7 @@ from kernbench.common.errors import KernelError
 __kernbench_internal__ = True
 
 running_context: ContextVar[Any] = ContextVar("kernbench_running_context", default=None)
+_running = running_context.get
 
 # what an operator takes beside a handle
 Operand: TypeAlias = "TensorHandle | float | np.number | np.bool_"
@@ -184,100 +185,100 @@ class TensorHandle:
 
     # Operators: each is one row of OPERATIONS, carried out by the running context.
     def __add__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("add", self, other)
+        return (_running() or _context(self))._binary("add", self, other)
 
     def __radd__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("add", other, self)
+        return (_running() or _context(self))._binary("add", other, self)
 
     def __sub__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("sub", self, other)
+        return (_running() or _context(self))._binary("sub", self, other)
 
     def __rsub__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("sub", other, self)
+        return (_running() or _context(self))._binary("sub", other, self)
 
     def __mul__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("mul", self, other)
+        return (_running() or _context(self))._binary("mul", self, other)
 
     def __rmul__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("mul", other, self)
+        return (_running() or _context(self))._binary("mul", other, self)
 
     def __truediv__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("div", self, other)
+        return (_running() or _context(self))._binary("div", self, other)
 
     def __rtruediv__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("div", other, self)
+        return (_running() or _context(self))._binary("div", other, self)
 
     def __floordiv__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("floordiv", self, other)
+        return (_running() or _context(self))._binary("floordiv", self, other)
 
     def __rfloordiv__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("floordiv", other, self)
+        return (_running() or _context(self))._binary("floordiv", other, self)
 
     def __mod__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("mod", self, other)
+        return (_running() or _context(self))._binary("mod", self, other)
 
     def __rmod__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("mod", other, self)
+        return (_running() or _context(self))._binary("mod", other, self)
 
     def __and__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("and", self, other)
+        return (_running() or _context(self))._binary("and", self, other)
 
     def __rand__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("and", other, self)
+        return (_running() or _context(self))._binary("and", other, self)
 
     def __or__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("or", self, other)
+        return (_running() or _context(self))._binary("or", self, other)
 
     def __ror__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("or", other, self)
+        return (_running() or _context(self))._binary("or", other, self)
 
     def __xor__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("xor", self, other)
+        return (_running() or _context(self))._binary("xor", self, other)
 
     def __rxor__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("xor", other, self)
+        return (_running() or _context(self))._binary("xor", other, self)
 
     def __lshift__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("shl", self, other)
+        return (_running() or _context(self))._binary("shl", self, other)
 
     def __rlshift__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("shl", other, self)
+        return (_running() or _context(self))._binary("shl", other, self)
 
     def __rshift__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("shr", self, other)
+        return (_running() or _context(self))._binary("shr", self, other)
 
     def __rrshift__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("shr", other, self)
+        return (_running() or _context(self))._binary("shr", other, self)
 
     def __lt__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("lt", self, other)
+        return (_running() or _context(self))._binary("lt", self, other)
 
     def __le__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("le", self, other)
+        return (_running() or _context(self))._binary("le", self, other)
 
     def __gt__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("gt", self, other)
+        return (_running() or _context(self))._binary("gt", self, other)
 
     def __ge__(self, other: Operand) -> TensorHandle:
-        return _context(self)._binary("ge", self, other)
+        return (_running() or _context(self))._binary("ge", self, other)
 
     def __eq__(self, other: object) -> TensorHandle:  # type: ignore[override]
-        return _context(self)._binary("eq", self, other)
+        return (_running() or _context(self))._binary("eq", self, other)
 
     def __ne__(self, other: object) -> TensorHandle:  # type: ignore[override]
-        return _context(self)._binary("ne", self, other)
+        return (_running() or _context(self))._binary("ne", self, other)
 
     def __hash__(self) -> int:
         return object.__hash__(self)
 
     def __neg__(self) -> TensorHandle:
-        return _context(self)._unary("neg", self)
+        return (_running() or _context(self))._unary("neg", self)
 
     def __abs__(self) -> TensorHandle:
-        return _context(self)._unary("abs", self)
+        return (_running() or _context(self))._unary("abs", self)
 
     def __invert__(self) -> TensorHandle:
-        return _context(self)._unary("not", self)
+        return (_running() or _context(self))._unary("not", self)
 
     def __getitem__(self, index: object) -> TensorHandle:
         return _context(self).index(self, index)

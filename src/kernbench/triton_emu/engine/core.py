@@ -287,9 +287,11 @@ class Core:
     # Commands
 
     def _traced(self, number: int, compute: Compute, *operands: object) -> None:
-        """While a loop is watched in a run with data: how the next value, or view, comes about."""
-        # with more than that nothing is repeated, and what is missing shows it
-        if self.trace is not None and len(self.trace) < 2 * MOST_TRACED:
+        """While a loop is watched in a run with data: how the next value, or view, comes about.
+
+        The most frequent operations do this themselves.
+        """
+        if self.trace is not None:
             given = [(one.number, None) if type(one) is TensorHandle else (NONE, one) for one in operands]
             self.trace.append((number, compute, given))
 
@@ -349,6 +351,9 @@ class Core:
     def _check_budget(self, site: int) -> None:
         """Every so often: make room for more rows, and stop a kernel that has used up its steps or its time."""
         self._rows.turn()
+        if self.trace is not None and len(self.trace) > 2 * MOST_TRACED:
+            # nothing so long is repeated, and what is missing shows it
+            self.trace.clear()
         if self.steps > self._max_steps or self._port.is_late():
             self._port.over_budget(self.steps, self._tables.sites[site])
         self._checkpoint = min(self.steps + self._rows.room, self._max_steps + 1)

@@ -51,13 +51,15 @@ class Arithmetic(Part):
         a_number = b_number = NONE
         a_type: object
         b_type: object
+        # numbers beside handles, for whoever computes the same again
+        given = beside = None
         if type(a) is TensorHandle:
             x = a.data
             if a.block.live_in is not self._scratch or (x is None and self._carries_data):
                 x = self._missing_data(a)
             a_type, a_number = a.type, a.number
         else:
-            a = x = self._scalar(a)
+            a = x = given = self._scalar(a)
             a_type = type(x)
         if type(b) is TensorHandle:
             y = b.data
@@ -65,7 +67,7 @@ class Arithmetic(Part):
                 y = self._missing_data(b)
             b_type, b_number = b.type, b.number
         else:
-            b = y = self._scalar(b)
+            b = y = beside = self._scalar(b)
             b_type = type(y)
             if a is x:
                 number: Number = numerics.BINARY[op](x, y).item()
@@ -73,9 +75,10 @@ class Arithmetic(Part):
         key = (op, a_type, b_type)
         plan = self._plans.get(key) or self._plan_binary(key, op, a, b)
         data = None if x is None or y is None else plan.compute(x, y)
-        if self._core.trace is not None:
-            self._core._traced(self._core.steps, plan.compute, a, b)
-        return self._emit(op, site, plan.kind, data, a_number, b_number, NONE, 0, 0, out)
+        core = self._core
+        if core.trace is not None:
+            core.trace.append((core.steps, plan.compute, ((a_number, given), (b_number, beside))))
+        return core._emit(op, site, plan.kind, data, a_number, b_number, NONE, 0, 0, out)
 
     def _plan_binary(self, key: tuple[object, ...], op: str, a: Operand, b: Operand) -> Plan:
         dtype = self._meet(op, a, b)
@@ -156,9 +159,10 @@ class Arithmetic(Part):
         key = (op, value.type)
         plan = self._plans.get(key) or self._plan_unary(key, op, value)
         data = None if x is None else plan.compute(x)
-        if self._core.trace is not None:
-            self._core._traced(self._core.steps, plan.compute, value)
-        return self._emit(op, site, plan.kind, data, value.number, NONE, NONE, 0, 0, out)
+        core = self._core
+        if core.trace is not None:
+            core.trace.append((core.steps, plan.compute, ((value.number, None),)))
+        return core._emit(op, site, plan.kind, data, value.number, NONE, NONE, 0, 0, out)
 
     def _plan_unary(self, key: tuple[object, ...], op: str, handle: TensorHandle) -> Plan:
         dtype = handle.dtype
@@ -223,9 +227,10 @@ class Arithmetic(Part):
         key = (op, value.type, axis, dtype)
         plan = self._plans.get(key) or self._plan_reduce(key, op, value, axis, dtype)
         data = None if x is None else plan.compute(x)
-        if self._core.trace is not None:
-            self._core._traced(self._core.steps, plan.compute, value)
-        out = self._emit(op, site, plan.kind, data, value.number, NONE, NONE, plan.axis)
+        core = self._core
+        if core.trace is not None:
+            core.trace.append((core.steps, plan.compute, ((value.number, None),)))
+        out = core._emit(op, site, plan.kind, data, value.number, NONE, NONE, plan.axis)
         if keep_dims:
             return out
         kept = tuple(n for i, n in enumerate(plan.kind.shape) if axis is not None and i != plan.axis)

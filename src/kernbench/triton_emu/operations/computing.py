@@ -125,11 +125,13 @@ class Computing(Part):
             z, acc_type, acc_number = self._read("dot", acc), acc.type, acc.number
         key = ("dot", input.type, other.type, acc_type, out_dtype)
         plan = self._plans.get(key) or self._plan_dot(key, input, other, acc, out_dtype)
-        missing = x is None or y is None or (acc is not None and z is None)
-        data = None if missing else plan.compute(x, y, z)
-        if self._core.trace is not None:
-            self._core._traced(self._core.steps, plan.compute, input, other, acc)
-        return self._emit("dot", site, plan.kind, data, input.number, other.number, acc_number, 0, 0, out)
+        core, compute, data = self._core, plan.compute, None
+        if x is not None and y is not None and (acc is None or z is not None):
+            data = compute(x, y) if acc is None else compute(x, y, z)
+        if core.trace is not None:
+            numbers = (input.number, None), (other.number, None)
+            core.trace.append((core.steps, compute, numbers if acc is None else (*numbers, (acc_number, None))))
+        return core._emit("dot", site, plan.kind, data, input.number, other.number, acc_number, 0, 0, out)
 
     def _plan_dot(
         self,
@@ -143,9 +145,9 @@ class Computing(Part):
         kind = self._tables.scratch_type(self._dot_shape(a, b, acc), result)
         operands = (a, b) if acc is None else (a, b, acc)
         if result == "f32" and all(h.dtype == "f32" for h in operands):
-            plan = Plan(kind, numerics.dot_f32)
+            plan = Plan(kind, np.matmul if acc is None else numerics.dot_f32)
         else:
-            plan = Plan(kind, lambda x, y, z: numerics.dot(x, y, z, result))
+            plan = Plan(kind, lambda x, y, z=None: numerics.dot(x, y, z, result))
         self._plans[key] = plan
         return plan
 

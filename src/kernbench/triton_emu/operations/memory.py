@@ -63,8 +63,9 @@ class Memory(Part):
         steps = None if strides is None else self._steps(sizes, strides)
         name = None if dtype is None else self._dtype(dtype)
         where = self._sites.places[site]
-        if self._core.trace is not None:
-            self._core._traced(self._core.steps, Load(self._core, (sizes, steps, name, where)))
+        core = self._core
+        if core.trace is not None:
+            core.trace.append((core.steps, Load(core, (sizes, steps, name, where)), ()))
         data, name = self._core._port.load(address, sizes, steps, name, where)
         kind = self._tables.scratch_type(sizes, name)
         pattern = self._tables.pattern(sizes, steps, ITEMSIZE[name])

@@ -197,9 +197,8 @@ def dot(a: Array, b: Array, acc: Array | None, dtype: str) -> Array:
     return rounded(result, dtype)
 
 
-def dot_f32(a: Array, b: Array, acc: Array | None) -> Array:
-    """`dot` where everything is f32 already."""
+def dot_f32(a: Array, b: Array, acc: Array) -> Array:
+    """`dot` where everything is f32 already; without something to add it is `matmul`."""
     result: Array = np.matmul(a, b)
-    if acc is not None:
-        result += acc
+    result += acc
     return result

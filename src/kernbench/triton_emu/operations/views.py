@@ -43,8 +43,9 @@ class Views(Part):
         if not dims and handle.strides is None and len(handle.shape) == 2:
             # the usual case, once for each product
             rows, columns = handle.shape
-            if self._core.trace is not None:
-                self._core._traced(self._core.next_view, _turned, handle)
+            core = self._core
+            if core.trace is not None:
+                core.trace.append((core.next_view, _turned, ((handle.number, None),)))
             return self._view(handle, (columns, rows), (1, columns), 0, None if handle.data is None else handle.data.T)
         order = self._order(handle, dims)
         strides = _strides(handle)

@@ -233,7 +233,7 @@ class Fold:
                 at = number - self._row
                 transfer.begin(int(self._body["x"][at]), int(self._steps["x"][at]))
         self._noted = noted
-        return Values(noted, self._shifts, known, wanted)
+        return Values(noted, self._shifts, known, wanted, self._context._max_steps // self._rows)
 
     def _note_values(self, times: int) -> None:
         """For loops around this one: how the values of the repeated iterations came about."""

@@ -270,6 +270,9 @@ class Loop:
         _UNLIKE[self._where] = max(1, self._boundaries - 2)
         if times == wanted and self._next < len(self._indices):
             self._fold = fold
+            if len(self._context.watch.loops) < 2:
+                # nobody computes the last iteration again
+                self._context.trace = None
             return
         if times == wanted:
             self._context.watch.trust.note(self._where)

@@ -1,6 +1,6 @@
 """What loops and routines ask of the engine that records a program."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernbench.result.finding import Place
@@ -18,7 +18,7 @@ __kernbench_internal__ = True
 Value = Held
 Compute = Callable[..., Value]
 # how a value came about: its number, what computes it, and of each operand the number, or NONE and what it is
-Traced = tuple[int, Compute, list[tuple[int, Value]]]
+Traced = tuple[int, Compute, Sequence[tuple[int, Value]]]
 
 
 class Recorder(Protocol):

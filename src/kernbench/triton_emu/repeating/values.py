@@ -5,6 +5,9 @@ boundaries are alike (`folding`), the notes of the iteration between them are al
 change once they are made, so an iteration is a list of calls on numbered slots. Operands from before the loop keep
 their slots, those from the iteration before move to theirs when the next one begins. Loads and stores go to the same
 memory in the same order as if the kernel had run, with all checks, and are reported at the same lines.
+
+What is the same in every iteration is looked at once: loads that do not move, of memory that nobody stores to, and
+views of such values and of those from before the loop.
 """
 
 from collections.abc import Iterable
@@ -13,6 +16,7 @@ from typing import Self
 
 from kernbench.common.dtypes import Array
 from kernbench.result.recording import FIRST_VIEW, NONE
+from kernbench.safety.memory import WINDOW_BITS
 from kernbench.triton_emu.repeating.recorder import Compute, Recorder, Traced, Value
 from kernbench.triton_emu.repeating.replay import NotAlikeError
 
@@ -53,6 +57,16 @@ class Load(Transfer):
         self._shape, self._count = shape, prod(shape)
         self._region = None if strides is not None else self._context._port.lent_at(address, shape, dtype)
 
+    @property
+    def window(self) -> int:
+        """The window of memory that it looks at."""
+        return self._address >> WINDOW_BITS
+
+    @property
+    def stays(self) -> bool:
+        """Whether each call gives the same elements of lent memory, as long as nobody stores to that."""
+        return not self._step and self._region is not None and self._region.written is None
+
     def __call__(self) -> Array | None:
         """Of the next iteration."""
         self._address = address = self._address + self._step
@@ -70,6 +84,11 @@ class Load(Transfer):
 class Store(Transfer):
     """Puts elements there."""
 
+    def windows(self, times: int) -> range:
+        """The windows of memory from here to where so many further calls get."""
+        ends = self._address >> WINDOW_BITS, (self._address + times * self._step) >> WINDOW_BITS
+        return range(min(ends), max(ends) + 1)
+
     def __call__(self, data: Array) -> None:
         """Of the next iteration."""
         self._address += self._step
@@ -80,10 +99,13 @@ class Values:
     """What an iteration computes, on slots.
 
     `shifts`: by how much the number of a value from before the iteration moves with each. `known`: the values at hand
-    after it, by number. `wanted`: numbers of values that are asked for after the last one.
+    after it, by number. `wanted`: numbers of values that are asked for after the last one. `most`: no more iterations
+    than that will be computed.
     """
 
-    def __init__(self, trace: list[Traced], shifts: dict[int, int], known: dict[int, Value], wanted: Iterable[int]):
+    def __init__(
+        self, trace: list[Traced], shifts: dict[int, int], known: dict[int, Value], wanted: Iterable[int], most: int
+    ):
         self._shifts, self._known = shifts, known
         self._slots: list[Value] = []
         self._slot_of: dict[int, int] = {}
@@ -92,13 +114,32 @@ class Values:
         outside = {n for _, _, given in trace for n, _ in given if n != NONE and n not in made}
         kept = self._carried(outside | {n for n in wanted if n not in made}, made)
         self._kept = kept | set(wanted)
-        self._steps = self._assigned(trace, made)
+        # calls whose values stay
+        self._first: list[Step] = []
+        self._steps = self._assigned(trace, self._staying(trace, most))
         self._moves = [
             (self._slot_of[number], self._slot_of[number + shift])
             for number, shift in shifts.items()
             if shift and number in self._slot_of and number not in made
         ]
         self._begun = False
+
+    def _staying(self, trace: list[Traced], most: int) -> set[int]:
+        """Numbers of values that are the same in each iteration, and that take no memory of their own."""
+        same = {number for number, shift in self._shifts.items() if not shift}
+        found: set[int] = set()
+        stored = [compute.windows(most) for _, compute, _ in trace if isinstance(compute, Store)]
+        for number, compute, given in trace:
+            if isinstance(compute, Load):
+                stays = compute.stays and not any(compute.window in windows for windows in stored)
+            elif number <= FIRST_VIEW or not given:
+                stays = all(operand in same for operand, _ in given)
+            else:
+                stays = False
+            if stays:
+                same.add(number)
+                found.add(number)
+        return found
 
     def _carried(self, outside: set[int], made: set[int]) -> set[int]:
         """Give slots to values from before the iteration; the numbers that they come from when the next one begins."""
@@ -125,50 +166,64 @@ class Values:
         self._slots.append(value)
         return len(self._slots) - 1
 
-    def _assigned(self, trace: list[Traced], made: set[int]) -> list[Step]:
+    def _assigned(self, trace: list[Traced], staying: set[int]) -> list[Step]:
         """The calls: function, slot of the result, slots of up to three operands (-1 for none).
 
         A slot is used again once its value has been read for the last time, so that memory is given back as early as
-        the kernel would.
+        the kernel would. Calls whose values stay are kept apart, with slots of their own.
         """
+        slot_of, kept, free = self._slot_of, self._kept | staying, self._free
+        before = set(slot_of)
         last = {n: i for i, (_, _, given) in enumerate(trace) for n, _ in given}
         constants: dict[int, int] = {}
         steps: list[Step] = []
         for i, (number, compute, given) in enumerate(trace):
             slots = [-1, -1, -1]
             for position, (operand, value) in enumerate(given):
-                if operand == NONE:
-                    slots[position] = constants.setdefault(id(value), -1)
-                    if slots[position] < 0:
-                        slots[position] = constants[id(value)] = self._taken(value)
-                else:
-                    slots[position] = self._slot_of[operand]
-            for operand in {n for n, _ in given if n in made and last[n] == i and n not in self._kept}:
-                self._free.append(self._slot_of[operand])
-            result = self._slot_of[number] = self._free.pop() if self._free else self._taken()
-            if number not in last and number not in self._kept:
-                self._free.append(result)
-            steps.append((compute, result, slots[0], slots[1], slots[2]))
+                if operand != NONE:
+                    slots[position] = slot_of[operand]
+                    continue
+                slot = constants.get(id(value), -1)
+                if slot < 0:
+                    slot = constants[id(value)] = self._taken(value)
+                slots[position] = slot
+            if number in staying:
+                slot_of[number] = self._taken()
+                self._first.append((compute, slot_of[number], *slots))
+                continue
+            for operand, _ in given:
+                if operand != NONE and last[operand] == i and operand not in kept and operand not in before:
+                    # once, where an operand is given twice
+                    last[operand] = -1
+                    free.append(slot_of[operand])
+            result = slot_of[number] = free.pop() if free else self._taken()
+            if number not in last and number not in kept:
+                free.append(result)
+            steps.append((compute, result, *slots))
         return steps
 
     def next(self, times: int) -> None:
         """Compute so many further iterations."""
         slots = self._slots
+        if not self._begun:
+            self._compute(self._first)
         for _ in range(times):
             if self._begun:
                 moved = [slots[source] for _, source in self._moves]
                 for (target, _), value in zip(self._moves, moved, strict=True):
                     slots[target] = value
             self._begun = True
-            for function, result, a, b, c in self._steps:
-                if c >= 0:
-                    slots[result] = function(slots[a], slots[b], slots[c])
-                elif b >= 0:
-                    slots[result] = function(slots[a], slots[b])
-                elif a >= 0:
-                    slots[result] = function(slots[a])
-                else:
-                    slots[result] = function()
+            self._compute(self._steps)
+
+    def _compute(self, steps: list[Step]) -> None:
+        slots = self._slots
+        for function, result, a, b, c in steps:
+            if b < 0:
+                slots[result] = function() if a < 0 else function(slots[a])
+            elif c < 0:
+                slots[result] = function(slots[a], slots[b])
+            else:
+                slots[result] = function(slots[a], slots[b], slots[c])
 
     def value(self, number: int) -> Value:
         """After the last iteration: the value that had this number after the iteration that was seen."""
