@@ -148,9 +148,11 @@ class TensorHandle:
 
     def __del__(self) -> None:
         block = self.block
-        block.users -= 1
-        if not block.users:
+        users = block.users
+        if users == 1:
             block.pool.release(block)
+        else:
+            block.users = users - 1
 
     def __copy__(self) -> TensorHandle:
         """Another handle on the same memory."""

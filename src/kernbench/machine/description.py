@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from hashlib import sha256
 from typing import ClassVar, Self
 
@@ -18,7 +19,7 @@ class Description(Table):
     called: ClassVar[str] = "machine"
     """What one is called in messages."""
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Twelve hex digits that are equal where every key but the name is: same results, same times."""
         content = {name: key.data(value) for name, key, value in self.entries() if key.role != LABEL}

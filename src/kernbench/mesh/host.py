@@ -485,14 +485,19 @@ def _metrics(recording: Recording) -> dict[str, dict[str, int] | int]:
     for stream in recording.streams:
         # of all other columns only what is asked for: rows are many, and lie as they were recorded
         rows, op = stream.rows, stream.rows.column("op").astype(np.int8)
-        counts += np.bincount(op, minlength=len(OPERATIONS))
-        dots, loads, stores = (np.flatnonzero(op == codes[name]) for name in ("dot", "load", "store"))
-        sends = np.flatnonzero((op == codes["send"]) | (op == codes["send_async"]))
-        of_dots, of_sends = (stream.operand_types(rows.values("a", some)) for some in (dots, sends))
-        totals["flops"] += int((2 * elements[rows.values("type", dots)] * inner[of_dots]).sum())
-        totals["load_bytes"] += int(moved[rows.values("y", loads)].sum())
-        totals["store_bytes"] += int(moved[rows.values("y", stores)].sum())
-        totals["send_bytes"] += int(nbytes[of_sends].sum())
+        here = np.bincount(op, minlength=len(OPERATIONS))
+        counts += here
+        if here[codes["dot"]]:
+            dots = np.flatnonzero(op == codes["dot"])
+            of_dots = stream.operand_types(rows.values("a", dots))
+            totals["flops"] += int((2 * elements[rows.values("type", dots)] * inner[of_dots]).sum())
+        for name in ("load", "store"):
+            if here[codes[name]]:
+                totals[f"{name}_bytes"] += int(moved[rows.values("y", np.flatnonzero(op == codes[name]))].sum())
+        for name in ("send", "send_async"):
+            if here[codes[name]]:
+                of_sends = stream.operand_types(rows.values("a", np.flatnonzero(op == codes[name])))
+                totals["send_bytes"] += int(nbytes[of_sends].sum())
     engines: dict[str, int] = {}
     for row in OPERATIONS.values():
         engines[row.engine] = engines.get(row.engine, 0) + int(counts[row.code])

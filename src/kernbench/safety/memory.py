@@ -167,8 +167,9 @@ class AddressSpace:
     def lent_at(self, address: int, shape: tuple[int, ...], dtype: str | None) -> Region | None:
         """The region whose memory a load like this one, without strides, would be lent; None where it would not."""
         region = self._in_window(address >> WINDOW_BITS)
-        same = region is not None and (dtype is None or dtype == region.dtype)
-        return region if region is not None and same and self._lent(region, address, shape) is not None else None
+        if region is None or (dtype is not None and dtype != region.dtype):
+            return None
+        return None if self._lent(region, address, shape) is None else region
 
     def _lent(self, region: Region, address: int, shape: tuple[int, ...]) -> Array | None:
         """The elements of the most usual load: without gaps, of memory that is full, in its own type; else None."""

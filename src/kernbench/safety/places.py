@@ -4,7 +4,7 @@ A module of kernbench that kernels call into sets `__kernbench_internal__ = True
 place is the innermost line that is not ours.
 """
 
-import sys
+from sys import _getframe
 from traceback import walk_tb
 from types import CodeType, FrameType
 
@@ -27,7 +27,7 @@ class SiteTable:
 
     def here(self, depth: int = 2) -> int:
         """The number of the kernel line that is calling now: at best `depth` frames away, else further out."""
-        frame = sys._getframe(depth)
+        frame = _getframe(depth)
         number = self._numbers.get(id(frame.f_code) + frame.f_lasti)
         return self._outside(frame) if number is None else number
 
@@ -57,7 +57,7 @@ class SiteTable:
 
     def callers_here(self) -> tuple[Place, ...]:
         """The lines that called the function of the kernel line that is calling now, innermost first."""
-        return tuple(self.places[number] for number in self.callers(sys._getframe(1)))
+        return tuple(self.places[number] for number in self.callers(_getframe(1)))
 
     def place_here(self) -> Place:
         """The kernel line that is calling now."""

@@ -325,14 +325,26 @@ class Core:
         """One command row, and the handle of the value it makes: on a fresh block, or in the place of `out`."""
         steps = self.steps
         if out is None:
-            block = self._scratch.allocate(kind.nbytes)
+            pool, nbytes = self._scratch, kind.nbytes
+            shelf = pool.at_hand.get(nbytes)
+            if shelf:
+                # as `allocate` does it: every command comes here
+                block = shelf.popleft()
+                block.users = 1
+                block.used = nbytes
+                pool.moment += 1
+                pool.used = used = pool.used + block.nbytes
+                if used > pool.peak:
+                    pool.peak = used
+            else:
+                block = pool.allocate(nbytes)
             handle: TensorHandle = _new_handle(TensorHandle)
             handle.block = block
             handle.addr = block.addr
             handle.shape = kind.shape
             handle.dtype = kind.dtype
             handle.type = kind.number
-            handle.nbytes = kind.nbytes
+            handle.nbytes = nbytes
             handle.data = block.data = data
             handle.space = SCRATCH
             handle.pinned = False

@@ -48,6 +48,7 @@ class Arithmetic(Part):
     def _binary(self, op: str, a: Operand, b: Operand, out: TensorHandle | None = None) -> Operand:
         """An elementwise operation of two operands, at least one of them a handle."""
         site = self._sites.here(3)
+        pool = self._scratch
         a_number = b_number = NONE
         a_type: object
         b_type: object
@@ -55,7 +56,7 @@ class Arithmetic(Part):
         given = beside = None
         if type(a) is TensorHandle:
             x = a.data
-            if a.block.live_in is not self._scratch or (x is None and self._carries_data):
+            if a.block.live_in is not pool or (x is None and self._carries_data):
                 x = self._missing_data(a)
             a_type, a_number = a.type, a.number
         else:
@@ -63,11 +64,11 @@ class Arithmetic(Part):
             a_type = type(x)
         if type(b) is TensorHandle:
             y = b.data
-            if b.block.live_in is not self._scratch or (y is None and self._carries_data):
+            if b.block.live_in is not pool or (y is None and self._carries_data):
                 y = self._missing_data(b)
             b_type, b_number = b.type, b.number
         else:
-            b = y = beside = self._scalar(b)
+            b = y = beside = b if type(b) is float else self._scalar(b)
             b_type = type(y)
             if a is x:
                 number: Number = numerics.BINARY[op](x, y).item()

@@ -103,7 +103,7 @@ class ScratchPool:
         self.peak = 0
         self._on_overflow = on_overflow
         # moves on with each allocation
-        self._moment = 0
+        self.moment = 0
         # blocks whose handles Python's collector found dead, which runs when it likes
         self._found: list[Block] = []
         # free blocks by their size; the same shelves by the bytes that were asked for
@@ -122,12 +122,14 @@ class ScratchPool:
         self.log: list[Noted] = []
         # of that, what was given back since the last allocation: handle numbers and addresses
         self._given_back: list[tuple[int, int]] = []
+        # shelves that whoever makes a value takes blocks from without asking; none while allocations are noted
+        self.at_hand = self._shelf_for
         # blocks past the end live here, out of the way of every real address
         self._beyond = base + size + (1 << 36)
 
     def allocate(self, nbytes: int) -> Block:
         """A block of `nbytes`, rounded up to the alignment."""
-        self._moment += 1
+        self.moment += 1
         shelf = self._shelf_for.get(nbytes)
         if shelf:
             block = shelf.popleft()
@@ -179,7 +181,7 @@ class ScratchPool:
         block.data = None
         block.sends = ()
         block.arriving = None
-        block.freed = now = self._moment
+        block.freed = now = self.moment
         shelf = block.shelf
         if shelf and (last := shelf[-1]).freed == now and last.number > block.number:
             self._shelve_in_order(block)
@@ -241,13 +243,13 @@ class ScratchPool:
             if used > peak:
                 peak = used
             blocks[index], addresses[index] = block, block.addr
-        self.used, self.peak, self._moment = used, peak, self._moment + 1
+        self.used, self.peak, self.moment = used, peak, self.moment + 1
         self._too_large = 1 << 62 if has_room else self._too_large
         return addresses
 
     def settle(self) -> None:
         """What was given back so far comes before what is given back from now on, as after an allocation."""
-        self._moment += 1
+        self.moment += 1
 
     def block_at(self, addr: int, nbytes: int) -> Block | None:
         """The live block that holds [addr, addr + nbytes)."""
@@ -275,6 +277,7 @@ class ScratchPool:
     def start_log(self) -> None:
         """Note each allocation and release from now on, until `stop_log`."""
         # on the object, so that those who are not watched pay nothing
+        self.at_hand = {}
         self.allocate = self._allocate_noted  # type: ignore[method-assign]
         self.release = self._release_noted  # type: ignore[method-assign]
         self.settle = self._settle_noted  # type: ignore[method-assign]
@@ -283,6 +286,7 @@ class ScratchPool:
         """Note nothing any more."""
         self.log.clear()
         self._given_back.clear()
+        self.at_hand = self._shelf_for
         del self.allocate, self.release, self.settle
 
     def _allocate_noted(self, nbytes: int) -> Block:

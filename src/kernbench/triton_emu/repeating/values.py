@@ -52,10 +52,10 @@ class Load(Transfer):
 
     def begin(self, address: int, step: int) -> None:
         """Memory that is lent is asked for once."""
-        super().begin(address, step)
-        shape, strides, dtype, _ = self._form
-        self._shape, self._count = shape, prod(shape)
-        self._region = None if strides is not None else self._context._port.lent_at(address, shape, dtype)
+        self._address, self._step = address, step
+        self._shape, strides, dtype, _ = self._form
+        self._count = prod(self._shape)
+        self._region = None if strides is not None else self._context._port.lent_at(address, self._shape, dtype)
 
     @property
     def window(self) -> int:
@@ -172,31 +172,34 @@ class Values:
         A slot is used again once its value has been read for the last time, so that memory is given back as early as
         the kernel would. Calls whose values stay are kept apart, with slots of their own.
         """
-        slot_of, kept, free = self._slot_of, self._kept | staying, self._free
-        before = set(slot_of)
+        slot_of, free, taken = self._slot_of, self._free, self._taken
+        # slots that nobody else gets: what is asked for later, stays, or comes from before
+        kept = self._kept | staying | set(slot_of) | {NONE}
         last = {n: i for i, (_, _, given) in enumerate(trace) for n, _ in given}
         constants: dict[int, int] = {}
         steps: list[Step] = []
         for i, (number, compute, given) in enumerate(trace):
             slots = [-1, -1, -1]
-            for position, (operand, value) in enumerate(given):
+            position = 0
+            for operand, value in given:
                 if operand != NONE:
                     slots[position] = slot_of[operand]
-                    continue
-                slot = constants.get(id(value), -1)
-                if slot < 0:
-                    slot = constants[id(value)] = self._taken(value)
-                slots[position] = slot
+                else:
+                    slot = constants.get(id(value))
+                    if slot is None:
+                        slot = constants[id(value)] = taken(value)
+                    slots[position] = slot
+                position += 1
             if number in staying:
-                slot_of[number] = self._taken()
-                self._first.append((compute, slot_of[number], *slots))
+                result = slot_of[number] = taken()
+                self._first.append((compute, result, *slots))
                 continue
             for operand, _ in given:
-                if operand != NONE and last[operand] == i and operand not in kept and operand not in before:
+                if last[operand] == i and operand not in kept:
                     # once, where an operand is given twice
                     last[operand] = -1
                     free.append(slot_of[operand])
-            result = slot_of[number] = free.pop() if free else self._taken()
+            result = slot_of[number] = free.pop() if free else taken()
             if number not in last and number not in kept:
                 free.append(result)
             steps.append((compute, result, *slots))
