@@ -225,6 +225,26 @@ def test_programs_that_give_back_in_any_order_get_the_same_addresses(seed):
     assert random_program(seed, lambda dead: dead[::-1]) == first
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_of_many_blocks_that_are_given_back_at_once_those_of_the_oldest_values_come_first(seed):
+    draw = random.Random(seed)
+    pool = ScratchPool(BASE, 1 << 16, lambda handle: None, lambda size: None)
+    numbers = draw.sample(range(1000), 100)
+    blocks = [pool.allocate(64) for _ in numbers]
+    for block, number in zip(blocks, numbers, strict=True):
+        block.number = number
+    groups = [numbers[:3], numbers[3:40], numbers[40:]]
+    by_number = dict(zip(numbers, blocks, strict=True))
+    for number, group in enumerate(groups):
+        order = sorted(group, reverse=True) if number == 1 else draw.sample(group, len(group))
+        for one in order:
+            pool.release(by_number[one])
+        # what is given back from here on comes later
+        pool.settle()
+    found = [pool.allocate(64).number for _ in numbers]
+    assert found == [number for group in groups for number in sorted(group)]
+
+
 @pytest.mark.parametrize("folds", [True, False])
 def test_when_cycles_are_collected_does_not_matter(folds, monkeypatch):
     def kernel(x, *, tl):

@@ -9,6 +9,7 @@ Python's collector of cycles finds dead give their space back when the memory is
 """
 
 import gc
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from operator import attrgetter
@@ -26,6 +27,10 @@ ALIGNMENT = 64
 # a plain constructor would double the cost of an allocation, which every command has
 _new_block = object.__new__
 _address = attrgetter("addr")
+# moments that follow each other on a shelf, and in each the numbers of values
+_age = attrgetter("freed", "number")
+# places from the end of a shelf that are looked at one by one
+_NEAR = -6
 
 
 # what the log of a pool consists of
@@ -122,6 +127,8 @@ class ScratchPool:
         self.log: list[Noted] = []
         # of that, what was given back since the last allocation: handle numbers and addresses
         self._given_back: list[tuple[int, int]] = []
+        # whether blocks came to shelves by an order of somebody else's
+        self._is_out_of_order = False
         # shelves that whoever makes a value takes blocks from without asking; none while allocations are noted
         self.at_hand = self._shelf_for
         # blocks past the end live here, out of the way of every real address
@@ -189,8 +196,7 @@ class ScratchPool:
             shelf.append(block)
         self._too_large = 1 << 62
 
-    @staticmethod
-    def _shelve_in_order(block: Block) -> None:
+    def _shelve_in_order(self, block: Block) -> None:
         """Put a block among those that were given back since the last allocation, oldest value first.
 
         Not lowest address first: alike iterations have alike values, but may have them elsewhere.
@@ -199,10 +205,15 @@ class ScratchPool:
         at, before = -1, len(shelf) - 1
         while before and (other := shelf[at - 1]).freed == moment and other.number > number:
             at, before = at - 1, before - 1
+            if at == _NEAR and not self._is_out_of_order:
+                # Python drops the elements of a list from its end: of many, each belongs before all others
+                at = bisect_right(shelf, (moment, number), hi=before, key=_age) - len(shelf)
+                break
         shelf.insert(at, block)
 
     def shelve(self, block: Block) -> None:
         """Take back a block, after all others: for somebody who knows the order."""
+        self._is_out_of_order = True
         self.used -= block.nbytes
         block.users = 0
         block.data = None
@@ -217,6 +228,7 @@ class ScratchPool:
         Events are (index, bytes), -1 for a release: the block of an allocation comes to `blocks[index]`, that of a
         release is taken from there. As `allocate` and `shelve` would do it, in a loop that calls neither.
         """
+        self._is_out_of_order = True
         known, used, peak, has_room = self._shelf_for.get, self.used, self.peak, False
         addresses = [0] * len(blocks)
         for index, nbytes in events:
