@@ -224,7 +224,9 @@ class Arithmetic(Part):
     ) -> TensorHandle:
         """A reduction along `axis` (all axes for None), which stays as size 1 unless `keep_dims` is False."""
         site = self._sites.here(3)
-        x = self._read(op, value)
+        x = value.data if type(value) is TensorHandle else None
+        if x is None or value.block.live_in is not self._scratch:
+            x = self._read(op, value)
         key = (op, value.type, axis, dtype)
         plan = self._plans.get(key) or self._plan_reduce(key, op, value, axis, dtype)
         data = None if x is None else plan.compute(x)

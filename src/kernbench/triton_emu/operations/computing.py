@@ -118,7 +118,12 @@ class Computing(Part):
         The precision arguments are Triton's and change nothing here: products are exact.
         """
         site = self._sites.here()
-        x, y = self._read("dot", input), self._read("dot", other)
+        x = input.data if type(input) is TensorHandle else None
+        if x is None or input.block.live_in is not self._scratch:
+            x = self._read("dot", input)
+        y = other.data if type(other) is TensorHandle else None
+        if y is None or other.block.live_in is not self._scratch:
+            y = self._read("dot", other)
         if acc is None:
             z, acc_type, acc_number = None, NONE, NONE
         else:

@@ -25,6 +25,8 @@ class Memory(Part):
         super().__init__(core)
         self._watch = core.watch
         self._known_steps: dict[Shape, Shape] = {}
+        # type and pattern of what loads give, by shape, strides and element type
+        self._made: dict[tuple[Shape, Shape | None, str], tuple[ScratchType, int]] = {}
         self._plain_loads: dict[tuple[object, ...], tuple[tuple[int, int, int, int], ScratchType, int]] = {}
 
     def load(
@@ -59,21 +61,25 @@ class Memory(Part):
             ptr = self._watch.take(ptr, sizes, None if strides is None else self._steps(sizes, strides))
         if type(ptr) is BlockPointer:
             return self._load_tile(ptr, self._whole_numbers(boundary_check), padding_option)
-        sizes, address = self._shape(shape), self._address("load", ptr)
+        sizes = self._shape(shape)
+        address = ptr if type(ptr) is int and ptr >= 0 else self._address("load", ptr)
         steps = None if strides is None else self._steps(sizes, strides)
-        name = None if dtype is None else self._dtype(dtype)
+        name = dtype if dtype is None or (type(dtype) is str and dtype in DTYPES) else self._dtype(dtype)
         where = self._sites.places[site]
         core = self._core
         if core.trace is not None:
             core.trace.append((core.steps, Load(core, (sizes, steps, name, where)), ()))
-        data, name = self._core._port.load(address, sizes, steps, name, where)
-        kind = self._tables.scratch_type(sizes, name)
-        pattern = self._tables.pattern(sizes, steps, ITEMSIZE[name])
+        data, name = core._port.load(address, sizes, steps, name, where)
+        made = self._made.get((sizes, steps, name))
+        if made is None:
+            made = self._tables.scratch_type(sizes, name), self._tables.pattern(sizes, steps, ITEMSIZE[name])
+            self._made[sizes, steps, name] = made
+        kind, pattern = made
         if dtype is None and not self._carries_data:
             unwatched = self._core._port.unwatched(address, sizes, steps)
             if unwatched is not None:
                 self._plain_loads[address >> WINDOW_BITS, sizes, steps] = (unwatched, kind, pattern)
-        return self._emit("load", site, kind, data, NONE, NONE, NONE, address, pattern)
+        return core._emit("load", site, kind, data, NONE, NONE, NONE, address, pattern)
 
     def store(
         self,

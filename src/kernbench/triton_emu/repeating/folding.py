@@ -40,6 +40,8 @@ Ints = NDArray[np.int64]
 MOST_LOGGED = 1 << 18
 # numbers of rows that are made at a time
 _BATCH = 1 << 18
+# rows are picked one by one where there are so many times fewer of them
+_FEW = 6
 # commands that are computed at a time
 _COMPUTED = 1 << 12
 _row_of = attrgetter("row")
@@ -197,15 +199,21 @@ class Fold:
         for access, step in zip(self._accesses, self._strides, strict=True):
             self._steps["x"][rows_of(access) - self._row] = step
         self._producer_steps = steps[3]
-        # of each column: the rows whose value moves, and by how much
-        moving = {name: np.flatnonzero(steps) for name, steps in self._steps.items()}
-        self._moving = [(name, some, self._steps[name][some]) for name, some in moving.items() if len(some)]
+        self._moving = [self._moves_of(name) for name, moves in self._steps.items() if moves.any()]
         self._made = np.flatnonzero(body["type"] >= 0)
         self._made_column, offset = self._scratch.sources(self._row + self._made, False, body["addr"][self._made])
         if offset.any():
             raise NotAlikeError
         numbers = self._view + np.arange(self._views)
         self._view_column, self._view_offset = self._scratch.sources(numbers, True, views["addr"])
+
+    def _moves_of(self, name: str) -> tuple[str, Ints | slice, Ints]:
+        """A column, those of its rows whose value moves (all, where they are not few), and by how much."""
+        steps = self._steps[name]
+        moving = np.flatnonzero(steps)
+        if _FEW * len(moving) > self._rows:
+            return name, slice(None), steps
+        return name, moving, steps[moving]
 
     def _operand_steps(self, numbers: Ints) -> Ints:
         """By how much each number in a column moves."""
@@ -232,11 +240,11 @@ class Fold:
             if shift := self._block_shifts[first]:
                 wanted.append(number)
                 self._shifts.setdefault(number - shift, shift)
+        addresses, steps = self._body["x"].tolist(), self._steps["x"].tolist()
         for number, function, _ in noted:
             transfer: object = function
             if isinstance(transfer, Transfer):
-                at = number - self._row
-                transfer.begin(int(self._body["x"][at]), int(self._steps["x"][at]))
+                transfer.begin(addresses[number - self._row], steps[number - self._row])
         self._noted = noted
         return Values(noted, self._shifts, known, wanted, self._context._max_steps // self._rows)
 
