@@ -11,7 +11,9 @@ from tests.mesh import test_folding as kernels
 from kernbench import mesh
 from kernbench.machine import load
 from kernbench.safety.budget import Budget
+from kernbench.safety.memory import WINDOW
 from kernbench.triton_emu.repeating.folding import Fold
+from kernbench.triton_emu.repeating.values import Load
 
 BYTES = kernels.BYTES
 pytestmark = pytest.mark.usefixtures("small_heap")
@@ -112,6 +114,42 @@ def running(x, y, n, *, tl):
 def test_stores_are_seen_by_later_loads(kernel, folds):
     assert same(kernel, *(30, 40)[: 1 + (kernel is kernels.nested)]).ok
     assert folds
+
+
+def staying(x, y, n, *, tl):
+    """Loads and views that are the same in every iteration, of a tile from before it, too, and one that is carried."""
+    before = tl.load(x + 40 * BYTES, shape=(16, 16))
+    last = tl.zeros((16, 16))
+    for j in tl.range(n):
+        a = tl.load(x, shape=(16, 16))
+        b = tl.load(x + j * BYTES, shape=(16, 16))
+        total = tl.dot(a.T, tl.trans(before)) + tl.dot(b, a.T.reshape(16, 16)) * 0.1 + last + tl.full((16, 16), 0.25)
+        last = a.T[2:3, :]
+        tl.store(y + j * BYTES, total)
+
+
+def moving_in(x, y, n, *, tl):
+    """Stores nowhere at first, and in the third iteration from the end to what each of them loads."""
+    total = tl.zeros((16, 16))
+    for j in tl.range(n):
+        total = total + tl.load(y, shape=(16, 16)).T
+        tl.store(y - (n - 3) * (WINDOW >> 8) + j * (WINDOW >> 8), total)
+    tl.store(y + BYTES, total)
+
+
+def test_what_stays_the_same_is_looked_at_once(folds, monkeypatch):
+    calls = []
+    load = Load.__call__
+    monkeypatch.setattr(Load, "__call__", lambda self: calls.append(self) or load(self))
+    assert same(staying, 60).ok
+    # the one that moves, in each repeated iteration of both ranks, and the other once
+    assert len(calls) == sum(folds) + len(folds)
+
+
+def test_a_store_that_moves_to_what_was_the_same_so_far_is_seen(folds):
+    run = same(moving_in, 60)
+    assert max(folds) > 50
+    assert {finding.kind for finding in run.findings} == {"out-of-bounds"}
 
 
 def test_an_outer_loop_computes_what_inner_ones_have_folded(folds):

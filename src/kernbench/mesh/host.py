@@ -480,25 +480,25 @@ def _metrics(recording: Recording) -> dict[str, dict[str, int] | int]:
     inner = np.array([shape[-1] if shape else 1 for shape, _, _ in types] or [0])
     counts = np.zeros(len(OPERATIONS), np.int64)
     totals = dict.fromkeys(("flops", "load_bytes", "store_bytes", "send_bytes"), 0)
-    codes = {name: row.code for name, row in OPERATIONS.items()}
     moved = recording.tables.pattern_bytes()
     for stream in recording.streams:
         # of all other columns only what is asked for: rows are many, and lie as they were recorded
         rows, op = stream.rows, stream.rows.column("op").astype(np.int8)
         here = np.bincount(op, minlength=len(OPERATIONS))
         counts += here
-        if here[codes["dot"]]:
-            dots = np.flatnonzero(op == codes["dot"])
+        if here[OPERATIONS["dot"].code]:
+            dots = np.flatnonzero(op == OPERATIONS["dot"].code)
             of_dots = stream.operand_types(rows.values("a", dots))
             totals["flops"] += int((2 * elements[rows.values("type", dots)] * inner[of_dots]).sum())
         for name in ("load", "store"):
-            if here[codes[name]]:
-                totals[f"{name}_bytes"] += int(moved[rows.values("y", np.flatnonzero(op == codes[name]))].sum())
+            if here[OPERATIONS[name].code]:
+                patterns = rows.values("y", np.flatnonzero(op == OPERATIONS[name].code))
+                totals[f"{name}_bytes"] += int(moved[patterns].sum())
         for name in ("send", "send_async"):
-            if here[codes[name]]:
-                of_sends = stream.operand_types(rows.values("a", np.flatnonzero(op == codes[name])))
+            if here[OPERATIONS[name].code]:
+                of_sends = stream.operand_types(rows.values("a", np.flatnonzero(op == OPERATIONS[name].code)))
                 totals["send_bytes"] += int(nbytes[of_sends].sum())
     engines: dict[str, int] = {}
-    for row in OPERATIONS.values():
-        engines[row.engine] = engines.get(row.engine, 0) + int(counts[row.code])
+    for row, count in zip(OPERATIONS.values(), counts.tolist(), strict=True):
+        engines[row.engine] = engines.get(row.engine, 0) + count
     return {"commands": recording.commands, "commands_by_engine": engines, **totals}

@@ -105,6 +105,8 @@ class Arithmetic(Part):
         return plan
 
     def _broadcast(self, op: str, left: Shape, right: Shape) -> Shape:
+        if left == right or not right:
+            return left
         try:
             return np.broadcast_shapes(left, right)
         except ValueError:
