@@ -65,6 +65,25 @@ def test_bounds_need_no_data():
     assert only(launch(loads_past_the_end, shapes_only=True), "out-of-bounds")
 
 
+def stores_again(q_ptr, o_ptr, *, tl):
+    x = tl.load(q_ptr, shape=(S - 1, D))
+    for step in (0, 4, 32, 36, 2, -4):
+        tl.store(o_ptr + step, x)
+    tl.store(o_ptr, tl.load(q_ptr, shape=(S, D)))
+    tl.store(o_ptr + 32, tl.load(q_ptr, shape=(S, D)))
+    tl.store(o_ptr + 64, x.to("f16"))
+    tl.store(o_ptr + 64, x, strides=(0, 1))
+
+
+def test_a_store_like_an_earlier_one_is_looked_at_where_it_lies():
+    with_data, without = launch(stores_again), launch(stores_again, shapes_only=True)
+    assert without.findings == with_data.findings
+    assert {finding.kind for finding in without.findings} == {"out-of-bounds", "misaligned", "race"}
+    for one, other in zip(with_data.recording.streams, without.recording.streams, strict=True):
+        for name in ("op", "a", "x", "y"):
+            assert one.rows.column(name).tolist() == other.rows.column(name).tolist()
+
+
 def loads_misaligned(q_ptr, o_ptr, *, tl):
     x = tl.load(q_ptr + 2, shape=(S - 1, D))
     tl.store(o_ptr, tl.cat(x, x[0:1]))

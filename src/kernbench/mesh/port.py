@@ -53,7 +53,7 @@ class MeshPort(Port):
         return data, kind
 
     def unwatched(self, address: int, shape: Shape, strides: Shape | None) -> tuple[int, int, int, int] | None:
-        """Where loads like this one need not be looked at."""
+        """Where accesses like this one need not be looked at."""
         return self.memory.unwatched(address, shape, strides)
 
     def lent_at(self, address: int, shape: Shape, dtype: str | None) -> Region | None:

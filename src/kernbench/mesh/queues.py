@@ -72,13 +72,17 @@ class Queue:
     outbox: deque[Message] = field(default_factory=deque)
     arriving: deque[Message] = field(default_factory=deque)
     posted: deque[Receive] = field(default_factory=deque)
+    _known_pieces: dict[tuple[tuple[int, ...], str], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.free = self.depth
 
     def pieces(self, shape: tuple[int, ...], dtype: str) -> int:
         """Slots a message needs; an empty one still takes one."""
-        return -(-prod(shape) * ITEMSIZE[dtype] // self.slot) or 1
+        known = self._known_pieces.get((shape, dtype))
+        if known is None:
+            known = self._known_pieces[shape, dtype] = -(-prod(shape) * ITEMSIZE[dtype] // self.slot) or 1
+        return known
 
     def offer(self, message: Message, wake: Callable[..., object]) -> None:
         """Start a send."""

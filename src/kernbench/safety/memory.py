@@ -187,7 +187,8 @@ class AddressSpace:
         self, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None
     ) -> tuple[int, int, int, int] | None:
         """(first, last, base, itemsize): from `first` to `last`, a multiple of `itemsize` from `base`, a load of this
-        form is allowed and gives no values; None where each load must be looked at.
+        form is allowed and gives no values, and a store of it, without strides, is allowed and keeps none; None where
+        each access must be looked at.
         """
         region = self._in_window(address >> WINDOW_BITS)
         if region is None or region.array is not None:

@@ -28,6 +28,7 @@ class Memory(Part):
         # type and pattern of what loads give, by shape, strides and element type
         self._made: dict[tuple[Shape, Shape | None, str], tuple[ScratchType, int]] = {}
         self._plain_loads: dict[tuple[object, ...], tuple[tuple[int, int, int, int], ScratchType, int]] = {}
+        self._plain_stores: dict[tuple[object, ...], tuple[tuple[int, int, int, int], int]] = {}
 
     def load(
         self,
@@ -100,6 +101,14 @@ class Memory(Part):
             return self._store_tile(ptr, value, self._whole_numbers(boundary_check))
         site = self._sites.here()
         data = self._read("store", value)
+        if data is None and strides is None and type(ptr) is int:
+            # as with loads
+            known = self._plain_stores.get((ptr >> WINDOW_BITS, value.shape, value.dtype))
+            if known is not None:
+                (first, last, base, itemsize), pattern = known
+                if first <= ptr <= last and not (ptr - base) % itemsize:
+                    self._record("store", site, value.number, ptr, pattern)
+                    return
         steps = None if strides is None else self._steps(value.shape, strides)
         if type(ptr) is Affine:
             ptr = self._watch.take(ptr, value.shape, steps)
@@ -107,7 +116,12 @@ class Memory(Part):
         if self._core.trace is not None:
             self._core._traced(self._core.steps, Store(self._core, (value.shape, steps, value.dtype, where)), value)
         itemsize = self._core._port.store(address, data, value.shape, steps, value.dtype, where)
-        self._record("store", site, value.number, address, self._tables.pattern(value.shape, steps, itemsize))
+        pattern = self._tables.pattern(value.shape, steps, itemsize)
+        self._record("store", site, value.number, address, pattern)
+        if steps is None and not self._carries_data:
+            unwatched = self._core._port.unwatched(address, value.shape, None)
+            if unwatched is not None:
+                self._plain_stores[address >> WINDOW_BITS, value.shape, value.dtype] = (unwatched, pattern)
 
     def element_type(self, ptr: int) -> str:
         """The element type of the tensor at byte address `ptr` (f16 while a kernel is only recorded); no command."""

@@ -30,7 +30,7 @@ class Port:
         return None, dtype or "f16"
 
     def unwatched(self, address: int, shape: Shape, strides: Shape | None) -> tuple[int, int, int, int] | None:
-        """Where loads like this one need not be looked at; see `AddressSpace.unwatched`."""
+        """Where accesses like this one need not be looked at; see `AddressSpace.unwatched`."""
         return None
 
     def lent_at(self, address: int, shape: Shape, dtype: str | None) -> Region | None:

@@ -122,7 +122,9 @@ class HbmChunks(ChunkStore):
     def __init__(self, tl: "TLContext", tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
         super().__init__(tl, tiling, user, k_ptr, v_ptr)
         rows = tiling.n_ranks * tiling.h_kv * tiling.S_kv_per_rank
-        self._landing = [tl.workspace((rows, tiling.d_head), t, "landed chunks") for t in self._types]
+        landing = [(tl.workspace((rows, tiling.d_head), t, "landed chunks"), t) for t in self._types]
+        # where K begins and the bytes of its rows, and those of V
+        self._rows = [number for base, t in landing for number in (base, tiling.d_head * ITEMSIZE[t])]
         self._landed: dict[tuple[int, int], tuple[int, int, tuple[int, int]]] = {}
 
     def _landed_at(self, owner: int, number: int) -> tuple[int, int, tuple[int, int]]:
@@ -135,8 +137,8 @@ class HbmChunks(ChunkStore):
     def _landing_of(self, owner: int, block: Keys) -> tuple[int, int, tuple[int, int]]:
         tiling = self._tiling
         row = (owner * tiling.h_kv + block.head) * tiling.S_kv_per_rank + block.first
-        k, v = (base + row * tiling.d_head * ITEMSIZE[t] for base, t in zip(self._landing, self._types, strict=True))
-        return k, v, tiling.key_shape(block)
+        k, k_bytes, v, v_bytes = self._rows
+        return k + row * k_bytes, v + row * v_bytes, (block.rows, tiling.d_head)
 
     def read(self, owner: int, number: int, block: Keys) -> Pair:
         """By what it is."""
