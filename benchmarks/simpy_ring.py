@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import simpy
 
-from kernbench.timing.engine import Rates, Times, run_events
+from kernbench.timing.engine import Times, run_events
 from kernbench.timing.graph import MESSAGE, OPERAND, Graph, make_graph
+from kernbench.timing.servers import Rates
 
 LOAD, WORK, PUSH = range(3)
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import sampled
 
-from kernbench.timing.engine import Rates, run_events, run_longest_path
+from kernbench.timing.engine import run_events, run_longest_path
 from kernbench.timing.graph import make_graph
+from kernbench.timing.servers import Rates
 
 
 def build(nodes, edges):

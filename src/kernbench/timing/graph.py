@@ -9,6 +9,7 @@ rates: lag class n >= 0 means n dispatches, n < 0 means latency number -n - 1.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -56,6 +57,11 @@ class Graph:
     def edges(self) -> int:
         """How many edges there are."""
         return len(self.targets)
+
+    @cached_property
+    def numbers(self) -> NDArray[np.uint32]:
+        """The numbers of the nodes, by which transfers that begin or end at once are in order."""
+        return np.arange(self.nodes, dtype=np.uint32)
 
 
 class Edges(NamedTuple):

@@ -6,12 +6,18 @@ import numpy as np
 
 from kernbench.common.errors import MachineError
 from kernbench.machine import Machine
-from kernbench.mesh.time.costs import rates
-from kernbench.mesh.time.lower import FIRST_DMA, Lowered, lower
+from kernbench.mesh.time.costs import fixed_times, rates
+from kernbench.mesh.time.lower import FIRST_DMA, GEMM, MATH, Lowered, lower
 from kernbench.result.recording import Recording
-from kernbench.timing.engine import Rates, Times, run_events, run_longest_path
+from kernbench.timing.chains import Chains, make_chains
+from kernbench.timing.engine import Times, run_events, run_longest_path
+from kernbench.timing.needed import Lanes
+from kernbench.timing.playing import in_order_of_time, run_chains, steps_of
+from kernbench.timing.servers import Rates
 
 LONGEST_PS = 2.0**62
+# a graph of so many nodes that was timed so often is worth being made smaller: that costs as much as five timings
+MANY_NODES, OFTEN = 200_000, 8
 
 
 @dataclass(frozen=True)
@@ -45,9 +51,28 @@ def time_recording(recording: Recording, machine: Machine) -> Timing:
 def _timed(lowered: Lowered, machine: Machine) -> Timing:
     given = rates(lowered, machine)
     _check_range(lowered, machine, given)
-    shared = lowered.once("shares servers", None, lambda: shares_servers(lowered))
-    run = run_events if shared else run_longest_path
-    return Timing(lowered, machine, given, run(lowered.graph, given))
+    return Timing(lowered, machine, given, _run(lowered, machine, given))
+
+
+def _run(lowered: Lowered, machine: Machine, given: Rates) -> Times:
+    """Times and causes are the same whichever pass it is."""
+    if not lowered.once("shares servers", None, lambda: shares_servers(lowered)):
+        return run_longest_path(lowered.graph, given)
+    if lowered.graph.nodes < MANY_NODES or lowered.count_timing() <= OFTEN:
+        return run_events(lowered.graph, given)
+    chains = lowered.once("chains", None, lambda: _chains(lowered, given))
+    return run_chains(chains, given, lowered.once("steps", fixed_times(machine), lambda: steps_of(chains, given)))
+
+
+def _chains(lowered: Lowered, given: Rates) -> Chains:
+    """The engines of a program that do one command after another are lanes; products and arithmetic take time."""
+    engine = np.full(lowered.graph.nodes, -1, np.int32)
+    engine[: lowered.commands] = lowered.engine
+    computes = (engine == GEMM) | (engine == MATH)
+    lane = np.where(computes, engine - GEMM, np.where(engine >= FIRST_DMA, engine - FIRST_DMA + 2, -1))
+    takes_time = computes & (given.duration > 0)
+    lanes = Lanes(lowered.programs, lane.astype(np.int32), takes_time.astype(np.int8))
+    return in_order_of_time(make_chains(lowered.graph, given.server, lanes), given)
 
 
 def _check_range(lowered: Lowered, machine: Machine, given: Rates) -> None:

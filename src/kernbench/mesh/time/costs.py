@@ -19,8 +19,8 @@ from kernbench.common.pe_commands import OPERATIONS
 from kernbench.machine import Machine
 from kernbench.mesh.time.lower import FIRST_DMA, Lowered
 from kernbench.result.recording import HandleType
-from kernbench.timing.engine import Rates, slots_of
 from kernbench.timing.graph import NO_SERVER, Ints, Small
+from kernbench.timing.servers import Rates, slots_of
 
 _NAMES = list(OPERATIONS)
 # simple passes of operations that take several: up and down for a scan, compare and choose for a sort, the products
@@ -30,11 +30,8 @@ PASSES = {"twice": 2, "philox": 8}
 
 def rates(lowered: Lowered, machine: Machine) -> Rates:
     """Durations, transfers and lags of a lowered recording on `machine`."""
-    given = machine.pe, machine.gemm, machine.math
-    duration = lowered.once("command times", given, lambda: _command_times(lowered, machine)).copy()
-    moves, server = lowered.once("transfers", None, lambda: _transfers(lowered))
-    duration[moves] = machine.hbm.latency_ps
-    duration[lowered.pieces.push] = _piece_times(lowered, machine)
+    duration = lowered.once("durations", fixed_times(machine), lambda: _durations(lowered, machine))
+    _, server = lowered.once("transfers", None, lambda: _transfers(lowered))
     cubes = max((s.cube for s in lowered.recording.streams), default=0) + 1
     slots = lowered.once("slots", None, lambda: slots_of(server, cubes))
     return Rates(
@@ -46,6 +43,18 @@ def rates(lowered: Lowered, machine: Machine) -> Rates:
         _latencies(lowered, machine),
         slots,
     )
+
+
+def fixed_times(machine: Machine) -> tuple[object, ...]:
+    """What durations and lags depend on; bandwidths of servers are no part of it."""
+    return machine.pe, machine.gemm, machine.math, machine.hbm.latency_ps, machine.link, machine.cube_link
+
+
+def _durations(lowered: Lowered, machine: Machine) -> Ints:
+    duration = _command_times(lowered, machine)
+    duration[lowered.once("transfers", None, lambda: _transfers(lowered))[0]] = machine.hbm.latency_ps
+    duration[lowered.pieces.push] = _piece_times(lowered, machine)
+    return duration
 
 
 def _command_times(lowered: Lowered, machine: Machine) -> Ints:

@@ -12,10 +12,10 @@ import numpy as np
 from kernbench.common.compiled import part
 from kernbench.common.deferred import deferred
 from kernbench.mesh.time.clock import Timing
-from kernbench.mesh.time.lower import FIRST_DMA, GEMM, MATH, Lowered
+from kernbench.mesh.time.lower import FIRST_DMA, GEMM, MATH
 from kernbench.mesh.time.work import Work, cube_bytes, link_times
 from kernbench.timing import graph as g
-from kernbench.timing.graph import Ints, Small, owner
+from kernbench.timing.graph import Ints, owner
 
 IDLE_CAUSES = (
     "exposed communication",
@@ -104,7 +104,6 @@ def _link(timing: Timing) -> _Watched:
 
 def _idle(timing: Timing, watched: _Watched) -> Ints:
     lowered, times, graph = timing.lowered, timing.times, timing.lowered.graph
-    program = lowered.once("program of each node", None, lambda: _programs(lowered))
     idle = np.zeros(len(IDLE_CAUSES), np.int64)
     ready, cause = times.start.copy(), times.cause.copy()
     _without_queues(
@@ -123,16 +122,10 @@ def _idle(timing: Timing, watched: _Watched) -> Ints:
         int(times.finish.argmax()),
         (times.start, times.finish, ready, cause),
         (graph.offsets, graph.kinds),
-        (lowered.engine, program),
+        (lowered.engine, lowered.programs),
         idle,
     )
     return idle
-
-
-def _programs(lowered: Lowered) -> Small:
-    pieces, columns = lowered.pieces, lowered.columns
-    starts = np.arange(len(lowered.recording.streams), dtype=np.int32)
-    return np.concatenate([columns.program, starts, columns.program[pieces.send], columns.program[pieces.recv]])
 
 
 @deferred(lambda graph, *_: len(graph[0]) + len(graph[1]))

@@ -79,6 +79,19 @@ class Lowered:
         known: Known = self._known[name][1]
         return known
 
+    def count_timing(self) -> int:
+        """One more timing: how many there are now."""
+        count: int = self._known.get("timings", (None, 0))[1] + 1
+        self._known["timings"] = None, count
+        return count
+
+    @cached_property
+    def programs(self) -> Small:
+        """The program of each node."""
+        starts = np.arange(len(self.recording.streams), dtype=np.int32)
+        program, pieces = self.columns.program, self.pieces
+        return np.concatenate([program, starts, program[pieces.send], program[pieces.recv]])
+
     @property
     def commands(self) -> int:
         """Nodes from 0 up to here are commands."""

@@ -15,8 +15,9 @@ from kernbench.npu.time.costs import Ints, cases, durations, submit_time
 from kernbench.npu.time.edges import longest_paths
 from kernbench.npu.time.lower import Lowered, core_edges, join, lower, transfer_edges
 from kernbench.npu.time.reclaim import ring_waits
-from kernbench.timing.engine import Rates, Times, run_events
+from kernbench.timing.engine import Times, run_events
 from kernbench.timing.graph import NO_SERVER, Graph
+from kernbench.timing.servers import Rates
 
 
 @dataclass(frozen=True)

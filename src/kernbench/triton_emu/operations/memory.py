@@ -108,7 +108,7 @@ class Memory(Part):
                 (first, last, base, itemsize), pattern = known
                 if first <= ptr <= last and not (ptr - base) % itemsize:
                     self._record("store", site, value.number, ptr, pattern)
-                    return
+                    return None
         steps = None if strides is None else self._steps(value.shape, strides)
         if type(ptr) is Affine:
             ptr = self._watch.take(ptr, value.shape, steps)

@@ -1,0 +1,199 @@
+"""A graph with less to do at each timing, and the same times and causes: chains of nodes that are one step.
+
+Of edges only those that are needed are followed (`needed`). Where a node then is all that the next one waits for, and
+lets nobody else go, the two are done one right after the other, whatever the rates: they are links of a chain. How long
+a chain takes is worked out before its events are played, and the times of its nodes afterwards (`playing`), each in
+the order in which nodes lie in memory. Events are played over chains that lie in the order of time: programs take
+turns, and what one of them needs next is seldom in the cache otherwise (docs/adr/0101).
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.common.deferred import deferred
+from kernbench.timing.graph import Graph, Small, make_graph
+from kernbench.timing.needed import FOLLOWED, Lanes, Needed, needed_edges
+
+Numbers = NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Chains:
+    """Chain k has rows first[k] to first[k + 1] of `nodes`, of `before`, the edge from the node before it, of
+    `looked_up`, the edge from its hub (-1: none), and of `lags`, the lag of that; hub[k] is the chain that ends with
+    its hub, or one more than there are. A node with a server is a chain of its own.
+
+    Chains are numbered in the order of their first nodes; place[k] is where chain k lies in `played`.
+    """
+
+    first: Numbers
+    nodes: Numbers
+    before: Small
+    looked_up: Small
+    lags: Small
+    hub: Numbers
+    server: Small
+    place: Numbers
+    played: "Played"
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.hub)
+
+
+class Played(NamedTuple):
+    """Chains in the order in which they are played: their numbers, hubs and servers; the edges from their ends, as
+    those of a graph, to places; the numbers of these edges; how many lead to each; and the places of chains that wait
+    for nobody, in the order of their numbers.
+    """
+
+    number: Numbers
+    hub: Numbers
+    server: Small
+    offsets: Numbers
+    targets: Numbers
+    lags: Small
+    edges: Small
+    indegree: Small
+    roots: Numbers
+
+
+def make_chains(graph: Graph, server: Small, lanes: Lanes) -> Chains:
+    """The chains of a graph whose nodes have these servers (-1: none), to be played as they are numbered."""
+    needed = needed_edges(graph, lanes)
+    before, after = _links(graph, server, needed)
+    begins = np.flatnonzero(before < 0).astype(np.uint32)
+    count = len(begins)
+    first, hub, last = np.zeros(count + 1, np.uint32), np.full(count, -1, np.int32), np.empty(count, np.uint32)
+    nodes, chain = np.empty(graph.nodes, np.uint32), np.empty(graph.nodes, np.uint32)
+    looked_up = needed.looked_up, needed.hub
+    _walk(begins, after, graph.targets.view(np.uint32), looked_up, first, nodes, chain, hub, last)
+    edge = needed.looked_up[nodes]
+    lags = np.where(edge >= 0, graph.lags[edge] if graph.edges else 0, 0).astype(np.int32)
+    hubs = np.where(hub >= 0, chain[hub], count).astype(np.uint32)
+    played, place = _followed(graph, needed, chain, last, hubs, server[begins])
+    return Chains(first, nodes, before[nodes], edge, lags, hubs, server[begins], place, played)
+
+
+def _links(graph: Graph, server: Small, needed: Needed) -> tuple[Small, Small]:
+    """For each node the edges that link it with the one before it and the one after it in its chain; -1: none."""
+    before, after = np.full(graph.nodes, -1, np.int32), np.full(graph.nodes, -1, np.int32)
+    given = graph.offsets.view(np.uint32), graph.targets.view(np.uint32), graph.lags
+    counts = np.zeros((2, graph.nodes), np.int32)
+    _link(given, (needed.use, needed.is_hub), server, counts, before, after)
+    return before, after
+
+
+@deferred(lambda graph, *_: len(graph[0]) + len(graph[1]))
+def _link(graph, needed, server, counts, before, after):  # type: ignore[no-untyped-def]
+    """`counts` are of edges from each node and to it."""
+    offsets, targets, lags = graph
+    use, is_hub = needed
+    for u in range(len(before)):
+        for e in range(offsets[u], offsets[u + 1]):
+            if use[e] == FOLLOWED:
+                counts[0, u] += 1
+                counts[1, targets[e]] += 1
+    for u in range(len(before)):
+        if counts[0, u] != 1 or is_hub[u] != 0 or server[u] >= 0:
+            continue
+        for e in range(offsets[u], offsets[u + 1]):
+            v = targets[e]
+            if use[e] == FOLLOWED and counts[1, v] == 1 and lags[e] == 0 and server[v] < 0:
+                after[u] = e
+                before[v] = e
+
+
+@deferred(lambda begins, after, *_: len(after))
+def _walk(begins, after, targets, looked_up, first, nodes, chain, hub, last):  # type: ignore[no-untyped-def]
+    """The nodes of each chain, each node's chain, and each chain's hub (a node) and last node.
+
+    A node that looks up a hub waits for nothing that does not wait for that hub: all of a chain have the same one.
+    """
+    edges, hubs = looked_up
+    row = 0
+    for k in range(len(begins)):
+        x = np.int64(begins[k])
+        while True:
+            nodes[row] = x
+            chain[x] = k
+            row += 1
+            if edges[x] >= 0:
+                hub[k] = hubs[x]
+            if after[x] < 0:
+                break
+            x = np.int64(targets[after[x]])
+        last[k] = x
+        first[k + 1] = row
+
+
+def _followed(
+    graph: Graph, needed: Needed, chain: Numbers, last: Numbers, hubs: Numbers, server: Small
+) -> tuple[Played, Numbers]:
+    """The chains as they are played if they are not put in another order, and their places."""
+    total = int(np.count_nonzero(needed.use == FOLLOWED))
+    sources, targets, edges = (np.empty(total, np.int32) for _ in range(3))
+    given = graph.offsets.view(np.uint32), graph.targets.view(np.uint32)
+    filled = _collect(*given, needed.use, chain, last, sources, targets, edges)
+    sources, targets, edges = sources[:filled], targets[:filled], edges[:filled].copy()
+    found = make_graph(len(last), sources, targets, graph.lags[edges], graph.kinds[edges])
+    numbers = np.arange(len(last), dtype=np.uint32)
+    roots = np.flatnonzero(found.indegree == 0).astype(np.uint32)
+    csr = found.offsets.view(np.uint32), found.targets.view(np.uint32), found.lags
+    return Played(numbers, hubs, server, *csr, edges, found.indegree, roots), numbers
+
+
+@deferred(lambda offsets, targets, *_: len(offsets) + len(targets))
+def _collect(offsets, targets, use, chain, last, sources, ends, edges):  # type: ignore[no-untyped-def]
+    row = 0
+    for k in range(len(last)):
+        u = last[k]
+        for e in range(offsets[u], offsets[u + 1]):
+            if use[e] == FOLLOWED:
+                sources[row], ends[row], edges[row] = k, chain[targets[e]], e
+                row += 1
+    return row
+
+
+def in_order_of(chains: Chains, played: Numbers) -> Chains:
+    """The same chains, lying in the order of a timing: the places in which it played them."""
+    before, count = chains.played, chains.count
+    place = np.empty(count + 1, np.uint32)
+    place[played], place[count] = np.arange(count, dtype=np.uint32), count
+    degrees = np.diff(before.offsets)[played]
+    offsets = np.zeros(count + 1, np.uint32)
+    np.cumsum(degrees, out=offsets[1:])
+    targets = np.empty_like(before.targets)
+    lags, edges = np.empty_like(before.lags), np.empty_like(before.edges)
+    given = before.offsets, before.targets, before.lags, before.edges
+    _move(played, place, given, targets, lags, edges)
+    found = Played(
+        before.number[played],
+        place[before.hub[played]],
+        before.server[played],
+        offsets,
+        targets,
+        lags,
+        edges,
+        before.indegree[played],
+        place[before.roots],
+    )
+    places = np.empty(count, np.uint32)
+    places[found.number] = np.arange(count, dtype=np.uint32)
+    return replace(chains, place=places, played=found)
+
+
+@deferred(lambda played, place, *_: 2 * len(played))
+def _move(played, place, given, targets, lags, edges):  # type: ignore[no-untyped-def]
+    """Edges to where those of the chains before theirs end."""
+    offsets, ends, delays, numbers = given
+    row = 0
+    for i in range(len(played)):
+        k = played[i]
+        for e in range(offsets[k], offsets[k + 1]):
+            targets[row], lags[row], edges[row] = place[ends[e]], delays[e], numbers[e]
+            row += 1
