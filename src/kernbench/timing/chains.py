@@ -18,13 +18,15 @@ from kernbench.timing.graph import Graph, Small, make_graph
 from kernbench.timing.needed import FOLLOWED, Lanes, Needed, needed_edges
 
 Numbers = NDArray[np.uint32]
+# the lag of an edge that is not there
+NO_LAG = -(1 << 31)
 
 
 @dataclass(frozen=True)
 class Chains:
     """Chain k has rows first[k] to first[k + 1] of `nodes`, of `before`, the edge from the node before it, of
-    `looked_up`, the edge from its hub (-1: none), and of `lags`, the lag of that; hub[k] is the chain that ends with
-    its hub, or one more than there are. A node with a server is a chain of its own.
+    `looked_up`, the edge from its hub (-1: none), and of `lags`, the lag of that or NO_LAG; hub[k] is the chain that
+    ends with its hub, or one more than there are. A node with a server is a chain of its own.
 
     Chains are numbered in the order of their first nodes; place[k] is where chain k lies in `played`.
     """
@@ -73,7 +75,7 @@ def make_chains(graph: Graph, server: Small, lanes: Lanes) -> Chains:
     looked_up = needed.looked_up, needed.hub
     _walk(begins, after, graph.targets.view(np.uint32), looked_up, first, nodes, chain, hub, last)
     edge = needed.looked_up[nodes]
-    lags = np.where(edge >= 0, graph.lags[edge] if graph.edges else 0, 0).astype(np.int32)
+    lags = np.where(edge >= 0, graph.lags[edge] if graph.edges else 0, NO_LAG).astype(np.int32)
     hubs = np.where(hub >= 0, chain[hub], count).astype(np.uint32)
     played, place = _followed(graph, needed, chain, last, hubs, server[begins])
     return Chains(first, nodes, before[nodes], edge, lags, hubs, server[begins], place, played)

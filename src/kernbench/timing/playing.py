@@ -6,7 +6,7 @@ import numpy as np
 
 from kernbench.common.compiled import part
 from kernbench.common.deferred import deferred
-from kernbench.timing.chains import Chains, Numbers, Played, in_order_of
+from kernbench.timing.chains import NO_LAG, Chains, Numbers, Played, in_order_of
 from kernbench.timing.engine import Times
 from kernbench.timing.graph import Ints, Small
 from kernbench.timing.servers import NEVER, Rates, begin, complete, insert, server_room, set_due, start_tree
@@ -45,7 +45,7 @@ def in_order_of_time(chains: Chains, rates: Rates) -> Chains:
 def steps_of(chains: Chains, rates: Rates) -> Steps:
     """What chains take. Bandwidths of servers are no matter here."""
     steps = Steps(*(np.empty(chains.count, np.int64) for _ in range(3)))
-    rows, lags = (chains.first, chains.nodes, chains.looked_up, chains.lags), (rates.dispatch, rates.latency)
+    rows, lags = (chains.first, chains.nodes, chains.lags), (rates.dispatch, rates.latency)
     _measure(rows, chains.server, chains.place, (rates.duration, rates.nbytes), lags, steps)
     return steps
 
@@ -55,10 +55,8 @@ def run_chains(chains: Chains, rates: Rates, steps: Steps | None = None) -> Time
     outcome = _play_all(chains, rates, steps_of(chains, rates) if steps is None else steps, np.empty(0, np.uint32))
     nodes = len(chains.nodes)
     times = Times(np.empty(nodes, np.int64), np.empty(nodes, np.int64), np.empty(nodes, np.int32))
-    rows, known = (
-        (chains.first, chains.nodes, chains.looked_up, chains.lags),
-        (chains.before, chains.hub, chains.server),
-    )
+    rows = chains.first, chains.nodes, chains.lags
+    known = chains.before, chains.looked_up, chains.hub, chains.server
     lags = rates.dispatch, rates.latency
     _spread(rows, known, rates.duration, lags, outcome, (times.start, times.finish, times.cause))
     return times
@@ -67,17 +65,19 @@ def run_chains(chains: Chains, rates: Rates, steps: Steps | None = None) -> Time
 def _play_all(chains: Chains, rates: Rates, steps: Steps, order: Numbers) -> _Outcome:
     """The outcome of all chains, by their numbers; and into `order`, if there is room, their places as they come."""
     count, played = chains.count, chains.played
-    outcome, given = _outcome(count), (rates.bytes_per_ps, rates.dispatch, rates.latency)
-    done = _play(played, given, steps, _outcome(count), _work(played, order), *server_room(rates), outcome)
+    outcome, reached = _room(count), _room(count)
+    reached.ready[:], reached.cause[:] = -1, -1
+    given = rates.bytes_per_ps, rates.dispatch, rates.latency
+    done = _play(played, given, steps, reached, _work(played, order), *server_room(rates), outcome)
     assert done == count, "the graph has a cycle"
     return outcome
 
 
-def _outcome(count: int) -> _Outcome:
-    """No chain has been reached; what has no hub has one that was done before anything."""
+def _room(count: int) -> _Outcome:
+    """What has no hub has one that was done before anything."""
     finish = np.empty(count + 1, np.int64)
     finish[count] = _EVER
-    return _Outcome(np.full(count, -1, np.int64), finish, np.full(count, -1, np.int32))
+    return _Outcome(np.empty(count, np.int64), finish, np.empty(count, np.int32))
 
 
 def _work(played: Played, order: Numbers) -> tuple[object, ...]:
@@ -94,14 +94,14 @@ def _lag(lag, dispatch, latency):  # type: ignore[no-untyped-def]
 @deferred(lambda rows, *_: len(rows[1]))
 def _measure(rows, server, place, given, rates, steps):  # type: ignore[no-untyped-def]
     """How long each chain takes."""
-    first, nodes, looked_up, lags = rows
+    first, nodes, lags = rows
     duration, nbytes = given
     dispatch, latency = rates
     for k in range(len(first) - 1):
         own, after_hub = np.int64(0), np.int64(_EVER)
         for i in range(first[k], first[k + 1]):
             time = duration[nodes[i]]
-            if looked_up[i] >= 0:
+            if lags[i] != NO_LAG:
                 after_hub = max(after_hub, _lag(lags[i], dispatch, latency))
             own += time
             after_hub += time
@@ -182,8 +182,8 @@ def _play(played, rates, steps, reached, work, transfers, servers, tree, outcome
 @deferred(lambda rows, *_: len(rows[1]))
 def _spread(rows, known, duration, rates, outcome, times):  # type: ignore[no-untyped-def]
     """The times and causes of nodes, from those of their chains."""
-    first, nodes, looked_up, lags = rows
-    before, hub, server = known
+    first, nodes, lags = rows
+    before, looked_up, hub, server = known
     dispatch, latency = rates
     starts, ends, causes = times
     for k in range(len(first) - 1):
@@ -193,7 +193,7 @@ def _spread(rows, known, duration, rates, outcome, times):  # type: ignore[no-un
             u = nodes[i]
             if i > first[k]:
                 reason = before[i]
-            if looked_up[i] >= 0:
+            if lags[i] != NO_LAG:
                 looked = released + _lag(lags[i], dispatch, latency)
                 if looked >= time:
                     time, reason = looked, looked_up[i]
