@@ -5,6 +5,8 @@ later instructions under the same guard, as long as its predicate does not chang
 opposite one, too.
 """
 
+from collections.abc import Iterable
+
 from kernbench.ptx.builder.issuing.body import Body, Entry
 from kernbench.ptx.builder.values.errors import PtxBuildError
 from kernbench.ptx.isa.table import flow_of
@@ -12,8 +14,8 @@ from kernbench.ptx.text.module import Instruction, Label, Name
 
 __kernbench_internal__ = True
 
-# a register that is set, or one that is set where a predicate has a value
-Fact = str | tuple[str, str, bool]
+# a register that is set where a predicate has a value
+Conditional = tuple[str, str, bool]
 # flows behind which the next statement is not reached
 _ENDS = frozenset(("return", "exit", "trap"))
 
@@ -28,6 +30,24 @@ def check_assigned(body: Body) -> None:
         for entry in block.entries:
             _check(entry, state)
             _advance(entry, state)
+
+
+class _State:
+    """The registers that are set, and those that are set where a predicate has a value."""
+
+    def __init__(self, names: Iterable[str] = (), conditional: Iterable[Conditional] = ()) -> None:
+        self.names = set(names)
+        self.conditional = set(conditional)
+
+    def copy(self) -> "_State":
+        return _State(self.names, self.conditional)
+
+    def meet(self, other: "_State") -> bool:
+        """Keep what is set in the other, too; whether anything was not."""
+        before = len(self.names) + len(self.conditional)
+        self.names &= other.names
+        self.conditional &= other.conditional
+        return len(self.names) + len(self.conditional) < before
 
 
 class _Block:
@@ -70,44 +90,47 @@ def _following(block: _Block, number: int, homes: dict[str, int]) -> list[int]:
     return [*found, number + 1] if last.guard is not None else found
 
 
-def _states(blocks: list[_Block]) -> list[set[Fact] | None]:
+def _states(blocks: list[_Block]) -> list[_State | None]:
     """What is set where each block begins; None for one that nothing reaches."""
-    states: list[set[Fact] | None] = [None] * len(blocks)
-    states[0] = set()
+    states: list[_State | None] = [None] * len(blocks)
+    states[0] = _State()
     waiting = [0]
     while waiting:
         number = waiting.pop()
-        state = set(states[number] or ())
+        begins = states[number]
+        assert begins is not None
+        state = begins.copy()
         for entry in blocks[number].entries:
             _advance(entry, state)
         for following in blocks[number].following:
             known = states[following]
-            met = state if known is None else known & state
-            if known is None or len(met) < len(known):
-                states[following] = set(met)
+            if known is None:
+                states[following] = state.copy()
+                waiting.append(following)
+            elif known.meet(state):
                 waiting.append(following)
     return states
 
 
-def _advance(entry: Entry, state: set[Fact]) -> None:
+def _advance(entry: Entry, state: _State) -> None:
     """Change the state to what is set after one statement."""
     guard = entry.statement.guard if isinstance(entry.statement, Instruction) else None
     for name in entry.writes:
         # facts about the old value of a predicate say nothing about the new one
         if name.startswith("%p"):
-            state.difference_update([fact for fact in state if not isinstance(fact, str) and fact[1] == name])
-        if guard is None or (name, guard.register, not guard.negated) in state:
-            state.add(name)
+            state.conditional = {fact for fact in state.conditional if fact[1] != name}
+        if guard is None or (name, guard.register, not guard.negated) in state.conditional:
+            state.names.add(name)
         else:
-            state.add((name, guard.register, guard.negated))
-    state.difference_update(entry.forgets)
+            state.conditional.add((name, guard.register, guard.negated))
+    state.names.difference_update(entry.forgets)
 
 
-def _check(entry: Entry, state: set[Fact]) -> None:
+def _check(entry: Entry, state: _State) -> None:
     statement = entry.statement
     guard = statement.guard if isinstance(statement, Instruction) else None
     for name in entry.reads:
-        if name in state or (guard is not None and (name, guard.register, guard.negated) in state):
+        if name in state.names or (guard is not None and (name, guard.register, guard.negated) in state.conditional):
             continue
         if guard is not None and name == guard.register:
             raise PtxBuildError(f"the predicate {name} is used before it is set", entry.where)

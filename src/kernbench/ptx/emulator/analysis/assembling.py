@@ -7,7 +7,7 @@ so that the numbers of steps stay as they are.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kernbench.ptx.emulator.analysis.flow.dataflow import bits, local_to_blocks
@@ -131,9 +131,8 @@ def _block(
     steps.insert(inserted)
     # those that follow undefined values go step by step
     all_steps = tuple(steps.steps())
-    direct, general, groups = fused(
-        all_steps, _Dead(body, decodings, steps), lambda begin, end: wanted.dead((position, begin), (position, end))
-    )
+    dead = _Dead(body, decodings, all_steps, steps.owners)
+    direct, general, groups = fused(all_steps, dead, lambda begin, end: wanted.dead((position, begin), (position, end)))
     account, rank = _Account(decodings), body.code.entry + body.order.ranks[position]
     block = Block(
         number,
@@ -304,12 +303,12 @@ class _Dead:
     Results that are registers are read by whoever called, and checkpoints may look at any register of the function.
     """
 
-    def __init__(self, body: Body, decodings: list[Decoding], steps: _Steps):
+    def __init__(self, body: Body, decodings: list[Decoding], steps: Sequence[Step], owners: Sequence[int]):
         self._decodings = decodings
-        self._looked_at = any(one.line.checkpoint is not None for block in body.decodings for one in block)
+        self._looked_at = body.looked_at
         specs = [decodings[0].table.slots[slot] for slot in body.code.formals.values()] if decodings else []
         self._formals = {(one.bank, one.row) for one in specs if isinstance(one, RegisterSlot)}
-        self._steps, self._owners = steps.steps(), steps.owners
+        self._steps, self._owners = steps, owners
         # the last instruction that reads each row, and the last step that belongs to no instruction
         self._last_read = {row: n for n, decoding in enumerate(decodings) for row in rows_of(decoding.reads)}
         self._last_foreign = max((n for n, owner in enumerate(self._owners) if owner == _NOBODY), default=-1)

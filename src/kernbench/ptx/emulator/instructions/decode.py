@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from kernbench.ptx.emulator.inspect.naming import naming_step
 from kernbench.ptx.emulator.inspect.probing import probe_step
@@ -56,6 +57,11 @@ class Body:
     def entry(self) -> bool:
         """Whether it is the kernel."""
         return self.function.kind == "entry"
+
+    @cached_property
+    def looked_at(self) -> bool:
+        """Whether a checkpoint of it may look at any of its registers."""
+        return any(decoding.line.checkpoint is not None for decoding in self)
 
     def all_registers(self) -> list[Register]:
         """Its registers, in the order of their first use."""

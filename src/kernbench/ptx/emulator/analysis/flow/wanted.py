@@ -30,7 +30,6 @@ class Wanted:
 
     def __init__(self, body: Body, owned: Owned):
         self._body, self._owned = body, owned
-        self._looked_at = any(one.line.checkpoint is not None for block in body.decodings for one in block)
 
     @cached_property
     def _live(self) -> list[int]:
@@ -69,7 +68,7 @@ class Wanted:
     def dead(self, begin: Where, end: Where, exchanged: Sequence[int] = ()) -> frozenset[int]:
         """Slots that the steps from `begin` on write, or that are exchanged, and nobody reads from `end` on."""
         blocks = range(begin[0], end[0] + 1)
-        if self._looked_at or any(owner < 0 for block in blocks for owner in self._owned(block)[1]):
+        if self._body.looked_at or any(owner < 0 for block in blocks for owner in self._owned(block)[1]):
             return frozenset()
         steps, owners = self._owned(end[0])
         # the instruction of the last step may have more steps
