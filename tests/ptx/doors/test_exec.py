@@ -3,9 +3,11 @@
 import importlib
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -46,6 +48,28 @@ def run_under(folder, lines, *options):
     words = ["exec", "--json", str(folder / "out.json"), *options, "--", sys.executable, str(folder / "program.py")]
     done = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
     return done, json.loads((folder / "out.json").read_text())
+
+
+@pytest.fixture
+def in_a_copy(monkeypatch):
+    """Programs run in a copy of this process, which has imported what they need, and not in a Python of their own."""
+    environment._process_session.cache_clear()
+    monkeypatch.setattr(command, "_run", run_in_a_copy)
+
+
+def run_in_a_copy(words, given, end_after):
+    copy = os.fork()
+    if not copy:
+        try:
+            os.environ.clear()
+            os.environ.update(given)
+            runpy.run_path(words[-1], run_name="__main__")
+            os._exit(0)
+        finally:
+            traceback.print_exc()
+            os._exit(1)
+    _, status = os.waitpid(copy, 0)
+    return command.Ended(os.waitstatus_to_exitcode(status))
 
 
 def test_a_program_and_its_children_are_judged_by_kernel(tmp_path, monkeypatch):
@@ -210,6 +234,7 @@ def test_times_that_the_program_measured_are_said_to_be_none_of_a_gpu(tmp_path):
     assert len(notes(True, False)) == 2
 
 
+@pytest.mark.usefixtures("in_a_copy")
 def test_launches_get_their_time_once_for_each_grid_and_unsafe_ones_none(tmp_path):
     done, document = run_under(tmp_path, "launch(64)\nlaunch(63)\n", "--time", "--html", str(tmp_path / "out.html"))
     assert done.exit_code == 0, done.stderr
@@ -227,6 +252,7 @@ def test_launches_get_their_time_once_for_each_grid_and_unsafe_ones_none(tmp_pat
     assert "Limits: where the time goes" in (tmp_path / "out.html").read_text()
 
 
+@pytest.mark.usefixtures("in_a_copy")
 def test_a_launch_that_is_not_safe_gets_no_time(tmp_path):
     done, document = run_under(tmp_path, "launch(65)\nlaunch(64)\n", "--time")
     (kernel,) = document["kernels"]
@@ -253,9 +279,9 @@ def test_who_ended_a_program_without_launches_is_said():
 
 @pytest.mark.parametrize("code", [124, 137, 200, 255])
 def test_an_exit_code_of_the_programs_own_is_no_signal(code):
-    words = [sys.executable, "-m", "kernbench.cli", "exec", "--", "sh", "-c", f"exit {code}"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == code
+    done = CliRunner().invoke(app, ["exec", "--", "sh", "-c", f"exit {code}"])
+    assert done.exit_code == code
+    assert "launched no kernel that was seen" in done.stderr
     assert "ended" not in done.stderr
 
 
@@ -269,6 +295,7 @@ def test_an_exit_code_of_the_programs_own_is_no_signal(code):
         (["--blocks", "1"], "sm_90a: no findings", "none"),
     ],
 )
+@pytest.mark.usefixtures("in_a_copy")
 def test_what_was_not_looked_at_is_not_called_safe(options, headline, verdict, tmp_path):
     done, document = run_under(tmp_path, "launch(64)\n", *options)
     assert headline in done.stderr
@@ -281,12 +308,14 @@ def test_what_was_not_looked_at_is_not_called_safe(options, headline, verdict, t
     assert [document["safe"], *(kernel["safe"] for kernel in document["kernels"])] == [safe, safe]
 
 
+@pytest.mark.usefixtures("in_a_copy")
 def test_what_was_left_out_is_explained(tmp_path):
     done, _ = run_under(tmp_path, "launch(64)\n", "--blocks", "9-12")
     assert "add_one: a grid has 2 blocks (0 to 1), and --blocks begins with 9" in done.stderr
     assert "1 launch was left out: what would have been written counts as written" in done.stderr
 
 
+@pytest.mark.usefixtures("in_a_copy")
 def test_launches_that_did_not_end_are_counted(tmp_path):
     lines = "session = process_session()\ntry:\n    session.launch(session.load(TEXT).kernel('add_one'), 2, 64, [])\n"
     done, document = run_under(tmp_path, f"{lines}except Exception:\n    pass\n")

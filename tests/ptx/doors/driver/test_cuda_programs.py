@@ -219,7 +219,7 @@ def test_launches_whose_refusal_a_program_passes_over_are_in_the_verdict(ignorin
 
 
 def test_each_launch_of_a_kernel_without_ptx_gets_the_same_error(run_program, ignoring):
-    result = run_program(ignoring("ignoring-twice", "-gencode=arch=compute_90a,code=sm_90a"), "1", "2")
+    result = run_program(ignoring("ignoring-sm_90a", "-gencode=arch=compute_90a,code=sm_90a"), "1", "2")
     assert result.out.splitlines()[:2] == ["no kernel image is available for execution on the device"] * 2
 
 
