@@ -45,7 +45,7 @@ FIRST = (
     "simulate",
     "survey_global",
 )
-COMPARED = some(FIRST, 4)
+COMPARED = some(FIRST, 2)
 
 
 def copied(given, known):
