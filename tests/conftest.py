@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
-from tests import reports, sampled
+from tests import reports, rewriting, sampled
 from typer import testing
 
 settings.register_profile("kernbench", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -96,8 +96,14 @@ def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if hasattr(config, "workerinput") and not reports.needs_all(config):
+    if not hasattr(config, "workerinput"):
+        return
+    if not reports.needs_all(config):
         config.pluginmanager.register(reports, "few_reports")
+    # those who run a part of the tests need not wait for all files
+    if any(_ROOT.is_relative_to(config.invocation_params.dir / word) for word in config.args):
+        number, count = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
+        rewriting.rewrite_part(config, rewriting.files_of(_ROOT), number, count)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -163,6 +169,8 @@ def pytest_collection_finish() -> None:
     settings(database=None, max_examples=1)(given(st.none())(lambda _: None))()
     gc.collect()
     gc.freeze()
+    # all objects are looked through where the process has grown (`_Memory`), and not after so many new ones
+    gc.set_threshold(*gc.get_threshold()[:2], 1000)
 
 
 @pytest.fixture
