@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench import mesh
 from kernbench.machine import load
@@ -377,7 +378,7 @@ def several(tl, entries, x, y):
     several_entries(x, y, entries, tl=tl)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(12, 30), deadline=None, derandomize=True)
 @given(
     st.lists(
         st.tuples(
@@ -561,7 +562,7 @@ def apply(tl, v, operation, x, y):
         v[a] = tl.full(SHAPES[shape], 1.0)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(12, 30), deadline=None, derandomize=True)
 @given(
     st.lists(OPERATIONS, max_size=5),
     st.lists(OPERATIONS, max_size=6),

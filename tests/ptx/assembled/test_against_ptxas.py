@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from tests import sampled
 from tests.ptx.assembled.programs import HEAD, random_kernel
 from tests.ptx.sass.tools import needs_tools
 
@@ -17,7 +18,7 @@ AT_ONCE = 40
 
 
 @needs_tools
-@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("part", range(sampled.examples(3, 6)))
 def test_random_kernels(part):
     seeds = range(part * AT_ONCE, (part + 1) * AT_ONCE)
     text = HEAD + "".join(random_kernel(seed, f"k{seed}") for seed in seeds)

@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import pytest
+from tests import sampled
 
 from kernbench.ptx.emulator.analysis.building import program_of
 from kernbench.ptx.emulator.fused import chain_code, chains, code, runs
@@ -162,13 +163,13 @@ def both(lab, monkeypatch, writer, words, block, checks):
     return native
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(sampled.examples(8, 16)))
 def test_random_kernels(lab, monkeypatch, at_once, counted, seed):
     both(type(lab)(), monkeypatch, Writer(seed), GIVEN, 96 if seed % 4 else 80, seed % 2 == 0)
     assert seed % 4 == 0 or any(counted)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(sampled.examples(4, 8)))
 def test_random_kernels_that_leave_their_array(lab, monkeypatch, at_once, seed):
     """In later rounds addresses pass the end of what was written: findings are the same, word for word."""
     native = both(type(lab)(), monkeypatch, Writer(100 + seed), 300 + 13 * seed, 96, True)

@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 from benchmarks.ptx_random import emulate
+from tests import sampled
 
 from kernbench import ptx
 from kernbench.ptx.emulator.fused import code, runs
@@ -123,7 +124,7 @@ def outcome(lab, text, given, **options):
     return run.outputs["out"], findings, run.metrics["steps"], run.metrics["thread_instructions"]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(sampled.examples(6, 12)))
 def test_random_kernels(lab, monkeypatch, at_once, seed):
     writer = Writer(seed)
     writer.block(2)
