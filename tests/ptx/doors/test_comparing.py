@@ -226,6 +226,8 @@ def test_without_a_gpu_each_launch_says_so(session_of, monkeypatch):
     # also on a machine that has one
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
+    # in processes of their own as well
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     session = session_of(compare="cuda")
     x = session.memory.allocate(256, "x", written=True)
     kernel = session.load(ADD_ONE).kernel("add_one")
