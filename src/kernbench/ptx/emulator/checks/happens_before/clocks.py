@@ -9,10 +9,10 @@ actor does whose vector clock has at least c for u. `memory.cells` asks that of 
 A full vector clock would have an entry for each lane of the grid. It is folded where nothing is lost:
 
 - *Lanes to warps.* `clocks[cta, w, u]` is the last clock of actor u that **all** lanes of warp w have seen (its own
-  clock where u = w). What one lane has acquired for itself is in `_private` until its warp meets (`meet`, `barrier`),
-  and is then known to all (`_collapse`). A release by part of a warp publishes the warp's clock as of when its lanes
-  last met (`met`), and names the releasing lanes beside it (`Knowledge.lanes`), so nobody learns of lanes that did not
-  release; of more than a thousand such lanes, their warps are known as a whole.
+  clock where u = w). What one lane has acquired for itself is in `near`, or in `_private`, until its warp meets
+  (`meet`, `barrier`), and is then known to all (`_collapse`). A release by part of a warp publishes the warp's clock as
+  of when its lanes last met (`met`), and names the releasing lanes beside it (`Knowledge.lanes`), so nobody learns of
+  lanes that did not release; of more than a thousand such lanes, their warps are known as a whole.
 - *The grid to a CTA.* Most order is within a CTA; of other CTAs a warp has a row of `known` from when it first acquires
   anything of them (`_beyond` has the same as knowledge that can be handed on). A warp without a row knows nothing.
 - *Ended lanes* never release what they did last; `ended_lanes` says how their warp's clock does not speak for them.
@@ -35,10 +35,8 @@ from kernbench.ptx.emulator.checks.happens_before.knowledge import (
     bits,
     together,
 )
-from kernbench.ptx.emulator.checks.happens_before.near_rows import Groups, NearRows
+from kernbench.ptx.emulator.checks.happens_before.near_rows import Groups, NearRows, take_rows
 from kernbench.ptx.emulator.checks.happens_before.snapshot import Snapshot
-from kernbench.ptx.emulator.lanes.arrays import Int32s, Int64s
-from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.cells import (
@@ -58,19 +56,6 @@ from kernbench.ptx.emulator.program.hub import BatchHub
 
 _NOTHING = Knowledge()
 _NOBODY: dict[int, Knowledge] = {}
-
-
-@kernel
-def _take_rows(clocks: Int32s, met: Int64s, lanes: Int64s, rows: Int32s) -> None:
-    """The vector clocks of the warps of lanes; of their own warps, what was done before they met."""
-    ctas = clocks.shape[0]
-    for i in range(lanes.size):
-        warp = lanes[i] // WARP
-        inside = warp // ctas
-        known = clocks[warp % ctas, inside]
-        for column in range(rows.shape[1]):
-            rows[i, column] = known[column]
-        rows[i, inside] = met[warp]
 
 
 class Clocks:
@@ -436,7 +421,7 @@ class Clocks:
     def own_rows(self, lanes: Array) -> Array:
         """What lanes know of the actors of their CTAs; of their own warps, what was done before they met."""
         rows: Array = np.empty((len(lanes), self.columns), np.int32)
-        _take_rows(self.clocks, self.met_column, lanes, rows)
+        take_rows(self.clocks, self.met_column, lanes, rows)
         self.near.join_lanes(rows, lanes)
         return rows
 

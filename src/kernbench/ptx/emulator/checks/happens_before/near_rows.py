@@ -29,6 +29,19 @@ from kernbench.ptx.emulator.program.hub import BatchHub
 
 
 @kernel
+def take_rows(clocks: Int32s, met: Int64s, lanes: Int64s, rows: Int32s) -> None:
+    """The vector clocks of the warps of lanes; of their own warps, what was done before they met."""
+    ctas = clocks.shape[0]
+    for i in range(lanes.size):
+        warp = lanes[i] // WARP
+        inside = warp // ctas
+        known = clocks[warp % ctas, inside]
+        for column in range(rows.shape[1]):
+            rows[i, column] = known[column]
+        rows[i, inside] = met[warp]
+
+
+@kernel
 def _join_warps(rows: Int32s, inside: Int64s, warps: Int64s, near_of: Int64s, near: Int32s) -> None:
     """Join what warps know of their CTAs with what their lanes know for themselves; their own clocks stay."""
     for i in range(warps.size):
