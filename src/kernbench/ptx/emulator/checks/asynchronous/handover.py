@@ -50,7 +50,7 @@ class Handover:
             near.release(slots, homes, rows, names)
             return
         for i, slot in enumerate(slots.tolist()):
-            self._clocks.publications.release(self.key(slot), near.told(int(homes[i]), rows[i], names[i]))
+            self._clocks.publications.release(self.key(slot), near.piece(int(homes[i]), rows[i], names[i]))
 
     def key(self, slot: int, remote: bool = False) -> tuple[object, ...]:
         """What arrivals on a barrier by its own CTA, or by others (`remote`), are published under."""
@@ -135,7 +135,7 @@ class Handover:
         if alone.any() and barriers.done.shape[1]:
             these = grouped(lanes[alone], slots[alone])
             self._clocks.acquire_rows(these, barriers.done[these.keys], None)
-        told = near.were_released(slots)
-        if told.any():
-            these = grouped(lanes[told], slots[told])
+        there = near.were_released(slots)
+        if there.any():
+            these = grouped(lanes[there], slots[there])
             self._clocks.acquire_rows(these, *near.taken(these.keys))

@@ -341,7 +341,7 @@ class NearRows:
         names[0, named] = list(knowledge.lanes.values())
         return row, names
 
-    def told(self, cta: int, row: Array | None, names: Array) -> Knowledge:
+    def piece(self, cta: int, row: Array | None, names: Array) -> Knowledge:
         """A row and names as they travel to other CTAs."""
         first = int(self._firsts[cta])
         some = np.flatnonzero(names)
@@ -354,17 +354,17 @@ class NearRows:
         lanes = np.flatnonzero(self.special[warp * WARP : (warp + 1) * WARP])
         held = self._row_of[warp * WARP + lanes].tolist()
         each = zip(lanes.tolist(), held, strict=True)
-        return {lane: self.told(warp % self._ctas, self._rows[row], self._row_names[row]) for lane, row in each}
+        return {lane: self.piece(warp % self._ctas, self._rows[row], self._row_names[row]) for lane, row in each}
 
     def of_warp(self, warp: int) -> Knowledge | None:
         """What a warp knows of single lanes, None if it never learned of any."""
-        return self.told(warp % self._ctas, None, self._warp_names[warp]) if self.aware[warp] else None
+        return self.piece(warp % self._ctas, None, self._warp_names[warp]) if self.aware[warp] else None
 
     def of_slot(self, slot: int) -> Knowledge | None:
         """What was released to an mbarrier, None if nothing."""
         if not self.were_released(np.array([slot]))[0]:
             return None
-        return self.told(int(self._slot_ctas[slot]), self._slot_rows[slot], self._slot_names[slot])
+        return self.piece(int(self._slot_ctas[slot]), self._slot_rows[slot], self._slot_names[slot])
 
     def of_warps(self) -> dict[int, Knowledge]:
         """What warps know of single lanes; one piece for those that share it."""
