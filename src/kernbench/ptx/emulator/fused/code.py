@@ -22,21 +22,25 @@ BITS = {"bool": 1, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
 
 
 # nanoseconds after which a run is compiled, and for each line of it: half of what that takes, as it is kept for others
-_COMPILE, _COMPILE_LINE = 6e6, 0.05e6
+_COMPILE, _COMPILE_LINE = 5e6, 0.05e6
 
 
 class Written(NamedTuple):
-    """A run as text: its name, which no other has, its text, the slots of special registers, what its table names."""
+    """A run as text: its name, which no other has, its text, the slots of special registers, what its table names.
+
+    It has so many `lines` of its own, beside those by which it is called.
+    """
 
     name: str
     text: str
     specials: tuple[int, ...]
     table: list[str]
+    lines: int
 
     @property
     def price(self) -> float:
         """Nanoseconds that its steps must have cost before it is compiled."""
-        return _COMPILE + _COMPILE_LINE * self.text.count("\n")
+        return _COMPILE + _COMPILE_LINE * self.lines
 
 
 class RunLines(Lines):
@@ -212,8 +216,9 @@ def written(slots: Sequence[Slot], body: str, specials: list[int], first: tuple[
     name = f"run_{sha256(f'{body} {machine_name()}'.encode()).hexdigest()[:24]}"
     number = {bits: Scalar("u", bits) for bits in (8, 16, 32, 64)}
     kinds = [*first, *(Array(number[BITS[slots[slot].dtype]], 1, True) for slot in specials)]
+    # runs are short: what is called takes longer to compile than they do
     entry = Entry(name, "run", tuple(kinds), result)
-    return Written(name, PRELUDE + body + entry.text, tuple(specials), entry.names)
+    return Written(name, PRELUDE + body + entry.text, tuple(specials), entry.names, body.count("\n"))
 
 
 _KEPT = KeptCode(parted, "run")
