@@ -45,8 +45,8 @@ class Packer:
             return raw.nbytes < _LARGE
 
         data = pickle.dumps(what, pickle.HIGHEST_PROTOCOL, buffer_callback=is_small)
-        places = [(self._append(file, raw), raw.nbytes) for raw in large]
-        return pickle.dumps((data, places), pickle.HIGHEST_PROTOCOL)
+        ranges = [(self._append(file, raw), raw.nbytes) for raw in large]
+        return pickle.dumps((data, ranges), pickle.HIGHEST_PROTOCOL)
 
     def _append(self, file: int, raw: memoryview) -> int:
         start = self._end
@@ -61,8 +61,8 @@ class Packer:
 
 def unpack(data: bytes, file: int | None) -> object:
     """What was packed, by a copy of this very process. Its arrays may be written to: that changes no file."""
-    packed, places = pickle.loads(data)
-    found: object = pickle.loads(packed, buffers=[_mapped(file, start, nbytes) for start, nbytes in places])
+    packed, ranges = pickle.loads(data)
+    found: object = pickle.loads(packed, buffers=[_mapped(file, start, nbytes) for start, nbytes in ranges])
     return found
 
 

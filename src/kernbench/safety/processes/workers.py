@@ -181,7 +181,7 @@ class Workers:
                     yield answer
 
     def _following(self, waiting: Iterator[int]) -> int | None:
-        """The unit that is handed out next; where there is none, workers are told so."""
+        """The unit that is handed out next; where there is none, workers learn that by the end of their pipe."""
         found = next(waiting, None)
         if found is None:
             os.close(self._give)
@@ -214,7 +214,7 @@ class Workers:
         )
 
     def stop(self) -> None:
-        """Tell all workers to end, whatever they do; `close` waits for it."""
+        """End all workers, whatever they do; `close` waits for it."""
         self._numbers.stop()
         for pid in filter(None, map(self._numbers.__getitem__, range(len(self._results)))):
             # one that ended may be gone, where this program waits for all its children
