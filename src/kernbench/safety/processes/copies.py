@@ -8,7 +8,6 @@ import ctypes
 import gc
 import io
 import os
-import pickle
 import random
 import selectors
 import signal
@@ -20,6 +19,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from kernbench.safety.processes.parcels import Packer, new_file, unpack
 from kernbench.safety.processes.workers import LENGTH, read_exactly, reaped, widen, write_all
 
 # seconds between two signs of life of the process that waits
@@ -36,13 +36,22 @@ class Copies:
         self._pids: dict[int, int] = {}
         # where what is sent to copies goes
         self._orders: list[int] = []
+        # files for what is large: of what each copy answers, by where it comes from, and of what is sent to all
+        self._files: dict[int, int | None] = {}
+        self._sent: int | None = None
+        self._answers = Packer(None)
+        self._given = Packer(None)
         self._printed: list[io.StringIO] = []
         self._random: object = None
 
     def make(self, count: int) -> None:
         """Fork: returns in the process itself, and in each copy."""
+        if self._sent is None:
+            self._sent = new_file()
+            self._given = Packer(self._sent)
         for number in range(count):
             (results, send), (hear, speak) = os.pipe(), os.pipe()
+            self._files[results] = new_file()
             widen(send)
             with warnings.catch_warnings():
                 # Python warns of every thread there is
@@ -61,9 +70,11 @@ class Copies:
 
     def _begin(self, number: int, others: tuple[int, int], send: int, hear: int) -> None:
         """This is a copy: what it prints would be printed again by others, so that it only notes it."""
-        for end in (*others, *self._pids, *self._orders):
+        self._answers = Packer(self._files.pop(others[0]))
+        for end in (*others, *self._pids, *self._orders, *(file for file in self._files.values() if file is not None)):
             os.close(end)
         self.number, self._out, self._in, self._pids, self._orders = number, send, hear, {}, []
+        self._files = {}
         # the process that was asked to stop stops its copies; one that is gone needs none
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         with suppress(OSError, AttributeError):
@@ -75,7 +86,7 @@ class Copies:
 
     def send(self, what: object) -> bool:
         """Send something to each copy; whether all are there to take it."""
-        data = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
+        data = self._given.pack(what)
         try:
             for end in self._orders:
                 write_all(end, len(data).to_bytes(LENGTH, "little"))
@@ -86,14 +97,14 @@ class Copies:
 
     def heard(self) -> object:
         """In a copy: what was sent to it; None where nobody is left to send anything."""
-        return _received(self._in)
+        return _received(self._in, self._sent)
 
     def answer(self, what: object) -> NoReturn:
         """A copy sends what it has found, and ends; where somebody's code printed or drew random numbers, a refusal."""
         if any(text.getvalue() for text in self._printed) or _random_states() != self._random:
             what = None
         try:
-            data = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
+            data = self._answers.pack(what)
             write_all(self._out, len(data).to_bytes(LENGTH, "little"))
             write_all(self._out, data)
         except BaseException:  # nobody is left to report it to: that there was no answer is noticed
@@ -117,7 +128,7 @@ class Copies:
                 while len(found) < len(order):
                     for key, _ in selector.select(_TICK):
                         selector.unregister(key.fd)
-                        found[key.fd] = _received(key.fd)
+                        found[key.fd] = _received(key.fd, self._files[key.fd])
                         if found[key.fd] is None:
                             return None
                     tick()
@@ -135,15 +146,18 @@ class Copies:
                 os.kill(pid, signal.SIGKILL)
         for pid in self._pids.values():
             reaped(pid)
-        self._pids, self._orders = {}, []
+        for file in (self._sent, *self._files.values()):
+            if file is not None:
+                os.close(file)
+        self._pids, self._orders, self._files, self._sent = {}, [], {}, None
 
 
-def _received(results: int) -> object:
-    """An answer; None where there is none, or a refusal."""
+def _received(results: int, file: int | None) -> object:
+    """An answer, what is large of it in a file; None where there is none, or a refusal."""
     length = read_exactly(results, LENGTH)
     data = read_exactly(results, int.from_bytes(length, "little")) if length is not None else None
     # written by a copy of this very process
-    return None if data is None else pickle.loads(data)
+    return None if data is None else unpack(data, file)
 
 
 def _random_states() -> object:

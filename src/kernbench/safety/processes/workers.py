@@ -120,6 +120,8 @@ class Workers:
         try:
             # the process that was asked to stop stops its workers
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            if not self._numbers.begins(worker, os.getpid()):
+                return
             self._keep_sends(range(worker, last))
             # its maker may be a worker, which has closed them
             for end in (self._give, *self._results) if self._results else ():
@@ -129,8 +131,7 @@ class Workers:
             with suppress(OSError):
                 self._make(worker + 1, last)
             self._keep_sends(range(worker, worker + 1))
-            if self._numbers.begins(worker, os.getpid()):
-                self._serve(self._sends[worker], self._files[worker])
+            self._serve(self._sends[worker], self._files[worker])
         except BaseException:  # nobody is left to report it to: that it ended is noticed
             pass
         finally:
@@ -224,10 +225,14 @@ class Workers:
     def _ended(self) -> list[int]:
         """Wait for the end of all workers; the status of each.
 
-        Those whose maker has ended are children of this process. A maker has a smaller number than those that it made,
-        so that it is gone before they are waited for.
+        One that was being made when they were stopped has its number once nobody can write to its pipe any more. Those
+        whose maker has ended are children of this process. A maker has a smaller number than those that it made, so
+        that it is gone before they are waited for.
         """
         self.stop()
+        for results in self._results:
+            while os.read(results, _AT_ONCE):
+                pass
         found = []
         for worker in range(len(self._results)):
             pid = self._numbers[worker]

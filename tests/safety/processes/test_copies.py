@@ -1,0 +1,53 @@
+"""Copies of a process: what is sent to them and what they answer arrives as it was, however large."""
+
+import os
+
+import numpy as np
+import pytest
+
+from kernbench.safety.processes.copies import Copies
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_arrays_are_sent_and_answered(monkeypatch, in_memory):
+    if not in_memory:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    given = {"large": np.arange(200_000), "small": np.arange(3), "words": "so"}
+    copies = Copies()
+    copies.make(3)
+    if copies.number is not None:
+        heard = [copies.heard() for _ in range(2)]
+        # whoever gets an array may write to it, which others do not see
+        heard[0]["large"][:] += copies.number
+        copies.answer((copies.number, heard))
+    assert copies.send(given)
+    assert copies.send([given["large"][::-1]])
+    answers = copies.answers(lambda: None)
+    assert [number for number, _ in answers] == [0, 1, 2]
+    for number, (first, (second,)) in answers:
+        assert first["words"] == "so"
+        assert (first["small"] == np.arange(3)).all()
+        assert (first["large"] == np.arange(200_000) + number).all()
+        assert (second == np.arange(200_000)[::-1]).all()
+
+
+def test_a_copy_that_refuses_gives_no_answers():
+    copies = Copies()
+    copies.make(2)
+    if copies.number == 0:
+        copies.refuse()
+    if copies.number is not None:
+        copies.answer(np.arange(200_000))
+    assert copies.answers(lambda: None) is None
+
+
+def test_no_file_stays_open():
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else pytest.skip("no /proc")
+    copies = Copies()
+    copies.make(2)
+    if copies.number is not None:
+        copies.answer(copies.number)
+    assert copies.answers(lambda: None) == [0, 1]
+    assert len(os.listdir("/proc/self/fd")) == before
