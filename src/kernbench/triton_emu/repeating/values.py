@@ -180,19 +180,18 @@ class Values:
         steps: list[Step] = []
         for i, (number, compute, given) in enumerate(trace):
             slots = [-1, -1, -1]
-            position = 0
-            for operand, value in given:
+            for position, (operand, value) in enumerate(given):
                 if operand != NONE:
                     slots[position] = slot_of[operand]
-                else:
-                    slot = constants.get(id(value))
-                    if slot is None:
-                        slot = constants[id(value)] = taken(value)
-                    slots[position] = slot
-                position += 1
+                    continue
+                slot = constants.get(id(value))
+                if slot is None:
+                    slot = constants[id(value)] = taken(value)
+                slots[position] = slot
+            a, b, c = slots
             if number in staying:
                 result = slot_of[number] = taken()
-                self._first.append((compute, result, *slots))
+                self._first.append((compute, result, a, b, c))
                 continue
             for operand, _ in given:
                 if last[operand] == i and operand not in kept:
@@ -202,7 +201,7 @@ class Values:
             result = slot_of[number] = free.pop() if free else taken()
             if number not in last and number not in kept:
                 free.append(result)
-            steps.append((compute, result, *slots))
+            steps.append((compute, result, a, b, c))
         return steps
 
     def next(self, times: int) -> None:
