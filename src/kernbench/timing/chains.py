@@ -28,7 +28,7 @@ class Chains:
     `looked_up`, the edge from its hub (-1: none), and of `lags`, the lag of that or NO_LAG; hub[k] is the chain that
     ends with its hub, or one more than there are. A node with a server is a chain of its own.
 
-    Chains are numbered in the order of their first nodes; place[k] is where chain k lies in `played`.
+    Chains are numbered in the order of their first nodes; position[k] is where chain k lies in `played`.
     """
 
     first: Numbers
@@ -38,7 +38,7 @@ class Chains:
     lags: Small
     hub: Numbers
     server: Small
-    place: Numbers
+    position: Numbers
     played: "Played"
 
     @property
@@ -49,8 +49,8 @@ class Chains:
 
 class Played(NamedTuple):
     """Chains in the order in which they are played: their numbers, hubs and servers; the edges from their ends, as
-    those of a graph, to places; the numbers of these edges; how many lead to each; and the places of chains that wait
-    for nobody, in the order of their numbers.
+    those of a graph, to positions; the numbers of these edges; how many lead to each; and the positions of chains that
+    wait for nobody, in the order of their numbers.
     """
 
     number: Numbers
@@ -77,8 +77,8 @@ def make_chains(graph: Graph, server: Small, lanes: Lanes) -> Chains:
     edge = needed.looked_up[nodes]
     lags = np.where(edge >= 0, graph.lags[edge] if graph.edges else 0, NO_LAG).astype(np.int32)
     hubs = np.where(hub >= 0, chain[hub], count).astype(np.uint32)
-    played, place = _followed(graph, needed, chain, last, hubs, server[begins])
-    return Chains(first, nodes, before[nodes], edge, lags, hubs, server[begins], place, played)
+    played, position = _followed(graph, needed, chain, last, hubs, server[begins])
+    return Chains(first, nodes, before[nodes], edge, lags, hubs, server[begins], position, played)
 
 
 def _links(graph: Graph, server: Small, needed: Needed) -> tuple[Small, Small]:
@@ -136,7 +136,7 @@ def _walk(begins, after, targets, looked_up, first, nodes, chain, hub, last):  #
 def _followed(
     graph: Graph, needed: Needed, chain: Numbers, last: Numbers, hubs: Numbers, server: Small
 ) -> tuple[Played, Numbers]:
-    """The chains as they are played if they are not put in another order, and their places."""
+    """The chains as they are played if they are not put in another order, and their positions."""
     total = int(np.count_nonzero(needed.use == FOLLOWED))
     sources, targets, edges = (np.empty(total, np.int32) for _ in range(3))
     given = graph.offsets.view(np.uint32), graph.targets.view(np.uint32)
@@ -162,40 +162,40 @@ def _collect(offsets, targets, use, chain, last, sources, ends, edges):  # type:
 
 
 def in_order_of(chains: Chains, played: Numbers) -> Chains:
-    """The same chains, lying in the order of a timing: the places in which it played them."""
+    """The same chains, lying in the order of a timing: the positions in which it played them."""
     before, count = chains.played, chains.count
-    place = np.empty(count + 1, np.uint32)
-    place[played], place[count] = np.arange(count, dtype=np.uint32), count
+    position = np.empty(count + 1, np.uint32)
+    position[played], position[count] = np.arange(count, dtype=np.uint32), count
     degrees = np.diff(before.offsets)[played]
     offsets = np.zeros(count + 1, np.uint32)
     np.cumsum(degrees, out=offsets[1:])
     targets = np.empty_like(before.targets)
     lags, edges = np.empty_like(before.lags), np.empty_like(before.edges)
     given = before.offsets, before.targets, before.lags, before.edges
-    _move(played, place, given, targets, lags, edges)
+    _move(played, position, given, targets, lags, edges)
     found = Played(
         before.number[played],
-        place[before.hub[played]],
+        position[before.hub[played]],
         before.server[played],
         offsets,
         targets,
         lags,
         edges,
         before.indegree[played],
-        place[before.roots],
+        position[before.roots],
     )
-    places = np.empty(count, np.uint32)
-    places[found.number] = np.arange(count, dtype=np.uint32)
-    return replace(chains, place=places, played=found)
+    positions = np.empty(count, np.uint32)
+    positions[found.number] = np.arange(count, dtype=np.uint32)
+    return replace(chains, position=positions, played=found)
 
 
-@deferred(lambda played, place, *_: 2 * len(played))
-def _move(played, place, given, targets, lags, edges):  # type: ignore[no-untyped-def]
+@deferred(lambda played, position, *_: 2 * len(played))
+def _move(played, position, given, targets, lags, edges):  # type: ignore[no-untyped-def]
     """Edges to where those of the chains before theirs end."""
     offsets, ends, delays, numbers = given
     row = 0
     for i in range(len(played)):
         k = played[i]
         for e in range(offsets[k], offsets[k + 1]):
-            targets[row], lags[row], edges[row] = place[ends[e]], delays[e], numbers[e]
+            targets[row], lags[row], edges[row] = position[ends[e]], delays[e], numbers[e]
             row += 1

@@ -19,7 +19,7 @@ _EVER = -(1 << 62)
 
 class Steps(NamedTuple):
     """What each chain takes: from when all is there that it waits for, from the end of its hub, and bytes it moves. By
-    places.
+    positions.
     """
 
     own: Ints
@@ -46,7 +46,7 @@ def steps_of(chains: Chains, rates: Rates) -> Steps:
     """What chains take. Bandwidths of servers are no matter here."""
     steps = Steps(*(np.empty(chains.count, np.int64) for _ in range(3)))
     rows, lags = (chains.first, chains.nodes, chains.lags), (rates.dispatch, rates.latency)
-    _measure(rows, chains.server, chains.place, (rates.duration, rates.nbytes), lags, steps)
+    _measure(rows, chains.server, chains.position, (rates.duration, rates.nbytes), lags, steps)
     return steps
 
 
@@ -63,7 +63,7 @@ def run_chains(chains: Chains, rates: Rates, steps: Steps | None = None) -> Time
 
 
 def _play_all(chains: Chains, rates: Rates, steps: Steps, order: Numbers) -> _Outcome:
-    """The outcome of all chains, by their numbers; and into `order`, if there is room, their places as they come."""
+    """The outcome of all chains, by their numbers; and into `order`, if there is room, their positions as they come."""
     count, played = chains.count, chains.played
     outcome, reached = _room(count), _room(count)
     reached.ready[:], reached.cause[:] = -1, -1
@@ -92,7 +92,7 @@ def _lag(lag, dispatch, latency):  # type: ignore[no-untyped-def]
 
 
 @deferred(lambda rows, *_: len(rows[1]))
-def _measure(rows, server, place, given, rates, steps):  # type: ignore[no-untyped-def]
+def _measure(rows, server, position, given, rates, steps):  # type: ignore[no-untyped-def]
     """How long each chain takes."""
     first, nodes, lags = rows
     duration, nbytes = given
@@ -105,7 +105,7 @@ def _measure(rows, server, place, given, rates, steps):  # type: ignore[no-untyp
                 after_hub = max(after_hub, _lag(lags[i], dispatch, latency))
             own += time
             after_hub += time
-        at = place[k]
+        at = position[k]
         steps.own[at], steps.after_hub[at] = own, after_hub
         if server[k] >= 0:
             steps.nbytes[at] = nbytes[nodes[first[k]]]
@@ -131,7 +131,7 @@ def _release(k, end, played, rates, reached, waiting, stack, top):  # type: igno
 def _play(played, rates, steps, reached, work, transfers, servers, tree, outcome):  # type: ignore[no-untyped-def]
     """As `engine` does it with nodes; gives how many chains are done."""
     waiting, stack, order = work
-    begin_time, begin_place, goal, member = transfers
+    begin_time, begin_chain, goal, member = transfers
     due = servers[4]
     leaves = len(tree) >> 1
     start_tree(tree, due, leaves)
@@ -150,7 +150,7 @@ def _play(played, rates, steps, reached, work, transfers, servers, tree, outcome
                 by_hub = reached.finish[played.hub[k]] + steps.after_hub[k]
                 end = max(reached.ready[k] + steps.own[k], by_hub)
                 if played.server[k] >= 0:
-                    insert(begin_time, begin_place, first_begin, begins, end, k, played.number)
+                    insert(begin_time, begin_chain, first_begin, begins, end, k, played.number)
                     begins += 1
                     continue
                 reached.finish[k] = end
@@ -167,7 +167,7 @@ def _play(played, rates, steps, reached, work, transfers, servers, tree, outcome
         now = due[s] if s >= 0 else NEVER
         if first_begin < begins and begin_time[first_begin] < now:
             now = begin_time[first_begin]
-            k = begin_place[first_begin]
+            k = begin_chain[first_begin]
             first_begin += 1
             s = played.server[k]
             begin(k, s, now, steps.nbytes, rates[0], goal, member, servers, played.number)
