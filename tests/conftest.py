@@ -169,8 +169,6 @@ def pytest_collection_finish() -> None:
     settings(database=None, max_examples=1)(given(st.none())(lambda _: None))()
     gc.collect()
     gc.freeze()
-    # all objects are looked through where the process has grown (`_Memory`), and not after so many new ones
-    gc.set_threshold(*gc.get_threshold()[:2], 1000)
 
 
 @pytest.fixture
