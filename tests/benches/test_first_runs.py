@@ -10,6 +10,8 @@ from kernbench.common import deferred
 from kernbench.common.deferred import Deferred
 
 ROOMS = ("timing", "mesh.time", "npu.order", "npu.time")
+# of recordings of a hundred thousand commands and more that are timed again: tests/timing/test_chains.py
+OF_LARGE = ("kernbench.timing.chains.", "kernbench.timing.needed.", "kernbench.timing.playing.")
 RUNS = [
     ("milestone_gqa_llama70b", "single_user_decode", {"context": 64}),
     ("milestone_gqa_llama70b", "single_user_prefill", {"context": 64}),
@@ -52,6 +54,7 @@ def results(runs):
 
 def test_python_gives_what_compiled_loops_do(interpreted, monkeypatch):
     before = results(RUNS)
-    assert {name for name, _ in loops()} - interpreted == {"kernbench.timing.engine._longest_path"}
+    left = {name for name, _ in loops() if not name.startswith(OF_LARGE)} - interpreted
+    assert left == {"kernbench.timing.engine._longest_path"}
     monkeypatch.undo()
     assert results(RUNS) == before
