@@ -62,16 +62,16 @@ def _definitions(body: Body) -> _Definitions:
         for register in d.writes:
             sites.setdefault(register.number, []).append(d.site.number)
     found = _Definitions()
-    for register, (first, *others) in sites.items():
+    for number, (first, *others) in sites.items():
         if not others:
-            found.once[register] = first
+            found.once[number] = first
             continue
         every = 0
         for site in (first, *others):
-            found.numbers[site, register] = len(found.sites)
+            found.numbers[site, number] = len(found.sites)
             every |= 1 << len(found.sites)
             found.sites.append(site)
-        found.several[register] = every
+        found.several[number] = every
     return found
 
 
