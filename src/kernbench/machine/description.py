@@ -19,9 +19,13 @@ class Description(Table):
     called: ClassVar[str] = "machine"
     """What one is called in messages."""
 
-    @cached_property
+    @property
     def hash(self) -> str:
         """Twelve hex digits that are equal where every key but the name is: same results, same times."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> str:
         content = {name: key.data(value) for name, key, value in self.entries() if key.role != LABEL}
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
