@@ -84,9 +84,9 @@ def loaded(code: bytes, name: str, table: list[str]) -> Code:
     _LINKED.append(linked)
     slots = linked[f"table.{name}"]
     (ctypes.c_void_p * max(len(table), 1)).from_address(slots)[: len(table)] = [address_of(entry) for entry in table]
-    # the method is part of the function, which lives as long as the process
+    # the function reads the method when it is freed itself, which may be after all that this module holds
     method = _Method(name.encode(), linked[name], _FASTCALL, None)
-    _METHODS.append(method)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     _LOADED[name] = make(ctypes.addressof(method), None, None)
@@ -94,6 +94,5 @@ def loaded(code: bytes, name: str, table: list[str]) -> Code:
 
 
 _LOADED: dict[str, Code] = {}
-_METHODS: list[_Method] = []
 # machine code goes away with what linked it
 _LINKED: "list[llvm.ResourceTracker]" = []
