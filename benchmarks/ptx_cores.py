@@ -3,7 +3,8 @@ attention (128 sequences, 8 heads, 512 keys), all checks on.
 
 Wall-clock seconds of the median of three launches and their ratio to one core; beside it the CPU seconds of all
 processes, which say what an idle machine would give on one that is not. The outcome must be that of one core to the
-last bit. Run with one BLAS thread.
+last bit. Before it comes how much work so many launches at once do that have nothing to do with each other, one on each
+core: more than that is not to be had of a machine. Run with one BLAS thread.
 
     python benchmarks/ptx_cores.py --jobs 1 2 4
 """
@@ -63,6 +64,31 @@ def measured(launch: Launch, jobs: int, turns: int) -> tuple[float, float, Run, 
     return statistics.median(walls), statistics.median(computed), run, division
 
 
+def apart(launch: Launch, jobs: int) -> float:
+    """Wall-clock seconds in which so many processes, made beforehand, each do a launch on one core."""
+    ready, (waiting, begin) = [], os.pipe()
+    for _ in range(jobs):
+        ended, end = os.pipe()
+        if os.fork() == 0:
+            # goes on when nobody can write to the pipe any more
+            os.close(begin)
+            os.read(waiting, 1)
+            launch(1)
+            os._exit(0)
+        os.close(end)
+        ready.append(ended)
+    began = time.monotonic()
+    os.close(begin)
+    for ended in ready:
+        os.read(ended, 1)
+        os.close(ended)
+    seconds = time.monotonic() - began
+    os.close(waiting)
+    for _ in range(jobs):
+        os.wait()
+    return seconds
+
+
 def main() -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -81,6 +107,8 @@ def main() -> int:
         wall, computed, alone, _ = measured(launch, 1, given.turns)
         print(f"{name}: one core {wall:.2f} s ({computed:.2f} s of CPU time)", flush=True)
         for jobs in (n for n in given.jobs if n > 1):
+            together = statistics.median(apart(launch, jobs) for _ in range(given.turns))
+            print(f"  {jobs} launches at once do {jobs * wall / together:.2f} times the work of one", flush=True)
             launch(jobs)
             seconds, spent, run, division = measured(launch, jobs, given.turns)
             differs = differences(alone, run)
