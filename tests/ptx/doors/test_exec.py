@@ -227,7 +227,7 @@ def test_times_that_the_program_measured_are_said_to_be_none_of_a_gpu(tmp_path):
         )
 
     assert notes() == []
-    assert notes(True) == ["the program measured time once and got what is predicted"]
+    assert notes(True) == ["the program measured time once and got what is predicted for its launches alone"]
     (note,) = notes(False, False)
     assert "2 times, which says nothing of a GPU" in note
     assert "--time" in note

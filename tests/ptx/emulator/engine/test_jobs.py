@@ -75,6 +75,16 @@ def test_batches_whose_pieces_differ_are_divided(lab):
     assert (division.workers, division.parts) == (8, 8)
 
 
+def test_what_only_ends_lanes_behind_a_barrier_counts_for_none(lab, monkeypatch):
+    """Warps that waited there and the one that came last, in a batch and alone: none runs a block of its own."""
+    monkeypatch.setattr(launching, "_LANES", 128)
+    warps = "\n  shr.u32 %r11, %r0, 5;\n  mad.lo.u32 %r1, %r11, 5, %r1;"
+    run, division = both(lab, warps + LOOP + STORE + "\n  bar.sync 0;", np.zeros(512, np.uint32), jobs=8, block=64)
+    assert (division.parts, division.reason) == (8, "")
+    turns = sum(block + 5 * warp + 1 for block in range(8) for warp in range(2))
+    assert run.metrics["instructions_by_kind"]["control"] == 32 * turns
+
+
 @pytest.mark.parametrize(("grid", "jobs", "parts"), [(6, 2, 4), (10, 2, 6), (10, 4, 6), (14, 3, 8), (12, 5, 7)])
 def test_batches_are_whole_until_fewer_are_left_than_workers(lab, grid, jobs, parts):
     """Of three batches for two workers the last is run in two pieces, and all count what one core does."""

@@ -103,7 +103,7 @@ class Allocations:
     def _copy(self, words: Words, data: bytes) -> Answer:
         to, to_pitch, to_slice, source, pitch, slice_, width, height, depth = words
         for there in (to, source):
-            self._check(there, 1)
+            self._check(there, width)
         if not self._memory.holds(to):
             for start, nbytes in _rows(source, pitch, slice_, width, height, depth):
                 self._check(start, nbytes)

@@ -97,14 +97,17 @@ class Scheduler:
         blocks = self.program.blocks
         while fragment is not None:
             block = blocks[fragment.block]
+            if block.ends:
+                # whether lanes came from a barrier with others or alone, it counts for none of them
+                self._end(fragment)
+                return
             if block.wait_loop is not None and self.spinning.parks(fragment, block):
                 self.meter.lose_way()
                 return
             fragment = self._step(fragment, block)
-            if fragment is not None and blocks[fragment.block].ends:
-                self._end(fragment)
-                return
-            if fragment is not None and self._limit is not None and self.key(fragment) >= self._limit:
+            if fragment is None or blocks[fragment.block].ends:
+                continue
+            if self._limit is not None and self.key(fragment) >= self._limit:
                 self.push(fragment)
                 return
 

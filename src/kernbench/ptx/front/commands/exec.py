@@ -367,7 +367,8 @@ def _notes(summary: SessionSummary) -> Iterator[str]:
         often = _often(summary.compared)
         yield f"the program compared results {often}: {f'wrong at {wrong}' if wrong else 'right each time'}"
     if summary.timed_by_prediction:
-        yield f"the program measured time {_often(summary.timed_by_prediction)} and got what is predicted"
+        often = _often(summary.timed_by_prediction)
+        yield f"the program measured time {often} and got what is predicted for its launches alone"
     if unpredicted := summary.timed - summary.timed_by_prediction:
         remedy = "" if summary.timed_by_prediction else "; with --time it gets what is predicted for its launches"
         yield f"the program measured time {_often(unpredicted)}, which says nothing of a GPU{remedy}"
