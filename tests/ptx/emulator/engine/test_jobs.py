@@ -10,6 +10,7 @@ import pytest
 from benchmarks.ptx_jobs import SCHEDULES, compare, differences
 from tests import sampled
 
+from kernbench import ptx
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.engine import launch as launching
 from kernbench.ptx.emulator.engine import splitting
@@ -34,6 +35,35 @@ AGAIN:
   setp.le.u32 %p1, %r10, %r1;
   @%p1 bra AGAIN;
   mov.u32 %r5, %r10;
+"""
+
+# the second of two blocks waits for a copy before the barrier at which both end
+ENDS_APART = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 p)
+{
+  .reg .b32 %r<4>; .reg .pred %p<4>; .reg .b64 %rd<4>;
+  .shared .align 16 .b8 data[64]; .shared .align 8 .b8 bar[8];
+  ld.param.u64 %rd1, [p];
+  mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, bar; mov.u32 %r3, data;
+  setp.eq.u32 %p2, %r1, 0;
+  @%p2 bra LAST;
+  setp.ne.u32 %p1, %r0, 0;
+  @%p1 bra READY;
+  mbarrier.init.shared.b64 [%r2], 1;
+  fence.mbarrier_init.release.cluster;
+  mbarrier.arrive.expect_tx.shared.b64 %rd2, [%r2], 64;
+  cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd1], 64, [%r2];
+READY:
+  bar.sync 1;
+WAIT:
+  mbarrier.try_wait.parity.shared.b64 %p3, [%r2], 0;
+  @!%p3 bra WAIT;
+LAST:
+  bar.sync 0;
+  ret;
+}
 """
 
 
@@ -75,14 +105,17 @@ def test_batches_whose_pieces_differ_are_divided(lab):
     assert (division.workers, division.parts) == (8, 8)
 
 
-def test_what_only_ends_lanes_behind_a_barrier_counts_for_none(lab, monkeypatch):
-    """Warps that waited there and the one that came last, in a batch and alone: none runs a block of its own."""
-    monkeypatch.setattr(launching, "_LANES", 128)
-    warps = "\n  shr.u32 %r11, %r0, 5;\n  mad.lo.u32 %r1, %r11, 5, %r1;"
-    run, division = both(lab, warps + LOOP + STORE + "\n  bar.sync 0;", np.zeros(512, np.uint32), jobs=8, block=64)
-    assert (division.parts, division.reason) == (8, "")
-    turns = sum(block + 5 * warp + 1 for block in range(8) for warp in range(2))
-    assert run.metrics["instructions_by_kind"]["control"] == 32 * turns
+def test_what_only_ends_lanes_behind_a_barrier_counts_for_none(monkeypatch):
+    """The first block comes to its last barrier while the second waits for a copy, and ends as it would alone."""
+    counts = []
+    for lanes in (64, 128):
+        monkeypatch.setattr(launching, "_LANES", lanes)
+        device = ptx.EmulatedDevice("sm_90a")
+        run = device.launch(ptx.parse(ENDS_APART).kernels["k"], 2, 64, [device.array(np.zeros(16, np.uint32))], jobs=1)
+        assert run.findings == []
+        counts.append(run.metrics)
+    assert counts[0]["thread_instructions"] == counts[1]["thread_instructions"]
+    assert counts[0]["instructions_by_kind"] == counts[1]["instructions_by_kind"]
 
 
 @pytest.mark.parametrize(("grid", "jobs", "parts"), [(6, 2, 4), (10, 2, 6), (10, 4, 6), (14, 3, 8), (12, 5, 7)])
