@@ -7,9 +7,9 @@ import pytest
 
 from kernbench.ptx.emulator.fused import code, emitting
 from kernbench.ptx.emulator.lanes.lanes import everything
+from kernbench.ptx.emulator.lanes.packing import Packs, Unpacks
 from kernbench.ptx.emulator.lanes.slots import BANKS, ConstantSlot, RegisterSlot, SlotTable
 from kernbench.ptx.emulator.lanes.window import RunWindow
-from kernbench.ptx.emulator.program.packing import Packs, Unpacks
 from kernbench.ptx.emulator.program.steps import Computed, WithTable, compute, copy, cut, guarded, sign_extend
 from kernbench.ptx.numerics.table import operation
 

@@ -19,7 +19,7 @@ from kernbench.ptx.emulator.fused.integers import (
     unpacked,
 )
 from kernbench.ptx.emulator.fused.values import NotFused
-from kernbench.ptx.emulator.program.packing import Packs, Unpacks
+from kernbench.ptx.emulator.lanes.packing import Packs, Unpacks
 from kernbench.ptx.emulator.program.steps import Compute, WithTable, copy, cut, sign_extend
 from kernbench.ptx.numerics.table import operations_so_far
 

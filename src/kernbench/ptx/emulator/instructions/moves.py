@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.packing import Packs, Unpacks
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.packing import Packs, Unpacks
 from kernbench.ptx.emulator.program.steps import Step, action, compute, copy
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Name, Offset
