@@ -8,6 +8,11 @@ from kernbench.ptx.emulator.asynchronous.matrix.fragment_kernels import load_wor
 POISON = np.uint32(0xFFFFFFFF)
 
 
+def addresses(corner, warps):
+    """The address of a lane in its quarter and a column, for all warps."""
+    return np.full(len(warps), corner[1] << 16 | corner[2])
+
+
 def expected(words, corner, rows, columns, packed, ctas):
     """What lanes take of a block of words, with poison beyond the end of tensor memory: [ctas, 32, registers]."""
     quarter, lane, column = corner
@@ -22,14 +27,14 @@ def expected(words, corner, rows, columns, packed, ctas):
 @pytest.mark.parametrize("corner", [(0, 0, 0), (3, 16, 96), (1, 0, 500), (2, 31, 511)])
 def test_each_lane_takes_its_words(corner, packed):
     random = np.random.default_rng(sum(corner) + packed)
-    ctas, registers, warps = 3, np.array([4, 1, 6]), np.array([4, 6, 8])
+    ctas, registers, warps = 3, np.array([4, 1, 6]), 3 * corner[0] + np.array([0, 1, 14])
     words = random.integers(0, 1 << 32, (ctas, 4, 32, 512), dtype=np.uint32)
     rows, columns = random.integers(0, 32, (32, 3)), random.integers(0, 63, (32, 3))
-    bank = np.zeros((8, 10 * 32), np.uint32)
-    load_words(words, corner, rows, columns, packed, bank, registers, warps)
-    found = bank.reshape(8, 10, 32)[registers[:, None], warps[None, :]].transpose(1, 2, 0)
+    bank = np.zeros((8, 24 * 32), np.uint32)
+    load_words(words, warps, addresses(corner, warps), rows, columns, packed, bank, registers)
+    found = bank.reshape(8, 24, 32)[registers[:, None], warps[None, :]].transpose(1, 2, 0)
     assert (found == expected(words, corner, rows, columns, packed, warps % ctas)).all()
-    untouched = bank.reshape(8, 10, 32).copy()
+    untouched = bank.reshape(8, 24, 32).copy()
     untouched[registers[:, None], warps[None, :]] = 0
     assert not untouched.any()
 
@@ -38,7 +43,7 @@ def test_each_lane_takes_its_words(corner, packed):
 @pytest.mark.parametrize("corner", [(0, 0, 0), (3, 16, 96), (1, 0, 500), (2, 31, 511)])
 def test_each_lane_stores_its_words(corner, packed):
     random = np.random.default_rng(sum(corner) + packed)
-    ctas, warps, chosen = 3, np.array([4, 6, 8]), np.array([2, 0, 3])
+    ctas, warps, chosen = 3, 3 * corner[0] + np.array([0, 1, 14]), np.array([2, 0, 3])
     quarter, lane, column = corner
     words = random.integers(0, 1 << 32, (ctas, 4, 32, 512), dtype=np.uint32)
     written = random.random(words.shape) < 0.5
@@ -53,6 +58,8 @@ def test_each_lane_stores_its_words(corner, packed):
                 if there < 512:
                     wanted[warp % ctas, quarter, at, there] = part
                     marked[warp % ctas, quarter, at, there] = True
-    store_words(words, written, corner, rows, columns, packed, held, chosen, warps)
+    given = np.zeros((2, 5), np.int64)
+    given[:, chosen] = warps, addresses(corner, warps)
+    store_words(words, written, *given, rows, columns, packed, held, chosen)
     assert np.array_equal(words, wanted)
     assert np.array_equal(written, marked)

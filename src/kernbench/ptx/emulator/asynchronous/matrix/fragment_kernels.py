@@ -59,25 +59,32 @@ def _word(words: UInt32s, cta: Int, quarter: Int, row: Int, column: Int) -> np.u
     return found
 
 
+@part
+def _corner(warp: Int, address: Int, words: UInt32s) -> tuple[Int, Int, Int, Int]:
+    """Where a warp that gives an address begins: the CTA, its quarter, the lane there and the column."""
+    ctas = words.shape[0]
+    return warp % ctas, warp // ctas % 4, address >> 16 & 31, min(address & 0xFFFF, words.shape[3] - 1)
+
+
 @kernel
 def load_words(
     words: UInt32s,
-    corner: tuple[int, int, int],
+    warps: Int64s,
+    addresses: Int64s,
     rows: Int64s,
     columns: Int64s,
     packed: bool,
     bank: UInt32s,
     registers: Int64s,
-    warps: Int64s,
 ) -> None:
     """Load `registers` of warps from the tensor memory of their CTAs, of which `words` are [ctas, 4, 32, columns].
 
-    A corner is a quarter, a lane in it and a column; from there, a lane's register is at its row and column. If
-    `packed`, a register has the lower halves of two words.
+    A warp's address has a lane and a column; from there, in the warp's quarter, a lane's register is at its row and
+    column. If `packed`, a register has the lower halves of two words.
     """
-    ctas, quarter, first_row, first_column = words.shape[0], corner[0], corner[1], corner[2]
     for w in range(warps.size):
-        cta, first = warps[w] % ctas, warps[w] * WARP
+        cta, quarter, first_row, first_column = _corner(warps[w], addresses[w], words)
+        first = warps[w] * WARP
         for register in range(registers.size):
             row_of_bank = registers[register]
             for lane in range(WARP):
@@ -101,21 +108,21 @@ def _put_word(words: UInt32s, written: Bools, cta: Int, quarter: Int, row: Int, 
 def store_words(
     words: UInt32s,
     written: Bools,
-    corner: tuple[int, int, int],
+    warps: Int64s,
+    addresses: Int64s,
     rows: Int64s,
     columns: Int64s,
     packed: bool,
     held: UInt32s,
     chosen: Int64s,
-    warps: Int64s,
 ) -> None:
     """Store what warps held, [registers, positions, lanes], to the tensor memory of their CTAs: see `load_words`.
 
-    `chosen` are the positions of the `warps`.
+    It is done for the warps and addresses at the positions `chosen`, one after the other.
     """
-    ctas, quarter, first_row, first_column = words.shape[0], corner[0], corner[1], corner[2]
-    for w in range(warps.size):
-        cta, position = warps[w] % ctas, chosen[w]
+    for w in range(chosen.size):
+        position = chosen[w]
+        cta, quarter, first_row, first_column = _corner(warps[position], addresses[position], words)
         for register in range(held.shape[0]):
             for lane in range(WARP):
                 row, column = first_row + rows[lane, register], first_column + columns[lane, register]

@@ -22,6 +22,7 @@ from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.numerics.matrix.layout import Layout
 
 STORE = "tensor store"
+_QUARTERS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,19 +36,19 @@ class Access:
     rows: Array
     site: Site
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         """Lanes it touches."""
         return max(self.layout.shape[0], 32) if self.layout.shape[0] > 16 else 16
 
     @cached_property
-    def spans(self) -> tuple[tuple[int, int], ...]:
-        """First and last + 1 columns that it touches, relative to its address."""
+    def spans(self) -> Array:
+        """First and last + 1 columns that it touches, relative to its address: [spans, 2]."""
         touched = np.unique(self.layout.columns)
         if self.packed:
             touched = np.union1d(touched, touched + 1)
         pieces = np.split(touched, np.flatnonzero(np.diff(touched) > 1) + 1)
-        return tuple((int(piece[0]), int(piece[-1]) + 1) for piece in pieces)
+        return np.array([(piece[0], piece[-1] + 1) for piece in pieces], np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,11 +149,10 @@ class TensorUnit:
         if self._batch.journal is not None:
             self._batch.journal.used(warps, access.site)
         self._core.flush()
-        for group, quarter, lane, column in self._alike(warps, addresses):
-            corner, layout = (quarter, lane, column), access.layout
-            load_words(
-                self.memory.words, corner, layout.rows, layout.columns, access.packed, self._bank, access.rows, group
-            )
+        layout = access.layout
+        load_words(
+            self.memory.words, warps, addresses, layout.rows, layout.columns, access.packed, self._bank, access.rows
+        )
 
     def store(self, access: Access, warps: Array, addresses: Array) -> None:
         """Warps store registers; what they hold now arrives by the wait."""
@@ -160,30 +160,23 @@ class TensorUnit:
         held = self._registers[access.rows[:, None], warps[None, :]]
 
         def perform(chosen: Array) -> None:
-            self._store(access, warps[chosen], addresses[chosen], held[:, chosen])
+            self._core.flush()
+            memory, layout = self.memory, access.layout
+            order = self._in_order(warps, addresses, chosen)
+            store_words(
+                memory.words, memory.written, warps, addresses, layout.rows, layout.columns, access.packed, held, order
+            )
 
         self._batch.agents.begin(Agent(STORE, access.site, warps * WARP, perform))
 
-    def _store(self, access: Access, warps: Array, addresses: Array, held: Array) -> None:
-        self._core.flush()
-        order = np.empty(self._batch.warps, np.int64)
-        order[warps] = np.arange(len(warps))
-        memory, layout = self.memory, access.layout
-        for group, quarter, lane, column in self._alike(warps, addresses):
-            corner, chosen = (quarter, lane, column), order[group]
-            store_words(
-                memory.words, memory.written, corner, layout.rows, layout.columns, access.packed, held, chosen, group
-            )
-
-    def _alike(self, warps: Array, addresses: Array) -> list[tuple[Array, int, int, int]]:
-        """Warps of the same quarter and address: the warps, the quarter, the lane in it and the column."""
-        quarters = warps // self._batch.ctas % 4
-        keys = quarters.astype(np.int64) << 32 | addresses.astype(np.int64)
-        found = []
-        for key in np.unique(keys).tolist():
-            lane, column = key >> 16 & 31, key & 0xFFFF
-            found.append((warps[keys == key], key >> 32, lane, min(column, COLUMNS - 1)))
-        return found
+    def _in_order(self, warps: Array, addresses: Array, chosen: Array) -> Array:
+        """Positions of warps in the order in which they store; it is no matter but where some share a quarter."""
+        inside = warps[chosen] // self._batch.ctas
+        if inside[-1] - inside[0] < _QUARTERS:
+            return chosen
+        keys = inside % _QUARTERS << 32 | addresses[chosen]
+        ordered: Array = chosen[np.argsort(keys, kind="stable")]
+        return ordered
 
     def wait(self, warps: Array, loads: bool) -> None:
         """wait::ld or wait::st of warps."""

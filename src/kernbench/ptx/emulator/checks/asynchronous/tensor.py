@@ -10,6 +10,7 @@ from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import Access
 from kernbench.ptx.emulator.checks.asynchronous.descriptors import DescriptorChecks
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import COPY, FREE, LOAD, MULTIPLY, STORE, Region
+from kernbench.ptx.emulator.checks.asynchronous.tensor_entries import sort_moves
 from kernbench.ptx.emulator.checks.asynchronous.tensor_order import TENSOR, TensorOrder
 from kernbench.ptx.emulator.checks.findings.reporter import block_name, thread_name
 from kernbench.ptx.emulator.lanes.lanes import WARP
@@ -200,22 +201,33 @@ class TensorChecks(TensorObserver):
 
     def _moves(self, access: Access, warps: Array, addresses: Array, writes: bool) -> None:
         self._order.move(warps, writes, access.site)
-        quarters = warps // self._batch.ctas % 4
-        lanes = addresses >> 16
-        wrong = (lanes // 32 != quarters) | (lanes % 32 + access.lanes > 32)
-        if wrong.any():
+        order = np.empty((2, len(warps)), np.int64)
+        if not sort_moves(warps, addresses, self._batch.ctas, access.lanes, order):
+            lanes = addresses >> 16
+            wrong = (lanes // 32 != warps // self._batch.ctas % 4) | (lanes % 32 + access.lanes > 32)
             self._foreign(access, int(warps[np.argmax(wrong)]), int(lanes[np.argmax(wrong)]), int(wrong.sum()))
-        keys = quarters.astype(np.int64) << 32 | addresses.astype(np.int64)
-        for key in np.unique(keys[~wrong]).tolist():
-            chosen = warps[(keys == key) & ~wrong]
-            part = Part((key >> 32, (key >> 32) + 1), (key >> 16 & 31, (key >> 16 & 31) + access.lanes), (0, 0))
-            for first, last in access.spans:
-                region = Region(part, (key & 0xFFFF) + first, (key & 0xFFFF) + last)
-                if not self._allocated(chosen, region, "the access", access.site):
-                    continue
-                if not writes:
-                    self._order.loaded(chosen, region)
-                self._order.enter(chosen, region, writes, STORE if writes else LOAD, access.site)
+            warps, addresses = warps[~wrong], addresses[~wrong]
+            sort_moves(warps, addresses, self._batch.ctas, access.lanes, order)
+        start, owner, what = 0, self._memory.owner, (access.spans, access.lanes)
+        while True:
+            start = self._order.enter_moves(start, order, *what, warps, owner, writes, access.site)
+            if start == len(warps):
+                return
+            keys, positions = order[:, start : len(warps)]
+            same = positions[keys == keys[0]]
+            self._move(access, warps[same], int(keys[0]), writes)
+            start += len(same)
+
+    def _move(self, access: Access, warps: Array, key: int, writes: bool) -> None:
+        """Loads or stores of warps at the same place, a quarter and an address."""
+        part = Part((key >> 32, (key >> 32) + 1), (key >> 16 & 31, (key >> 16 & 31) + access.lanes), (0, 0))
+        for first, last in access.spans.tolist():
+            region = Region(part, (key & 0xFFFF) + first, (key & 0xFFFF) + last)
+            if not self._allocated(warps, region, "the access", access.site):
+                continue
+            if not writes:
+                self._order.loaded(warps, region)
+            self._order.enter(warps, region, writes, STORE if writes else LOAD, access.site)
 
     def _foreign(self, access: Access, warp: int, lane: int, count: int) -> None:
         inside = warp // self._batch.ctas

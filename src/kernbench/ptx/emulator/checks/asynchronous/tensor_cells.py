@@ -15,9 +15,9 @@ from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.numerics.matrix.instruction import Part
 
 STORE, LOAD, MULTIPLY, COPY, FREE = 1, 2, 3, 4, 5
-_GROUPS, _COLUMNS = 8, 512
-_WARP, _NUMBER, _CLOCK, _SITE = 3, 8, 28, 48
-_NUMBERS, _CLOCKS = (1 << 20) - 1, (1 << 20) - 1
+GROUPS, COLUMNS = 8, 512
+WARP_SHIFT, NUMBER, CLOCK, SITE = 3, 8, 28, 48
+NUMBERS, CLOCKS = (1 << 20) - 1, (1 << 20) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Cells:
     """The cells of one batch."""
 
     def __init__(self, ctas: int):
-        self._cells: Array = np.zeros((ctas, _GROUPS, _COLUMNS, 3), np.uint64)
+        self.cells: Array = np.zeros((ctas, GROUPS, COLUMNS, 3), np.uint64)
         # by quarters and lanes of a part
         self._groups: dict[tuple[tuple[int, int], tuple[int, int]], Array] = {}
         # of accesses that nothing orders, and of those that are late: count, operation, column, the other's cell
@@ -84,25 +84,25 @@ class Cells:
         """Enter accesses to a region; gives what is not ordered before them."""
         mine = (
             np.int64(what)
-            | who.warps << _WARP
-            | (who.numbers & _NUMBERS) << _NUMBER
-            | (who.clocks & _CLOCKS) << _CLOCK
-            | np.int64(site) << _SITE
+            | who.warps << WARP_SHIFT
+            | (who.numbers & NUMBERS) << NUMBER
+            | (who.clocks & CLOCKS) << CLOCK
+            | np.int64(site) << SITE
         )
         self._report[...] = 0
         note(
-            self._cells, who.ctas, self._lanes(region.part), region.first, min(region.last, _COLUMNS), writes, what,
+            self.cells, who.ctas, self._lanes(region.part), region.first, min(region.last, COLUMNS), writes, what,
             mine, who.warps, who.known, who.known_clocks, self._report,
         )  # fmt: skip
         found = []
         for late, (count, operation, column, cell) in enumerate(self._report.tolist()):
             cell &= (1 << 64) - 1
-            found.append(Found(bool(late), count, operation, column, cell & 7, cell >> _WARP & 31, cell >> _SITE))
+            found.append(Found(bool(late), count, operation, column, cell & 7, cell >> WARP_SHIFT & 31, cell >> SITE))
         return [one for one in found if one.count]
 
     def never_written(self, ctas: Array, region: Region) -> int:
         """The first of `ctas` with a word of the region that nothing has begun to write, -1 if there is none."""
-        return int(empty(self._cells, ctas, self._lanes(region.part), region.first, min(region.last, _COLUMNS)))
+        return int(empty(self.cells, ctas, self._lanes(region.part), region.first, min(region.last, COLUMNS)))
 
 
 @kernel
@@ -119,16 +119,16 @@ def empty(cells: UInt64s, ctas: Int64s, groups: Int64s, first: int, last: int) -
 @part
 def _begun_before(cell: Int, warp: Int, clocks: Int64s) -> Flag:
     """Whether a warp knows that the access of a cell has begun."""
-    their = (cell >> _WARP) & 31
-    return their == warp or ((cell >> _CLOCK) & _CLOCKS) <= clocks[their]
+    their = (cell >> WARP_SHIFT) & 31
+    return their == warp or ((cell >> CLOCK) & CLOCKS) <= clocks[their]
 
 
 @part
-def _ordered(cell: Int, what: int, reads: bool, warp: Int, known: Int64s, clocks: Int64s) -> Flag:
+def ordered(cell: Int, what: int, reads: bool, warp: Int, known: Int64s, clocks: Int64s) -> Flag:
     """Whether the access of a cell is done before, or in the order of the tensor core."""
     other = cell & 7
-    their = (cell >> _WARP) & 31
-    number = (cell >> _NUMBER) & _NUMBERS
+    their = (cell >> WARP_SHIFT) & 31
+    number = (cell >> NUMBER) & NUMBERS
     before = _begun_before(cell, warp, clocks)
     if other in (LOAD, STORE):
         return number <= known[1 if other == LOAD else 2, their] and (what != FREE or before)
@@ -164,7 +164,7 @@ def note(
                 here = cells[ctas[i], group, column]
                 for which in range(3 if writes else 1):
                     cell = np.int64(here[which])
-                    if cell == 0 or _ordered(cell, what, not writes, warps[i], known[i], known_clocks[i]):
+                    if cell == 0 or ordered(cell, what, not writes, warps[i], known[i], known_clocks[i]):
                         continue
                     late = what == FREE and cell & 7 == STORE and _begun_before(cell, warps[i], known_clocks[i])
                     row = report[1 if late else 0]

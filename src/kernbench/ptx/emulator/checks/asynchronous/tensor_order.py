@@ -23,6 +23,7 @@ from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import (
     Region,
     Who,
 )
+from kernbench.ptx.emulator.checks.asynchronous.tensor_entries import GivenKnowledge, enter_moves, enter_regions
 from kernbench.ptx.emulator.checks.findings.reporter import block_name, thread_name
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
 from kernbench.ptx.emulator.checks.happens_before.near_rows import each_alone
@@ -73,6 +74,8 @@ class TensorOrder:
         self._fences_after: bool = "tcgen05.fence::after_thread_sync" in batch.program.text
         # knowledge of the three counters of all warps, as of the last fence
         self._known: Array = np.zeros((batch.ctas, warps, _FAMILIES * warps), np.int64)
+        # for compiled loops: what one warp knows
+        self._room: Array = np.zeros((_FAMILIES + 1, warps), np.int64)
 
     def _cta_and_warp(self, warps: Array) -> tuple[Array, Array]:
         return warps % self._batch.ctas, warps // self._batch.ctas
@@ -240,6 +243,35 @@ class TensorOrder:
         clocks = self._clocks.rows_of(warps)[:, : self._batch.warps_per_cta].astype(np.int64)
         own = clocks[np.arange(len(warps)), inside]
         self._cells.enter(region, writes, what, self._number(site), Who(ctas, inside, number, own, known, clocks))
+
+    def _knowledge_of_all(self) -> GivenKnowledge:
+        """What compiled loops want to know: see `tensor_entries`."""
+        clocks = self._clocks
+        row_of, rows = clocks.near.by_lane
+        return clocks.clocks, self.first, row_of, rows, self._known, self._fences, self.begun, self._done
+
+    def enter_regions(
+        self, start: int, regions: Array, warps: Array, owner: Array, writes: bool, what: int, site: Site
+    ) -> int:
+        """Enter accesses to regions from the one at `start` on; gives the first with which something is wrong.
+
+        That one is left to `enter`. `owner` is the allocation of each column.
+        """
+        if self._log is not None:
+            return start
+        access, tensor = (what, self._number(site), writes), (self._cells.cells, owner)
+        return enter_regions(start, regions, warps, access, tensor, self._knowledge_of_all(), self._room)
+
+    def enter_moves(
+        self, start: int, order: Array, spans: Array, lanes: int, warps: Array, owner: Array, writes: bool, site: Site
+    ) -> int:
+        """Enter sorted loads or stores from `start` on; gives the first of those with which something is wrong."""
+        if self._log is not None:
+            return start
+        access, tensor = (STORE if writes else LOAD, self._number(site), writes), (self._cells.cells, owner)
+        return enter_moves(
+            start, order, spans, lanes, warps, access, tensor, self._knowledge_of_all(), self._room
+        )
 
     def enter(self, warps: Array, region: Region, writes: bool, what: int, site: Site) -> None:
         """Warps access a region; what nothing orders before that is a race."""

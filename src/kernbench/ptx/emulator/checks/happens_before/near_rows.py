@@ -156,6 +156,11 @@ class NearRows:
         """Whether some lane knows something for itself."""
         return len(self._free) < len(self._rows)
 
+    @property
+    def by_lane(self) -> tuple[Array, Array]:
+        """For compiled loops: the row of each lane, negative where it has none, and the rows."""
+        return self._row_of, self._rows
+
     def names(self, count: int) -> Array:
         """Names for some groups, of nobody yet."""
         empty: Array = np.zeros((count, len(self._named)), np.int32)

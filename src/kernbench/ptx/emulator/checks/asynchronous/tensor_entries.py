@@ -1,0 +1,208 @@
+"""Accesses to tensor memory with which nothing is wrong, entered in its cells by one compiled loop for all warps.
+
+Nothing is wrong where the columns belong to one allocation, are written if that is asked for, and what is there is
+ordered before. A *unit* is what is looked at, and then entered, together: warps that give the same address, or the
+warps of a region. A loop ends at the first unit with which something is wrong, and has entered nothing of it.
+"""
+
+import numpy as np
+
+from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import (
+    CLOCK,
+    CLOCKS,
+    COLUMNS,
+    GROUPS,
+    LOAD,
+    NUMBER,
+    NUMBERS,
+    SITE,
+    STORE,
+    WARP_SHIFT,
+    ordered,
+)
+from kernbench.ptx.emulator.lanes.arrays import Flag, Int, Int32s, Int64s, UInt64s
+from kernbench.ptx.emulator.lanes.compiled import kernel, part
+from kernbench.ptx.emulator.lanes.lanes import WARP
+
+# what is known: the vector clocks of warps, the first column of tensor memory there, rows of single lanes and whose
+# they are; what warps knew at their last fence and whether that counts; the counters: what is begun and what is done
+GivenKnowledge = tuple[Int32s, int, Int64s, Int32s, Int64s, bool, Int64s, Int64s]
+# the memory: cells, and the allocation of each column
+GivenTensor = tuple[UInt64s, Int32s]
+# an access: what is done, the number of its site, whether it writes
+GivenAccess = tuple[int, int, bool]
+
+
+@part
+def _learn(warp: Int, knowledge: GivenKnowledge, room: Int64s) -> None:
+    """What a warp knows of the warps of its CTA: their three counters (see `TensorOrder`), and their clocks."""
+    clocks, first, near_of, near = knowledge[0], knowledge[1], knowledge[2], knowledge[3]
+    known, fences, done = knowledge[4], knowledge[5], knowledge[7]
+    ctas, warps = clocks.shape[0], clocks.shape[1]
+    cta, inside = warp % ctas, warp // ctas
+    for other in range(warps):
+        room[3, other] = clocks[cta, inside, other]
+        for family in range(3):
+            column = family * warps + other
+            room[family, other] = known[cta, inside, column] if fences else clocks[cta, inside, first + column]
+    for lane in range(warp * WARP, (warp + 1) * WARP):
+        row = near_of[lane]
+        if row >= 0:
+            for other in range(warps):
+                room[3, other] = max(room[3, other], near[row, other])
+                for family in range(0 if fences else 3):
+                    room[family, other] = max(room[family, other], near[row, first + family * warps + other])
+    room[3, inside] = clocks[cta, inside, inside]
+    room[1, inside], room[2, inside] = done[1, warp], done[2, warp]
+
+
+@part
+def _fine(
+    warp: Int, groups: Int, first: Int, last: Int, filled: Flag, access: GivenAccess, tensor: GivenTensor, room: Int64s
+) -> Flag:
+    """Whether nothing is wrong with a warp's access to columns of groups of sixteen lanes, a bit each."""
+    what, writes, cells, owner = access[0], access[2], tensor[0], tensor[1]
+    ctas = owner.shape[0]
+    cta, inside = warp % ctas, warp // ctas
+    if last > COLUMNS or first >= COLUMNS or owner[cta, first] == 0:
+        return False
+    for column in range(first + 1, last):
+        if owner[cta, column] != owner[cta, first]:
+            return False
+    # neighbours hold the same as a rule
+    fine = np.int64(0)
+    for group in range(GROUPS):
+        if groups >> group & 1 == 0:
+            continue
+        for column in range(first, last):
+            here = cells[cta, group, column]
+            if filled and here[0] == 0:
+                return False
+            for which in range(3 if writes else 1):
+                cell = np.int64(here[which])
+                if cell == 0 or cell == fine:
+                    continue
+                if not ordered(cell, what, not writes, inside, room, room[3]):
+                    return False
+                fine = cell
+    return True
+
+
+@part
+def _enter(
+    warp: Int, groups: Int, first: Int, last: Int, access: GivenAccess, tensor: GivenTensor, knowledge: GivenKnowledge
+) -> None:
+    """Enter a warp's access."""
+    what, site, writes = access[0], access[1], access[2]
+    cells, clocks, begun = tensor[0], knowledge[0], knowledge[6]
+    ctas = cells.shape[0]
+    cta, inside = warp % ctas, warp // ctas
+    number = begun[1 if what == LOAD else 2 if what == STORE else 0, warp] & NUMBERS
+    clock = np.int64(clocks[cta, inside, inside]) & CLOCKS
+    mine = np.uint64(what | inside << WARP_SHIFT | number << NUMBER | clock << CLOCK | site << SITE)
+    for group in range(GROUPS):
+        if groups >> group & 1 == 0:
+            continue
+        for column in range(first, last):
+            here = cells[cta, group, column]
+            if writes:
+                here[0] = mine
+                here[1] = np.uint64(0)
+                here[2] = np.uint64(0)
+            elif what == LOAD:
+                here[1] = mine
+            else:
+                here[2] = mine
+
+
+@kernel
+def enter_regions(
+    start: int,
+    regions: Int64s,
+    warps: Int64s,
+    access: GivenAccess,
+    tensor: GivenTensor,
+    knowledge: GivenKnowledge,
+    room: Int64s,
+) -> int:
+    """Enter accesses of warps to regions from `start` on; gives the first with which something is wrong, else all.
+
+    A region is the bits of groups, the first and last + 1 column, and whether it has to be written. Nothing is entered
+    where several warps of a CTA might write the same.
+    """
+    ctas = tensor[1].shape[0]
+    for number in range(start, regions.shape[0]):
+        groups, first, last, filled = regions[number, 0], regions[number, 1], regions[number, 2], regions[number, 3]
+        if access[2] and warps[0] // ctas != warps[warps.size - 1] // ctas:
+            return number
+        for i in range(warps.size):
+            _learn(warps[i], knowledge, room)
+            if not _fine(warps[i], groups, first, last, filled != 0, access, tensor, room):
+                return number
+        for i in range(warps.size):
+            _enter(warps[i], groups, first, last, access, tensor, knowledge)
+    return regions.shape[0]
+
+
+@part
+def _groups(quarter: Int, lane: Int, lanes: Int) -> Int:
+    """The groups of sixteen lanes of some lanes of a quarter, a bit each."""
+    first, last = lane // 16, (lane + lanes + 15) // 16
+    return ((1 << (last - first)) - 1) << (2 * quarter + first)
+
+
+@kernel
+def sort_moves(warps: Int64s, addresses: Int64s, ctas: int, lanes: int, order: Int64s) -> Flag:
+    """Sort loads or stores of `lanes` lanes by quarter and address; whether all warps touch lanes of their quarters.
+
+    `order` gets the keys, the quarter above the address, and the positions.
+    """
+    for i in range(warps.size):
+        quarter, lane = warps[i] // ctas % 4, addresses[i] >> 16
+        if lane // 32 != quarter or lane % 32 + lanes > 32:
+            return False
+        key, at = quarter << 32 | addresses[i], i
+        while at > 0 and order[0, at - 1] > key:
+            order[0, at], order[1, at] = order[0, at - 1], order[1, at - 1]
+            at -= 1
+        order[0, at], order[1, at] = key, i
+    return True
+
+
+@kernel
+def enter_moves(
+    start: int,
+    order: Int64s,
+    spans: Int64s,
+    lanes: int,
+    warps: Int64s,
+    access: GivenAccess,
+    tensor: GivenTensor,
+    knowledge: GivenKnowledge,
+    room: Int64s,
+) -> int:
+    """Enter sorted loads or stores of warps from `start` on; gives the first of the unit that is wrong, else all.
+
+    Each touches `lanes` lanes, and spans of columns from its address on.
+    """
+    ctas, begin = tensor[1].shape[0], start
+    while begin < warps.size:
+        key, end = order[0, begin], begin
+        while end < warps.size and order[0, end] == key:
+            end += 1
+        if access[2] and warps[order[1, begin]] // ctas != warps[order[1, end - 1]] // ctas:
+            return begin
+        groups, column = _groups(key >> 32, key >> 16 & 31, lanes), key & 0xFFFF
+        for i in range(begin, end):
+            warp = warps[order[1, i]]
+            _learn(warp, knowledge, room)
+            for span in range(spans.shape[0]):
+                first, last = column + spans[span, 0], column + spans[span, 1]
+                if not _fine(warp, groups, first, last, not access[2], access, tensor, room):
+                    return begin
+        for i in range(begin, end):
+            for span in range(spans.shape[0]):
+                first, last = column + spans[span, 0], column + spans[span, 1]
+                _enter(warps[order[1, i]], groups, first, last, access, tensor, knowledge)
+        begin = end
+    return begin
