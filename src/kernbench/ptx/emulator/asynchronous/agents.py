@@ -38,20 +38,23 @@ class Agent:
 
     def __post_init__(self) -> None:
         self.left: Array = np.ones(len(self.lanes), bool)
-        self.unread: Array = np.ones(len(self.lanes), bool)
+        # whose sources are not taken yet, where that is a matter of its own
+        self.unread: Array = self.left if self.reads is None else self.left.copy()
 
     def read(self, chosen: Array) -> None:
         """Take the sources of some operations, once."""
-        now = np.flatnonzero(chosen & self.unread)
+        if self.reads is None:
+            return
+        now = (chosen & self.unread).nonzero()[0]
         if len(now):
             self.unread[now] = False
-            if self.reads is not None:
-                self.reads(now)
+            self.reads(now)
 
     def finish(self, chosen: Array) -> None:
         """Complete some operations, once."""
-        self.read(chosen & self.left)
-        now = np.flatnonzero(chosen & self.left)
+        chosen = chosen & self.left
+        self.read(chosen)
+        now = chosen.nonzero()[0]
         if len(now):
             self.left[now] = False
             self.perform(now)
@@ -78,7 +81,7 @@ class Agents:
         if self._batch.journal is not None:
             self._batch.journal.issued(agent)
         if self._eager:
-            agent.finish(agent.left.copy())
+            agent.finish(agent.left)
         else:
             self._flying.append(agent)
 
@@ -99,7 +102,7 @@ class Agents:
         """No warp can go on: everything in flight completes, in the order in which it began."""
         flying, self._flying = self._flying, []
         for agent in flying:
-            agent.finish(agent.left.copy())
+            agent.finish(agent.left)
         self.progress += len(flying)
         return bool(flying)
 

@@ -6,6 +6,7 @@ noted, so they say what came before what in this execution and nothing about tim
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +23,7 @@ MOST = 200_000
 Actor = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """What one warp did at a position; `slot` and `phase` are -1 where it was no mbarrier.
 
     `kind` is arrive, commit (an arrival when work is done), bytes, park, pass, begin, done or use.
@@ -74,9 +74,11 @@ class Journal:
     def _actors(self, lanes: Array) -> Iterator[tuple[Actor, Array]]:
         """The followed warps among lanes, each with the positions of its lanes."""
         warps, ctas = lanes // WARP, self._live.ctas
-        here = np.flatnonzero(warps % ctas < self.ctas)
-        for warp in np.unique(warps[here]).tolist():
-            yield (warp % ctas, warp // ctas), here[warps[here] == warp]
+        here = (warps % ctas < self.ctas).nonzero()[0]
+        different = set(warps[here].tolist())
+        for warp in sorted(different):
+            chosen = here if len(different) == 1 else here[warps[here] == warp]
+            yield (warp % ctas, warp // ctas), chosen
 
     def _note(self, kind: str, actor: Actor, site: Site, slot: int = -1, phase: int = -1, amount: int = 0) -> None:
         if not self.full:

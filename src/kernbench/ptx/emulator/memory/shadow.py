@@ -81,6 +81,22 @@ class Trouble:
     reason: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Begun:
+    """Operations that lanes have begun, as the actors of `columns` at `clocks`, and what is known of them.
+
+    `knowledge` has what each knows, and `found` what `describe` says.
+    """
+
+    lanes: Array
+    columns: Array
+    clocks: Array
+    site: Site
+    homes: Array | None
+    knowledge: Array
+    found: Array
+
+
 class LaneClocks(Protocol):
     """What warps and lanes know of each other: see `checks.happens_before.clocks`."""
 
@@ -174,24 +190,43 @@ class Shadow:
         rows of them) of which an operation knows everything so far, for units that work in order. `atomic` accesses do
         not race with each other.
         """
-        batch, first_lane = self._batch, self._batch.launch.actors.lane(0)
-        knowledge = self._clocks.own_rows(lanes)
+        self.access(space, writes, ranges, self.begun(lanes, columns, clocks, site, ahead, homes, atomic))
+
+    def begun(
+        self,
+        lanes: Array,
+        columns: Array,
+        clocks: Array,
+        site: Site,
+        ahead: Array | None = None,
+        homes: Array | None = None,
+        atomic: bool = False,
+    ) -> "Begun":
+        """Operations that lanes begin now, for all their accesses: see `enter`."""
+        known, first_lane = self._clocks, self._batch.launch.actors.lane(0)
+        knowledge = known.own_rows(lanes)
         if ahead is not None:
             knowledge[np.arange(len(lanes)), ahead] = CLOCK_LIMIT
         base = np.int64(self._checks.sites.number(site)) << SITE_SHIFT | np.int64(STRONG if atomic else 0)
         found = np.empty((4, len(lanes)), np.int64)
-        who, clocks_of = (lanes, columns, clocks, lanes[:0] if homes is None else homes), self._clocks
-        describe(*who, base, clocks_of.clocks, clocks_of.first_numbers, first_lane, knowledge, found)
-        warps, ctas, firsts, stamps = found
+        who = lanes, columns, clocks, lanes[:0] if homes is None else homes
+        describe(*who, base, known.clocks, known.first_numbers, first_lane, knowledge, found)
+        return Begun(lanes, columns, clocks, site, homes, knowledge, found)
+
+    def access(self, space: str, writes: bool, ranges: Ranges, by: "Begun") -> None:
+        """Operations access ranges."""
         if self._checks.log is not None:
-            self._checks.log.operations(space, writes, site, lanes, columns, clocks, homes, knowledge, ranges)
-        what = (ranges.starts, ranges.lengths, ranges.owners, knowledge, firsts, stamps, ctas, warps)
-        known, proxied = self._clocks, batch.launch.actors.proxied(0, space)
-        order = (known.known, known.known_column, known.peers, batch.warps_per_cta, first_lane, proxied)
+            who = by.lanes, by.columns, by.clocks, by.homes
+            self._checks.log.operations(space, writes, by.site, *who, by.knowledge, ranges)
+        actors, known = self._batch.launch.actors, self._clocks
+        warps, ctas, firsts, stamps = by.found
+        what = (ranges.starts, ranges.lengths, ranges.owners, by.knowledge, firsts, stamps, ctas, warps)
+        columns = self._batch.warps_per_cta, actors.lane(0), actors.proxied(0, space)
+        order = (known.known, known.known_column, known.peers, *columns)
         memory = self._checks.agent_memory(space)
         count = note_ranges(writes, what, memory, order, self._suspects, self._line)
         if count:
-            self._report(space, writes, lanes, site, self._suspects[: min(count, len(self._suspects))])
+            self._report(space, writes, by.lanes, by.site, self._suspects[: min(count, len(self._suspects))])
 
     def _report(self, space: str, writes: bool, lanes: Array, site: Site, found: Array) -> None:
         """Of what is not plainly ordered, report what no lane's own knowledge orders."""

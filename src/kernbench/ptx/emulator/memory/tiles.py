@@ -54,13 +54,22 @@ class Tiles:
 
 def tiles_of(descriptors: Array, operand: Operand, decode: Decoder) -> list[Tiles]:
     """The tiles that descriptors (one an operation) name, those of equal descriptors together."""
+    different = sorted(set(descriptors.tolist()))
+    if len(descriptors) == 1:
+        return [_single(different[0], operand, decode)]
+    if len(different) == 1:
+        return [Tiles(np.arange(len(descriptors)), *_tile(different[0], operand, decode), operand.filled)]
     found = []
-    first = int(descriptors[0])
-    same = np.count_nonzero(descriptors == descriptors[0]) == len(descriptors)
-    for bits in [first] if same else [int(b) for b in np.unique(descriptors)]:
-        positions = np.arange(len(descriptors)) if same else np.flatnonzero(descriptors == np.uint64(bits))
+    for bits in different:
+        positions = np.flatnonzero(descriptors == np.uint64(bits))
         found.append(Tiles(positions, *_tile(bits, operand, decode), operand.filled))
     return found
+
+
+@lru_cache(1 << 12)
+def _single(bits: int, operand: Operand, decode: Decoder) -> Tiles:
+    """The tile of a single operation."""
+    return Tiles(np.arange(1), *_tile(bits, operand, decode), operand.filled)
 
 
 @lru_cache(1 << 12)
@@ -103,22 +112,31 @@ def _halves(batch: TileBatch, ctas: Array, tiles: list[Tiles], operand: Operand)
     found: Array = np.empty((len(ctas), rows, pieces * PIECE // 2), np.float32)
     for one in tiles:
         starts = ctas[one.positions].astype(np.int64) * size
-        _gather_halves(
-            memory, starts, one.positions, one.map.pieces + one.base, size, float32_table(operand.kind), found
-        )
+        table = float32_table(operand.kind)
+        _gather_halves(memory, starts, one.positions, one.map.pieces, one.base, size, table, found)
     return found
 
 
 @kernel
 def _gather_halves(
-    memory: Words, starts: Int64s, positions: Int64s, pieces: Int64s, size: Int, table: Float32s, found: Float32s
+    memory: Words,
+    starts: Int64s,
+    positions: Int64s,
+    pieces: Int64s,
+    base: Int,
+    size: Int,
+    table: Float32s,
+    found: Float32s,
 ) -> None:
-    """Elements of pieces of 16 bytes of operations that begin at `starts`; zero where a piece lies beyond `size`."""
+    """Elements of pieces of 16 bytes of operations, which count from `base` of their CTAs, where these begin.
+
+    They are zero where a piece lies beyond `size`.
+    """
     for i in range(starts.size):
         operation, start = positions[i], starts[i]
         for row in range(pieces.shape[0]):
             for column in range(pieces.shape[1]):
-                offset = pieces[row, column]
+                offset = base + pieces[row, column]
                 first = (start + offset) >> 1
                 for k in range(PIECE // 2):
                     value = table[memory[first + k]] if offset <= size - PIECE else np.float32(0)

@@ -1,7 +1,7 @@
 """What the fifth-generation tensor core does to tensor memory: products, copies from shared memory, shifts."""
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
@@ -59,27 +59,31 @@ class Products:
 
     def alike(self) -> list["Products"]:
         """The operations sorted by what they have in common: addresses in tensor memory, instruction, predicate."""
+        if len(self.ctas) == 1:
+            return [self]
         keys = [self.d, self.instruction, self.adds, *([self.a] if self.form.from_tensor else []), *(self.scales or ())]
-        if all((key == key[0]).all() for key in keys):
+        if all(len(set(key.tolist())) == 1 for key in keys):
             return [self]
         stacked = np.stack([key.astype(np.uint64) for key in keys], axis=1)
         _, inverse = np.unique(stacked, axis=0, return_inverse=True)
         return [self.part(np.flatnonzero(inverse.reshape(-1) == n)) for n in range(int(inverse.max()) + 1)]
 
     def part(self, chosen: Array) -> "Products":
-        """Some of the operations."""
+        """Some of the operations, at positions in ascending order."""
+        if len(chosen) == len(self.ctas):
+            return self
         whole = (self.ctas, self.d, self.a, self.b, self.instruction, self.adds)
         ctas, d, a, b, instruction, adds = (array[chosen] for array in whole)
         lanes = None if self.lanes is None else self.lanes[chosen]
         scales = None if self.scales is None else (self.scales[0][chosen], self.scales[1][chosen])
         return Products(self.form, ctas, d, a, b, instruction, adds, self.shift, lanes, scales)
 
-    @property
+    @cached_property
     def described(self) -> InstructionDescriptor:
         """The instruction descriptor of the first."""
         return self.form.descriptor(int(self.instruction[0]))
 
-    @property
+    @cached_property
     def homes(self) -> Array:
         """The CTAs each operation works on: [operations, 1 or 2]."""
         if not self.form.pair:
@@ -89,20 +93,35 @@ class Products:
 
     def operand(self, which: str) -> Operand:
         """The tile that each CTA holds of A or B."""
-        described = self.described
-        rows, side = (described.m, 0) if which == "a" else (described.n, 1)
-        return Operand(rows // self.homes.shape[1], described.k, described.kinds[1 + side], described.transposed[side])
+        return _operand(self.described, which, self.homes.shape[1])
 
     def tiles(self, which: str) -> list[Tiles]:
         """The tiles of A or B in shared memory, for all CTAs of all operations."""
-        found = self.a if which == "a" else self.b
-        decode = deep_descriptor if self.form.deep else tcgen05_descriptor
-        return tiles_of(np.repeat(found, self.homes.shape[1]), self.operand(which), decode)
+        return self._left if which == "a" else self._right
+
+    @cached_property
+    def _left(self) -> list[Tiles]:
+        return self._tiles(self.a, "a")
+
+    @cached_property
+    def _right(self) -> list[Tiles]:
+        return self._tiles(self.b, "b")
+
+    def _tiles(self, descriptors: Array, which: str) -> list[Tiles]:
+        decode, width = deep_descriptor if self.form.deep else tcgen05_descriptor, self.homes.shape[1]
+        return tiles_of(descriptors if width == 1 else np.repeat(descriptors, width), self.operand(which), decode)
 
     def parts(self) -> tuple[Part, ...]:
         """Where D lies."""
         described = self.described
         return parts(described.m, described.n, self.form.pair, self.form.stationary, int(self.d[0]) >> _LANE_SHIFT)
+
+
+@lru_cache(1 << 10)
+def _operand(described: InstructionDescriptor, which: str, width: int) -> Operand:
+    """The tile of A or B of one of `width` CTAs."""
+    rows, side = (described.m, 0) if which == "a" else (described.n, 1)
+    return Operand(rows // width, described.k, described.kinds[1 + side], described.transposed[side])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

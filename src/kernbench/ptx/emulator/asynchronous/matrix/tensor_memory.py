@@ -53,7 +53,7 @@ class TensorMemory:
 
     def chosen(self, ctas: Array) -> Array | slice:
         """CTAs as an index: a slice where it is all of them, so that reading copies nothing."""
-        if len(ctas) == self._batch.ctas and (ctas == np.arange(len(ctas))).all():
+        if len(ctas) == self._batch.ctas and (len(ctas) == 1 or (ctas == np.arange(len(ctas))).all()):
             return slice(None)
         return ctas
 

@@ -137,7 +137,9 @@ class TensorUnit:
         mbarriers.reach(slots, lanes[owners], site)
 
         def signal(chosen: Array) -> None:
-            arriving = np.isin(owners, chosen) & (slots >= 0)
+            arriving = slots >= 0
+            if len(chosen) < len(lanes):
+                arriving &= np.isin(owners, chosen)
             committed(slots[arriving], owners[arriving])
             mbarriers.signal(slots[arriving], lanes[owners[arriving]], site)
 

@@ -39,16 +39,18 @@ class Swizzles:
         for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
             self._sites[start // _PIECE : (start + length) // _PIECE] = site.number + 1
 
-    def found(self, offsets: Array) -> list[tuple[Site, str]]:
-        """The copies that were the last to write at offsets, and their swizzles."""
+    def noted(self, offsets: Array) -> list[tuple[Site, str]]:
+        """The copies that were the last to fill offsets, and their swizzles; others may have written since."""
         if not self._kinds:
             return []
-        offsets = offsets[:: max(1, len(offsets) // _SAMPLES)]
         numbers = set(self._sites[offsets // _PIECE].tolist())
+        return [self._kinds[n - 1] for n in sorted(numbers) if n]
+
+    def last(self, offsets: Array) -> set[int]:
+        """The numbers of the sites that were the last to write at offsets."""
         lines, lanes, _, _ = self._checks.agent_memory("shared")
         cells = set(lines[lines_of(lanes, offsets // 4), 0].tolist())
-        last = {self._checks.sites.site(decode(cell)[0]).number for cell in cells}
-        return [self._kinds[n - 1] for n in sorted(numbers) if n and n - 1 in last]
+        return {self._checks.sites.site(decode(cell)[0]).number for cell in cells}
 
 
 class DescriptorChecks:
@@ -90,10 +92,14 @@ class DescriptorChecks:
         named = one.descriptor
         if one.base + one.map.last > self._batch.launch.shared_bytes:
             return
-        offsets = cta * self._batch.shared_stride + one.base + one.map.pieces.reshape(-1)
-        for copy, swizzle in self._checks.asynchronous.swizzles.found(offsets):
-            same = swizzle == _NAMES.get(named.swizzle, named.swizzle)
-            if same and not (named.base_offset and named.swizzle != "none"):
+        pieces = one.map.pieces.reshape(-1)
+        offsets = pieces[:: max(1, len(pieces) // _SAMPLES)] + (cta * self._batch.shared_stride + one.base)
+        name = "" if named.base_offset and named.swizzle != "none" else _NAMES.get(named.swizzle, named.swizzle)
+        swizzles = self._checks.asynchronous.swizzles
+        others = [(copy, swizzle) for copy, swizzle in swizzles.noted(offsets) if swizzle != name]
+        last = swizzles.last(offsets) if others else set()
+        for copy, swizzle in others:
+            if copy.number not in last:
                 continue
             base = f" from row {named.base_offset} of its pattern" if named.base_offset else ""
             what = (

@@ -1,5 +1,8 @@
 """Checks of tcgen05: allocations, instruction descriptors, and the lanes and columns that are touched."""
 
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
 import numpy as np
 
 from kernbench.common.dtypes import Array
@@ -9,7 +12,15 @@ from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemor
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import Access
 from kernbench.ptx.emulator.checks.asynchronous.descriptors import DescriptorChecks
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
-from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import COPY, FREE, LOAD, MULTIPLY, STORE, Region
+from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import (
+    COPY,
+    FREE,
+    LOAD,
+    MULTIPLY,
+    STORE,
+    Region,
+    groups_of,
+)
 from kernbench.ptx.emulator.checks.asynchronous.tensor_entries import sort_moves
 from kernbench.ptx.emulator.checks.asynchronous.tensor_order import TENSOR, TensorOrder
 from kernbench.ptx.emulator.checks.findings.reporter import block_name, thread_name
@@ -84,22 +95,24 @@ class TensorChecks(TensorObserver):
 
     def _shared(self, group: Products, lanes: Array, site: Site) -> None:
         """The tiles in shared memory; of two CTAs those of the one that began it."""
+        homes, reads = group.homes, self._reader(lanes, site)
+        everywhere = lanes if homes.shape[1] == 1 else np.repeat(lanes, homes.shape[1])
         for which in ("A", "B"):
             if which == "A" and group.form.from_tensor:
                 continue
             tiles = group.tiles(which.lower())
-            homes = group.homes
-            self._descriptors.check(which, tiles, homes.reshape(-1), np.repeat(lanes, homes.shape[1]), site)
-            self._reads(_side(tiles, group, True), group.ctas, lanes, site)
+            self._descriptors.check(which, tiles, homes.reshape(-1), everywhere, site)
+            reads(_side(tiles, group, True), group.ctas)
             if group.form.pair:
                 self._peer_reads(_side(tiles, group, False), group.ctas, lanes, site)
 
-    def _reads(self, tiles: list[Tiles], ctas: Array, lanes: Array, site: Site) -> None:
-        warps = lanes // WARP
-        ranges = Ranges(*ranges_of(ctas, tiles, self._batch.shared_stride))
+    def _reader(self, lanes: Array, site: Site) -> Callable[[list[Tiles], Array], None]:
+        """What enters that operations of lanes read tiles in shared memory of CTAs."""
+        warps, shadow = lanes // WARP, self._checks.asynchronous.shadow
         columns = self._order.first + warps // self._batch.ctas
-        shadow = self._checks.asynchronous.shadow
-        shadow.enter("shared", False, ranges, lanes, columns, self._order.begun[TENSOR, warps], site)
+        begun = shadow.begun(lanes, columns, self._order.begun[TENSOR, warps], site)
+        size = self._batch.shared_stride
+        return lambda tiles, ctas: shadow.access("shared", False, Ranges(*ranges_of(ctas, tiles, size)), begun)
 
     def _peer_reads(self, tiles: list[Tiles], ctas: Array, lanes: Array, site: Site) -> None:
         """Tiles in the peers' shared memory: read in the name of the same warp there."""
@@ -113,31 +126,46 @@ class TensorChecks(TensorObserver):
     def _tensor(self, group: Products, lanes: Array, site: Site) -> None:
         idesc, warps = group.described, lanes // WARP
         column, lane = int(group.d[0]) & 0xFFFF, int(group.d[0]) >> 16
-        regions = [Region(part, column, column + part.columns[1] - part.columns[0]) for part in group.parts()]
         self._aligned(lane, group, lanes, site)
-        for region in regions:
+        filled = bool(group.adds[0]) and group.lanes is None
+        regions = _regions(group.parts(), column, 0, filled)
+        for region in self._left_over(regions, warps, True, site) if not group.form.pair else regions[0]:
             if self._allocated(warps, region, "D", site):
-                if bool(group.adds[0]) and group.lanes is None:
+                if filled:
                     self._order.filled(warps, region, "the accumulator", site)
                 self._order.enter(warps, region, True, MULTIPLY, site)
                 if group.form.pair:
                     self._order.enter_peers(warps, region, True, MULTIPLY, site)
         if group.form.from_tensor:
             width = idesc.k * {"f16": 16, "bf16": 16, "tf32": 32, "b4": 4}.get(idesc.kinds[1], 8) // 32
-            start = int(group.a[0]) & 0xFFFF
-            for part in group.parts():
-                region = Region(part, start, start + width)
+            left = _regions(group.parts(), int(group.a[0]) & 0xFFFF, width, False)
+            for region in self._left_over(left, warps, False, site):
                 if self._allocated(warps, region, "A", site):
                     self._order.enter(warps, region, False, MULTIPLY, site)
+
+    def _left_over(
+        self, regions: tuple[list[Region], Array], warps: Array, writes: bool, site: Site
+    ) -> Iterator[Region]:
+        """Products of warps access regions, one after the other: those with which something may be wrong."""
+        start, (each, rows) = 0, regions
+        while True:
+            start = self._order.enter_regions(start, rows, warps, self._memory.owner, writes, MULTIPLY, site)
+            if start == len(each):
+                return
+            yield each[start]
+            start += 1
 
     def _aligned(self, lane: int, group: Products, lanes: Array, site: Site) -> None:
         """Lane 0 of the address; 16 as well where half of the lanes are used, for both D and A."""
         half = group.described.m == 64 and not group.form.stationary
+        other = group.form.from_tensor and not group.form.stationary and int(group.a[0]) >> 16 != lane
+        if not lane and not other:
+            return
         who = thread_name(self._batch, int(lanes[0]))
         if lane and not (half and lane == 16):
             message = f"the address of D that {who} gives has lane {lane}; with M = {group.described.m} it is 0"
             self._report(site, message + (" or 16" if half else ""), "D begins at the lane of the allocation", "lane")
-        elif group.form.from_tensor and not group.form.stationary and int(group.a[0]) >> 16 != lane:
+        elif other:
             message = f"the address of A that {who} gives has lane {int(group.a[0]) >> 16}, that of D lane {lane}"
             self._report(site, message, "A and D lie in the same lanes: store A to the half that D has", "lane of A")
 
@@ -166,7 +194,7 @@ class TensorChecks(TensorObserver):
         tiles = form.tiles(descriptors)
         own = (lanes // WARP) % self._batch.ctas
         self._descriptors.check("the source", tiles, own, lanes, form.site)
-        self._reads(tiles, own, lanes, form.site)
+        self._reader(lanes, form.site)(tiles, own)
         if pair:
             self._peer_reads(tiles, own, lanes, form.site)
         for address in np.unique(addresses).tolist():
@@ -275,6 +303,15 @@ class TensorChecks(TensorObserver):
 
 def _all(first: int, columns: int) -> Region:
     return Region(Part((0, 4), (0, 32), (0, 0)), first, first + columns)
+
+
+@lru_cache(1 << 10)
+def _regions(parts: tuple[Part, ...], column: int, width: int, filled: bool) -> tuple[list[Region], Array]:
+    """The columns of parts from one on, their own or `width`, as regions and as rows for compiled loops."""
+    lengths = [width or part.columns[1] - part.columns[0] for part in parts]
+    regions = [Region(part, column, column + length) for part, length in zip(parts, lengths, strict=True)]
+    rows = [[groups_of(one.part), one.first, one.last, filled] for one in regions]
+    return regions, np.array(rows, np.int64)
 
 
 def _groups(operations: Products, lanes: Array) -> list[tuple[Products, Array]]:

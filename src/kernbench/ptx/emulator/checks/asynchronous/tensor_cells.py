@@ -105,6 +105,12 @@ class Cells:
         return int(empty(self.cells, ctas, self._lanes(region.part), region.first, min(region.last, COLUMNS)))
 
 
+def groups_of(part: Part) -> int:
+    """The groups of sixteen lanes of a part, a bit each."""
+    halves = range(part.lanes[0] // 16, -(-part.lanes[1] // 16))
+    return sum(1 << 2 * quarter + half for quarter in range(*part.quarters) for half in halves)
+
+
 @kernel
 def empty(cells: UInt64s, ctas: Int64s, groups: Int64s, first: int, last: int) -> int:
     """The first position whose cells have no write."""

@@ -24,7 +24,7 @@ _BLOCKS = {"scale_vec::1X": 32, "scale_vec::2X": 32, "scale_vec::4X": 16, "block
 
 def _active(window: Window, mask: Mask | None) -> Array:
     """The positions of all active lanes."""
-    return np.arange(window.size) if mask is None else np.flatnonzero(mask)
+    return np.arange(window.size) if mask is None else mask.nonzero()[0]
 
 
 def _address(window: Window, address: AddressSlot, chosen: Array) -> Array:
@@ -102,9 +102,9 @@ def _by_warps(d: Decoding, perform: Callable[[Window, Array, Array], None]) -> S
 
     def general(window: Window, mask: Mask | None) -> None:
         whole_warps(window, mask, site)
-        chosen = leaders(window, mask)
+        chosen, warps = window.leaders(mask)
         if len(chosen):
-            perform(window, chosen, window.warps[chosen // WARP])
+            perform(window, chosen, warps)
 
     return action(general)
 
@@ -152,8 +152,7 @@ def fence(d: Decoding) -> Step:
     before = d.mod("op") == "fence::before_thread_sync"
 
     def general(window: Window, mask: Mask | None) -> None:
-        chosen = leaders(window, mask)
-        window.batch.tensor.fence(window.warps[chosen // WARP], before)
+        window.batch.tensor.fence(window.leaders(mask)[1], before)
 
     return action(general)
 
@@ -231,9 +230,11 @@ def _form(d: Decoding) -> Form:
 
 def _enabled(words: list[Array]) -> Array | None:
     """Lanes that are written, from the words that disable them; None where none is disabled."""
-    if not words or not any(word.any() for word in words):
+    if not words:
         return None
     stacked = np.stack(words, axis=1).astype(np.uint32)
+    if not stacked.any():
+        return None
     bits = np.unpackbits(stacked.view(np.uint8).reshape(len(stacked), -1), axis=1, bitorder="little")
     enabled: Array = bits == 0
     return enabled
@@ -244,10 +245,10 @@ def _by_threads(one: Callable[[Window, Array], None]) -> Step:
 
     def general(window: Window, mask: Mask | None) -> None:
         chosen = _active(window, mask)
-        warps = chosen // WARP
         if len(chosen) == 0:
             return
-        if len(chosen) == 1 or (np.diff(warps) > 0).all():
+        warps = chosen // WARP
+        if len(chosen) == 1 or (warps[1:] > warps[:-1]).all():
             one(window, chosen)
             return
         rank = np.arange(len(chosen)) - np.searchsorted(warps, warps)
