@@ -57,18 +57,27 @@ def _learn(warp: Int, knowledge: GivenKnowledge, room: Int64s) -> None:
 
 
 @part
+def _is_allocated(owner: Int32s, cta: Int, first: Int, last: Int) -> Flag:
+    """Whether columns belong to one allocation."""
+    if last > COLUMNS or first >= COLUMNS or owner[cta, first] == 0:
+        return False
+    others = 0
+    for column in range(first + 1, last):
+        if owner[cta, column] != owner[cta, first]:
+            others += 1
+    return others == 0
+
+
+@part
 def _fine(
     warp: Int, groups: Int, first: Int, last: Int, filled: Flag, access: GivenAccess, tensor: GivenTensor, room: Int64s
 ) -> Flag:
     """Whether nothing is wrong with a warp's access to columns of groups of sixteen lanes, a bit each."""
-    what, writes, cells, owner = access[0], access[2], tensor[0], tensor[1]
-    ctas = owner.shape[0]
+    what, writes, cells = access[0], access[2], tensor[0]
+    ctas = cells.shape[0]
     cta, inside = warp % ctas, warp // ctas
-    if last > COLUMNS or first >= COLUMNS or owner[cta, first] == 0:
+    if not _is_allocated(tensor[1], cta, first, last):
         return False
-    for column in range(first + 1, last):
-        if owner[cta, column] != owner[cta, first]:
-            return False
     # neighbours hold the same as a rule
     fine = np.int64(0)
     for group in range(GROUPS):

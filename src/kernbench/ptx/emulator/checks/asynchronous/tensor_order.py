@@ -269,9 +269,7 @@ class TensorOrder:
         if self._log is not None:
             return start
         access, tensor = (STORE if writes else LOAD, self._number(site), writes), (self._cells.cells, owner)
-        return enter_moves(
-            start, order, spans, lanes, warps, access, tensor, self._knowledge_of_all(), self._room
-        )
+        return enter_moves(start, order, spans, lanes, warps, access, tensor, self._knowledge_of_all(), self._room)
 
     def enter(self, warps: Array, region: Region, writes: bool, what: int, site: Site) -> None:
         """Warps access a region; what nothing orders before that is a race."""

@@ -1,0 +1,186 @@
+"""Accesses to tensor memory that one loop enters: the same cells as one by one, and nothing of what is wrong."""
+
+import numpy as np
+import pytest
+from tests.ptx.emulator.asynchronous.tcgen05 import COMMIT, KINDS_F16, WAIT, idesc, kernel, launch, load, mma, tiles
+
+from kernbench import ptx
+from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import COPY, LOAD, MULTIPLY, STORE
+from kernbench.ptx.emulator.checks.asynchronous.tensor_entries import enter_moves, enter_regions, sort_moves
+from kernbench.ptx.emulator.checks.asynchronous.tensor_order import TensorOrder
+
+CTAS, WARPS, FIRST = 2, 9, 12
+
+
+class State:
+    """Tensor memory of a few CTAs and what is known of it, all of it random."""
+
+    def __init__(self, seed):
+        self.random = random = np.random.default_rng(seed)
+        count = CTAS * WARPS
+        self.clocks = random.integers(1, 5, (CTAS, WARPS, FIRST + 3 * WARPS)).astype(np.int32)
+        self.near = random.integers(3, 8, (count, FIRST + 3 * WARPS)).astype(np.int32)
+        self.near_of = np.full(count * 32, -1)
+        self.near_of[random.choice(count * 32, count, replace=False)] = range(count)
+        self.known = random.integers(0, 6, (CTAS, WARPS, 3 * WARPS))
+        self.fences = bool(random.integers(2))
+        self.begun = random.integers(2, 8, (3, count))
+        self.done = np.maximum(self.begun - random.integers(0, 2, (3, count)), 0)
+        self.owner = np.zeros((CTAS, 512), np.int32)
+        self.owner[:, :256] = 1
+        self.owner[:, 256:384] = 2
+        # most accesses are done, and known to be
+        calm = random.random() < 0.5
+        self.cells = np.zeros((CTAS, 8, 512, 3), np.uint64)
+        for cta, group, start in np.ndindex(CTAS, 8, 16):
+            for which, whats in enumerate(((STORE, MULTIPLY, COPY), (LOAD,), (MULTIPLY,))):
+                if which == 0 or random.random() < 0.4:
+                    number, clock = (0, 0) if calm and random.random() < 0.9 else random.integers(0, 7, 2)
+                    cell = random.choice(whats) | random.integers(WARPS) << 3 | number << 8 | clock << 28 | 5 << 48
+                    self.cells[cta, group, 32 * start : 32 * start + 32, which] = cell
+        if random.random() < 0.3:
+            self.cells[random.integers(CTAS), random.integers(8), :64, 0] = 0
+
+    def given(self, cells):
+        knowledge = (self.clocks, FIRST, self.near_of, self.near, self.known, self.fences, self.begun, self.done)
+        return (cells, self.owner), knowledge, np.zeros((4, WARPS), np.int64)
+
+    def knows(self, warp):
+        """The counters and clocks that a warp knows, by plain sums of what there is."""
+        cta, inside = warp % CTAS, warp // CTAS
+        rows = [self.clocks[cta, inside]]
+        rows += [self.near[row] for row in self.near_of[32 * warp : 32 * warp + 32] if row >= 0]
+        row = np.max(rows, axis=0)
+        counters = self.known[cta, inside] if self.fences else row[FIRST:]
+        counters = counters.reshape(3, WARPS).copy()
+        counters[1:, inside] = self.done[1:, warp]
+        clocks = row[:WARPS].copy()
+        clocks[inside] = self.clocks[cta, inside, inside]
+        return counters, clocks
+
+    def ordered(self, cell, what, reads, warp):
+        counters, clocks = self.knows(warp)
+        other, their, number, clock = cell & 7, cell >> 3 & 31, cell >> 8 & 0xFFFFF, cell >> 28 & 0xFFFFF
+        if number <= counters[{LOAD: 1, STORE: 2}.get(other, 0), their]:
+            return True
+        unit = other in (MULTIPLY, COPY) and what in (MULTIPLY, COPY) and not (reads and other == MULTIPLY)
+        return unit and (their == warp // CTAS or clock <= clocks[their])
+
+    def wrong(self, cells, warp, groups, first, last, filled, what, writes):
+        owner = self.owner[warp % CTAS, first:last]
+        if last > 512 or not len(owner) or not owner.all() or len(set(owner.tolist())) > 1:
+            return True
+        here = cells[warp % CTAS, groups, first:last]
+        looked = np.unique(here[..., : 3 if writes else 1])
+        late = (cell for cell in looked.tolist() if cell and not self.ordered(cell, what, not writes, warp))
+        return (filled and not here[..., 0].all()) or any(late)
+
+    def enter(self, cells, warp, groups, first, last, what, writes):
+        cta, inside = warp % CTAS, warp // CTAS
+        number = int(self.begun[{LOAD: 1, STORE: 2}.get(what, 0), warp])
+        mine = what | inside << 3 | number << 8 | int(self.clocks[cta, inside, inside]) << 28 | 7 << 48
+        for group in groups:
+            if writes:
+                cells[cta, group, first:last] = mine, 0, 0
+            else:
+                cells[cta, group, first:last, 1 if what == LOAD else 2] = mine
+
+    def step(self, cells, units, what, writes, filled):
+        """Enter units one by one: how many warps or regions were, before the first with which something is wrong."""
+        count = 0
+        for warps, regions in units:
+            doubled = writes and len({warp // CTAS for warp in warps}) > 1
+            each = [(warp, *region) for warp in warps for region in regions]
+            if doubled or any(self.wrong(cells, *one, filled, what, writes) for one in each):
+                return count
+            for one in each:
+                self.enter(cells, *one, what, writes)
+            count += len(warps)
+        return count
+
+
+def moves(state, cells):
+    """Random loads or stores: what the loop gives, and what plain Python does."""
+    random, writes = state.random, bool(state.random.integers(2))
+    warps = np.sort(random.choice(CTAS * WARPS, random.integers(1, 6), replace=False))
+    lanes = int(random.choice([16, 32]))
+    columns = random.choice([0, 64, 200, 250, 380, 500], 2)[random.integers(0, 2, len(warps))]
+    addresses = (warps // CTAS % 4 * 32 + (random.integers(0, 2) * 16 if lanes == 16 else 0)) << 16 | columns
+    spans = np.array([[0, 8], [16, 24]])[: random.integers(1, 3)]
+    order, what = np.empty((2, len(warps)), np.int64), STORE if writes else LOAD
+    assert sort_moves(warps, addresses, CTAS, lanes, order)
+    units = []
+    for key in sorted({(int(warp) // CTAS % 4, int(at)) for warp, at in zip(warps, addresses, strict=True)}):
+        same = [int(w) for w, at in zip(warps, addresses, strict=True) if (w // CTAS % 4, at) == key]
+        groups = [key[1] >> 20] if lanes == 16 else [2 * key[0], 2 * key[0] + 1]
+        units.append((same, [(groups, (key[1] & 0xFFFF) + a, (key[1] & 0xFFFF) + b) for a, b in spans.tolist()]))
+    expected = cells.copy()
+    wanted = state.step(expected, units, what, writes, not writes)
+    return enter_moves(0, order, spans, lanes, warps, (what, 7, writes), *state.given(cells)), wanted, expected
+
+
+def products(state, cells):
+    """Random products on regions: what the loop gives, and what plain Python does."""
+    random, writes, filled = state.random, bool(state.random.integers(2)), bool(state.random.integers(2))
+    inside = random.integers(WARPS)
+    warps = inside * CTAS + np.arange(CTAS)[: random.integers(1, CTAS + 1)]
+    if random.random() < 0.2:
+        warps = np.array([1, 1 + CTAS * random.integers(1, WARPS)])
+    rows, regions = [], []
+    for _ in range(random.integers(1, 3)):
+        groups, first = random.choice(8, random.integers(1, 5), replace=False), int(random.choice([0, 40, 250, 500]))
+        rows.append([sum(1 << int(group) for group in groups), first, first + 16, filled])
+        regions.append((groups.tolist(), first, first + 16))
+    expected = cells.copy()
+    done = [state.step(expected, [(warps.tolist(), [one])], MULTIPLY, writes, filled) for one in regions[:1]]
+    if done[0] and len(regions) > 1:
+        done.append(state.step(expected, [(warps.tolist(), regions[1:])], MULTIPLY, writes, filled))
+    wanted = sum(1 for one in done if one)
+    found = enter_regions(0, np.array(rows, np.int64), warps, (MULTIPLY, 7, writes), *state.given(cells))
+    return found, wanted, expected
+
+
+@pytest.mark.parametrize("do", [moves, products])
+def test_a_loop_enters_what_plain_python_does(do):
+    stopped, passed = 0, 0
+    for seed in range(30):
+        state = State(seed)
+        cells = state.cells.copy()
+        for _ in range(4):
+            found, wanted, expected = do(state, cells)
+            assert found == wanted
+            assert np.array_equal(cells, expected)
+            stopped, passed = stopped + (found == 0), passed + (found > 0)
+    assert stopped > 15
+    assert passed > 15
+
+
+def test_lanes_of_another_quarter_are_told():
+    order = np.empty((2, 2), np.int64)
+    warps = np.array([0, CTAS])
+    for second, lanes, fine in ((32 << 16, 32, True), (0, 32, False), (40 << 16, 32, False), (48 << 16, 16, True)):
+        assert sort_moves(warps, np.array([0, second]), CTAS, lanes, order) == fine
+    assert sort_moves(np.array([0, 4 * CTAS]), np.array([9, 3]), CTAS, 32, order)
+    assert order.tolist() == [[3, 9], [1, 0]]
+
+
+def test_findings_are_those_of_one_region_after_the_other(monkeypatch):
+    _, _, image, descriptors = tiles(12, 128, 64, 16, KINDS_F16)
+    whole = kernel(mma("f16") + COMMIT + WAIT + load(64), 64, 128).module.emit()
+    lines = [line for line in whole.split("\n") if "tcgen05." in line or "bar.sync" in line]
+    # lines that are dropped, addresses that are wrong, and a product that adds to what nobody wrote
+    changed = [whole, *(whole.replace(line + "\n", "", 1) for line in lines)]
+    changed += [whole.replace("shl.b32 %r4, %r1, 21", f"shl.b32 %r4, %r1, {bits}") for bits in (20, 22, 5)]
+    changed += [whole.replace(f"tcgen05.{what}", f"add.u32 %r3, %r3, 96;\n  tcgen05.{what}") for what in ("mma", "ld")]
+
+    def found():
+        given = (image, descriptors, idesc(128, 64, KINDS_F16), 64)
+        runs = [launch(ptx.parse(text).kernels["kernel"], *given)[0] for text in changed]
+        return [(run.status, run.findings, run.formal) for run in runs]
+
+    together = found()
+    for name in ("enter_moves", "enter_regions"):
+        monkeypatch.setattr(TensorOrder, name, lambda self, start, *given: start)
+    assert found() == together
+    assert sum(1 for _, findings, _ in together if findings) > 5
+    assert not together[0][1]
