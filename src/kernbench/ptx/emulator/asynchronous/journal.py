@@ -14,6 +14,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agent
 from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
 from kernbench.ptx.emulator.barriers.mbarrier_kernels import EXPECTED, PHASE, START
+from kernbench.ptx.emulator.barriers.use_kernels import USE, uses_of
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.program.program import Site
 
@@ -96,14 +97,12 @@ class Journal:
         self._batch, self._users = None, None
         return self
 
-    def _phases(self, slots: Array) -> Array:
-        state = self._live.mbarriers.state
-        phases: Array = state[slots, PHASE] - state[slots, START]
-        return phases
-
     def completed(self, slot: int) -> int:
         """Phases of a barrier that have completed by now."""
-        return self._completed[slot] if self._batch is None else int(self._phases(np.array([slot]))[0])
+        if self._batch is None:
+            return self._completed[slot]
+        state = self._batch.mbarriers.state[slot]
+        return int(state[PHASE] - state[START])
 
     def _barrier(self, slot: int) -> None:
         barriers = self._live.mbarriers
@@ -112,28 +111,25 @@ class Journal:
                 int(barriers.homes[slot]), int(barriers.offsets[slot]), int(barriers.state[slot, EXPECTED])
             )
 
+    def _uses(self, slots: Array, lanes: Array, amounts: Array) -> Iterator[tuple[Actor, int, int, int]]:
+        """The mbarriers that followed warps use, in their order: who, which, its phase, and the sum of the amounts."""
+        live = self._live
+        uses = np.empty((len(slots), USE), np.int64)
+        count = uses_of(slots, lanes, amounts, live.ctas, self.ctas, live.mbarriers.state, uses)
+        for warp, slot, phase, amount in uses[:count].tolist():
+            self._barrier(slot)
+            yield (warp % live.ctas, warp // live.ctas), slot, phase, amount
+
     def arrived(self, kind: str, slots: Array, lanes: Array, amounts: Array, site: Site) -> None:
         """Lanes are about to arrive, or bytes of copies they began."""
-        phases = self._phases(slots)
-        for actor, chosen in self._actors(lanes):
-            for slot in np.unique(slots[chosen]).tolist():
-                if slot < 0:
-                    continue
-                of = chosen[slots[chosen] == slot]
-                self._barrier(slot)
-                self._note(kind, actor, site, slot, int(phases[of[0]]), int(amounts[of].sum()))
+        for actor, slot, phase, amount in self._uses(slots, lanes, amounts):
+            self._note(kind, actor, site, slot, phase, amount)
         self._position += 1
 
     def waited(self, slots: Array, lanes: Array, passed: Array, blocks: bool, site: Site) -> None:
         """Lanes look whether phases have completed: some pass; where a wait blocks the others park."""
-        phases = self._phases(slots)
-        for actor, chosen in self._actors(lanes):
-            for slot in np.unique(slots[chosen]).tolist():
-                if slot < 0:
-                    continue
-                self._barrier(slot)
-                of = chosen[slots[chosen] == slot]
-                self._wait(actor, slot, int(phases[of[0]]), bool(passed[of].any()), blocks, site)
+        for actor, slot, phase, passing in self._uses(slots, lanes, passed.astype(np.int64)):
+            self._wait(actor, slot, phase, passing > 0, blocks, site)
         self._position += 1
 
     def _wait(self, actor: Actor, slot: int, phase: int, passed: bool, blocks: bool, site: Site) -> None:

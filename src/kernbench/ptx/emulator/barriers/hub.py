@@ -30,8 +30,8 @@ class Journal(Protocol):
 class WaitedCopies(Protocol):
     """Copies whose end an mbarrier signals."""
 
-    def passed(self, slots: Array) -> None:
-        """Lanes have waited for phases of mbarriers."""
+    def passed(self, slots: Array, passed: Array) -> None:
+        """Lanes have waited for phases of mbarriers, those that `passed`."""
 
 
 class BarrierBatch(BatchHub, Protocol):

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int32s, Int64s, UInt64s
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int32s, Int64s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
 
 (
     LIVE,
@@ -43,6 +44,8 @@ NEVER, ALIVE, INVALID = range(3)
 LIMIT = (1 << 20) - 1
 # the state that an arrival gives has the phase above this bit
 TOKEN_SHIFT = 24
+# what the state of eight bytes has more if one of them was written
+TOUCHED = (WRITTEN ^ UNWRITTEN) * 0x0101_0101_0101_0101
 
 (OUTSIDE, UNUSED, DEAD, TOO_MANY, UNWAITED, RANGE, COMPLETES) = range(7)
 CODES = 7
@@ -118,9 +121,11 @@ def locate(
     rank_shift: int,
     size: int,
     lookup: Int64s,
+    state: Int64s,
     slots: Int64s,
-) -> None:
-    """The barrier at each lane's address: -1 where none was ever made, -2 where none can be."""
+) -> int:
+    """The barrier at each lane's address: -1 where none was ever made, -2 where none can be; how many may be used."""
+    usable = 0
     for i in range(lanes.size):
         inside = np.int64(addresses[i]) & ((1 << 44) - 1)
         cta = (lanes[i] // WARP) % ctas
@@ -131,6 +136,9 @@ def locate(
             cta = cta - cta % cluster + rank if rank < cluster else -1
         legal = cta >= 0 and offset + 8 <= size and offset % 8 == 0
         slots[i] = lookup[cta, offset >> 3] if legal else -2
+        if slots[i] >= 0 and state[slots[i], LIVE] == ALIVE:
+            usable += 1
+    return usable
 
 
 @kernel
@@ -144,15 +152,24 @@ def unordered(
     known: Int32s,
     known_rows: Int64s,
     firsts: Int64s,
-) -> tuple[int, int]:
-    """How many uses of barriers are not ordered after their initialisation, and the first position."""
-    count, first = 0, -1
+    offsets: Int64s,
+    stride: int,
+    written: UInt64s,
+) -> tuple[int, int, int]:
+    """How many uses of barriers are not ordered after their initialisation, and the first position.
+
+    Last comes the first position of a barrier in whose memory something else was written since: `written` has a word
+    for each eight bytes of shared memory, of which a CTA has `stride` bytes.
+    """
+    count, first, touched = 0, -1, -1
     warp_before, slot_before = -1, -1
     for i in range(slots.size):
         slot, warp = slots[i], lanes[i] // WARP
         if slot < 0 or (warp == warp_before and slot == slot_before):
             continue
         warp_before, slot_before = warp, slot
+        if touched < 0 and np.int64(written[(homes[slot] * stride + offsets[slot]) // 8]) & TOUCHED:
+            touched = i
         cta, inside, maker = warp % ctas, warp // ctas, opened[slot, 0]
         if cta == homes[slot]:
             ordered = maker == inside or clocks[cta, inside, maker] >= opened[slot, 1]
@@ -163,7 +180,7 @@ def unordered(
             if count == 0:
                 first = i
             count += 1
-    return count, first
+    return count, first, touched
 
 
 @part
@@ -337,17 +354,48 @@ def expect(
 
 
 @kernel
-def test(slots: Int64s, wanted: Int64s, parity: bool, state: Int64s, passed: Bools, report: Int64s) -> None:
-    """Whether the phase each lane waits for has completed: by parity, or by the state of an arrival."""
+def test(slots: Int64s, wanted: Int64s, parity: bool, state: Int64s, passed: Bools) -> int:
+    """Whether the phase each lane waits for has completed: by parity, or by the state of an arrival; how many have."""
+    count = 0
     for i in range(slots.size):
         slot = slots[i]
         passed[i] = True
-        if not _usable(slot, state, report, i):
-            continue
-        phase = state[slot, PHASE]
-        passed[i] = (phase & 1) != (wanted[i] & 1) if parity else phase > (wanted[i] >> TOKEN_SHIFT)
-        if passed[i]:
-            state[slot, WAITED] = phase
+        if slot >= 0 and state[slot, LIVE] == ALIVE:
+            phase = state[slot, PHASE]
+            passed[i] = (phase & 1) != (wanted[i] & 1) if parity else phase > (wanted[i] >> TOKEN_SHIFT)
+            if passed[i]:
+                state[slot, WAITED] = phase
+        count += passed[i]
+    return count
+
+
+@part
+def _members(mask: Int) -> Int:
+    """How many bits of a mask of 32 are set."""
+    count = 0
+    while mask:
+        mask &= mask - 1
+        count += 1
+    return count
+
+
+@kernel
+def cover(lanes: Int64s, chosen: Bools, members: UInt32s, counts: Int64s, whole: Bools) -> None:
+    """Which warps have all their `members`, a mask of each, among the chosen lanes; all lanes where none are given.
+
+    Only what is said of the warps of lanes is new in `whole`, and in `counts`.
+    """
+    for i in range(lanes.size):
+        counts[lanes[i] // WARP] = 0
+    for i in range(lanes.size):
+        if chosen.size == 0 or chosen[i]:
+            counts[lanes[i] // WARP] += 1
+    before = -1
+    for i in range(lanes.size):
+        warp = lanes[i] // WARP
+        if warp != before:
+            whole[warp] = counts[warp] >= _members(np.int64(members[warp]))
+            before = warp
 
 
 @kernel
@@ -361,15 +409,21 @@ def acquire(
     done: Int32s,
     clocks: Int32s,
     met: Int64s,
-) -> None:
+    released: Bools,
+) -> int:
     """Warps whose lanes have all waited learn what the arrivals knew: the join of two vector clocks.
 
-    A warp's own clock stays, as it counts its own releases; what others knew of it is how far its lanes have met.
+    A warp's own clock stays, as it counts its own releases; what others knew of it is how far its lanes have met. Gives
+    how many lanes have more to learn: those of other warps, and where something was `released` to the barrier beside.
     """
-    warp_before, slot_before = -1, -1
+    warp_before, slot_before, more = -1, -1, 0
     for i in range(slots.size):
         slot, warp = slots[i], lanes[i] // WARP
-        if not passed[i] or slot < 0 or not whole[warp] or warp % ctas != homes[slot]:
+        if not passed[i] or slot < 0:
+            continue
+        if not whole[warp] or (slot < released.size and released[slot]):
+            more += 1
+        if not whole[warp] or warp % ctas != homes[slot]:
             continue
         if warp == warp_before and slot == slot_before:
             continue
@@ -381,6 +435,7 @@ def acquire(
             row[k] = max(row[k], done[slot, k])
         row[inside] = own
         met[warp] = max(met[warp], done[slot, inside])
+    return more
 
 
 @kernel
@@ -393,13 +448,20 @@ def skipped(
     columns: Int64s,
     state: Int64s,
     clocks: Int32s,
-) -> tuple[int, int]:
-    """How many waits passed by a parity without their warp knowing of the phase before, and the first position."""
-    count, first = 0, -1
+) -> tuple[int, int, int]:
+    """How many waits passed by a parity without their warp knowing of the phase before, and the first position.
+
+    Last comes how many passed behind a phase that nobody waited for.
+    """
+    count, first, unseen = 0, -1, 0
     warp_before, slot_before = -1, -1
     for i in range(slots.size):
         slot, warp = slots[i], lanes[i] // WARP
-        if not passed[i] or slot < 0 or warp % ctas != homes[slot] or (warp == warp_before and slot == slot_before):
+        if not passed[i] or slot < 0:
+            continue
+        if state[slot, UNSEEN]:
+            unseen += 1
+        if warp % ctas != homes[slot] or (warp == warp_before and slot == slot_before):
             continue
         warp_before, slot_before = warp, slot
         row, inside = state[slot], warp // ctas
@@ -408,4 +470,4 @@ def skipped(
             if count == 0:
                 first = i
             count += 1
-    return count, first
+    return count, first, unseen

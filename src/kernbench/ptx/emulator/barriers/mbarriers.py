@@ -27,13 +27,12 @@ from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
 )
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.lanes.lanes import WARP
-from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.observer.asynchronous import Address
 from kernbench.ptx.emulator.program.program import Site
 
 _ALIGNMENT = 8
-# what the state of eight bytes has more if one of them was written
-_TOUCHED = np.uint64((WRITTEN ^ UNWRITTEN) * 0x0101_0101_0101_0101)
+_TOUCHED = np.uint64(kernels.TOUCHED)
+_ALL = np.zeros(0, bool)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +57,9 @@ class Mbarriers:
         self._used = np.zeros(batch.ctas, np.int64)
         self._report = kernels.new_report()
         self._first_lane: int = batch.launch.actors.lane(0)
+        # of each warp, for one step: how many of its lanes take part, and whether these are all
+        self._counts: Array = np.zeros(batch.warps, np.int64)
+        self._whole: Array = np.zeros(batch.warps, bool)
         self.count = 0
         # arrivals and transactions so far: progress, for the search for deadlocks
         self.events = 0
@@ -98,12 +100,14 @@ class Mbarriers:
 
     def locate(self, addresses: Array, lanes: Array) -> Array:
         """The barrier at each lane's address: -1 where none was ever made, -2 where none can be."""
+        return self._located(addresses, lanes)[0]
+
+    def _located(self, addresses: Array, lanes: Array) -> tuple[Array, int]:
+        """The same, and how many of them may be used."""
         batch = self._batch
         slots: Array = np.empty(len(lanes), np.int64)
-        kernels.locate(
-            addresses, lanes, batch.ctas, batch.cluster.size, RANK_SHIFT, batch.launch.shared_bytes, self._lookup, slots
-        )
-        return slots
+        where = (batch.ctas, batch.cluster.size, RANK_SHIFT, batch.launch.shared_bytes)
+        return slots, kernels.locate(addresses, lanes, *where, self._lookup, self.state, slots)
 
     def at(self, ctas: Array, offsets: Array) -> Array:
         """The barriers at offsets in CTAs of the batch, -1 where there is none."""
@@ -199,7 +203,12 @@ class Mbarriers:
 
     def _known(self, addresses: Array, lanes: Array, site: Site) -> Array:
         """The barriers at addresses; complains where there is none."""
-        return self._usable(self.locate(addresses, lanes), addresses, lanes, site)
+        slots, usable = self._located(addresses, lanes)
+        if usable < len(lanes) or self._batch.cluster.size > 1:
+            return self._usable(slots, addresses, lanes, site)
+        if usable:
+            self._batch.checks.asynchronous.used(slots, lanes, site)
+        return slots
 
     def _usable(self, slots: Array, addresses: Array, lanes: Array, site: Site, ctas: Array | None = None) -> Array:
         usable = (slots >= 0) & (self.state[slots, LIVE] == ALIVE)
@@ -216,10 +225,9 @@ class Mbarriers:
             self._batch.checks.asynchronous.used(slots, lanes, site)
         return slots
 
-    def overwritten(self, slots: Array) -> Array:
-        """Which of the barriers lie in memory that something else has written since they were made."""
-        touched: Array = (slots >= 0) & (self._bytes()[self._words(slots)] & _TOUCHED != 0)
-        return touched
+    def written(self) -> tuple[Array, int, Array]:
+        """For `kernels.unordered`: where barriers lie, the bytes between CTAs, and which have been written since."""
+        return self.offsets, self._batch.shared_stride, self._bytes()
 
     def arrive(
         self, addresses: Array, lanes: Array, counts: Array, transactions: Array, how: Arrival, site: Site
@@ -282,10 +290,13 @@ class Mbarriers:
         """The barriers that lanes name by CTA of the batch and offset, -1 (with a finding) where there is none."""
         return self._usable(self.at(ctas, offsets), offsets, lanes, site, ctas)
 
-    def whole(self, lanes: Array, members: Array) -> Array:
-        """For each warp of the batch, whether all its `members`, a mask of each warp, are among `lanes`."""
-        whole: Array = np.bincount(lanes // WARP, minlength=self._batch.warps) >= np.bitwise_count(members)
-        return whole
+    def whole(self, lanes: Array, members: Array, chosen: Array = _ALL) -> Array:
+        """For each warp of `lanes`, whether all its `members`, a mask of each warp, are among them, or those chosen.
+
+        What it says of other warps is of no meaning, and of these until the next step.
+        """
+        kernels.cover(lanes, chosen, members, self._counts, self._whole)
+        return self._whole
 
     def _who(self, lanes: Array) -> kernels.GivenPublishers:
         """What the warps of `lanes` know who arrive now: the parts of `kernels.Publishers`."""
@@ -333,23 +344,23 @@ class Mbarriers:
             late = int(slots[bad]), int(phases[bad]), int(amounts[bad]), int(lanes[bad])
             self._batch.checks.asynchronous.late_bytes(*late, site)
 
-    def test(self, addresses: Array, lanes: Array, wanted: Array, parity: bool, site: Site) -> tuple[Array, Array]:
-        """The barriers, and whether the phase each lane waits for has completed."""
+    def test(
+        self, addresses: Array, lanes: Array, wanted: Array, parity: bool, site: Site
+    ) -> tuple[Array, Array, int]:
+        """The barriers, whether the phase each lane waits for has completed, and for how many lanes."""
         slots = self._known(addresses, lanes, site)
-        passed = np.zeros(len(lanes), bool)
-        kernels.test(slots, wanted, parity, self.state, passed, self._report)
-        self._report[...] = 0
-        return slots, passed
+        passed: Array = np.empty(len(lanes), bool)
+        return slots, passed, kernels.test(slots, wanted, parity, self.state, passed)
 
     def acquire(self, slots: Array, lanes: Array, passed: Array, wide: bool = True) -> None:
         """Lanes whose wait is over learn what the arrivals knew, those of other blocks only if it is `wide`."""
         self._batch.checks.asynchronous.acquired(slots, lanes, passed, wide)
-        self._batch.copies.passed(slots[passed])
+        self._batch.copies.passed(slots, passed)
 
     def see(self, slots: Array, lanes: Array, passed: Array, wide: bool = True) -> None:
         """Lanes whose relaxed wait is over learn that when they pass a fence."""
         self._batch.checks.asynchronous.seen(slots, lanes, passed, wide)
-        self._batch.copies.passed(slots[passed])
+        self._batch.copies.passed(slots, passed)
 
     def phases(self, slots: Array) -> Array:
         """The current phases of barriers."""

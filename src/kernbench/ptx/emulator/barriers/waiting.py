@@ -8,8 +8,11 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.barriers.hub import BarrierScheduler
 from kernbench.ptx.emulator.barriers.mbarrier_kernels import TOKEN_SHIFT
 from kernbench.ptx.emulator.lanes.fragment import Fragment
-from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.lanes import Lanes, Mask
 from kernbench.ptx.emulator.program.program import Site
+
+
+_TRUE = np.array(True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,12 +38,22 @@ class Wait:
     site: Site
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """What active lanes wait for: the lanes, and the barrier's address and the phase that each names."""
+
+    lanes: Array
+    addresses: Array
+    wanted: Array
+
+
 @dataclass(eq=False, slots=True)
 class Parked:
     """Lanes that wait."""
 
     fragment: Fragment
     wait: Wait
+    asked: Asked
 
 
 class Waiting:
@@ -53,55 +66,62 @@ class Waiting:
 
     def arrive(self, fragment: Fragment, wait: Wait) -> Fragment | None:
         """Lanes come to a wait: those whose phase has completed go on; the others park, or go on with false."""
-        passed = self._test(fragment, wait, True)
+        asked = self._asked(fragment, wait)
+        passed, count = self._test(asked, wait, True)
         active = fragment.lanes.mask
-        if (passed if active is None else passed | ~active).all():
-            fragment.window.put(wait.target, np.array(True), active)
+        if count == len(passed):
+            fragment.window.put(wait.target, _TRUE, active)
             return fragment.at(wait.following)
         if not wait.blocks:
-            fragment.window.put(wait.target, passed, active)
+            fragment.window.put(wait.target, _spread(passed, active), active)
             return fragment.at(wait.following)
-        going, staying = self._scheduler.split(fragment, passed)
-        assert staying is not None
-        self.parked.append(Parked(staying, wait))
-        if going is not None:
-            self._pass(going, wait, True)
+        self._part(fragment, wait, asked, passed, count)
         return None
 
-    def _pass(self, fragment: Fragment, wait: Wait, result: bool) -> None:
-        fragment.window.put(wait.target, np.array(result), fragment.lanes.mask)
+    def _part(self, fragment: Fragment, wait: Wait, asked: Asked, passed: Mask, count: int) -> bool:
+        """Lanes that have `passed` go on, the others park; whether some go on."""
+        if not count:
+            self.parked.append(Parked(fragment, wait, asked))
+            return False
+        going, staying = self._scheduler.split(fragment, _spread(passed, fragment.lanes.mask))
+        if staying is not None:
+            self.parked.append(Parked(staying, wait, self._asked(staying, wait)))
+        assert going is not None
+        self._pass(going, wait)
+        return True
+
+    def _pass(self, fragment: Fragment, wait: Wait) -> None:
+        fragment.window.put(wait.target, _TRUE, fragment.lanes.mask)
         self._scheduler.push(fragment.at(wait.following))
 
-    def _test(self, fragment: Fragment, wait: Wait, comes: bool = False) -> Mask:
-        """Whether each position's phase has completed; lanes that pass learn what the arrivals knew."""
-        batch, window, mask = self._batch, fragment.window, fragment.lanes.mask
-        addresses, wanted = self.operands(fragment, wait)
-        lanes = window.lane_numbers if mask is None else window.lane_numbers[mask]
-        slots, passed = batch.mbarriers.test(addresses, lanes, wanted, wait.parity, wait.site)
+    def _test(self, asked: Asked, wait: Wait, comes: bool = False) -> tuple[Mask, int]:
+        """Whether each active lane's phase has completed, and for how many; they learn what the arrivals knew."""
+        batch, lanes = self._batch, asked.lanes
+        slots, passed, count = batch.mbarriers.test(asked.addresses, lanes, asked.wanted, wait.parity, wait.site)
         if comes and batch.recorder.recording:
-            phases = batch.mbarriers.phases(slots) - passed if wait.parity else wanted >> TOKEN_SHIFT
+            phases = batch.mbarriers.phases(slots) - passed if wait.parity else asked.wanted >> TOKEN_SHIFT
             waited = passed | wait.blocks
             batch.recorder.mbarrier(wait.site, slots, lanes, np.where(waited, phases, -1))
         if batch.journal is not None:
             batch.journal.waited(slots, lanes, passed, wait.blocks, wait.site)
-        if wait.acquires and passed.any():
+        if wait.acquires and count:
             if wait.parity:
                 batch.checks.asynchronous.passed_by_parity(slots, lanes, passed, wait.site)
             batch.mbarriers.acquire(slots, lanes, passed, wait.wide)
-        elif wait.relaxed and passed.any():
+        elif wait.relaxed and count:
             batch.mbarriers.see(slots, lanes, passed, wait.wide)
-        if mask is None:
-            return np.asarray(passed)
-        spread = np.zeros(window.size, bool)
-        spread[mask] = passed
-        return spread
+        return passed, count
+
+    def _asked(self, fragment: Fragment, wait: Wait) -> Asked:
+        lanes, mask = fragment.window.lane_numbers, fragment.lanes.mask
+        return Asked(lanes if mask is None else lanes[mask], *self.operands(fragment, wait))
 
     def operands(self, fragment: Fragment, wait: Wait) -> tuple[Array, Array]:
         """The barrier's address and the phase that each active lane names."""
-        window, mask = fragment.window, fragment.lanes.mask
-        addresses = _wide(window.rows[wait.address], window.size, np.uint64) + np.uint64(wait.offset)
-        wanted = _wide(window.rows[wait.value], window.size, np.int64)
-        return (addresses, wanted) if mask is None else (addresses[mask], wanted[mask])
+        rows, lanes = fragment.window.rows, fragment.lanes
+        addresses = _of_active(rows[wait.address], lanes, np.uint64)
+        addresses += np.uint64(wait.offset)
+        return addresses, _of_active(rows[wait.value], lanes, np.int64)
 
     def wake(self) -> bool:
         """Nothing else can run: lanes whose phase has completed by now go on."""
@@ -110,16 +130,22 @@ class Waiting:
         parked, self.parked = self.parked, []
         woken = False
         for one in parked:
-            passed = self._test(one.fragment, one.wait)
-            going, staying = self._scheduler.split(one.fragment, passed)
-            if staying is not None:
-                self.parked.append(Parked(staying, one.wait))
-            if going is not None:
-                woken = True
-                self._pass(going, one.wait, True)
+            passed, count = self._test(one.asked, one.wait)
+            woken |= self._part(one.fragment, one.wait, one.asked, passed, count)
         return woken
 
 
-def _wide(row: Array, size: int, dtype: type[np.generic]) -> Array:
-    """A row, or one value for all positions, as another type."""
-    return row.astype(dtype) if row.ndim else np.full(size, row).astype(dtype)
+def _spread(passed: Mask, active: Mask | None) -> Mask:
+    """What is said of active lanes, for all positions."""
+    if active is None:
+        return passed
+    spread: Mask = np.zeros(len(active), bool)
+    spread[active] = passed
+    return spread
+
+
+def _of_active(row: Array, lanes: Lanes, dtype: type[np.generic]) -> Array:
+    """A copy of a row, or of one value for all positions, in the active lanes and as another type."""
+    if not row.ndim:
+        return np.full(lanes.count, row).astype(dtype)
+    return (row if lanes.mask is None else row[lanes.mask]).astype(dtype)

@@ -125,9 +125,10 @@ class Copies:
         if self._landed:
             self._seen(lambda one: bool((one.copy.groups < limit[one.copy.lanes]).all()))
 
-    def passed(self, slots: Array) -> None:
-        """Lanes have waited for phases of mbarriers, which may signal the end of copies."""
+    def passed(self, slots: Array, passed: Array) -> None:
+        """Lanes have waited for phases of mbarriers, which may signal the end of copies; some `passed`."""
         if self._landed:
+            slots = slots[passed]
             now = dict(zip(slots.tolist(), self._batch.mbarriers.phases(slots).tolist(), strict=True))
             self._seen(lambda one: now.get(one.slot, one.phase) > one.phase)
 

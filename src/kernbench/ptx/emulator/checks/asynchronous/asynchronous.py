@@ -123,9 +123,9 @@ class AsynchronousChecks(AsynchronousObserver):
     def used(self, slots: Array, lanes: Array, site: Site) -> None:
         """Barriers are used by lanes: their initialisation must be ordered before."""
         barriers = self._batch.mbarriers
-        count, first = self._unordered(slots, lanes)
+        count, first, touched = self._unordered(slots, lanes)
         if count:
-            count, first = self._unordered(np.where(self._lanes_know(slots, lanes), -1, slots), lanes)
+            count, first, _ = self._unordered(np.where(self._lanes_know(slots, lanes), -1, slots), lanes)
         if count:
             slot = int(slots[first])
             message = (
@@ -134,19 +134,19 @@ class AsynchronousChecks(AsynchronousObserver):
             )
             hint = "put bar.sync (or barrier.cluster) between mbarrier.init and the first use by another warp"
             self._reporter.add("race", site, message, hint, count, about="mbarrier")
-        touched = barriers.overwritten(slots)
-        if touched.any():
-            which = int(np.argmax(touched))
-            self._overwritten(int(slots[which]), int(lanes[which]), site)
+        if touched >= 0:
+            self._overwritten(int(slots[touched]), int(lanes[touched]), site)
 
-    def _unordered(self, slots: Array, lanes: Array) -> tuple[int, int]:
-        """How many lanes use barriers of whose initialisation their warps know nothing, and the first position."""
+    def _unordered(self, slots: Array, lanes: Array) -> tuple[int, int, int]:
+        """How many lanes use barriers of whose initialisation their warps know nothing, and the first position.
+
+        Last comes the first position of a barrier that something else has overwritten, -1 if there is none.
+        """
         barriers, clocks = self._batch.mbarriers, self._clocks
-        count, first = unordered(
+        return unordered(
             slots, lanes, self._batch.ctas, barriers.homes, barriers.opened, clocks.clocks, clocks.known,
-            clocks.known_column, clocks.first_numbers,
+            clocks.known_column, clocks.first_numbers, *barriers.written(),
         )  # fmt: skip
-        return count, first
 
     def _lanes_know(self, slots: Array, lanes: Array, fence: bool = False) -> Array:
         """Which lanes know what single lanes did: they initialised a barrier, or fenced that."""

@@ -26,6 +26,8 @@ class Handover:
     def arriving(self, slots: Array, lanes: Array) -> None:
         """Lanes are about to arrive in their own CTAs: what they know beyond their warps' clocks goes along."""
         self._checks.along.arriving(lanes)
+        if not self._clocks.any_aware(slots, lanes, self._batch.mbarriers.homes):
+            return
         barriers = self._batch.mbarriers
         local = (slots >= 0) & (barriers.homes[slots] == (lanes // WARP) % self._batch.ctas)
         more = self._clocks.aware(lanes) & local
@@ -84,7 +86,6 @@ class Handover:
 
     def arrived(self, slots: Array, lanes: Array, wide: bool) -> None:
         """Lanes have arrived: what they do from now on is later; for other blocks only if their scope is `wide`."""
-        warps = np.flatnonzero(np.bincount(lanes // WARP, minlength=1))
         if self._batch.cluster.size > 1 and wide:
             homes = self._batch.mbarriers.homes[slots]
             remote = (slots >= 0) & (homes != (lanes // WARP) % self._batch.ctas)
@@ -92,16 +93,19 @@ class Handover:
                 self._clocks.publications.release(
                     self.key(slot, remote=True), self._clocks.snapshot(warp).released_by(mask)
                 )
-        self._checks.along.arrived()
-        self._clocks.advance(warps)
+        self._checks.along.arrived(lanes)
+        self._clocks.advance_of(lanes)
 
     def acquired(self, slots: Array, lanes: Array, passed: Array, wide: bool) -> None:
         """Lanes whose wait has passed learn what the arrivals knew."""
         batch, barriers, clocks = self._batch, self._batch.mbarriers, self._clocks
-        whole = barriers.whole(lanes[passed], batch.alive_bits)
-        known = (clocks.clocks, clocks.met_column)
-        acquire(slots, lanes, passed, whole, batch.ctas, barriers.homes, barriers.done, *known)
-        self._waited(slots[passed], lanes[passed], whole, wide)
+        whole = barriers.whole(lanes, batch.alive_bits, passed)
+        known = (clocks.clocks, clocks.met_column, clocks.near.released)
+        more = acquire(slots, lanes, passed, whole, batch.ctas, barriers.homes, barriers.done, *known)
+        if more or not clocks.near.suffices:
+            self._waited(slots[passed], lanes[passed], whole, wide)
+        else:
+            clocks.changed()
 
     def _waited(self, slots: Array, lanes: Array, whole: Array, wide: bool) -> None:
         """Waits of lanes are over; those of `whole` warps have learned what was known in their CTA.

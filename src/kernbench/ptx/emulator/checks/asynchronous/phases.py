@@ -43,14 +43,16 @@ class Phases:
     def passed(self, slots: Array, lanes: Array, passed: Array, site: Site) -> None:
         """Lanes pass a wait for a parity, and do not know yet what it publishes: they must know the phase before."""
         barriers = self._batch.mbarriers
-        if barriers.state[: barriers.count, UNSEEN].any():
-            self._seen_now(slots, lanes, passed)
-        unsure = passed & ~self._know_phase(slots, lanes)
         known = (self._batch.ctas, barriers.homes, barriers.columns, barriers.state, self._clocks.clocks)
-        count, first = skipped(slots, lanes, unsure, *known)
+        count, first, unseen = skipped(slots, lanes, passed, *known)
+        if unseen:
+            self._seen_now(slots, lanes, passed)
+        if count:
+            unsure = passed & ~self._know_phase(slots, lanes)
+            count, first, _ = skipped(slots, lanes, unsure, *known)
         if count:
             unsure &= ~self._know_the_arrival(slots, lanes, unsure)
-            count, first = skipped(slots, lanes, unsure, *known)
+            count, first, _ = skipped(slots, lanes, unsure, *known)
         if count:
             slot = int(slots[first])
             phase = int(barriers.state[slot, PHASE] - barriers.state[slot, START]) - 1

@@ -26,6 +26,7 @@ columns, as an access may happen before it and not be visible to it yet. How clo
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.happens_before.clock_kernels import advance_once, count_aware
 from kernbench.ptx.emulator.checks.happens_before.ended_lanes import EndedLanes, Forget
 from kernbench.ptx.emulator.checks.happens_before.knowledge import (
     EVERYBODY,
@@ -80,6 +81,7 @@ class Clocks:
         # warps of which some lanes have ever met without the others, and have since all of them did
         self._peered: set[int] = set()
         self._partly_met: Array = np.zeros(batch.warps, bool)
+        self._seen: Array = np.zeros(batch.warps, bool)
         self._left = EndedLanes(batch, forget)
         self.touched = self._left.touched
         # more releases than cells can count: from then on no race is looked for
@@ -151,6 +153,11 @@ class Clocks:
         """Lanes of warps have released: what follows is of a later epoch, which who acquired does not know."""
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         self.clocks[ctas, inside, inside] += 1
+        self.changed()
+
+    def advance_of(self, lanes: Array) -> None:
+        """The same, by their lanes."""
+        advance_once(lanes, self.clocks, self._seen)
         self.changed()
 
     def changed(self) -> None:
@@ -406,6 +413,11 @@ class Clocks:
             warps[list(self._beyond)] = True
             found = found | warps[lanes // WARP]
         return found
+
+    def any_aware(self, slots: Array, lanes: Array, homes: Array) -> bool:
+        """Whether `aware` holds for a lane that arrives on an mbarrier of its own CTA; of those are the `homes`."""
+        known = (self.special, self._partly_met, self.near.aware)
+        return bool(self._beyond) or count_aware(slots, lanes, self._batch.ctas, homes, *known) > 0
 
     def helps(self, lanes: Array) -> Array:
         """For each lane, whether `unknown` could know more than the compiled kernels."""

@@ -21,6 +21,8 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int32s, Int64s, UInt32s
+from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, CLOCK_SHIFT, NUMBER_MASK, NUMBER_SHIFT
 from kernbench.ptx.emulator.program.hub import BatchHub
@@ -47,6 +49,35 @@ HINTS = (
 _EVERYBODY = np.uint32(0xFFFFFFFF)
 
 
+@kernel
+def _begin_arrival(
+    lanes: Int64s, clocks: Int32s, met: Int64s, parted: Int64s, together: UInt32s, first: int, arriving: Bools
+) -> None:
+    """Put the clocks of warps, of whose lanes that arrive each ran along, into their columns from `first` on."""
+    ctas = clocks.shape[0]
+    for i in range(lanes.size):
+        arriving[lanes[i] // WARP] = True
+    for i in range(lanes.size):
+        warp = lanes[i] // WARP
+        if parted[warp] > met[warp] and np.int64(together[warp]) >> (lanes[i] % WARP) & 1 == 0:
+            arriving[warp] = False
+    for i in range(lanes.size):
+        warp = lanes[i] // WARP
+        if arriving[warp]:
+            clocks[warp % ctas, warp // ctas, first + warp // ctas] = clocks[warp % ctas, warp // ctas, warp // ctas]
+
+
+@kernel
+def _end_arrival(lanes: Int64s, clocks: Int32s, first: int, arriving: Bools) -> None:
+    """Take out again what an arrival of the same lanes has put there."""
+    ctas = clocks.shape[0]
+    for i in range(lanes.size):
+        warp = lanes[i] // WARP
+        if arriving[warp]:
+            arriving[warp] = False
+            clocks[warp % ctas, warp // ctas, first + warp // ctas] = 0
+
+
 class ReleasedAlong:
     """Of one batch: which lanes took part in all that their warps did since they met, and what they published."""
 
@@ -65,7 +96,7 @@ class ReleasedAlong:
         self._relaxed: dict[object, Knowledge] = {}
         self._heard: dict[int, Knowledge] = {}
         # warps whose clocks are in their columns while they arrive
-        self._arriving: Array = np.zeros(0, np.int64)
+        self._arriving: Array = np.zeros(batch.warps, bool)
 
     def accessed(self, lanes: Array, active: Mask | None) -> None:
         """Lanes access shared memory: those of whole warps of which some are active, or only those that do."""
@@ -91,22 +122,14 @@ class ReleasedAlong:
 
     def arriving(self, lanes: Array) -> None:
         """Lanes are about to arrive: until they have, their warps' clocks hold what they ran along."""
-        if not self._used:
-            return
-        warps = lanes // WARP
-        fresh = self._parted[warps] <= self._clocks.met[warps]
-        along = fresh | (self._together[warps] >> (lanes % WARP).astype(np.uint32) & 1 != 0)
-        warps = np.setdiff1d(warps, warps[~along]) if not along.all() else np.unique(warps)
-        ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
-        clocks = self._clocks.clocks
-        clocks[ctas, inside, self._first + inside] = clocks[ctas, inside, inside]
-        self._arriving = warps
+        if self._used:
+            clocks, met = self._clocks.clocks, self._clocks.met_column
+            _begin_arrival(lanes, clocks, met, self._parted, self._together, self._first, self._arriving)
 
-    def arrived(self) -> None:
-        """They have arrived; another lane of theirs may not have run the same along."""
-        warps, self._arriving = self._arriving, self._arriving[:0]
-        ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
-        self._clocks.clocks[ctas, inside, self._first + inside] = 0
+    def arrived(self, lanes: Array) -> None:
+        """The same lanes have arrived; another lane of theirs may not have run the same along."""
+        if self._used:
+            _end_arrival(lanes, self._clocks.clocks, self._first, self._arriving)
 
     def narrowly(self, knowledge: Knowledge) -> Knowledge:
         """What a wait of .cta scope learns of arrivals of other blocks: of what their threads did, that it is done."""
