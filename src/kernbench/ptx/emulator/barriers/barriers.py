@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.barriers.barrier_kernels import begin_again, complete, enter, in_one_round
 from kernbench.ptx.emulator.barriers.gathering import active_bits
 from kernbench.ptx.emulator.barriers.hub import BarrierScheduler
 from kernbench.ptx.emulator.lanes.fragment import Fragment
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.lanes.warp_bits import given
 from kernbench.ptx.emulator.program.program import Site
 
 
@@ -49,6 +51,7 @@ class Barriers:
         self._scheduler = scheduler
         self._batch = scheduler.batch
         self._barriers: dict[int, Barrier] = {}
+        self._sums: Array = np.zeros(self._batch.ctas, np.int64)
         self._checks = self._batch.checks.barriers
         self._recorder = self._batch.recorder
 
@@ -88,14 +91,10 @@ class Barriers:
             if not nobody_ended:
                 batch.checks.endings.gone_round(fragment, site)
             return fragment.at(following)
-        ctas = lanes.present()[0] % batch.ctas
-        self._checks.same_count(barrier, ctas, count, site)
-        self._checks.same_operation(barrier, ctas, operation, site)
-        self._enter(barrier, lanes, predicate, waits)
+        self._checks.comes(barrier, lanes, count, operation, site)
+        self._enter(barrier, lanes, predicate, waits, count)
         self._checks.arrives(number, lanes, waits, site)
         self._recorder.arrives(number, lanes, waits, site)
-        if count is not None:
-            barrier.expected[np.unique(ctas)] = count
         if waits:
             barrier.waiting.append(Arrival(fragment, following, site, target, operation))
         self._complete(barrier)
@@ -105,7 +104,7 @@ class Barriers:
 
     def rounds(self, fragment: Fragment, number: int, count: int | None) -> list[Fragment]:
         """The lanes by the round of the barrier in which they are counted; nearly always all in one."""
-        if count is None or count <= 0:
+        if count is None or count <= 0 or self._in_one_round(fragment.lanes, self._barrier(number), count):
             return [fragment]
         warps, active = fragment.lanes.present()
         ctas, units = warps % self._batch.ctas, self._units(self._barrier(number), warps, active)
@@ -115,9 +114,11 @@ class Barriers:
         until = total - (total - units[order])[first] + self._barrier(number).units[sorted_ctas]
         rounds = np.zeros(self._batch.warps, np.int64)
         rounds[warps[order]] = (until - 1) // count
-        if (rounds <= 0).all():
-            return [fragment]
         return self._by_round(fragment, np.repeat(rounds[fragment.window.warps], WARP))
+
+    def _in_one_round(self, lanes: Lanes, barrier: Barrier, count: int) -> bool:
+        came = (self._batch.alive_bits, barrier.came, barrier.units)
+        return in_one_round(*given(lanes), *came, count, self._sums)
 
     def _by_round(self, fragment: Fragment, rounds: Array) -> list[Fragment]:
         parts = []
@@ -140,15 +141,9 @@ class Barriers:
         units: Array = counts + (WARP - alive) * completed
         return units
 
-    def _enter(self, barrier: Barrier, lanes: Lanes, predicate: Array | None, waits: bool) -> None:
-        warps, active = lanes.present()
-        ctas = warps % self._batch.ctas
-        counts = active.sum(axis=1)
-        np.add.at(barrier.lanes, ctas, counts)
-        np.add.at(barrier.units, ctas, self._units(barrier, warps, active))
-        barrier.came[ctas, warps // self._batch.ctas] += counts
-        if waits:
-            barrier.present[ctas, warps // self._batch.ctas] = True
+    def _enter(self, barrier: Barrier, lanes: Lanes, predicate: Array | None, waits: bool, count: int | None) -> None:
+        counted = (barrier.lanes, barrier.units, barrier.expected, barrier.came, barrier.present)
+        enter(*given(lanes), self._batch.alive_bits, waits, -1 if count is None else count, *counted)
         if predicate is not None:
             votes = (predicate & lanes.active()).reshape(-1, WARP).sum(axis=1)
             np.add.at(barrier.votes, lanes.warp_numbers() % self._batch.ctas, votes)
@@ -161,29 +156,24 @@ class Barriers:
 
     def _complete(self, barrier: Barrier) -> None:
         batch = self._batch
-        everybody = (barrier.expected < 0) & (barrier.lanes == batch.alive_by_cta)
-        counted = (barrier.expected >= 0) & (barrier.units >= barrier.expected)
-        done = (barrier.lanes > 0) & (everybody | counted)
-        if not done.any():
+        done: Array = np.empty(batch.ctas, bool)
+        count, whole = complete(barrier.lanes, barrier.units, barrier.expected, batch.alive_by_cta, done)
+        if not count:
             return
         self._checks.completes(barrier.number, done, barrier.present)
         self._recorder.completes(barrier.number, done)
         waiting, barrier.waiting = barrier.waiting, []
-        if (everybody & done).any() and batch.alive_count < batch.launch.threads * batch.ctas:
+        if whole and batch.alive_count < batch.launch.threads * batch.ctas:
             for arrival in waiting:
                 batch.checks.endings.gone_round(arrival.fragment, arrival.site)
         for arrival in waiting:
             self._release(barrier, arrival, done)
-        for array in (barrier.lanes, barrier.units, barrier.votes, barrier.came):
-            array[done] = 0
-        barrier.expected[done] = -1
-        barrier.present[done] = False
+        counted = (barrier.lanes, barrier.units, barrier.expected, barrier.votes, barrier.came, barrier.present)
+        begin_again(done, *counted)
 
     def _release(self, barrier: Barrier, arrival: Arrival, done: Array) -> None:
         """Lanes of complete CTAs go on with their result, the others wait on."""
-        fragment = arrival.fragment
-        ctas = fragment.window.warps % self._batch.ctas
-        going, staying = self._scheduler.split(fragment, np.repeat(done[ctas], WARP))
+        going, staying = self._parted(arrival.fragment, done)
         if staying is not None:
             barrier.waiting.append(Arrival(staying, arrival.following, arrival.site, arrival.target, arrival.operation))
         if going is None:
@@ -195,6 +185,13 @@ class Barriers:
             dtype = going.window.blank(arrival.target).dtype
             going.window.put(arrival.target, np.repeat(result, WARP).astype(dtype), going.lanes.mask)
         self._scheduler.push(going.at(arrival.following))
+
+    def _parted(self, fragment: Fragment, done: Array) -> tuple[Fragment | None, Fragment | None]:
+        """The lanes of complete CTAs, and the others."""
+        chosen = done[fragment.window.warps % self._batch.ctas]
+        if np.count_nonzero(chosen) == len(chosen):
+            return fragment, None
+        return self._scheduler.split(fragment, np.repeat(chosen, WARP))
 
     def waiting_bits(self) -> Array:
         """For each warp, the lanes that wait at any barrier, as bits."""

@@ -16,6 +16,7 @@ import numpy as np
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int32s, Int64s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.lanes.warp_bits import bits_set
 from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
 
 (
@@ -369,16 +370,6 @@ def test(slots: Int64s, wanted: Int64s, parity: bool, state: Int64s, passed: Boo
     return count
 
 
-@part
-def _members(mask: Int) -> Int:
-    """How many bits of a mask of 32 are set."""
-    count = 0
-    while mask:
-        mask &= mask - 1
-        count += 1
-    return count
-
-
 @kernel
 def cover(lanes: Int64s, chosen: Bools, members: UInt32s, counts: Int64s, whole: Bools) -> None:
     """Which warps have all their `members`, a mask of each, among the chosen lanes; all lanes where none are given.
@@ -394,7 +385,7 @@ def cover(lanes: Int64s, chosen: Bools, members: UInt32s, counts: Int64s, whole:
     for i in range(lanes.size):
         warp = lanes[i] // WARP
         if warp != before:
-            whole[warp] = counts[warp] >= _members(np.int64(members[warp]))
+            whole[warp] = counts[warp] >= bits_set(np.int64(members[warp]))
             before = warp
 
 

@@ -100,6 +100,8 @@ class Batch:
         self.alive_count = int(np.count_nonzero(self.alive))
         self.alive_by_cta: Array = np.full(self.ctas, threads)
         self.alive_bits: Array = _bits(self.alive)
+        # CTAs and their warps that live, when so many lanes did
+        self._living: tuple[int, Array, Array] | None = None
         # the block that each lane ran last
         self.ended_in: Array = np.full(self.lanes, LIVING)
         warps = np.arange(self.warps)
@@ -227,9 +229,11 @@ class Batch:
         """A barrier of all living warps of all CTAs completed; those that ended published nothing."""
         if self.alive_count == self.launch.threads * self.ctas or self.alive_bits.all():
             self.checks.barrier(None, None)
-        else:
-            present = (self.alive_bits != 0).reshape(-1, self.ctas).T
-            self.checks.barrier(present.any(axis=1), present)
+            return
+        if self._living is None or self._living[0] != self.alive_count:
+            present = np.ascontiguousarray((self.alive_bits != 0).reshape(-1, self.ctas).T)
+            self._living = self.alive_count, present.any(axis=1), present
+        self.checks.barrier(*self._living[1:])
 
     def warp_clocks(self, window: Window, lanes: Lanes, members: int) -> None:
         """Lanes of warps met at bar.warp.sync, each with those of the mask in its slot `members`."""

@@ -63,11 +63,8 @@ class BarrierObserver:
     def comes_whole(self, number: int, lanes: Lanes, site: Site) -> None:
         """All living lanes come to a barrier at once."""
 
-    def same_count(self, barrier: MeetingPoint, ctas: Int64s, count: int | None, site: Site) -> None:
-        """Lanes name the number of threads that a barrier is for."""
-
-    def same_operation(self, barrier: MeetingPoint, ctas: Int64s, operation: str, site: Site) -> None:
-        """Lanes name the reduction that a barrier makes."""
+    def comes(self, barrier: MeetingPoint, lanes: Lanes, count: int | None, operation: str, site: Site) -> None:
+        """Lanes are about to arrive: they name the number of threads that a barrier is for, and the reduction."""
 
     def arrives(self, number: int, lanes: Lanes, waits: bool, site: Site) -> None:
         """Lanes arrive at a barrier."""

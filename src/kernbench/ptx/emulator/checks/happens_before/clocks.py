@@ -37,6 +37,7 @@ from kernbench.ptx.emulator.checks.happens_before.knowledge import (
     together,
 )
 from kernbench.ptx.emulator.checks.happens_before.near_rows import Groups, NearRows, take_rows
+from kernbench.ptx.emulator.checks.happens_before.round_kernels import join_round
 from kernbench.ptx.emulator.checks.happens_before.snapshot import Snapshot
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.lanes.window import Window
@@ -57,6 +58,7 @@ from kernbench.ptx.emulator.program.hub import BatchHub
 
 _NOTHING = Knowledge()
 _NOBODY: dict[int, Knowledge] = {}
+_NO_CLOCKS = np.zeros((0, 0), np.int32)
 
 
 class Clocks:
@@ -82,6 +84,7 @@ class Clocks:
         self._peered: set[int] = set()
         self._partly_met: Array = np.zeros(batch.warps, bool)
         self._seen: Array = np.zeros(batch.warps, bool)
+        self._all_ctas, self._all_warps = np.ones(ctas, bool), np.ones((ctas, warps), bool)
         self._left = EndedLanes(batch, forget)
         self.touched = self._left.touched
         # more releases than cells can count: from then on no race is looked for
@@ -520,44 +523,21 @@ class Clocks:
         `given` has for each CTA the vector clocks of those who arrived and do not wait, `published` what these know
         beyond them.
         """
-        clocks, own = self.clocks, self._own
         if done is None or present is None:
-            self._collapse(np.arange(self._batch.warps))
-            self._left.part(np.arange(self._batch.warps))
-            self._partly_met[...] = False
-            # all release and all acquire: everybody's clock becomes the join, and everybody begins a new epoch
-            joined = clocks.max(axis=1)
-            clocks[...] = joined[:, None, :]
-            self.met[...] = clocks[:, own, own].T.reshape(-1)
-            clocks[:, own, own] += 1
-            self._share(np.arange(self._batch.ctas), np.ones((self._batch.ctas, len(own)), bool))
-            self.changed()
-            return
-        ctas = np.flatnonzero(done)
-        alike = present[ctas]
-        for group in [ctas] if (alike == alike[0]).all() else ctas[:, None]:
-            self._join(group, np.flatnonzero(present[group[0]]), given)
+            done, present = self._all_ctas, self._all_warps
+        if self.near.any or self._private or self._left.any:
+            inside, ctas = np.nonzero((present & done[:, None]).T)
+            self._collapse(inside * self._batch.ctas + ctas)
+            self._left.part(inside * self._batch.ctas + ctas)
+        arrived, near = _NO_CLOCKS if given is None else given, self.near
+        known = (self.clocks, self.met_column, self._partly_met, near.aware, near.shared)
+        unlike = join_round(done, present, arrived, *known)
         for cta, knowledge in published.items() if published else ():
             for inside in np.flatnonzero(present[cta] & done[cta]).tolist():
                 self._acquire_together(inside * self._batch.ctas + cta, knowledge)
-        self._share(ctas, present)
+        if unlike or published or self._beyond:
+            self._share(np.flatnonzero(done), present)
         self.changed()
-
-    def _join(self, ctas: Array, members: Array, given: Array | None) -> None:
-        """The same warps of some CTAs meet."""
-        if not len(members):
-            return
-        clocks, rows = self.clocks, ctas[:, None]
-        warps = members[None, :] * self._batch.ctas + rows
-        self._collapse(warps.reshape(-1))
-        self._left.part(warps.reshape(-1))
-        self._partly_met[warps] = False
-        joined = clocks[rows, members].max(axis=1)
-        if given is not None:
-            np.maximum(joined, given[ctas], out=joined)
-        clocks[rows, members] = joined[:, None, :]
-        self.met[warps] = joined[:, members]
-        clocks[rows, members, members] = joined[:, members] + 1
 
     def _share(self, ctas: Array, present: Array) -> None:
         """The warps of a barrier share what they know of other CTAs and of single lanes."""

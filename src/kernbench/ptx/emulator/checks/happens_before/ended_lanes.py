@@ -33,7 +33,8 @@ class EndedLanes:
         self.all_touched = False
         # those that ended then and whose warp has not published its clock since, as a mask of each warp
         self.masks: Array = np.zeros(batch.warps, np.uint32)
-        self._any = False
+        # whether there are such lanes
+        self.any = False
         # the clock of its warp when each lane ended, 0 while it lives or is parted with already
         self._clocks: Array = np.zeros((batch.warps, WARP), np.int64)
 
@@ -47,7 +48,7 @@ class EndedLanes:
         """Lanes of warps end, at these clocks of theirs."""
         left = active & self._touched.reshape(-1, WARP)[warps]
         if left.any():
-            self._any = True
+            self.any = True
             self.masks[warps] |= np.ascontiguousarray(np.packbits(left, axis=1, bitorder="little")).view(np.uint32)[
                 :, 0
             ]
@@ -55,14 +56,14 @@ class EndedLanes:
 
     def part(self, warps: Array) -> None:
         """Warps are about to publish what all their living lanes did: that does not hold for those that have ended."""
-        if not self._any:
+        if not self.any:
             return
         gone = warps[self.masks[warps] != 0]
         if len(gone):
             self._forget(gone, self._clocks)
             self.masks[gone] = 0
             self._clocks[gone] = 0
-            self._any = bool(self.masks.any())
+            self.any = bool(self.masks.any())
 
 
 def part_from_lanes(memory: Iterable[tuple[Array, Array]], numbers: Array, clocks: Array) -> None:

@@ -12,13 +12,21 @@ from typing import Protocol
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.barriers.barrier_kernels import count_others
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, by_axis, thread_name
 from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
+from kernbench.ptx.emulator.checks.happens_before.round_kernels import close_round, count_unsure
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.lanes.warp_bits import given
 from kernbench.ptx.emulator.observer.meetings import BarrierObserver, MeetingPoint
 from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
+
+
+# of rounds that never were, and of lanes nobody has to ask for
+_NEVER = np.zeros((0, 0), np.int64)
+_NOBODY = np.zeros((0, 0), np.uint32)
 
 
 class BarrierChecks(Protocol):
@@ -56,33 +64,63 @@ class NamedBarriers(BarrierObserver):
     def comes_whole(self, number: int, lanes: Lanes, site: Site) -> None:
         """All living lanes of the batch come to a barrier at once, to which nobody else has come."""
         if number in self._last:
-            warps, _ = lanes.present()
-            self._in_turn(number, warps % self._batch.ctas, warps // self._batch.ctas, site)
+            if self._unsure(number, lanes, _NOBODY):
+                warps, _ = lanes.present()
+                self._in_turn(number, warps % self._batch.ctas, warps // self._batch.ctas, site)
             # whoever comes next has waited in this round
             del self._last[number]
             self._last_arrivals.pop(number, None)
 
     def arrives(self, number: int, lanes: Lanes, waits: bool, site: Site) -> None:
         """Lanes come to a barrier, and go on at once unless they wait."""
+        unsure = self._unsure(number, lanes, self._come_to(number))
+        if waits and not unsure:
+            return
         warps, active = lanes.present()
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
-        self._in_turn(number, ctas, inside, site)
-        self._once(number, ctas, inside, active, site)
+        if unsure:
+            self._in_turn(number, ctas, inside, site)
+            self._once(number, ctas, inside, active, site)
         if waits:
             return
         clocks = self._checks.clocks
         clocks.part(warps)
-        given = self._given.get(number)
-        if given is None:
-            given = self._given[number] = np.zeros((self._batch.ctas, clocks.columns), np.int32)
+        arrived = self._given.get(number)
+        if arrived is None:
+            arrived = self._given[number] = np.zeros((self._batch.ctas, clocks.columns), np.int32)
             self._arrivals[number] = np.full((self._batch.ctas, self._batch.warps_per_cta), -1, np.int64)
-        np.maximum.at(given, ctas, clocks.clocks[ctas, inside])
+        np.maximum.at(arrived, ctas, clocks.clocks[ctas, inside])
         self._arrivals[number][ctas, inside] = clocks.clocks[ctas, inside, inside] - 1
         self._checks.arrived(warps, self._published.setdefault(number, {}))
         clocks.advance(warps)
 
-    def same_count(self, barrier: MeetingPoint, ctas: Array, count: int | None, site: Site) -> None:
-        """Lanes of CTAs are about to come: those who came to this round before them wait for as many threads."""
+    def _come_to(self, number: int) -> Array:
+        """Lanes of each warp that have come to the round that is open."""
+        come = self._come.get(number)
+        if come is None:
+            come = self._come[number] = np.zeros((self._batch.ctas, self._batch.warps_per_cta), np.uint32)
+        return come
+
+    def _unsure(self, number: int, lanes: Lanes, come: Array) -> int:
+        """How many warps that come may be counted in another round; if there are none, their lanes have `come`."""
+        clocks, actors = self._checks.clocks, self._batch.launch.actors
+        last = _NEVER if clocks.exhausted else self._last.get(number, _NEVER)
+        known = (clocks.clocks, actors.lane(0) if actors.asynchronous else -1)
+        return count_unsure(*given(lanes), last, *known, self._last_arrivals.get(number, _NEVER), come)
+
+    def comes(self, barrier: MeetingPoint, lanes: Lanes, count: int | None, operation: str, site: Site) -> None:
+        """Lanes are about to come: those who came to this round before them wait for as many threads, and reduce by
+        the same operation.
+        """
+        everybody = self._batch.warps_per_cta * WARP
+        others = (barrier.lanes, barrier.expected, everybody, everybody if count is None else count)
+        if count_others(*given(lanes), *others):
+            self._same_count(barrier, lanes.present()[0] % self._batch.ctas, count, site)
+        if operation or barrier.number in self._operations:
+            self._same_operation(barrier, lanes.present()[0] % self._batch.ctas, operation, site)
+
+    def _same_count(self, barrier: MeetingPoint, ctas: Array, count: int | None, site: Site) -> None:
+        """Those who came to this round before them wait for as many threads."""
         everybody = self._batch.warps_per_cta * WARP
         others = np.where(barrier.expected < 0, everybody, barrier.expected)[ctas]
         bad = np.flatnonzero((barrier.lanes[ctas] > 0) & (others != (everybody if count is None else count)))
@@ -97,8 +135,8 @@ class NamedBarriers(BarrierObserver):
         hint = "give every bar.sync, bar.arrive and bar.red of one barrier the same number of threads"
         self._reporter.add("misuse", site, message, hint, about="count")
 
-    def same_operation(self, barrier: MeetingPoint, ctas: Array, operation: str, site: Site) -> None:
-        """Lanes of CTAs are about to come: those who came to this round before them reduce by the same operation."""
+    def _same_operation(self, barrier: MeetingPoint, ctas: Array, operation: str, site: Site) -> None:
+        """Those who came to this round before them reduce by the same operation."""
         held = self._operations.setdefault(barrier.number, [""] * self._batch.ctas)
         for cta in set(ctas.tolist()):
             if barrier.lanes[cta] > 0 and held[cta] != operation:
@@ -115,20 +153,17 @@ class NamedBarriers(BarrierObserver):
     def completes(self, number: int, done: Array, waiting: Array) -> None:
         """A round is over in the CTAs of `done`: the warps that waited go on."""
         clocks = self._checks.clocks
-        given = self._given.get(number)
+        arrived = self._given.get(number)
         published = self._published.get(number, {})
-        self._checks.met(done, waiting, given, published)
-        if given is not None:
-            given[done] = 0
-        if number in self._come:
-            self._come[number][done] = 0
+        self._checks.met(done, waiting, arrived, published)
+        if arrived is not None:
+            arrived[done] = 0
         for cta in [cta for cta in published if done[cta]]:
             del published[cta]
         last = self._last.get(number)
         if last is None:
             last = self._last[number] = np.full(waiting.shape, -1, np.int64)
-        own = np.arange(waiting.shape[1])
-        last[done] = np.where(waiting, clocks.clocks[:, own, own] - 1, -1)[done]
+        close_round(done, waiting, clocks.clocks, self._come.get(number, _NOBODY), last)
         if number in self._arrivals:
             before = self._last_arrivals.setdefault(number, np.full(waiting.shape, -1, np.int64))
             nobody = ~waiting[done].any(axis=1, keepdims=True)
@@ -165,7 +200,7 @@ class NamedBarriers(BarrierObserver):
     def _once(self, number: int, ctas: Array, inside: Array, active: Mask, site: Site) -> None:
         """Lanes have not come to this round already."""
         batch = self._batch
-        come = self._come.setdefault(number, np.zeros((batch.ctas, batch.warps_per_cta), np.uint32))
+        come = self._come_to(number)
         bits = np.ascontiguousarray(np.packbits(active, axis=1, bitorder="little")).view(np.uint32)[:, 0]
         again = (come[ctas, inside] & bits) != 0
         come[ctas, inside] |= bits

@@ -143,7 +143,7 @@ class NearRows:
         # what warps know of single lanes, whether they ever learned of any, and with whom they have shared that
         self._warp_names: Array = np.zeros((batch.warps, 0), np.int32)
         self.aware: Array = np.zeros(batch.warps, bool)
-        self._shared: Array = np.zeros(batch.warps, np.int64)
+        self.shared: Array = np.zeros(batch.warps, np.int64)
         self._shares = 0
         # what was released to mbarriers, and to which
         self._slot_rows: Array = np.zeros((0, columns), np.int32)
@@ -255,7 +255,7 @@ class NearRows:
         if len(warps):
             join_at(self._warp_names, warps, names[named])
             self.aware[warps] = True
-            self._shared[warps] = self._shares + 1 + np.arange(len(warps))
+            self.shared[warps] = self._shares + 1 + np.arange(len(warps))
             self._shares += len(warps)
 
     def share(self, ctas: Array, present: Array) -> None:
@@ -265,7 +265,7 @@ class NearRows:
         """
         members = present[ctas]
         warps = np.arange(self._warps) * self._ctas + ctas[:, None]
-        known, shared = members & self.aware[warps], self._shared[warps]
+        known, shared = members & self.aware[warps], self.shared[warps]
         most, least = (edge(np.where(members, shared, fill), 1) for edge, fill in ((np.max, -1), (np.min, 1 << 62)))
         alike = (known == members).all(axis=1) & (most == least)
         some = known.any(axis=1) & ~alike
@@ -278,7 +278,7 @@ class NearRows:
         which, inside = np.nonzero(members)
         warps = warps[which, inside]
         self._warp_names[warps], self.aware[warps] = names[which], True
-        self._shared[warps] = self._shares + 1 + which
+        self.shared[warps] = self._shares + 1 + which
         self._shares += len(members)
 
     def show(self, warps: Array, columns: list[int]) -> None:
@@ -374,6 +374,6 @@ class NearRows:
     def of_warps(self) -> dict[int, Knowledge]:
         """What warps know of single lanes; one piece for those that share it."""
         warps = np.flatnonzero(self.aware)
-        pieces = {int(share): self.of_warp(int(warp)) for share, warp in zip(self._shared[warps], warps, strict=True)}
-        found = ((int(warp), pieces[int(share)]) for share, warp in zip(self._shared[warps], warps, strict=True))
+        pieces = {int(share): self.of_warp(int(warp)) for share, warp in zip(self.shared[warps], warps, strict=True)}
+        found = ((int(warp), pieces[int(share)]) for share, warp in zip(self.shared[warps], warps, strict=True))
         return {warp: piece for warp, piece in found if piece is not None}

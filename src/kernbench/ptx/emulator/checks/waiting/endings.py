@@ -27,6 +27,8 @@ class Endings(EndingsObserver):
         self._batch = batch
         self._reporter = reporter
         self._reported: set[tuple[int, int]] = set()
+        # blocks of which no warp that has ended went past, with the threads that lived when that was looked at
+        self._clear: dict[int, int] = {}
 
     def parted(self, fragment: Fragment, site: Site, missing: Array, active: Mask) -> None:
         """An aligned barrier is reached by part of a warp, and the rest waits somewhere else for ever."""
@@ -55,7 +57,7 @@ class Endings(EndingsObserver):
     def gone_round(self, fragment: Fragment, site: Site) -> None:
         """A barrier of the whole block is over: which warps have ended that went past it?"""
         batch, level = self._batch, fragment.level
-        if (site.number, level) in self._reported:
+        if (site.number, level) in self._reported or not self._any_past(level):
             return
         # of the blocks that came: the window may have warps of others, which ended long ago
         here = np.unique(fragment.lanes.present()[0] % batch.ctas)
@@ -73,6 +75,17 @@ class Endings(EndingsObserver):
         )
         hint = "let every thread of the block run the barrier: move it out of the branch, or give it a count"
         self._reporter.add("divergent-barrier", site, message, hint, len(past), about="round", formal=_ROUND_FORMAL)
+
+    def _any_past(self, level: int) -> bool:
+        """Whether a warp has ended that went past `level`, of any block of which some thread lives."""
+        batch = self._batch
+        if self._clear.get(level) == batch.alive_count:
+            return False
+        warps = np.flatnonzero((batch.alive_bits == 0) & (batch.alive_by_cta > 0)[batch.cta_of_warp])
+        if len(warps) and (self._past_bits(warps, level) != 0).any():
+            return True
+        self._clear[level] = batch.alive_count
+        return False
 
     def _report(self, fragment: Fragment, operation: Operation, ended: Array, bad: Mask) -> None:
         position = int(np.argmax(bad))

@@ -1,0 +1,113 @@
+"""Compiled steps of the barriers of a CTA: warps come, are counted, and rounds are complete.
+
+Warps come with a mask of their lanes, which is empty where all are active; in a run of warps some may have none that
+is active, and do not come.
+"""
+
+import numpy as np
+
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int64s, UInt32s
+from kernbench.ptx.emulator.lanes.compiled import kernel, part
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.lanes.warp_bits import active_in, bits_set
+
+
+@part
+def _units(count: Int, living: Int, before: Int) -> Int:
+    """As how many threads a warp counts, `count` lanes of which come after some others.
+
+    Lanes that a warp does not have, or that have ended, count with the last of the living ones to come: a warp that
+    has diverged comes in parts.
+    """
+    alive = max(bits_set(living), 1)
+    return count + (WARP - alive) * ((before + count) // alive - before // alive)
+
+
+@kernel
+def in_one_round(
+    warps: Int64s, mask: Bools, living: UInt32s, came: Int64s, units: Int64s, count: int, sums: Int64s
+) -> bool:
+    """Whether all who come to a barrier for `count` threads are counted in the round that is open; `sums` is scratch."""
+    ctas = units.size
+    for cta in range(ctas):
+        sums[cta] = units[cta]
+    for i in range(warps.size):
+        here, cta = bits_set(active_in(mask, i)), warps[i] % ctas
+        if here:
+            sums[cta] += _units(here, np.int64(living[warps[i]]), came[cta, warps[i] // ctas])
+            if sums[cta] > count:
+                return False
+    return True
+
+
+@kernel
+def enter(
+    warps: Int64s,
+    mask: Bools,
+    living: UInt32s,
+    waits: bool,
+    count: int,
+    lanes: Int64s,
+    units: Int64s,
+    expected: Int64s,
+    came: Int64s,
+    present: Bools,
+) -> None:
+    """Count those who come, and note how many threads the barrier is for; -1 for the whole block, which is no news."""
+    ctas = lanes.size
+    for i in range(warps.size):
+        here, cta, inside = bits_set(active_in(mask, i)), warps[i] % ctas, warps[i] // ctas
+        if here == 0:
+            continue
+        lanes[cta] += here
+        units[cta] += _units(here, np.int64(living[warps[i]]), came[cta, inside])
+        came[cta, inside] += here
+        if waits:
+            present[cta, inside] = True
+        if count >= 0:
+            expected[cta] = count
+
+
+@kernel
+def complete(lanes: Int64s, units: Int64s, expected: Int64s, alive: Int64s, done: Bools) -> tuple[int, int]:
+    """In which CTAs a barrier is complete, and in how many; and in how many of these it waits for the whole block."""
+    count, whole = 0, 0
+    for cta in range(lanes.size):
+        everybody = expected[cta] < 0
+        enough = lanes[cta] == alive[cta] if everybody else units[cta] >= expected[cta]
+        done[cta] = lanes[cta] > 0 and enough
+        if done[cta]:
+            count += 1
+            whole += everybody
+    return count, whole
+
+
+@kernel
+def begin_again(
+    done: Bools, lanes: Int64s, units: Int64s, expected: Int64s, votes: Int64s, came: Int64s, present: Bools
+) -> None:
+    """A round is over in some CTAs: nobody has come to the next one."""
+    for cta in range(lanes.size):
+        if not done[cta]:
+            continue
+        lanes[cta] = 0
+        units[cta] = 0
+        expected[cta] = -1
+        votes[cta] = 0
+        for inside in range(came.shape[1]):
+            came[cta, inside] = 0
+            present[cta, inside] = False
+
+
+@kernel
+def count_others(
+    warps: Int64s, mask: Bools, lanes: Int64s, expected: Int64s, everybody: int, count: int
+) -> int:
+    """How many warps come for another number of threads than those of their CTA who are there already."""
+    ctas, others = lanes.size, 0
+    for i in range(warps.size):
+        cta = warps[i] % ctas
+        before = everybody if expected[cta] < 0 else expected[cta]
+        if lanes[cta] > 0 and before != count and active_in(mask, i):
+            others += 1
+    return others

@@ -1,0 +1,37 @@
+"""Lanes of a warp as bits, for loops that are compiled."""
+
+import numpy as np
+
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int
+from kernbench.ptx.emulator.lanes.compiled import part
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, Warps
+
+_EVERYBODY = 0xFFFFFFFF
+_ALL = np.zeros(0, bool)
+
+
+def given(lanes: Lanes) -> tuple[Warps, Mask]:
+    """A set of lanes as compiled loops take it: its warps, and the mask of their lanes, empty where all are active."""
+    return lanes.warp_numbers(), _ALL if lanes.mask is None else lanes.mask
+
+
+@part
+def active_in(mask: Bools, row: Int) -> Int:
+    """The active lanes of the warp in a row of a mask, which is empty where all are active."""
+    if mask.size == 0:
+        return _EVERYBODY
+    found = 0
+    for lane in range(WARP):
+        if mask[row * WARP + lane]:
+            found |= 1 << lane
+    return found
+
+
+@part
+def bits_set(mask: Int) -> Int:
+    """How many lanes a mask of a warp has."""
+    count = 0
+    while mask:
+        mask &= mask - 1
+        count += 1
+    return count
