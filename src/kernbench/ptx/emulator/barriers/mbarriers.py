@@ -25,6 +25,7 @@ from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
     TX,
     WAITED,
 )
+from kernbench.ptx.emulator.barriers.use_kernels import are_new, open_new
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.observer.asynchronous import Address
@@ -33,6 +34,8 @@ from kernbench.ptx.emulator.program.program import Site
 _ALIGNMENT = 8
 _TOUCHED = np.uint64(kernels.TOUCHED)
 _ALL = np.zeros(0, bool)
+# more barriers than have columns of their own
+_MANY = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,8 +132,7 @@ class Mbarriers:
         """mbarrier.init: phase 0, `counts` arrivals expected."""
         slots = self.locate(addresses, lanes)
         ctas, offsets = self._batch.cluster.find(addresses, lanes)
-        fresh = bool((slots == -1).all() and ((counts >= 1) & (counts <= kernels.LIMIT)).all())
-        if fresh and len(set(ctas.tolist())) == len(ctas):
+        if are_new(slots, counts) and len(set(ctas.tolist())) == len(ctas):
             self._open_new(ctas, offsets, lanes, counts)
         else:
             self._open_each(slots, ctas, offsets, lanes, counts, addresses, site)
@@ -143,18 +145,13 @@ class Mbarriers:
         """One barrier in each of some CTAs, where none was before."""
         while self.count + len(ctas) > self.capacity:
             self._make(2 * self.capacity)
-        slots = np.arange(self.count, self.count + len(ctas))
-        numbers, self.count = self._used[ctas], self.count + len(ctas)
-        self._used[ctas] += 1
-        self._lookup[ctas, offsets // _ALIGNMENT] = slots
-        self.homes[slots], self.offsets[slots] = ctas, offsets
         column = self._batch.launch.actors.barrier
-        self.columns[slots] = [column(number) for number in numbers.tolist()] if self._columns else 0
-        self.state[slots, LIVE], self.state[slots, kernels.LAST_LANE] = ALIVE, -1
-        self.state[slots, PENDING] = self.state[slots, EXPECTED] = counts
+        columns = (column(0), column(_MANY)) if self._columns else (0, 0)
+        rows = (self._used, self._lookup, self.homes, self.offsets, self.columns, self.state)
+        open_new(ctas, offsets, counts, self.count, *columns, *rows, self._batch.shared_stride, self._bytes())
+        slots, self.count = slice(self.count, self.count + len(ctas)), self.count + len(ctas)
         moment = self._batch.checks.asynchronous.moment
         self.opened[slots] = [(*moment(lane), -1, 0, lane % WARP, 0) for lane in lanes.tolist()]
-        self._bytes()[self._words(slots)] &= ~_TOUCHED
 
     def _open_each(
         self, slots: Array, ctas: Array, offsets: Array, lanes: Array, counts: Array, addresses: Array, site: Site

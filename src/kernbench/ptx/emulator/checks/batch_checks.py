@@ -28,6 +28,7 @@ from kernbench.ptx.emulator.checks.waiting.endings import Endings
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt32s
 from kernbench.ptx.emulator.lanes.fragment import Fragment
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.lanes.warp_bits import given
 from kernbench.ptx.emulator.lanes.warp_kernels import are_parted
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.access import RACE, UNINITIALISED, UNSEEN
@@ -397,6 +398,8 @@ class BatchChecks(BatchObserver):
 
     def warp_barrier(self, window: Window, lanes: Lanes, members: int) -> None:
         """Lanes met at bar.warp.sync, each with those of its mask."""
+        if not self.patterns.unheard and self.clocks.meet_whole(*given(lanes), window.rows[members]):
+            return
         masks = np.broadcast_to(window.rows[members], window.size).reshape(-1, WARP).astype(np.int64)
         warps, groups = window.warps, masks[:, 0]
         if lanes.mask is not None or (masks != masks[:, :1]).any():

@@ -185,7 +185,7 @@ class Scheduler:
             count = int(np.count_nonzero(row))
             if count == 0 or count == lanes.count:
                 return fragment.at(target if (count > 0) != negated else following)
-        taken, rest = lanes.split(~row if negated else row.copy())
+        taken, rest = _held(lanes, row, negated)
         if rest is None:
             return fragment.at(target)
         if taken is None:
@@ -211,7 +211,7 @@ class Scheduler:
     ) -> AnyFragment | None:
         """A control for the lanes whose guard holds; the others go on."""
         row = fragment.window.rows[slot]
-        taken, rest = fragment.lanes.split(~row if negated else row.copy())
+        taken, rest = _held(fragment.lanes, row, negated)
         if rest is None:
             result: AnyFragment | None = control(self, fragment)
             return result
@@ -238,3 +238,9 @@ class Scheduler:
         self.batch.end(fragment.lanes, fragment.behind if ended and fragment.behind >= 0 else fragment.block)
         self.barriers.recheck()
         self.gathering.recheck()
+
+
+def _held(lanes: Lanes, row: Mask, negated: bool) -> tuple[Lanes | None, Lanes | None]:
+    """The lanes for which a predicate holds, or does not where it is negated, and the others."""
+    those, others = lanes.split(row)
+    return (others, those) if negated else (those, others)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.barriers.gathering import together
 from kernbench.ptx.emulator.instructions.mbarrier import init_fence
 from kernbench.ptx.emulator.instructions.warp import gathered
@@ -70,6 +71,9 @@ def _groups(scheduler: Scheduler, fragment: Fragment, id_slot: int, count_slot: 
     counts = None if count_slot is None else fragment.window.rows[count_slot]
     if not numbers.ndim and (counts is None or not counts.ndim):
         return [(fragment, (int(numbers), None if counts is None else int(counts)))]
+    if _alike(numbers, fragment.lanes.mask) and (counts is None or _alike(counts, fragment.lanes.mask)):
+        first = 0 if fragment.lanes.mask is None else int(fragment.lanes.mask.argmax())
+        return [(fragment, (_at(numbers, first), None if counts is None else _at(counts, first)))]
     size = fragment.window.size
     many = np.full(size, -1) if counts is None else np.broadcast_to(counts, size).astype(np.int64)
     keys = np.broadcast_to(numbers, size).astype(np.int64) * (1 << 32) + many + 1
@@ -81,6 +85,17 @@ def _groups(scheduler: Scheduler, fragment: Fragment, id_slot: int, count_slot: 
         group = scheduler.fragment(fragment, lanes, fragment.block)
         groups.append((group, (number, None if count < 0 else count)))
     return groups
+
+
+def _alike(row: Array, mask: Mask | None) -> bool:
+    """Whether all active lanes have the same value."""
+    values = row if mask is None or not row.ndim else row[mask]
+    return not row.ndim or bool(np.count_nonzero(values == values[0]) == len(values))
+
+
+def _at(row: Array, position: int) -> int:
+    """The value at a position, or that of all."""
+    return int(row[position]) if row.ndim else int(row)
 
 
 def warp_barrier(d: Decoding) -> ControlStep:

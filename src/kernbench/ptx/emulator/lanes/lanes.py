@@ -20,6 +20,8 @@ _DENSE = 0.125
 # the run around a set of lanes is taken as it is if theirs is at least this much of it: windows of runs are kept
 _NEARLY = 0.75
 
+_ALL = np.zeros(0, bool)
+
 Mask = NDArray[np.bool_]
 Warps = NDArray[np.int64]
 
@@ -76,14 +78,13 @@ class Lanes:
 
     def split(self, chosen: Mask) -> "tuple[Lanes | None, Lanes | None]":
         """Active lanes where `chosen` holds, and the others."""
-        mask = chosen if self.mask is None else chosen & self.mask
-        count = int(np.count_nonzero(mask))
-        if count == self.count:
+        taken, rest = np.empty(len(chosen), bool), np.empty(len(chosen), bool)
+        survey = _part(chosen, _ALL if self.mask is None else self.mask, taken, rest)
+        if survey[0] == self.count:
             return self, None
-        if count == 0:
+        if survey[0] == 0:
             return None, self
-        rest = ~mask if self.mask is None else self.mask & ~mask
-        return _normal(self, mask), _normal(self, rest)
+        return _normal(self, taken, survey[:4]), _normal(self, rest, survey[4:])
 
     def spread(self, total: int) -> Mask:
         """The active lanes as a mask over all `total` lanes of the batch."""
@@ -119,9 +120,9 @@ def union(one: Lanes, two: Lanes, total: int) -> Lanes:
     return joined
 
 
-def _normal(within: Lanes, mask: Mask) -> Lanes | None:
-    """The lanes of `mask`, a mask over the positions of `within`, in the cheapest form."""
-    count, first, last, live = _survey(mask)
+def _normal(within: Lanes, mask: Mask, survey: tuple[int, ...] | None = None) -> Lanes | None:
+    """The lanes of `mask`, a mask over the positions of `within`, in the cheapest form; with what `_survey` gives."""
+    count, first, last, live = _survey(mask) if survey is None else survey
     if count == 0:
         return None
     if within.warps is None and count < (last - first) * WARP and last - first >= _NEARLY * within.warp_count:
@@ -155,6 +156,30 @@ def _survey(mask: Bools) -> tuple[int, int, int, int]:
             if first < 0:
                 first = warp
     return count, first, last, live
+
+
+@kernel
+def _part(chosen: Bools, mask: Bools, taken: Bools, rest: Bools) -> tuple[int, int, int, int, int, int, int, int]:
+    """Active lanes, of which all are where there is no mask, that are chosen, and the others: what `_survey` gives."""
+    count, first, last, live = 0, -1, 0, 0
+    others, first_other, last_other, live_others = 0, -1, 0, 0
+    for warp in range(chosen.size // WARP):
+        here, left = 0, 0
+        for position in range(warp * WARP, (warp + 1) * WARP):
+            active = mask.size == 0 or mask[position]
+            taken[position] = active and chosen[position]
+            rest[position] = active and not chosen[position]
+            here += taken[position]
+            left += rest[position]
+        if here:
+            count, last, live = count + here, warp + 1, live + 1
+            if first < 0:
+                first = warp
+        if left:
+            others, last_other, live_others = others + left, warp + 1, live_others + 1
+            if first_other < 0:
+                first_other = warp
+    return count, first, last, live, others, first_other, last_other, live_others
 
 
 def group(lanes: Warps, keys: Warps) -> list[tuple[int, int, int]]:

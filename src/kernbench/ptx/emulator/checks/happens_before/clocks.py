@@ -26,7 +26,7 @@ columns, as an access may happen before it and not be visible to it yet. How clo
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.happens_before.clock_kernels import advance_once, count_aware
+from kernbench.ptx.emulator.checks.happens_before.clock_kernels import advance_once, count_aware, meet_whole, show
 from kernbench.ptx.emulator.checks.happens_before.ended_lanes import EndedLanes, Forget
 from kernbench.ptx.emulator.checks.happens_before.knowledge import (
     EVERYBODY,
@@ -189,7 +189,9 @@ class Clocks:
 
     def _of_lanes(self, warp: int) -> dict[int, Knowledge]:
         """What the lanes of a warp know for themselves."""
-        return self.near.of_lanes(warp) if self.near.suffices else self._private.get(warp, _NOBODY)
+        if self.near.suffices:
+            return self.near.of_lanes(warp) if self.near.any else _NOBODY
+        return self._private.get(warp, _NOBODY)
 
     def _of_warp(self, warp: int) -> Knowledge | None:
         """What a warp knows beyond its vector clock: of other CTAs, and of single lanes."""
@@ -450,11 +452,8 @@ class Clocks:
     def show_proxy(self, warps: Array, columns: list[int]) -> None:
         """A proxy fence: what warps know of others' ordinary accesses, the async proxy may see, from `columns` on."""
         self._left.part(warps)
-        ctas, inside, count = warps % self._batch.ctas, warps // self._batch.ctas, self._batch.warps_per_cta
-        rows = self.clocks[ctas, inside]
-        for first in columns:
-            np.maximum(rows[:, first : first + count], rows[:, :count], out=rows[:, first : first + count])
-        self.clocks[ctas, inside] = rows
+        show(warps, columns[0], columns[-1], self.clocks)
+        count = self._batch.warps_per_cta
         if self.near.suffices and self.near.any:
             self.near.show(warps, columns)
         for warp in [warp for warp in warps.tolist() if warp in self._private]:
@@ -466,7 +465,20 @@ class Clocks:
                     np.maximum(shown[first : first + count], shown[:count], out=shown[first : first + count])
                 known = known.join(Knowledge({self._first(warp): shown}), self.publications.actors)
                 self._know(warp * WARP + lane, known)
-        self.advance(warps)
+        self.changed()
+
+    def meet_whole(self, warps: Array, mask: Array, named: Array) -> bool:
+        """The same as `meet`, where all lanes of warps meet and know nothing for themselves; whether that is so.
+
+        `named` are the masks that lanes give, and `mask` says which lanes there are, all where it is empty.
+        """
+        if self.near.any or self._private or self._left.any:
+            return False
+        known = (self._batch.alive_bits, self.clocks, self.met_column, self._partly_met)
+        if not meet_whole(warps, mask, named, *known):
+            return False
+        self.changed()
+        return True
 
     def meet(self, warps: Array, masks: Array) -> None:
         """Lanes of warps meet (bar.warp.sync): each knows what the others of its mask did before.
