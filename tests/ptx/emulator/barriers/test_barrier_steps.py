@@ -7,7 +7,7 @@ import pytest
 
 from kernbench.ptx.emulator.barriers import barrier_kernels as steps
 from kernbench.ptx.emulator.barriers import mbarrier_kernels as kernels
-from kernbench.ptx.emulator.barriers.use_kernels import USE, are_new, open_new, uses_of
+from kernbench.ptx.emulator.barriers.use_kernels import USE, count_new, open_new, uses_of
 from kernbench.ptx.emulator.lanes.lanes import WARP, from_mask
 from kernbench.ptx.emulator.lanes.warp_bits import given
 
@@ -139,11 +139,11 @@ def test_new_barriers_take_the_next_numbers_and_columns():
     homes, offsets, columns = (np.zeros(4, np.int64) for _ in range(3))
     state, written = np.zeros((4, kernels.COLUMNS), np.int64), np.full(16, 0xFFFF_FFFF_FFFF_FFFF, np.uint64)
     where = (used, lookup, homes, offsets, columns, state)
-    open_new(np.array([1, 0]), np.array([16, 8]), np.array([3, 5]), 1, 20, 21, *where, 64, written)
+    open_new(np.array([1, 0]), np.array([16, 8]), np.array([3, 5]), 1, 20, 21, where, (64, written))
     assert (used.tolist(), lookup[1, 2], lookup[0, 1], columns.tolist()) == ([1, 3], 1, 2, [0, 21, 20, 0])
     assert state[1:3, kernels.PENDING].tolist() == state[1:3, kernels.EXPECTED].tolist() == [3, 5]
     untouched = 0xFFFF_FFFF_FFFF_FFFF & ~kernels.TOUCHED
     assert [i for i in range(16) if int(written[i]) == untouched] == [1, 10]
-    assert are_new(np.array([-1, -1]), np.array([1, kernels.LIMIT]))
+    assert count_new(np.array([-1, -1]), np.array([1, kernels.LIMIT])) == 2
     for slots, counts in (([-1, 0], [1, 1]), ([-2, -1], [1, 1]), ([-1, -1], [0, 1]), ([-1, -1], [1, 1 << 20])):
-        assert not are_new(np.array(slots), np.array(counts))
+        assert count_new(np.array(slots), np.array(counts)) == 1

@@ -27,7 +27,10 @@ def _units(count: Int, living: Int, before: Int) -> Int:
 def in_one_round(
     warps: Int64s, mask: Bools, living: UInt32s, came: Int64s, units: Int64s, count: int, sums: Int64s
 ) -> bool:
-    """Whether all who come to a barrier for `count` threads are counted in the round that is open; `sums` is scratch."""
+    """Whether all who come to a barrier for `count` threads are counted in the round that is open.
+
+    `sums` has room for a number for each CTA.
+    """
     ctas = units.size
     for cta in range(ctas):
         sums[cta] = units[cta]
@@ -100,9 +103,7 @@ def begin_again(
 
 
 @kernel
-def count_others(
-    warps: Int64s, mask: Bools, lanes: Int64s, expected: Int64s, everybody: int, count: int
-) -> int:
+def count_others(warps: Int64s, mask: Bools, lanes: Int64s, expected: Int64s, everybody: int, count: int) -> int:
     """How many warps come for another number of threads than those of their CTA who are there already."""
     ctas, others = lanes.size, 0
     for i in range(warps.size):

@@ -153,15 +153,14 @@ def unordered(
     known: Int32s,
     known_rows: Int64s,
     firsts: Int64s,
-    offsets: Int64s,
-    stride: int,
-    written: UInt64s,
+    memory: tuple[Int64s, int, UInt64s],
 ) -> tuple[int, int, int]:
     """How many uses of barriers are not ordered after their initialisation, and the first position.
 
-    Last comes the first position of a barrier in whose memory something else was written since: `written` has a word
-    for each eight bytes of shared memory, of which a CTA has `stride` bytes.
+    Last comes the first position of a barrier in whose memory something else was written since: given are the places
+    of barriers, the bytes of shared memory between CTAs, and what is written of each eight bytes of it.
     """
+    offsets, stride, written = memory[0], memory[1], memory[2]
     count, first, touched = 0, -1, -1
     warp_before, slot_before = -1, -1
     for i in range(slots.size):

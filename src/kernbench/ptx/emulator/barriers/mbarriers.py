@@ -25,7 +25,7 @@ from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
     TX,
     WAITED,
 )
-from kernbench.ptx.emulator.barriers.use_kernels import are_new, open_new
+from kernbench.ptx.emulator.barriers.use_kernels import count_new, open_new
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.observer.asynchronous import Address
@@ -132,7 +132,7 @@ class Mbarriers:
         """mbarrier.init: phase 0, `counts` arrivals expected."""
         slots = self.locate(addresses, lanes)
         ctas, offsets = self._batch.cluster.find(addresses, lanes)
-        if are_new(slots, counts) and len(set(ctas.tolist())) == len(ctas):
+        if count_new(slots, counts) == len(slots) and len(set(ctas.tolist())) == len(ctas):
             self._open_new(ctas, offsets, lanes, counts)
         else:
             self._open_each(slots, ctas, offsets, lanes, counts, addresses, site)
@@ -148,7 +148,7 @@ class Mbarriers:
         column = self._batch.launch.actors.barrier
         columns = (column(0), column(_MANY)) if self._columns else (0, 0)
         rows = (self._used, self._lookup, self.homes, self.offsets, self.columns, self.state)
-        open_new(ctas, offsets, counts, self.count, *columns, *rows, self._batch.shared_stride, self._bytes())
+        open_new(ctas, offsets, counts, self.count, *columns, rows, (self._batch.shared_stride, self._bytes()))
         slots, self.count = slice(self.count, self.count + len(ctas)), self.count + len(ctas)
         moment = self._batch.checks.asynchronous.moment
         self.opened[slots] = [(*moment(lane), -1, 0, lane % WARP, 0) for lane in lanes.tolist()]
@@ -341,9 +341,7 @@ class Mbarriers:
             late = int(slots[bad]), int(phases[bad]), int(amounts[bad]), int(lanes[bad])
             self._batch.checks.asynchronous.late_bytes(*late, site)
 
-    def test(
-        self, addresses: Array, lanes: Array, wanted: Array, parity: bool, site: Site
-    ) -> tuple[Array, Array, int]:
+    def test(self, addresses: Array, lanes: Array, wanted: Array, parity: bool, site: Site) -> tuple[Array, Array, int]:
         """The barriers, whether the phase each lane waits for has completed, and for how many lanes."""
         slots = self._known(addresses, lanes, site)
         passed: Array = np.empty(len(lanes), bool)

@@ -28,7 +28,7 @@ USE = 4
 def uses_of(
     slots: Int64s, lanes: Int64s, amounts: Int64s, ctas: int, followed: int, state: Int64s, uses: Int64s
 ) -> int:
-    """Barriers that warps of the first `followed` CTAs use, in the order of warps and barriers: a row each; how many."""
+    """Barriers that warps of the first `followed` CTAs use, a row each in the order of warps and barriers; how many."""
     count = 0
     for i in range(slots.size):
         slot, warp = slots[i], lanes[i] // WARP
@@ -52,12 +52,12 @@ def uses_of(
 
 
 @kernel
-def are_new(slots: Int64s, counts: Int64s) -> bool:
-    """Whether there was never a barrier where lanes make one, and the number of arrivals that each gives is one."""
+def count_new(slots: Int64s, counts: Int64s) -> int:
+    """How many lanes make a barrier where there was never one, for a number of arrivals that is allowed."""
+    new = 0
     for i in range(slots.size):
-        if slots[i] != -1 or counts[i] < 1 or counts[i] > LIMIT:
-            return False
-    return True
+        new += slots[i] == -1 and 1 <= counts[i] <= LIMIT
+    return new
 
 
 @kernel
@@ -68,19 +68,17 @@ def open_new(
     first: int,
     first_column: int,
     last_column: int,
-    used: Int64s,
-    lookup: Int64s,
-    homes: Int64s,
-    offsets: Int64s,
-    columns: Int64s,
-    state: Int64s,
-    stride: int,
-    written: UInt64s,
+    rows: tuple[Int64s, Int64s, Int64s, Int64s, Int64s, Int64s],
+    memory: tuple[int, UInt64s],
 ) -> None:
-    """Make barriers that are new, from number `first` on, at places of different CTAs; `used` counts those of each.
+    """Make barriers that are new, from number `first` on, at places of different CTAs.
 
-    Their columns in vector clocks are from `first_column` on, of which the last is of all that come later.
+    Their columns in vector clocks are from `first_column` on, of which the last is of all that come later. `rows` are
+    the barriers that each CTA has, those at each place, and of each its CTA, place, column and state; `memory` the
+    bytes of shared memory between CTAs, and what is written of each eight bytes of it.
     """
+    used, lookup, homes, offsets, columns, state = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5]
+    stride, written = memory[0], memory[1]
     for i in range(ctas.size):
         slot, cta = first + i, ctas[i]
         columns[slot] = min(first_column + used[cta], last_column)

@@ -11,7 +11,6 @@ from kernbench.ptx.emulator.lanes.fragment import Fragment
 from kernbench.ptx.emulator.lanes.lanes import Lanes, Mask
 from kernbench.ptx.emulator.program.program import Site
 
-
 _TRUE = np.array(True)
 
 

@@ -145,7 +145,7 @@ class AsynchronousChecks(AsynchronousObserver):
         barriers, clocks = self._batch.mbarriers, self._clocks
         return unordered(
             slots, lanes, self._batch.ctas, barriers.homes, barriers.opened, clocks.clocks, clocks.known,
-            clocks.known_column, clocks.first_numbers, *barriers.written(),
+            clocks.known_column, clocks.first_numbers, barriers.written(),
         )  # fmt: skip
 
     def _lanes_know(self, slots: Array, lanes: Array, fence: bool = False) -> Array:

@@ -1,9 +1,12 @@
-"""Compiled steps of vector clocks: what nearly every arrival, fence and meeting of a warp asks of them, and does."""
+"""Compiled steps of vector clocks: what nearly every arrival, fence and meeting asks of them, and does.
+
+A round of a barrier is closed when all have come that it waits for. Warps that come to the next one must know that.
+"""
 
 import numpy as np
 
-from kernbench.ptx.emulator.lanes.arrays import Bools, Int32s, Int64s, UInt32s
-from kernbench.ptx.emulator.lanes.compiled import kernel
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int32s, Int64s, UInt32s
+from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.lanes.warp_bits import active_in
 
@@ -25,7 +28,7 @@ def advance_once(lanes: Int64s, clocks: Int32s, seen: Bools) -> None:
 def count_aware(
     slots: Int64s, lanes: Int64s, ctas: int, homes: Int64s, special: Bools, partly_met: Bools, aware: Bools
 ) -> int:
-    """How many lanes, which arrive on mbarriers of their CTAs, know more than their warps' clocks, or their warps do."""
+    """How many lanes that arrive on mbarriers of their CTAs know more than their warps' clocks, or whose warps do."""
     count = 0
     for i in range(slots.size):
         warp = lanes[i] // WARP
@@ -66,3 +69,140 @@ def show(warps: Int64s, one: int, two: int, clocks: Int32s) -> None:
             row[one + other] = max(row[one + other], row[other])
             row[two + other] = max(row[two + other], row[other])
         row[inside] += 1
+
+
+@part
+def _knows_a_waiter(ends: Int64s, row: Int32s, inside: Int, lane: Int) -> bool:
+    """Whether a warp knows by its vector clock that one who waited in the last round, or one of its lanes, went on."""
+    if ends[inside] >= 0:
+        return True
+    for other in range(ends.size):
+        if ends[other] < 0:
+            continue
+        if row[other] > ends[other] or (lane >= 0 and row[lane + other] >> 5 > ends[other]):
+            return True
+    return False
+
+
+@part
+def _waiters(ends: Int64s) -> Int:
+    """How many waited in the last round; the others only arrived."""
+    count = 0
+    for other in range(ends.size):
+        count += ends[other] >= 0
+    return count
+
+
+@part
+def _unknown_arrivals(row: Int32s, arrivals: Int64s, cta: Int, inside: Int) -> Int:
+    """How many arrivals of other warps in the last round, if there were any, a warp does not know of."""
+    count = 0
+    if arrivals.size:
+        for other in range(arrivals.shape[1]):
+            count += other != inside and row[other] <= arrivals[cta, other]
+    return count
+
+
+@kernel
+def count_unsure(
+    warps: Int64s, mask: Bools, last: Int64s, clocks: Int32s, lane: int, arrivals: Int64s, come: UInt32s
+) -> int:
+    """How many warps that come to a barrier may be counted in another round of it; the others' lanes have `come`.
+
+    `last` has for each warp that waited in the last round its clock then, -1 for the others, `arrivals` the same of
+    those who only arrived; either is empty where there was no such round. `lane` is where what is known of single lanes
+    begins in a vector clock, or -1. Where some are unsure, nobody has `come`.
+    """
+    ctas, unsure = clocks.shape[0], 0
+    for i in range(warps.size):
+        here, cta, inside = active_in(mask, i), warps[i] % ctas, warps[i] // ctas
+        if here == 0:
+            continue
+        if come.size and np.int64(come[cta, inside]) & here:
+            unsure += 1
+        if last.size == 0:
+            continue
+        ends, row = last[cta], clocks[cta, inside]
+        if _knows_a_waiter(ends, row, inside, lane):
+            continue
+        if _waiters(ends) or _unknown_arrivals(row, arrivals, cta, inside):
+            unsure += 1
+    if unsure == 0 and come.size:
+        for i in range(warps.size):
+            here = active_in(mask, i) | np.int64(come[warps[i] % ctas, warps[i] // ctas])
+            come[warps[i] % ctas, warps[i] // ctas] = np.uint32(here)
+    return unsure
+
+
+@kernel
+def close_round(done: Bools, waiting: Bools, clocks: Int32s, come: UInt32s, last: Int64s) -> None:
+    """Nobody has come to the next round; of this one the clocks are kept at which those who waited went on."""
+    for cta in range(done.size):
+        if not done[cta]:
+            continue
+        for inside in range(waiting.shape[1]):
+            if come.size:
+                come[cta, inside] = 0
+            last[cta, inside] = clocks[cta, inside, inside] - 1 if waiting[cta, inside] else -1
+
+
+@part
+def _join(cta: Int, present: Bools, given: Int32s, clocks: Int32s) -> Int:
+    """Join the clocks of the warps of `present`, and what was given, in the row of the first of them; which that is."""
+    first = -1
+    for inside in range(clocks.shape[1]):
+        if present[cta, inside] and first < 0:
+            first = inside
+        elif present[cta, inside]:
+            for column in range(clocks.shape[2]):
+                clocks[cta, first, column] = max(clocks[cta, first, column], clocks[cta, inside, column])
+    if first >= 0 and given.size:
+        for column in range(clocks.shape[2]):
+            clocks[cta, first, column] = max(clocks[cta, first, column], given[cta, column])
+    return first
+
+
+@part
+def _are_unlike(cta: Int, first: Int, present: Bools, aware: Bools, shared: Int64s) -> bool:
+    """Whether some of the warps of `present`, of which one is the first, are aware of lanes, and not all share that."""
+    ctas, some, others = present.shape[0], False, False
+    for inside in range(present.shape[1]):
+        number = inside * ctas + cta
+        if present[cta, inside]:
+            some |= aware[number]
+            others |= not aware[number] or shared[number] != shared[first * ctas + cta]
+    return some and others
+
+
+@kernel
+def join_round(
+    done: Bools,
+    present: Bools,
+    given: Int32s,
+    clocks: Int32s,
+    met: Int64s,
+    partly_met: Bools,
+    aware: Bools,
+    shared: Int64s,
+) -> int:
+    """The warps of `present` met in the CTAs of `done`: all release and all acquire, and begin a new epoch.
+
+    `given` are the clocks of those who only arrived, or empty. Gives in how many CTAs warps are `aware` of single lanes
+    and do not all share that.
+    """
+    ctas, unlike = clocks.shape[0], 0
+    for cta in range(ctas):
+        first = _join(cta, present, given, clocks) if done[cta] else -1
+        if first < 0:
+            continue
+        unlike += _are_unlike(cta, first, present, aware, shared)
+        for inside in range(clocks.shape[1]):
+            if present[cta, inside]:
+                partly_met[inside * ctas + cta] = False
+                met[inside * ctas + cta] = clocks[cta, first, inside]
+                for column in range(clocks.shape[2]):
+                    clocks[cta, inside, column] = clocks[cta, first, column]
+        for inside in range(clocks.shape[1]):
+            if present[cta, inside]:
+                clocks[cta, inside, inside] += 1
+    return unlike

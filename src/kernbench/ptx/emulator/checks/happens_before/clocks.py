@@ -26,7 +26,13 @@ columns, as an access may happen before it and not be visible to it yet. How clo
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.happens_before.clock_kernels import advance_once, count_aware, meet_whole, show
+from kernbench.ptx.emulator.checks.happens_before.clock_kernels import (
+    advance_once,
+    count_aware,
+    join_round,
+    meet_whole,
+    show,
+)
 from kernbench.ptx.emulator.checks.happens_before.ended_lanes import EndedLanes, Forget
 from kernbench.ptx.emulator.checks.happens_before.knowledge import (
     EVERYBODY,
@@ -37,7 +43,6 @@ from kernbench.ptx.emulator.checks.happens_before.knowledge import (
     together,
 )
 from kernbench.ptx.emulator.checks.happens_before.near_rows import Groups, NearRows, take_rows
-from kernbench.ptx.emulator.checks.happens_before.round_kernels import join_round
 from kernbench.ptx.emulator.checks.happens_before.snapshot import Snapshot
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.lanes.window import Window

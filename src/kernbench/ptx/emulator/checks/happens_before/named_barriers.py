@@ -14,15 +14,14 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.barriers.barrier_kernels import count_others
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, by_axis, thread_name
+from kernbench.ptx.emulator.checks.happens_before.clock_kernels import close_round, count_unsure
 from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
-from kernbench.ptx.emulator.checks.happens_before.round_kernels import close_round, count_unsure
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.lanes.warp_bits import given
 from kernbench.ptx.emulator.observer.meetings import BarrierObserver, MeetingPoint
 from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
-
 
 # of rounds that never were, and of lanes nobody has to ask for
 _NEVER = np.zeros((0, 0), np.int64)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernbench.ptx.emulator.checks.happens_before import clock_kernels, round_kernels
+from kernbench.ptx.emulator.checks.happens_before import clock_kernels
 from kernbench.ptx.emulator.lanes.lanes import WARP, from_mask
 from kernbench.ptx.emulator.lanes.warp_bits import given
 
@@ -33,7 +33,7 @@ def test_all_who_meet_know_the_same_of_the_others(seed):
     met, partly = rng.integers(0, 5, CTAS * WARPS + 1), rng.random(CTAS * WARPS) < 0.5
     aware, shared = rng.random(CTAS * WARPS) < rng.choice([0, 0.5, 1]), rng.integers(0, 2, CTAS * WARPS)
     before = [clocks.tolist(), met.tolist(), partly.tolist()]
-    unlike = round_kernels.join_round(done, present, arrived, clocks, met, partly, aware, shared)
+    unlike = clock_kernels.join_round(done, present, arrived, clocks, met, partly, aware, shared)
     rows, mets, parts = before
     wanted = 0
     for cta in np.flatnonzero(done).tolist():
@@ -71,7 +71,7 @@ def test_who_comes_must_know_that_the_last_round_is_over(seed):
         if not waited:
             sure = not len(arrivals) or all(known[u] > arrivals[cta, u] for u in range(WARPS) if u != inside)
         wanted += not sure
-    assert round_kernels.count_unsure(*given(lanes), last, clocks, lane, arrivals, come) == wanted
+    assert clock_kernels.count_unsure(*given(lanes), last, clocks, lane, arrivals, come) == wanted
     if not wanted:
         for (cta, inside), row in rows.items():
             before[cta, inside] |= np.packbits(row, bitorder="little").view(np.uint32)[0]
@@ -83,7 +83,7 @@ def test_a_closed_round_is_remembered_by_the_clocks_of_those_who_waited(seed):
     rng = np.random.default_rng(seed)
     clocks, done, waiting = clocks_of(rng), rng.random(CTAS) < 0.6, rng.random((CTAS, WARPS)) < 0.6
     come, last = np.full((CTAS, WARPS), 7, np.uint32), np.full((CTAS, WARPS), 99, np.int64)
-    round_kernels.close_round(done, waiting, clocks, come, last)
+    clock_kernels.close_round(done, waiting, clocks, come, last)
     for cta in range(CTAS):
         own = [int(clocks[cta, u, u]) - 1 if waiting[cta, u] else -1 for u in range(WARPS)]
         assert last[cta].tolist() == (own if done[cta] else [99] * WARPS)
