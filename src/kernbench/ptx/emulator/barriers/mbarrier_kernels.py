@@ -157,7 +157,7 @@ def unordered(
 ) -> tuple[int, int, int]:
     """How many uses of barriers are not ordered after their initialisation, and the first position.
 
-    Last comes the first position of a barrier in whose memory something else was written since: given are the places
+    Last comes the first position of a barrier in whose memory something else was written since: given are the offsets
     of barriers, the bytes of shared memory between CTAs, and what is written of each eight bytes of it.
     """
     offsets, stride, written = memory[0], memory[1], memory[2]

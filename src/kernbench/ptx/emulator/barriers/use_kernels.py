@@ -63,7 +63,7 @@ def count_new(slots: Int64s, counts: Int64s) -> int:
 @kernel
 def open_new(
     ctas: Int64s,
-    places: Int64s,
+    offsets: Int64s,
     counts: Int64s,
     first: int,
     first_column: int,
@@ -71,24 +71,24 @@ def open_new(
     rows: tuple[Int64s, Int64s, Int64s, Int64s, Int64s, Int64s],
     memory: tuple[int, UInt64s],
 ) -> None:
-    """Make barriers that are new, from number `first` on, at places of different CTAs.
+    """Make barriers that are new, from number `first` on, at offsets in shared memory of different CTAs.
 
     Their columns in vector clocks are from `first_column` on, of which the last is of all that come later. `rows` are
-    the barriers that each CTA has, those at each place, and of each its CTA, place, column and state; `memory` the
-    bytes of shared memory between CTAs, and what is written of each eight bytes of it.
+    how many each CTA has, those at each offset, and of each its CTA, offset, column and state; `memory` the bytes of
+    shared memory between CTAs, and what is written of each eight bytes of it.
     """
-    used, lookup, homes, offsets, columns, state = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5]
+    used, lookup, homes, held_at, columns, state = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5]
     stride, written = memory[0], memory[1]
     for i in range(ctas.size):
         slot, cta = first + i, ctas[i]
         columns[slot] = min(first_column + used[cta], last_column)
         used[cta] += 1
-        lookup[cta, places[i] // 8] = slot
+        lookup[cta, offsets[i] // 8] = slot
         homes[slot] = cta
-        offsets[slot] = places[i]
+        held_at[slot] = offsets[i]
         state[slot, LIVE] = ALIVE
         state[slot, LAST_LANE] = -1
         state[slot, PENDING] = counts[i]
         state[slot, EXPECTED] = counts[i]
-        word = (cta * stride + places[i]) // 8
+        word = (cta * stride + offsets[i]) // 8
         written[word] = np.uint64(np.int64(written[word]) & ~TOUCHED)

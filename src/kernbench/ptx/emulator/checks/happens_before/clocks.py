@@ -26,13 +26,7 @@ columns, as an access may happen before it and not be visible to it yet. How clo
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.checks.happens_before.clock_kernels import (
-    advance_once,
-    count_aware,
-    join_round,
-    meet_whole,
-    show,
-)
+from kernbench.ptx.emulator.checks.happens_before import clock_kernels as kernels
 from kernbench.ptx.emulator.checks.happens_before.ended_lanes import EndedLanes, Forget
 from kernbench.ptx.emulator.checks.happens_before.knowledge import (
     EVERYBODY,
@@ -165,7 +159,7 @@ class Clocks:
 
     def advance_of(self, lanes: Array) -> None:
         """The same, by their lanes."""
-        advance_once(lanes, self.clocks, self._seen)
+        kernels.advance_once(lanes, self.clocks, self._seen)
         self.changed()
 
     def changed(self) -> None:
@@ -427,7 +421,7 @@ class Clocks:
     def any_aware(self, slots: Array, lanes: Array, homes: Array) -> bool:
         """Whether `aware` holds for a lane that arrives on an mbarrier of its own CTA; of those are the `homes`."""
         known = (self.special, self._partly_met, self.near.aware)
-        return bool(self._beyond) or count_aware(slots, lanes, self._batch.ctas, homes, *known) > 0
+        return bool(self._beyond) or kernels.count_aware(slots, lanes, self._batch.ctas, homes, *known) > 0
 
     def helps(self, lanes: Array) -> Array:
         """For each lane, whether `unknown` could know more than the compiled kernels."""
@@ -457,7 +451,7 @@ class Clocks:
     def show_proxy(self, warps: Array, columns: list[int]) -> None:
         """A proxy fence: what warps know of others' ordinary accesses, the async proxy may see, from `columns` on."""
         self._left.part(warps)
-        show(warps, columns[0], columns[-1], self.clocks)
+        kernels.show(warps, columns[0], columns[-1], self.clocks)
         count = self._batch.warps_per_cta
         if self.near.suffices and self.near.any:
             self.near.show(warps, columns)
@@ -480,7 +474,7 @@ class Clocks:
         if self.near.any or self._private or self._left.any:
             return False
         known = (self._batch.alive_bits, self.clocks, self.met_column, self._partly_met)
-        if not meet_whole(warps, mask, named, *known):
+        if not kernels.meet_whole(warps, mask, named, *known):
             return False
         self.changed()
         return True
@@ -548,7 +542,7 @@ class Clocks:
             self._left.part(inside * self._batch.ctas + ctas)
         arrived, near = _NO_CLOCKS if given is None else given, self.near
         known = (self.clocks, self.met_column, self._partly_met, near.aware, near.shared)
-        unlike = join_round(done, present, arrived, *known)
+        unlike = kernels.join_round(done, present, arrived, *known)
         for cta, knowledge in published.items() if published else ():
             for inside in np.flatnonzero(present[cta] & done[cta]).tolist():
                 self._acquire_together(inside * self._batch.ctas + cta, knowledge)
