@@ -113,6 +113,15 @@ def _count(report: Int64s, code: Int, position: Int, slot: Int) -> None:
     report[code, 0] += 1
 
 
+@part
+def _troubles(report: Int64s) -> Int:
+    """How often there was trouble."""
+    count = 0
+    for code in range(CODES):
+        count += report[code, 0]
+    return count
+
+
 @kernel
 def locate(
     addresses: UInt64s,
@@ -282,8 +291,8 @@ def _completed(slot: Int, lane: Int, alone: bool, barriers: Barriers, who: Publi
 @kernel
 def arrive(
     arriving: GivenArriving, publishers: GivenPublishers, these: GivenBarriers, tokens: Int64s, report: Int64s
-) -> int:
-    """Arrivals of lanes; gives how many phases completed. `tokens` receives the state before each.
+) -> tuple[int, int]:
+    """Arrivals of lanes; gives how many phases completed, and the trouble. `tokens` receives the state before each.
 
     Given are the parts of `Arriving`, `Publishers` and `Barriers`.
     """
@@ -328,14 +337,14 @@ def arrive(
         if what.no_complete and row[PENDING] == 0:
             _count(report, COMPLETES, i, slot)
         completed += _completed(slot, lane, alone, barriers, who)
-    return completed
+    return completed, _troubles(report)
 
 
 @kernel
 def expect(
     slots: Int64s, amounts: Int64s, state: Int64s, held: Int32s, done: Int32s, columns: Int64s, report: Int64s
-) -> int:
-    """expect_tx (positive) and complete_tx (negative) of lanes; gives how many phases completed."""
+) -> tuple[int, int]:
+    """expect_tx (positive) and complete_tx (negative) of lanes; gives how many phases completed, and the trouble."""
     completed = 0
     for i in range(slots.size):
         slot = slots[i]
@@ -350,7 +359,7 @@ def expect(
         if row[TX] > LIMIT or row[TX] < -LIMIT:
             _count(report, RANGE, i, slot)
         completed += complete(slot, state, held, done, columns[slot])
-    return completed
+    return completed, _troubles(report)
 
 
 @kernel

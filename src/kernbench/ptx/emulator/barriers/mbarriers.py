@@ -250,10 +250,11 @@ class Mbarriers:
             checks.asynchronous.arriving(slots, lanes)
         what = (slots, lanes, counts, transactions, how.drop, how.no_complete, how.release, site.number)
         barriers = (self.homes, self.columns, self.state, self.held, self.done, self.arrivals)
-        completed = kernels.arrive(what, self._who(lanes), barriers, tokens, self._report)
-        batch.port.changes += int(completed)
+        completed, troubles = kernels.arrive(what, self._who(lanes), barriers, tokens, self._report)
+        batch.port.changes += completed
         checks.asynchronous.arrived(slots, lanes, how.release, how.wide)
-        self._report_trouble(lanes, site)
+        if troubles:
+            self._report_trouble(lanes, site)
 
     def signal(self, slots: Array, lanes: Array, site: Site) -> None:
         """Something asynchronous that `lanes` began arrives once on each barrier, with the knowledge `held`."""
@@ -323,9 +324,11 @@ class Mbarriers:
 
     def _transact(self, slots: Array, lanes: Array, amounts: Array, site: Site) -> None:
         self.events += 1
-        completed = kernels.expect(slots, amounts, self.state, self.held, self.done, self.columns, self._report)
-        self._batch.port.changes += int(completed)
-        self._report_trouble(lanes, site)
+        barriers = (self.state, self.held, self.done, self.columns)
+        completed, troubles = kernels.expect(slots, amounts, *barriers, self._report)
+        self._batch.port.changes += completed
+        if troubles:
+            self._report_trouble(lanes, site)
 
     def deliver(self, slots: Array, phases: Array, lanes: Array, amounts: Array, site: Site) -> None:
         """Copies begun in `phases` have moved their bytes: complete_tx on their barriers."""
@@ -378,8 +381,6 @@ class Mbarriers:
             self._batch.journal.arrived(kind, slots, lanes, amounts, site)
 
     def _report_trouble(self, lanes: Array, site: Site) -> None:
-        if not self._report.any():
-            return
         for code, what in _TROUBLE.items():
             count, position, slot = self._report[code].tolist()
             if count:

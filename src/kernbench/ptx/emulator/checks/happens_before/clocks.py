@@ -134,8 +134,8 @@ class Clocks:
 
     def apart(self) -> Array:
         """For each warp the lanes whose clock it is: the living, and the ended that are not parted with yet."""
-        found: Array = self._batch.alive_bits | self._left.masks
-        return found
+        living: Array = self._batch.alive_bits
+        return living | self._left.masks if self._left.any else living
 
     def ended(self, warps: Array, active: Mask) -> None:
         """Lanes of warps end: what they did last nobody will know."""
