@@ -302,7 +302,9 @@ class Mbarriers:
         return self._publishers(lanes), self._batch.ctas, clocks, met, lane_arrivals, self._first_lane
 
     def _publishers(self, lanes: Array) -> Array:
-        """For each warp of the batch, whether `lanes` publish all that it did."""
+        """For each warp of `lanes`, whether they publish all that it did; nobody asks where no clocks are kept."""
+        if not self._columns:
+            return self._whole
         return self.whole(lanes, self._batch.checks.apart(self._batch.alive_bits))
 
     def raise_pending(self, slots: Array) -> None:
