@@ -37,29 +37,53 @@ class Agent:
     group: Array | None = None
 
     def __post_init__(self) -> None:
-        self.left: Array = np.ones(len(self.lanes), bool)
-        # whose sources are not taken yet, where that is a matter of its own
-        self.unread: Array = self.left if self.reads is None else self.left.copy()
+        # positions of the operations that are not done, and of those whose sources were not taken
+        self._left: Array = np.arange(len(self.lanes))
+        self._unread = self._left
+
+    @property
+    def done(self) -> bool:
+        """Whether all operations have completed."""
+        return not len(self._left)
 
     def read(self, chosen: Array) -> None:
         """Take the sources of some operations, once."""
-        if self.reads is None:
-            return
-        now = (chosen & self.unread).nonzero()[0]
-        if len(now):
-            self.unread[now] = False
+        now, self._unread = _parted(self._unread, chosen)
+        if len(now) and self.reads is not None:
             self.reads(now)
 
-    def finish(self, chosen: Array) -> None:
-        """Complete some operations, once."""
-        chosen = chosen & self.left
-        self.read(chosen)
-        now = chosen.nonzero()[0]
-        if len(now):
-            self.left[now] = False
-            self.perform(now)
-            if self.signal is not None:
-                self.signal(now)
+    def finish(self, chosen: Array | None = None) -> None:
+        """Complete some operations, or all of them, once."""
+        now, left = (self._left, _NONE) if chosen is None else _parted(self._left, chosen)
+        if not len(now):
+            return
+        unread = now
+        if self._unread is self._left:
+            self._unread = left
+        else:
+            some: Array = np.zeros(len(self.lanes), bool)
+            some[now] = True
+            unread, self._unread = _parted(self._unread, some)
+        if self.reads is not None and len(unread):
+            self.reads(unread)
+        self._left = left
+        self.perform(now)
+        if self.signal is not None:
+            self.signal(now)
+
+
+_NONE: Array = np.arange(0)
+
+
+def _parted(positions: Array, chosen: Array) -> tuple[Array, Array]:
+    """Those of some positions where `chosen` holds, and the others."""
+    count = np.count_nonzero(chosen)
+    if not count or not len(positions):
+        return _NONE, positions
+    if count == len(chosen):
+        return positions, _NONE
+    which = chosen[positions]
+    return positions[which], positions[~which]
 
 
 class Agents:
@@ -81,7 +105,7 @@ class Agents:
         if self._batch.journal is not None:
             self._batch.journal.issued(agent)
         if self._eager:
-            agent.finish(agent.left)
+            agent.finish()
         else:
             self._flying.append(agent)
 
@@ -102,11 +126,11 @@ class Agents:
         """No warp can go on: everything in flight completes, in the order in which it began."""
         flying, self._flying = self._flying, []
         for agent in flying:
-            agent.finish(agent.left)
+            agent.finish()
         self.progress += len(flying)
         return bool(flying)
 
     def _sweep(self) -> None:
         before = len(self._flying)
-        self._flying = [agent for agent in self._flying if agent.left.any()]
+        self._flying = [agent for agent in self._flying if not agent.done]
         self.progress += before - len(self._flying)

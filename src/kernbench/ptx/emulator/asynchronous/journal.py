@@ -15,6 +15,8 @@ from kernbench.ptx.emulator.asynchronous.agents import Agent
 from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
 from kernbench.ptx.emulator.barriers.mbarrier_kernels import EXPECTED, PHASE, START
 from kernbench.ptx.emulator.barriers.use_kernels import USE, uses_of
+from kernbench.ptx.emulator.lanes.arrays import Int, Int64s
+from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.program.program import Site
 
@@ -74,12 +76,12 @@ class Journal:
 
     def _actors(self, lanes: Array) -> Iterator[tuple[Actor, Array]]:
         """The followed warps among lanes, each with the positions of its lanes."""
-        warps, ctas = lanes // WARP, self._live.ctas
-        here = (warps % ctas < self.ctas).nonzero()[0]
-        different = set(warps[here].tolist())
-        for warp in sorted(different):
-            chosen = here if len(different) == 1 else here[warps[here] == warp]
-            yield (warp % ctas, warp // ctas), chosen
+        ctas, here = self._live.ctas, np.empty((2, len(lanes)), np.int64)
+        found: dict[int, list[int]] = {}
+        for position, warp in here[:, : _followed(lanes, ctas, self.ctas, here)].T.tolist():
+            found.setdefault(warp, []).append(position)
+        for warp in sorted(found):
+            yield (warp % ctas, warp // ctas), np.array(found[warp])
 
     def _note(self, kind: str, actor: Actor, site: Site, slot: int = -1, phase: int = -1, amount: int = 0) -> None:
         if not self.full:
@@ -146,7 +148,7 @@ class Journal:
         for actor, chosen in self._actors(agent.lanes):
             self._operations += 1
             self._note("begin", actor, agent.site, amount=self._operations)
-            numbers |= {int(position): (actor, self._operations) for position in chosen}
+            numbers |= dict.fromkeys(chosen.tolist(), (actor, self._operations))
         if numbers:
             agent.perform = self._noting(agent.perform, numbers, agent.site)
         self._position += 1
@@ -170,3 +172,15 @@ class Journal:
         for actor in self._users[1]:
             self._note("use", actor, site)
         self._position += 1
+
+
+@kernel
+def _followed(lanes: Int64s, ctas: Int, most: Int, found: Int64s) -> int:
+    """Positions and warps of lanes of the first `most` CTAs of a batch of `ctas`; how many there are."""
+    count = 0
+    for i in range(lanes.size):
+        warp = lanes[i] // WARP
+        if warp % ctas < most:
+            found[0, count], found[1, count] = i, warp
+            count += 1
+    return count

@@ -1,6 +1,6 @@
 """Bulk copies, tensor copies and reductions, their groups, and asynchronous stores."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,27 +9,42 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.asynchronous.copies import tensors
-from kernbench.ptx.emulator.asynchronous.copies.bulk import ALIGNMENT, Ends, begin_copy, global_ends, shared_ends
+from kernbench.ptx.emulator.asynchronous.copies.begin_kernels import CTA, OFFSET, are_refused
+from kernbench.ptx.emulator.asynchronous.copies.bulk import (
+    ALIGNMENT,
+    Ends,
+    begin_copy,
+    ends_at,
+    global_ends,
+    shared_ends,
+    shared_places,
+)
 from kernbench.ptx.emulator.asynchronous.copies.completion import Completion, in_group, on_barrier
 from kernbench.ptx.emulator.asynchronous.copies.reductions import reduction_of
 from kernbench.ptx.emulator.instructions.mbarrier import active_lanes, addresses_of, values_of
 from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.operand_rows import OperandRows
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
+from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.steps import Step, action
-from kernbench.ptx.emulator.units.batch import Window
+from kernbench.ptx.emulator.units.batch import Batch, Window
 from kernbench.ptx.launching.tensor_map import ELEMENT_BYTES, PACKED_ELEMENTS
 from kernbench.ptx.text.module import Address, Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Destinations:
-    """Where loads go: for each operation (a lane and a CTA) its lane's position, CTA and offset, and its barrier."""
+    """Where loads go: for each operation (a lane and a CTA) its lane's position, CTA and offset, and its barrier.
+
+    Where there is one operation a lane, its end is known as well.
+    """
 
     positions: Array
     ctas: Array
     offsets: Array
     slots: Array
+    ends: Ends | None = None
 
 
 def _address(d: Decoding, name: str) -> AddressSlot:
@@ -44,20 +59,20 @@ def _optional(d: Decoding, name: str) -> int | None:
 
 
 def _destinations(
-    window: Window, lanes: Array, targets: Array, barriers: Array, masks: Array | None, pair: bool, site: Any
+    window: Window, lanes: Array, places: Array, barriers: Array, masks: Array | None, pair: bool, site: Any
 ) -> _Destinations:
     """One operation a lane, or one for each CTA that its multicast mask names, at the same offsets there.
 
-    Each destination signals the barrier at the same offset in its own CTA. With `pair` (.cta_group::2) it signals, of
+    `places` are those of the addresses that lanes give. Each destination signals the barrier at the same offset in its own CTA. With `pair` (.cta_group::2) it signals, of
     its pair of CTAs, the one whose rank is even if the CTA that holds the named barrier has an even rank, else the odd
     one: whoever issues the copy.
     """
     batch = window.batch
-    ctas, offsets = batch.cluster.find(targets, lanes)
+    ctas, offsets = places[CTA], places[OFFSET]
     if masks is None:
         slots = batch.mbarriers.known(barriers, lanes, site)
         _same_block(window, lanes, ctas, slots, pair, site)
-        return _Destinations(np.arange(len(lanes)), ctas, offsets, slots)
+        return _Destinations(np.arange(len(lanes)), ctas, offsets, slots, ends_at(places))
     batch.checks.asynchronous.multicast(masks, lanes, site)
     positions, ranks = np.nonzero(batch.cluster.named(masks))
     peers = batch.cluster.peers(batch.cluster.own(lanes)[positions], ranks)
@@ -114,7 +129,8 @@ def bulk_copy(d: Decoding) -> Step:
             return
         assert barrier is not None
         masks = None if mask_slot is None else values_of(window, mask_slot, mask)
-        to = _destinations(window, lanes, targets, addresses_of(window, barrier, mask), masks, False, site)
+        places, _ = shared_places(batch, targets, lanes)
+        to = _destinations(window, lanes, places, addresses_of(window, barrier, mask), masks, False, site)
         which = np.flatnonzero(to.slots >= 0)
         at = to.positions[which]
         ends = global_ends(batch, sources) if inward else shared_ends(batch, *batch.cluster.find(sources, lanes))
@@ -143,18 +159,19 @@ def _boxes(
 ) -> list[tuple[tensors.Box, Array]]:
     """The tensor maps that lanes name, each with the positions of its lanes; complains where there is none."""
     found = []
+    checks = window.batch.checks
     for address, which in _by_value(maps):
         try:
             box = window.batch.launch.tensor_maps.at(address)
-            if box.description.rank != rank:
-                raise MisuseError(f"the tensor map has {box.description.rank} dimensions, the instruction {rank}")
-            if box.description.im2col != counted:
-                made, asked = ("im2col", "tile") if box.description.im2col else ("tile", "im2col")
+            if box.rank != rank:
+                raise MisuseError(f"the tensor map has {box.rank} dimensions, the instruction {rank}")
+            if box.im2col != counted:
+                made, asked = ("im2col", "tile") if box.im2col else ("tile", "im2col")
                 raise MisuseError(f"the tensor map is for {made} mode, the instruction says {asked}")
         except MisuseError as problem:
-            window.batch.checks.bad_tensor_map(site, str(problem), address, lanes[which])
+            checks.bad_tensor_map(site, str(problem), address, lanes[which])
             continue
-        window.batch.checks.asynchronous.map_used(address, lanes[which], site)
+        checks.asynchronous.map_used(address, lanes if len(which) == len(lanes) else lanes[which], site)
         found.append((box, which))
     return found
 
@@ -178,15 +195,10 @@ def _parted(offsets: Array, count: int, step: int) -> Array:
     return offsets if count == 1 else np.repeat(offsets, count) + np.tile(np.arange(count) * step, len(offsets))
 
 
-def _points(window: Window, slots: list[int], mask: Mask | None) -> Array:
-    """Coordinates of each active lane, as signed numbers."""
-    return np.stack(
-        [values_of(window, slot, mask, np.uint32).view(np.int32).astype(np.int64) for slot in slots], axis=1
-    )
-
-
 def _legal_points(window: Window, lanes: Array, points: Array, box: tensors.Box, site: Any, stores: bool) -> None:
     """Complain about coordinates that the copy engine refuses."""
+    if not are_refused(points, *box.legal_step, stores):
+        return
     if box.description.grain == 1:
         _aligned(window, lanes, site, "innermost coordinate (in bytes)", points[:, 0] * box.element, ALIGNMENT)
     else:
@@ -197,10 +209,10 @@ def _legal_points(window: Window, lanes: Array, points: Array, box: tensors.Box,
         window.batch.checks.negative_point(site, point, int(lanes[below][0]), int(np.count_nonzero(below)))
 
 
-def _parts(d: Decoding) -> Callable[[tensors.Box, Array], tuple[Array, int]]:
+def _parts(d: Decoding) -> Callable[[tensors.Box, Array], tuple[Array, int]] | None:
     """What one copy is made of: `parts(box, points)` gives the coordinates of all, and the bytes from one to the next.
 
-    Four rows of a gather or scatter, the pixels of a column, or the one box.
+    Four rows of a gather or scatter, or the pixels of a column; None for the one box.
     """
 
     def four(box: tensors.Box, points: Array) -> tuple[Array, int]:
@@ -211,7 +223,7 @@ def _parts(d: Decoding) -> Callable[[tensors.Box, Array], tuple[Array, int]]:
         return tensors.pixels(box, points, box.description.box[1]), int(box.swizzle[3])
 
     makers = {"tile::gather4": four, "tile::scatter4": four, "im2col": column, "im2col_no_offs": column}
-    return makers.get(d.mod("mode"), lambda box, points: (points[:, None], 0))
+    return makers.get(d.mod("mode"))
 
 
 def _inside(window: Window, lanes: Array, points: Array, box: tensors.Box, site: Any) -> None:
@@ -225,6 +237,10 @@ def _inside(window: Window, lanes: Array, points: Array, box: tensors.Box, site:
         window.batch.checks.outside_pixels(site, point, limits, int(lanes[bad][0]), int(np.count_nonzero(bad)))
 
 
+def _operands(d: Decoding, addresses: Sequence[AddressSlot], numbers: Sequence[int]) -> OperandRows:
+    return OperandRows(d.table, [(one.slot, one.offset) for one in addresses], numbers)
+
+
 def tensor_load(d: Decoding) -> Step:
     """cp.async.bulk.tensor from global to shared memory."""
     target, barrier, site = _address(d, "dst"), _address(d, "mbar"), d.site
@@ -233,39 +249,98 @@ def tensor_load(d: Decoding) -> Step:
     pair = d.mod("group") == "cta_group::2"
     position = d.position("offsets")
     counted, moved = position is not None, [] if position is None else d.sources(position)
+    operands = _operands(d, (target, barrier, source), slots)
 
     def general(window: Window, mask: Mask | None) -> None:
         batch, lanes = window.batch, active_lanes(window, mask)
         if not len(lanes):
             return
-        targets, points = addresses_of(window, target, mask), _points(window, slots, mask)
-        _aligned(window, lanes, site, "destination", targets.astype(np.int64), tensors.ALIGNMENT)
+        (targets, barriers, maps), points = operands.take(batch, lanes)
+        places, bits = shared_places(batch, targets, lanes)
+        if bits % tensors.ALIGNMENT:
+            _aligned(window, lanes, site, "destination", targets.astype(np.int64), tensors.ALIGNMENT)
         masks = None if mask_slot is None else values_of(window, mask_slot, mask)
-        to = _destinations(window, lanes, targets, addresses_of(window, barrier, mask), masks, pair, site)
+        to = _destinations(window, lanes, places, barriers, masks, pair, site)
         shifts = np.zeros((len(lanes), rank), np.int64) if moved else None
         for number, slot in enumerate(moved, 1):
             assert shifts is not None
             shifts[:, number] = values_of(window, slot, mask)
-        for box, which in _boxes(window, lanes, addresses_of(window, source, mask), rank, counted, site):
-            named = np.zeros(len(lanes), bool)
-            named[which] = True
-            chosen = np.flatnonzero(named[to.positions] & (to.slots >= 0))
-            at = to.positions[chosen]
-            if counted:
-                _inside(window, lanes[at], points[at], box, site)
-            if len(at):
-                found, step = parts(box, points[at])
-                count = found.shape[1]
-                here = (found if shifts is None else found + shifts[at, None]).reshape(-1, rank)
-                offsets = _parted(to.offsets[chosen], count, step)
-                at, ctas, barriers = _spread(count, at, to.ctas[chosen], to.slots[chosen])
-                _legal_points(window, lanes[at], here, box, site, False)
-                completion = on_barrier(batch, lanes[at], barriers, np.full(len(at), box.nbytes), site)
-                if batch.recorder.recording:
-                    batch.recorder.boxes_copied(site, lanes[at], box.parts, box.nbytes, box.grains(here), barriers)
-                tensors.begin_load(batch, box, shared_ends(batch, ctas, offsets), here, completion, site)
+        found = _boxes(window, lanes, maps, rank, counted, site)
+        plain = parts is None and to.ends is not None and not np.count_nonzero(to.slots < 0)
+        if plain and found and _load_all(batch, lanes, to, points, found, site):
+            return
+        for box, which in found:
+            _load(window, lanes, to, points, shifts, parts, box, which, site)
 
     return action(general)
+
+
+def _load_all(
+    batch: Batch, lanes: Array, to: _Destinations, points: Array, found: list[tuple[tensors.Box, Array]], site: Site
+) -> bool:
+    """Begin a load of one box for each lane, all of the same box, if nothing is the matter; whether that was so.
+
+    Blocks that make a map each, for the same tensor, name it by as many addresses; what their loads do is done in the
+    order of these, as if they came one after the other.
+    """
+    box, assembled = found[0][0], len(found) > 1
+    if assembled:
+        order = np.concatenate([which for _, which in found])
+        alike = all(other is box for other, _ in found) and len(order) == len(found)
+        # findings of both memories, and what is recorded of the first block, come in turn for each of several maps
+        in_turn = batch.cluster.size > 1 or batch.recorder.recording or tensors.is_watched(batch, box)
+        if not alike or in_turn or not _one_a_block(batch, lanes):
+            return False
+        lanes, points = lanes[order], points[order]
+    elif len(found[0][1]) < len(lanes):
+        return False
+    assert to.ends is not None
+    ends, slots = (to.ends.chosen(order), to.slots[order]) if assembled else (to.ends, to.slots)
+    if are_refused(points, *box.legal_step, False) or not batch.checks.asynchronous.all_shown(slots, lanes):
+        return False
+    completion = on_barrier(batch, lanes, slots, np.full(len(lanes), box.nbytes), site, shown=True, apart=assembled)
+    if batch.recorder.recording:
+        batch.recorder.boxes_copied(site, lanes, box.parts, box.nbytes, box.grains(points), slots)
+    tensors.begin_load(batch, box, ends, points, completion, site)
+    return True
+
+
+def _one_a_block(batch: Batch, lanes: Array) -> bool:
+    """Whether lanes are of different blocks."""
+    return len(set(batch.cluster.own(lanes).tolist())) == len(lanes)
+
+
+def _load(
+    window: Window,
+    lanes: Array,
+    to: _Destinations,
+    points: Array,
+    shifts: Array | None,
+    parts: Callable[[tensors.Box, Array], tuple[Array, int]] | None,
+    box: tensors.Box,
+    which: Array,
+    site: Site,
+) -> None:
+    """Begin the loads of the lanes at some positions by one tensor map, as far as there are barriers for them."""
+    batch, rank = window.batch, points.shape[1]
+    named = np.zeros(len(lanes), bool)
+    named[which] = True
+    chosen = np.flatnonzero(named[to.positions] & (to.slots >= 0))
+    at = to.positions[chosen]
+    if box.im2col:
+        _inside(window, lanes[at], points[at], box, site)
+    if not len(at):
+        return
+    found, step = (points[at][:, None], 0) if parts is None else parts(box, points[at])
+    count = found.shape[1]
+    here = (found if shifts is None else found + shifts[at, None]).reshape(-1, rank)
+    offsets = _parted(to.offsets[chosen], count, step)
+    at, ctas, barriers = _spread(count, at, to.ctas[chosen], to.slots[chosen])
+    _legal_points(window, lanes[at], here, box, site, False)
+    completion = on_barrier(batch, lanes[at], barriers, np.full(len(at), box.nbytes), site)
+    if batch.recorder.recording:
+        batch.recorder.boxes_copied(site, lanes[at], box.parts, box.nbytes, box.grains(here), barriers)
+    tensors.begin_load(batch, box, shared_ends(batch, ctas, offsets), here, completion, site)
 
 
 def _refused(element: str, reduces: bool) -> str:
@@ -290,29 +365,34 @@ def tensor_store(d: Decoding) -> Step:
         for element in ELEMENT_BYTES
         if operation
     }
+    operands = _operands(d, (source, target), slots)
 
     def general(window: Window, mask: Mask | None) -> None:
         batch, lanes = window.batch, active_lanes(window, mask)
         if not len(lanes):
             return
-        sources, points = addresses_of(window, source, mask), _points(window, slots, mask)
-        _aligned(window, lanes, site, "source", sources.astype(np.int64), tensors.ALIGNMENT)
-        ctas, offsets = batch.cluster.find(sources, lanes)
-        maps = addresses_of(window, target, mask)
+        (sources, maps), points = operands.take(batch, lanes)
+        places, bits = shared_places(batch, sources, lanes)
+        if bits % tensors.ALIGNMENT:
+            _aligned(window, lanes, site, "source", sources.astype(np.int64), tensors.ALIGNMENT)
         for box, which in _boxes(window, lanes, maps, rank, counted, site):
-            who = lanes[which]
+            every = len(which) == len(lanes)
+            who, here, ends = lanes, points, ends_at(places)
+            if not every:
+                who, here, ends = lanes[which], points[which], ends.chosen(which)
             if refusal := _refused(box.description.element, bool(operation)):
                 batch.checks.bad_tensor_map(site, refusal, int(maps[which[0]]), who)
                 continue
             if counted:
-                _inside(window, who, points[which], box, site)
-            found, step = parts(box, points[which])
-            count, here = found.shape[1], found.reshape(-1, rank)
-            starts = _parted(offsets[which], count, step)
-            home, who = _spread(count, ctas[which], who)
+                _inside(window, who, here, box, site)
+            if parts is not None:
+                found, step = parts(box, here)
+                count, here = found.shape[1], found.reshape(-1, rank)
+                starts = _parted(places[OFFSET][which], count, step)
+                home, who = _spread(count, places[CTA][which], who)
+                ends = shared_ends(batch, home, starts)
             _legal_points(window, who, here, box, site, not counted)
             completion = in_group(batch, who, site)
-            ends: Ends = shared_ends(batch, home, starts)
             reduction = reductions.get(box.description.element)
             if batch.recorder.recording:
                 batch.recorder.boxes_copied(site, who, box.parts, box.nbytes, box.grains(here), None)

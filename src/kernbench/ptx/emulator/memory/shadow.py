@@ -51,12 +51,13 @@ class Ranges:
     """Bytes that operations touch: first byte and length of each range, and the operation it belongs to.
 
     Bytes count from the start of the space's array: for shared memory CTA after CTA of the batch, for global memory
-    from the arena's start.
+    from the arena's start. What is wrong with operations that are `apart` is said of each by itself.
     """
 
     starts: Array
     lengths: Array
     owners: Array
+    apart: bool = False
 
     @staticmethod
     def each(starts: Array, length: int) -> "Ranges":
@@ -226,7 +227,11 @@ class Shadow:
         memory = self._checks.agent_memory(space)
         count = note_ranges(writes, what, memory, order, self._suspects, self._line)
         if count:
-            self._report(space, writes, by.lanes, by.site, self._suspects[: min(count, len(self._suspects))])
+            suspects = self._suspects[: min(count, len(self._suspects))]
+            for one in range(len(by.lanes)) if ranges.apart else ():
+                self._report(space, writes, by.lanes, by.site, suspects[suspects[:, 0] == one])
+            if not ranges.apart:
+                self._report(space, writes, by.lanes, by.site, suspects)
 
     def _report(self, space: str, writes: bool, lanes: Array, site: Site, found: Array) -> None:
         """Of what is not plainly ordered, report what no lane's own knowledge orders."""

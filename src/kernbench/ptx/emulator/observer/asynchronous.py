@@ -76,6 +76,10 @@ class AsynchronousObserver:
     ) -> None:
         """An mbarrier (of the block `home`, where that is not its own) is used as it may not be."""
 
+    def all_shown(self, slots: Array, lanes: Array) -> bool:
+        """Whether it is plain that copies may complete on mbarriers, so that `completes_on` need not be called."""
+        return True
+
     def completes_on(self, slots: Array, lanes: Array, site: Site) -> None:
         """Copies will complete on mbarriers."""
 

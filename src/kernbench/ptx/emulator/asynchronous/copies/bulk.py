@@ -8,6 +8,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agent, Chosen
 from kernbench.ptx.emulator.asynchronous.copies import tile_kernels as kernels
+from kernbench.ptx.emulator.asynchronous.copies.begin_kernels import ENDS, LIMIT, START, find_ends
 from kernbench.ptx.emulator.asynchronous.copies.completion import Completion, distinct
 from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
@@ -49,6 +50,18 @@ def shared_ends(batch: AsynchronousBatch, ctas: Array, offsets: Array) -> Ends:
     origins = np.maximum(ctas, 0) * stride
     limits = np.where((ctas >= 0) & (offsets < size), origins + size, -1)
     return Ends("shared", origins + offsets, limits)
+
+
+def shared_places(batch: AsynchronousBatch, addresses: Array, lanes: Array) -> tuple[Array, int]:
+    """Where shared addresses of lanes lie, in the rows of `begin_kernels`, and the bits that any of them has."""
+    found: Array = np.empty((ENDS, len(lanes)), np.int64)
+    size, stride = batch.launch.shared_bytes, batch.shared_stride
+    return found, find_ends(addresses, lanes, batch.ctas, batch.cluster.size, size, stride, found)
+
+
+def ends_at(places: Array) -> Ends:
+    """Ends at places of shared memory."""
+    return Ends("shared", places[START], places[LIMIT])
 
 
 def begin_copy(
@@ -172,6 +185,8 @@ _CODES = (
 
 def report_trouble(batch: AsynchronousBatch, report: Array, lanes: Array, site: Site, what: str) -> None:
     """Hand what a compiled move found to the checks."""
+    if not np.count_nonzero(report):
+        return
     for (kind, space), (count, operation, offset) in zip(_CODES, report.tolist(), strict=True):
         if count:
             address = offset + GLOBAL_BASE if space == "global" else offset % batch.shared_stride

@@ -6,6 +6,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Chosen
+from kernbench.ptx.emulator.asynchronous.copies.begin_kernels import find_distinct, have_neighbours
 from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.shadow import Ranges
@@ -17,7 +18,8 @@ class OnBarrier:
     """Each operation of `lanes` moves `amounts` bytes and completes them on the barrier of its slot.
 
     `generic` ones are done by a thread of their own in the generic proxy, as st.async and red.async are; others belong
-    to the async proxy, which must have been shown what was written before, and the barrier.
+    to the async proxy, which must have been shown what was written before, and the barrier. What is wrong with
+    operations that are `apart` is said of each by itself.
     """
 
     batch: AsynchronousBatch
@@ -27,6 +29,7 @@ class OnBarrier:
     phases: Array
     site: Site
     generic: bool = False
+    apart: bool = False
 
     kind = "copy"
 
@@ -37,6 +40,13 @@ class OnBarrier:
 
     def signal(self, chosen: Chosen) -> None:
         """The bytes of some operations have arrived."""
+        if self.apart and not np.array_equal(self.batch.mbarriers.phases(self.slots), self.phases):
+            for one in chosen:
+                self._deliver(chosen[chosen == one])
+        else:
+            self._deliver(chosen)
+
+    def _deliver(self, chosen: Chosen) -> None:
         self.batch.mbarriers.deliver(
             self.slots[chosen], self.phases[chosen], self.lanes[chosen], self.amounts[chosen], self.site
         )
@@ -80,12 +90,20 @@ Completion = OnBarrier | InGroup
 
 
 def on_barrier(
-    batch: AsynchronousBatch, lanes: Array, slots: Array, amounts: Array, site: Site, generic: bool = False
+    batch: AsynchronousBatch,
+    lanes: Array,
+    slots: Array,
+    amounts: Array,
+    site: Site,
+    generic: bool = False,
+    shown: bool = False,
+    apart: bool = False,
 ) -> OnBarrier:
-    """Completion on barriers, found by `Mbarriers.known`."""
-    if not generic:
+    """Completion on barriers, found by `Mbarriers.known`; those that are `shown` need not be looked at."""
+    if not generic and not shown:
         batch.checks.asynchronous.completes_on(slots, lanes, site)
-    return OnBarrier(batch, lanes, amounts.astype(np.int64), slots, batch.mbarriers.phases(slots), site, generic)
+    phases = batch.mbarriers.phases(slots)
+    return OnBarrier(batch, lanes, amounts.astype(np.int64), slots, phases, site, generic, apart)
 
 
 def in_group(batch: AsynchronousBatch, lanes: Array, site: Site) -> InGroup:
@@ -96,10 +114,13 @@ def in_group(batch: AsynchronousBatch, lanes: Array, site: Site) -> InGroup:
 
 def distinct(lanes: Array, *keys: Array) -> Array:
     """Positions of operations that differ: lanes of a warp that begin the very same one count once."""
-    warps = lanes // WARP
-    if len(lanes) < 2 or not (warps[1:] == warps[:-1]).any():
+    if not have_neighbours(lanes):
         return np.arange(len(lanes))
-    table = np.column_stack([warps, *keys])
-    _, first = np.unique(table, axis=0, return_index=True)
-    found: Array = np.sort(first)
+    found: Array = np.empty(len(lanes), np.int64)
+    table = np.column_stack(keys)
+    count = find_distinct(lanes, table, found)
+    if count >= 0:
+        return found[:count]
+    _, first = np.unique(np.column_stack([lanes // WARP, table]), axis=0, return_index=True)
+    found = np.sort(first)
     return found

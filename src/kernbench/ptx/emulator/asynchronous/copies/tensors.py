@@ -9,8 +9,10 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.asynchronous.agents import Agent, Chosen
 from kernbench.ptx.emulator.asynchronous.copies import tile_kernels as kernels
+from kernbench.ptx.emulator.asynchronous.copies.begin_kernels import find_legal, find_repeated, have_neighbours
+from kernbench.ptx.emulator.asynchronous.copies.bulk import ALIGNMENT as BULK_ALIGNMENT
 from kernbench.ptx.emulator.asynchronous.copies.bulk import Ends, Reduction, report_trouble
-from kernbench.ptx.emulator.asynchronous.copies.completion import Completion, distinct
+from kernbench.ptx.emulator.asynchronous.copies.completion import Completion, InGroup, OnBarrier, distinct
 from kernbench.ptx.emulator.asynchronous.copies.tensor_maps import decode
 from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED, Arena
@@ -29,6 +31,7 @@ _SWIZZLES = {
     "128B.atom32B.flip8B": (3, 5, 1),
     "128B.atom64B": (1, 6, 0),
 }
+_NOTHING: Array = np.zeros(0, np.int64)
 _NAN = b"\xf7\x7f" * 8
 
 
@@ -44,16 +47,35 @@ class Box:
     swizzle: Array
     fill: Array
 
-    @property
+    @cached_property
+    def rank(self) -> int:
+        """Dimensions of the tensor."""
+        return self.description.rank
+
+    @cached_property
+    def im2col(self) -> bool:
+        """Whether it counts pixels."""
+        return self.description.im2col
+
+    @cached_property
+    def legal_step(self) -> tuple[int, int]:
+        """What an innermost coordinate is multiplied by, and has to be a multiple of then."""
+        return (self.element, BULK_ALIGNMENT) if self._grain == 1 else (1, self.description.step)
+
+    @cached_property
+    def _grain(self) -> int:
+        return self.description.grain
+
+    @cached_property
     def parts(self) -> tuple[int, Array, int, Array, Array]:
         """What the compiled moves take: the parts of `kernels.Box`."""
         return self.base, self.shape, self.element, self.swizzle, self.fill
 
     def grains(self, coordinates: Array) -> Array:
         """Coordinates in elements that are moved together."""
-        if self.description.grain == 1:
+        if self._grain == 1:
             return coordinates
-        found: Array = coordinates // np.array([self.description.grain] + [1] * (coordinates.shape[1] - 1))
+        found: Array = coordinates // np.array([self._grain] + [1] * (coordinates.shape[1] - 1))
         return found
 
     @cached_property
@@ -142,20 +164,24 @@ class TensorMaps:
         return found
 
 
+def is_watched(batch: AsynchronousBatch, box: Box) -> bool:
+    """Whether races are looked for in the memory of a tensor."""
+    state = batch.launch.arena.state[1]
+    return 0 <= box.base < len(state) and bool(state[box.base] & TRACKED)
+
+
 def begin_load(
-    batch: AsynchronousBatch, box: Box, target: Ends, coordinates: Array, completion: Completion, site: Site
+    batch: AsynchronousBatch, box: Box, target: Ends, coordinates: Array, completion: OnBarrier, site: Site
 ) -> None:
     """Boxes set out for shared memory."""
     move = _Move(batch, box, target, coordinates, completion, site, None)
     if batch.checks.checking:
         once = move.once()
         completion.enter("global", False, move.global_ranges(once, 1))
-        ranges = move.shared_ranges(once)
+        ranges = move.shared_ranges(once, completion.apart)
         completion.enter("shared", True, ranges)
         batch.checks.asynchronous.laid_out(ranges, box.description.swizzle, site)
-    batch.agents.begin(
-        Agent(completion.kind, site, completion.lanes, move.load, completion.signal, None, completion.group)
-    )
+    batch.agents.begin(Agent(completion.kind, site, completion.lanes, move.load, completion.signal))
 
 
 def begin_store(
@@ -163,7 +189,7 @@ def begin_store(
     box: Box,
     source: Ends,
     coordinates: Array,
-    completion: Completion,
+    completion: InGroup,
     site: Site,
     reduction: Reduction | None = None,
 ) -> None:
@@ -173,6 +199,8 @@ def begin_store(
         once = move.once()
         completion.enter("shared", False, move.shared_ranges(once))
         completion.enter("global", True, move.global_ranges(once, kernels.PIECE), reduction is not None)
+    if reduction is None:
+        move.join_repeated()
     batch.agents.begin(
         Agent(completion.kind, site, completion.lanes, move.store, completion.signal, move.take, completion.group)
     )
@@ -196,19 +224,53 @@ class _Move:
         self._completion, self._site, self._reduction = completion, site, reduction
         stride = batch.shared_stride
         self._origins = ends.starts // stride * stride
-        self._offsets = ends.starts % stride
+        self._offsets = ends.starts - self._origins
         self._staged: Array | None = None
+        # where several lanes of a warp store the same box: for each operation its place among those that are moved
+        self._runs: Array | None = None
 
     def once(self) -> Chosen:
         """Boxes that differ: lanes of a warp that move the same box to the same address count once."""
         return distinct(self._completion.lanes, self._ends.starts, self._coordinates)
 
-    def shared_ranges(self, chosen: Chosen) -> Ranges:
+    def join_repeated(self) -> None:
+        """Move boxes once that lanes of a warp, one after the other, store alike, as long as they are stored at once."""
+        lanes = self._completion.lanes
+        if not have_neighbours(lanes):
+            return
+        runs: Array = np.empty(len(lanes), np.int64)
+        count = find_repeated(lanes, self._ends.starts, self._coordinates, runs)
+        if count < len(lanes):
+            first = np.searchsorted(runs, np.arange(count))
+            self._runs = runs
+            self._offsets, self._origins = self._offsets[first], self._origins[first]
+            self._coordinates = self._coordinates[first]
+
+    def _moved(self, chosen: Chosen) -> Chosen:
+        """Those that are moved for some operations: each of its own, unless all that were joined are moved together."""
+        if self._runs is not None:
+            if len(chosen) == len(self._runs):
+                return np.arange(len(self._offsets))
+            self._part()
+        return chosen
+
+    def _part(self) -> None:
+        """From now on each box that was joined with others is moved by itself."""
+        runs, self._runs = self._runs, None
+        assert runs is not None
+        self._offsets, self._origins = self._offsets[runs], self._origins[runs]
+        self._coordinates = self._coordinates[runs]
+        if self._staged is not None:
+            self._staged = self._staged[runs]
+
+    def shared_ranges(self, chosen: Chosen, apart: bool = False) -> Ranges:
         """The bytes of shared memory that boxes fill."""
         box, firsts = self._box, self._ends.starts
-        legal = chosen[(firsts + box.span <= self._ends.limits)[chosen]]
         if box.span == box.room:
-            return Ranges(firsts[legal], np.full(len(legal), box.room), legal)
+            found: Array = np.empty((3, len(chosen)), np.int64)
+            count = find_legal(firsts, self._ends.limits, chosen, box.span, found)
+            return Ranges(found[0, :count], found[1, :count], found[2, :count], apart)
+        legal = chosen[(firsts + box.span <= self._ends.limits)[chosen]]
         rows = np.arange(box.nbytes // box.inner)
         pieces = np.arange(0, box.description.row_bytes, kernels.PIECE)
         inside = (rows[:, None] * box.swizzle[3] + pieces).reshape(-1)
@@ -216,29 +278,16 @@ class _Move:
         offsets ^= ((offsets >> 7) & box.swizzle[0]) << box.swizzle[1]
         starts = (self._origins[legal, None] + offsets).reshape(-1)
         owners = np.repeat(legal, len(rows) * len(pieces))
-        return Ranges(starts, np.full(len(starts), kernels.PIECE), owners)
+        return Ranges(starts, np.full(len(starts), kernels.PIECE), owners, apart)
 
     def global_ranges(self, chosen: Chosen, unit: int) -> Ranges:
         """The bytes of global memory inside the tensor, as far as they are watched for races; rows end at a `unit`."""
-        empty = np.zeros(0, np.int64)
-        batch, box = self._batch, self._box
-        state = batch.launch.arena.state[1]
-        if not 0 <= box.base < len(state) or not state[box.base] & TRACKED:
-            return Ranges(empty, empty, empty)
-        inner = box.inner
-        rank, outer = box.shape.shape[1], tuple(box.shape[2, :0:-1].tolist())
-        rows = np.indices(outer).reshape(rank - 1, int(np.prod(outer)))[::-1]
-        first, step = self._coordinates[chosen, 1:, None], box.shape[3, 1:, None]
-        at = first + rows[None] * step
-        inside = ((at >= 0) & (at < box.shape[0, 1:, None])).all(axis=1)
-        start = self._coordinates[chosen, 0] * box.element
-        end = box.shape[0, 0] * box.element - start
-        low, high = np.maximum(0, -start), np.minimum(inner, -(-end // unit) * unit)
-        starts = box.base + (at * box.shape[1, 1:, None]).sum(axis=1) + (start + low)[:, None]
-        lengths = np.broadcast_to((high - low)[:, None], starts.shape)
-        owners = np.broadcast_to(chosen[:, None], starts.shape)
-        keep = inside & (lengths > 0)
-        return Ranges(starts[keep], np.ascontiguousarray(lengths[keep]), np.ascontiguousarray(owners[keep]))
+        box = self._box
+        if not is_watched(self._batch, box):
+            return Ranges(_NOTHING, _NOTHING, _NOTHING)
+        found: Array = np.empty((3, len(chosen) * (box.nbytes // box.inner)), np.int64)
+        count = kernels.find_rows(box.parts, self._coordinates, chosen, unit, found)
+        return Ranges(found[0, :count], found[1, :count], found[2, :count])
 
     def _tensor(self) -> kernels.GivenTensor:
         """The parts of `kernels.Tensor`."""
@@ -253,26 +302,35 @@ class _Move:
     def load(self, chosen: Chosen) -> None:
         """Read the boxes and write them to shared memory."""
         batch, box, report = self._batch, self._box, kernels.new_report()
-        shared = batch.port.space("shared")
-        tiles = self._tiles(self._offsets[chosen], self._origins[chosen])
-        coordinates, checked = self._coordinates[chosen], batch.checks.checking
+        shared, checked = batch.port.space("shared"), batch.checks.checking
+        offsets, origins, coordinates = self._offsets, self._origins, self._coordinates
+        if len(chosen) < len(offsets):
+            offsets, origins, coordinates = offsets[chosen], origins[chosen], coordinates[chosen]
+        tiles = self._tiles(offsets, origins)
         kernels.load_boxes(self._tensor(), tiles, box.parts, coordinates, checked, report)
         if box.description.element.startswith("tf32"):
             ranges = self.shared_ranges(chosen)
             _round_to_tf32(shared.words[4], ranges.starts // 4, ranges.lengths // 4)
         batch.port.changes += 1
-        report_trouble(batch, report, self._completion.lanes[chosen], self._site, "load")
+        if np.count_nonzero(report):
+            report_trouble(batch, report, self._completion.lanes[chosen], self._site, "load")
 
     def take(self, chosen: Chosen) -> None:
         """Read the boxes from shared memory."""
         batch, box, report = self._batch, self._box, kernels.new_report()
+        moved = self._moved(chosen)
         if self._staged is None:
             # whole pieces, to be moved as such
             pieces = -(-box.nbytes // kernels.PIECE)
             self._staged = np.zeros((len(self._offsets), pieces * kernels.PIECE), np.uint8)
         tiles, checked = self._tiles(self._offsets, self._origins), batch.checks.checking
         staged = self._staged
-        kernels.take_boxes(tiles, box.parts, self._coordinates, chosen, staged, staged.view(np.uint64), checked, report)
+        kernels.take_boxes(tiles, box.parts, self._coordinates, moved, staged, staged.view(np.uint64), checked, report)
+        if self._runs is not None and np.count_nonzero(report):
+            # bytes that are wrong are counted for each operation
+            self._part()
+            self.take(chosen)
+            return
         report_trouble(batch, report, self._completion.lanes, self._site, "load")
 
     def store(self, chosen: Chosen) -> None:
@@ -287,12 +345,17 @@ class _Move:
 
     def _put(self, chosen: Chosen) -> None:
         batch, box, report = self._batch, self._box, kernels.new_report()
+        moved = self._moved(chosen)
         assert self._staged is not None
         dirty, checked = batch.port.space("global").dirty, batch.checks.checking
         staged, coordinates = self._staged, self._coordinates
         kernels.put_boxes(
-            self._tensor(), dirty, box.parts, coordinates, chosen, staged, staged.view(np.uint64), checked, report
+            self._tensor(), dirty, box.parts, coordinates, moved, staged, staged.view(np.uint64), checked, report
         )
+        if self._runs is not None and np.count_nonzero(report):
+            self._part()
+            self._put(chosen)
+            return
         batch.port.changes += 1
         report_trouble(batch, report, self._completion.lanes, self._site, "store")
 

@@ -138,6 +138,25 @@ def _row(row: Int, operation: Int, coordinates: Int64s, shape: Int64s) -> tuple[
 
 
 @kernel
+def find_rows(boxes: GivenBox, coordinates: Int64s, chosen: Int64s, unit: Int, found: Int64s) -> int:
+    """The rows of some boxes inside the tensor, which end at a `unit`: starts, lengths, operations; how many."""
+    box = _box_of(boxes)
+    shape, element = box.shape, box.element
+    inner = shape[2, 0] * element
+    rows = _rows_of(shape)
+    count = 0
+    for op in chosen:
+        start = coordinates[op, 0] * element
+        low, high = max(0, -start), min(inner, (shape[0, 0] * element - start + unit - 1) // unit * unit)
+        for row in range(rows):
+            offset, inside = _row(row, op, coordinates, shape)
+            if inside and high > low:
+                found[0, count], found[1, count], found[2, count] = box.base + offset + start + low, high - low, op
+                count += 1
+    return count
+
+
+@kernel
 def load_boxes(
     tensor: GivenTensor, tiles: GivenTiles, boxes: GivenBox, coordinates: Int64s, checked: bool, report: Int64s
 ) -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.copies.begin_kernels import all_shown
 from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
     ALIVE,
     LAST_LANE,
@@ -87,6 +88,8 @@ class AsynchronousChecks(AsynchronousObserver):
         generic: bool = False,
     ) -> None:
         """Operations that lanes began access ranges of bytes from now on, as the actors of `columns` at `clocks`."""
+        if not len(ranges.starts) and self._checks.log is None and not writes and space == "global":
+            return
         first, warps = self._actors.proxied(0, space), self._batch.warps_per_cta
         footprint = self._batch.launch.arena.footprint
         if footprint is not None and space == "global":
@@ -189,8 +192,15 @@ class AsynchronousChecks(AsynchronousObserver):
         if self._batch.cluster.size > 1 and self._batch.program.kernel.module.compiler == "LLVM":
             self._checks.patterns.show(warps, masks)
 
+    def all_shown(self, slots: Array, lanes: Array) -> bool:
+        """Whether warps of the barriers' own blocks know that the async proxy has seen the initialisation of each."""
+        barriers, columns = self._batch.mbarriers, (0, 1) if self._unfenced else (2, 3)
+        return bool(all_shown(slots, lanes, barriers.homes, barriers.opened, self._clocks.clocks, *columns))
+
     def completes_on(self, slots: Array, lanes: Array, site: Site) -> None:
         """Copies begun by lanes will complete on barriers: the async proxy must have seen their initialisation."""
+        if self.all_shown(slots, lanes):
+            return
         barriers, ctas = self._batch.mbarriers, self._batch.ctas
         warps = lanes // WARP
         inside = warps // ctas
@@ -235,11 +245,10 @@ class AsynchronousChecks(AsynchronousObserver):
         if address not in self._maps:
             return
         acquired, ctas = self._maps[address], self._batch.ctas
-        for warp in np.unique(lanes // WARP).tolist():
-            maker, clock = acquired or (-1, 0)
-            row = self._clocks.rows_of(np.array([warp]))[0]
+        maker, clock = acquired or (-1, 0)
+        for warp in sorted({lane // WARP for lane in lanes.tolist()}):
             near = maker >= 0 and maker % ctas == warp % ctas
-            if near and (maker == warp or row[maker // ctas] >= clock):
+            if near and (maker == warp or self._clocks.rows_of(np.array([warp]))[0][maker // ctas] >= clock):
                 continue
             message = (
                 f"{thread_name(self._batch, int(lanes[0]))} uses the tensor map at {address:#x}, which was written in "

@@ -5,7 +5,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.findings.reporter import thread_name
-from kernbench.ptx.emulator.lanes.arrays import Bytes, Int64s
+from kernbench.ptx.emulator.lanes.arrays import Bytes, Int32s, Int64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.cells import decode, lines_of
@@ -36,8 +36,7 @@ class Swizzles:
     def note(self, starts: Array, lengths: Array, swizzle: str, site: Site) -> None:
         """A copy fills ranges of shared memory."""
         self._kinds[site.number] = (site, swizzle)
-        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
-            self._sites[start // _PIECE : (start + length) // _PIECE] = site.number + 1
+        mark_pieces(self._sites, starts, lengths, site.number + 1)
 
     def noted(self, offsets: Array) -> list[tuple[Site, str]]:
         """The copies that were the last to fill offsets, and their swizzles; others may have written since."""
@@ -143,3 +142,11 @@ def unwritten(state: Bytes, origins: Int64s, firsts: Int64s, spans: Int64s, fill
                 if offset % _PIECE < filled and state[offset] & WRITTEN == UNWRITTEN:
                     return i, offset
     return -1, 0
+
+
+@kernel
+def mark_pieces(marks: Int32s, starts: Int64s, lengths: Int64s, mark: int) -> None:
+    """Set the marks of the 16 bytes that ranges fill."""
+    for i in range(starts.size):
+        for piece in range(starts[i] // _PIECE, (starts[i] + lengths[i]) // _PIECE):
+            marks[piece] = mark

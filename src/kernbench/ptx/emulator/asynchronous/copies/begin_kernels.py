@@ -1,0 +1,128 @@
+"""Compiled loops over operations that begin: what is the matter with them, as a rule nothing, and where they lie."""
+
+import numpy as np
+
+from kernbench.ptx.emulator.lanes.arrays import Flag, Int, Int32s, Int64s, UInt64s
+from kernbench.ptx.emulator.lanes.clusters import OFFSET_BITS, RANK_SHIFT, WINDOW
+from kernbench.ptx.emulator.lanes.compiled import kernel, part
+from kernbench.ptx.emulator.lanes.lanes import WARP
+
+_RANK = np.uint64(RANK_SHIFT)
+# what is found of ends, a row each: the CTA, the offset in its shared memory, where that is in the batch's, and where
+# that of the CTA ends there
+CTA, OFFSET, START, LIMIT = range(4)
+ENDS = 4
+
+
+@kernel
+def find_ends(
+    addresses: UInt64s, lanes: Int64s, ctas: Int, ranks: Int, size: Int, stride: Int, found: Int64s
+) -> np.uint64:
+    """Where shared addresses of lanes lie, in clusters of `ranks` CTAs; gives the bits that any address has.
+
+    Each CTA has `stride` bytes in the memory of the batch, `size` of which may be used; what lies outside ends before
+    it begins.
+    """
+    bits = np.uint64(0)
+    for i in range(lanes.size):
+        bits |= addresses[i]
+        cta = lanes[i] // WARP % ctas
+        inside = addresses[i] & WINDOW
+        if ranks > 1:
+            rank = np.int64(inside >> _RANK)
+            cta = cta - cta % ranks + rank if rank < ranks else np.int64(-1)
+            inside &= OFFSET_BITS
+        offset, origin = np.int64(inside), max(cta, np.int64(0)) * stride
+        found[CTA, i], found[OFFSET, i], found[START, i] = cta, offset, origin + offset
+        found[LIMIT, i] = origin + size if cta >= 0 and offset < size else np.int64(-1)
+    return bits
+
+
+@kernel
+def are_refused(points: Int64s, element: Int, unit: Int, stores: bool) -> Flag:
+    """Whether an innermost coordinate, times `element`, is no multiple of `unit`, or a store begins before a tensor."""
+    for i in range(points.shape[0]):
+        if points[i, 0] * element % unit:
+            return True
+        for d in range(points.shape[1] if stores else 0):
+            if points[i, d] < 0:
+                return True
+    return False
+
+
+@kernel
+def all_shown(
+    slots: Int64s, lanes: Int64s, homes: Int64s, opened: Int64s, clocks: Int32s, guards: Int, moments: Int
+) -> Flag:
+    """Whether lanes know, by what their warps do, of a warp's clock for each mbarrier, all of which are of their CTAs.
+
+    The warp and the clock are in columns of `opened`. False where that is not plain.
+    """
+    ctas = clocks.shape[0]
+    for i in range(slots.size):
+        warp, slot = lanes[i] // WARP, slots[i]
+        cta, inside = warp % ctas, warp // ctas
+        if slot < 0 or homes[slot] != cta:
+            return False
+        guard = opened[slot, guards]
+        if guard < 0 or (guard != inside and clocks[cta, inside, guard] < opened[slot, moments]):
+            return False
+    return True
+
+
+@kernel
+def have_neighbours(lanes: Int64s) -> Flag:
+    """Whether two lanes that follow each other are of one warp."""
+    for i in range(1, lanes.size):
+        if lanes[i] // WARP == lanes[i - 1] // WARP:
+            return True
+    return False
+
+
+@kernel
+def find_distinct(lanes: Int64s, keys: Int64s, chosen: Int64s) -> int:
+    """The first of the operations of each warp that have the same keys; how many, or -1 where lanes are not in order."""
+    count, first = 0, 0
+    for i in range(lanes.size):
+        if i > 0 and lanes[i] < lanes[i - 1]:
+            return -1
+        if i > 0 and lanes[i] // WARP != lanes[i - 1] // WARP:
+            first = count
+        new = True
+        for k in range(first, count):
+            new = new and not _are_equal(keys, chosen[k], i)
+        if new:
+            chosen[count] = i
+            count += 1
+    return count
+
+
+@part
+def _are_equal(keys: Int64s, one: Int, other: Int) -> Flag:
+    for d in range(keys.shape[1]):
+        if keys[one, d] != keys[other, d]:
+            return False
+    return True
+
+
+@kernel
+def find_repeated(lanes: Int64s, starts: Int64s, coordinates: Int64s, runs: Int64s) -> int:
+    """For each operation the run of equal ones of a warp, one after the other, that it belongs to; how many runs."""
+    count = 0
+    for i in range(lanes.size):
+        same = i > 0 and lanes[i] // WARP == lanes[i - 1] // WARP and starts[i] == starts[i - 1]
+        if not same or not _are_equal(coordinates, i, i - 1):
+            count += 1
+        runs[i] = count - 1
+    return count
+
+
+@kernel
+def find_legal(starts: Int64s, limits: Int64s, chosen: Int64s, length: Int, found: Int64s) -> int:
+    """Ranges of one length that end before their limits: starts, lengths and operations of those chosen; how many."""
+    count = 0
+    for op in chosen:
+        if starts[op] + length <= limits[op]:
+            found[0, count], found[1, count], found[2, count] = starts[op], length, op
+            count += 1
+    return count
