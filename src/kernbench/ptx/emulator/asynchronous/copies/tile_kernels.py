@@ -16,6 +16,8 @@ from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.memory.arena import TRACKED, UNWRITTEN, WRITTEN
 
 PIECE = 16
+# bits of an address that a swizzle may exchange, and those below
+_LINE = 127
 _PAGE = 8
 GLOBAL_OUTSIDE, GLOBAL_UNWRITTEN, SHARED_OUTSIDE, SHARED_UNWRITTEN = range(4)
 _WRITTEN8 = np.uint64(WRITTEN * 0x0101_0101_0101_0101)
@@ -130,8 +132,9 @@ def _row(row: Int, operation: Int, coordinates: Int64s, shape: Int64s) -> tuple[
     offset, inside = 0, True
     rest = row
     for d in range(1, shape.shape[1]):
-        at = coordinates[operation, d] + (rest % shape[2, d]) * shape[3, d]
-        rest //= shape[2, d]
+        # most rows are those of the second dimension
+        step, rest = (rest, 0) if rest < shape[2, d] else (rest % shape[2, d], rest // shape[2, d])
+        at = coordinates[operation, d] + step * shape[3, d]
         inside &= 0 <= at < shape[0, d]
         offset += at * shape[1, d]
     return offset, inside
@@ -165,33 +168,63 @@ def load_boxes(
     shape, element, swizzle = box.shape, box.element, box.swizzle
     inner, filled = shape[2, 0] * element, swizzle[4]
     rows = _rows_of(shape)
+    # whether pieces lie as wholes in both
+    plain = filled == PIECE and not swizzle[2] and inner % PIECE == 0
     for op in range(target.offsets.size):
         start = coordinates[op, 0] * element
         low, high = max(0, -start), min(inner, shape[0, 0] * element - start)
         for row in range(rows):
             row_offset, inside = _row(row, op, coordinates, shape)
-            for piece in range(0, inner, filled):
-                offset = target.offsets[op] + row * swizzle[3] + piece // filled * PIECE
+            at, first = box.base + row_offset + start, target.offsets[op] + row * swizzle[3]
+            done = 0
+            if plain and inside and low == 0 and high == inner and first >= 0 and first + inner <= target.size & ~_LINE:
+                done = _copy_row(at, first, target.origins[op], inner, swizzle, source, target, checked)
+            for piece in range(done, inner, filled):
+                offset = first + piece // filled * PIECE
                 to = _swizzled(offset, swizzle[0], swizzle[1], 0)
                 if to < 0 or to + PIECE > target.size:
                     _count(report, SHARED_OUTSIDE, op, to)
                     continue
                 to += target.origins[op]
-                at = box.base + row_offset + start + piece
                 whole = inside and low <= piece and piece + PIECE <= high and not swizzle[2] and filled == PIECE
-                if whole and _copy_piece(at, to, source, target, checked):
+                if whole and _copy_piece(at + piece, to, source, target, checked):
                     continue
                 for k in range(filled):
                     byte = piece + k
                     value = box.fill[byte % element]
                     within = inside and low <= byte < high
-                    if within and _readable(source.state, checked, at + k, op, GLOBAL_OUTSIDE, report):
-                        value = source.memory[at + k]
+                    if within and _readable(source.state, checked, at + byte, op, GLOBAL_OUTSIDE, report):
+                        value = source.memory[at + byte]
                     into = to + k
                     if swizzle[2]:
                         into ^= ((offset >> 7) & 1) << 3
                     target.memory[into] = value
                     target.state[into] |= WRITTEN
+
+
+@part
+def _copy_row(
+    at: Int, first: Int, origin: Int, inner: Int, swizzle: Int64s, source: Tensor, target: Tiles, checked: bool
+) -> Int:
+    """Copy the pieces of a row that lies inside both memories by words of eight bytes, up to one that is not written.
+
+    Gives the bytes that were copied. A swizzle exchanges pieces of 128 bytes.
+    """
+    done = 0
+    if at & 7 or first & (PIECE - 1) or origin & 7 or at < 0 or at + inner > source.memory.size:
+        return done
+    mask, shift = swizzle[0], swizzle[1]
+    while done < inner:
+        word, offset = (at + done) >> 3, first + done
+        other = (source.state8[word] ^ _WRITTEN8) | (source.state8[word + 1] ^ _WRITTEN8)
+        if checked and other & ~_TRACKED8:
+            break
+        there = (origin + (offset ^ (((offset >> 7) & mask) << shift))) >> 3
+        target.memory8[there], target.memory8[there + 1] = source.memory8[word], source.memory8[word + 1]
+        target.state8[there] |= _WRITTEN8
+        target.state8[there + 1] |= _WRITTEN8
+        done += PIECE
+    return done
 
 
 @part
@@ -235,6 +268,29 @@ def _take_piece(
     for k in range(2):
         staged8[op, there + k] = source.memory8[word + k]
     return True
+
+
+@part
+def _take_row(
+    first: Int, op: Int, into: Int, inner: Int, source: Tiles, swizzle: Int64s, staged8: UInt64s, checked: bool
+) -> Int:
+    """Stage the pieces of a row that lies inside shared memory by words, up to one that is not written.
+
+    Gives the bytes that were staged.
+    """
+    origin, done = source.origins[op], 0
+    if first & (PIECE - 1) or origin & 7:
+        return done
+    mask, shift, there = swizzle[0], swizzle[1], into >> 3
+    while done < inner:
+        offset = first + done
+        word = (origin + (offset ^ (((offset >> 7) & mask) << shift))) >> 3
+        if checked and (source.state8[word] & source.state8[word + 1] & _WRITTEN8) != _WRITTEN8:
+            break
+        staged8[op, there], staged8[op, there + 1] = source.memory8[word], source.memory8[word + 1]
+        there += 2
+        done += PIECE
+    return done
 
 
 @part
@@ -286,8 +342,11 @@ def take_boxes(
             _, inside = _row(row, op, coordinates, shape)
             if not inside:
                 continue
-            for piece in range(low, high, PIECE):
-                offset = source.offsets[op] + row * swizzle[3] + piece
+            first, done = source.offsets[op] + row * swizzle[3], low
+            if plain and low == 0 and high == inner and first >= 0 and first + inner <= source.size & ~_LINE:
+                done = _take_row(first, op, row * inner, inner, source, swizzle, staged8, checked)
+            for piece in range(done, high, PIECE):
+                offset = first + piece
                 whole = plain and piece + PIECE <= high
                 if whole and _take_piece(offset, op, row * inner + piece, source, swizzle, staged8, checked):
                     continue
@@ -315,6 +374,31 @@ def _put_piece(
     return True
 
 
+@part
+def _put_row(
+    at: Int, op: Int, into: Int, inner: Int, tensor: GivenTensor, dirty: Bools, staged8: UInt64s, checked: bool
+) -> Int:
+    """Write the pieces of a row that lies inside memory by words, up to one that is not allocated.
+
+    Gives the bytes that were written.
+    """
+    memory8, state8, done = tensor[1], tensor[3], 0
+    if at & (PIECE - 1) or at < 0 or at + inner > tensor[0].size:
+        return done
+    there = into >> 3
+    while done < inner:
+        word = (at + done) >> 3
+        if checked and (state8[word] & state8[word + 1] & _UNWRITTEN8) != _UNWRITTEN8:
+            break
+        memory8[word], memory8[word + 1] = staged8[op, there], staged8[op, there + 1]
+        state8[word] |= _WRITTEN8
+        state8[word + 1] |= _WRITTEN8
+        dirty[(at + done) >> _PAGE] = True
+        there += 2
+        done += PIECE
+    return done
+
+
 @kernel
 def put_boxes(
     tensor: GivenTensor,
@@ -340,7 +424,10 @@ def put_boxes(
             if not inside:
                 continue
             target = box.base + row_offset + start
-            for piece in range(low, high, PIECE):
+            done = low
+            if low == 0 and high == inner and inner % PIECE == 0:
+                done = _put_row(target, op, row * inner, inner, tensor, dirty, staged8, checked)
+            for piece in range(done, high, PIECE):
                 whole = piece + PIECE <= high
                 if whole and _put_piece(target + piece, op, row * inner + piece, tensor, dirty, staged8, checked):
                     continue
