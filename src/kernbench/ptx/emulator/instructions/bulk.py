@@ -178,11 +178,13 @@ def _boxes(
 
 def _by_value(values: Array) -> list[tuple[int, Array]]:
     """Each value in order, with the positions that have it."""
+    places: dict[int, list[int]] = {}
     numbers = values.tolist()
-    different = sorted(set(numbers))
-    if len(different) == 1:
-        return [(different[0], np.arange(len(numbers)))]
-    return [(one, np.flatnonzero(values == np.uint64(one))) for one in different]
+    if len(set(numbers)) == 1:
+        return [(numbers[0], np.arange(len(numbers)))]
+    for position, value in enumerate(numbers):
+        places.setdefault(value, []).append(position)
+    return [(value, np.array(places[value])) for value in sorted(places)]
 
 
 def _spread(count: int, *rows: Array) -> tuple[Array, ...]:

@@ -7,14 +7,16 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.copies import tensor_maps
-from kernbench.ptx.emulator.asynchronous.copies.bulk import begin_write, shared_ends
-from kernbench.ptx.emulator.asynchronous.copies.completion import on_barrier
+from kernbench.ptx.emulator.asynchronous.copies.begin_kernels import CTA, OFFSET
+from kernbench.ptx.emulator.asynchronous.copies.bulk import begin_write, shared_ends, shared_places
+from kernbench.ptx.emulator.asynchronous.copies.completion import distinct, on_barrier
 from kernbench.ptx.emulator.asynchronous.copies.reductions import reduction_of
 from kernbench.ptx.emulator.barriers.cluster_barrier import Waiter
 from kernbench.ptx.emulator.barriers.gathering import together
 from kernbench.ptx.emulator.instructions.mbarrier import active_lanes, addresses_of, values_of
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.operand_rows import OperandRows
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, SHARED_BASE, WRITTEN, Arena
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.steps import AnyFragment, ControlStep, Step, action
@@ -109,17 +111,14 @@ def replace(d: Decoding) -> Step:
     ordinal = None if index is None else d.constant_of(index)
     position = d.position("value")
     assert position is not None
-    value = d.source(position)
+    operands = OperandRows(d.table, [(address.slot, address.offset), (d.source(position), 0)], ())
 
     def general(window: Window, mask: Mask | None) -> None:
         batch, lanes = window.batch, active_lanes(window, mask)
-        for data, new in zip(
-            _objects(batch, addresses_of(window, address, mask), lanes),
-            values_of(window, value, mask, np.uint64),
-            strict=True,
-        ):
+        (addresses, values), _ = operands.take(batch, lanes)
+        for data, new in zip(_objects(batch, addresses, lanes), values.tolist(), strict=True):
             if data is not None:
-                tensor_maps.replace(data, field, ordinal, int(new))
+                tensor_maps.replace(data, field, ordinal, new)
         batch.port.changes += 1
 
     return action(general)
@@ -127,9 +126,9 @@ def replace(d: Decoding) -> Step:
 
 def _objects(batch: Batch, addresses: Array, lanes: Array) -> list[Array | None]:
     """The 128 bytes at each address of shared or global memory, in place; None outside memory."""
-    ctas, offsets = batch.cluster.find(addresses, lanes)
+    places, _ = shared_places(batch, addresses, lanes)
     found: list[Array | None] = []
-    for address, cta, offset in zip(addresses.tolist(), ctas.tolist(), offsets.tolist(), strict=True):
+    for address, cta, offset in zip(addresses.tolist(), places[CTA].tolist(), places[OFFSET].tolist(), strict=True):
         address = batch.launch.arena.real(address)
         inside = GLOBAL_BASE <= address < SHARED_BASE
         space = batch.port.space("global" if inside else "shared")
@@ -156,10 +155,11 @@ def copy_map(d: Decoding) -> Step:
     def general(window: Window, mask: Mask | None) -> None:
         batch, lanes = window.batch, active_lanes(window, mask)
         arena = batch.launch.arena
-        addresses = addresses_of(window, target, mask)
-        for data, address in zip(
-            _objects(batch, addresses_of(window, source, mask), lanes), addresses.tolist(), strict=True
-        ):
+        addresses, sources = addresses_of(window, target, mask), addresses_of(window, source, mask)
+        # all lanes of a warp copy the same map, as a rule
+        which = distinct(lanes, addresses.view(np.int64), sources.view(np.int64))
+        lanes, addresses, sources = lanes[which], addresses[which], sources[which]
+        for data, address in zip(_objects(batch, sources, lanes), addresses.tolist(), strict=True):
             start = arena.real(address) - GLOBAL_BASE
             if data is not None and 0 <= start <= arena.used - size:
                 arena.words[1][start : start + size] = data[:size]

@@ -11,6 +11,8 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.agents import Agent
 from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
+from kernbench.ptx.emulator.lanes.arrays import Int, Int64s
+from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.program.program import Site
 
@@ -51,13 +53,11 @@ class BulkGroups:
     def issue(self, lanes: Array, site: Site) -> tuple[Array, Array]:
         """Lanes begin a copy; gives the groups they belong to, and the number of the copy in each lane's warp."""
         self.used = True
-        self._sites[lanes] = site.number
         self.sites.add(site.number)
-        first = lanes[self._read[lanes] == _NEVER]
-        self._read[first] = self.committed[first]
-        groups, numbers = self.committed[lanes], self._begun[lanes // WARP]
-        self._begun[np.unique(lanes // WARP)] += 1
-        self._last[lanes] = groups + 1
+        groups, numbers = np.empty((2, len(lanes)), np.int64)
+        begin_groups(
+            lanes, site.number, self.committed, self._read, self._last, self._sites, self._begun, groups, numbers
+        )
         # what warps know of their copies matters for findings alone
         if self._batch.checks.checking:
             for begun in self._open.values():
@@ -80,24 +80,27 @@ class BulkGroups:
 
     def wait(self, lanes: Array, keep: int, reading: bool) -> None:
         """Complete all groups of lanes but the last `keep`, or with `reading` take what they read."""
-        limit = np.full(self._batch.lanes, -1, np.int64)
-        limit[lanes] = self.committed[lanes] - keep
+        if not self.used:
+            return
+        limit: Array = np.full(self._batch.lanes, -1, np.int64)
+        wait_groups(lanes, keep, self.committed, self._read, limit)
         self._batch.agents.complete("bulk", lambda agent: _before(agent, limit), reading)
-        began = lanes[self._read[lanes] != _NEVER]
-        self._read[began] = np.maximum(self._read[began], limit[began])
-        for sources in (True,) if reading else (True, False):
-            self._learn(np.unique(lanes // WARP), limit, sources)
+        warps: Array = np.empty(len(lanes), np.int64)
+        count = find_warps(lanes, self._begun, warps)
+        if count:
+            for sources in (True,) if reading else (True, False):
+                self._learn(warps[:count], limit, sources)
 
     def _learn(self, warps: Array, limit: Array, sources: bool) -> None:
         """Warps know that copies are done, or with `sources` read, when each thread that began one knows."""
         staying, first = [], self._begun.copy()
         for begun in self._open[sources]:
-            left = begun.groups >= limit[begun.lanes]
-            if left.any():
-                staying.append(begun if left.all() else begun.part(left))
-                np.minimum.at(first, staying[-1].lanes // WARP, staying[-1].numbers)
+            left = find_first(begun.lanes, begun.groups, begun.numbers, limit, first)
+            if left:
+                staying.append(
+                    begun if left == len(begun.lanes) else begun.part(begun.groups >= limit[begun.lanes])
+                )
         self._open[sources] = staying
-        warps = warps[self._begun[warps] > 0]
         self._batch.checks.asynchronous.groups_done(warps, first[warps], sources)
 
 
@@ -105,3 +108,61 @@ def _before(agent: Agent, limit: Array) -> Array:
     assert agent.group is not None
     before: Array = agent.group < limit[agent.lanes]
     return before
+
+
+@kernel
+def begin_groups(
+    lanes: Int64s,
+    site: Int,
+    committed: Int64s,
+    read: Int64s,
+    last: Int64s,
+    sites: Int64s,
+    begun: Int64s,
+    groups: Int64s,
+    numbers: Int64s,
+) -> None:
+    """Lanes begin a copy of an instruction: the group of each, and its number in the lane's warp."""
+    for i in range(lanes.size):
+        lane = lanes[i]
+        groups[i], numbers[i] = committed[lane], begun[lane // WARP]
+        if read[lane] == _NEVER:
+            read[lane] = committed[lane]
+        last[lane], sites[lane] = committed[lane] + 1, site
+    for i in range(lanes.size):
+        # one more for each warp
+        begun[lanes[i] // WARP] = numbers[i] + 1
+
+
+@kernel
+def wait_groups(lanes: Int64s, keep: Int, committed: Int64s, read: Int64s, limit: Int64s) -> None:
+    """The first group of each lane that it does not wait for; what it began before it knows to be read."""
+    for i in range(lanes.size):
+        lane = lanes[i]
+        limit[lane] = committed[lane] - keep
+        if read[lane] != _NEVER:
+            read[lane] = max(read[lane], limit[lane])
+
+
+@kernel
+def find_warps(lanes: Int64s, begun: Int64s, warps: Int64s) -> int:
+    """The warps of lanes that have begun a copy, each as often as others come between; how many."""
+    count = 0
+    for i in range(lanes.size):
+        warp = lanes[i] // WARP
+        if begun[warp] > 0 and (count == 0 or warps[count - 1] != warp):
+            warps[count] = warp
+            count += 1
+    return count
+
+
+@kernel
+def find_first(lanes: Int64s, groups: Int64s, numbers: Int64s, limit: Int64s, first: Int64s) -> int:
+    """Lower the first copy of each warp that is not waited for to those of one instruction; how many these are."""
+    count = 0
+    for i in range(lanes.size):
+        if groups[i] >= limit[lanes[i]]:
+            warp = lanes[i] // WARP
+            first[warp] = min(first[warp], numbers[i])
+            count += 1
+    return count

@@ -6,6 +6,8 @@ Numbers of element types, swizzles and fills are those that tensormap.replace ta
 """
 
 import dataclasses
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from kernbench.ptx.emulator.asynchronous.copies.hardware_maps import decode_hard
 from kernbench.ptx.launching.tensor_map import TENSOR_MAP_BYTES, TensorMapDescription
 
 MAGIC = 0x4D54424B
+_MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 LAYOUT = np.dtype(
     {
         "names": [
@@ -80,6 +83,7 @@ def encode(description: TensorMapDescription) -> bytes:
     return record.tobytes()
 
 
+@lru_cache(256)
 def decode(data: bytes) -> TensorMapDescription:
     """What 128 bytes say; raises `MisuseError` where they say nothing sensible."""
     record: Any = np.frombuffer(data, LAYOUT)[0]
@@ -138,14 +142,20 @@ def _has_magic(data: bytes) -> bool:
 
 def replace(data: Array, field: str, ordinal: int | None, value: int) -> None:
     """Set a field of a tensor map in place; bytes that were no tensor map become one, the hardware's are rewritten."""
-    record: Any = data.view(LAYOUT)
-    if int(record["magic"][0]) != MAGIC and is_hardware_map(data.tobytes()):
-        data[...] = np.frombuffer(encode(decode_hardware_map(data.tobytes())), np.uint8)
-    record["magic"] = MAGIC
-    name = "address" if field == "global_address" else field
-    kind = LAYOUT[name]
-    bits = 8 * (kind.base.itemsize)
-    if ordinal is None:
-        record[name] = value & ((1 << bits) - 1)
-    else:
-        record[name][0][ordinal] = value & ((1 << bits) - 1)
+    held = memoryview(data)
+    if held[8:12] != _MAGIC_BYTES:
+        if is_hardware_map(data.tobytes()):
+            held[:] = encode(decode_hardware_map(data.tobytes()))
+        held[8:12] = _MAGIC_BYTES
+    start, size = _place("address" if field == "global_address" else field, ordinal or 0)
+    held[start : start + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+
+
+@lru_cache(64)
+def _place(name: str, ordinal: int) -> tuple[int, int]:
+    """The first byte and the length of a field of the layout, or of one of its entries."""
+    assert LAYOUT.fields is not None
+    kind, start = LAYOUT.fields[name][:2]
+    if not 0 <= ordinal < prod(kind.shape):
+        raise IndexError(f"a tensor map has no {name} {ordinal}")
+    return start + ordinal * kind.base.itemsize, kind.base.itemsize

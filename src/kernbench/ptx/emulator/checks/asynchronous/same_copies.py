@@ -8,6 +8,8 @@ from zlib import crc32
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.arrays import Int64s
+from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import NUMBER_MASK, NUMBER_SHIFT
 from kernbench.ptx.emulator.memory.shadow import Ranges
@@ -37,8 +39,10 @@ class SameCopies:
             stores = site.name.startswith("cp.async.bulk.") and site.name.endswith(_IN_GROUPS)
             self._read = site.number, self._checksums(ranges) if stores else {}
         elif space == "global" and writes:
-            operations, first = np.unique(ranges.owners, return_index=True)
-            self._starts = dict(zip(operations.tolist(), ranges.starts[first].tolist(), strict=True))
+            found: Array = np.empty((2, len(ranges.owners)), np.int64)
+            count = _find_starts(ranges.owners, ranges.starts, found)
+            # of an operation whose ranges lie apart the first one counts
+            self._starts = dict(zip(*found[:, :count][:, ::-1].tolist(), strict=True))
             what = self._read[1] if self._read[0] == site.number else {}
             if len(self._brought) > _MOST:
                 self._brought.clear()
@@ -69,3 +73,14 @@ class SameCopies:
             mine = self._brought.get((site.number, int(warps[i]), start))
             found[i] = mine is not None and mine == self._brought.get((site.number, int(others[i]), start))
         return found
+
+
+@kernel
+def _find_starts(owners: Int64s, starts: Int64s, found: Int64s) -> int:
+    """Operations and the starts of their ranges, but for ranges that follow one of the same operation; how many."""
+    count = 0
+    for i in range(owners.size):
+        if i == 0 or owners[i] != owners[i - 1]:
+            found[0, count], found[1, count] = owners[i], starts[i]
+            count += 1
+    return count
