@@ -16,8 +16,8 @@ from kernbench.ptx.emulator.asynchronous.copies.bulk import (
     begin_copy,
     ends_at,
     global_ends,
+    locate_shared,
     shared_ends,
-    shared_places,
 )
 from kernbench.ptx.emulator.asynchronous.copies.completion import Completion, in_group, on_barrier
 from kernbench.ptx.emulator.asynchronous.copies.reductions import reduction_of
@@ -59,20 +59,20 @@ def _optional(d: Decoding, name: str) -> int | None:
 
 
 def _destinations(
-    window: Window, lanes: Array, places: Array, barriers: Array, masks: Array | None, pair: bool, site: Any
+    window: Window, lanes: Array, located: Array, barriers: Array, masks: Array | None, pair: bool, site: Any
 ) -> _Destinations:
     """One operation a lane, or one for each CTA that its multicast mask names, at the same offsets there.
 
-    `places` are those of the addresses that lanes give. Each destination signals the barrier at the same offset in its own CTA. With `pair` (.cta_group::2) it signals, of
-    its pair of CTAs, the one whose rank is even if the CTA that holds the named barrier has an even rank, else the odd
-    one: whoever issues the copy.
+    `located` is where the addresses lie that lanes give. Each destination signals the barrier at the same offset in its
+    own CTA. With `pair` (.cta_group::2) it signals, of its pair of CTAs, the one whose rank is even if the CTA that
+    holds the named barrier has an even rank, else the odd one: whoever issues the copy.
     """
     batch = window.batch
-    ctas, offsets = places[CTA], places[OFFSET]
+    ctas, offsets = located[CTA], located[OFFSET]
     if masks is None:
         slots = batch.mbarriers.known(barriers, lanes, site)
         _same_block(window, lanes, ctas, slots, pair, site)
-        return _Destinations(np.arange(len(lanes)), ctas, offsets, slots, ends_at(places))
+        return _Destinations(np.arange(len(lanes)), ctas, offsets, slots, ends_at(located))
     batch.checks.asynchronous.multicast(masks, lanes, site)
     positions, ranks = np.nonzero(batch.cluster.named(masks))
     peers = batch.cluster.peers(batch.cluster.own(lanes)[positions], ranks)
@@ -129,8 +129,8 @@ def bulk_copy(d: Decoding) -> Step:
             return
         assert barrier is not None
         masks = None if mask_slot is None else values_of(window, mask_slot, mask)
-        places, _ = shared_places(batch, targets, lanes)
-        to = _destinations(window, lanes, places, addresses_of(window, barrier, mask), masks, False, site)
+        located, _ = locate_shared(batch, targets, lanes)
+        to = _destinations(window, lanes, located, addresses_of(window, barrier, mask), masks, False, site)
         which = np.flatnonzero(to.slots >= 0)
         at = to.positions[which]
         ends = global_ends(batch, sources) if inward else shared_ends(batch, *batch.cluster.find(sources, lanes))
@@ -178,13 +178,13 @@ def _boxes(
 
 def _by_value(values: Array) -> list[tuple[int, Array]]:
     """Each value in order, with the positions that have it."""
-    places: dict[int, list[int]] = {}
+    located: dict[int, list[int]] = {}
     numbers = values.tolist()
     if len(set(numbers)) == 1:
         return [(numbers[0], np.arange(len(numbers)))]
     for position, value in enumerate(numbers):
-        places.setdefault(value, []).append(position)
-    return [(value, np.array(places[value])) for value in sorted(places)]
+        located.setdefault(value, []).append(position)
+    return [(value, np.array(located[value])) for value in sorted(located)]
 
 
 def _spread(count: int, *rows: Array) -> tuple[Array, ...]:
@@ -258,11 +258,11 @@ def tensor_load(d: Decoding) -> Step:
         if not len(lanes):
             return
         (targets, barriers, maps), points = operands.take(batch, lanes)
-        places, bits = shared_places(batch, targets, lanes)
+        located, bits = locate_shared(batch, targets, lanes)
         if bits % tensors.ALIGNMENT:
             _aligned(window, lanes, site, "destination", targets.astype(np.int64), tensors.ALIGNMENT)
         masks = None if mask_slot is None else values_of(window, mask_slot, mask)
-        to = _destinations(window, lanes, places, barriers, masks, pair, site)
+        to = _destinations(window, lanes, located, barriers, masks, pair, site)
         shifts = np.zeros((len(lanes), rank), np.int64) if moved else None
         for number, slot in enumerate(moved, 1):
             assert shifts is not None
@@ -374,12 +374,12 @@ def tensor_store(d: Decoding) -> Step:
         if not len(lanes):
             return
         (sources, maps), points = operands.take(batch, lanes)
-        places, bits = shared_places(batch, sources, lanes)
+        located, bits = locate_shared(batch, sources, lanes)
         if bits % tensors.ALIGNMENT:
             _aligned(window, lanes, site, "source", sources.astype(np.int64), tensors.ALIGNMENT)
         for box, which in _boxes(window, lanes, maps, rank, counted, site):
             every = len(which) == len(lanes)
-            who, here, ends = lanes, points, ends_at(places)
+            who, here, ends = lanes, points, ends_at(located)
             if not every:
                 who, here, ends = lanes[which], points[which], ends.chosen(which)
             if refusal := _refused(box.description.element, bool(operation)):
@@ -390,8 +390,8 @@ def tensor_store(d: Decoding) -> Step:
             if parts is not None:
                 found, step = parts(box, here)
                 count, here = found.shape[1], found.reshape(-1, rank)
-                starts = _parted(places[OFFSET][which], count, step)
-                home, who = _spread(count, places[CTA][which], who)
+                starts = _parted(located[OFFSET][which], count, step)
+                home, who = _spread(count, located[CTA][which], who)
                 ends = shared_ends(batch, home, starts)
             _legal_points(window, who, here, box, site, not counted)
             completion = in_group(batch, who, site)

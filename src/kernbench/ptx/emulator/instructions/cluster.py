@@ -8,7 +8,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.copies import tensor_maps
 from kernbench.ptx.emulator.asynchronous.copies.begin_kernels import CTA, OFFSET
-from kernbench.ptx.emulator.asynchronous.copies.bulk import begin_write, shared_ends, shared_places
+from kernbench.ptx.emulator.asynchronous.copies.bulk import begin_write, locate_shared, shared_ends
 from kernbench.ptx.emulator.asynchronous.copies.completion import distinct, on_barrier
 from kernbench.ptx.emulator.asynchronous.copies.reductions import reduction_of
 from kernbench.ptx.emulator.barriers.cluster_barrier import Waiter
@@ -126,9 +126,9 @@ def replace(d: Decoding) -> Step:
 
 def _objects(batch: Batch, addresses: Array, lanes: Array) -> list[Array | None]:
     """The 128 bytes at each address of shared or global memory, in place; None outside memory."""
-    places, _ = shared_places(batch, addresses, lanes)
+    located, _ = locate_shared(batch, addresses, lanes)
     found: list[Array | None] = []
-    for address, cta, offset in zip(addresses.tolist(), places[CTA].tolist(), places[OFFSET].tolist(), strict=True):
+    for address, cta, offset in zip(addresses.tolist(), located[CTA].tolist(), located[OFFSET].tolist(), strict=True):
         address = batch.launch.arena.real(address)
         inside = GLOBAL_BASE <= address < SHARED_BASE
         space = batch.port.space("global" if inside else "shared")

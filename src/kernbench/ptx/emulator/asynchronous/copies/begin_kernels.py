@@ -39,6 +39,14 @@ def find_ends(
 
 
 @kernel
+def part_starts(starts: Int64s, limits: Int64s, stride: Int, origins: Int64s, offsets: Int64s) -> None:
+    """The first byte of the CTA that each end lies in, and its offset there: beyond all memory where it is outside."""
+    for i in range(starts.size):
+        origins[i] = starts[i] // stride * stride
+        offsets[i] = starts[i] - origins[i] + (stride if limits[i] < 0 else 0)
+
+
+@kernel
 def are_refused(points: Int64s, element: Int, unit: Int, stores: bool) -> Flag:
     """Whether an innermost coordinate, times `element`, is no multiple of `unit`, or a store begins before a tensor."""
     for i in range(points.shape[0]):
@@ -73,15 +81,12 @@ def all_shown(
 @kernel
 def have_neighbours(lanes: Int64s) -> Flag:
     """Whether two lanes that follow each other are of one warp."""
-    for i in range(1, lanes.size):
-        if lanes[i] // WARP == lanes[i - 1] // WARP:
-            return True
-    return False
+    return any(lanes[i] // WARP == lanes[i - 1] // WARP for i in range(1, lanes.size))
 
 
 @kernel
 def find_distinct(lanes: Int64s, keys: Int64s, chosen: Int64s) -> int:
-    """The first of the operations of each warp that have the same keys; how many, or -1 where lanes are not in order."""
+    """The first of the operations of each warp that have the same keys; how many, -1 where lanes are not in order."""
     count, first = 0, 0
     for i in range(lanes.size):
         if i > 0 and lanes[i] < lanes[i - 1]:
@@ -99,10 +104,7 @@ def find_distinct(lanes: Int64s, keys: Int64s, chosen: Int64s) -> int:
 
 @part
 def _are_equal(keys: Int64s, one: Int, other: Int) -> Flag:
-    for d in range(keys.shape[1]):
-        if keys[one, d] != keys[other, d]:
-            return False
-    return True
+    return all(keys[one, d] == keys[other, d] for d in range(keys.shape[1]))
 
 
 @kernel

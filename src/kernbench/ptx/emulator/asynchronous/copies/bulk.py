@@ -52,16 +52,16 @@ def shared_ends(batch: AsynchronousBatch, ctas: Array, offsets: Array) -> Ends:
     return Ends("shared", origins + offsets, limits)
 
 
-def shared_places(batch: AsynchronousBatch, addresses: Array, lanes: Array) -> tuple[Array, int]:
+def locate_shared(batch: AsynchronousBatch, addresses: Array, lanes: Array) -> tuple[Array, int]:
     """Where shared addresses of lanes lie, in the rows of `begin_kernels`, and the bits that any of them has."""
     found: Array = np.empty((ENDS, len(lanes)), np.int64)
     size, stride = batch.launch.shared_bytes, batch.shared_stride
     return found, find_ends(addresses, lanes, batch.ctas, batch.cluster.size, size, stride, found)
 
 
-def ends_at(places: Array) -> Ends:
-    """Ends at places of shared memory."""
-    return Ends("shared", places[START], places[LIMIT])
+def ends_at(located: Array) -> Ends:
+    """Ends at located of shared memory."""
+    return Ends("shared", located[START], located[LIMIT])
 
 
 def begin_copy(

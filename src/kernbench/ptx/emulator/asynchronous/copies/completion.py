@@ -122,5 +122,4 @@ def distinct(lanes: Array, *keys: Array) -> Array:
     if count >= 0:
         return found[:count]
     _, first = np.unique(np.column_stack([lanes // WARP, table]), axis=0, return_index=True)
-    found = np.sort(first)
-    return found
+    return np.sort(first)

@@ -97,9 +97,7 @@ class BulkGroups:
         for begun in self._open[sources]:
             left = find_first(begun.lanes, begun.groups, begun.numbers, limit, first)
             if left:
-                staying.append(
-                    begun if left == len(begun.lanes) else begun.part(begun.groups >= limit[begun.lanes])
-                )
+                staying.append(begun if left == len(begun.lanes) else begun.part(begun.groups >= limit[begun.lanes]))
         self._open[sources] = staying
         self._batch.checks.asynchronous.groups_done(warps, first[warps], sources)
 

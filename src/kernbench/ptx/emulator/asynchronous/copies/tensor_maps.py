@@ -142,17 +142,17 @@ def _has_magic(data: bytes) -> bool:
 
 def replace(data: Array, field: str, ordinal: int | None, value: int) -> None:
     """Set a field of a tensor map in place; bytes that were no tensor map become one, the hardware's are rewritten."""
-    held = memoryview(data)
+    held: memoryview = data.data
     if held[8:12] != _MAGIC_BYTES:
         if is_hardware_map(data.tobytes()):
             held[:] = encode(decode_hardware_map(data.tobytes()))
         held[8:12] = _MAGIC_BYTES
-    start, size = _place("address" if field == "global_address" else field, ordinal or 0)
+    start, size = _extent("address" if field == "global_address" else field, ordinal or 0)
     held[start : start + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
 
 
 @lru_cache(64)
-def _place(name: str, ordinal: int) -> tuple[int, int]:
+def _extent(name: str, ordinal: int) -> tuple[int, int]:
     """The first byte and the length of a field of the layout, or of one of its entries."""
     assert LAYOUT.fields is not None
     kind, start = LAYOUT.fields[name][:2]

@@ -9,7 +9,12 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.asynchronous.agents import Agent, Chosen
 from kernbench.ptx.emulator.asynchronous.copies import tile_kernels as kernels
-from kernbench.ptx.emulator.asynchronous.copies.begin_kernels import find_legal, find_repeated, have_neighbours
+from kernbench.ptx.emulator.asynchronous.copies.begin_kernels import (
+    find_legal,
+    find_repeated,
+    have_neighbours,
+    part_starts,
+)
 from kernbench.ptx.emulator.asynchronous.copies.bulk import ALIGNMENT as BULK_ALIGNMENT
 from kernbench.ptx.emulator.asynchronous.copies.bulk import Ends, Reduction, report_trouble
 from kernbench.ptx.emulator.asynchronous.copies.completion import Completion, InGroup, OnBarrier, distinct
@@ -222,11 +227,10 @@ class _Move:
         self._batch, self._box, self._ends = batch, box, ends
         self._coordinates = box.grains(coordinates)
         self._completion, self._site, self._reduction = completion, site, reduction
-        stride = batch.shared_stride
-        self._origins = ends.starts // stride * stride
-        self._offsets = ends.starts - self._origins
+        self._origins, self._offsets = np.empty((2, len(ends.starts)), np.int64)
+        part_starts(ends.starts, ends.limits, batch.shared_stride, self._origins, self._offsets)
         self._staged: Array | None = None
-        # where several lanes of a warp store the same box: for each operation its place among those that are moved
+        # where several lanes of a warp store the same box: for each operation its number among those that are moved
         self._runs: Array | None = None
 
     def once(self) -> Chosen:
@@ -234,7 +238,7 @@ class _Move:
         return distinct(self._completion.lanes, self._ends.starts, self._coordinates)
 
     def join_repeated(self) -> None:
-        """Move boxes once that lanes of a warp, one after the other, store alike, as long as they are stored at once."""
+        """Move boxes once that lanes of a warp store alike, one after the other, as long as that is done at once."""
         lanes = self._completion.lanes
         if not have_neighbours(lanes):
             return
