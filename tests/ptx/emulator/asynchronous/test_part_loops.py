@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from kernbench.ptx.emulator.asynchronous.copies.copies import Copy
-from kernbench.ptx.emulator.asynchronous.matrix.fragment_kernels import put_accumulators, take_accumulators
+from kernbench.ptx.emulator.asynchronous.matrix.fragment_kernels import put_accumulators, take_accumulators, take_left
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.lanes.warp_kernels import are_parted
-from kernbench.ptx.numerics.matrix.warpgroup import accumulators, registers_of
+from kernbench.ptx.numerics.matrix.warpgroup import accumulators, operand_a, registers_of
+from kernbench.ptx.numerics.matrix.wide import float32_of, float32_table
 
 ROWS, WARPS = 40, 12
 
@@ -30,6 +31,19 @@ def test_accumulators_are_those_of_the_layout(random, count):
     wanted.reshape(ROWS, WARPS, WARP)[rows[:, None], warps[None, :]] = registers_of(matrix, "f32")
     put_accumulators(bank, rows, warps, matrix, False)
     assert np.array_equal(bank, wanted)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_a_in_registers_is_that_of_the_layout(random, kind):
+    bank = random.integers(0, 1 << 32, (ROWS, WARPS * WARP), np.uint32)
+    rows, warps = random.permutation(ROWS)[:12].reshape(3, 4), random.permutation(WARPS)[:5]
+    found = np.empty((3, 5, 16, 16), np.float32)
+    take_left(bank, rows, warps, float32_table(kind), found)
+    for operation, those in enumerate(rows):
+        held = bank.reshape(ROWS, WARPS, WARP)[those[:, None], warps[None, :]]
+        wanted = float32_of(operand_a(held, kind), kind)
+        assert np.array_equal(found[operation].view(np.uint32), wanted.view(np.uint32))
 
 
 @pytest.mark.parametrize("followed", [False, True], ids=["defined", "partly-undefined"])

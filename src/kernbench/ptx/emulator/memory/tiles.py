@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.lanes.arrays import Float32s, Int, Int64s, Words
+from kernbench.ptx.emulator.lanes.arrays import Flag, Float32s, Int, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.memory.port import Port
 from kernbench.ptx.emulator.program.hub import BatchHub
@@ -52,24 +52,34 @@ class Tiles:
     filled: int = PIECE
 
 
-def tiles_of(descriptors: Array, operand: Operand, decode: Decoder) -> list[Tiles]:
-    """The tiles that descriptors (one an operation) name, those of equal descriptors together."""
-    different = sorted(set(descriptors.tolist()))
-    if len(descriptors) == 1:
-        return [_single(different[0], operand, decode)]
-    if len(different) == 1:
-        return [Tiles(np.arange(len(descriptors)), *_tile(different[0], operand, decode), operand.filled)]
+def tiles_of(descriptors: Array, operand: Operand, decode: Decoder, begin: int = 0) -> list[Tiles]:
+    """The tiles that descriptors (one an operation) name, those of equal descriptors together.
+
+    Positions count from `begin` on.
+    """
+    if are_equal(np.ascontiguousarray(descriptors).view(np.int64)):
+        positions = _positions(begin, len(descriptors))
+        return [Tiles(positions, *_tile(int(descriptors[0]), operand, decode), operand.filled)]
     found = []
-    for bits in different:
-        positions = np.flatnonzero(descriptors == np.uint64(bits))
+    for bits in np.unique(descriptors).tolist():
+        positions = np.flatnonzero(descriptors == np.uint64(bits)) + begin
         found.append(Tiles(positions, *_tile(bits, operand, decode), operand.filled))
     return found
 
 
-@lru_cache(1 << 12)
-def _single(bits: int, operand: Operand, decode: Decoder) -> Tiles:
-    """The tile of a single operation."""
-    return Tiles(np.arange(1), *_tile(bits, operand, decode), operand.filled)
+@kernel
+def are_equal(values: Int64s) -> Flag:
+    """Whether all of some numbers are the same."""
+    same = True
+    for i in range(1, values.size):
+        same &= values[i] == values[0]
+    return same
+
+
+@lru_cache(1 << 10)
+def _positions(begin: int, count: int) -> Array:
+    """That many positions; nobody writes to them."""
+    return np.arange(begin, begin + count)
 
 
 @lru_cache(1 << 12)
@@ -97,50 +107,70 @@ class TileBatch(BatchHub, Protocol):
     port: Port
 
 
-def gather(batch: TileBatch, ctas: Array, tiles: list[Tiles], operand: Operand) -> Array:
-    """The elements of each operation's tile as float32: [operations, rows, depth]; what lies outside is zero."""
+def gather(batch: TileBatch, ctas: Array, tiles: list[Tiles], operand: Operand, across: bool = False) -> Array:
+    """The elements of each operation's tile as float32: [operations, rows, depth]; what lies outside is zero.
+
+    With `across`, those of 16 bits lie with the same depth side by side, as a matrix library likes them best of B.
+    """
     if operand.kind in ("f16", "bf16"):
-        values = _halves(batch, ctas, tiles, operand)
+        if across and not operand.transposed:
+            return _halves(batch, ctas, tiles, operand, True).swapaxes(1, 2)
+        values = _halves(batch, ctas, tiles, operand, False)
         return values[:, :, : operand.rows].swapaxes(1, 2) if operand.transposed else values
     return _elements(gather_pieces(batch, ctas, tiles), operand)
 
 
-def _halves(batch: TileBatch, ctas: Array, tiles: list[Tiles], operand: Operand) -> Array:
-    """The elements of 16 bits of each operation's tile, in the order of its map."""
-    size, memory = batch.shared_stride, batch.port.space("shared").words[2]
+def _halves(batch: TileBatch, ctas: Array, tiles: list[Tiles], operand: Operand, across: bool) -> Array:
+    """The elements of 16 bits of each operation's tile, in the order of its map, or the other way round."""
+    size, memory = batch.shared_stride, batch.port.space("shared").words[8]
     rows, pieces = tiles[0].map.pieces.shape
-    found: Array = np.empty((len(ctas), rows, pieces * PIECE // 2), np.float32)
+    columns = pieces * PIECE // 2
+    found: Array = np.empty((len(ctas), columns, rows) if across else (len(ctas), rows, columns), np.float32)
+    homes, table = np.asarray(ctas, np.int64), float32_table(operand.kind)
     for one in tiles:
-        starts = ctas[one.positions].astype(np.int64) * size
-        table = float32_table(operand.kind)
-        _gather_halves(memory, starts, one.positions, one.map.pieces, one.base, size, table, found)
+        gather_halves(memory, homes, one.positions, one.base, one.map.pieces, size, table, across, found)
     return found
 
 
 @kernel
-def _gather_halves(
-    memory: Words,
-    starts: Int64s,
+def gather_halves(
+    memory: UInt64s,
+    ctas: Int64s,
     positions: Int64s,
-    pieces: Int64s,
     base: Int,
+    pieces: Int64s,
     size: Int,
     table: Float32s,
+    across: bool,
     found: Float32s,
 ) -> None:
-    """Elements of pieces of 16 bytes of operations, which count from `base` of their CTAs, where these begin.
+    """Elements of pieces of 16 bytes of operations, from a base on in the memory of each one's CTA, of `size` bytes.
 
-    They are zero where a piece lies beyond `size`.
+    Zero where a piece lies beyond `size`. Words of memory have four elements.
     """
-    for i in range(starts.size):
-        operation, start = positions[i], starts[i]
+    low = np.uint64(0xFFFF)
+    for i in range(positions.size):
+        operation = positions[i]
+        start = ctas[operation] * size + base
         for row in range(pieces.shape[0]):
             for column in range(pieces.shape[1]):
-                offset = base + pieces[row, column]
-                first = (start + offset) >> 1
-                for k in range(PIECE // 2):
-                    value = table[memory[first + k]] if offset <= size - PIECE else np.float32(0)
-                    found[operation, row, column * (PIECE // 2) + k] = value
+                offset = pieces[row, column]
+                outside = base + offset > size - PIECE
+                for half in range(2):
+                    word = np.uint64(0) if outside else memory[((start + offset) >> 3) + half]
+                    at = column * (PIECE // 2) + 4 * half
+                    first, second = table[word & low], table[(word >> np.uint64(16)) & low]
+                    third, fourth = table[(word >> np.uint64(32)) & low], table[word >> np.uint64(48)]
+                    if across:
+                        found[operation, at, row] = first
+                        found[operation, at + 1, row] = second
+                        found[operation, at + 2, row] = third
+                        found[operation, at + 3, row] = fourth
+                    else:
+                        found[operation, row, at] = first
+                        found[operation, row, at + 1] = second
+                        found[operation, row, at + 2] = third
+                        found[operation, row, at + 3] = fourth
 
 
 def gather_pieces(batch: TileBatch, ctas: Array, tiles: list[Tiles]) -> Array:

@@ -44,8 +44,9 @@ def product(a: Array, b: Array) -> Array:
 
 
 def _to_f32(sums: Array, addend: Array | None) -> Array:
-    total = sums if addend is None else sums + addend.view(np.float32)
-    return total.view(np.uint32)
+    if addend is not None:
+        np.add(sums, addend.view(np.float32), out=sums)
+    return sums.view(np.uint32)
 
 
 def _to_f16(sums: Array, addend: Array | None) -> Array:
@@ -66,7 +67,7 @@ _RESULTS: dict[str, Callable[..., Array]] = {"f32": _to_f32, "f16": _to_f16, "s3
 
 
 def accumulate(sums: Array, addend: Array | None, kind: str, saturate: bool = False) -> Array:
-    """Array of `sums` plus an accumulator's bits; those of f16 are uint16."""
+    """Array of `sums` plus an accumulator's bits; those of f16 are uint16. `sums` may hold the result."""
     if kind == "s32":
         return _to_s32(sums, addend, saturate)
     return _RESULTS[kind](sums, addend)

@@ -1,4 +1,4 @@
-"""Compiled loops between registers and matrices: accumulators of wgmma of 32 bits, and words of tensor memory.
+"""Compiled loops between registers and matrices: accumulators and A of wgmma, and words of tensor memory.
 
 Each does in one pass what a choice of rows and a transposition do in three; of other types there are few enough.
 `numerics.matrix.warpgroup` has the layout of accumulators.
@@ -6,7 +6,7 @@ Each does in one pass what a choice of rows and a transposition do in three; of 
 
 import numpy as np
 
-from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int64s, UInt32s
+from kernbench.ptx.emulator.lanes.arrays import Bools, Float32s, Int, Int64s, UInt32s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 
@@ -14,22 +14,21 @@ from kernbench.ptx.emulator.lanes.lanes import WARP
 _SIZE, _INFINITY = np.uint32(0x7FFF_FFFF), np.uint32(0x7F80_0000)
 
 
-@part
-def _cell(register: Int, lane: Int) -> tuple[Int, Int]:
-    """Row and column of the matrix that a lane holds in a register."""
-    return 8 * (register // 2 % 2) + lane // 4, 8 * (register // 4) + 2 * (lane % 4) + register % 2
-
-
 @kernel
 def take_accumulators(bank: UInt32s, rows: Int64s, warps: Int64s, matrix: UInt32s) -> None:
-    """The matrices [warps, 16, columns] that warps hold in the registers `rows` of a bank."""
+    """The matrices [warps, 16, columns] that warps hold in the registers `rows` of a bank.
+
+    A pair of registers has two columns of four in each of eight rows: those of eight columns, or the lower ones.
+    """
     for w in range(warps.size):
-        first = warps[w] * WARP
-        for register in range(rows.size):
-            row_of_bank = rows[register]
-            for lane in range(WARP):
-                row, column = _cell(register, lane)
-                matrix[w, row, column] = bank[row_of_bank, first + lane]
+        for pair in range(rows.size // 2):
+            first, second = rows[2 * pair], rows[2 * pair + 1]
+            lane, column, row = warps[w] * WARP, 8 * (pair // 2), 8 * (pair % 2)
+            for down in range(8):
+                for k in range(4):
+                    matrix[w, row + down, column + 2 * k] = bank[first, lane + k]
+                    matrix[w, row + down, column + 2 * k + 1] = bank[second, lane + k]
+                lane += 4
 
 
 @kernel
@@ -39,15 +38,38 @@ def put_accumulators(bank: UInt32s, rows: Int64s, warps: Int64s, matrix: UInt32s
     If they are `floats`, NaN is 0x7fffffff, as the tensor core gives it: a matrix library has the processor's own.
     """
     for w in range(warps.size):
-        first = warps[w] * WARP
-        for register in range(rows.size):
-            row_of_bank = rows[register]
-            for lane in range(WARP):
-                row, column = _cell(register, lane)
-                word = matrix[w, row, column]
-                if floats and (word & _SIZE) > _INFINITY:
-                    word = _SIZE
-                bank[row_of_bank, first + lane] = word
+        for pair in range(rows.size // 2):
+            first, second = rows[2 * pair], rows[2 * pair + 1]
+            lane, column, row = warps[w] * WARP, 8 * (pair // 2), 8 * (pair % 2)
+            for down in range(8):
+                for k in range(4):
+                    one, two = matrix[w, row + down, column + 2 * k], matrix[w, row + down, column + 2 * k + 1]
+                    if floats:
+                        one = _SIZE if (one & _SIZE) > _INFINITY else one
+                        two = _SIZE if (two & _SIZE) > _INFINITY else two
+                    bank[first, lane + k] = one
+                    bank[second, lane + k] = two
+                lane += 4
+
+
+@kernel
+def take_left(bank: UInt32s, rows: Int64s, warps: Int64s, table: Float32s, found: Float32s) -> None:
+    """A of operations, elements of 16 bits, that warps hold in four registers: rows [operations, 4] of a bank.
+
+    Found are the values that a `table` has for elements: [operations, warps, 16, 16].
+    """
+    low = np.uint32(0xFFFF)
+    for operation in range(rows.shape[0]):
+        for w in range(warps.size):
+            for register in range(4):
+                there, lane = rows[operation, register], warps[w] * WARP
+                row, column = 8 * (register % 2), 8 * (register // 2)
+                for down in range(8):
+                    for k in range(4):
+                        word = bank[there, lane + k]
+                        found[operation, w, row + down, column + 2 * k] = table[word & low]
+                        found[operation, w, row + down, column + 2 * k + 1] = table[word >> np.uint32(16)]
+                    lane += 4
 
 
 @part

@@ -4,26 +4,34 @@ The four warps of a warpgroup work together: what one of them waits for is compl
 it. Each computes its sixteen rows of D; operations on the same accumulators follow each other without a wait.
 """
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+from typing import NamedTuple
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.asynchronous.matrix.fragment_kernels import put_accumulators, take_accumulators
+from kernbench.ptx.emulator.asynchronous.matrix.fragment_kernels import put_accumulators, take_accumulators, take_left
 from kernbench.ptx.emulator.asynchronous.matrix.observer import MatrixBatch
+from kernbench.ptx.emulator.lanes.arrays import Flag, Int64s
+from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.fragment import Fragment
 from kernbench.ptx.emulator.lanes.lanes import WARP
-from kernbench.ptx.emulator.memory.tiles import Operand, Tiles, gather, tiles_of
+from kernbench.ptx.emulator.memory.tiles import Operand, Tiles, are_equal, gather, tiles_of
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor
 from kernbench.ptx.numerics.matrix.exact import exact_sums
 from kernbench.ptx.numerics.matrix.sparse import columns_of, expanded
 from kernbench.ptx.numerics.matrix.warpgroup import accumulators, operand_a, registers_of
-from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, product
+from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, float32_table, product
 
 WARPS = 4
 # bytes of products that are made at once: what the caches hold
 _PRODUCTS = 1 << 21
+# sets of warps that are remembered
+_MOST_CREWS = 1 << 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,9 +51,23 @@ class Form:
     selector: int | None = None
     # names the accumulators: their type and their registers
     accumulators: tuple[str, bytes] = field(init=False)
+    # numbers with the bits of the rows of D, and of A
+    written: int = field(init=False)
+    read: int = field(init=False)
+    a_operand: Operand = field(init=False)
+    b_operand: Operand = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "accumulators", (self.kinds[0], self.d_rows.tobytes()))
+        rows = () if self.a_rows is None else self.a_rows.tolist()
+        found = {
+            "accumulators": (self.kinds[0], self.d_rows.tobytes()),
+            "written": sum(1 << row for row in set(self.d_rows.tolist())),
+            "read": sum(1 << row for row in set(rows)),
+            "a_operand": Operand(16 * WARPS, self.held, self.kinds[1], self.transposed[0]),
+            "b_operand": Operand(self.n, self.k, self.kinds[2], self.transposed[1]),
+        }
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
 
     def is_like(self, other: "Form") -> bool:
         """Whether the tiles of another are of the same shape, and lie in memory or registers as those of this do."""
@@ -56,11 +78,6 @@ class Form:
     def held(self) -> int:
         """Elements of a row of A that are there."""
         return self.k if self.selector is None else self.k // 2
-
-    def operand(self, which: str, rows: int) -> Operand:
-        """The tile of A or B in shared memory."""
-        side = 0 if which == "a" else 1
-        return Operand(rows, (self.held, self.k)[side], self.kinds[1 + side], self.transposed[side])
 
 
 @dataclass(eq=False)
@@ -97,6 +114,20 @@ class Waiting:
     site: Site
 
 
+class Crew(NamedTuple):
+    """Some warps: those of the warpgroup of each, [warps, 4], and their order with warpgroups side by side.
+
+    A warp that does not exist is the last one. There is no `order` where they are in it already; `whole` says that all
+    four of each warpgroup are there, `bits` is a number with the bits of the warps.
+    """
+
+    mates: Array
+    leaders: Array
+    order: Array | None
+    whole: bool
+    bits: int
+
+
 class Warpgroups:
     """The wgmma operations of one batch."""
 
@@ -110,8 +141,9 @@ class Warpgroups:
         self.issued: Array = np.zeros(batch.warps, np.int64)
         self.committed: Array = np.zeros(batch.warps, np.int64)
         self.waiting: list[Waiting] = []
-        # the last answer of `mates`
-        self._mates: tuple[Array, Array] | None = None
+        # by the numbers of warps
+        self._crews: dict[bytes, Crew] = {}
+        self._performer: _Performer | None = None
 
     def issue(
         self, form: Form, warps: Array, a: Array | None, b: Array, adds: Array, meta: Array | None = None
@@ -124,7 +156,7 @@ class Warpgroups:
             self._batch.journal.used(warps, form.site)
         if self._batch.checks.checking:
             self._unwaited.append(event)
-        self._checks.issued(event, self.mates(event.warps)[:, 0])
+            self._checks.issued(event, self.crew(warps).leaders)
         if self._eager:
             self._complete(self._least_issued(np.arange(self._batch.warps)))
         if self.waiting:
@@ -161,11 +193,15 @@ class Warpgroups:
         scheduler = self._batch.scheduler
         warps, _ = fragment.lanes.present()
         done = self.committed[warps] - keep
-        need = self._needed(warps, done)
-        ready = self._least_issued(warps) >= need[warps]
-        if not ready.all():
+        group: Array = np.full(self._batch.warps, -1, np.int64)
+        group[warps] = done
+        need: Array = np.zeros(self._batch.warps, np.int64)
+        for event in self._pending:
+            raise_needs(event.warps, event.groups, event.ordinals, group, need)
+        crew, limit = self.crew(warps), np.zeros(self._batch.warps, np.int64)
+        if not spread_limits(warps, crew.mates, need, self.issued, limit):
             late = np.zeros(self._batch.warps, bool)
-            late[warps[~ready]] = True
+            late[warps[self._least_issued(warps) < need[warps]]] = True
             staying, going = scheduler.split(fragment, np.repeat(late[fragment.window.warps], WARP))
             assert staying is not None
             self.waiting.append(Waiting(staying, keep, following, site))
@@ -173,68 +209,105 @@ class Warpgroups:
                 return None
             scheduler.push(going)
             return None
-        limit = np.zeros(self._batch.warps, np.int64)
-        for mates in self.mates(warps).T:
-            np.maximum.at(limit, mates, need[warps])
         self._complete(limit)
-        self._forget(warps, done)
-        self._checks.waited(warps, self.mates(warps)[:, 0], np.maximum(done, 0))
+        self._forget(group)
+        self._checks.waited(warps, crew.leaders, np.maximum(done, 0))
         return fragment.at(following)
 
-    def _forget(self, warps: Array, done: Array) -> None:
-        """The registers of operations that warps have waited for are theirs again."""
-        group = np.full(self._batch.warps, -1, np.int64)
-        group[warps] = done
+    def _forget(self, group: Array) -> None:
+        """The registers of operations are theirs again that warps have waited for: of groups below those given."""
         staying = []
         for event in self._unwaited:
-            kept = event.groups >= group[event.warps]
-            count = np.count_nonzero(kept)
-            if count:
-                staying.append(event if count == len(kept) else event.part(kept))
+            count = count_below(event.groups, event.warps, group)
+            if not count:
+                staying.append(event)
+            elif count < len(event.warps):
+                staying.append(event.part(event.groups >= group[event.warps]))
         self._unwaited = staying
 
-    def _needed(self, warps: Array, done: Array) -> Array:
-        """For each warp of the batch, how many operations must be complete before its groups below `done` are."""
-        group = np.full(self._batch.warps, -1, np.int64)
-        group[warps] = done
-        need = np.zeros(self._batch.warps, np.int64)
-        for event in self._pending:
-            inside = event.groups < group[event.warps]
-            if np.count_nonzero(inside):
-                np.maximum.at(need, event.warps[inside], event.ordinals[inside] + 1)
-        return need
+    def crew(self, warps: Array) -> Crew:
+        """What is known of some warps, whatever they do."""
+        key = warps.tobytes()
+        found = self._crews.get(key)
+        if found is None:
+            if len(self._crews) >= _MOST_CREWS:
+                self._crews.clear()
+            found = self._crews[key] = self._crew(warps)
+        return found
 
-    def mates(self, warps: Array) -> Array:
-        """The warps of each warp's warpgroup: [warps, 4]; a warp that does not exist is the last one."""
-        if self._mates is not None and self._mates[0] is warps:
-            return self._mates[1]
+    def _crew(self, warps: Array) -> Crew:
         ctas, inside = self._batch.ctas, warps // self._batch.ctas
         members = inside[:, None] // WARPS * WARPS + np.arange(WARPS)[None, :]
         members = np.minimum(members, self._batch.warps_per_cta - 1)
-        found: Array = members * ctas + (warps % ctas)[:, None]
-        self._mates = warps, found
-        return found
+        mates = members * ctas + (warps % ctas)[:, None]
+        order, whole = _by_warpgroup(warps, ctas)
+        in_order = np.array_equal(order, np.arange(len(order)))
+        bits = sum(1 << warp for warp in warps.tolist())
+        return Crew(mates, np.ascontiguousarray(mates[:, 0]), None if in_order else order, whole, bits)
 
     def _least_issued(self, warps: Array) -> Array:
         """How many operations all warps of each warp's warpgroup have issued."""
-        least: Array = self.issued[self.mates(warps)].min(axis=1)
+        least: Array = self.issued[self.crew(warps).mates].min(axis=1)
         return least
 
     def _complete(self, limit: Array) -> None:
         """Perform the operations of each warp below its limit, in order."""
         staying, going = [], []
         for event in self._pending:
-            chosen = event.ordinals < limit[event.warps]
-            count = np.count_nonzero(chosen)
-            if count == len(chosen):
+            count = count_below(event.ordinals, event.warps, limit)
+            if count == len(event.warps):
                 going.append(event)
-                continue
-            staying.append(event.part(~chosen) if count else event)
-            if count:
+            elif not count:
+                staying.append(event)
+            else:
+                chosen = event.ordinals < limit[event.warps]
+                staying.append(event.part(~chosen))
                 going.append(event.part(chosen))
         self._pending = staying
         if going:
-            _Performer(self._batch).perform(going)
+            if self._performer is None:
+                self._performer = _Performer(self._batch, self.crew)
+            self._performer.perform(going)
+
+
+@kernel
+def raise_needs(warps: Int64s, groups: Int64s, ordinals: Int64s, group: Int64s, need: Int64s) -> None:
+    """An operation of warps must be complete before their groups below `group` are: raise what each needs to that."""
+    for i in range(warps.size):
+        warp = warps[i]
+        if groups[i] < group[warp] and need[warp] < ordinals[i] + 1:
+            need[warp] = ordinals[i] + 1
+
+
+@kernel
+def spread_limits(warps: Int64s, mates: Int64s, need: Int64s, issued: Int64s, limit: Int64s) -> Flag:
+    """Whether all mates of warps have issued what these need; if so, it is their limit as well."""
+    for i in range(warps.size):
+        wanted = need[warps[i]]
+        for k in range(WARPS):
+            mate = mates[i, k]
+            if issued[mate] < wanted:
+                return False
+            if limit[mate] < wanted:
+                limit[mate] = wanted
+    return True
+
+
+@kernel
+def count_below(values: Int64s, warps: Int64s, limits: Int64s) -> int:
+    """How many values, one a warp, are below the limits of their warps."""
+    count = 0
+    for i in range(warps.size):
+        if values[i] < limits[warps[i]]:
+            count += 1
+    return count
+
+
+class _Chain(NamedTuple):
+    """Operations one after the other, on the same accumulators of warps, whose bits are given."""
+
+    events: list[Issued]
+    warps: int
 
 
 class _Performer:
@@ -244,26 +317,24 @@ class _Performer:
     accumulators are made at once, and added in their order.
     """
 
-    def __init__(self, batch: MatrixBatch):
-        self._batch = batch
+    def __init__(self, batch: MatrixBatch, crew: Callable[[Array], Crew]):
+        self._batch, self._crew = batch, crew
         bank = self._bank = batch.banks["uint32"]
         self._registers = bank[:, : batch.lanes].reshape(len(bank), -1, WARP)
 
     def perform(self, events: list[Issued]) -> None:
-        while events:
-            count = 1
-            while count < len(events) and _continues(events[0], events[count]):
-                count += 1
-            self._accumulate(events[:count])
-            events = events[count:]
+        for chain in chains_of(events, self._crew):
+            self._accumulate(chain)
 
     def _accumulate(self, events: list[Issued]) -> None:
         """Operations of the same warps on the same accumulators."""
-        order, whole = _by_warpgroup(events[0].warps, self._batch.ctas)
-        events = [event.part(order) for event in events]
+        crew = self._crew(events[0].warps)
+        whole = crew.whole
+        if crew.order is not None:
+            events = [event.part(crew.order) for event in events]
         form, warps = events[0].form, events[0].warps
         sums = None
-        if events[0].adds.any():
+        if np.count_nonzero(events[0].adds):
             sums = self._accumulators(form, warps)
         if self._batch.exact and form.kinds[0] != "s32":
             for event in events:
@@ -281,7 +352,8 @@ class _Performer:
             np.putmask(sums, (sums & np.uint16(0x7FFF)) > np.uint16(0x7C00), np.uint16(0x7FFF))
             self._registers[form.d_rows[:, None], warps[None, :]] = registers_of(sums, "f16")
         else:
-            put_accumulators(self._bank, form.d_rows, warps, sums, form.kinds[0] == "f32")
+            some_nan = form.kinds[0] == "f32" and bool(np.isnan(sums.view(np.float32)).any())
+            put_accumulators(self._bank, form.d_rows, warps, sums, some_nan)
 
     def _accumulators(self, form: Form, warps: Array) -> Array:
         """What warps hold of D: [warps, 16, n]."""
@@ -294,7 +366,7 @@ class _Performer:
     def _exactly(self, event: Issued, kept: Array | None, units: int) -> Array:
         """The accumulators behind an operation, as the hardware adds."""
         form, ctas = event.form, event.warps[::units] % self._batch.ctas
-        tile = form.operand("b", form.n)
+        tile = form.b_operand
         b = gather(self._batch, ctas, _tiles([event.b[::units]], tile), tile)
         a = self._left([event], units, ctas)
         if form.negated:
@@ -317,8 +389,8 @@ class _Performer:
         """The products of operations of the same shape: [operations, warpgroups or warps, rows, n]."""
         form = events[0].form
         ctas = np.tile(events[0].warps[::units] % self._batch.ctas, len(events))
-        b_tile = form.operand("b", form.n)
-        b = gather(self._batch, ctas, _tiles([event.b[::units] for event in events], b_tile), b_tile)
+        b_tile = form.b_operand
+        b = gather(self._batch, ctas, _tiles([event.b[::units] for event in events], b_tile), b_tile, across=True)
         found: Array = product(self._left(events, units, ctas), b)
         return found.reshape(len(events), -1, *found.shape[1:])
 
@@ -334,12 +406,17 @@ class _Performer:
     def _held(self, events: list[Issued], units: int, ctas: Array) -> Array:
         """The elements of A that are there."""
         form, warps = events[0].form, events[0].warps
+        if form.a_rows is not None and form.kinds[1] in ("f16", "bf16"):
+            taken: Array = np.empty((len(events), len(warps), 16, form.held), np.float32)
+            rows = np.array([event.form.a_rows for event in events])
+            take_left(self._bank, rows, warps, float32_table(form.kinds[1]), taken)
+            return taken.reshape(-1, 16 * units, form.held)
         if form.a_rows is not None:
             rows = np.stack([event.form.a_rows for event in events if event.form.a_rows is not None], axis=1)
             found = self._registers[rows[:, :, None], warps[None, None, :]].reshape(len(rows), -1, WARP)
             held: Array = float32_of(operand_a(found, form.kinds[1]), form.kinds[1])
             return held.reshape(-1, 16 * units, form.held)
-        tile = form.operand("a", 16 * WARPS)
+        tile = form.a_operand
         tiles = _tiles([event.a[::units] for event in events if event.a is not None], tile)
         found = gather(self._batch, ctas, tiles, tile)
         if units == WARPS:
@@ -353,9 +430,38 @@ def _tiles(descriptors: list[Array], operand: Operand) -> list[Tiles]:
     """The tiles of operations that are put one behind the other; of one operation, most descriptors are equal."""
     found, begin = [], 0
     for those in descriptors:
-        found += [replace(one, positions=one.positions + begin) for one in tiles_of(those, operand, wgmma_descriptor)]
+        found += tiles_of(those, operand, wgmma_descriptor, begin)
         begin += len(those)
     return found
+
+
+def chains_of(events: list[Issued], crew: Callable[[Array], Crew]) -> list[list[Issued]]:
+    """Operations of the same warps on the same accumulators, each chain in their order.
+
+    One joins a chain past others of other warps, or with other accumulators; where A lies in accumulators of one of
+    them, none overtakes another, as chains read A before they write.
+    """
+    written = reduce(or_, (event.form.written for event in events))
+    in_turn = any(event.form.read & written for event in events)
+    chains: list[_Chain] = []
+    for event in events:
+        bits = crew(event.warps).bits
+        chain = _chain_for(event, bits, chains[-1:] if in_turn else chains)
+        if chain is None:
+            chains.append(_Chain([event], bits))
+        else:
+            chain.events.append(event)
+    return [chain.events for chain in chains]
+
+
+def _chain_for(event: Issued, bits: int, chains: list[_Chain]) -> _Chain | None:
+    """The chain that an operation of warps with some `bits` goes on with, past those that it may overtake."""
+    for chain in reversed(chains):
+        if _continues(chain.events[0], event):
+            return chain
+        if bits & chain.warps and chain.events[0].form.written & event.form.written:
+            return None
+    return None
 
 
 def _continues(first: Issued, event: Issued) -> bool:
@@ -380,6 +486,8 @@ def _together(event: Issued, whole: bool) -> int:
     """How many warps, side by side, share a tile of B; those of a warpgroup may stand in different rounds of a loop."""
     if not whole:
         return 1
+    if are_equal(event.ordinals):
+        return WARPS
     ordinals = event.ordinals.reshape(-1, WARPS)
     return WARPS if (ordinals == ordinals[:, :1]).all() else 1
 

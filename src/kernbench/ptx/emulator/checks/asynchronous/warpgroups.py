@@ -16,8 +16,6 @@ from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor
 from kernbench.result.finding import Other
 
-_ROWS = 64
-
 
 class WarpgroupChecks(WarpgroupObserver):
     """The checks of one batch's wgmma operations."""
@@ -38,7 +36,7 @@ class WarpgroupChecks(WarpgroupObserver):
         for which, found in (("A", event.a), ("B", event.b)):
             if found is None:
                 continue
-            operand = form.operand(which.lower(), _ROWS if which == "A" else form.n)
+            operand = form.a_operand if which == "A" else form.b_operand
             tiles = tiles_of(found[first], operand, wgmma_descriptor)
             self._descriptors.check(which, tiles, ctas, lanes, form.site)
             ranges = Ranges(*ranges_of(ctas, tiles, self._batch.shared_stride))

@@ -20,7 +20,7 @@ def matrix_waits(batch: Batch) -> list[tuple[str, Site]]:
         found.append((text, refused.site))
     for waiting in batch.warpgroups.waiting:
         warp = int(waiting.fragment.window.warps[0])
-        mates = batch.warpgroups.mates(np.array([warp]))[0]
+        mates = batch.warpgroups.crew(np.array([warp])).mates[0]
         issued = batch.warpgroups.issued[mates]
         behind = int(mates[int(np.argmin(issued))])
         who = f"the warp of {thread_name(batch, warp * WARP)}"
