@@ -235,22 +235,22 @@ def ranges_of(ctas: Array, tiles: list[Tiles], size: int) -> tuple[Array, Array,
     """Byte ranges that tiles cover in shared memory: starts, lengths and the operation each belongs to."""
     most = sum(len(one.positions) * len(one.map.firsts) for one in tiles)
     found = np.empty((3, most), np.int64)
-    count = 0
+    count, homes = 0, np.asarray(ctas, np.int64)
     for one in tiles:
-        starts = ctas[one.positions].astype(np.int64) * size
-        count = _spread(starts, one.positions, one.base, one.map.firsts, one.map.spans, size, count, found)
+        count = _spread(homes, one.positions, one.base, one.map.firsts, one.map.spans, size, count, found)
     return found[0, :count], found[1, :count], found[2, :count]
 
 
 @kernel
 def _spread(
-    starts: Int64s, positions: Int64s, base: Int, firsts: Int64s, spans: Int64s, size: Int, count: int, found: Int64s
+    ctas: Int64s, positions: Int64s, base: Int, firsts: Int64s, spans: Int64s, size: Int, count: int, found: Int64s
 ) -> int:
     """Put the ranges of a tile in some CTAs behind `count` others; how many there are now."""
-    for i in range(starts.size):
+    for i in range(positions.size):
+        start = ctas[positions[i]] * size
         for k in range(firsts.size):
             offset = base + firsts[k]
             if offset + spans[k] <= size:
-                found[0, count], found[1, count], found[2, count] = starts[i] + offset, spans[k], positions[i]
+                found[0, count], found[1, count], found[2, count] = start + offset, spans[k], positions[i]
                 count += 1
     return count

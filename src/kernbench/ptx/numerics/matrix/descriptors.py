@@ -86,7 +86,7 @@ def leaves_pattern(descriptor: MatrixDescriptor, row_bytes: int) -> bool:
     return descriptor.swizzle != "none" and row_bytes <= width < descriptor.start % width + row_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TileMap:
     """Places of a tile's pieces, in bytes from `anchor(descriptor)`: [rows, depth in pieces], or [depth, row pieces].
 

@@ -1,17 +1,20 @@
 """Checks of matrix descriptors: that they mean something, lie inside shared memory, and fit what was put there."""
 
+from functools import lru_cache
+
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.findings.reporter import thread_name
-from kernbench.ptx.emulator.lanes.arrays import Bytes, Int32s, Int64s
+from kernbench.ptx.emulator.lanes.arrays import Bytes, Int, Int32s, Int64s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
-from kernbench.ptx.emulator.memory.cells import decode, lines_of
+from kernbench.ptx.emulator.memory.cells import APART, SITE_SHIFT, WRITE, head_line, line_of
 from kernbench.ptx.emulator.memory.tiles import Tiles
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
+from kernbench.ptx.numerics.matrix.descriptors import TileMap
 
 # how often the layout of a tile is compared with the copy that brought it
 _LOOKS = 4
@@ -32,24 +35,42 @@ class Swizzles:
         # number of the copy's site plus one
         self._sites: Array = np.zeros(batch.ctas * batch.shared_stride // _PIECE, np.int32)
         self._kinds: dict[int, tuple[Site, str]] = {}
+        # room for the answers of `last_writers`
+        self._writers: Array = np.zeros((2, 2 * _SAMPLES), np.int64)
 
     def note(self, starts: Array, lengths: Array, swizzle: str, site: Site) -> None:
         """A copy fills ranges of shared memory."""
         self._kinds[site.number] = (site, swizzle)
         mark_pieces(self._sites, starts, lengths, site.number + 1)
 
-    def noted(self, offsets: Array) -> list[tuple[Site, str]]:
-        """The copies that were the last to fill offsets, and their swizzles; others may have written since."""
+    def found(self, start: int, offsets: Array) -> list[tuple[Site, str]]:
+        """The copies that were the last to write at offsets from a byte on, and their swizzles."""
         if not self._kinds:
             return []
-        numbers = set(self._sites[offsets // _PIECE].tolist())
-        return [self._kinds[n - 1] for n in sorted(numbers) if n]
-
-    def last(self, offsets: Array) -> set[int]:
-        """The numbers of the sites that were the last to write at offsets."""
         lines, lanes, _, _ = self._checks.agent_memory("shared")
-        cells = set(lines[lines_of(lanes, offsets // 4), 0].tolist())
-        return {self._checks.sites.site(decode(cell)[0]).number for cell in cells}
+        count, writers = len(offsets), self._writers
+        last_writers(self._sites, lines, lanes, start, offsets, writers)
+        numbers, instructions = set(writers[0, :count].tolist()), set(writers[1, :count].tolist())
+        last = {self._checks.sites.site(one).number for one in instructions}
+        return [self._kinds[n - 1] for n in sorted(numbers) if n and n - 1 in last]
+
+
+@lru_cache(1 << 10)
+def _samples(tile: TileMap) -> Array:
+    """Some of the pieces of a tile."""
+    pieces = tile.pieces.reshape(-1)
+    return np.ascontiguousarray(pieces[:: max(1, len(pieces) // _SAMPLES)])
+
+
+@kernel
+def last_writers(sites: Int32s, cells: UInt64s, lanes: UInt32s, start: Int, offsets: Int64s, writers: Int64s) -> None:
+    """For each piece at an offset what `sites` says of it, and the instruction that wrote its first word last."""
+    for i in range(offsets.size):
+        offset = start + offsets[i]
+        head = head_line(offset >> 2, lanes)
+        line = head if lanes[head, APART] == 0 else line_of(offset >> 2, head, lanes)
+        writers[0, i] = sites[offset // _PIECE]
+        writers[1, i] = np.int64(cells[line, WRITE] >> np.uint64(SITE_SHIFT))
 
 
 class DescriptorChecks:
@@ -91,14 +112,10 @@ class DescriptorChecks:
         named = one.descriptor
         if one.base + one.map.last > self._batch.launch.shared_bytes:
             return
-        pieces = one.map.pieces.reshape(-1)
-        offsets = pieces[:: max(1, len(pieces) // _SAMPLES)] + (cta * self._batch.shared_stride + one.base)
-        name = "" if named.base_offset and named.swizzle != "none" else _NAMES.get(named.swizzle, named.swizzle)
-        swizzles = self._checks.asynchronous.swizzles
-        others = [(copy, swizzle) for copy, swizzle in swizzles.noted(offsets) if swizzle != name]
-        last = swizzles.last(offsets) if others else set()
-        for copy, swizzle in others:
-            if copy.number not in last:
+        start = cta * self._batch.shared_stride + one.base
+        for copy, swizzle in self._checks.asynchronous.swizzles.found(start, _samples(one.map)):
+            same = swizzle == _NAMES.get(named.swizzle, named.swizzle)
+            if same and not (named.base_offset and named.swizzle != "none"):
                 continue
             base = f" from row {named.base_offset} of its pattern" if named.base_offset else ""
             what = (
@@ -117,13 +134,13 @@ class DescriptorChecks:
         if one.base + one.map.last > batch.launch.shared_bytes:
             return
         state = batch.port.space("shared").state[1]
-        origins = ctas[one.positions].astype(np.int64) * batch.shared_stride + one.base
-        operation, offset = unwritten(state, origins, one.map.firsts, one.map.spans, one.filled)
+        where = (ctas, one.positions, one.base, batch.shared_stride)
+        operation, offset = unwritten(state, where, one.map.firsts, one.map.spans, one.filled)
         if operation >= 0:
-            lane = int(lanes[one.positions[operation]])
+            lane = int(lanes[operation])
             if self._checks.undefined.explains("shared", int(offset), site, lane):
                 return
-            name = self._checks.shared_name(int(offset - origins[operation] + one.base))
+            name = self._checks.shared_name(int(offset) - int(ctas[operation]) * batch.shared_stride)
             message = (
                 f"the tile of {which} that {thread_name(batch, lane)} multiplies holds shared memory that nobody "
                 f"wrote, the first at {name}"
@@ -133,14 +150,22 @@ class DescriptorChecks:
 
 
 @kernel
-def unwritten(state: Bytes, origins: Int64s, firsts: Int64s, spans: Int64s, filled: int) -> tuple[int, int]:
-    """The first operation and offset with a byte that may be accessed and was not written, (-1, 0) if none."""
-    for i in range(origins.size):
+def unwritten(
+    state: Bytes, where: tuple[Int64s, Int64s, int, int], firsts: Int64s, spans: Int64s, filled: int
+) -> tuple[int, int]:
+    """The first operation and offset with a byte that may be accessed and was not written, (-1, 0) if none.
+
+    Operations are in the memory of their CTAs: given are CTAs, positions in these, the base of the tile, and the bytes
+    from one CTA to the next.
+    """
+    ctas, positions, base, size = where
+    for i in range(positions.size):
+        origin = ctas[positions[i]] * size + base
         for k in range(firsts.size):
-            start = origins[i] + firsts[k]
+            start = origin + firsts[k]
             for offset in range(start, start + spans[k], 4):
-                if offset % _PIECE < filled and state[offset] & WRITTEN == UNWRITTEN:
-                    return i, offset
+                if state[offset] & WRITTEN == UNWRITTEN and offset % _PIECE < filled:
+                    return positions[i], offset
     return -1, 0
 
 

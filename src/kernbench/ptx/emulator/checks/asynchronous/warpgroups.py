@@ -1,5 +1,7 @@
 """Checks of wgmma: what descriptors point at, and the order of its reads of shared memory with other accesses."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from kernbench.common.dtypes import Array
@@ -10,11 +12,27 @@ from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.findings.reporter import some_threads, thread_name
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.shadow import Ranges
-from kernbench.ptx.emulator.memory.tiles import ranges_of, tiles_of
+from kernbench.ptx.emulator.memory.tiles import are_equal, ranges_of, tiles_of
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor
 from kernbench.result.finding import Other
+
+
+class _Operations(NamedTuple):
+    """Operations that warps issue, each of which had issued so many before.
+
+    `first` is the first warp of each among them, `group` the operation of each warp; of operations the CTAs, the lanes
+    that stand for them, and their actors.
+    """
+
+    warps: Array
+    ordinals: Array
+    first: Array
+    group: Array
+    ctas: Array
+    lanes: Array
+    columns: Array
 
 
 class WarpgroupChecks(WarpgroupObserver):
@@ -24,15 +42,14 @@ class WarpgroupChecks(WarpgroupObserver):
         self._batch, self._checks = batch, checks
         self._reporter = checks.reporter
         self._descriptors = DescriptorChecks(batch, checks)
-        # warps and how many operations they had issued, with what was found of them last
-        self._last: tuple[Array, Array, Array, Array] | None = None
+        self._last: _Operations | None = None
 
     def issued(self, event: Issued, leaders: Array) -> None:
         """Warps issued an operation; `leaders` are the first warps of their warpgroups."""
-        first, group = self._operations(event, leaders)
-        self._alike(event, first, group)
-        warps, form = event.warps[first], event.form
-        ctas, lanes = warps % self._batch.ctas, warps * WARP
+        operations, form = self._operations(event, leaders), event.form
+        first, ctas, lanes = operations.first, operations.ctas, operations.lanes
+        self._alike(event, first, operations.group)
+        shadow, clocks = self._checks.asynchronous.shadow, event.groups[first] + 1
         for which, found in (("A", event.a), ("B", event.b)):
             if found is None:
                 continue
@@ -40,26 +57,24 @@ class WarpgroupChecks(WarpgroupObserver):
             tiles = tiles_of(found[first], operand, wgmma_descriptor)
             self._descriptors.check(which, tiles, ctas, lanes, form.site)
             ranges = Ranges(*ranges_of(ctas, tiles, self._batch.shared_stride))
-            columns = self._columns(leaders[first])
-            shadow = self._checks.asynchronous.shadow
-            shadow.enter("shared", False, ranges, lanes, columns, event.groups[first] + 1, form.site)
+            shadow.enter("shared", False, ranges, lanes, operations.columns, clocks, form.site)
 
-    def _operations(self, event: Issued, leaders: Array) -> tuple[Array, Array]:
-        """The first warp of each operation of a warpgroup, and the operation of each warp.
+    def _operations(self, event: Issued, leaders: Array) -> "_Operations":
+        """The operations of warpgroups.
 
         Warps of one warpgroup may stand in different rounds of a loop. Where the same warps issue one operation after
         the other, the answer is the same again.
         """
         last = self._last
-        if last is not None and last[0] is event.warps:
-            ahead = event.ordinals - last[1]
-            if np.count_nonzero(ahead == ahead[0]) == len(ahead):
-                return last[2], last[3]
+        if last is not None and last.warps is event.warps and are_equal(event.ordinals - last.ordinals):
+            return last
         keys = leaders * (1 << 32) + event.ordinals
         first = np.unique(keys, return_index=True)[1]
         group = np.searchsorted(keys[first], keys)
-        self._last = event.warps, event.ordinals, first, group
-        return first, group
+        warps = event.warps[first]
+        ctas, columns = warps % self._batch.ctas, self._columns(leaders[first])
+        self._last = _Operations(event.warps, event.ordinals, first, group, ctas, warps * WARP, columns)
+        return self._last
 
     def _columns(self, leaders: Array) -> Array:
         """The actors of warpgroups."""
@@ -70,7 +85,7 @@ class WarpgroupChecks(WarpgroupObserver):
     def _alike(self, event: Issued, first: Array, group: Array) -> None:
         """All warps of a warpgroup give the same descriptors for the same operation."""
         for which, found in (("A", event.a), ("B", event.b)):
-            if found is None:
+            if found is None or are_equal(found.view(np.int64)):
                 continue
             other = found != found[first][group]
             if np.count_nonzero(other):
