@@ -15,12 +15,15 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s
+from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.cells import part_from
 from kernbench.ptx.emulator.program.hub import BatchHub
 
 # called with warps, and for each warp of the batch the last clocks of its lanes: nobody will know what they did then
 Forget = Callable[[Array, Array], None]
+_EVERYBODY: Array = np.zeros(0, bool)
 
 
 class EndedLanes:
@@ -28,9 +31,9 @@ class EndedLanes:
 
     def __init__(self, batch: BatchHub, forget: Forget):
         self._forget = forget
-        # lanes that have accessed memory, and whether that is all of them
+        # lanes that have accessed memory, and how many have not
         self._touched: Array = np.zeros(batch.lanes, bool)
-        self.all_touched = False
+        self._left = batch.lanes
         # those that ended then and whose warp has not published its clock since, as a mask of each warp
         self.masks: Array = np.zeros(batch.warps, np.uint32)
         # whether there are such lanes
@@ -38,11 +41,15 @@ class EndedLanes:
         # the clock of its warp when each lane ended, 0 while it lives or is parted with already
         self._clocks: Array = np.zeros((batch.warps, WARP), np.int64)
 
+    @property
+    def all_touched(self) -> bool:
+        """Whether all lanes have accessed memory."""
+        return not self._left
+
     def touched(self, lanes: Array, active: Mask | None) -> None:
         """Lanes access memory."""
-        if not self.all_touched:
-            self._touched[lanes if active is None else lanes[active]] = True
-            self.all_touched = bool(self._touched.all())
+        if self._left:
+            self._left -= touch(self._touched, lanes, _EVERYBODY if active is None else active)
 
     def ended(self, warps: Array, active: Mask, clocks: Array) -> None:
         """Lanes of warps end, at these clocks of theirs."""
@@ -64,6 +71,17 @@ class EndedLanes:
             self.masks[gone] = 0
             self._clocks[gone] = 0
             self.any = bool(self.masks.any())
+
+
+@kernel
+def touch(touched: Bools, lanes: Int64s, mask: Bools) -> int:
+    """Mark the active ones of some lanes, all without a mask; how many were not marked before."""
+    masked, count = mask.size > 0, 0
+    for i in range(lanes.size):
+        if (not masked or mask[i]) and not touched[lanes[i]]:
+            touched[lanes[i]] = True
+            count += 1
+    return count
 
 
 def part_from_lanes(memory: Iterable[tuple[Array, Array]], numbers: Array, clocks: Array) -> None:

@@ -10,6 +10,8 @@ from typing import Protocol
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.arrays import Flag, UInt64s
+from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.memory.arena import FREED, GLOBAL_BASE, NOTHING, TRACKED, Allocation, Arena
 from kernbench.ptx.emulator.memory.port import Accessed
@@ -83,8 +85,7 @@ class MeantArrays:
             return bool(self.arrays(site))
         addresses, offset, base = accessed
         # before the array counts as far behind it, as unsigned numbers wrap
-        from_its_start = addresses - np.uint64((base + one.offset - int(offset)) & _WORD)
-        return int(from_its_start.max()) >= one.nbytes
+        return bool(reaches(addresses, np.uint64((base + one.offset - int(offset)) & _WORD), np.uint64(one.nbytes)))
 
     def strays(self, site: Site, starts: Array, active: Mask | None, nbytes: int) -> Array:
         """Positions whose access lies in an array that lives and is none of those it is meant for.
@@ -152,6 +153,15 @@ class MeantArrays:
             plain[: 2 * len(words)] = ~np.repeat(pointers, 2)
             yield from words[~pointers].view(np.int64).tolist()
             yield from halves[plain].tolist()
+
+
+@kernel
+def reaches(addresses: UInt64s, start: np.uint64, nbytes: np.uint64) -> Flag:
+    """Whether one of some addresses lies that many bytes or more behind a start."""
+    found = False
+    for i in range(addresses.size):
+        found |= addresses[i] - start >= nbytes
+    return found
 
 
 _NONE = np.zeros(0, np.int64)

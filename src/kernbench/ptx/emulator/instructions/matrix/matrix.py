@@ -1,6 +1,7 @@
 """Matrix fragments: loads and stores of 8x8 matrices by a warp, transposition, and multiply-accumulate."""
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,11 @@ def whole_warps(window: Window, mask: Mask | None, site: Any) -> None:
         window.batch.checks.whole_warps(window, mask, site)
 
 
-def _moves(d: Decoding, count: int) -> list[tuple[int, Array, Array]]:
+def _moves(count: int, transposed: bool) -> list[tuple[int, Array, Array]]:
     """For each 32-bit register, or each half where transposed: register, lane that gives the row's address, offset."""
     moves = []
     for matrix in range(count):
-        if not d.has("trans"):
+        if not transposed:
             moves.append((matrix, 8 * matrix + _LANE // 4, 4 * (_LANE % 4)))
             continue
         for half in (0, 1):
@@ -48,6 +49,15 @@ def _moves(d: Decoding, count: int) -> list[tuple[int, Array, Array]]:
 def _rows_report(d: Decoding, address: AddressSlot, space: str, registers: int) -> Report:
     """What is recorded of matrices in memory: rows of 16 bytes, whose addresses the first lanes give."""
     return Report(d.site, d.effects.event, address.slot, address.offset, space, _ROW_BYTES, rows=_ROWS * registers)
+
+
+@lru_cache(1 << 8)
+def _sources(count: int, transposed: bool, size: int) -> tuple[Array, Array]:
+    """Of all moves the position that gives the address of each position's row, and the offset there: [moves, size]."""
+    moves = _moves(count, transposed)
+    warps = np.repeat(np.arange(0, size, WARP), WARP)
+    lanes = np.stack([_tile(lanes, size) + warps for _, lanes, _ in moves])
+    return lanes, np.stack([_tile(offsets.astype(np.uint64), size) for _, _, offsets in moves])
 
 
 def _plain_shape(d: Decoding) -> bool:
@@ -116,8 +126,8 @@ def load_matrix(d: Decoding) -> Step:
     space = space_of(address.space or d.mod("space") or "shared")
     d.traffic = ("shared", "read", 4 * len(targets))
     d.report = _rows_report(d, address, space, len(targets))
-    moves = _moves(d, len(targets))
-    transposed, site = d.has("trans"), d.site
+    transposed, site, count = d.has("trans"), d.site, len(targets)
+    numbers = [number for number, _, _ in _moves(count, transposed)]
     scratch = d.temporary("uint16" if transposed else "uint32")
     bank, rows = d.bank_rows([scratch])
     row = np.array(rows, np.int64)
@@ -126,9 +136,9 @@ def load_matrix(d: Decoding) -> Step:
         whole_warps(window, mask, site)
         port = window.batch.port
         base = port.addresses(window, address.slot) + np.uint64(address.offset)
+        givers, offsets = _sources(count, transposed, window.size)
         results: dict[int, Array] = {}
-        for number, lanes, offsets in moves:
-            addresses = _from_lanes(base, lanes) + _tile(offsets.astype(np.uint64), window.size)
+        for number, addresses in zip(numbers, base[givers] + offsets, strict=True):
             port.load(space, addresses, window.lane_numbers, np.uint64(0), bank, row, mask, site)
             found = window.rows[scratch].astype(np.uint32)
             results[number] = found if number not in results else results[number] | found << np.uint32(16)
@@ -173,8 +183,8 @@ def store_matrix(d: Decoding) -> Step:
     space = space_of(address.space or d.mod("space") or "shared")
     d.traffic = ("shared", "written", 4 * len(sources))
     d.report = _rows_report(d, address, space, len(sources))
-    moves = _moves(d, len(sources))
-    transposed, site = d.has("trans"), d.site
+    transposed, site, count = d.has("trans"), d.site, len(sources)
+    numbers = [number for number, _, _ in _moves(count, transposed)]
     scratch = d.temporary("uint16" if transposed else "uint32")
     bank, rows = d.bank_rows([scratch])
     row = np.array(rows, np.int64)
@@ -183,14 +193,14 @@ def store_matrix(d: Decoding) -> Step:
         whole_warps(window, mask, site)
         port = window.batch.port
         base = port.addresses(window, address.slot) + np.uint64(address.offset)
+        givers, offsets = _sources(count, transposed, window.size)
         seen: set[int] = set()
-        for number, lanes, offsets in moves:
+        for number, addresses in zip(numbers, base[givers] + offsets, strict=True):
             value = window.rows[sources[number]]
             if transposed:
                 value = (value >> np.uint32(16 if number in seen else 0)).astype(np.uint16)
             seen.add(number)
             window.put(scratch, value, mask)
-            addresses = _from_lanes(base, lanes) + _tile(offsets.astype(np.uint64), window.size)
             port.store(space, addresses, window.lane_numbers, np.uint64(0), bank, row, mask, site)
 
     return action(general)
