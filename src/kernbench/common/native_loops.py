@@ -26,7 +26,7 @@ from kernbench.common.native.entry import Entry, as_named, kind_of, layout_is_kn
 from kernbench.common.native.expressions import Function
 from kernbench.common.native.functions import Module
 from kernbench.common.native.kinds import EMPTY, Kind, NotPlain
-from kernbench.common.native.machine import Code, loaded, machine_name, pointers_are_plain, translated
+from kernbench.common.native.machine import Code, loaded, located, machine_name, pointers_are_plain, translated
 
 _LOG = logging.getLogger(__name__)
 SUFFIX = ".loop"
@@ -215,6 +215,25 @@ class KeptCode:
             except (RuntimeError, OSError) as error:
                 _LOG.info("no machine code of %s: %s", self._stem, error)
                 return None
+
+    def addresses(self, texts: dict[str, str], make: bool) -> dict[str, int]:
+        """Where functions lie that only machine code calls, by name, of those that are kept or, with `make`, of all.
+
+        Each is the only one of its text that can be seen from outside.
+        """
+        with compiled.counted():
+            try:
+                codes = {name: self._plain_code(name, text, make) for name, text in texts.items()}
+                return located({name: found for name, found in codes.items() if found is not None})
+            except (RuntimeError, OSError) as error:
+                _LOG.info("no machine code of %s: %s", self._stem, error)
+                return {}
+
+    def _plain_code(self, name: str, text: str, make: bool) -> bytes | None:
+        made = self.kept(name)
+        if made is None and make:
+            made = self.kept_or_made(name, lambda: _Made(translated(text, optimised=False), []))
+        return None if made is None else made.code
 
     def path(self, name: str, suffix: str = SUFFIX) -> Path | None:
         """Where machine code of some name lies, or will; None where nothing is kept."""

@@ -48,10 +48,11 @@ def _linker() -> "llvm.LLJIT":
     return llvm.create_lljit_compiler(_machine())
 
 
-def translated(text: str, beside: str = "", entry: str = "", vectorised: bool = False) -> bytes:
+def translated(text: str, beside: str = "", entry: str = "", vectorised: bool = False, optimised: bool = True) -> bytes:
     """A module's text as machine code, in the form of an object file; with another module, of which it uses functions.
 
-    Of both only the entry and its table can be seen from outside then, and what neither needs is left out.
+    Of both only the entry and its table can be seen from outside then, and what neither needs is left out. What is
+    short and written as it is to run need not be `optimised`, which takes half of the time.
 
     Loops are vectorised only where that is asked for, as for rows of registers: those over lanes gather and scatter,
     and the inner ones, over the rows of a vector, are mostly run once. Loads of checked launches are a fifth slower
@@ -66,11 +67,12 @@ def translated(text: str, beside: str = "", entry: str = "", vectorised: bool = 
         for value in (*module.functions, *module.global_variables):
             if not value.is_declaration and value.name not in seen:
                 value.linkage = "internal"
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    options.loop_vectorization = vectorised
-    options.slp_vectorization = vectorised
-    builder = llvm.create_pass_builder(_machine(), options)
-    builder.getModulePassManager().run(module, builder)
+    if optimised:
+        options = llvm.create_pipeline_tuning_options(speed_level=2)
+        options.loop_vectorization = vectorised
+        options.slp_vectorization = vectorised
+        builder = llvm.create_pass_builder(_machine(), options)
+        builder.getModulePassManager().run(module, builder)
     code: bytes = _machine().emit_object(module)
     return code
 
@@ -93,6 +95,21 @@ def loaded(code: bytes, name: str, table: list[str]) -> Code:
     return _LOADED[name]
 
 
+def located(codes: dict[str, bytes]) -> dict[str, int]:
+    """Where functions lie that only machine code calls, each the one of its name in an object file of its own."""
+    missing = [name for name in codes if name not in _LOCATED]
+    if missing:
+        library = llvm.JITLibraryBuilder()
+        for name in missing:
+            library.add_object_img(codes[name])
+            library.export_symbol(name)
+        linked = library.link(_linker(), f"with {missing[0]}")
+        _LINKED.append(linked)
+        _LOCATED.update((name, linked[name]) for name in missing)
+    return {name: _LOCATED[name] for name in codes}
+
+
 _LOADED: dict[str, Code] = {}
+_LOCATED: dict[str, int] = {}
 # machine code goes away with what linked it
 _LINKED: "list[llvm.ResourceTracker]" = []

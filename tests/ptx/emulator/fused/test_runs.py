@@ -153,6 +153,8 @@ def test_random_programs_with_order(monkeypatch, at_once, make, seed):
 def test_a_run_waits_until_machine_code_pays(lab, monkeypatch):
     asked = []
     monkeypatch.setattr(code, "machine_code", lambda written, make: asked.append(make))
+    # what is played costs so little that it would take a longer loop
+    monkeypatch.setattr(runs, "_PLAYED_STEP", runs._STEP)
     body = "\n".join(f"  add.u32 %r{n}, %r{n}, %r3;\n  xor.b32 %r{n}, %r{n}, 5;" for n in range(4, 12))
     loop = f"  mov.u32 %r20, 0;\nA:\n{body}\n  add.u32 %r20, %r20, 1;\n  setp.lt.u32 %p1, %r20, 1500;\n  @%p1 bra A;\n"
     start = "".join(f"  mov.u32 %r{n}, {n};\n" for n in range(4, 12))

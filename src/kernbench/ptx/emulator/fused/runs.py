@@ -6,12 +6,14 @@ process has made is taken from disk much earlier. What is counted is steps and l
 the same runs each time. Results are the same in any case.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from kernbench.common.native.machine import Code
 from kernbench.ptx.emulator.fused import code
+from kernbench.ptx.emulator.fused.tapes import Tape, Taping, player
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.steps import Step
@@ -19,6 +21,8 @@ from kernbench.ptx.emulator.program.steps import Step
 _NO_MASK = np.zeros(0, bool)
 # nanoseconds that steps cost: each, and for each lane
 _STEP, _LANE = 2000.0, 1.5
+# the same on a tape
+_PLAYED_STEP, _PLAYED_LANE = 40.0, 1.0
 # nanoseconds that it takes to write the text of a run, of each step of it, and to load what is kept
 _LOAD, _LOAD_STEP = 2e6, 0.1e6
 
@@ -37,6 +41,18 @@ class _Part(NamedTuple):
         return self.code(window.layout, mask, *[window.rows[slot] for slot in self.specials]) is not NotImplemented
 
 
+class _Played(NamedTuple):
+    """Steps of a run as a tape, and what plays it."""
+
+    steps: tuple[Step, ...]
+    play: Code
+    tape: Tape
+
+    def is_done(self, window: Window, mask: Mask) -> bool:
+        """Compute it; False where that is left to the steps."""
+        return self.play(self.tape.numbers, window.places(self.tape.outside), mask) is not NotImplemented
+
+
 class Costs:
     """What steps have cost so far, and what they must have before machine code is looked for and made."""
 
@@ -47,9 +63,10 @@ class Costs:
         # what it takes to make it, once that is known
         self.price = 0.0
 
-    def are_enough(self, lanes: int) -> bool:
-        """The steps are about to be run for so many lanes: whether machine code is looked for."""
-        self._spent += self._steps * (_STEP + _LANE * lanes)
+    def are_enough(self, lanes: int, played: bool = False) -> bool:
+        """The steps are about to be run for so many lanes, or played: whether machine code is looked for."""
+        each = _PLAYED_STEP + _PLAYED_LANE * lanes if played else _STEP + _LANE * lanes
+        self._spent += self._steps * each
         return self._spent >= self._limit
 
     @property
@@ -62,21 +79,52 @@ class Costs:
         self._limit = float("inf") if for_good else self.price
 
 
+class _Tapes:
+    """A run as tapes, with a mask or without one; steps that have no operation, or none yet, are run by themselves."""
+
+    def __init__(self, steps: tuple[Step, ...]):
+        self._steps = steps
+        self._taping = Taping(steps)
+        self.parts: tuple[_Part | _Played, ...] = (_Part(steps),)
+        self.complete = False
+
+    def spend(self, window: Window) -> Sequence[_Part | _Played]:
+        """The run is about to be run; some of its steps may have become tapes."""
+        play = player() if code.is_possible() else None
+        if play is None:
+            self.complete = True
+            return self.parts
+        pieces = self._taping.pieces(window.batch.table.slots, _STEP + _LANE * window.size)
+        self.complete = self._taping.is_complete
+        if pieces is not None:
+            steps = [self._steps[piece.begin : piece.end] for piece in pieces]
+            self.parts = tuple(
+                _Part(some) if piece.tape is None else _Played(some, play, piece.tape)
+                for some, piece in zip(steps, pieces, strict=True)
+            )
+        return self.parts
+
+
 class _Form:
     """A run with a mask or without one: the parts that it is made of, once they are."""
 
-    def __init__(self, steps: tuple[Step, ...], dead: frozenset[int], masked: bool):
+    def __init__(self, steps: tuple[Step, ...], dead: frozenset[int], masked: bool, tapes: _Tapes):
         self._steps = steps
         self._dead = dead
         self._masked = masked
+        self._tapes = tapes
         self.parts: tuple[_Part, ...] | None = None
         self._costs = Costs(len(steps))
         self._written: list[tuple[int, int, code.Written | None]] | None = None
 
-    def spend(self, window: Window) -> None:
-        """The run is about to be run by its steps; it becomes machine code if they have cost enough by now."""
-        if self._costs.are_enough(window.size):
+    def spend(self, window: Window) -> Sequence[_Part | _Played]:
+        """What the run is made of this time; it becomes machine code of its own if it has cost enough by now."""
+        tapes = self._tapes
+        if self._costs.are_enough(window.size, tapes.complete):
             self._try(window)
+        if self.parts is not None:
+            return self.parts
+        return tapes.parts if tapes.complete else tapes.spend(window)
 
     def _try(self, window: Window) -> None:
         if not code.is_possible():
@@ -104,8 +152,8 @@ class Run:
     def __init__(self, steps: tuple[Step, ...], dead: frozenset[int]):
         self._steps = steps
         self._dead = dead
-        self._whole = (_Part(steps),)
-        self._plain, self._masked = _Form(steps, dead, False), _Form(steps, dead, True)
+        tapes = _Tapes(steps)
+        self._plain, self._masked = _Form(steps, dead, False, tapes), _Form(steps, dead, True, tapes)
         # where every step computes inactive lanes along, masks make no difference
         relaxed = all(step.computed is not None and step.computed.relaxed for step in steps)
         self._under_mask = self._plain if relaxed else self._masked
@@ -116,9 +164,7 @@ class Run:
     def direct(self, window: Window) -> None:
         """All lanes of a window of a run of warps."""
         form = self._plain
-        if form.parts is None:
-            form.spend(window)
-        for one in form.parts or self._whole:
+        for one in form.parts or form.spend(window):
             if not one.is_done(window, _NO_MASK):
                 for step in one.steps:
                     step.direct(window)
@@ -133,9 +179,7 @@ class Run:
             self.direct(window)
             return
         form = self._under_mask
-        if form.parts is None:
-            form.spend(window)
-        for one in form.parts or self._whole:
+        for one in form.parts or form.spend(window):
             if not one.is_done(window, mask):
                 for step in one.steps:
                     step.general(window, mask)

@@ -18,6 +18,11 @@ from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, Warps
 from kernbench.ptx.emulator.lanes.slots import BANKS, RegisterSlot, SlotTable
 
 
+# places of a window for machine code: banks first, then constants, then what is not a register
+CONSTANT = len(BANKS)
+OUTSIDE = CONSTANT + 1
+
+
 class Storage(Protocol):
     """What a window needs of its batch."""
 
@@ -107,6 +112,14 @@ class WindowOf(Generic[BatchT]):
         """For machine code: of each bank where its first row begins and the bytes between rows; then the positions."""
         raise NotImplementedError
 
+    def places(self, outside: tuple[int, ...]) -> Array:
+        """For machine code: the positions; then of each place where it begins, the bytes between its rows, and a number
+        that positions are combined with: no bit of it is set where its first entries stand for all.
+
+        Places are the banks, one that begins at address 0, and the rows of `outside` slots, which stay as they are.
+        """
+        raise NotImplementedError
+
     def put(self, slot: int, values: Array, mask: Mask | None) -> None:
         """Write `values` (one a position, or one for all) to the active lanes of a register."""
         raise NotImplementedError
@@ -125,6 +138,8 @@ class RunWindow(WindowOf[BatchT]):
         super().__init__(batch, lanes)
         part = self.index = slice(lanes.first * WARP, lanes.last * WARP)
         self.rows = _Slices(batch, part)
+        # by outside slots, with the rows that were made for them
+        self._places: dict[tuple[int, ...], tuple[Array, list[Array]]] = {}
 
     @cached_property
     def layout(self) -> Array:
@@ -134,6 +149,25 @@ class RunWindow(WindowOf[BatchT]):
             rows = self.batch.banks[bank]
             found += (rows.ctypes.data + int(self.lane_numbers[0]) * rows.itemsize, rows.strides[0])
         return np.array([*found, self.size], np.int64)
+
+    def places(self, outside: tuple[int, ...]) -> Array:
+        """Where rows lie; the same array each time for the same slots."""
+        found = self._places.get(outside)
+        if found is None:
+            found = self._places[outside] = self._placed(outside)
+        return found[0]
+
+    def _placed(self, outside: tuple[int, ...]) -> tuple[Array, list[Array]]:
+        layout = self.layout.tolist()
+        numbers = [layout[-1]]
+        for begin, gap in zip(layout[:-1:2], layout[1:-1:2], strict=True):
+            numbers += [begin, gap, -1]
+        numbers += [0, 1, 0]
+        rows = [self.rows[slot] for slot in outside]
+        spread = [row if row.ndim else np.full(WARP, row) for row in rows]
+        for row, held in zip(rows, spread, strict=True):
+            numbers += [held.ctypes.data, 0, -1 if row.ndim else 0]
+        return np.array(numbers, np.int64), spread
 
     def put(self, slot: int, values: Array, mask: Mask | None) -> None:
         """Write `values` to the active lanes of a register."""

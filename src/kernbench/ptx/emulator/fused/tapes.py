@@ -1,0 +1,210 @@
+"""Tapes: steps that follow each other and only compute, as numbers that one call of machine code plays.
+
+The operations that a tape names are the same for all programs, so that a handful of them serves most. Each is compiled
+by itself, once on a machine, and loaded when a tape first names it. So nothing is compiled for a program, and steps
+that run a few times cost next to nothing; runs of many lanes become machine code of their own (`runs`).
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from typing import NamedTuple
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.common.native.machine import Code, machine_name
+from kernbench.common.native_loops import KeptCode, NativeLoop
+from kernbench.ptx.emulator.fused import code, tape_code
+from kernbench.ptx.emulator.fused.code import BITS
+from kernbench.ptx.emulator.fused.values import WIDTH, NotFused
+from kernbench.ptx.emulator.lanes.slots import BANKS, ConstantSlot, RegisterSlot, Slot, SpecialSlot
+from kernbench.ptx.emulator.lanes.window import CONSTANT, OUTSIDE
+from kernbench.ptx.emulator.program.steps import Compute, Computed, Step
+
+# nanoseconds that steps with an operation must have cost before it is compiled: a thirtieth of what that takes, as
+# all programs to come use it, too
+_MAKE = 0.1e6
+
+
+class Tape(NamedTuple):
+    """Steps as numbers, and the slots that a window looks up for them: special registers and addresses."""
+
+    numbers: Array
+    outside: tuple[int, ...]
+
+
+class Piece(NamedTuple):
+    """Steps from one to another as a tape; None for a step that no operation does."""
+
+    begin: int
+    end: int
+    tape: Tape | None
+
+
+class _Operation:
+    """What a step's function does to rows with so many bits; `text` is empty where no machine code does it."""
+
+    def __init__(self, function: Compute, sources: tuple[int, ...], targets: tuple[int, ...]):
+        self.text = self.name = ""
+        self.address = 0
+        self.looked_for = False
+        # a loop of its own would be compiled instead, which takes longer
+        self._spent = _MAKE if isinstance(function, NativeLoop) else 0.0
+        if len(sources) + len(targets) > tape_code.MOST:
+            return
+        try:
+            text = tape_code.operation(function, sources, targets)
+        except NotFused:
+            return
+        self.name = f"operation_{sha256(f'{text} {machine_name()}'.encode()).hexdigest()[:24]}"
+        self.text = text.replace("@operation(", f"@{self.name}(")
+
+    def spend(self, nanoseconds: float) -> None:
+        """A step has done it by itself."""
+        self._spent += nanoseconds
+
+    def forget(self) -> None:
+        """It was made, or cannot be."""
+        self._spent = float("-inf")
+
+    @property
+    def pays(self) -> bool:
+        """Whether it is compiled where it is not kept."""
+        return self._spent >= _MAKE
+
+
+_KEPT = KeptCode(tape_code.operation, "operation")
+# by function and bits, as long as the process lives: so do functions of steps
+_OPERATIONS: dict[tuple[Compute, tuple[int, ...], tuple[int, ...]], _Operation] = {}
+_NAMED: dict[str, _Operation] = {}
+_CONSTANTS: dict[tuple[str, int], Array] = {}
+
+
+def _operation(slots: Sequence[Slot], computed: Computed) -> _Operation | None:
+    """The operation of a step, if its operands are such that a tape can name them."""
+    used = (*computed.sources, *computed.targets)
+    if not all(_is_named(slots[slot]) for slot in used):
+        return None
+    bits = [BITS[slots[slot].dtype] for slot in used]
+    key = computed.function, tuple(bits[: len(computed.sources)]), tuple(bits[len(computed.sources) :])
+    found = _OPERATIONS.get(key)
+    if found is None:
+        made = _Operation(*key)
+        # several functions may do the same
+        found = _OPERATIONS[key] = _NAMED.setdefault(made.name, made)
+    return found if found.text else None
+
+
+def _is_named(spec: Slot) -> bool:
+    if isinstance(spec, RegisterSlot | ConstantSlot | SpecialSlot):
+        return spec.dtype in BITS
+    # frames of functions move
+    return spec.dtype in BITS and spec.space != "frame"
+
+
+class Taping:
+    """Steps that become tapes as far as operations are there for them."""
+
+    def __init__(self, steps: tuple[Step, ...]):
+        self._computed = [step.computed for step in steps if step.computed is not None]
+        self._operations: list[_Operation | None] | None = None
+        # operations that may still come
+        self._missing: dict[str, _Operation] = {}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it stays as it is."""
+        return self._operations is not None and not self._missing
+
+    def pieces(self, slots: Sequence[Slot], cost: float) -> list[Piece] | None:
+        """The steps as tapes and single ones, where these are not what they were; each costs so many nanoseconds."""
+        first = self._operations is None
+        if self._operations is None:
+            self._operations = [_operation(slots, one) for one in self._computed]
+            self._missing = {one.name: one for one in self._operations if one is not None and not one.address}
+        for one in self._missing.values():
+            one.spend(cost)
+        if any(one.address or one.pays or not one.looked_for for one in self._missing.values()):
+            _look_for({name: one for name, one in self._missing.items() if not one.address})
+            many = len(self._missing)
+            self._missing = {name: one for name, one in self._missing.items() if not one.address}
+            first = first or len(self._missing) < many
+        return _pieces(slots, self._computed, self._operations) if first else None
+
+
+def _look_for(missing: dict[str, _Operation]) -> None:
+    """Load operations that are kept, and compile those that pay."""
+    kept = {name: one.text for name, one in missing.items() if not one.looked_for}
+    found = _KEPT.addresses(kept, False) if kept else {}
+    made = {name: one.text for name, one in missing.items() if one.pays and name not in found}
+    if made:
+        found |= _KEPT.addresses(made, True)
+    for name, one in missing.items():
+        one.looked_for = True
+        one.address = found.get(name, 0)
+        if name in made:
+            # where it could not be made nobody tries again
+            one.forget()
+
+
+def _pieces(
+    slots: Sequence[Slot], computed: Sequence[Computed], operations: Sequence[_Operation | None]
+) -> list[Piece]:
+    found: list[Piece] = []
+    begin = 0
+    for number, operation in enumerate([*operations, None]):
+        if operation is not None and operation.address:
+            continue
+        if begin < number:
+            found.append(Piece(begin, number, _tape(slots, computed[begin:number], operations[begin:number])))
+        if number < len(computed):
+            found.append(Piece(number, number + 1, None))
+        begin = number + 1
+    return found
+
+
+def _tape(slots: Sequence[Slot], computed: Sequence[Computed], operations: Sequence[_Operation | None]) -> Tape:
+    numbers: list[int] = []
+    outside: dict[int, int] = {}
+    for step, operation in zip(computed, operations, strict=True):
+        assert operation is not None
+        flags = tape_code.UNMASKED if step.relaxed else 0
+        guard = [0, 0]
+        if step.guard is not None:
+            flags |= tape_code.GUARDED | (tape_code.NEGATED if step.guard[1] else 0)
+            guard = _operand(slots, step.guard[0], outside)[:2]
+        numbers += [operation.address, flags, len(step.sources), len(step.targets), *guard]
+        for slot in (*step.sources, *step.targets):
+            numbers += _operand(slots, slot, outside)
+    return Tape(np.array(numbers, np.int64), tuple(outside))
+
+
+def _operand(slots: Sequence[Slot], slot: int, outside: dict[int, int]) -> list[int]:
+    """Which place of a window a slot belongs to, its row or address there, and the bytes of an entry as a shift."""
+    spec = slots[slot]
+    shift = (max(BITS[spec.dtype], 8) // 8).bit_length() - 1
+    if isinstance(spec, RegisterSlot):
+        return [BANKS.index(spec.bank), spec.row, shift]
+    if isinstance(spec, ConstantSlot):
+        return [CONSTANT, _constant(spec), shift]
+    return [OUTSIDE + outside.setdefault(slot, len(outside)), 0, shift]
+
+
+def _constant(spec: ConstantSlot) -> int:
+    """The address of as many entries of a constant as one instruction reads."""
+    key = spec.dtype, spec.bits
+    if key not in _CONSTANTS:
+        _CONSTANTS[key] = np.full(WIDTH, spec.bits, spec.dtype)
+    return int(_CONSTANTS[key].ctypes.data)
+
+
+@cache
+def player() -> Code | None:
+    """What plays a tape, given its numbers, the places of a window, and a mask; None where no machine code is called."""
+    if not code.is_possible():
+        return None
+    body = tape_code.playing("play")[0]
+    name = f"play_{sha256(f'{body} {machine_name()}'.encode()).hexdigest()[:24]}"
+    text, table = tape_code.playing(name)
+    return KeptCode(tape_code.playing, "play").code(name, text, table)
