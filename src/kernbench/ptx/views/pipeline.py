@@ -18,9 +18,9 @@ from kernbench.result.timeline import Timeline
 _OUT = ".global.shared"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Role:
-    """Warps that do the same at the same lines."""
+    """Warps that do the same at the same lines; no two of a launch are the same."""
 
     actors: tuple[Actor, ...]
     does: tuple[str, ...]
@@ -82,6 +82,7 @@ class Pipeline:
         self._clustered = journal.ctas > 1
         self._roles = roles_of(journal)
         self._role = {actor: role for role in self._roles for actor in role.actors}
+        self._role_names = {role: role.name(self._clustered) for role in self._roles}
         self._by_barrier: dict[int, list[Entry]] = {}
         for entry in journal.entries:
             if entry.slot >= 0:
@@ -98,7 +99,7 @@ class Pipeline:
         }
 
     def _name_of(self, role: Role) -> str:
-        return role.name(self._clustered)
+        return self._role_names[role]
 
     def _rings(self) -> list[list[int]]:
         """mbarriers with the same count that the same instructions complete and wait for, by their offsets."""

@@ -36,6 +36,7 @@ class Swimlane:
         self._ranks = np.unique(positions, return_inverse=True)[1].reshape(-1)
         self._spans: list[tuple[Lane, str, Site, int, int]] = []
         self._flows: list[tuple[int, int]] = []
+        self._lanes: dict[Actor, Lane] = {}
         # where each warp's next span begins, and where it parked
         self._free: dict[Actor, int] = {}
         self._parked: dict[Actor, tuple[int, Entry]] = {}
@@ -62,7 +63,10 @@ class Swimlane:
         return len(self._spans) - 1
 
     def _lane(self, actor: Actor) -> Lane:
-        return Lane(self._block, self._lane_name(actor))
+        found = self._lanes.get(actor)
+        if found is None:
+            found = self._lanes[actor] = Lane(self._block, self._lane_name(actor))
+        return found
 
     def _phase(self, entry: Entry) -> str:
         return f"{self._barrier_name(entry.slot)} phase {entry.phase}"

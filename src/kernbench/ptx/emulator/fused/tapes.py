@@ -22,9 +22,9 @@ from kernbench.ptx.emulator.lanes.slots import BANKS, ConstantSlot, RegisterSlot
 from kernbench.ptx.emulator.lanes.window import CONSTANT, OUTSIDE
 from kernbench.ptx.emulator.program.steps import Compute, Computed, Step
 
-# nanoseconds that steps with an operation must have cost before it is compiled: a thirtieth of what that takes, as
-# all programs to come use it, too
-_MAKE = 0.1e6
+# nanoseconds that steps with an operation must have cost before it is compiled: less than a hundredth of what that
+# takes, as all programs to come use it, too
+_MAKE = 20e3
 
 
 class Tape(NamedTuple):
@@ -201,7 +201,7 @@ def _constant(spec: ConstantSlot) -> int:
 
 @cache
 def player() -> Code | None:
-    """What plays a tape, given its numbers, the places of a window, and a mask; None where no machine code is called."""
+    """What plays a tape, given its numbers, the places of a window, and a mask; None where that is impossible."""
     if not code.is_possible():
         return None
     body = tape_code.playing("play")[0]

@@ -17,7 +17,6 @@ from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, Warps
 from kernbench.ptx.emulator.lanes.slots import BANKS, RegisterSlot, SlotTable
 
-
 # places of a window for machine code: banks first, then constants, then what is not a register
 CONSTANT = len(BANKS)
 OUTSIDE = CONSTANT + 1

@@ -76,7 +76,10 @@ def moved_of(given: Moving) -> Moved:
 
 def new_report(suspects: int = 0) -> Int64s:
     """An empty report: per code, how many lanes and the first position; then rows for accesses that may race."""
-    return np.zeros((len(CODES) + suspects, SUSPECT), np.int64)
+    # rows are written before they are counted
+    report = np.empty((len(CODES) + suspects, SUSPECT), np.int64)
+    report[: len(CODES)] = 0
+    return report
 
 
 @part

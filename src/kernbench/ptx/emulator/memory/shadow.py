@@ -169,7 +169,7 @@ class Shadow:
         self._checks = checks
         self._clocks = checks.clocks
         # rows of operation, byte, cell and lanes of the other access, and what is missing
-        self._suspects = np.zeros((1 << 15, 5), np.int64)
+        self._suspects = np.empty((1 << 15, 5), np.int64)
         self._line = np.zeros(CELLS, np.uint64)
 
     def enter(

@@ -131,8 +131,8 @@ class Meter:
         by_kind: Counter[str] = Counter()
         moved: Counter[str] = Counter()
         threads = warps = flops = 0
-        for block in blocks:
-            lanes, issued = self._lanes[block.number], self._warps[block.number]
+        for number, lanes in self._lanes.items():
+            block, issued = blocks[number], self._warps[number]
             threads += lanes * len(block.sites)
             warps += issued * len(block.sites)
             flops += lanes * block.flops
