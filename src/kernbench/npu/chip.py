@@ -239,7 +239,7 @@ class _Launch:
     def _is_over(self, budget: Budget) -> bool:
         """Whether a block has its budget of rows, or the launch that of as many blocks as could ever need it."""
         recording, running = self.context.recording, self.context.running
-        count = len(recording.rows)
+        count = recording.count
         own = count - recording.block_first[-1] if running is not None else 0
         if process_time() - self.started > budget.total_seconds:
             self.why = f"{budget.total_seconds:g} s of computing are over"
@@ -252,7 +252,7 @@ class _Launch:
     def _over_budget(self, error: OverBudgetError, where: Place) -> None:
         self.status = Status.OVER_BUDGET
         running = "" if self.context.running is None else f" in {self.context.running.task.describe()}"
-        message = f"stopped after {len(self.context.recording.rows):,} rows without an end in sight{running}"
+        message = f"stopped after {self.context.recording.count:,} rows without an end in sight{running}"
         message += f": {self.why}" if self.why else ""
         hint = (
             "look for a loop whose condition never changes; a kernel that really is this long gets more with "
@@ -394,12 +394,12 @@ class _Launch:
         """Counts of the functional pass."""
         recording, rows = (
             self.context.recording,
-            self.context.recording.array() if self.context.recording.rows else None,
+            self.context.recording.array() if self.context.recording.count else None,
         )
         counts = np.bincount(rows["op"], minlength=len(TABLE)) if rows is not None else np.zeros(len(TABLE), int)
         return {
             "commands": int(counts[CLASSES < 5].sum()),
-            "rows": len(recording.rows),
+            "rows": recording.count,
             "tasks": sum(bool(t.lanes) for t in recording.tasks),
             "blocks": len(recording.block_task),
             "operations": {op.name: int(n) for op, n in zip(TABLE, counts, strict=True) if n},

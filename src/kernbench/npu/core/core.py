@@ -55,7 +55,8 @@ class Core:
         self.block: Block
         self.block_idx = 0
         self.block_num = 1
-        self._append = context.recording.rows.append
+        self._rows = context.recording.rows
+        self._append = self._rows.append
         self.calls = Calls(context.sites, root)
         # the function whose rows these are; kept, so that no later frame can be taken for it
         self._frame: FrameType | None = None
@@ -185,7 +186,7 @@ class Core:
     def _entered(self, frame: FrameType) -> None:
         """Another function than before gives the next rows."""
         self._frame, self._code = frame, id(frame.f_code)
-        self.calls.note(frame, len(self.context.recording.rows))
+        self.calls.note(frame, len(self._rows))
 
     @refusing
     def _new(self, op: Operation, frame: FrameType, tiles: tuple[Tile, ...]) -> tuple[int, str]:

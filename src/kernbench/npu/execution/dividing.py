@@ -155,7 +155,7 @@ class Division:
     def _unusable(self, answers: list[Answer]) -> str:
         if len(answers) < self._jobs:
             return "blocks depend on each other, something was found, or a process ended"
-        rows = len(self._context.recording.rows) + sum(int(one.part.counts.sum()) for one in answers)
+        rows = self._context.recording.count + sum(int(one.part.counts.sum()) for one in answers)
         seconds = process_time() - self._begun + sum(one.seconds for one in answers)
         if rows > self._limits.rows or seconds > self._limits.seconds:
             return "it goes beyond its budget"

@@ -32,7 +32,7 @@ def check_order(context: Context, buffers: int, ended: bool) -> bool:
     With `ended` False the last block stopped half-way: flags that were left behind say nothing there.
     """
     recording = context.recording
-    if not recording.rows:
+    if not recording.count:
         return True
     rows = recording.array()
     found, _ = inspect(recording, context.chip, buffers)

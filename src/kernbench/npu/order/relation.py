@@ -22,7 +22,7 @@ def order_digest(recording: NpuRecording, chip: ChipModel) -> str:
     """Sixteen hex digits for the order of all accesses: inside blocks by pipes, between blocks by tasks and posts."""
     tasks = task_order(recording)
     content = repr([(t.number, t.name, t.blocks, t.skipped, tasks[t.number]) for t in recording.tasks])
-    if not recording.rows:
+    if not recording.count:
         return sha256(f"{0:016x} {content}".encode()).hexdigest()[:16]
     posts = posts_table(recording)
     inner = inspect(recording, chip, buffer_count(recording), _identity(recording), posts)[1]

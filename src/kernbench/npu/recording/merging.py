@@ -40,7 +40,7 @@ class Notes:
 class Part:
     """What one process recorded since it was on its own: rows, how many each block has, and what its tables got."""
 
-    rows: bytes
+    rows: Array
     counts: Array
     sites: list[Place]
     tiles: list[TileShape]
@@ -56,7 +56,7 @@ def part_of(recording: NpuRecording, first_block: int, notes: Notes) -> Part:
     tables, (sites, tiles, patterns) = recording.tables, notes.found[0][2]
     firsts = recording.firsts()[first_block:]
     return Part(
-        b"".join(recording.rows[int(firsts[0]) :]),
+        recording.array()[int(firsts[0]) :],
         np.diff(firsts),
         tables.sites[sites:],
         tables.tiles[tiles:],
@@ -81,14 +81,24 @@ def merge(recording: NpuRecording, first_block: int, own: Part, parts: list[Part
     counts = np.sum([part.counts for part in parts], axis=0, dtype=np.int64)
     starts = kept + np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     merged = np.empty(int(starts[-1]), ROW_TYPE)
-    merged[:kept] = np.frombuffer(b"".join(recording.rows), ROW_TYPE)
+    merged[:kept] = recording.array()
     for part, numbers in zip(parts, maps[1:], strict=True):
-        rows = _renumbered(np.frombuffer(part.rows, ROW_TYPE).copy(), numbers)
-        before = np.cumsum(part.counts) - part.counts
-        merged[np.repeat(starts[:-1] - before, part.counts) + np.arange(len(rows))] = rows
+        _put(merged, starts[:-1], part.counts, _renumbered(part.rows, numbers))
     recording.block_first[first_block:] = starts[:-1].tolist()
     recording.observers.update(*(part.observers for part in parts))
     recording.take(merged)
+
+
+def _put(merged: Array, starts: Ints, counts: Ints, rows: Array) -> None:
+    """Rows of some blocks to where these blocks start, of each as many as it has: blocks that follow each other in both
+    at once."""
+    blocks = np.flatnonzero(counts)
+    before = (np.cumsum(counts) - counts)[blocks]
+    moves = starts[blocks] - before
+    firsts = np.flatnonzero(np.diff(moves, prepend=-1))
+    edges = [*before[firsts].tolist(), len(rows)]
+    for (begin, end), move in zip(pairwise(edges), moves[firsts].tolist(), strict=True):
+        merged[begin + move : end + move] = rows[begin:end]
 
 
 # by the code of an operation: whether its operands are tiles, whether the third one is, whether it may have a pattern
@@ -103,6 +113,9 @@ def _renumbered(rows: Array, numbers: list[Ints]) -> Array:
     Numbers that stay as they are, as those of most kinds do in the first part, cost nothing.
     """
     sites, tiles, patterns = numbers
+    if all(map(_is_same, numbers)):
+        return rows
+    rows = rows if rows.flags.writeable else rows.copy()
     if not _is_same(sites):
         rows["site"] = sites[rows["site"]]
     if not _is_same(tiles):

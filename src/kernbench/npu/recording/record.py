@@ -169,7 +169,7 @@ class NpuRecording:
     """Rows of all blocks, block by block, and what the orchestrator did."""
 
     tables: Tables = field(default_factory=Tables)
-    rows: list[bytes] = field(default_factory=list)
+    _rows: list[bytes] = field(default_factory=list)
     block_first: list[int] = field(default_factory=list)
     block_task: list[int] = field(default_factory=list)
     block_index: list[int] = field(default_factory=list)
@@ -182,28 +182,42 @@ class NpuRecording:
     # of these rows: what `time.costs.cases` finds
     cases: tuple[Array, tuple[Array, Ints, Ints]] | None = field(default=None, repr=False, compare=False)
     _array: Array | None = None
+    # whether the array has all rows, and the list none of them
+    _is_taken: bool = field(default=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        return (
-            f"<NpuRecording of {len(self.rows):,} rows in {len(self.block_task):,} blocks of {len(self.tasks)} tasks>"
-        )
+        return f"<NpuRecording of {self.count:,} rows in {len(self.block_task):,} blocks of {len(self.tasks)} tasks>"
+
+    @property
+    def rows(self) -> list[bytes]:
+        """All rows, each as its bytes, to which a launch adds its own."""
+        if self._is_taken:
+            assert self._array is not None
+            self._rows[:] = self._array.view(f"V{ROW_TYPE.itemsize}").tolist()
+            self._is_taken = False
+        return self._rows
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self._array) if self._is_taken and self._array is not None else len(self._rows)
 
     def begin_block(self, task: int, index: int) -> None:
         """The next rows are of this block."""
-        self.block_first.append(len(self.rows))
+        self.block_first.append(len(self._rows))
         self.block_task.append(task)
         self.block_index.append(index)
 
     def array(self) -> Array:
         """All rows as one array with named fields."""
-        if self._array is None or len(self._array) != len(self.rows):
-            self._array = np.frombuffer(b"".join(self.rows), ROW_TYPE)
+        if self._array is None or len(self._array) != self.count:
+            self._array = np.frombuffer(b"".join(self._rows), ROW_TYPE)
         return self._array
 
     def take(self, rows: Array) -> None:
-        """Have these rows instead of those recorded so far."""
-        self.rows[:] = rows.view(f"V{ROW_TYPE.itemsize}").tolist()
-        self._array = rows
+        """Have these rows instead of those recorded so far; nothing more is recorded."""
+        self._rows.clear()
+        self._array, self._is_taken = rows, True
 
     def settle(self, turns: list[tuple[int, int]]) -> Ints | None:
         """Put the rows of blocks that took turns together; `turns` are (block, its first row) in the order they were
@@ -247,7 +261,7 @@ class NpuRecording:
 
     def firsts(self) -> Ints:
         """The first row of each block, and one past the last."""
-        return np.array([*self.block_first, len(self.rows)], np.int64)
+        return np.array([*self.block_first, self.count], np.int64)
 
 
 def _bits(lanes: tuple[int, ...]) -> int:

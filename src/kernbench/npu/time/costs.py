@@ -17,6 +17,7 @@ from math import ceil, prod
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.common.deferred import deferred
 from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.npu.isa.model import ChipModel, MacRates
 from kernbench.npu.isa.operations import CLASSES, LOAD, MACS, NO_COST, POP, PUSH, SPECIAL, STORE, TABLE
@@ -24,6 +25,8 @@ from kernbench.npu.isa.units import GM, MOVES, SENDS, UB, memory_of
 from kernbench.npu.recording.record import Command, NpuRecording, TileShape
 
 Ints = NDArray[np.int64]
+# cases for which there is room at first
+_FEW = 4096
 
 
 def cases(recording: NpuRecording) -> tuple[Array, Ints, Ints]:
@@ -34,14 +37,51 @@ def cases(recording: NpuRecording) -> tuple[Array, Ints, Ints]:
     rows = recording.array()
     if recording.cases is not None and recording.cases[0] is rows:
         return recording.cases[1]
-    base = len(recording.tables.tiles) + 1
-    key = rows["op"].astype(np.int64)
-    for name in ("w", "a", "b"):
-        column = rows[name]
-        key = key * base + column + 1
-    _, example, case, counts = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
-    found = (rows[example], case.reshape(-1), counts)
+    columns = tuple(np.ascontiguousarray(rows[name], np.int32) for name in ("op", "w", "a", "b"))
+    case, room = np.empty(len(rows), np.int64), _FEW
+    while True:
+        first, counts = np.zeros((2, room), np.int64)
+        count = _distinguish(columns, np.full(4 * room, -1, np.int32), first, counts, case)
+        if count <= room:
+            break
+        room *= 8
+    found = (rows[first[:count]], case, counts[:count].copy())
     recording.cases = (rows, found)
+    return found
+
+
+@deferred(lambda columns, *_: 4 * len(columns[0]), wraps=True)
+def _distinguish(columns, table, first, counts, case):  # type: ignore[no-untyped-def]
+    """Number rows that differ in any column, in the order they are met: the first of each number, how many rows have
+    it, and the number of each row. `table` has free slots, -1, where rows are looked up by a hash of their columns.
+
+    Gives how many numbers there are, one more than there is room for where it is too small.
+    """
+    one, two, three, four = columns
+    slots = np.uint64(len(table))
+    found = 0
+    for i in range(len(one)):
+        value = np.uint64(one[i])
+        value = (value * np.uint64(0x9E3779B97F4A7C15)) ^ np.uint64(two[i])
+        value = (value * np.uint64(0x9E3779B97F4A7C15)) ^ np.uint64(three[i])
+        value = (value * np.uint64(0x9E3779B97F4A7C15)) ^ np.uint64(four[i])
+        value = value * np.uint64(0x9E3779B97F4A7C15)
+        slot = (value ^ (value >> np.uint64(32))) % slots
+        number = table[slot]
+        while number >= 0:
+            other = first[number]
+            if one[i] == one[other] and two[i] == two[other] and three[i] == three[other] and four[i] == four[other]:
+                break
+            slot = (slot + np.uint64(1)) % slots
+            number = table[slot]
+        if number < 0:
+            if found == len(first):
+                return found + 1
+            number = found
+            table[slot], first[found] = found, i
+            found += 1
+        counts[number] += 1
+        case[i] = number
     return found
 
 

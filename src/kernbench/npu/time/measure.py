@@ -23,7 +23,7 @@ _PS = 10**12
 
 def retime(run: Run, chip: ChipModel) -> Run:
     """A new Run: the same function, timed on `chip`. An unsafe run, or one known to be wrong, gets no time."""
-    if run.recording is None or run.safe is not True or run.right is False or not run.recording.rows:
+    if run.recording is None or run.safe is not True or run.right is False or not run.recording.count:
         return run
     with rare_collections():
         return _retimed(run, time_recording(run.recording, chip))

@@ -1,0 +1,49 @@
+"""Rows that other processes recorded: put in their places, and given as bytes only to who asks for them."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from kernbench.npu.recording.merging import _put
+from kernbench.npu.recording.record import ROW_TYPE, NpuRecording
+
+
+def _rows(count: int, seed: int = 0):
+    words = np.random.default_rng(seed).integers(0, 256, count * ROW_TYPE.itemsize, np.uint8)
+    return words.view(ROW_TYPE)
+
+
+def test_rows_that_are_taken_over_are_those_that_were_recorded():
+    rows = _rows(5)
+    recorded = NpuRecording()
+    recorded.rows.extend(row.tobytes() for row in rows)
+    taken = NpuRecording()
+    taken.rows.append(rows[0].tobytes())
+    taken.take(rows)
+    assert taken.count == recorded.count == 5
+    assert repr(taken) == repr(recorded)
+    assert taken.array() is rows
+    assert pickle.loads(pickle.dumps(taken)).rows == recorded.rows
+    assert taken.rows == recorded.rows
+    assert taken.count == 5
+    assert taken.array().tobytes() == recorded.array().tobytes()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_of_blocks_come_to_where_their_blocks_start(seed):
+    rng = np.random.default_rng(seed)
+    blocks, owners = int(rng.integers(1, 30)), int(rng.integers(1, 5))
+    owner, sizes = rng.integers(0, owners, blocks), rng.integers(0, 4, blocks)
+    if seed % 2:
+        owner = np.sort(owner)
+    kept = int(rng.integers(0, 3))
+    starts = kept + np.concatenate([[0], np.cumsum(sizes)])
+    wanted = _rows(int(starts[-1]), seed)
+    merged = np.zeros(len(wanted), ROW_TYPE)
+    merged[:kept] = wanted[:kept]
+    for one in range(owners):
+        own = [wanted[starts[b] : starts[b + 1]] for b in range(blocks) if owner[b] == one]
+        rows = np.concatenate([wanted[:0], *own])
+        _put(merged, starts[:-1], np.where(owner == one, sizes, 0), rows)
+    assert merged.tobytes() == wanted.tobytes()
