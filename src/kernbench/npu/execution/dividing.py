@@ -172,15 +172,16 @@ class Division:
         if self.is_copy:
             self._outside.add(task.kernels.values())
 
-    def runs(self, task: Task, index: int) -> bool:
-        """Whether a block is run in this process."""
+    def others(self, task: Task, indices: list[int]) -> int:
+        """How many blocks come, of those with these indices, before one that is run in this process."""
         if self._notes is None:
-            return True
+            return 0
         if not self.is_copy:
-            return False
-        blocks = task.record.blocks
-        home = self._homes.get(task.number, 0) if blocks < self._jobs else 0
-        return (home + index * self._jobs // blocks) % self._jobs == self._copies.number
+            return len(indices)
+        blocks, jobs, own = task.record.blocks, self._jobs, self._copies.number
+        home = self._homes.get(task.number, 0) if blocks < jobs else 0
+        whose = ((home + index * jobs // blocks) % jobs for index in indices)
+        return next((count for count, one in enumerate(whose) if one == own), len(indices))
 
     def note(self, by_orchestrator: bool) -> None:
         """Keep which lines, tiles and patterns were met until now."""

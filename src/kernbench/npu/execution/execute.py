@@ -146,11 +146,22 @@ class Executor:
         while left and not self.stopped and (not self.suspended or self._residency.room(lanes)):
             any_begun = True
             self._division.look(self)
-            index = left.pop(0)
+            others = self._division.others(task, left)
+            begun = left[: others or 1]
+            del left[: len(begun)]
             if not left:
                 self._begun.remove((task, left))
-            self._run_block(task, index)
+            if others:
+                self._pass_over(task, begun)
+            else:
+                self._run_block(task, begun[0])
         return any_begun
+
+    def _pass_over(self, task: Task, indices: list[int]) -> None:
+        """Blocks that another process runs."""
+        self._division.note(True)
+        self._context.recording.begin_blocks(task.number, indices)
+        self._end(task, len(indices))
 
     def finish(self, task: Task) -> None:
         """A task is done: those that waited only for it are ready."""
@@ -178,13 +189,9 @@ class Executor:
         context, recording = self._context, self._context.recording
         self._division.note(True)
         number = len(recording.block_task)
-        if not self._division.runs(task, index):
-            recording.begin_block(task.number, index)
-            self._end(task)
-            return
         fifos = [FifoState(f, r, i) for i, (f, r) in enumerate(zip(task.fifos, task.record.fifos, strict=True))]
         block = Block(number, task, index, fifos)
-        recording.begin_block(task.number, index)
+        recording.begin_blocks(task.number, [index])
         lanes = [lane for lane in (AIC, AIV0, AIV1) if lane in task.kernels]
         if self._random is not None:
             self._random.shuffle(lanes)
@@ -286,9 +293,9 @@ class Executor:
             core.end()
             self._idle[lane].append(core)
 
-    def _end(self, task: Task) -> None:
-        """A block of a task has ended."""
-        self._left[task.number] -= 1
+    def _end(self, task: Task, count: int = 1) -> None:
+        """So many blocks of a task have ended."""
+        self._left[task.number] -= count
         if not self._left[task.number]:
             self._flags_left(task)
             self.finish(task)

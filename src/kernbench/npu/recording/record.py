@@ -202,11 +202,11 @@ class NpuRecording:
         """How many rows there are."""
         return len(self._array) if self._is_taken and self._array is not None else len(self._rows)
 
-    def begin_block(self, task: int, index: int) -> None:
-        """The next rows are of this block."""
-        self.block_first.append(len(self._rows))
-        self.block_task.append(task)
-        self.block_index.append(index)
+    def begin_blocks(self, task: int, indices: list[int]) -> None:
+        """The next rows are of the last of these blocks; those before it have none."""
+        self.block_first += [len(self._rows)] * len(indices)
+        self.block_task += [task] * len(indices)
+        self.block_index += indices
 
     def array(self) -> Array:
         """All rows as one array with named fields."""

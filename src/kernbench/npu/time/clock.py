@@ -89,7 +89,7 @@ def _alone(lowered: Lowered, given: Rates) -> Ints:
     duration[nodes.dispatch : nodes.end] = 0
     duration[begin] = 0
     source, target, _ = lowered.inner
-    row = np.arange(nodes.total)
+    row = np.arange(nodes.total, dtype=np.int32)
     row[begin] = lowered.transfers
     longest = np.zeros(nodes.total, np.int64)
     longest_paths(source, row[target], duration, longest)

@@ -3,13 +3,15 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernbench.common.compiled import part
 from kernbench.common.deferred import deferred
-from kernbench.npu.isa.operations import AWAIT, BARRIER, POP, PUSH, SCALAR, SET, WAIT
+from kernbench.npu.isa.operations import AWAIT, BARRIER, CLASSES, POP, PUSH, SCALAR, SET, WAIT
 from kernbench.npu.isa.units import EVENTS, PER_LANE, PIPE_NUMBER, THREADS
-from kernbench.npu.recording.record import Ints
 
+Small = NDArray[np.int32]
+Kinds = NDArray[np.int8]
 _S = PIPE_NUMBER["S"]
 # why a node had to wait: kinds of edges
 PIPE, FLAG, MESSAGE, SLOT, ISSUE, STARTED, DISPATCHED, CORE, SCHEDULER, DEPENDENCE, SUBMITTED, ORDER, RING, VALUE, DONE, ISSUED, READY, PUBLISHED, SIGNAL = range(19)  # fmt: skip  # noqa: E501
@@ -20,36 +22,40 @@ KIND_NAMES = (
 )  # fmt: skip
 # these say little: what the node before waited for is given instead, where that took no time
 PLAIN = (PIPE, STARTED, READY)
+# edges that a row may have beside two, by its class
+MORE = np.zeros(int(CLASSES.max()) + 1, np.int64)
+MORE[[WAIT, BARRIER, PUSH, POP]] = 1, PER_LANE, 3, 3
 
 
 @part
 def _edge(source, target, kind, out, n):  # type: ignore[no-untyped-def]
-    if len(out[0]):
-        out[0][n], out[1][n], out[2][n] = source, target, kind
+    out[0][n], out[1][n], out[2][n] = source, target, kind
     return n + 1
 
 
-def row_edges(*given: Any) -> tuple[Ints, Ints, Ints]:
+def row_edges(*given: Any) -> tuple[Small, Small, Kinds]:
     """Sources, targets and kinds of edges between rows, from blocks' starts to first rows, from last rows to ends.
 
-    What is given is what `_write` takes; it is called twice, to count and to fill.
+    What is given is what `_write` takes. Room that is not needed is not touched, and takes no memory.
     """
-    fifos = given[4]
+    firsts, (op, *_), classes, _, fifos, *_ = given
     deepest = max(1, int(fifos[:, :, 0].max(initial=1)))
     flag, messages = (
         np.empty(THREADS * PER_LANE * EVENTS, np.int64),
         np.zeros((2, fifos.shape[1], 3, deepest), np.int64),
     )
     room = (*np.empty((2, THREADS), np.int64), np.empty(3, np.int64), flag, messages[0], messages[1])
-    count = _write(*given, room, tuple(np.empty((3, 0), np.int64)))
-    source, target, kind = np.empty((3, count), np.int64)
-    _write(*given, room, (source, target, kind))
-    return source, target, kind
+    # a row follows one of its pipe and what its core waited for, and it may wait, or meet all pipes, or all lanes
+    counts = np.bincount(classes[op], minlength=len(MORE))
+    most = 2 * len(op) + int(counts @ MORE) + (THREADS + 1) * (len(firsts) - 1)
+    source, target, kind = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int8)
+    count = _write(*given, room, (source, target, kind))
+    return source[:count], target[:count], kind[:count]
 
 
 @deferred(lambda firsts, rows, *_: 10 * len(rows[0]))
 def _write(firsts, rows, classes, entry, fifos, starts, ends, room, out):  # type: ignore[no-untyped-def]
-    """Write edges; without room they are only counted.
+    """Write edges, and give how many there are.
 
     `entry` is the node where a row begins (itself, or the begin of its transfer).
     """

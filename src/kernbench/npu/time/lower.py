@@ -23,6 +23,7 @@ from kernbench.timing.graph import Graph, make_graph
 
 _COLUMNS = ("op", "lane", "pipe", "a", "b", "c", "x")
 Edges = tuple[Ints, Ints, Ints]
+Inner = tuple[e.Small, e.Small, e.Kinds]
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Lowered:
     nodes: Nodes
     transfers: Ints
     moved: Ints
-    inner: Edges
+    inner: Inner
     outer: Edges
     waits: Waits
 
@@ -77,7 +78,7 @@ def _number(recording: NpuRecording, rows: int, transfers: int, issues: int) -> 
     return Nodes(rows, *starts[1:])
 
 
-def _inner(recording: NpuRecording, rows: Array, nodes: Nodes, transfers: Ints) -> Edges:
+def _inner(recording: NpuRecording, rows: Array, nodes: Nodes, transfers: Ints) -> Inner:
     """Edges inside blocks, in the order of their targets."""
     entry = _entries(len(rows), nodes, transfers)
     blocks = np.arange(len(recording.block_task), dtype=np.int64)
@@ -199,8 +200,10 @@ def core_edges(lowered: Lowered, assignment: Assignment) -> Edges:
     return columns[0], columns[1], columns[2]
 
 
-def join(lowered: Lowered, *parts: Edges) -> Graph:
+def join(lowered: Lowered, *parts: Edges | Inner) -> Graph:
     """The graph of all edges."""
-    source, target, kind = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    lags = np.zeros(len(source), np.int32)
-    return make_graph(lowered.nodes.total, source.astype(np.int32), target.astype(np.int32), lags, kind.astype(np.int8))
+    source, target, kind = (
+        np.concatenate(columns, dtype=dtype, casting="same_kind")
+        for columns, dtype in zip(zip(*parts, strict=True), (np.int32, np.int32, np.int8), strict=True)
+    )
+    return make_graph(lowered.nodes.total, source, target, np.zeros(len(source), np.int32), kind)
