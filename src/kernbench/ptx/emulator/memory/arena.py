@@ -7,6 +7,7 @@ Freed memory keeps its addresses until much has been freed, so that a late acces
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes
 from kernbench.ptx.emulator.memory.pages.large import BLOCK, LARGE, Extent, LargeArrays, forget_marks
 from kernbench.ptx.emulator.memory.pages.room import require_room
+from kernbench.safety.processes.threads import together
 
 if TYPE_CHECKING:
     from kernbench.ptx.emulator.memory.footprint import Footprint
@@ -35,6 +37,8 @@ _SMALLEST_GAP, _LARGEST_GAP = 1 << 10, 1 << 20
 _QUARANTINE = 1 << 28
 _WIDTHS = (1, 2, 4, 8)
 _PIECE = 1 << 18
+# bytes that are brought to memory at once
+_TOGETHER = 4 << 20
 
 
 @dataclass
@@ -130,6 +134,8 @@ class Arena:
     footprint: "Footprint | None" = None
     # whether no other process has the same memory
     private = True
+    # the addresses that it has as soon as it has large arrays: what lies in the first of them need not move then
+    _room: LargeArrays | None = None
 
     def __init__(self, limit: int):
         self.limit = limit
@@ -146,8 +152,21 @@ class Arena:
         self._large: LargeArrays | None = None
         self._resize(_START)
 
+    def _reserved(self) -> LargeArrays | None:
+        """Where large arrays cost what is touched of them, if the system lets us."""
+        try:
+            return LargeArrays()
+        except MemoryError:
+            return None
+
     def _resize(self, capacity: int) -> None:
-        if self._large is None and hasattr(self, "words"):
+        if not hasattr(self, "words"):
+            self._room = self._reserved()
+            if self._room is not None:
+                room, blocks = self._room, capacity // BLOCK
+                self._hold(room.words[:capacity], room.states[:capacity], room.dirty[:blocks])
+                return
+        elif self._large is None:
             # where nothing has to move when there is more
             self._enlarge()
             if capacity <= self.capacity:
@@ -157,20 +176,25 @@ class Arena:
         self._move(np.zeros(capacity, np.uint8), np.zeros(capacity, np.uint8), np.zeros(capacity // BLOCK, np.bool_))
 
     def _enlarge(self) -> None:
-        """Move to where large arrays cost what is touched of them, if the system lets us."""
-        try:
-            large = LargeArrays()
-        except MemoryError:
-            return
-        self._move(large.words, large.states, large.dirty)
-        self._large = large
+        """Have all addresses that a device with large arrays has, if the system lets us."""
+        if self._room is not None:
+            self._large = self._room
+            self._hold(self._room.words, self._room.states, self._room.dirty)
+        elif (room := self._reserved()) is not None:
+            # while other devices had all addresses there were
+            self._move(room.words, room.states, room.dirty)
+            self._large = room
 
     def _move(self, bytes_: Bytes, state: Bytes, dirty: Bools) -> None:
-        """Let other arrays hold the memory."""
+        """Bring the memory to other arrays."""
         if hasattr(self, "words"):
             bytes_[: self.used] = self.words[1][: self.used]
             state[: self.used] = self.state[1][: self.used]
             dirty[: self.used // BLOCK] = self.dirty[: self.used // BLOCK]
+        self._hold(bytes_, state, dirty)
+
+    def _hold(self, bytes_: Bytes, state: Bytes, dirty: Bools) -> None:
+        """Have these arrays hold the memory."""
         self.words: dict[int, Array] = views(bytes_)
         self.state: dict[int, Array] = views(state)
         self.dirty: Bools = dirty
@@ -195,10 +219,16 @@ class Arena:
         if self._large is not None and nbytes >= LARGE:
             self._fill(self._large, allocation, data)
             return allocation
-        part = slice(allocation.offset, allocation.offset + nbytes)
-        self.words[1][part] = POISON if data is None else data
-        self.state[1][part] = UNWRITTEN if data is None else WRITTEN
+        together(partial(self._write, allocation, data, first) for first in range(0, max(1, nbytes), _TOGETHER))
         return allocation
+
+    def _write(self, allocation: Allocation, data: Array | bytes | int | None, first: int) -> None:
+        """Give so many bytes of an allocation, from the first on, what they hold, and their states."""
+        last = min(allocation.nbytes, first + _TOGETHER)
+        part = slice(allocation.offset + first, allocation.offset + last)
+        value = POISON if data is None else data if isinstance(data, int) else data[first:last]
+        self.words[1][part] = value
+        self.state[1][part] = UNWRITTEN if data is None else WRITTEN
 
     def _fill(self, large: LargeArrays, allocation: Allocation, data: Array | bytes | int | None) -> None:
         """Give a large allocation its first bytes and their states."""

@@ -7,7 +7,7 @@ or to change the states of all of it, goes through those pages alone.
 
 import mmap
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +16,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Int64s
 from kernbench.ptx.emulator.memory.pages.mapping import Templates, ask_for_large_pages
 from kernbench.ptx.emulator.memory.pages.room import require_room, sparse_bytes
+from kernbench.safety.processes.threads import together
 
 # arrays of so many bytes or more are kept like this
 LARGE = 64 << 20
@@ -26,6 +27,8 @@ PAGE = mmap.PAGESIZE
 _MOST_RANGES = 1024
 # pages that are looked at together
 _TOGETHER = 4096
+# pages that are brought together
+_AT_ONCE = 1024
 # bytes that are to be free before more data is brought in
 _SPARE = 256 << 20
 # of an array's pages, those that must hold something for it to be brought in large pages
@@ -102,14 +105,17 @@ class LargeArrays:
             marks[start : start + _TOGETHER] = _not_zero(source[start : start + _TOGETHER])
         if np.count_nonzero(marks) >= _NEARLY_ALL * len(marks):
             ask_for_large_pages(target.ctypes.data, target.nbytes)
-        for start in range(0, len(source), _TOGETHER):
-            some = start + np.flatnonzero(marks[start : start + _TOGETHER])
+
+        def bring(start: int) -> None:
+            some = start + np.flatnonzero(marks[start : start + _AT_ONCE])
             if not len(some):
-                continue
+                return
             require_room(_SPARE, f"an array of {data.size:,} bytes", "use a smaller one")
             whole = slice(some[0], some[-1] + 1)
             chosen = whole if whole.stop - whole.start == len(some) else some
             target[chosen] = source[chosen]
+
+        together(partial(bring, start) for start in range(0, len(source), _AT_ONCE))
 
     def note(self, blocks: Int64s) -> None:
         """Kernels wrote to blocks, by their numbers."""

@@ -1,0 +1,41 @@
+"""Work of NumPy on large arrays, done by several threads: it holds no lock of Python meanwhile.
+
+The threads end before it is over, so that the process can be copied afterwards as one that has none.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+
+from kernbench.safety.jobs import wanted_jobs
+
+# more threads than this wait for the memory
+_MOST = 8
+
+
+def together(works: Iterable[Callable[[], object]]) -> None:
+    """Do all of some works, in any order, on as many threads as a launch may use processes.
+
+    What one of them raises is raised when all threads have ended; works that nobody began by then are not done.
+    """
+    wanted = list(works)
+    waiting = iter(wanted)
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            # next() of a list's iterator is one step of Python: no two threads get the same
+            for one in waiting:
+                if errors:
+                    return
+                one()
+        except BaseException as error:  # it belongs to who asked for the work
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(min(wanted_jobs(None), len(wanted), _MOST) - 1)]
+    for thread in threads:
+        thread.start()
+    work()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]

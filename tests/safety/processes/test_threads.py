@@ -1,0 +1,62 @@
+"""Work that several threads do together."""
+
+import threading
+from functools import partial
+
+import numpy as np
+import pytest
+
+from kernbench.common.errors import MisuseError
+from kernbench.ptx.emulator.memory import arena as arenas
+from kernbench.ptx.emulator.memory.arena import POISON, UNWRITTEN, WRITTEN, Arena
+from kernbench.safety.processes.threads import together
+
+
+@pytest.mark.parametrize("jobs", ["1", "2", "5"])
+@pytest.mark.parametrize("works", [0, 1, 2, 40])
+def test_everything_is_done_once_and_no_thread_is_left(monkeypatch, jobs, works):
+    monkeypatch.setenv("KERNBENCH_JOBS", jobs)
+    before, done = threading.active_count(), []
+    together(partial(done.append, number) for number in range(works))
+    assert sorted(done) == list(range(works))
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("jobs", ["1", "3"])
+def test_what_one_of_them_raises_is_raised(monkeypatch, jobs):
+    monkeypatch.setenv("KERNBENCH_JOBS", jobs)
+
+    def refuse(number):
+        if number == 7:
+            raise MisuseError("no room")
+
+    before = threading.active_count()
+    with pytest.raises(MisuseError, match="no room"):
+        together(partial(refuse, number) for number in range(20))
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("jobs", ["1", "3"])
+def test_memory_holds_the_same_whoever_brings_it(monkeypatch, jobs):
+    monkeypatch.setenv("KERNBENCH_JOBS", jobs)
+    monkeypatch.setattr(arenas, "_TOGETHER", 100)
+    data = np.random.default_rng(1).integers(0, 256, 1234, np.uint8)
+    arena = Arena(1 << 30)
+    for value, bytes_, state in ((data, data, WRITTEN), (None, POISON, UNWRITTEN), (7, 7, WRITTEN)):
+        made = arena.allocate(len(data), data=value)
+        assert (arena.contents(made) == bytes_).all()
+        assert (arena.states(made) == state).all()
+        end = made.offset + made.nbytes
+        assert not arena.words[1][end : end + 64].any()
+        assert not arena.state[1][end : end + 64].any()
+
+
+def test_nothing_moves_when_a_device_gets_its_first_large_array():
+    arena = Arena(1 << 40)
+    made = arena.allocate(100, data=np.arange(100, dtype=np.uint8))
+    words, small = arena.words[1], arena.capacity
+    arena.allocate(arenas.LARGE)
+    assert arena.capacity > small
+    assert np.shares_memory(words, arena.words[1])
+    assert (arena.contents(made) == np.arange(100)).all()
+    assert (arena.states(made) == WRITTEN).all()
