@@ -21,6 +21,7 @@ from chunk_output_speed import Problem as ChunkOutput
 from kernbench import ptx
 from kernbench.ptx.emulator.engine.splitting import Division
 from kernbench.result.run import Run
+from kernbench.safety.jobs import allow
 from ptx_jobs import differences
 from ptx_speed import Problem as Attention
 
@@ -56,6 +57,8 @@ def chunk_output(rows: int) -> Launch:
 def measured(launch: Launch, jobs: int, turns: int) -> tuple[float, float, Run, Division]:
     """Wall-clock and CPU seconds of the median launch, its run, and how it was divided."""
     walls, computed = [], []
+    # arrays of a device that are made for a launch are made by as many threads
+    allow(jobs)
     for _ in range(turns):
         before, began = os.times(), time.monotonic()
         run, division = launch(jobs)
@@ -67,6 +70,7 @@ def measured(launch: Launch, jobs: int, turns: int) -> tuple[float, float, Run, 
 def apart(launch: Launch, jobs: int) -> float:
     """Wall-clock seconds in which so many processes, made beforehand, each do a launch on one core."""
     ready, (waiting, begin) = [], os.pipe()
+    allow(1)
     for _ in range(jobs):
         ended, end = os.pipe()
         if os.fork() == 0:

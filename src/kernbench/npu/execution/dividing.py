@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __kernbench_internal__ = True
 # seconds of computing that a launch takes before it is divided
-AFTER = 0.3
+AFTER = 0.15
 _COMPILED = "kernbench.npu.cpp.process"
 
 
