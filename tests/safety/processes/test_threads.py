@@ -9,7 +9,7 @@ import pytest
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.memory import arena as arenas
 from kernbench.ptx.emulator.memory.arena import POISON, UNWRITTEN, WRITTEN, Arena
-from kernbench.safety.processes.threads import together
+from kernbench.safety.processes.threads import both, together
 
 
 @pytest.mark.parametrize("jobs", ["1", "2", "5"])
@@ -60,3 +60,14 @@ def test_nothing_moves_when_a_device_gets_its_first_large_array():
     assert np.shares_memory(words, arena.words[1])
     assert (arena.contents(made) == np.arange(100)).all()
     assert (arena.states(made) == WRITTEN).all()
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("worth", [True, False])
+def test_two_works_give_what_they_give(monkeypatch, jobs, worth):
+    monkeypatch.setenv("KERNBENCH_JOBS", jobs)
+    before = threading.active_count()
+    assert both(lambda: 3, lambda: None, worth) == (3, None)
+    with pytest.raises(ZeroDivisionError):
+        both(lambda: 3, lambda: 1 // 0, worth)
+    assert threading.active_count() == before

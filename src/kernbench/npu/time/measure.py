@@ -13,10 +13,11 @@ from kernbench.npu.time.clock import Timing, time_recording
 from kernbench.npu.time.costs import cases, product_macs, submit_time
 from kernbench.npu.time.gap import split_gap
 from kernbench.npu.time.path import causes, critical_path, time_of_tasks
-from kernbench.npu.time.swimlane import first_of_task, swimlane
+from kernbench.npu.time.swimlane import first_of_task, is_long, swimlane
 from kernbench.result.reading import Data
 from kernbench.result.run import Run
 from kernbench.safety.collector import rare_collections
+from kernbench.safety.processes.threads import both
 
 _PS = 10**12
 
@@ -30,9 +31,9 @@ def retime(run: Run, chip: ChipModel) -> Run:
 
 
 def _retimed(run: Run, timing: Timing) -> Run:
-    lanes = swimlane(timing)
+    lanes, found = both(lambda: swimlane(timing), lambda: measure(timing), is_long(timing.lowered.recording))
     path = critical_path(timing, lanes)
-    metrics = {**run.metrics, **measure(timing), "critical_path_ps": path.shares, "sensitivity": {}}
+    metrics = {**run.metrics, **found, "critical_path_ps": path.shares, "sensitivity": {}}
     gap = split_gap(timing, metrics["bound"], metrics["floors_ps"][metrics["bound"]], path)
     metrics["gap_ps"] = {_cause(metrics["bound"], cause): time for cause, time in gap.items()}
     views = {**run.views, "tasks": task_starts(timing, time_of_tasks(timing, path))}

@@ -6,14 +6,23 @@ import numpy as np
 
 from kernbench.npu.isa.operations import CLASSES, NAMES, POP, PUSH
 from kernbench.npu.isa.units import AIC, LANES, PIPE_NUMBER, PIPES, S
+from kernbench.npu.recording.record import NpuRecording
 from kernbench.npu.time import edges as e
 from kernbench.npu.time.clock import Timing
 from kernbench.npu.time.costs import Ints
 from kernbench.npu.time.waiting import span_waits
 from kernbench.result.finding import Place
 from kernbench.result.timeline import Lane, Step, Timeline, Waits
+from kernbench.safety.processes.threads import both
 
 _PER_CORE = len(PIPES) + 1
+# rows from which on what is made of them is worth threads
+_LONG = 200_000
+
+
+def is_long(recording: NpuRecording) -> bool:
+    """Whether steps over all rows of a recording are worth a thread of their own."""
+    return recording.count >= _LONG
 
 
 def _first_core(timing: Timing) -> int:
@@ -108,8 +117,12 @@ def swimlane(timing: Timing) -> Swimlane:
     firsts = np.cumsum([0, *(len(part[0]) for part in spans)])
     position = np.full(timing.lowered.nodes.rows, -1, np.int64)
     position[shown] = np.arange(len(shown))
-    flows = np.concatenate([_dependences(timing, owner, int(firsts[3])), _messages(timing, position)])
-    waits = _waits(timing, (shown, spoken, owner), firsts)
+    waits, messages = both(
+        lambda: _waits(timing, (shown, spoken, owner), firsts),
+        lambda: _messages(timing, position),
+        is_long(timing.lowered.recording),
+    )
+    flows = np.concatenate([_dependences(timing, owner, int(firsts[3])), messages])
     lane, name, site, begin, end = (np.concatenate(parts).astype(np.int64) for parts in zip(*spans, strict=True))
     return Swimlane(timing, all_lanes(timing), names, lane, name, site, begin, end, flows, waits, row_lanes)
 

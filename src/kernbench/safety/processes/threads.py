@@ -5,11 +5,14 @@ The threads end before it is over, so that the process can be copied afterwards 
 
 import threading
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from kernbench.safety.jobs import wanted_jobs
 
 # more threads than this wait for the memory
 _MOST = 8
+One = TypeVar("One")
+Two = TypeVar("Two")
 
 
 def together(works: Iterable[Callable[[], object]]) -> None:
@@ -39,3 +42,16 @@ def together(works: Iterable[Callable[[], object]]) -> None:
         thread.join()
     if errors:
         raise errors[0]
+
+
+def both(one: Callable[[], One], two: Callable[[], Two], worth: bool = True) -> tuple[One, Two]:
+    """What two works give, done at once if that is `worth` a thread.
+
+    Loops that are still to be compiled must not be in both.
+    """
+    if not worth:
+        return one(), two()
+    first: list[One] = []
+    second: list[Two] = []
+    together([lambda: first.append(one()), lambda: second.append(two())])
+    return first[0], second[0]
