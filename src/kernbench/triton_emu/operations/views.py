@@ -33,9 +33,9 @@ class Views(Part):
     def __init__(self, core: Core, arithmetic: Arithmetic):
         super().__init__(core)
         self._broadcast = arithmetic._broadcast
-        # offset, shape and strides of the parts that were taken, by what they were taken of: kernels take the same
-        # few again and again
-        self._parts: dict[tuple[object, ...], tuple[int, Shape, Shape | None]] = {}
+        # offset, shape, strides and items for an array of the parts that were taken, by what they were taken of:
+        # kernels take the same few again and again
+        self._parts: dict[tuple[object, ...], tuple[int, Shape, Shape | None, tuple[Item, ...]]] = {}
 
     def trans(self, input: TensorHandle, *dims: Sizes) -> TensorHandle:
         """The last two axes swapped, or the axes in the order of `dims`."""
@@ -189,23 +189,23 @@ class Views(Part):
         """`input[items]` with whole numbers, slices, None and ...; a view."""
         handle = self._handle("indexing", input)
         several = items if isinstance(items, tuple) else (items,)
-        if handle.data is not None:
-            offset, shape, strides, picks = self._part(handle, several)
-            if self._core.trace is not None:
-                self._core._traced(self._core.next_view, lambda whole: np.asarray(whole[picks]), handle)
-            return self._view(handle, shape, strides, offset, np.asarray(handle.data[picks]))
         form = _form(several)
         if form is None:
-            offset, shape, strides, _ = self._part(handle, several)
+            offset, shape, strides, picks = self._part(handle, several)
+        else:
+            key = handle.shape, handle.strides, form
+            known = self._parts.get(key)
+            if known is None:
+                if len(self._parts) >= MOST_PARTS:
+                    self._parts.clear()
+                known = self._parts[key] = self._part(handle, several)
+            offset, shape, strides, picks = known
+        data = handle.data
+        if data is None:
             return self._view(handle, shape, strides, offset)
-        key = handle.shape, handle.strides, form
-        known = self._parts.get(key)
-        if known is None:
-            if len(self._parts) >= MOST_PARTS:
-                self._parts.clear()
-            known = self._parts[key] = self._part(handle, several)[:3]
-        offset, shape, strides = known
-        return self._view(handle, shape, strides, offset)
+        if self._core.trace is not None:
+            self._core._traced(self._core.next_view, lambda whole: np.asarray(whole[picks]), handle)
+        return self._view(handle, shape, strides, offset, np.asarray(data[picks]))
 
     def _part(self, handle: TensorHandle, items: tuple[Item, ...]) -> tuple[int, Shape, Shape | None, tuple[Item, ...]]:
         """Offset, shape and strides of `handle[items]`, and the items for an array."""
