@@ -20,6 +20,7 @@ from unittest import mock
 from kernbench.bench import find, run_bench
 from kernbench.benches._algorithms import ALGORITHMS
 from kernbench.mesh import Host
+from kernbench.mesh.dividing import division
 from kernbench.result.run import Run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -76,6 +77,8 @@ def main() -> int:
     parser.add_argument("--benches", action="store_true", help="panels of the bench instead of random kernels")
     given = parser.parse_args()
     sys.path.insert(0, str(ROOT))
+    # short launches, too, are divided over processes
+    division.AFTER = 0.0
     kernels: Any = importlib.import_module("tests.mesh.random_kernels")
     cases: dict[str, Callable[[], Run]] = {}
     if given.benches:

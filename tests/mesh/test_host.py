@@ -8,7 +8,7 @@ from greenlet import GreenletExit
 from kernbench import machine, mesh
 from kernbench.common.errors import KernbenchError, MachineError, MisuseError
 from kernbench.machine.grid import Grid
-from kernbench.mesh.tensors import DisagreementError
+from kernbench.mesh.programs.tensors import DisagreementError
 from kernbench.mesh.wiring import install
 from kernbench.result import Status
 

@@ -7,6 +7,7 @@ from tests.mesh import random_kernels as kernels
 from benchmarks import mesh_jobs
 from kernbench.bench import find, run_bench
 from kernbench.benches._algorithms import ALGORITHMS
+from kernbench.mesh.dividing import division
 from kernbench.triton_emu.repeating import loops
 
 PANELS = find(mesh_jobs.BENCH).panels
@@ -16,10 +17,14 @@ FEW = [("single_user_prefill", "stream_kv"), ("single_user_decode", "mesh_mlo")]
 
 @pytest.fixture(autouse=True)
 def restored(monkeypatch):
-    """Short loops fold, and the variable that says how many processes there are is as before after a test."""
+    """Short loops fold, short launches are divided, and the variable that says how many processes there are is as
+    before after a test.
+    """
     monkeypatch.setattr(loops, "FEWEST", 5)
     monkeypatch.setattr(loops, "WORTH_COMPUTING", 0)
     monkeypatch.setenv("KERNBENCH_JOBS", "1")
+    monkeypatch.setenv("KERNBENCH_START_METHOD", "fork")
+    monkeypatch.setattr(division, "AFTER", -1.0)
 
 
 @pytest.mark.parametrize("first", range(0, sampled.examples(10, 500), 10))

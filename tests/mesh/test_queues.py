@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernbench import machine, mesh
-from kernbench.mesh.queues import Message, Queue, Receive
+from kernbench.mesh.programs.queues import Message, Queue, Receive
 from kernbench.result import Place
 
 HERE = Place(__file__, 1)

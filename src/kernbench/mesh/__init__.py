@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kernbench.mesh.host import Host
-    from kernbench.mesh.tensors import Tensor
+    from kernbench.mesh.programs.tensors import Tensor
 
 _HOMES = {"Host": "host", "Tensor": "tensors"}
 __all__ = ["Host", "Tensor"]

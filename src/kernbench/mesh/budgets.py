@@ -10,7 +10,7 @@ from math import prod
 
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.machine import Machine
-from kernbench.mesh.tensors import Tensor
+from kernbench.mesh.programs.tensors import Tensor
 
 PATIENCE = 4
 # bytes of a tile of 128 x 128 f16

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from kernbench.common.errors import MisuseError
 from kernbench.mesh.collectives import GRID, LINE, RING, Layout, choose
-from kernbench.mesh.tensors import Tensor
+from kernbench.mesh.programs.tensors import Tensor
 from kernbench.result.run import Run
 
 if TYPE_CHECKING:

@@ -19,10 +19,11 @@ from kernbench.machine.grid import Grid
 from kernbench.mesh import budgets
 from kernbench.mesh.collectives import Layout
 from kernbench.mesh.dist import Dist, layout_of
+from kernbench.mesh.dividing.division import Division
 from kernbench.mesh.launch import Launch, Setting
 from kernbench.mesh.outputs import disagreeing, lost, unwritten
-from kernbench.mesh.placement import place_ranks
-from kernbench.mesh.tensors import DisagreementError, Tensor, checked_rows, disagreement, make_source
+from kernbench.mesh.programs.placement import place_ranks
+from kernbench.mesh.programs.tensors import DisagreementError, Tensor, checked_rows, disagreement, make_source
 from kernbench.mesh.wiring import Wiring, cycle_order
 from kernbench.mesh.wiring import inside as inside_wiring
 from kernbench.mesh.wiring import install as install_wiring
@@ -31,6 +32,7 @@ from kernbench.result.finding import Place
 from kernbench.result.recording import Recording
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import FOLLOWS_WORK, Budget
+from kernbench.safety.jobs import wanted_jobs
 from kernbench.safety.memory import WINDOW
 from kernbench.safety.stopping import Stopper
 
@@ -91,6 +93,8 @@ class Host:
         self.folds = True
         # set to stop a launch inside a kernel
         self.stop: Stopper | None = None
+        # how the last launch was divided over processes
+        self.division: Division | None = None
         # set to take the values that kernels name
         self.checkpoints: Taken | None = None
         self.budget = budget or Budget(source=FOLLOWS_WORK)
@@ -292,6 +296,7 @@ class Host:
         self._begin(used, setting.carries_data)
         launch = Launch(setting, kernel, tuple(map(_address, args)), {k: _address(v) for k, v in kwargs.items()})
         recording = launch.run()
+        self.division = launch.division
         if launch.folded_wrongly:
             if launch.kept is not None:
                 launch.kept.restore()
@@ -331,6 +336,7 @@ class Host:
             self.checkpoints,
             self.folds and not carries_data and self.stop is None,
             self.folds and carries_data and self.stop is None and self._can_be_kept(),
+            wanted_jobs(None),
         )
 
     def _can_be_kept(self) -> bool:

@@ -17,11 +17,13 @@ from kernbench.common.ipcq_types import OPPOSITE
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.machine import Machine
 from kernbench.machine.grid import Grid
-from kernbench.mesh.placement import Placement
-from kernbench.mesh.port import MeshPort, waiting
-from kernbench.mesh.queues import Message, Queue
-from kernbench.mesh.scheduler import Program, Scheduler, State
-from kernbench.mesh.tensors import Tensor
+from kernbench.mesh.dividing.divided import Divided
+from kernbench.mesh.dividing.division import Division
+from kernbench.mesh.programs.placement import Placement
+from kernbench.mesh.programs.port import MeshPort, waiting
+from kernbench.mesh.programs.queues import Message, Queue
+from kernbench.mesh.programs.scheduler import Program, Scheduler, State
+from kernbench.mesh.programs.tensors import Tensor
 from kernbench.mesh.wiring import Wiring
 from kernbench.result.checkpoint import Taken
 from kernbench.result.finding import Finding, FindingLog, Place
@@ -64,6 +66,8 @@ class Setting:
     folds: bool = False
     # the same in a launch with data, whose tensors can be put back if one did not
     folds_values: bool = False
+    # over how many processes a launch with data may be divided
+    jobs: int = 1
 
 
 class Launch:
@@ -93,17 +97,30 @@ class Launch:
         # what the programs printed, in the order they ran
         self.printed: list[str] = []
         self.status = Status.FINISHED
+        # how what was left of it was divided over processes
+        self.division: Division | None = None
 
     def run(self) -> Recording:
         """Run to the end; findings are in `log`, how it ended in `status`."""
         for placement in self._setting.placements:
             self._add_program(placement)
         self._connect()
+        division = self.division = self._division()
+        self._scheduler.is_due, self._scheduler.divide = division.is_due, division.divide
         # tiles are small: BLAS threads would spend more on meeting each other than on multiplying
         with one_thread(), rare_collections(), self._stopping():
             self._scheduler.run(self._programs, self._setting.budget, self._steps, self._settle)
-        streams = [c.commands for c in self._contexts if len(c.commands)]
-        return Recording(self._tables, streams, self._links())
+        streams = [division.streams.get(number, c.commands) for number, c in enumerate(self._contexts)]
+        return Recording(self._tables, [stream for stream in streams if len(stream)], self._links())
+
+    def _division(self) -> Division:
+        """How what is left of the launch is divided over processes, once it has taken a while."""
+        launch = Divided(
+            self._setting.placements, self._programs, self._ports, self._contexts, self._queues, self._setting.tensors,
+            self._tables, self._sites, self._scheduler, self.log, self.printed,
+            partial(self._kernel, *self._args, **self._kwargs), self._setting.budget,
+        )  # fmt: skip
+        return Division(launch, self._setting.jobs if self._setting.carries_data else 1)
 
     def _stopping(self) -> AbstractContextManager[None]:
         """While programs run: whoever wants to stop one of them watches."""
@@ -138,7 +155,8 @@ class Launch:
     @property
     def scratch_peak(self) -> int:
         """The most scratch bytes any PE had in use at once."""
-        return max((c.scratch_peak for c in self._contexts), default=0)
+        elsewhere = 0 if self.division is None else self.division.peak
+        return max(elsewhere, *(c.scratch_peak for c in self._contexts))
 
     def _steps(self) -> int:
         return sum(c.core.steps for c in self._contexts)

@@ -10,8 +10,8 @@ import numpy as np
 
 from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import OPERATIONS
-from kernbench.mesh.placement import Placement
-from kernbench.mesh.tensors import Tensor, disagreement
+from kernbench.mesh.programs.placement import Placement
+from kernbench.mesh.programs.tensors import Tensor, disagreement
 from kernbench.result.finding import Finding, FindingLog, Other, Place, rank_ranges
 from kernbench.result.recording import Recording
 

@@ -115,7 +115,7 @@ class Tables:
     sites: list[Place] = field(default_factory=list)
     types: list[HandleType] = field(default_factory=list)
     patterns: list[Pattern] = field(default_factory=list)
-    pattern_numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
+    pattern_numbers: dict[tuple[tuple[int, ...], tuple[int, ...] | None, int], int] = field(default_factory=dict)
     type_numbers: dict[HandleType, int] = field(default_factory=dict)
     scratch_types: dict[tuple[tuple[int, ...], str], ScratchType] = field(default_factory=dict)
 
@@ -146,6 +146,17 @@ class Tables:
             steps = None if strides is None else tuple(step * itemsize for step in strides)
             self.patterns.append(Pattern(shape, steps, itemsize))
         return number
+
+    def copied(self) -> "Tables":
+        """Tables that begin with the same."""
+        return Tables(
+            self.sites.copy(), self.types.copy(), self.patterns.copy(), self.pattern_numbers.copy(),
+            self.type_numbers.copy(), self.scratch_types.copy(),
+        )  # fmt: skip
+
+    def become(self, other: "Tables") -> None:
+        """Have what another has, and share it."""
+        vars(self).update(vars(other))
 
     def pattern_bytes(self) -> NDArray[np.int64]:
         """The bytes that each pattern moves."""

@@ -25,6 +25,16 @@ class SiteTable:
         self._by_place: dict[Place, int] = {}
         self._codes: list[CodeType] = []
 
+    def copied(self, places: list[Place]) -> "SiteTable":
+        """A table that knows the same, for a copy of its places."""
+        copy = SiteTable(places)
+        copy._numbers, copy._by_place, copy._codes = self._numbers.copy(), self._by_place.copy(), self._codes.copy()
+        return copy
+
+    def become(self, other: "SiteTable") -> None:
+        """Have what another has, and share it."""
+        vars(self).update(vars(other))
+
     def here(self, depth: int = 2) -> int:
         """The number of the kernel line that is calling now: at best `depth` frames away, else further out."""
         frame = _getframe(depth)

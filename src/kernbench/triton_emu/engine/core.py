@@ -358,6 +358,7 @@ class Core:
         self.steps = steps = steps + 1
         if steps >= self._checkpoint:
             self._check_budget(site)
+            self._port.pause()
         return handle
 
     def _check_budget(self, site: int) -> None:

@@ -31,9 +31,7 @@ class Messages(Part):
         direction, data = self._direction(dir), self._read("send", src)
         # recorded first, so that a program that blocks here shows what it is doing
         self._record("send", site, src.number, _DIRECTION[direction], NONE)
-        request = self._core._port.send(direction, data, src.shape, src.dtype, place)
-        if request is not None and not request.done:
-            self._core._port.wait_send(request, place)
+        self._core._port.send_now(direction, data, src.shape, src.dtype, place)
 
     def recv(self, dir: str, shape: Sizes, dtype: ElementType = None) -> TensorHandle:
         """The next message from the neighbour in direction `dir`; blocks while there is none."""

@@ -53,6 +53,10 @@ class Port:
         """Start a send; gives a request for `wait_send`."""
         return None
 
+    def send_now(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: Place) -> None:
+        """Send and wait in one."""
+        self.wait_send(self.send(direction, data, shape, dtype, where), where)
+
     def wait_send(self, request: Any, where: Place) -> None:
         """Block until the send has left."""
 
@@ -98,6 +102,9 @@ class Port:
     def is_late(self) -> bool:
         """Whether the launch has used up its time."""
         return False
+
+    def pause(self) -> None:
+        """Called between two commands, now and then: others may have their turn."""
 
     def over_budget(self, steps: int, where: Place) -> None:
         """Called when the step budget of the context or the time of its launch is used up; must not return."""

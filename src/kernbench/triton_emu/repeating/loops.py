@@ -41,7 +41,9 @@ FEWEST_LONG, LONG_BODY = 5, 1000
 # commands still to come below which, with data, comparing and noting cost more than running them
 WORTH_COMPUTING = 1024
 # what a port may be asked without anything being done
-_HARMLESS = frozenset(("unwatched", "lent_at", "element_type", "tensor_name", "is_late", "carries_data", "over_budget"))
+_HARMLESS = frozenset(
+    ("unwatched", "lent_at", "element_type", "tensor_name", "is_late", "carries_data", "over_budget", "pause")
+)
 _GENERATORS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 

@@ -4,7 +4,7 @@ or none can go on. What programs compute does not depend on the order; the sched
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from enum import StrEnum
 from time import thread_time
@@ -57,13 +57,16 @@ class Scheduler:
         if self._random is None and schedule not in ("canonical", "reversed"):
             raise MisuseError(f"schedule {schedule!r}: it is 'canonical', 'reversed' or a whole number (a seed)")
         self.is_random = self._random is not None
-        self._newest_first = schedule == "reversed"
+        self.newest_first = schedule == "reversed"
         self._ready: deque[Program] = deque()
         self._hub = getcurrent()
         self._running: Program | None = None
         self.switches = 0
         # whether the launch has used up its seconds
         self.is_late: Callable[[], bool] = lambda: False
+        # whether the rest of the launch is to be divided over processes between two turns, and what does that
+        self.is_due: Callable[[], bool] = lambda: False
+        self.divide: Callable[[], None] = lambda: None
         # whether nobody can go on, and those that still wait are being ended
         self.ending = False
 
@@ -80,12 +83,45 @@ class Scheduler:
         self.is_late = lambda: thread_time() > deadline
         with Watchdog(budget.seconds, lambda: (self.switches, steps()), self.abandon):
             while self._ready:
-                # what the watchdog sends may arrive when the program has just given way
-                with suppress(OverBudgetError):
-                    self._switch_to(self._pick())
+                if self.is_due():
+                    self.divide()
+                elif (program := self.next()) is not None:
+                    self.give_turn(program)
             settled()
             self.ending = True
             self._end(programs)
+
+    def next(self) -> Program | None:
+        """Whose turn it is; None where nobody is ready."""
+        return self._pick() if self._ready else None
+
+    def give_turn(self, program: Program) -> None:
+        """Let a program run until it gives way or ends."""
+        # what the watchdog sends may arrive when the program has just given way
+        with suppress(OverBudgetError):
+            self._switch_to(program)
+
+    def pause(self, program: Program) -> None:
+        """Called in a program: give way, and be the next."""
+        if self.newest_first:
+            self._ready.append(program)
+        else:
+            self._ready.appendleft(program)
+        before, program.state = program.state, State.READY
+        self._hub.switch()
+        program.state = before
+
+    def ready(self) -> list[int]:
+        """The programs that wait for their turn, as they came."""
+        return [program.number for program in self._ready]
+
+    def keep(self, numbers: Collection[int]) -> None:
+        """Let only these programs run."""
+        self._ready = deque(program for program in self._ready if program.number in numbers)
+
+    def tick(self) -> None:
+        """Somebody waits for other processes: no program is to blame that none goes on."""
+        self.switches += 1
 
     @property
     def running(self) -> Program | None:
@@ -118,7 +154,7 @@ class Scheduler:
     def _pick(self) -> Program:
         if self._random is not None:
             self._ready.rotate(self._random.randrange(len(self._ready)))
-        return self._ready.pop() if self._newest_first else self._ready.popleft()
+        return self._ready.pop() if self.newest_first else self._ready.popleft()
 
     def _switch_to(self, program: Program) -> None:
         self.switches += 1

@@ -14,7 +14,7 @@ from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.result.finding import Place
 
 if TYPE_CHECKING:
-    from kernbench.mesh.scheduler import Program
+    from kernbench.mesh.programs.scheduler import Program
 
 
 @dataclass(slots=True)

@@ -2,9 +2,10 @@
 
 from kernbench.common.dtypes import Array, poisoned
 from kernbench.common.ipcq_types import OPPOSITE
-from kernbench.mesh.placement import Placement
-from kernbench.mesh.queues import Message, Queue, Receive
-from kernbench.mesh.scheduler import Program, Scheduler
+from kernbench.mesh.programs.calls import Calls
+from kernbench.mesh.programs.placement import Placement
+from kernbench.mesh.programs.queues import Message, Queue, Receive
+from kernbench.mesh.programs.scheduler import Program, Scheduler
 from kernbench.result.checkpoint import Checkpoint, Taken
 from kernbench.result.finding import Finding, FindingLog, Other, Place
 from kernbench.safety.budget import OverBudgetError, Watchdog
@@ -42,6 +43,8 @@ class MeshPort(Port):
         self.printed = printed
         # who compares the values that the kernel names
         self.taken: Taken | None = None
+        # what is asked of the queues, noted where the launch is divided over processes
+        self.calls: Calls | None = None
 
     def load(
         self, address: int, shape: Shape, strides: Shape | None, dtype: str | None, where: Place
@@ -104,7 +107,15 @@ class MeshPort(Port):
         copy = None if data is None else data.copy()
         message = Message(self.program, copy, shape, dtype, queue.pieces(shape, dtype), where, queue)
         queue.offer(message, self._wake)
+        if self.calls is not None:
+            self.calls.sent(message, direction, message.pieces)
         return message
+
+    def send_now(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: Place) -> None:
+        """Send and wait in one; a message that has left is waited for only where that is noted."""
+        message = self.send(direction, data, shape, dtype, where)
+        if not message.done or self.calls is not None:
+            self.wait_send(message, where)
 
     def recv(self, direction: str, shape: Shape, dtype: str | None, where: Place) -> Receive:
         """Post a receive."""
@@ -116,12 +127,15 @@ class MeshPort(Port):
             self._no_neighbour("receive", direction, where)
         else:
             queue.post(receive, self._wake)
+            if self.calls is not None:
+                self.calls.posted(receive, direction)
         return receive
 
     def recv_now(self, direction: str, shape: Shape, dtype: str | None, where: Place) -> tuple[Array | None, str]:
         """Receive and wait in one; a fitting message that is already there needs no request."""
         queue = self.incoming.get(direction)
-        message = None if queue is None or self._scheduler.is_random else queue.ready()
+        noted = self._scheduler.is_random or self.calls is not None
+        message = None if queue is None or noted else queue.ready()
         if queue is None or message is None or message.shape != shape or message.dtype != (dtype or message.dtype):
             return super().recv_now(direction, shape, dtype, where)
         queue.take()
@@ -130,6 +144,8 @@ class MeshPort(Port):
     def wait_send(self, request: Message, where: Place) -> None:
         """Give way until the message has left."""
         self._wait(request, where)
+        if self.calls is not None:
+            self.calls.waited(request)
 
     def wait_recv(self, request: Receive, where: Place) -> tuple[Array | None, str]:
         """Give way until the message is there; poison if it is not what was asked for."""
@@ -137,6 +153,8 @@ class MeshPort(Port):
             return self._poison(request.shape, request.dtype or "f16")
         if request.message is None:
             self._wait(request, where)
+        if self.calls is not None:
+            self.calls.waited(request)
         message = request.message
         assert message is not None
         dtype = request.dtype or message.dtype
@@ -205,6 +223,11 @@ class MeshPort(Port):
     def is_late(self) -> bool:
         """Whether the launch has used up its time."""
         return self._scheduler.is_late()
+
+    def pause(self) -> None:
+        """Between two commands: let the launch be divided, if that is due."""
+        if self.program is not None and self._scheduler.is_due():
+            self._scheduler.pause(self.program)
 
     def over_budget(self, steps: int, where: Place) -> None:
         """End this program; one that has swallowed that twice is left where it stands."""

@@ -1,0 +1,60 @@
+"""What of a launch is divided over processes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from kernbench.mesh.programs.placement import Placement
+from kernbench.mesh.programs.port import MeshPort
+from kernbench.mesh.programs.queues import Queue
+from kernbench.mesh.programs.scheduler import Program, Scheduler, State
+from kernbench.mesh.programs.tensors import Tensor
+from kernbench.result.finding import FindingLog
+from kernbench.result.recording import Tables
+from kernbench.safety.budget import Budget
+from kernbench.safety.places import SiteTable
+from kernbench.triton_emu.tl_context import TLContext
+
+
+@dataclass(frozen=True)
+class Divided:
+    """The programs of a launch with all that is theirs, by number, and what they share.
+
+    `kernel` is called without arguments, for whoever looks at what it can reach.
+    """
+
+    placements: Sequence[Placement]
+    programs: Sequence[Program]
+    ports: Sequence[MeshPort]
+    contexts: Sequence[TLContext]
+    queues: Sequence[Queue]
+    tensors: Sequence[Tensor]
+    tables: Tables
+    sites: SiteTable
+    scheduler: Scheduler
+    log: FindingLog
+    printed: list[str]
+    kernel: "partial[object]"
+    budget: Budget
+
+    def ends(self, queue: Queue) -> tuple[int, int]:
+        """The programs that send to a queue and receive from it."""
+        sender, receiver = (
+            next(p.number for p in self.placements if p.seat == seat) for seat in (queue.sender, queue.receiver)
+        )
+        return sender, receiver
+
+    def left(self) -> list[int]:
+        """Programs that have not ended."""
+        return [p.number for p in self.programs if p.state in (State.READY, State.WAITING)]
+
+    def under_way(self, number: int) -> list[Any]:
+        """Requests of a program that it may still wait for; the one that it waits for is the last, or among them."""
+        waits = self.programs[number].waits
+        pending = [one._request for one in self.contexts[number].pending]
+        return pending if waits is None or any(waits[0] is one for one in pending) else [*pending, waits[0]]
+
+    def progress(self) -> object:
+        """What changes as long as programs go on."""
+        return self.scheduler.switches, sum(context.core.steps for context in self.contexts)

@@ -1,0 +1,149 @@
+"""Runs what is left of a launch with data in several processes, each with some of the programs (docs/adr/0109).
+
+Each process is a copy that goes on with its own programs, and sends the others what theirs are to receive. The outcome
+counts only if all of them return and nothing happened that could depend on the order of turns, or that only one process
+can settle: a finding, something printed, a change outside. Else the process that made the copies, which has not
+changed, goes on alone.
+"""
+
+import sys
+import threading
+from contextlib import suppress
+from time import process_time
+
+from kernbench.mesh.dividing.divided import Divided
+from kernbench.mesh.dividing.exchange import Exchange
+from kernbench.mesh.dividing.own_programs import Answer, OwnPrograms
+from kernbench.mesh.dividing.parts import Numbering, Part, adopt
+from kernbench.mesh.dividing.turns import Turns
+from kernbench.mesh.programs.scheduler import State
+from kernbench.result.recording import Stream
+from kernbench.safety.memory import AddressSpace
+from kernbench.safety.processes.copies import Copies
+from kernbench.safety.processes.workers import can_fork
+
+# seconds of computing that a launch takes before it is divided
+AFTER = 0.15
+
+
+class StuckError(Exception):
+    """Every copy waits for another."""
+
+
+class Division:
+    """How the programs of a launch are divided over at most `jobs` processes."""
+
+    def __init__(self, launch: Divided, jobs: int):
+        self._launch, self._jobs = launch, jobs
+        # asked before the thread of the watchdog is started
+        self._is_due = jobs > 1 and len(launch.programs) > 1 and can_fork()
+        self._threads = threading.active_count() + 1
+        self._begun = process_time()
+        # what was recorded in other processes, by program, and the most scratch bytes there
+        self.streams: dict[int, Stream] = {}
+        self.peak = 0
+        # into how many processes the launch was divided, and why not where it was not
+        self.parts, self.why = 1, "it took less time" if self._is_due else "it may use one process"
+
+    def is_due(self) -> bool:
+        """Whether the launch has taken long enough to be divided."""
+        return self._is_due and process_time() - self._begun >= AFTER
+
+    def divide(self) -> None:
+        """Between two turns. Returns in the process itself only; if the outcome counts, all programs have returned."""
+        self._is_due = False
+        left = self._launch.left()
+        jobs = self._jobs = min(self._jobs, len(left))
+        self.why = self._unfit()
+        if self.why:
+            return
+        homes = {number: i * jobs // len(left) for i, number in enumerate(left)}
+        exchange, copies = Exchange(jobs, self._pairs(homes)), Copies()
+        copies.make(jobs)
+        if copies.number is not None:
+            try:
+                OwnPrograms(self._launch, copies.number, homes, exchange, copies).go_on()
+            except BaseException:  # the process itself will meet it, too
+                copies.refuse()
+        answers = self._answers(exchange, copies)
+        self.why = self._take_over(answers, list(homes))
+        self.parts = 1 if self.why else jobs
+
+    def _unfit(self) -> str:
+        launch = self._launch
+        looks = launch.log.on_finding is not None or any(port.taken is not None for port in launch.ports)
+        reasons = {
+            "it has one program left": self._jobs < 2,
+            "its order is a random one": launch.scheduler.is_random,
+            "somebody looks inside": looks or sys.gettrace() is not None,
+            "something was found": len(launch.log) > 0 or any(c.core.refused for c in launch.contexts),
+            "kernels print": bool(launch.printed),
+            "other threads run": threading.active_count() > self._threads,
+        }
+        return next((why for why, holds in reasons.items() if holds), "")
+
+    def _pairs(self, homes: dict[int, int]) -> set[tuple[int, int]]:
+        """Which processes have queues between them."""
+        ends = [self._launch.ends(queue) for queue in self._launch.queues]
+        pairs = [(homes[one], homes[other]) for one, other in ends if one in homes and other in homes]
+        return {(min(pair), max(pair)) for pair in pairs if pair[0] != pair[1]}
+
+    def _answers(self, exchange: Exchange, copies: Copies) -> list[Answer]:
+        """What the copies answer, or less if one refuses, ends, or all wait for each other."""
+
+        def tick() -> None:
+            self._launch.scheduler.tick()
+            if exchange.is_stuck():
+                raise StuckError
+
+        exchange.close()
+        found: list[object] | None = None
+        with suppress(StuckError):
+            found = copies.answers(tick)
+        return [one for one in found or () if isinstance(one, Answer)]
+
+    def _take_over(self, answers: list[Answer], left: list[int]) -> str:
+        """Let the launch be over as it was in the copies; why not, where their outcome does not count."""
+        launch = self._launch
+        if len(answers) < self._jobs:
+            return "something was found, programs wait for each other, or a process ended"
+        if process_time() - self._begun + sum(one.seconds for one in answers) > launch.budget.total_seconds:
+            return "it goes beyond its budget"
+        parts = {part.number: part for one in answers for part in one.parts}
+        numbering = Numbering(launch.tables, parts)
+        if not self._turns(parts).play(launch.scheduler.ready(), launch.scheduler.newest_first, numbering.visit):
+            return "queues as deep as the machine's make programs wait for each other, or messages are left"
+        for number in left:
+            self.streams[number] = numbering.stream(launch.contexts[number].commands, parts[number])
+        launch.tables.become(numbering.tables)
+        self.peak = max(part.peak for part in parts.values())
+        self._end(parts)
+        return ""
+
+    def _turns(self, parts: dict[int, Part]) -> Turns:
+        launch = self._launch
+        turns = Turns(len(launch.programs), launch.queues)
+        copies = {id(queue): copy for queue, copy in zip(launch.queues, turns.queues, strict=True)}
+        for number, part in parts.items():
+            player, port = turns.players[number], launch.ports[number]
+            player.calls = part.calls
+            player.waits = launch.programs[number].state is State.WAITING
+            player.requests = [turns.copy_of(request) for request in launch.under_way(number)]
+            player.outgoing = {direction: copies[id(queue)] for direction, queue in port.outgoing.items()}
+            player.incoming = {direction: copies[id(queue)] for direction, queue in port.incoming.items()}
+        return turns
+
+    def _end(self, parts: dict[int, Part]) -> None:
+        """All programs have returned, with this in their memory; what is left of them here reaches nothing any more."""
+        launch = self._launch
+        for number, part in parts.items():
+            for memory in part.memory:
+                adopt(memory, launch.tensors[memory.tensor].region(number, launch.placements[number].rank))
+            launch.programs[number].state, launch.programs[number].waits = State.RETURNED, None
+            launch.ports[number].memory = AddressSpace(False)
+            launch.contexts[number].parts.messages.pending.clear()
+        for queue in launch.queues:
+            queue.outbox.clear()
+            queue.arriving.clear()
+            queue.posted.clear()
+        launch.scheduler.stop()

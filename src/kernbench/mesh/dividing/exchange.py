@@ -1,0 +1,172 @@
+"""Messages between processes that run the programs of one launch: sockets that never block whoever sends.
+
+What does not fit a socket waits with its sender and goes when there is room. In memory that all share each process says
+whether it has nothing to do, and how many messages it sent and took: if nobody has anything to do and nothing is under
+way, nobody ever will.
+"""
+
+import mmap
+import selectors
+import socket
+from collections.abc import Callable
+from struct import Struct
+
+import numpy as np
+
+from kernbench.common.dtypes import DTYPES, Array
+
+_HEAD = Struct("=qiii")
+_AXIS = Struct("=q")
+_AT_ONCE = 1 << 20
+_NAMES = tuple(DTYPES)
+# seconds after which a process that waits shows that it is alive
+_TICK = 0.2
+# what a process does
+_BUSY, _WAITS, _ENDED = range(3)
+# takes a message: of which queue, its values and their type
+Deliver = Callable[[int, Array, str], None]
+
+
+class LostMessageError(Exception):
+    """The process of the receiver has ended."""
+
+
+class Exchange:
+    """The sockets between `count` processes, of which each of `pairs` needs one."""
+
+    def __init__(self, count: int, pairs: set[tuple[int, int]]):
+        self._pairs = {pair: socket.socketpair() for pair in sorted(pairs)}
+        shared = np.frombuffer(mmap.mmap(-1, 8 * (count + 2 * count * count)), np.int64)
+        self._idle = shared[:count]
+        self._sent, self._taken = shared[count:].reshape(2, count, count)
+        self._seen: bytes = b""
+        self._me = -1
+        self._ends: dict[int, socket.socket] = {}
+        self._unsent: dict[int, bytearray] = {}
+        self._unread: dict[int, bytearray] = {}
+        # partners that have not ended, and those for whom something waits
+        self._readable: set[int] = set()
+        self._full: set[int] = set()
+        self._selector: selectors.BaseSelector = selectors.SelectSelector()
+
+    def begin(self, me: int) -> None:
+        """This is process `me`: it keeps its own ends."""
+        self._me = me
+        # made here: what the system watches for several processes it tells all of them
+        self._selector = selectors.DefaultSelector()
+        for (one, other), ends in self._pairs.items():
+            for number, partner, end in ((one, other, ends[0]), (other, one, ends[1])):
+                if number == me:
+                    end.setblocking(False)
+                    self._ends[partner] = end
+                    self._unsent[partner], self._unread[partner] = bytearray(), bytearray()
+                    self._selector.register(end, selectors.EVENT_READ, partner)
+                    self._readable.add(partner)
+                else:
+                    end.close()
+        self._pairs = {}
+
+    def close(self) -> None:
+        """This process takes no part, or no longer."""
+        for end in (*self._ends.values(), *(end for ends in self._pairs.values() for end in ends)):
+            end.close()
+        self._pairs, self._ends = {}, {}
+        self._selector.close()
+
+    def is_stuck(self) -> bool:
+        """Whether processes wait, none but those has anything to do, and no message is under way: asked twice, with the
+        same counts.
+        """
+        counts = self._sent.tobytes()
+        waits = bool((self._idle != _BUSY).all()) and bool((self._idle == _WAITS).any())
+        waits = waits and bool((self._sent == self._taken).all())
+        stuck, self._seen = waits and counts == self._seen, counts if waits else b""
+        return stuck
+
+    def send(self, to: int, queue: int, data: Array, dtype: str) -> None:
+        """Put a message on its way."""
+        self._sent[self._me, to] += 1
+        unsent = self._unsent[to]
+        unsent += _HEAD.pack(data.nbytes, queue, _NAMES.index(dtype), data.ndim)
+        unsent += b"".join(_AXIS.pack(size) for size in data.shape)
+        unsent += data.reshape(-1).view(np.uint8).data
+        self._flush(to)
+
+    def _flush(self, to: int) -> None:
+        unsent, end = self._unsent[to], self._ends[to]
+        try:
+            while unsent:
+                done = end.send(memoryview(unsent)[:_AT_ONCE])
+                del unsent[:done]
+        except BlockingIOError:
+            pass
+        except OSError:
+            raise LostMessageError from None
+        if bool(unsent) != (to in self._full):
+            self._full ^= {to}
+            if to in self._readable:
+                events = selectors.EVENT_READ | (selectors.EVENT_WRITE if unsent else 0)
+                self._selector.modify(end, events, to)
+
+    def turn(self, deliver: Deliver) -> None:
+        """Move what can be moved at once."""
+        self._move(0.0, deliver)
+
+    def wait(self, deliver: Deliver, tick: Callable[[], None]) -> None:
+        """Wait for a message, or for room to send one."""
+        self._idle[self._me] = _WAITS
+        while not self._move(_TICK, deliver):
+            tick()
+        self._idle[self._me] = _BUSY
+
+    def finish(self, tick: Callable[[], None]) -> None:
+        """Nothing more is received here: send what is left."""
+        while self._full:
+            if not self._full <= self._readable:
+                raise LostMessageError
+            for key, events in self._selector.select(_TICK):
+                if events & selectors.EVENT_WRITE:
+                    self._flush(key.data)
+                if events & selectors.EVENT_READ:
+                    self._read(key.data, _refused)
+            tick()
+        self._idle[self._me] = _ENDED
+
+    def _move(self, timeout: float, deliver: Deliver) -> bool:
+        moved = False
+        for key, events in self._selector.select(timeout):
+            moved = True
+            if events & selectors.EVENT_WRITE:
+                self._flush(key.data)
+            if events & selectors.EVENT_READ:
+                self._read(key.data, deliver)
+        return moved
+
+    def _read(self, partner: int, deliver: Deliver) -> None:
+        end, unread = self._ends[partner], self._unread[partner]
+        try:
+            found = end.recv(_AT_ONCE)
+        except BlockingIOError:
+            return
+        if not found:
+            # the partner has ended; what it sent is here
+            self._selector.unregister(end)
+            self._readable.discard(partner)
+        unread += found
+        while len(unread) >= _HEAD.size:
+            nbytes, queue, kind, axes = _HEAD.unpack_from(unread)
+            start = _HEAD.size + axes * _AXIS.size
+            if len(unread) < start + nbytes:
+                return
+            shape = [size for (size,) in _AXIS.iter_unpack(bytes(unread[_HEAD.size : start]))]
+            data = np.empty(shape, DTYPES[_NAMES[kind]].numpy)
+            data.reshape(-1).view(np.uint8)[:] = np.frombuffer(bytes(unread[start : start + nbytes]), np.uint8)
+            del unread[: start + nbytes]
+            self._taken[partner, self._me] += 1
+            self._idle[self._me] = _BUSY
+            deliver(queue, data, _NAMES[kind])
+
+
+def _refused(queue: int, data: Array, dtype: str) -> None:
+    """A message that nobody is left to receive."""
+    raise LostMessageError
