@@ -69,7 +69,7 @@ def ignores_signals(given, send):
         signal.signal(number, signal.SIG_IGN)
     open(given, "w").close()
     while True:
-        pass
+        time.sleep(1e6)
 
 def prints_much(given, send):
     for _ in range(given):
@@ -173,15 +173,20 @@ def running(pid):
 
 
 @pytest.mark.parametrize("function", ["sleeps", "ignores_signals"])
-def test_time_is_limited(module, tmp_path, function):
+def test_time_is_limited(module, tmp_path, function, monkeypatch):
     """The clock jumps beyond the limit once the process is where it stays: no load can make this fail."""
     there = tmp_path / "there"
 
     def clock():
         return time.monotonic() + 10 * SECONDS * there.exists()
 
+    looked = []
+    look = Children._patience
+    monkeypatch.setattr(Children, "_patience", lambda children: looked.append(1) or look(children))
     _, ended, _ = outcome(module, function, str(there), clock=clock)
     assert ended.over == "time"
+    # it looks now and then for the end of a process that was told to end, and does not spin
+    assert len(looked) < 5000
     if function == "sleeps":
         assert ended.where[1:] == (47, "sleeps")
 

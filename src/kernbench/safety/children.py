@@ -28,6 +28,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 
 from kernbench.common.errors import MisuseError
 from kernbench.safety.channel import BrokenChannelError, Receiver, Tail, new_key
@@ -236,7 +237,9 @@ class Children:
     def _patience(self) -> float:
         """Seconds to wait for something to read."""
         polled = any(child.exit_descriptor is None or child.killed_at is not None for child in self._alive)
-        left = min(child.deadline for child in self._alive) - self._clock()
+        # whoever was told to end has no deadline any more
+        deadlines = [child.deadline for child in self._alive if child.killed_at is None]
+        left = min(deadlines, default=inf) - self._clock()
         return max(0.0, min(_POLL if polled else _LOOK, left))
 
     def _received(self, child: Child) -> Iterator[tuple[Child, dict[str, object]]]:
