@@ -97,6 +97,14 @@ def test_written_file_says_unit_help_and_role() -> None:
     assert "depth = 4  # slots" in TEXT
 
 
+def test_a_machine_that_comes_with_kernbench_is_read_once_and_a_file_each_time(file: Path) -> None:
+    assert load("reference") is load("reference")
+    file.write_text('extends = "reference"\nname = "mine"\n[pe]\nscratch = "1 MiB"\n')
+    first = load(file)
+    file.write_text('extends = "reference"\nname = "mine"\n[pe]\nscratch = "2 MiB"\n')
+    assert load(file).hash != first.hash
+
+
 def test_a_machine_is_itself() -> None:
     assert load(REFERENCE) is REFERENCE
 

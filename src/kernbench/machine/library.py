@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -42,6 +43,23 @@ class _Source:
         return self.file.name.removesuffix(_SUFFIX)
 
 
+def _home(package: str, folder: str) -> Traversable:
+    return files(package) / folder
+
+
+# files that come with kernbench stay as they are while a process runs, and descriptions cannot be changed: each is read
+# once, and not for each device and each launch that names it
+@cache
+def _kept_names(package: str, folder: str) -> tuple[str, ...]:
+    names = (entry.name for entry in _home(package, folder).iterdir())
+    return tuple(sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)))
+
+
+@cache
+def _kept(library: "Library[Kind]", name: str) -> Description:
+    return library._load(library._find(name, Path()), ())
+
+
 @dataclass(frozen=True)
 class Library(Generic[Kind]):
     """Machines that are a `table`; those that come with kernbench lie in `folder` of `package`."""
@@ -52,8 +70,7 @@ class Library(Generic[Kind]):
 
     def bundled(self) -> list[str]:
         """The names of those that come with kernbench."""
-        names = (entry.name for entry in self._home().iterdir())
-        return sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
+        return list(_kept_names(self.package, self.folder))
 
     def load(self, machine: str | os.PathLike[str] | Kind) -> Kind:
         """The one meant by a bundled name, a path to a TOML file, or itself."""
@@ -64,6 +81,10 @@ class Library(Generic[Kind]):
                 f"a {self._called} is a bundled name ({self._names()}), a path to a TOML file or a "
                 f"{self.table.__name__}; got {clipped(machine)}, {described(machine)}"
             )
+        if isinstance(machine, str) and machine in _kept_names(self.package, self.folder):
+            found = _kept(self, machine)
+            assert isinstance(found, self.table)
+            return found
         return self._load(self._find(machine, Path()), ())
 
     def kind_of(self, machine: str | os.PathLike[str]) -> object:
@@ -83,7 +104,7 @@ class Library(Generic[Kind]):
         return ", ".join(self.bundled())
 
     def _home(self) -> Traversable:
-        return files(self.package) / self.folder
+        return _home(self.package, self.folder)
 
     def _find(self, machine: str | os.PathLike[str], folder: Path) -> _Source:
         """A `str` is a bundled name first; anything else, and any other `str` that looks like a path, is a file."""
