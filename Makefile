@@ -1,6 +1,6 @@
 # make demo: a job on each target, right and safe, and a planted race that is found.  make test: lint, types, tests.
 # make test-full: whole sets of cases, of which make test runs a sample.
-# make test-doors: programs of torch and Triton.
+# make test-doors: programs of torch and Triton, and all that nvcc builds.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -48,7 +48,8 @@ TORCH  ?= torch==2.13.0
 TRITON ?= triton
 INSTALL_SECONDS ?= 900
 DOORS_SECONDS   ?= 1800
-DOORS_TESTS     ?= tests/ptx/doors/frontends tests/torch 'tests/test_tutorials.py::test_the_document_does_what_it_says[tutorial-triton]'
+DOORS_TESTS     ?= tests/ptx/doors/frontends tests/torch 'tests/test_tutorials.py::test_the_document_does_what_it_says[tutorial-triton]' \
+	'tests/test_tutorials.py::test_the_document_does_what_it_says[tutorial-cuda]' tests/ptx/doors/driver/test_cuda_programs.py tests/ptx/emulator/test_libraries.py
 test-doors:
 	@if $(MAKE) --no-print-directory $(DOORS)/.installed; then \
 	    timeout $(DOORS_SECONDS) $(DOORS)/bin/pytest -p no:xdist -rs $(DOORS_TESTS); \

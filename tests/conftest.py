@@ -56,7 +56,13 @@ SMALL = (
     "cli/commands/test_check.py",
     "cli/commands/test_sweep.py",
     "ptx/text/test_keeping.py",
+    "safety/processes/test_workers.py",
+    "bench/running/test_judging.py",
+    "mesh/test_jobs.py",
+    "npu/execution/test_dividing.py",
     "ptx/emulator/engine/test_jobs.py",
+    "ptx/emulator/engine/test_jobs_of_benches.py",
+    "ptx/emulator/engine/test_ways.py",
 )
 # then those that take longest, so that no process is left with one of them when the others have nothing to do
 LONG = (

@@ -5,7 +5,7 @@ A sample has every kind of case that the whole set has; what is left out is more
 
 import os
 import random
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -80,14 +80,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a test with the mark `sampled(count)` so many combinations of its parameters stay; what is named runs."""
-    if full() or any("[" in name for name in config.args):
+    """Of a test with the mark `sampled(count)` so many combinations of its parameters stay; what is named runs.
+
+    A test with the mark `named` stays where its file is named.
+    """
+    if full():
+        return
+    files = {(config.invocation_params.dir / name.partition("::")[0]).resolve() for name in config.args}
+    _deselect(config, items, {item for item in items if item.get_closest_marker("named") and item.path not in files})
+    if any("[" in name for name in config.args):
         return
     marked: dict[tuple[Path, str], list[pytest.Function]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("sampled"):
             marked.setdefault((item.path, item.nodeid.partition("[")[0]), []).append(item)
-    left_out = {test for tests in marked.values() for test in _left_out(tests)}
+    _deselect(config, items, {test for tests in marked.values() for test in _left_out(tests)})
+
+
+def _deselect(config: pytest.Config, items: list[pytest.Item], left_out: Collection[pytest.Item]) -> None:
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]

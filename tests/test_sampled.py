@@ -49,6 +49,9 @@ def test_listed(a): ...
 
 @pytest.mark.parametrize("a", range(3))
 def test_other(a): ...
+
+@pytest.mark.named
+def test_long(): ...
 """
 
 
@@ -56,14 +59,16 @@ def test_other(a): ...
     ("options", "counts"),
     [
         ([], {"marked": 6, "listed": 3, "other": 3}),
-        (["--full"], {"marked": 20, "listed": 10, "other": 3}),
+        (["--full"], {"marked": 20, "listed": 10, "other": 3, "long": 1}),
+        (["test_it.py"], {"marked": 6, "listed": 3, "other": 3, "long": 1}),
+        (["test_it.py::test_long"], {"long": 1}),
         (["test_it.py::test_marked[4-3]"], {"marked": 1}),
     ],
 )
 def test_the_option_runs_whole_sets(pytester, monkeypatch, options, counts):
     monkeypatch.setenv(sampled.FULL, "")
     pytester.makepyfile(test_it=SUITE)
-    pytester.makeini("[pytest]\nmarkers = sampled(count): some")
+    pytester.makeini("[pytest]\nmarkers =\n  sampled(count): some\n  named: long")
     inside = pytester.inline_run("-p", "no:cacheprovider", *options, plugins=[sampled])
     ran = [call.nodeid for call in inside.getcalls("pytest_runtest_logstart")]
     assert {name: sum(f"test_{name}" in test for test in ran) for name in counts} == counts

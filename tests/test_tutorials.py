@@ -79,7 +79,11 @@ def console(body):
     return len(commands)
 
 
-@pytest.mark.parametrize("document", PLAYED, ids=lambda path: path.stem)
+# nvcc takes long: `make test-doors` runs what it is needed for
+LONG = {path: pytest.mark.named for path in PLAYED if "\n$ nvcc " in path.read_text()}
+
+
+@pytest.mark.parametrize("document", [pytest.param(path, marks=LONG.get(path, ()), id=path.stem) for path in PLAYED])
 def test_the_document_does_what_it_says(document, tmp_path, monkeypatch):
     for name in NEEDED.get(document.stem, ()):
         pytest.importorskip(name, reason=f"{name} is not installed: make test-doors installs it")

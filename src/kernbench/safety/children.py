@@ -237,7 +237,7 @@ class Children:
     def _patience(self) -> float:
         """Seconds to wait for something to read."""
         polled = any(child.exit_descriptor is None or child.killed_at is not None for child in self._alive)
-        # whoever was told to end has no deadline any more
+        # a process that is being ended has no deadline any more
         deadlines = [child.deadline for child in self._alive if child.killed_at is None]
         left = min(deadlines, default=inf) - self._clock()
         return max(0.0, min(_POLL if polled else _LOOK, left))

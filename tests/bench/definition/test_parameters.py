@@ -4,8 +4,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench.bench import describe, param
 from kernbench.bench.definition.parameters import make
@@ -63,6 +64,7 @@ def test_described_for_tables():
     assert lengths.kind == "int,..."
 
 
+@settings(max_examples=sampled.examples(30, 100))
 @given(st.dictionaries(st.sampled_from(["heads", "scale", "causal", "dtype", "lengths"]), st.text()))
 def test_any_text_is_taken_or_refused(settings):
     with suppress(KernbenchError):

@@ -56,7 +56,7 @@ def with_jobs(monkeypatch, bench, **options):
 
 @pytest.mark.parametrize("panel", ["single_user_prefill", "multi_user_decode"])
 def test_verdicts_are_the_same(panel, monkeypatch):
-    settings = {"context": 64, "lengths": ()} if "decode" in panel else {"context": 64}
+    settings = {"context": 64, "h_q": 8, "h_kv": 1, **({"lengths": ()} if "decode" in panel else {})}
     runs = with_jobs(monkeypatch, find("milestone_gqa_llama70b"), panel=panel, settings=settings, timed=True)
     assert runs[0].right
     for run in runs[1:]:

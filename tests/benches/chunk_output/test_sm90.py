@@ -125,8 +125,8 @@ def test_mutants_are_told_apart():
     def launch(mutant, **options):
         return problem.launch(way, kernel=mutant, budget=Budget(steps=200_000, seconds=600), **options)[0]
 
-    proof = prove(kernel, launch, among=sampled.some(mutations(kernel)[5::16], 5))
-    assert len(proof.verdicts) >= 5
+    proof = prove(kernel, launch, among=sampled.some(mutations(kernel)[5::16], 3))
+    assert len(proof.verdicts) >= 3
     assert proof.survivors == []
 
 

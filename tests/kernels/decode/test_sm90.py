@@ -86,8 +86,8 @@ def test_mutants_are_found():
         budget = Budget(steps=100_000, seconds=600)
         return problem.launch(kernel=mutant, stages=2, budget=budget, **options)[0]
 
-    proof = prove(kernel, launch, among=sampled.some(mutations(kernel)[1::12], 3))
-    assert len(proof.verdicts) >= 3
+    proof = prove(kernel, launch, among=sampled.some(mutations(kernel)[1::12], 2))
+    assert len(proof.verdicts) >= 2
     assert proof.survivors == []
 
 

@@ -1,4 +1,4 @@
-"""CUDA's own headers, compiled by nvcc: nothing in them is taken for a bug."""
+"""CUDA's own headers, compiled by nvcc, which takes long: nothing in them is taken for a bug."""
 
 from pathlib import Path
 
@@ -7,6 +7,8 @@ import pytest
 from tests.ptx.toolchain import nvcc_ptx
 
 from kernbench import ptx
+
+pytestmark = pytest.mark.named
 
 
 @pytest.fixture(scope="module")

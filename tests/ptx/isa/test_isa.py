@@ -33,8 +33,11 @@ def by_target(found: list[Sample], oldest: bool) -> dict[tuple[str, tuple[int, i
 
 def refused(found: list[Sample], oldest: bool) -> dict[tuple[str, tuple[int, int], str], str]:
     messages = {}
-    for (target, version), group in by_target(found, oldest).items():
-        if not ptxas_knows(target, version):
+    groups = by_target(found, oldest)
+    # who knows a target at a version of the language knows it at older ones
+    newest = {target: max(version for other, version in groups if other == target) for target, _ in groups}
+    for (target, version), group in groups.items():
+        if not (ptxas_knows(target, newest[target]) or ptxas_knows(target, version)):
             continue
         by_index = refusals([sample.text for sample in group], target, version)
         messages |= {(target, version, group[index].text): message for index, message in by_index.items()}

@@ -42,7 +42,7 @@ def shared(passes: int) -> list[list[Op]]:
 
 
 def test_a_rate_that_binds_saves_a_tenth_of_its_part_and_others_nothing():
-    timed = again([[made.load(32, 8, first=32.0)] * 8 + [Op(Pipe.FMA, wait=1)]] * 16, ctas=528)
+    timed = again([[made.load(32, 8, first=32.0)] * 8 + [Op(Pipe.FMA, wait=1)]] * 16, ctas=264)
     saved = timed.rates()
     assert saved["hbm bandwidth"] == pytest.approx(1 - 1 / 1.1, abs=0.03)
     assert max(saved["tensor cores"], saved["mufu"]) < 0.001

@@ -168,7 +168,7 @@ def test_a_cluster_of_more_ctas_than_a_gpc_has_sms_lowers_occupancy():
     small = H200.override({"chip.gpcs": 33})
     assert set(gpc_sizes(small)) == {4}
     # 96 registers of 8 warps: two CTAs in an SM, eight in a GPC, of which a cluster of six fits once
-    recording, streams = launch([[*work(40), END]] * 8, ctas=6 * 660, cluster=6, registers=96)
+    recording, streams = launch([[*work(40), END]] * 8, ctas=6 * 264, cluster=6, registers=96)
     wide, narrow = (time_launch(recording, streams, gpu) for gpu in (H200, small))
     assert (narrow.occupancy.ctas, narrow.occupancy.limit, narrow.occupancy.clusters) == (2, "clusters", 33)
     assert wide.occupancy.clusters == 42

@@ -222,9 +222,9 @@ def test_an_atomic_whose_sectors_are_not_there_takes_l2_longer():
         event = {"sectors": 4, "lines": 1, "bytes": 128, "lanes": 32, "wavefronts": 1, "other_distance": 10}
         event |= {"first": first, "other": 4 - first}
         red = Op(Pipe.GLOBAL, act=Act.REDUCTION, kind=Kind.GLOBAL_REDUCTION, event=event)
-        return cycles([[red] * 16 + [END]] * 8, H200.override({"hbm.bandwidth": 1e6}), ctas=132 * 64)
+        return cycles([[red] * 16 + [END]] * 8, H200.override({"hbm.bandwidth": 1e6}), ctas=132 * 16)
 
-    missed = 4 * 16 * 8 * 132 * 64 * float(H200.l2.atomic_missed)
+    missed = 4 * 16 * 8 * 132 * 16 * float(H200.l2.atomic_missed)
     assert taken(4) == pytest.approx(missed, rel=0.05)
     assert taken(0) < 0.6 * missed
 

@@ -13,6 +13,7 @@ from benchmarks.truth.emulated import made
 from benchmarks.truth.problems import Work, flash, histogram, matmul, reduction, saxpy, softmax, transpose
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench import ptx
 from kernbench.bench import find, run_bench
@@ -97,7 +98,7 @@ def changed(factors: dict[str, float], gpu: Gpu = H200) -> Gpu:
 FACTORS = st.dictionaries(st.sampled_from(KEYS), st.floats(0.5, 2.0), max_size=12)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(10, 20), deadline=None, derandomize=True)
 @given(st.sampled_from(KERNELS), st.sampled_from([1, 7, 132, 300]), FACTORS)
 def test_no_time_is_below_a_floor(name, ctas, factors):
     recording, streams = launched(name)
@@ -126,7 +127,7 @@ def test_a_warp_that_shares_nothing_is_never_slower_with_more_of_a_rate(name, ke
     assert after <= before * (1 + 1e-6)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(10, 20), deadline=None, derandomize=True)
 @given(
     st.sampled_from(KERNELS),
     st.sampled_from([1, 132, 300]),
@@ -188,7 +189,7 @@ def ran(name: str) -> Run:
     return replace(run_bench(find(bench), mode, parameters, timed=True, drawn=False), metrics={})
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(10, 20), deadline=None, derandomize=True)
 @given(st.sampled_from(sorted(OWN)), st.sampled_from(Status), st.booleans(), st.booleans())
 def test_what_is_wrong_or_unsafe_or_did_not_end_has_no_time(name, status, right, safe):
     run = ran(name)

@@ -101,7 +101,7 @@ def test_halves_of_sectors_that_are_stored_one_after_the_other_are_not_read(own,
         event = {"sectors": 32, "lines": 16, "lanes": 32, "bytes": 512}
         stores = [event | {"first": 32}, event | second]
         ops = [Op(Pipe.GLOBAL, kind=Kind.GLOBAL_STORE, act=Act.STORE, width=16, event=one) for one in stores]
-        return cycles([[*ops, END]] * 8, ctas=132 * 32)
+        return cycles([[*ops, END]] * 8, ctas=132 * 16)
 
     apart = taken({"first": 32})
     found = taken({"own": own, "own_distance": distance, "other": 32 - own, "other_distance": 1})
@@ -114,7 +114,7 @@ def test_a_line_that_comes_from_memory_is_looked_up_twice_in_l2():
     def taken(first: int) -> float:
         event = {"sectors": 32, "lines": 32, "lanes": 32, "bytes": 128, "first": first, "other": 32 - first}
         one = Op(Pipe.GLOBAL, kind=Kind.GLOBAL_LOAD, event={**event, "other_distance": 20}, act=Act.LOAD, write=0)
-        time = time_launch(*launch([[one] * 8 + [END]] * 8, ctas=132 * 64), H200)
+        time = time_launch(*launch([[one] * 8 + [END]] * 8, ctas=132 * 16), H200)
         return time.busy[Unit.L2] * time.cycles
 
     there, missed = (taken(first) for first in (0, 32))
@@ -152,12 +152,12 @@ def stored_again(stored: float, **given) -> Op:
 
 
 def test_what_is_stored_to_again_is_written_to_memory_once():
-    """16 MiB, each sector stored to sixteen times: L2 holds them, and memory writes each of them once."""
+    """4 MiB, each sector stored to sixteen times: L2 holds them, and memory writes each of them once."""
     first = stored_again(0, first=16, own=0)
     program = [[first, *[stored_again(16)] * 15, END]] * 8
-    ctas = (16 << 20) // (8 * 512)
+    ctas = (4 << 20) // (8 * 512)
     time = time_launch(*launch(program, ctas=ctas), H200)
-    assert time.traffic.hbm_written == 16 << 20
+    assert time.traffic.hbm_written == 4 << 20
     # and a memory that is slow has little to do with it
     slow = H200.override({"hbm.bandwidth": "500 GB/s"})
     assert time_launch(*launch(program, ctas=ctas), slow).cycles < 1.3 * time.cycles

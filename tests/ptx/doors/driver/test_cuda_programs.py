@@ -1,4 +1,8 @@
-"""Programs of CUDA C++ built by nvcc, and `kernbench cuda check`; skipped where there is no nvcc."""
+"""Programs of CUDA C++ built by nvcc, and `kernbench cuda check`; skipped where there is no nvcc.
+
+nvcc takes a second and more for each: `make test` runs one with the runtime linked in and one with the shared runtime,
+`make test-doors` all of them.
+"""
 
 import json
 import re
@@ -16,6 +20,7 @@ from kernbench.ptx.doors import cuda_source
 from kernbench.ptx.front.commands.cuda import arguments_toml
 
 SOURCE = Path(__file__).parent / "program.cu"
+LONG = pytest.mark.named
 RACED = next(n for n, line in enumerate(SOURCE.read_text().splitlines(), 1) if "raced on" in line)
 
 
@@ -74,6 +79,7 @@ int main(int count, char **) {
 """
 
 
+@LONG
 def test_the_padding_of_a_struct_may_be_loaded_and_what_nobody_wrote_not(run_program, built, tmp_path):
     source = tmp_path / "padded.cu"
     source.write_text(PADDED)
@@ -119,6 +125,7 @@ threads 197
 """
 
 
+@LONG
 def test_a_program_of_two_files_has_what_programs_use_of_cuda(run_program, built):
     sources = SOURCE.with_name("features.cu"), SOURCE.with_name("parts.cu")
     result = run_program(built("features", PTX, "-std=c++17", "-rdc=true", sources=sources))
@@ -148,6 +155,7 @@ staged 510 waited 63 wmma 1 cudaSuccess
 """
 
 
+@LONG
 def test_programs_as_people_write_them_run_on_an_older_gpu(run_program, built):
     flags = "-gencode=arch=compute_80,code=compute_80", "-std=c++17", "-cudart=shared"
     result = run_program(built("programs", *flags, sources=(SOURCE.with_name("programs.cu"),)), arch="sm_80")
@@ -169,6 +177,7 @@ def test_every_function_of_the_systems_runtime_is_there(library):
     assert {name for name in wanted if name.startswith("cuda")} - given == set()
 
 
+@LONG
 def test_a_program_without_ptx_is_refused_with_the_flag_that_adds_it(run_program, built):
     result = run_program(built("cubin", "-gencode=arch=compute_90a,code=sm_90a"))
     assert result.code == 1
@@ -201,6 +210,7 @@ def ignoring(built, tmp_path):
     return lambda name, *flags: built(name, *flags, sources=(source,))
 
 
+@LONG
 @pytest.mark.parametrize("code", ["arch=compute_90a,code=sm_90a", "arch=compute_100a,code=compute_100a"])
 def test_launches_whose_refusal_a_program_passes_over_are_in_the_verdict(ignoring, code, tmp_path):
     program = ignoring(f"ignoring-{code[-6:]}", f"-gencode={code}")
@@ -218,11 +228,13 @@ def test_launches_whose_refusal_a_program_passes_over_are_in_the_verdict(ignorin
     assert "compile with -gencode" in (tmp_path / "out.html").read_text()
 
 
+@LONG
 def test_each_launch_of_a_kernel_without_ptx_gets_the_same_error(run_program, ignoring):
     result = run_program(ignoring("ignoring-sm_90a", "-gencode=arch=compute_90a,code=sm_90a"), "1", "2")
     assert result.out.splitlines()[:2] == ["no kernel image is available for execution on the device"] * 2
 
 
+@LONG
 def test_a_grid_that_no_gpu_takes_is_refused_and_the_program_may_ask(run_program, ignoring):
     program = ignoring("ignoring-grid", PTX)
     result = run_program(program, "grid")
@@ -243,6 +255,7 @@ def test_a_runtime_that_is_linked_in_without_symbols_is_refused_with_the_remedy(
     assert result.err.count("link with -cudart shared, or do not strip the program") == 1
 
 
+@LONG
 def test_cuda_check_compiles_a_template_and_finds_the_race(built, tmp_path):
     arguments = ["cuda", "check", str(SOURCE), "-k", "reduce<64>", "--block", "64"]
     arguments += ["--arg", "float[64]", "--arg", "float[1]=empty"]
@@ -263,6 +276,7 @@ template <Op op, typename T = float> __global__ void apply(T *x) {
 """
 
 
+@LONG
 def test_a_template_is_found_however_its_arguments_are_written(built, tmp_path):
     file = tmp_path / "templates.cu"
     file.write_text(TEMPLATES)
