@@ -64,7 +64,7 @@ def test_closed_ring(panel):
 def test_queue_depth_under_every_schedule(panel, depth):
     outputs = []
     small = {"n_ranks": 4, "h_q": 4, "h_kv": 2, "context": 24, "lengths": (), "machine.ipcq.depth": depth}
-    for schedule in ["canonical", "reversed", *sampled.some(range(8), 3)]:
+    for schedule in ["canonical", "reversed", *sampled.some(range(8), 1)]:
         result = run(panel, schedule, **small)
         assert result.origin["schedule"] == schedule
         if depth == 1:

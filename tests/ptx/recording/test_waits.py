@@ -90,6 +90,7 @@ def chain(look: str, end: str, between: str = "") -> str:
     return f"{ONE_THREAD}{BEFORE}LOOK:\n  {look}\n{between}{end}{AFTER}DONE:"
 
 
+@pytest.mark.sampled(22)
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("look", LOOKS)
 def test_one_turn_whatever_looks_and_however_it_waits(look, end):
