@@ -7,7 +7,7 @@ from typing import Any
 
 from kernbench.ptx.comparing.verdicts import FUSED, IDENTICAL, ORDER, OUTCOMES
 from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, REFUSED
-from kernbench.ptx.doors.records import read_records
+from kernbench.ptx.doors.records import HOST, read_records
 from kernbench.result.finding import Finding, FindingLog, Place, read_fault, read_finding, read_place
 from kernbench.result.following import in_a_row
 from kernbench.result.launches import joined_metrics
@@ -241,9 +241,15 @@ def read_session(folder: Path, kept: Iterable[Record] | None = None) -> SessionS
             timed.append(record["predicted"])
             continue
         kernel = kernels.setdefault(record["title"], KernelSummary(record["title"]))
-        _add(record, kernel, open_launches)
+        if record["title"] == HOST:
+            _add_call(record, kernel)
+        else:
+            _add(record, kernel, open_launches)
     for begun in open_launches.values():
         kernels[begun["title"]].unfinished.append(begun)
+    # calls that were refused, and the program heard of each
+    if HOST in kernels and not kernels[HOST].calls:
+        del kernels[HOST]
     for kernel in kernels.values():
         kernel.findings = list(_folded([*kernel.launches, *kernel.calls], "findings"))
         kernel.formal = list(_folded(kernel.launches, "formal"))
@@ -264,10 +270,20 @@ def _add(record: Record, kernel: KernelSummary, begun: dict[tuple[int, int], Rec
         for launch in kernel.launches:
             if (launch["process"], launch["number"]) == key:
                 launch["accepted"] = True
-    elif record["event"] == "host":
-        kernel.calls.append(record)
     elif record["event"] == "autotune":
         kernel.tuned.append(f"{record['chosen']} of {record['of']} configurations ({record['how']})")
+
+
+def _add_call(record: Record, host: KernelSummary) -> None:
+    """What a record says of calls of the program itself: of those that are refused it may ask why, later."""
+    same = [call for call in host.calls if (call["process"], call["number"]) == (record["process"], record["number"])]
+    if record["event"] == "host":
+        host.calls.append(record)
+    elif record["event"] == "host line":
+        for call in same:
+            call["findings"] = record["findings"]
+    elif record["event"] == "refusal seen":
+        host.calls = [call for call in host.calls if call not in same]
 
 
 def _launches(count: int) -> str:

@@ -18,7 +18,9 @@ int cuModuleGetFunction(void **, void *, const char *);
 int cuModuleGetGlobal_v2(uint64_t *, size_t *, void *, const char *);
 int cuMemAlloc_v2(uint64_t *, size_t);
 int cuMemFree_v2(uint64_t);
+int cuMemFreeHost(void *);
 int cuMemAllocHost_v2(void **, size_t);
+int cuDevicePrimaryCtxReset_v2(int);
 int cuMemcpyHtoD_v2(uint64_t, const void *, size_t);
 int cuMemcpyDtoH_v2(void *, uint64_t, size_t);
 int cuMemsetD32_v2(uint64_t, unsigned, size_t);
@@ -171,6 +173,25 @@ static void bad_calls(void) {
   printf("%d\n", found);
 }
 
+static void asked(int asks, int error) {
+  const char *name;
+  if (asks && error) CHECK(cuGetErrorName(error, &name));
+  printf("%d ", error);
+}
+
+static void wrong_frees(int asks) {
+  uint64_t x;
+  void *pinned;
+  CHECK(cuMemAlloc_v2(&x, 64));
+  CHECK(cuMemAllocHost_v2(&pinned, 64));
+  asked(asks, cuMemFree_v2((uint64_t)pinned));
+  asked(asks, cuMemFreeHost((void *)x));
+  asked(asks, cuMemcpyHtoD_v2(x, NULL, 16));
+  CHECK(cuMemFreeHost(pinned));
+  CHECK(cuDevicePrimaryCtxReset_v2(0));
+  asked(asks, cuMemFree_v2(x));
+}
+
 static volatile unsigned *running;
 
 /* a launch that goes on when the program ends: its kernel sets a word of the host's, and counts for ever */
@@ -298,6 +319,8 @@ int main(int count, char **arguments) {
   else if (!strcmp(what, "graph")) graph();
   else if (!strcmp(what, "graph-memory")) graph_memory();
   else if (!strcmp(what, "bad-calls")) bad_calls();
+  else if (!strcmp(what, "wrong-frees")) wrong_frees(0);
+  else if (!strcmp(what, "wrong-frees-asks")) wrong_frees(1);
   else if (!strcmp(what, "too-much")) too_much();
   else if (!strcmp(what, "registered")) registered();
   else if (!strcmp(what, "refused")) refused(0);

@@ -10,7 +10,8 @@ import pytest
 from kernbench.ptx.doors.driver.library import LibraryError, library_folder
 from kernbench.ptx.doors.driver.running import driver_environment
 from kernbench.ptx.doors.options import read_options
-from kernbench.ptx.doors.records import read_records
+from kernbench.ptx.doors.records import HOST, read_records
+from kernbench.ptx.doors.summary import read_session
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +32,12 @@ class Result:
         self.launches = [record for record in records if record["event"] == "launch"]
         self.refusals_seen = sum(record["event"] == "refusal seen" for record in records)
         self.findings = [finding for launch in self.launches for finding in launch["findings"]]
-        self.of_host = [one for record in records if record["event"] == "host" for one in record["findings"]]
+        self.of_host = [
+            finding
+            for kernel in read_session(Path(), records).kernels
+            if kernel.title == HOST
+            for finding in kernel.findings
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +71,6 @@ def client(library, tmp_path_factory) -> Path:
         pytest.skip("no C compiler")
     made = tmp_path_factory.mktemp("client") / "client"
     source = Path(__file__).parent / "client.c"
-    command = [compiler, "-o", made, source, f"-L{library}", "-l:libcuda.so.1", "-pthread"]
+    command = [compiler, "-g", "-o", made, source, f"-L{library}", "-l:libcuda.so.1", "-pthread"]
     subprocess.run([str(word) for word in command], check=True, timeout=900)
     return made

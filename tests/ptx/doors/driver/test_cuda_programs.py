@@ -137,6 +137,8 @@ def test_a_program_of_two_files_has_what_programs_use_of_cuda(run_program, built
         "CUDA arrays, textures and surfaces are not there; use linear memory and pointers",
         "kernbench: cudaIpcGetMemHandle is not emulated; it returns cudaErrorNotSupported: "
         "memory is not shared between processes; use one process, or copy through the host",
+        "kernbench: a copy or fill of 16 bytes at 0x0, which is a null pointer",
+        "kernbench: a copy or fill of 16 bytes at 0x0, which is a null pointer",
         "kernbench: 'add' is refused: its block has 2048 in x: 1 to 1024 are allowed",
     ]
 
@@ -242,6 +244,40 @@ def test_a_grid_that_no_gpu_takes_is_refused_and_the_program_may_ask(run_program
     assert result.launches[0]["error"] == "its grid has 70000 in y: 1 to 65535 are allowed"
     result = run_program(program, "grid", "asks")
     assert result.out.splitlines() == ["invalid configuration argument", "no error", "1"]
+
+
+REFUSED = ["pinned as device", "device as pinned", "managed as pinned", "from null", "to null", "after reset"]
+FREES = """
+pinned as device: {0}
+device as pinned: {0}
+managed as pinned: {0}
+from null: {0}
+to null: {0}
+copy: 0
+pinned: 0
+device: 0
+managed: 0
+nothing: 0
+reset: 0
+after reset: {0}
+1 3
+"""
+
+
+@LONG
+@pytest.mark.parametrize("runtime", ["shared", "static"])
+def test_frees_and_copies_that_cuda_refuses_are_found_at_their_lines(run_program, built, runtime):
+    source = SOURCE.with_name("frees.cu")
+    program = built(f"frees-{runtime}", PTX, "-g", f"-cudart={runtime}", sources=(source,))
+    result = run_program(program)
+    assert result.out == FREES.lstrip().format(1), result.err
+    assert [one.kind for one in result.of_host] == ["misuse"] * 3 + ["out-of-bounds"] * 2 + ["misuse"]
+    if shutil.which("addr2line") is not None:
+        lines = source.read_text().splitlines()
+        assert all(f'"{call}"' in lines[one.where.line - 1] for call, one in zip(REFUSED, result.of_host, strict=True))
+    result = run_program(program, "asks")
+    assert result.out == FREES.lstrip().format("cudaErrorInvalidValue"), result.err
+    assert (result.of_host, result.refusals_seen) == ([], 6)
 
 
 def test_a_runtime_that_is_linked_in_without_symbols_is_refused_with_the_remedy(run_program, built):

@@ -1,5 +1,8 @@
 """Programs over the driver library: what they compute, what is found, and what becomes of those that fork or die."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 from tests.ptx.doors.driver import packed
 
@@ -127,7 +130,38 @@ def test_calls_that_make_no_sense_get_the_drivers_codes(run_program, client, ptx
     assert "bytes into allocation " in result.err
     assert "it lies 8 bytes into the memory at 0x" in result.err
     assert "is freed for the second time" in result.err
-    assert [one["kind"] for one in result.of_host] == ["out-of-bounds", "misuse", "misuse", "use-after-free"]
+    assert [one.kind for one in result.of_host] == ["out-of-bounds", "misuse", "misuse", "use-after-free"]
+
+
+def test_memory_is_freed_by_the_call_for_its_kind(run_program, client, ptx):
+    """As with launches, a refusal is the program's own affair where it asks for the error."""
+    result = run_program(client, ptx, "wrong-frees")
+    assert result.out.split() == ["1"] * 4, result.err
+    assert [one.kind for one in result.of_host] == ["misuse", "misuse", "out-of-bounds", "misuse"]
+    words = (
+        "is pinned memory of the host, and is freed as device memory",
+        "is device memory, and is freed as pinned memory of the host",
+        "a copy or fill of 16 bytes at 0x0, which is a null pointer",
+        "was freed by the reset of the device before",
+    )
+    assert all(part in one.message for part, one in zip(words, result.of_host, strict=True))
+    unknown = "whether it looked at the code that the call returned cannot be seen"
+    assert all(unknown in one.hint for one in result.of_host)
+    result = run_program(client, ptx, "wrong-frees-asks")
+    assert result.out.split() == ["1"] * 4, result.err
+    assert (result.of_host, result.refusals_seen) == ([], 4)
+
+
+def test_a_wrong_call_is_found_at_its_line(run_program, client, ptx):
+    if shutil.which("addr2line") is None:
+        pytest.skip("there is no addr2line")
+    found = run_program(client, ptx, "wrong-frees").of_host
+    if found[0].where is None:
+        pytest.skip("the compiler writes no lines that addr2line reads")
+    lines = Path(__file__).with_name("client.c").read_text().splitlines()
+    calls = "cuMemFree_v2((uint64_t)pinned)", "cuMemFreeHost((void *)x)", "cuMemcpyHtoD_v2(x, NULL", "cuMemFree_v2(x)"
+    assert [(Path(one.where.file).name, one.where.function) for one in found] == [("client.c", "wrong_frees")] * 4
+    assert all(call in lines[one.where.line - 1] for call, one in zip(calls, found, strict=True))
 
 
 def test_kernels_reach_memory_that_the_program_registers(run_program, client, ptx):

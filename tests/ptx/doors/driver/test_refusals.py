@@ -7,6 +7,7 @@ from kernbench.ptx.doors.driver.service import DriverService
 from kernbench.ptx.doors.options import CHECKED
 from kernbench.ptx.doors.session import Launch
 from kernbench.ptx.doors.summary import read_session
+from kernbench.ptx.doors.terms.host_lines import line_of
 
 GRID, BLOCK = (1, 70000, 1), (128, 1, 1)
 
@@ -82,8 +83,8 @@ def wrong_calls(service):
     (address,) = service.answer(Request.ALLOCATE, (64, 1), b"").words
     copy = (address, 128, 128, 0x1000, 128, 128, 128, 1, 1)
     answers = [service.answer(Request.COPY, copy, b"")]
-    service.answer(Request.FREE, (address,), b"")
-    answers += [service.answer(Request.FREE, (address,), b""), service.answer(Request.SET, (address, 8, 8, 1), b"")]
+    service.answer(Request.FREE, (address, 1), b"")
+    answers += [service.answer(Request.FREE, (address, 1), b""), service.answer(Request.SET, (address, 8, 8, 1), b"")]
     return address, answers
 
 
@@ -106,6 +107,25 @@ def test_wrong_calls_on_memory_are_in_the_verdict(session_of, tmp_path):
     # it is no kernel that --only could choose
     assert summary.titles == []
     assert host.run("sm_90a").findings == host.findings
+
+
+def test_wrong_calls_are_the_programs_own_affair_where_it_asks(session_of, tmp_path):
+    """By the thread that asks: of another one nothing is known."""
+    service = DriverService(session_of(tmp_path), shared=True)
+    _, answers = wrong_calls(service)
+    for answer, thread in zip(answers, (7, 8, 7), strict=True):
+        service.answer(Request.CALLER, (*answer.words, thread, 0, 0), b"")
+    service.answer(Request.ERROR_SEEN, (7,), b"")
+    (host,) = read_session(tmp_path).kernels
+    assert [finding.kind for finding in host.findings] == ["misuse"]
+    service.answer(Request.ERROR_SEEN, (8,), b"")
+    summary = read_session(tmp_path)
+    assert (summary.kernels, summary.headline) == ([], "nothing was checked")
+
+
+def test_what_is_no_program_has_no_lines(tmp_path):
+    assert line_of(__file__, 0, 100) is None
+    assert line_of(str(tmp_path / "missing"), 0, 100) is None
 
 
 def test_in_python_wrong_calls_are_raised(service, tmp_path):

@@ -13,6 +13,14 @@ from kernbench.ptx.doors.memory import DeviceMemory
 from kernbench.ptx.doors.terms.sites import launch_site
 
 _DEVICE, _HOST, _MANAGED = 1, 2, 3
+_KINDS = {_DEVICE: "device memory", _HOST: "pinned memory of the host", _MANAGED: "managed memory"}
+_FREED_BY = {
+    _DEVICE: "cudaFree (cuMemFree)",
+    _HOST: "cudaFreeHost (cuMemFreeHost)",
+    _MANAGED: "cudaFree (cuMemFree)",
+}
+# no allocation ever begins below
+_FIRST_PAGE = 4096
 Words = Sequence[int]
 
 
@@ -34,12 +42,15 @@ class Allocations:
         # what was freed and not given to anybody since, by address
         self._freed: dict[int, _Piece] = {}
         self._pieces: dict[int, _Piece] = {}
+        # of what a reset of the device freed: number by address
+        self._gone_with_context: dict[int, int] = {}
         self._registered: dict[int, int] = {}
         self._numbers = count(1)
         self.in_use = 0
         self.handlers: dict[Request, Callable[[Words, bytes], Answer]] = {
             Request.ALLOCATE: self._allocate,
             Request.FREE: self._free,
+            Request.RESET: self._reset,
             Request.RANGE: self._range,
             Request.COPY: self._copy,
             Request.SET: self._set,
@@ -70,18 +81,35 @@ class Allocations:
         return f"allocation {number}" + (f" ({Path(site.file).name}:{site.line})" if site is not None else "")
 
     def _free(self, words: Words, data: bytes) -> Answer:
-        piece = self._pieces.pop(words[0], None)
+        address, wanted = words
+        piece = self._pieces.get(address)
         if piece is None:
             hint = "free what an allocation gave, at the address that it gave, once"
-            raise FaultyCallError("misuse", self._not_to_free(words[0]), hint)
+            raise FaultyCallError("misuse", self._not_to_free(address), hint)
+        if (piece.kind == _HOST) != (wanted == _HOST):
+            text = f"the memory at {address:#x} is {_KINDS[piece.kind]}, and is freed as {_KINDS[wanted]}"
+            raise FaultyCallError("misuse", text, f"{_FREED_BY[piece.kind]} frees it; it stays allocated until then")
+        self._give_back(piece)
+        return Answer()
+
+    def _give_back(self, piece: _Piece) -> None:
+        del self._pieces[piece.address]
         self._freed[piece.address] = piece
         self._memory.free(piece.address)
         self.in_use -= piece.nbytes
+
+    def _reset(self, words: Words, data: bytes) -> Answer:
+        """The context is gone, and all that was allocated in it."""
+        for piece in list(self._pieces.values()):
+            self._give_back(piece)
+            self._gone_with_context[piece.address] = piece.number
         return Answer()
 
     def _not_to_free(self, address: int) -> str:
         """Why an address cannot be given back."""
         if address in self._freed:
+            if self._gone_with_context.get(address) == self._freed[address].number:
+                return f"the memory at {address:#x} is freed, and was freed by the reset of the device before"
             return f"the memory at {address:#x} is freed for the second time"
         held = self._memory.array_at(address) if self._memory.holds(address) else None
         inside = f"; it lies {address - held.address:,} bytes into the memory at {held.address:#x}" if held else ""
@@ -140,13 +168,16 @@ class Allocations:
         return Answer()
 
     def _check(self, address: int, nbytes: int) -> None:
-        """Raise where a range of device addresses is not all in one allocation that lives."""
+        """Raise where a range of device addresses is not all in one allocation that lives, or is at a null pointer."""
+        what = f"a copy or fill of {nbytes:,} bytes at {address:#x}"
+        if address < _FIRST_PAGE:
+            hint = "the pointer was never set, or an allocation that should have set it was refused"
+            raise FaultyCallError("out-of-bounds", f"{what}, which is a null pointer", hint)
         if not self._memory.holds(address):
             return
         held = self._memory.array_at(address)
         if held is not None and address + nbytes <= held.address + held.nbytes:
             return
-        what = f"a copy or fill of {nbytes:,} bytes at {address:#x}"
         if held is not None:
             text = f"{what} begins {address - held.address:,} bytes into {held.name}, which has {held.nbytes:,}"
             raise FaultyCallError("out-of-bounds", text, "the size, pitch or offset of the call, or of the allocation")

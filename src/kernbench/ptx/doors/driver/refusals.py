@@ -1,11 +1,19 @@
-"""Launches that the driver refuses before they begin, and whether the program noticed."""
+"""Launches and calls on memory that the driver refuses, and whether the program noticed.
+
+One rule holds for both: whoever asks for the error (cudaGetLastError, cudaGetErrorString, cuGetErrorName and their
+like) has noticed, and what it does then is its own affair. Whether a program looks at the code that a call returns, and
+no more, cannot be seen from here.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernbench.ptx.doors.driver.images.images import remedy
-from kernbench.ptx.doors.driver.requests import Answer, Result
+from kernbench.ptx.doors.driver.requests import Answer, FaultyCallError, Result
+from kernbench.ptx.doors.records import HOST
 from kernbench.ptx.doors.session import Launch, Session
+from kernbench.ptx.doors.terms.host_lines import line_of
+from kernbench.result.finding import Finding
 
 # what is refused here would run on a GPU, or might: that the program noticed does not make it well
 _HERE_ONLY = (
@@ -16,6 +24,10 @@ _HERE_ONLY = (
     Result.NOT_SUPPORTED,
 )
 _NO_NAME = "a kernel without a name"
+_UNSEEN = (
+    "the program has not asked for this error (cudaGetLastError, cudaGetErrorString); whether it looked at the code "
+    "that the call returned cannot be seen"
+)
 Words = Sequence[int]
 
 
@@ -29,10 +41,14 @@ class Caller:
 
 
 class Refusals:
-    """The refused launches of one process, by the thread that launched: CUDA keeps the last error for each thread."""
+    """The refused launches and calls of one process, by thread: CUDA keeps the last error for each thread."""
 
     def __init__(self) -> None:
         self._unseen: dict[int, list[Launch]] = {}
+        self._unseen_calls: dict[int, list[int]] = {}
+        self._calls = 0
+        # of calls whose line is not known yet
+        self._faults: dict[int, Finding] = {}
         # what was said already: a program may try again and again
         self._said: set[str] = set()
 
@@ -62,7 +78,27 @@ class Refusals:
         return text
 
     def seen(self, session: Session, words: Words) -> Answer:
-        """A thread has asked for its last error: launches that a GPU would have refused as well are its own affair."""
+        """A thread has asked for its last error: what a GPU would have refused as well is its own affair."""
         for launch in self._unseen.pop(words[0], []):
             session.accept_refusal(launch)
+        for number in self._unseen_calls.pop(words[0], []):
+            session.note({"event": "refusal seen", "number": number, "title": HOST})
+        return Answer()
+
+    def fault(self, session: Session, problem: FaultyCallError) -> int:
+        """Record a call on memory that is refused; gives its number, by which `called` says who made it."""
+        self._calls += 1
+        found = self._faults[self._calls] = Finding(problem.kind, str(problem), hint=f"{problem.hint}; {_UNSEEN}")
+        session.note({"event": "host", "title": HOST, "number": self._calls, "findings": [found.to_dict()]})
+        return self._calls
+
+    def called(self, session: Session, words: Words, data: bytes) -> Answer:
+        """Which thread made a refused call, and at which address of which file (`data`) it is in the program."""
+        number, thread, base, address = words
+        self._unseen_calls.setdefault(thread, []).append(number)
+        line = line_of(data.decode(errors="replace"), base, address) if address else None
+        found = self._faults.pop(number, None)
+        if line is not None and found is not None:
+            at_line = replace(found, where=line).to_dict()
+            session.note({"event": "host line", "title": HOST, "number": number, "findings": [at_line]})
         return Answer()

@@ -28,6 +28,8 @@ class Request(IntEnum):
     REFUSED = 19
     ERROR_SEEN = 20
     TIMED = 21
+    CALLER = 22
+    RESET = 23
 
 
 class Result(IntEnum):
@@ -74,8 +76,8 @@ class RefusedError(Exception):
 
 
 class FaultyCallError(RefusedError):
-    """A call on memory that a GPU refuses as well, and no right program makes: it is in the verdict, `kind` says as
-    what.
+    """A call on memory that a GPU refuses as well: where the program does not ask for the error, it is in the verdict,
+    `kind` says as what.
     """
 
     def __init__(self, kind: str, message: str, hint: str):

@@ -22,13 +22,11 @@ from kernbench.ptx.doors.driver.refusals import Caller, Refusals
 from kernbench.ptx.doors.driver.requests import Answer, FaultyCallError, RefusedError, Request, Result
 from kernbench.ptx.doors.forecast import LaunchRefusedError
 from kernbench.ptx.doors.gpus import gpu_of
-from kernbench.ptx.doors.records import HOST
 from kernbench.ptx.doors.session import Launch, LoadedText, Notes, Session, UnsafeLaunchError
 from kernbench.ptx.doors.terms.sites import launch_site, own_files
 from kernbench.ptx.doors.terms.words import words_of
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Kernel
-from kernbench.result.finding import Finding
 
 _STOPS = {"timeout": Result.LAUNCH_TIMEOUT, "assert": Result.ASSERT, "trap": Result.LAUNCH_FAILED}
 # what went wrong -> the driver's code for it; the first that fits counts
@@ -43,7 +41,7 @@ _CODES: tuple[tuple[type[BaseException], Result], ...] = (
     (KernbenchError, Result.NOT_SUPPORTED),
 )
 # what a program may ask when there is no GPU any more
-_GIVING_BACK = (Request.FREE, Request.UNLOAD, Request.UNREGISTER, Request.RANGE)
+_GIVING_BACK = (Request.FREE, Request.UNLOAD, Request.UNREGISTER, Request.RANGE, Request.RESET)
 Words = Sequence[int]
 
 
@@ -80,6 +78,7 @@ class DriverService:
             Request.REFUSED: self._refused,
             Request.TIMED: self._timed,
             Request.ERROR_SEEN: lambda words, data: self._refusals.seen(self.session, words),
+            Request.CALLER: lambda words, data: self._refusals.called(self.session, words, data),
             **self.memory.handlers,
         }
 
@@ -111,11 +110,11 @@ class DriverService:
                     raise RefusedError(Result.DEINITIALIZED, self._closed)
                 return self._handlers[Request(request)](words, data)
         except RefusedError as problem:
+            number: tuple[int, ...] = ()
             # of a program in this process, front ends raise it: what is caught is meant
             if self._shared and isinstance(problem, FaultyCallError):
-                found = Finding(problem.kind, str(problem), hint=problem.hint).to_dict()
-                self.session.note({"event": "host", "title": HOST, "findings": [found], "formal": []})
-            return Answer(problem.result, data=str(problem).encode())
+                number = (self._refusals.fault(self.session, problem),)
+            return Answer(problem.result, number, str(problem).encode())
         except KernbenchError as problem:
             code = next(code for kind, code in _CODES if isinstance(problem, kind))
             return Answer(code, data=str(problem).encode())

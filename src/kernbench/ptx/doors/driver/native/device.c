@@ -155,9 +155,11 @@ EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) 
 }
 
 EXPORT int cuDevicePrimaryCtxReset_v2(int device) {
+  int problem = known(device);
+  if (problem) return problem;
   show_printf();
   broken = SUCCESS;
-  return known(device);
+  return reset_memory();
 }
 
 static int create(Context **context, unsigned flags, int device) {

@@ -70,6 +70,8 @@ enum Request {
   REQUEST_REFUSED = 19,
   REQUEST_ERROR_SEEN = 20,
   REQUEST_TIMED = 21,
+  REQUEST_CALLER = 22,
+  REQUEST_RESET = 23,
 };
 
 enum { REPLY_WORDS = 192, ATTRIBUTES = 160 };
@@ -233,6 +235,8 @@ void *fresh(uint32_t magic, size_t bytes);
 uint64_t next_id(void);
 void lock(void);
 void unlock(void);
+/* A call of this thread was refused, and the program has not asked for the error since. */
+extern _Thread_local int unseen;
 
 /* linked_in.c and compilers.c */
 int stands_in(uintptr_t base);
@@ -245,6 +249,7 @@ Context *current_context(void);
 void show_printf(void);
 
 /* memory.c */
+int reset_memory(void);
 int perform_copy(const Copy *copy);
 int perform_fill(const Fill *fill);
 int allocate_for_graphs(Address *address, size_t bytes);

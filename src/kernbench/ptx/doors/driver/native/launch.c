@@ -45,7 +45,7 @@ uint64_t launches_done(void) { return launched; }
 
 /* A launch with <<<>>> gives no error back: whether the program asks for it decides whether its refusal is a fault. The
  * driver's own calls do, and where Python made them, it raises. */
-static _Thread_local int in_runtime, unseen;
+static _Thread_local int in_runtime;
 
 static void error_seen(void) {
   Reply reply;

@@ -1,6 +1,8 @@
 /* The link to the emulator: a function of this process (Python in it registers one), or a Unix socket to a worker that
  * shares its device memory with this process at the same addresses. */
+#include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -23,6 +25,7 @@ typedef struct {
 
 Reply hello;
 int runtime_in_use;
+_Thread_local int unseen;
 static Local local;
 /* Python answered, and has ended */
 static int silent;
@@ -108,11 +111,36 @@ static void explain(const Reply *reply) {
   else complain("more calls failed; what is wrong with them is not shown");
 }
 
+/* Where the program made a call on memory that was refused: the innermost return address that is not in this library, and
+ * the file that is mapped there. */
+static void say_caller(uint64_t fault) {
+  enum { FRAMES = 32 };
+  void *frames[FRAMES];
+  Dl_info ours, at;
+  Reply reply;
+  uint64_t base = 0, address = 0;
+  char file[4096] = "";
+  if (!dladdr((void *)say_caller, &ours)) return;
+  int count = backtrace(frames, FRAMES);
+  for (int i = 0; i < count && !address; i++) {
+    if (!dladdr(frames[i], &at) || at.dli_fbase == ours.dli_fbase) continue;
+    base = (uint64_t)at.dli_fbase, address = (uint64_t)frames[i];
+    /* the program itself has the name that it was called by */
+    if (!realpath(at.dli_fname, file)) {
+      ssize_t length = readlink("/proc/self/exe", file, sizeof file - 1);
+      file[length < 0 ? 0 : length] = 0;
+    }
+  }
+  ASK(&reply, REQUEST_CALLER, file, strlen(file), fault, (uint64_t)pthread_self(), base, address);
+  release(&reply);
+}
+
 int ask(uint32_t request, const uint64_t *words, size_t count, const void *data, size_t bytes, Reply *reply) {
   Header header = {request, (uint32_t)count, bytes};
   memset(reply, 0, sizeof *reply);
   /* what a library gives back when Python has ended is gone with it */
-  if (silent && (request == REQUEST_FREE || request == REQUEST_UNLOAD || request == REQUEST_UNREGISTER)) return SUCCESS;
+  if (silent && (request == REQUEST_FREE || request == REQUEST_UNLOAD || request == REQUEST_UNREGISTER || request == REQUEST_RESET))
+    return SUCCESS;
   if (local) {
     in_process(&header, words, data, reply);
   } else {
@@ -121,6 +149,11 @@ int ask(uint32_t request, const uint64_t *words, size_t count, const void *data,
     pthread_mutex_unlock(&talk);
   }
   if (reply->status) explain(reply);
+  /* a fault of the program, by its number */
+  if (reply->status && reply->count && (request == REQUEST_FREE || request == REQUEST_COPY || request == REQUEST_SET)) {
+    unseen = 1;
+    say_caller(reply->words[0]);
+  }
   return reply->status;
 }
 

@@ -64,21 +64,34 @@ EXPORT int cuDeviceSetGraphMemAttribute(int device, int attribute, const uint64_
   return (attribute == 1 || attribute == 3) && value && !*value ? SUCCESS : INVALID_VALUE;
 }
 
-static int give_back(Address address) {
+/* `kind` says what kind of memory the call frees. */
+static int give_back(Address address, int kind) {
   REQUIRE(initialised(), NOT_INITIALIZED);
   /* memory of a context that is lost cannot be given back either */
   if (broken || !address) return broken;
   if (is_of_graphs(address)) return SUCCESS;
   Reply reply;
-  int status = ASK(&reply, REQUEST_FREE, NULL, 0, address);
+  int status = ASK(&reply, REQUEST_FREE, NULL, 0, address, (uint64_t)kind);
+  release(&reply);
+  return status;
+}
+
+/* All memory of the context is gone with it. */
+int reset_memory(void) {
+  Reply reply;
+  lock();
+  of_graphs.count = 0;
+  of_graphs.bytes = 0;
+  unlock();
+  int status = ASK(&reply, REQUEST_RESET, NULL, 0, 0);
   release(&reply);
   return status;
 }
 
 EXPORT int cuMemAlloc_v2(Address *address, size_t bytes) { return allocate(address, bytes, DEVICE_MEMORY); }
-EXPORT int cuMemFree_v2(Address address) { return give_back(address); }
+EXPORT int cuMemFree_v2(Address address) { return give_back(address, DEVICE_MEMORY); }
 EXPORT int cuMemAllocHost_v2(Address *address, size_t bytes) { return allocate(address, bytes, HOST_MEMORY); }
-EXPORT int cuMemFreeHost(void *address) { return give_back((Address)address); }
+EXPORT int cuMemFreeHost(void *address) { return give_back((Address)address, HOST_MEMORY); }
 
 EXPORT int cuMemHostAlloc(Address *address, size_t bytes, unsigned flags) {
   (void)flags;
@@ -281,7 +294,6 @@ EXPORT int cuPointerSetAttribute(const void *value, int attribute, Address addre
 int perform_copy(const Copy *copy) {
   Reply reply;
   if (!copy->width || !copy->height || !copy->depth) return SUCCESS;
-  REQUIRE(copy->dst && copy->src, INVALID_VALUE);
   int status = ASK(&reply, REQUEST_COPY, NULL, 0, copy->dst, copy->dst_pitch, copy->dst_slice, copy->src, copy->src_pitch,
                    copy->src_slice, copy->width, copy->height, copy->depth);
   release(&reply);
@@ -301,7 +313,6 @@ static void fill_row(char *at, size_t count, unsigned value, unsigned element) {
 int perform_fill(const Fill *fill) {
   Reply reply;
   if (!fill->width || !fill->height) return SUCCESS;
-  REQUIRE(fill->dst, INVALID_VALUE);
   int status = ASK(&reply, REQUEST_SET, NULL, 0, fill->dst, fill->pitch, fill->width * fill->element, fill->height);
   release(&reply);
   for (size_t y = 0; y < fill->height && !status; y++)
@@ -561,7 +572,7 @@ EXPORT int cuMemFreeAsync(Address address, void *stream) {
   READY();
   int status = stream_of(stream, &at);
   if (status) return status;
-  return at->capture ? capture_allocation(address, 0, NODE_FREE, stream) : give_back(address);
+  return at->capture ? capture_allocation(address, 0, NODE_FREE, stream) : give_back(address, DEVICE_MEMORY);
 }
 
 EXPORT int cuMemAdvise(Address address, size_t bytes, int advice, int device) { return (void)address, (void)bytes, (void)advice, (void)device, ready(); }

@@ -58,13 +58,13 @@ EXPORT int cudaPeekAtLastError(void) {
 
 EXPORT const char *cudaGetErrorName(int error) {
   const Error *found = runtime_error(error);
-  error_seen();
+  if (error) error_seen();
   return found ? found->name : "cudaErrorUnknown";
 }
 
 EXPORT const char *cudaGetErrorString(int error) {
   const Error *found = runtime_error(error);
-  error_seen();
+  if (error) error_seen();
   return found ? found->text : "unrecognized error code";
 }
 
