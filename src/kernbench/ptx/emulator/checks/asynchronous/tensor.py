@@ -247,7 +247,7 @@ class TensorChecks(TensorObserver):
             start += len(same)
 
     def _move(self, access: Access, warps: Array, key: int, writes: bool) -> None:
-        """Loads or stores of warps at the same place, a quarter and an address."""
+        """Loads or stores of warps of a quarter that give the same address; `key` has both."""
         part = Part((key >> 32, (key >> 32) + 1), (key >> 16 & 31, (key >> 16 & 31) + access.lanes), (0, 0))
         for first, last in access.spans.tolist():
             region = Region(part, (key & 0xFFFF) + first, (key & 0xFFFF) + last)

@@ -132,7 +132,7 @@ class TensorOrder:
             near = np.maximum(known, rows), names
         elif more:
             far = [self._far(int(lane), row) for lane, row in zip(lanes, rows, strict=True)]
-        self._clocks.advance(np.unique(warps))
+        self._clocks.advance(warps if len(warps) == 1 else np.unique(warps))
         return Commit(lanes, rows, near, far)
 
     def _far(self, lane: int, row: Array) -> Knowledge:

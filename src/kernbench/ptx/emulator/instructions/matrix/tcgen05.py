@@ -230,11 +230,9 @@ def _form(d: Decoding) -> Form:
 
 def _enabled(words: list[Array]) -> Array | None:
     """Lanes that are written, from the words that disable them; None where none is disabled."""
-    if not words:
+    if not any(any(word.tolist()) for word in words):
         return None
     stacked = np.stack(words, axis=1).astype(np.uint32)
-    if not stacked.any():
-        return None
     bits = np.unpackbits(stacked.view(np.uint8).reshape(len(stacked), -1), axis=1, bitorder="little")
     enabled: Array = bits == 0
     return enabled
