@@ -1,4 +1,4 @@
-"""Copies that begin: their operands, lanes that begin the same one, and maps of several blocks, against the plain way."""
+"""Copies that begin: operands, lanes that begin the same one, maps of several blocks; against the plain way."""
 
 from types import SimpleNamespace
 

@@ -81,7 +81,10 @@ def all_shown(
 @kernel
 def have_neighbours(lanes: Int64s) -> Flag:
     """Whether two lanes that follow each other are of one warp."""
-    return any(lanes[i] // WARP == lanes[i - 1] // WARP for i in range(1, lanes.size))
+    found = False
+    for i in range(1, lanes.size):
+        found = found or lanes[i] // WARP == lanes[i - 1] // WARP
+    return found
 
 
 @kernel
@@ -104,7 +107,10 @@ def find_distinct(lanes: Int64s, keys: Int64s, chosen: Int64s) -> int:
 
 @part
 def _are_equal(keys: Int64s, one: Int, other: Int) -> Flag:
-    return all(keys[one, d] == keys[other, d] for d in range(keys.shape[1]))
+    same = True
+    for d in range(keys.shape[1]):
+        same = same and keys[one, d] == keys[other, d]
+    return same
 
 
 @kernel
