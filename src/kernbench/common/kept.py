@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,12 @@ _PATIENCE = 120.0
 _LOOK_AGAIN = 0.02
 
 
+@cache
+def _resolved(path: Path) -> Path:
+    """A path without links: each part of it is asked for, which takes longer than to read a loop."""
+    return path.resolve()
+
+
 class RoomFolder:
     """The folder of a loop: named after its room, so that it is the same wherever kernbench is installed.
 
@@ -25,9 +32,9 @@ class RoomFolder:
     def __init__(self, function: Numba, folder: str, package: Path):
         self._py_file = function.__code__.co_filename
         self._line = function.__code__.co_firstlineno
-        path = Path(self._py_file).resolve()
-        ours = path.is_relative_to(package.resolve())
-        room = ".".join(path.parent.relative_to(package.resolve()).parts) if ours else self._elsewhere(path)
+        path, within = _resolved(Path(self._py_file)), _resolved(package)
+        ours = path.is_relative_to(within)
+        room = ".".join(path.parent.relative_to(within).parts) if ours else self._elsewhere(path)
         self._folder = os.path.join(folder, room or "loops")
 
     @staticmethod

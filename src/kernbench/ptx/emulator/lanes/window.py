@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.common.native.entry import begin_of
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, Warps
 from kernbench.ptx.emulator.lanes.slots import BANKS, RegisterSlot, SlotTable
@@ -144,9 +145,10 @@ class RunWindow(WindowOf[BatchT]):
     def layout(self) -> Array:
         """Where the rows lie; banks stay where they are as long as there is a batch."""
         found: list[int] = []
+        first = int(self.lane_numbers[0])
         for bank in BANKS:
             rows = self.batch.banks[bank]
-            found += (rows.ctypes.data + int(self.lane_numbers[0]) * rows.itemsize, rows.strides[0])
+            found += (begin_of(rows) + first * rows.itemsize, rows.strides[0])
         return np.array([*found, self.size], np.int64)
 
     def places(self, outside: tuple[int, ...]) -> Array:
@@ -165,7 +167,7 @@ class RunWindow(WindowOf[BatchT]):
         rows = [self.rows[slot] for slot in outside]
         spread = [row if row.ndim else np.full(WARP, row) for row in rows]
         for row, held in zip(rows, spread, strict=True):
-            numbers += [held.ctypes.data, 0, -1 if row.ndim else 0]
+            numbers += [begin_of(held), 0, -1 if row.ndim else 0]
         return np.array(numbers, np.int64), spread
 
     def put(self, slot: int, values: Array, mask: Mask | None) -> None:
