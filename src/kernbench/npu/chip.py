@@ -215,6 +215,7 @@ class _Launch:
             self.status = Status.STOPPED
         else:
             self._conclude(where)
+        self.context.recording.finish()
 
     def _watchdog(self, budget: Budget, abandon: Callable[[OverBudgetError], None]) -> Watchdog:
         rows, division = self.context.recording.rows, self.division

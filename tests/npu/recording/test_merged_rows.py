@@ -47,3 +47,17 @@ def test_rows_of_blocks_come_to_where_their_blocks_start(seed):
         rows = np.concatenate([wanted[:0], *own])
         _put(merged, starts[:-1], np.where(owner == one, sizes, 0), rows)
     assert merged.tobytes() == wanted.tobytes()
+
+
+def test_the_rows_of_a_launch_that_is_over_are_one_array():
+    rows = _rows(3)
+    recording = NpuRecording()
+    recording.finish()
+    assert recording.count == 0
+    recording.rows.extend(row.tobytes() for row in rows)
+    held = recording.rows
+    recording.finish()
+    assert held == []
+    assert recording.count == 3
+    assert recording.array().tobytes() == rows.tobytes()
+    assert recording.rows == [row.tobytes() for row in rows]

@@ -214,6 +214,11 @@ class NpuRecording:
             self._array = np.frombuffer(b"".join(self._rows), ROW_TYPE)
         return self._array
 
+    def finish(self) -> None:
+        """Nothing more is recorded: rows are kept as one array. Python's collector looks at each entry of a list."""
+        if self._rows:
+            self.take(self.array())
+
     def take(self, rows: Array) -> None:
         """Have these rows instead of those recorded so far; nothing more is recorded."""
         self._rows.clear()
