@@ -19,7 +19,7 @@ from kernbench.machine.grid import Grid
 from kernbench.mesh import budgets
 from kernbench.mesh.collectives import Layout
 from kernbench.mesh.dist import Dist, layout_of
-from kernbench.mesh.dividing.division import Division
+from kernbench.mesh.dividing.division import Outcome
 from kernbench.mesh.launch import Launch, Setting
 from kernbench.mesh.outputs import disagreeing, lost, unwritten
 from kernbench.mesh.programs.placement import place_ranks
@@ -94,7 +94,7 @@ class Host:
         # set to stop a launch inside a kernel
         self.stop: Stopper | None = None
         # how the last launch was divided over processes
-        self.division: Division | None = None
+        self.division: Outcome | None = None
         # set to take the values that kernels name
         self.checkpoints: Taken | None = None
         self.budget = budget or Budget(source=FOLLOWS_WORK)

@@ -18,7 +18,7 @@ from kernbench.common.pe_commands import TensorHandle
 from kernbench.machine import Machine
 from kernbench.machine.grid import Grid
 from kernbench.mesh.dividing.divided import Divided
-from kernbench.mesh.dividing.division import Division
+from kernbench.mesh.dividing.division import Division, Outcome
 from kernbench.mesh.programs.placement import Placement
 from kernbench.mesh.programs.port import MeshPort, waiting
 from kernbench.mesh.programs.queues import Message, Queue
@@ -97,19 +97,21 @@ class Launch:
         # what the programs printed, in the order they ran
         self.printed: list[str] = []
         self.status = Status.FINISHED
-        # how what was left of it was divided over processes
-        self.division: Division | None = None
+        # how what was left of it was divided over processes, and the most scratch bytes that a PE had in use there
+        self.division: Outcome | None = None
+        self._peak_elsewhere = 0
 
     def run(self) -> Recording:
         """Run to the end; findings are in `log`, how it ended in `status`."""
         for placement in self._setting.placements:
             self._add_program(placement)
         self._connect()
-        division = self.division = self._division()
+        division = self._division()
         self._scheduler.is_due, self._scheduler.divide = division.is_due, division.divide
         # tiles are small: BLAS threads would spend more on meeting each other than on multiplying
         with one_thread(), rare_collections(), self._stopping():
             self._scheduler.run(self._programs, self._setting.budget, self._steps, self._settle)
+        self.division, self._peak_elsewhere = division.outcome, division.peak
         streams = [division.streams.get(number, c.commands) for number, c in enumerate(self._contexts)]
         return Recording(self._tables, [stream for stream in streams if len(stream)], self._links())
 
@@ -155,8 +157,7 @@ class Launch:
     @property
     def scratch_peak(self) -> int:
         """The most scratch bytes any PE had in use at once."""
-        elsewhere = 0 if self.division is None else self.division.peak
-        return max(elsewhere, *(c.scratch_peak for c in self._contexts))
+        return max(self._peak_elsewhere, *(c.scratch_peak for c in self._contexts))
 
     def _steps(self) -> int:
         return sum(c.core.steps for c in self._contexts)

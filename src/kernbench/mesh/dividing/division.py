@@ -10,6 +10,7 @@ import sys
 import threading
 from contextlib import suppress
 from time import process_time
+from typing import NamedTuple
 
 from kernbench.mesh.dividing.divided import Divided
 from kernbench.mesh.dividing.exchange import Exchange
@@ -26,6 +27,13 @@ from kernbench.safety.processes.workers import can_fork
 AFTER = 0.15
 
 
+class Outcome(NamedTuple):
+    """Into how many processes a launch was divided, and why not where it was not."""
+
+    parts: int
+    why: str
+
+
 class StuckError(Exception):
     """Every copy waits for another."""
 
@@ -38,12 +46,11 @@ class Division:
         # asked before the thread of the watchdog is started
         self._is_due = jobs > 1 and len(launch.programs) > 1 and can_fork()
         self._threads = threading.active_count() + 1
-        self._begun = process_time()
+        self._begun = process_time() if self._is_due else 0.0
         # what was recorded in other processes, by program, and the most scratch bytes there
         self.streams: dict[int, Stream] = {}
         self.peak = 0
-        # into how many processes the launch was divided, and why not where it was not
-        self.parts, self.why = 1, "it took less time" if self._is_due else "it may use one process"
+        self.outcome = Outcome(1, "it took less time" if self._is_due else "it may use one process")
 
     def is_due(self) -> bool:
         """Whether the launch has taken long enough to be divided."""
@@ -54,8 +61,9 @@ class Division:
         self._is_due = False
         left = self._launch.left()
         jobs = self._jobs = min(self._jobs, len(left))
-        self.why = self._unfit()
-        if self.why:
+        why = self._unfit()
+        self.outcome = Outcome(1, why)
+        if why:
             return
         homes = {number: i * jobs // len(left) for i, number in enumerate(left)}
         exchange, copies = Exchange(jobs, self._pairs(homes)), Copies()
@@ -66,8 +74,8 @@ class Division:
             except BaseException:  # the process itself will meet it, too
                 copies.refuse()
         answers = self._answers(exchange, copies)
-        self.why = self._take_over(answers, list(homes))
-        self.parts = 1 if self.why else jobs
+        why = self._take_over(answers, list(homes))
+        self.outcome = Outcome(1 if why else jobs, why)
 
     def _unfit(self) -> str:
         launch = self._launch
