@@ -1,7 +1,10 @@
 """Decode attention in PTX: right and safe in every variant, and its known faults are caught."""
 
+import re
+
 import numpy as np
 import pytest
+from tests import sampled
 
 from kernbench import ptx
 from kernbench.bench import find, run_bench
@@ -114,7 +117,8 @@ def test_sizes_that_cannot_be(change, message):
 BENCH = find(NAME)
 
 
-@pytest.mark.parametrize("panel", BENCH.panels)
+# panels that differ in the size of heads alone: one of them, as the next test has all sizes
+@pytest.mark.parametrize("panel", sampled.some(list(BENCH.panels), 1, lambda name: re.sub("_[0-9]+$", "", name)))
 def test_every_panel_is_right_and_safe(panel):
     run = run_bench(BENCH, panel)
     assert run.right, run.comparison[0].reason

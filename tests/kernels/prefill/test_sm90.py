@@ -42,9 +42,9 @@ def test_a_sequence_without_keys_gives_zeros():
     Problem(PrefillShape(1, 1, 64, causal=False), (20, 10), (0, 30)).check()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("layout", ["NHD", "HND"])
-@pytest.mark.parametrize(("page", "size"), [(16, 128), (32, 64), (64, 256), (128, 64), (16, 256)])
+@pytest.mark.parametrize(("page", "size"), sampled.some([(16, 128), (32, 64), (128, 64), (64, 256), (16, 256)], 3))
 def test_pages(page, size, layout):
     shape = PrefillShape(2, 1, size, "f16", cache=PagedCache(page, layout))
     Problem(shape, (70, 1, 130), (150, 40, 130)).check()

@@ -57,7 +57,7 @@ def rows(widths):
         yield row.astype(f"u{bits // 8}") if bits > 1 else (row & np.uint64(1)).astype(bool)
 
 
-@pytest.mark.parametrize("name", some(list(LOOPS), 5))
+@pytest.mark.parametrize("name", some(list(LOOPS), 3))
 def test_a_loop_gives_what_numbas_does(name):
     make, widths = LOOPS[name]
     loop = make()
