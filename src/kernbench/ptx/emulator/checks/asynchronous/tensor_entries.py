@@ -140,7 +140,8 @@ def enter_regions(
     where several warps of a CTA might write the same.
     """
     ctas = tensor[1].shape[0]
-    for number in range(start, regions.shape[0]):
+    count: int = regions.shape[0]
+    for number in range(start, count):
         groups, first, last, filled = regions[number, 0], regions[number, 1], regions[number, 2], regions[number, 3]
         if access[2] and warps[0] // ctas != warps[warps.size - 1] // ctas:
             return number
@@ -150,7 +151,7 @@ def enter_regions(
                 return number
         for i in range(warps.size):
             _enter(warps[i], groups, first, last, access, tensor, knowledge)
-    return regions.shape[0]
+    return count
 
 
 @part
