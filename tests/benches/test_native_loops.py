@@ -31,6 +31,7 @@ DECODING = {"shuffle"}
 FIRST = (
     "count_lanes",
     "_survey",
+    "_part",
     "permute",
     "number_groups",
     "_rebuild",
