@@ -48,8 +48,8 @@ def played(program, seed, steps, mask):
         filled(storage, np.random.default_rng(seed))
         window = RunWindow(storage, everything(WARPS))
         if native:
-            places = window.places(piece.tape.outside)
-            assert tapes.player()(piece.tape.numbers, places, np.zeros(0, bool) if mask is None else mask) is None
+            bases = window.bases(piece.tape.outside)
+            assert tapes.player()(piece.tape.numbers, bases, np.zeros(0, bool) if mask is None else mask) is None
         else:
             for step in steps:
                 if mask is None:
@@ -121,7 +121,7 @@ def test_what_is_no_register():
     steps = (compute(copy, slots[:1], (wide,)), compute(np.add, slots[1:], (narrow,)))
     (piece,) = tapes.Taping(steps).pieces(program.table.slots, 0.0)
     window = RunWindow(Launched(program.table), everything(WARPS))
-    tapes.player()(piece.tape.numbers, window.places(piece.tape.outside), np.zeros(0, bool))
+    tapes.player()(piece.tape.numbers, window.bases(piece.tape.outside), np.zeros(0, bool))
     assert (window.rows[wide] == 1 << 40).all()
     assert (window.rows[narrow] == np.arange(WARPS * 32) * 3 + 7).all()
 

@@ -50,7 +50,7 @@ class _Played(NamedTuple):
 
     def is_done(self, window: Window, mask: Mask) -> bool:
         """Compute it; False where that is left to the steps."""
-        return self.play(self.tape.numbers, window.places(self.tape.outside), mask) is not NotImplemented
+        return self.play(self.tape.numbers, window.bases(self.tape.outside), mask) is not NotImplemented
 
 
 class Costs:

@@ -1,6 +1,6 @@
 """Steps of a tape in LLVM's language: each operation as a function over rows, and the loop that plays a tape.
 
-An operation is written once for all programs: it is told where its rows lie when it is called. A tape is a list of
+An operation is written once for all programs: it is given where its rows lie when it is called. A tape is a list of
 numbers, for each step the address of its operation and what it reads and writes. Some lanes go through all of its steps
 before the next ones do, so that their registers stay in the nearest cache.
 """
@@ -18,8 +18,8 @@ from kernbench.ptx.emulator.program.steps import Compute
 LANES, MOST = 256, 16
 # numbers of a step before those of its operands, and of each operand
 HEAD, OPERAND = 6, 3
-# numbers of a window before its places, and of each place
-FIRST, PLACE = 1, 3
+# numbers of a window before its bases, and of each base
+FIRST, BASE = 1, 3
 # what a step is under: no mask reaches it, it has a guard, which is negated
 UNMASKED, GUARDED, NEGATED = 1, 2, 4
 _NUMBERS, _TRUTHS = Array(Scalar("i", 64), 1, True), Array(Scalar("b", 1), 1, True)
@@ -120,11 +120,11 @@ def _field(name: str, of: str, number: str | int, typed: str = "i64") -> str:
   %{name} = load {typed}, ptr %{name}.at"""
 
 
-def _place(stem: str, at: str, shift: str) -> str:
+def _resolve(stem: str, at: str, shift: str) -> str:
     """Where the lanes of a chunk begin in an operand, and what they are combined with."""
     return f"""{_field(f"{stem}.kind", at, 0)}
 {_field(f"{stem}.row", at, 1)}
-  %{stem}.skip = mul i64 %{stem}.kind, {PLACE}
+  %{stem}.skip = mul i64 %{stem}.kind, {BASE}
   %{stem}.from = getelementptr i64, ptr %table, i64 %{stem}.skip
 {_field(f"{stem}.base", f"%{stem}.from", 0)}
 {_field(f"{stem}.gap", f"%{stem}.from", 1)}
@@ -140,14 +140,14 @@ def _place(stem: str, at: str, shift: str) -> str:
 _PLAY = f"""
 declare i64 @llvm.umin.i64(i64, i64)
 {"".join(_blend(bits) for bits in (8, 16, 32, 64))}
-define internal void @play(ptr %words, i64 %many, ptr %places, i64 %n1, ptr %mask, i64 %masked) nounwind {{
+define internal void @play(ptr %words, i64 %many, ptr %bases, i64 %n1, ptr %mask, i64 %masked) nounwind {{
 entry:
   %given = alloca [{2 * MOST} x i64]
   %kept = alloca [{MOST} x ptr]
   %where = alloca [{LANES} x i8], align 32
   %room = alloca [{MOST * LANES} x i64], align 64
-  %count = load i64, ptr %places
-  %table = getelementptr i64, ptr %places, i64 {FIRST}
+  %count = load i64, ptr %bases
+  %table = getelementptr i64, ptr %bases, i64 {FIRST}
   %end = getelementptr i64, ptr %words, i64 %many
   %has.mask = icmp ne i64 %masked, 0
   br label %chunk
@@ -164,12 +164,12 @@ step:
 {_field("targets", "%at", 3)}
   %all = add i64 %sources, %targets
   %first = getelementptr i64, ptr %at, i64 {HEAD}
-  br label %place
-place:
-  %number = phi i64 [ 0, %step ], [ %number.next, %place ]
-  %operand.at = phi ptr [ %first, %step ], [ %at.next, %place ]
+  br label %operand.next
+operand.next:
+  %number = phi i64 [ 0, %step ], [ %number.next, %operand.next ]
+  %operand.at = phi ptr [ %first, %step ], [ %at.next, %operand.next ]
 {_field("shift", "%operand.at", 2)}
-{_place("operand", "%operand.at", "%shift")}
+{_resolve("operand", "%operand.at", "%shift")}
   %twice = shl i64 %number, 1
   %given.at = getelementptr i64, ptr %given, i64 %twice
   store ptr %operand, ptr %given.at
@@ -178,8 +178,8 @@ place:
   %number.next = add i64 %number, 1
   %at.next = getelementptr i64, ptr %operand.at, i64 {OPERAND}
   %more.operands = icmp ult i64 %number.next, %all
-  br i1 %more.operands, label %place, label %placed
-placed:
+  br i1 %more.operands, label %operand.next, label %resolved
+resolved:
   %unmasked.bit = and i64 %flags, {UNMASKED}
   %may.mask = icmp eq i64 %unmasked.bit, 0
   %under.mask = and i1 %may.mask, %has.mask
@@ -194,7 +194,7 @@ part:
   %negated.bit = and i64 %flags, {NEGATED}
   %is.negated = icmp ne i64 %negated.bit, 0
   %guard.at = getelementptr i64, ptr %at, i64 4
-{_place("guard", "%guard.at", "0")}
+{_resolve("guard", "%guard.at", "0")}
   %mask.at = getelementptr i8, ptr %mask, i64 %lane
   %mask.row = select i1 %under.mask, ptr %mask.at, ptr %guard
   %no.mask = xor i1 %under.mask, true

@@ -181,7 +181,7 @@ def _tape(slots: Sequence[Slot], computed: Sequence[Computed], operations: Seque
 
 
 def _operand(slots: Sequence[Slot], slot: int, outside: dict[int, int]) -> list[int]:
-    """Which place of a window a slot belongs to, its row or address there, and the bytes of an entry as a shift."""
+    """Which base of a window a slot belongs to, its row or address there, and the bytes of an entry as a shift."""
     spec = slots[slot]
     shift = (max(BITS[spec.dtype], 8) // 8).bit_length() - 1
     if isinstance(spec, RegisterSlot):
@@ -201,7 +201,7 @@ def _constant(spec: ConstantSlot) -> int:
 
 @cache
 def player() -> Code | None:
-    """What plays a tape, given its numbers, the places of a window, and a mask; None where that is impossible."""
+    """What plays a tape, given its numbers, the bases of a window, and a mask; None where that is impossible."""
     if not code.is_possible():
         return None
     body = tape_code.playing("play")[0]

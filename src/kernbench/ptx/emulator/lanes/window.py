@@ -18,7 +18,7 @@ from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, Warps
 from kernbench.ptx.emulator.lanes.slots import BANKS, RegisterSlot, SlotTable
 
-# places of a window for machine code: banks first, then constants, then what is not a register
+# bases of a window for machine code: banks first, then constants, then what is not a register
 CONSTANT = len(BANKS)
 OUTSIDE = CONSTANT + 1
 
@@ -112,11 +112,11 @@ class WindowOf(Generic[BatchT]):
         """For machine code: of each bank where its first row begins and the bytes between rows; then the positions."""
         raise NotImplementedError
 
-    def places(self, outside: tuple[int, ...]) -> Array:
-        """For machine code: the positions; then of each place where it begins, the bytes between its rows, and a number
+    def bases(self, outside: tuple[int, ...]) -> Array:
+        """For machine code: the positions; then of each base where it begins, the bytes between its rows, and a number
         that positions are combined with: no bit of it is set where its first entries stand for all.
 
-        Places are the banks, one that begins at address 0, and the rows of `outside` slots, which stay as they are.
+        Bases are the banks, one that begins at address 0, and the rows of `outside` slots, which stay as they are.
         """
         raise NotImplementedError
 
@@ -139,7 +139,7 @@ class RunWindow(WindowOf[BatchT]):
         part = self.index = slice(lanes.first * WARP, lanes.last * WARP)
         self.rows = _Slices(batch, part)
         # by outside slots, with the rows that were made for them
-        self._places: dict[tuple[int, ...], tuple[Array, list[Array]]] = {}
+        self._bases: dict[tuple[int, ...], tuple[Array, list[Array]]] = {}
 
     @cached_property
     def layout(self) -> Array:
@@ -151,14 +151,14 @@ class RunWindow(WindowOf[BatchT]):
             found += (begin_of(rows) + first * rows.itemsize, rows.strides[0])
         return np.array([*found, self.size], np.int64)
 
-    def places(self, outside: tuple[int, ...]) -> Array:
+    def bases(self, outside: tuple[int, ...]) -> Array:
         """Where rows lie; the same array each time for the same slots."""
-        found = self._places.get(outside)
+        found = self._bases.get(outside)
         if found is None:
-            found = self._places[outside] = self._placed(outside)
+            found = self._bases[outside] = self._based(outside)
         return found[0]
 
-    def _placed(self, outside: tuple[int, ...]) -> tuple[Array, list[Array]]:
+    def _based(self, outside: tuple[int, ...]) -> tuple[Array, list[Array]]:
         layout = self.layout.tolist()
         numbers = [layout[-1]]
         for begin, gap in zip(layout[:-1:2], layout[1:-1:2], strict=True):

@@ -74,9 +74,13 @@ def moved_of(given: Moving) -> Moved:
     return Moved(given[0], given[1], given[2], given[3])
 
 
-def new_report(suspects: int = 0) -> Int64s:
-    """An empty report: per code, how many lanes and the first position; then rows for accesses that may race."""
-    # rows are written before they are counted
+def new_report(suspects: int = 0, cleared: bool = True) -> Int64s:
+    """An empty report: per code, how many lanes and the first position; then rows for accesses that may race.
+
+    These rows are written before they are counted, and need not be `cleared`.
+    """
+    if cleared:
+        return np.zeros((len(CODES) + suspects, SUSPECT), np.int64)
     report = np.empty((len(CODES) + suspects, SUSPECT), np.int64)
     report[: len(CODES)] = 0
     return report

@@ -155,7 +155,7 @@ class Port:
         self._spaces = {"shared": shared, "local": local}
         self._arena = arena
         self._checker = checker
-        self._report = access.new_report(0 if checker is None else _SUSPECTS)
+        self._report = access.new_report(0 if checker is None else _SUSPECTS, cleared=False)
         self.changes = 0
         # stores of threads to shared memory among them
         self.shared_stores = 0
