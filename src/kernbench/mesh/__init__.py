@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kernbench.mesh.host import Host
     from kernbench.mesh.programs.tensors import Tensor
 
-_HOMES = {"Host": "host", "Tensor": "tensors"}
+_HOMES = {"Host": "host", "Tensor": "programs.tensors"}
 __all__ = ["Host", "Tensor"]
 
 

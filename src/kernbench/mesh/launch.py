@@ -261,13 +261,13 @@ class Launch:
 
     def _raised_at(self, error: BaseException) -> Place:
         """The innermost line of the traceback that is not ours."""
-        place = self._kernel_place()
+        where = self._kernel_place()
         for frame, line in traceback.walk_tb(error.__traceback__):
             file = frame.f_code.co_filename
             library = "site-packages" in file or file.startswith(_STANDARD_LIBRARY)
             if not library and not _is_ours(frame.f_globals.get("__name__", "")):
-                place = Place(file, line, frame.f_code.co_name)
-        return place
+                where = Place(file, line, frame.f_code.co_name)
+        return where
 
     def _over_budget(self, port: MeshPort, context: TLContext, error: OverBudgetError) -> None:
         budget = self._setting.budget

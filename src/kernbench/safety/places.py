@@ -22,13 +22,13 @@ class SiteTable:
     def __init__(self, places: list[Place]):
         self.places = places
         self._numbers: dict[int, int] = {}
-        self._by_place: dict[Place, int] = {}
+        self._by_line: dict[Place, int] = {}
         self._codes: list[CodeType] = []
 
-    def copied(self, places: list[Place]) -> "SiteTable":
-        """A table that knows the same, for a copy of its places."""
-        copy = SiteTable(places)
-        copy._numbers, copy._by_place, copy._codes = self._numbers.copy(), self._by_place.copy(), self._codes.copy()
+    def copied(self, lines: list[Place]) -> "SiteTable":
+        """A table that knows the same, for a copy of its lines."""
+        copy = SiteTable(lines)
+        copy._numbers, copy._by_line, copy._codes = self._numbers.copy(), self._by_line.copy(), self._codes.copy()
         return copy
 
     def become(self, other: "SiteTable") -> None:
@@ -75,9 +75,9 @@ class SiteTable:
 
     def _add(self, code: CodeType, line: int | None) -> int:
         place = Place(code.co_filename, line or code.co_firstlineno, code.co_name)
-        number = self._by_place.get(place)
+        number = self._by_line.get(place)
         if number is None:
-            number = self._by_place[place] = len(self.places)
+            number = self._by_line[place] = len(self.places)
             self.places.append(place)
         return number
 

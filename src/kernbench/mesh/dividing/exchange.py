@@ -52,7 +52,7 @@ class Exchange:
     def begin(self, me: int) -> None:
         """This is process `me`: it keeps its own ends."""
         self._me = me
-        # made here: what the system watches for several processes it tells all of them
+        # made here: one that was made before would be shared, and report to each process what is meant for others
         self._selector = selectors.DefaultSelector()
         for (one, other), ends in self._pairs.items():
             for number, partner, end in ((one, other, ends[0]), (other, one, ends[1])):

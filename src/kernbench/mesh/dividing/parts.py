@@ -79,7 +79,7 @@ class Numbering:
 
     def __init__(self, tables: Tables, parts: Mapping[int, Part]):
         self.tables = tables.copied()
-        self._sites = {place: number for number, place in enumerate(self.tables.sites)}
+        self._sites = {line: number for number, line in enumerate(self.tables.sites)}
         self._left = {number: part.met[::-1] for number, part in parts.items()}
         known = (len(tables.sites), len(tables.types), len(tables.patterns))
         # from the numbers of a program to those of all, for lines, types and patterns
@@ -91,15 +91,15 @@ class Numbering:
         while left and left[-1].call == calls:
             met = left.pop()
             sites, types, patterns = self._numbers[program]
-            sites.extend(self._site(place) for place in met.sites)
+            sites.extend(self._site(line) for line in met.sites)
             types.extend(self.tables.type_number(*kind) for kind in met.types)
             patterns.extend(self.tables.pattern(*key) for key in met.patterns)
 
-    def _site(self, place: Place) -> int:
-        number = self._sites.get(place)
+    def _site(self, line: Place) -> int:
+        number = self._sites.get(line)
         if number is None:
-            number = self._sites[place] = len(self.tables.sites)
-            self.tables.sites.append(place)
+            number = self._sites[line] = len(self.tables.sites)
+            self.tables.sites.append(line)
         return number
 
     def stream(self, before: Stream, part: Part) -> Stream:
