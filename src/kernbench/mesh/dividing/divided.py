@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from kernbench.mesh.programs.placement import Placement
 from kernbench.mesh.programs.port import MeshPort
-from kernbench.mesh.programs.queues import Queue
+from kernbench.mesh.programs.queues import Message, Queue, Receive
 from kernbench.mesh.programs.scheduler import Program, Scheduler, State
 from kernbench.mesh.programs.tensors import Tensor
 from kernbench.result.finding import FindingLog
@@ -49,11 +48,12 @@ class Divided:
         """Programs that have not ended."""
         return [p.number for p in self.programs if p.state in (State.READY, State.WAITING)]
 
-    def under_way(self, number: int) -> list[Any]:
+    def under_way(self, number: int) -> list[Message | Receive]:
         """Requests of a program that it may still wait for; the one that it waits for is the last, or among them."""
         waits = self.programs[number].waits
         pending = [one._request for one in self.contexts[number].pending]
-        return pending if waits is None or any(waits[0] is one for one in pending) else [*pending, waits[0]]
+        last = [] if waits is None or any(waits[0] is one for one in pending) else [waits[0]]
+        return [one for one in (*pending, *last) if isinstance(one, Message | Receive)]
 
     def progress(self) -> object:
         """What changes as long as programs go on."""

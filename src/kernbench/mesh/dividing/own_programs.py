@@ -84,8 +84,7 @@ class OwnPrograms:
         if sender in self._calls and receiver not in self._calls:
             for message in queue.outbox:
                 message.arrived = message.pieces
-                assert message.sender is not None
-                launch.scheduler.wake(message.sender)
+                launch.scheduler.wake(launch.programs[sender])
             launch.ports[sender].outgoing[queue.direction] = Distant(queue, partial(self._send, number, receiver))
 
     def _send(self, queue: int, receiver: int, message: Message) -> None:

@@ -8,12 +8,14 @@ whether queues of the machine's depth let every program return, is found by goin
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from kernbench.mesh.programs.calls import RECEIVE, SEND, Call
+from kernbench.mesh.programs.calls import SEND, Call
 from kernbench.mesh.programs.queues import Message, Queue, Receive
+from kernbench.mesh.programs.scheduler import Program
+from kernbench.result.finding import Place
 
 Request = Message | Receive
+_NOWHERE = Place("", 0)
 
 
 @dataclass(eq=False)
@@ -39,7 +41,8 @@ class Turns:
 
     def __init__(self, programs: int, queues: Sequence[Queue]):
         self.players = [Player(number) for number in range(programs)]
-        self._copies: dict[int, Any] = {}
+        self._copies: dict[int, Request] = {}
+        self._queues: dict[int, Queue] = {}
         self._ready: deque[Player] = deque()
         self.queues = [self._queue(queue) for queue in queues]
 
@@ -48,12 +51,11 @@ class Turns:
         copy = self._copies.get(id(request))
         if copy is None:
             copy = self._copies[id(request)] = self._request(request)
-        found: Request = copy
-        return found
+        return copy
 
     def _queue(self, queue: Queue) -> Queue:
         copy = Queue(queue.sender, queue.receiver, queue.direction, queue.depth, queue.slot, queue.names)
-        self._copies[id(queue)] = copy
+        self._queues[id(queue)] = copy
         copy.free = queue.free
         copy.outbox.extend(self.copy_of(one) for one in queue.outbox)  # type: ignore[misc]
         copy.arriving.extend(self.copy_of(one) for one in queue.arriving)  # type: ignore[misc]
@@ -61,17 +63,17 @@ class Turns:
         return copy
 
     def _request(self, request: Request) -> Request:
-        queue = self._copies.get(id(request.queue))
+        queue = self._queues.get(id(request.queue))
         if isinstance(request, Message):
-            sender: Any = None if request.sender is None else self.players[request.sender.number]
-            return Message(
-                sender, None, request.shape, request.dtype, request.pieces, request.where, queue, request.arrived,
-                request.taken,
-            )  # fmt: skip
-        receiver: Any = None if request.receiver is None else self.players[request.receiver.number]
-        copy = Receive(receiver, request.shape, request.dtype, request.where, queue)
+            sender = self._player(request.sender)
+            form = request.shape, request.dtype, request.pieces, request.where
+            return Message(sender, None, *form, queue, request.arrived, request.taken)
+        copy = Receive(self._player(request.receiver), request.shape, request.dtype, request.where, queue)
         copy.message = None if request.message is None else self.copy_of(request.message)  # type: ignore[assignment]
         return copy
+
+    def _player(self, program: object) -> Player | None:
+        return self.players[program.number] if isinstance(program, Program) else None
 
     def play(self, ready: Sequence[int], newest_first: bool, visit: Callable[[int, int], None]) -> bool:
         """Go through all calls, those of `ready` programs first; `visit(program, calls)` whenever one more is done, and
@@ -101,22 +103,18 @@ class Turns:
             player.done += 1
             visit(player.number, player.done)
 
-    def _call(self, player: Player, kind: int, what: Any, pieces: int) -> bool:
+    def _call(self, player: Player, kind: int, what: str | int, pieces: int) -> bool:
         """Whether a call is done; else the program waits."""
-        someone: Any = player
+        if isinstance(what, int):
+            return player.requests[what].done
         if kind == SEND:
             queue = player.outgoing[what]
-            message = Message(someone, None, (), "", pieces, _NOWHERE, queue)
+            message = Message(player, None, (), "", pieces, _NOWHERE, queue)
             player.requests.append(message)
             queue.offer(message, self._wake)
-        elif kind == RECEIVE:
+        else:
             queue = player.incoming[what]
-            receive = Receive(someone, (), None, _NOWHERE, queue)
+            receive = Receive(player, (), None, _NOWHERE, queue)
             player.requests.append(receive)
             queue.post(receive, self._wake)
-        else:
-            return bool(player.requests[what].done)
         return True
-
-
-_NOWHERE: Any = None

@@ -8,20 +8,16 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING
 
 from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.result.finding import Place
 
-if TYPE_CHECKING:
-    from kernbench.mesh.programs.scheduler import Program
-
 
 @dataclass(slots=True)
 class Message:
-    """A send: `arrived` of its `pieces` lie in the receiver's slots or have passed through them."""
+    """A send by a program: `arrived` of its `pieces` lie in the receiver's slots or have passed through them."""
 
-    sender: "Program | None"
+    sender: object
     data: Array | None
     shape: tuple[int, ...]
     dtype: str
@@ -45,7 +41,7 @@ class Message:
 class Receive:
     """A posted receive; `message` is set when it is complete."""
 
-    receiver: "Program | None"
+    receiver: object
     shape: tuple[int, ...]
     dtype: str | None
     where: Place
