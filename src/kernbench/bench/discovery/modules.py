@@ -23,7 +23,8 @@ _STEERING = {"kernbench", "greenlet", "_pytest", "pytest", "asyncio"}
 @contextmanager
 def importable(*folders: Path) -> Iterator[None]:
     """Inside, files of these folders can import each other; afterwards the names they took are free again."""
-    before = set(sys.modules)
+    # thousands of names: to compare two lists of the same texts takes a third of what two sets take
+    before = list(sys.modules)
     paths = [str(folder) for folder in folders]
     sys.path[:0] = paths
     try:
@@ -31,7 +32,8 @@ def importable(*folders: Path) -> Iterator[None]:
     finally:
         for path in paths:
             sys.path.remove(path)
-        for name in set(sys.modules) - before:
+        added = set(sys.modules).difference(before) if list(sys.modules) != before else ()
+        for name in added:
             if any(_found_in(folder, name) for folder in folders):
                 del sys.modules[name]
 
