@@ -117,8 +117,8 @@ class Barriers:
         return self._by_round(fragment, np.repeat(rounds[fragment.window.warps], WARP))
 
     def _in_one_round(self, lanes: Lanes, barrier: Barrier, count: int) -> bool:
-        came = (self._batch.alive_bits, barrier.came, barrier.units)
-        return in_one_round(*given(lanes), *came, count, self._sums)
+        warps, mask = given(lanes)
+        return in_one_round(warps, mask, self._batch.alive_bits, barrier.came, barrier.units, count, self._sums)
 
     def _by_round(self, fragment: Fragment, rounds: Array) -> list[Fragment]:
         parts = []

@@ -114,7 +114,7 @@ def _count(report: Int64s, code: Int, position: Int, slot: Int) -> None:
 
 
 @part
-def _troubles(report: Int64s) -> Int:
+def _troubles(report: Int64s) -> int:
     """How often there was trouble."""
     count = 0
     for code in range(CODES):

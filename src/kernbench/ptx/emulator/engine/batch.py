@@ -231,8 +231,9 @@ class Batch:
             self.checks.barrier(None, None)
             return
         if self._living is None or self._living[0] != self.alive_count:
-            present = np.ascontiguousarray((self.alive_bits != 0).reshape(-1, self.ctas).T)
-            self._living = self.alive_count, present.any(axis=1), present
+            present: Array = np.ascontiguousarray((self.alive_bits != 0).reshape(-1, self.ctas).T)
+            some: Array = np.asarray(present.any(axis=1))
+            self._living = self.alive_count, some, present
         self.checks.barrier(*self._living[1:])
 
     def warp_clocks(self, window: Window, lanes: Lanes, members: int) -> None:

@@ -52,7 +52,7 @@ def shared_ends(batch: AsynchronousBatch, ctas: Array, offsets: Array) -> Ends:
     return Ends("shared", origins + offsets, limits)
 
 
-def locate_shared(batch: AsynchronousBatch, addresses: Array, lanes: Array) -> tuple[Array, int]:
+def locate_shared(batch: AsynchronousBatch, addresses: Array, lanes: Array) -> tuple[Array, np.uint64]:
     """Where shared addresses of lanes lie, in the rows of `begin_kernels`, and the bits that any of them has."""
     found: Array = np.empty((ENDS, len(lanes)), np.int64)
     size, stride = batch.launch.shared_bytes, batch.shared_stride

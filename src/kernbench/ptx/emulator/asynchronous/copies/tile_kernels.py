@@ -176,7 +176,7 @@ def load_boxes(
         for row in range(rows):
             row_offset, inside = _row(row, op, coordinates, shape)
             at, first = box.base + row_offset + start, target.offsets[op] + row * swizzle[3]
-            done = 0
+            done: Int = 0
             if plain and inside and low == 0 and high == inner and first >= 0 and first + inner <= target.size & ~_LINE:
                 done = _copy_row(at, first, target.origins[op], inner, swizzle, source, target, checked)
             for piece in range(done, inner, filled):

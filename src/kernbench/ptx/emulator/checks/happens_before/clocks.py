@@ -544,8 +544,8 @@ class Clocks:
         known = (self.clocks, self.met_column, self._partly_met, near.aware, near.shared)
         unlike = kernels.join_round(done, present, arrived, *known)
         for cta, knowledge in published.items() if published else ():
-            for inside in np.flatnonzero(present[cta] & done[cta]).tolist():
-                self._acquire_together(inside * self._batch.ctas + cta, knowledge)
+            for one in np.flatnonzero(present[cta] & done[cta]).tolist():
+                self._acquire_together(one * self._batch.ctas + cta, knowledge)
         if unlike or published or self._beyond:
             self._share(np.flatnonzero(done), present)
         self.changed()

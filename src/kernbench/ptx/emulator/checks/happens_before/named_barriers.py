@@ -112,8 +112,8 @@ class NamedBarriers(BarrierObserver):
         the same operation.
         """
         everybody = self._batch.warps_per_cta * WARP
-        others = (barrier.lanes, barrier.expected, everybody, everybody if count is None else count)
-        if count_others(*given(lanes), *others):
+        threads, (warps, mask) = everybody if count is None else count, given(lanes)
+        if count_others(warps, mask, barrier.lanes, barrier.expected, everybody, threads):
             self._same_count(barrier, lanes.present()[0] % self._batch.ctas, count, site)
         if operation or barrier.number in self._operations:
             self._same_operation(barrier, lanes.present()[0] % self._batch.ctas, operation, site)
