@@ -45,6 +45,8 @@ FIRST = (
     "note_writes",
     "simulate",
     "survey_global",
+    "reaches",
+    "touch",
 )
 COMPARED = some(FIRST, 2)
 
