@@ -157,7 +157,7 @@ class Launch:
     @property
     def scratch_peak(self) -> int:
         """The most scratch bytes any PE had in use at once."""
-        return max(self._peak_elsewhere, *(c.scratch_peak for c in self._contexts))
+        return max([self._peak_elsewhere, *(c.scratch_peak for c in self._contexts)])
 
     def _steps(self) -> int:
         return sum(c.core.steps for c in self._contexts)

@@ -7,7 +7,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt32s
 from kernbench.ptx.emulator.lanes.fragment import Fragment
-from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.lanes.lanes import NO_MASK, WARP, Lanes, Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.observer.recorder import BoxParts, Recorder
@@ -27,7 +27,6 @@ from kernbench.ptx.recording.store import Store
 if TYPE_CHECKING:
     from kernbench.ptx.emulator.units.batch import Batch
 
-_NO_MASK = np.zeros(0, bool)
 _ZERO = np.uint64(0)
 _GLOBAL = np.uint64(GLOBAL_BASE)
 _SHARED_WINDOW = np.uint64((1 << 32) - 1)
@@ -239,7 +238,7 @@ class BatchRecorder(Recorder):
         touching = self._reuse.touching(arena.used, most if cached else 0)
         same, known_same = survey.survey_global(
             (addresses, offset, _GLOBAL),
-            _NO_MASK if mask is None else mask,
+            NO_MASK if mask is None else mask,
             report.nbytes,
             cached,
             act,
@@ -277,7 +276,7 @@ class BatchRecorder(Recorder):
     ) -> None:  # fmt: skip
         count = len(window.warps)
         rows = self._log.data.room(count)
-        given = _NO_MASK if mask is None else mask
+        given = NO_MASK if mask is None else mask
         act = survey.SERIAL if report.event in _SERIAL else survey.PAIRED if kind == Kind.SHARED_LOAD else survey.APART
         accessed = (addresses, offset, _ZERO)
         same = survey.survey_shared(accessed, given, report.nbytes, report.rows or WARP, act, rows, self._scratch)
@@ -290,7 +289,7 @@ class BatchRecorder(Recorder):
     ) -> None:
         count = len(window.warps)
         rows = self._log.data.room(count)
-        given = _NO_MASK if mask is None else mask
+        given = NO_MASK if mask is None else mask
         same = survey.survey_local((addresses, offset, base), given, report.nbytes, rows, self._scratch)
         self._event(report.site, access_kind(report, "local"), self._of(window, mask), self._kept(same, count))
 
@@ -334,7 +333,7 @@ class BatchRecorder(Recorder):
         passes: Int32s = np.zeros((len(window.warps), survey.COLUMNS), np.int32)
         target = np.array(self._batch.port.addresses(window, report.target_slot)) & _SHARED_WINDOW
         accessed = (target, np.uint64(report.target_offset), _ZERO)
-        given = _NO_MASK if mask is None else mask
+        given = NO_MASK if mask is None else mask
         survey.survey_shared(accessed, given, report.nbytes, WARP, survey.APART, passes, self._scratch)
         return passes
 

@@ -12,7 +12,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.barriers.hub import BarrierScheduler
 from kernbench.ptx.emulator.lanes.fragment import Fragment
-from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, lane_bits
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.steps import AnyWindow, Control
@@ -73,8 +73,7 @@ def active_bits(lanes: Lanes) -> Array:
     """For each warp of a set, its active lanes as bits."""
     if lanes.mask is None:
         return np.full(lanes.warp_count, FULL)
-    packed = np.packbits(lanes.mask.reshape(-1, WARP), axis=1, bitorder="little")
-    return np.ascontiguousarray(packed).view(np.uint32).reshape(-1)
+    return lane_bits(lanes.mask)
 
 
 def together(enter: Control, following: int, site: Site) -> WarpOperation:

@@ -27,13 +27,12 @@ from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
 )
 from kernbench.ptx.emulator.barriers.use_kernels import count_new, open_new
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
-from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.lanes.lanes import NO_MASK, WARP
 from kernbench.ptx.emulator.observer.asynchronous import Address
 from kernbench.ptx.emulator.program.program import Site
 
 _ALIGNMENT = 8
 _TOUCHED = np.uint64(kernels.TOUCHED)
-_ALL = np.zeros(0, bool)
 # more barriers than have columns of their own
 _MANY = 1 << 20
 
@@ -288,7 +287,7 @@ class Mbarriers:
         """The barriers that lanes name by CTA of the batch and offset, -1 (with a finding) where there is none."""
         return self._usable(self.at(ctas, offsets), offsets, lanes, site, ctas)
 
-    def whole(self, lanes: Array, members: Array, chosen: Array = _ALL) -> Array:
+    def whole(self, lanes: Array, members: Array, chosen: Array = NO_MASK) -> Array:
         """For each warp of `lanes`, whether all its `members`, a mask of each warp, are among them, or those chosen.
 
         What it says of other warps is of no meaning, and of these until the next step.

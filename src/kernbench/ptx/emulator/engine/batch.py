@@ -21,7 +21,7 @@ from kernbench.ptx.emulator.engine.schedule import Key
 from kernbench.ptx.emulator.engine.scheduler import Scheduler
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT, cluster_map
 from kernbench.ptx.emulator.lanes.fragment import FragmentOf
-from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, from_mask
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, from_mask, lane_bits
 from kernbench.ptx.emulator.lanes.slots import (
     ConstantSlot,
     RegisterSlot,
@@ -99,7 +99,7 @@ class Batch:
         self.alive: Mask = self.thread < threads
         self.alive_count = int(np.count_nonzero(self.alive))
         self.alive_by_cta: Array = np.full(self.ctas, threads)
-        self.alive_bits: Array = _bits(self.alive)
+        self.alive_bits: Array = lane_bits(self.alive)
         # CTAs and their warps that live, when so many lanes did
         self._living: tuple[int, Array, Array] | None = None
         # the block that each lane ran last
@@ -176,7 +176,7 @@ class Batch:
         np.subtract.at(self.alive_by_cta, warps % self.ctas, active.sum(axis=1))
         alive = self.alive.reshape(-1, WARP)
         alive[warps] &= ~active
-        self.alive_bits[warps] = _bits(np.ascontiguousarray(alive[warps]).reshape(-1))
+        self.alive_bits[warps] = lane_bits(np.ascontiguousarray(alive[warps]).reshape(-1))
         self.alive_count -= lanes.count
         self.checks.lanes_ended(warps, active)
         if self.launch.actors.asynchronous or self.cluster.size > 1:
@@ -279,8 +279,3 @@ class Batch:
         """The kernel stopped itself."""
         self.ended_in[self._numbers(lanes)] = STOPPED
         self.launch.checks.stray(self, lanes, site, message, "trap")
-
-
-def _bits(mask: Mask) -> Array:
-    packed = np.packbits(mask.reshape(-1, WARP), axis=1, bitorder="little")
-    return np.ascontiguousarray(packed).view(np.uint32).reshape(-1)

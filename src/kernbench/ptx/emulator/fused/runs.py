@@ -9,16 +9,13 @@ the same runs each time. Results are the same in any case.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from kernbench.common.native.machine import Code
 from kernbench.ptx.emulator.fused import code
 from kernbench.ptx.emulator.fused.tapes import Tape, Taping, player
-from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.lanes import NO_MASK, Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.steps import Step
 
-_NO_MASK = np.zeros(0, bool)
 # nanoseconds that steps cost: each, and for each lane
 _STEP, _LANE = 2000.0, 1.5
 # the same on a tape
@@ -165,7 +162,7 @@ class Run:
         """All lanes of a window of a run of warps."""
         form = self._plain
         for one in form.parts or form.spend(window):
-            if not one.is_done(window, _NO_MASK):
+            if not one.is_done(window, NO_MASK):
                 for step in one.steps:
                     step.direct(window)
 

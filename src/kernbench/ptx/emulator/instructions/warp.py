@@ -8,13 +8,12 @@ import numpy as np
 
 from kernbench.ptx.emulator.barriers.gathering import WarpOperation
 from kernbench.ptx.emulator.lanes import warp_kernels as kernels
-from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.lanes.lanes import NO_MASK, WARP, Lanes, Mask, lane_bits
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.steps import ControlStep, Exchanged, Step, action
 from kernbench.ptx.emulator.units.batch import Window
 
 _FULL = 0xFFFFFFFF
-_NO_MASK = np.zeros(0, bool)
 _NO_PREDICATE = np.zeros(0, bool)
 
 
@@ -31,7 +30,7 @@ def gathered(
 
 def _inside(lanes: Lanes) -> Mask:
     """The mask as compiled kernels take it: none where every warp is whole, as what idle warps compute is not kept."""
-    return _NO_MASK if lanes.whole or lanes.mask is None else lanes.mask
+    return NO_MASK if lanes.whole or lanes.mask is None else lanes.mask
 
 
 def shuffle(d: Decoding) -> ControlStep:
@@ -48,7 +47,7 @@ def shuffle(d: Decoding) -> ControlStep:
         out = window.scratch("uint32", 5)
         inside = _NO_PREDICATE if predicate is None else window.scratch("bool", 5)
         # idle warps among them may hold any mask, which is no fault
-        here = _NO_MASK if lanes.mask is None else lanes.mask
+        here = NO_MASK if lanes.mask is None else lanes.mask
         bad, first = kernels.shuffle(mode, rows[a], rows[b], rows[c], rows[mask], here, out, inside)
         window.put(target, out, lanes.mask)
         if predicate is not None:
@@ -65,7 +64,7 @@ def _fixed_shuffle(d: Decoding, step: int, clamp: int) -> ControlStep:
     lanes, constants = np.arange(WARP, dtype=np.uint32), np.zeros((2, WARP), np.uint32)
     constants[0], constants[1] = step & _FULL, clamp & _FULL
     everybody, sources, valid = np.full(WARP, _FULL, np.uint32), np.zeros(WARP, np.uint32), np.zeros(WARP, bool)
-    kernels.shuffle(mode, lanes, constants[0], constants[1], everybody, _NO_MASK, sources, valid)
+    kernels.shuffle(mode, lanes, constants[0], constants[1], everybody, NO_MASK, sources, valid)
     a, target, predicate, site = d.row_slot(d.source(1)), d.target(0), d.second(0), d.site
 
     def perform(window: Window, lanes: Lanes) -> None:
@@ -120,8 +119,7 @@ def _bits(window: Window, mask: Mask | None) -> Any:
     """The active lanes of each warp as bits."""
     if mask is None:
         return np.full(window.size // WARP, 0xFFFFFFFF, np.uint32)
-    packed = np.packbits(mask.reshape(-1, WARP), axis=1, bitorder="little")
-    return np.ascontiguousarray(packed).view(np.uint32).reshape(-1)
+    return lane_bits(mask)
 
 
 def reduce(d: Decoding) -> ControlStep:
@@ -147,7 +145,7 @@ def elect(d: Decoding) -> ControlStep:
     def perform(window: Window, lanes: Lanes) -> None:
         leaders, elected = window.scratch("uint32", 5), window.scratch("bool", 5)
         # a mask that names nobody who is here elects lane 0, and is reported elsewhere
-        kernels.elect(window.rows[members], _NO_MASK if lanes.mask is None else lanes.mask, leaders, elected)
+        kernels.elect(window.rows[members], NO_MASK if lanes.mask is None else lanes.mask, leaders, elected)
         if predicate is not None:
             window.put(predicate, elected, lanes.mask)
         window.put(target, leaders, lanes.mask)

@@ -20,10 +20,10 @@ _DENSE = 0.125
 # the run around a set of lanes is taken as it is if theirs is at least this much of it: windows of runs are kept
 _NEARLY = 0.75
 
-_ALL = np.zeros(0, bool)
-
 Mask = NDArray[np.bool_]
 Warps = NDArray[np.int64]
+# for compiled loops: the mask of a set all of whose lanes are active
+NO_MASK: Mask = np.zeros(0, bool)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +79,7 @@ class Lanes:
     def split(self, chosen: Mask) -> "tuple[Lanes | None, Lanes | None]":
         """Active lanes where `chosen` holds, and the others."""
         taken, rest = np.empty(len(chosen), bool), np.empty(len(chosen), bool)
-        survey = _part(chosen, _ALL if self.mask is None else self.mask, taken, rest)
+        survey = _part(chosen, NO_MASK if self.mask is None else self.mask, taken, rest)
         if survey[0] == self.count:
             return self, None
         if survey[0] == 0:
@@ -180,6 +180,12 @@ def _part(chosen: Bools, mask: Bools, taken: Bools, rest: Bools) -> tuple[int, i
             if first_other < 0:
                 first_other = warp
     return count, first, last, live, others, first_other, last_other, live_others
+
+
+def lane_bits(mask: Mask) -> NDArray[np.uint32]:
+    """For each warp of a mask its active lanes, a bit each."""
+    packed = np.packbits(mask.reshape(-1, WARP), axis=1, bitorder="little")
+    return np.ascontiguousarray(packed).view(np.uint32).reshape(-1)
 
 
 def group(lanes: Warps, keys: Warps) -> list[tuple[int, int, int]]:

@@ -1,18 +1,15 @@
 """Lanes of a warp as bits, for loops that are compiled."""
 
-import numpy as np
-
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int
 from kernbench.ptx.emulator.lanes.compiled import part
-from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, Warps
+from kernbench.ptx.emulator.lanes.lanes import NO_MASK, WARP, Lanes, Mask, Warps
 
 _EVERYBODY = 0xFFFFFFFF
-_ALL = np.zeros(0, bool)
 
 
 def given(lanes: Lanes) -> tuple[Warps, Mask]:
     """A set of lanes as compiled loops take it: its warps, and the mask of their lanes, empty where all are active."""
-    return lanes.warp_numbers(), _ALL if lanes.mask is None else lanes.mask
+    return lanes.warp_numbers(), NO_MASK if lanes.mask is None else lanes.mask
 
 
 @part

@@ -9,7 +9,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.fused.word_loads import load_words
 from kernbench.ptx.emulator.lanes.arrays import Int64s
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
-from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.lanes import NO_MASK, WARP, Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE, TRACKED, UNWRITTEN, WRITTEN, Arena
@@ -19,7 +19,6 @@ from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.steps import Loaded
 
-_NO_MASK = np.zeros(0, bool)
 _NO_ORIGINS = np.zeros(0, np.uint64)
 _NO_DIRTY = np.zeros(1, bool)
 _NO_STATE = np.zeros(0, np.uint32)
@@ -183,7 +182,7 @@ class Port:
         if name != "generic":
             return [(self.space(name), GLOBAL_BASE if name == "global" else 0, mask)]
         codes = np.empty(addresses.size, np.uint8)
-        counts = access.survey_spaces(addresses, offset, _NO_MASK if mask is None else mask, codes)
+        counts = access.survey_spaces(addresses, offset, NO_MASK if mask is None else mask, codes)
         touched = [number for number, count in enumerate(counts) if count]
         order = (("global", GLOBAL_BASE), ("local", LOCAL_BASE), ("shared", SHARED_BASE))
         if len(touched) == 1:
@@ -259,7 +258,7 @@ class Port:
             part, at, by = self._in_cluster(part, addresses, offset, lanes, active, site)
             memory = part.words[registers.itemsize]
             where = (at, by, np.uint64(base), np.uint64(part.size), part.origins)
-            moved = (registers, rows, lanes, _NO_MASK if active is None else active)
+            moved = (registers, rows, lanes, NO_MASK if active is None else active)
             if self._checker is not None:
                 self._checker.note(part, False, site, lanes, active, (at, by, base), registers.itemsize * rows.size)
             if self._is_loaded(part, (at, by, base), registers, rows, lanes, active):
@@ -342,7 +341,7 @@ class Port:
             part, at, by = self._in_cluster(part, addresses, offset, lanes, active, site)
             memory = part.words[registers.itemsize]
             where = (at, by, np.uint64(base), np.uint64(part.size), part.origins)
-            moved = (registers, rows, lanes, _NO_MASK if active is None else active)
+            moved = (registers, rows, lanes, NO_MASK if active is None else active)
             if self._checker is None:
                 trouble = access.store(memory, part.dirty, where, moved, self._report)
             else:
@@ -429,7 +428,7 @@ class Port:
         part, addresses, _ = self._in_cluster(self.space("shared"), addresses, np.uint64(0), lanes, mask, site)
         self._checker.note(part, True, site, lanes, mask, (addresses, 0, 0), nbytes)
         more = self._checker.arguments(part, site, 0)
-        active = _NO_MASK if mask is None else mask
+        active = NO_MASK if mask is None else mask
         trouble = access.announce_store(
             part.state[1],
             addresses,
@@ -465,7 +464,7 @@ class Port:
             part, at, by = self._in_cluster(part, addresses, offset, lanes, active, site)
             memory, state = part.words[registers.itemsize], part.state[registers.itemsize]
             where = (at, by, np.uint64(base), np.uint64(part.size), part.origins)
-            moved = (registers, rows, lanes, _NO_MASK if active is None else active)
+            moved = (registers, rows, lanes, NO_MASK if active is None else active)
             checked = self._checker is not None
             if self._checker is not None:
                 self._checker.note(part, True, site, lanes, active, (at, by, base), registers.itemsize)

@@ -79,13 +79,13 @@ class DescriptorChecks:
     def __init__(self, batch: Batch, checks: BatchFindings):
         self._batch, self._checks = batch, checks
         self._reporter = checks.reporter
-        self._seen: dict[tuple[int, int, int, str], int] = {}
+        self._seen: dict[tuple[int, TileMap, int, str], int] = {}
 
     def check(self, which: str, tiles: list[Tiles], ctas: Array, lanes: Array, site: Site) -> None:
         """The tiles of A or B that operations of lanes read in CTAs."""
         for one in tiles:
             first = int(one.positions[0])
-            key = (site.number, id(one.map), one.base, which)
+            key = (site.number, one.map, one.base, which)
             times = self._seen[key] = self._seen.get(key, 0) + 1
             if times == 1:
                 self._meaning(which, one, int(lanes[first]), site)

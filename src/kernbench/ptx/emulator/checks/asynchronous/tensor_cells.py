@@ -75,8 +75,7 @@ class Cells:
         """The groups of sixteen lanes of a part."""
         found = self._groups.get((part.quarters, part.lanes))
         if found is None:
-            inside = range(part.lanes[0] // 16, -(-part.lanes[1] // 16))
-            found = np.array([2 * quarter + half for quarter in range(*part.quarters) for half in inside])
+            found = np.array(_group_numbers(part))
             self._groups[part.quarters, part.lanes] = found
         return found
 
@@ -107,8 +106,12 @@ class Cells:
 
 def groups_of(part: Part) -> int:
     """The groups of sixteen lanes of a part, a bit each."""
+    return sum(1 << number for number in _group_numbers(part))
+
+
+def _group_numbers(part: Part) -> list[int]:
     halves = range(part.lanes[0] // 16, -(-part.lanes[1] // 16))
-    return sum(1 << 2 * quarter + half for quarter in range(*part.quarters) for half in halves)
+    return [2 * quarter + half for quarter in range(*part.quarters) for half in halves]
 
 
 @kernel

@@ -38,7 +38,7 @@ from kernbench.ptx.emulator.checks.happens_before.knowledge import (
 )
 from kernbench.ptx.emulator.checks.happens_before.near_rows import Groups, NearRows, take_rows
 from kernbench.ptx.emulator.checks.happens_before.snapshot import Snapshot
-from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask, lane_bits
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.cells import (
     CLOCK_LIMIT,
@@ -591,6 +591,5 @@ def masks_of(window: Window, mask: Mask | None) -> tuple[Array, Array]:
     warps: Array = window.warps
     if mask is None:
         return warps, np.full(len(warps), EVERYBODY, np.int64)
-    packed = np.packbits(mask.reshape(-1, WARP), axis=1, bitorder="little")
-    found = np.ascontiguousarray(packed).view(np.uint32).reshape(-1).astype(np.int64)
+    found = lane_bits(mask).astype(np.int64)
     return warps[found != 0], found[found != 0]

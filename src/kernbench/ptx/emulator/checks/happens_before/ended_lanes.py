@@ -17,13 +17,12 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
-from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.lanes import NO_MASK, WARP, Mask, lane_bits
 from kernbench.ptx.emulator.memory.cells import part_from
 from kernbench.ptx.emulator.program.hub import BatchHub
 
 # called with warps, and for each warp of the batch the last clocks of its lanes: nobody will know what they did then
 Forget = Callable[[Array, Array], None]
-_EVERYBODY: Array = np.zeros(0, bool)
 
 
 class EndedLanes:
@@ -49,16 +48,14 @@ class EndedLanes:
     def touched(self, lanes: Array, active: Mask | None) -> None:
         """Lanes access memory."""
         if self._left:
-            self._left -= touch(self._touched, lanes, _EVERYBODY if active is None else active)
+            self._left -= touch(self._touched, lanes, NO_MASK if active is None else active)
 
     def ended(self, warps: Array, active: Mask, clocks: Array) -> None:
         """Lanes of warps end, at these clocks of theirs."""
         left = active & self._touched.reshape(-1, WARP)[warps]
         if left.any():
             self.any = True
-            self.masks[warps] |= np.ascontiguousarray(np.packbits(left, axis=1, bitorder="little")).view(np.uint32)[
-                :, 0
-            ]
+            self.masks[warps] |= lane_bits(left)
             self._clocks[warps] = np.where(left, clocks[:, None], self._clocks[warps])
 
     def part(self, warps: Array) -> None:

@@ -17,7 +17,7 @@ from kernbench.ptx.emulator.checks.findings.reporter import Reporter, by_axis, t
 from kernbench.ptx.emulator.checks.happens_before.clock_kernels import close_round, count_unsure
 from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
-from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, lane_bits
 from kernbench.ptx.emulator.lanes.warp_bits import given
 from kernbench.ptx.emulator.observer.meetings import BarrierObserver, MeetingPoint
 from kernbench.ptx.emulator.program.hub import BatchHub
@@ -200,7 +200,7 @@ class NamedBarriers(BarrierObserver):
         """Lanes have not come to this round already."""
         batch = self._batch
         come = self._come_to(number)
-        bits = np.ascontiguousarray(np.packbits(active, axis=1, bitorder="little")).view(np.uint32)[:, 0]
+        bits = lane_bits(active)
         again = (come[ctas, inside] & bits) != 0
         come[ctas, inside] |= bits
         if again.any():

@@ -23,7 +23,7 @@ from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int32s, Int64s, UInt32s
 from kernbench.ptx.emulator.lanes.compiled import kernel
-from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask, lane_bits
 from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, CLOCK_SHIFT, NUMBER_MASK, NUMBER_SHIFT
 from kernbench.ptx.emulator.program.hub import BatchHub
 
@@ -108,8 +108,7 @@ class ReleasedAlong:
             active = np.zeros(self._batch.lanes, bool)
             active[lanes] = True
             lanes = np.arange(self._batch.lanes)
-        packed = np.packbits(active.reshape(-1, WARP), axis=1, bitorder="little")
-        masks = np.ascontiguousarray(packed).view(np.uint32)[:, 0]
+        masks = lane_bits(active)
         some = (masks != 0) & (masks != _EVERYBODY)
         if not some.any():
             return

@@ -9,7 +9,7 @@ from kernbench.ptx.emulator.asynchronous.copies.thread_kernels import mark_words
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, thread_name
 from kernbench.ptx.emulator.lanes.arrays import Bools, Flag, Int, Int32s, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
-from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.lanes import NO_MASK, Mask
 from kernbench.ptx.emulator.memory.pages.room import large_zeros
 from kernbench.ptx.emulator.memory.port import Accessed, Space, offsets_of
 from kernbench.ptx.emulator.observer.values import CopiesObserver
@@ -23,7 +23,6 @@ _HINT = (
 )
 
 _NOBODY: Array = np.zeros(0, np.int64)
-_EVERYBODY: Array = np.zeros(0, bool)
 
 
 @kernel
@@ -80,7 +79,7 @@ class PendingCopies(CopiesObserver):
         self._early = _NOBODY
         if not self._count or space.name != "shared":
             return
-        mask = _EVERYBODY if active is None else active
+        mask = NO_MASK if active is None else active
         (addresses, offset, base), far = accessed, np.uint64(space.size)
         if not _meets(
             self._filled_by, addresses, np.uint64(offset) - np.uint64(base), far, nbytes, space.origins, lanes, mask

@@ -18,7 +18,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, thread_name
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int32s, Int64s
-from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask, lane_bits
 from kernbench.ptx.emulator.memory.cells import decode
 from kernbench.ptx.emulator.memory.port import Accessed, Space, offsets_of
 from kernbench.ptx.emulator.program.hub import BatchHub
@@ -224,6 +224,5 @@ def _along(lanes: Array, active: Mask | None) -> Array:
     """For each of the lanes of whole warps those of its warp that are active, as a mask."""
     if active is None:
         return np.full(len(lanes), 0xFFFFFFFF, np.uint32)
-    packed = np.packbits(active.reshape(-1, WARP), axis=1, bitorder="little")
-    masks: Array = np.repeat(np.ascontiguousarray(packed).view(np.uint32)[:, 0], WARP)
+    masks: Array = np.repeat(lane_bits(active), WARP)
     return masks

@@ -11,7 +11,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.analysis.flow.dominance import blocks_behind
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads, thread_name
 from kernbench.ptx.emulator.lanes.fragment import Fragment
-from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask, lane_bits
 from kernbench.ptx.emulator.observer.meetings import EndingsObserver, Operation
 from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.ptx.emulator.units.batch import Batch
@@ -148,12 +148,12 @@ class Endings(EndingsObserver):
 
     def _ended_bits(self, warps: Array) -> Array:
         """Lanes of each warp that have ended by themselves."""
-        return _bits(self._batch.ended_in.reshape(-1, WARP)[warps] >= 0)
+        return lane_bits(self._batch.ended_in.reshape(-1, WARP)[warps] >= 0)
 
     def _past_bits(self, warps: Array, block: int) -> Array:
         """Lanes of each warp that ended in a block that lies behind `block`."""
         behind = self._behind(self._batch.program, block)
-        return _bits(behind[self._batch.ended_in.reshape(-1, WARP)[warps]])
+        return lane_bits(behind[self._batch.ended_in.reshape(-1, WARP)[warps]])
 
     def _behind(self, program: Program, block: int) -> Mask:
         """Which blocks lie behind one, by number."""
@@ -180,9 +180,3 @@ def _ranges(numbers: list[int]) -> str:
     starts = [n for n in numbers if n - 1 not in numbers]
     ends = [n for n in numbers if n + 1 not in numbers]
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
-
-
-def _bits(mask: Mask) -> Array:
-    packed = np.packbits(mask, axis=1, bitorder="little")
-    bits: Array = np.ascontiguousarray(packed).view(np.uint32).reshape(-1)
-    return bits

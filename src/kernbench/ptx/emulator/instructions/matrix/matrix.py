@@ -51,7 +51,8 @@ def _rows_report(d: Decoding, address: AddressSlot, space: str, registers: int) 
     return Report(d.site, d.effects.event, address.slot, address.offset, space, _ROW_BYTES, rows=_ROWS * registers)
 
 
-@lru_cache(1 << 8)
+# few: each has sixteen bytes a move and lane of its window
+@lru_cache(1 << 4)
 def _sources(count: int, transposed: bool, size: int) -> tuple[Array, Array]:
     """Of all moves the position that gives the address of each position's row, and the offset there: [moves, size]."""
     moves = _moves(count, transposed)
