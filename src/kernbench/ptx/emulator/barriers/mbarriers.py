@@ -26,7 +26,6 @@ from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
     WAITED,
 )
 from kernbench.ptx.emulator.barriers.use_kernels import count_new, open_new
-from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
 from kernbench.ptx.emulator.lanes.lanes import NO_MASK, WARP
 from kernbench.ptx.emulator.observer.asynchronous import Address
 from kernbench.ptx.emulator.program.program import Site
@@ -108,7 +107,7 @@ class Mbarriers:
         """The same, and how many of them may be used."""
         batch = self._batch
         slots: Array = np.empty(len(lanes), np.int64)
-        where = (batch.ctas, batch.cluster.size, RANK_SHIFT, batch.launch.shared_bytes)
+        where = (batch.ctas, batch.cluster.size, batch.launch.shared_bytes)
         return slots, kernels.locate(addresses, lanes, *where, self._lookup, self.state, slots)
 
     def at(self, ctas: Array, offsets: Array) -> Array:

@@ -6,6 +6,8 @@ from math import prod
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.arrays import Int
+from kernbench.ptx.emulator.lanes.compiled import part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 
 RANK_SHIFT = 24
@@ -13,6 +15,17 @@ OFFSET_BITS = np.uint64((1 << RANK_SHIFT) - 1)
 WINDOW = np.uint64((1 << 44) - 1)
 
 Extent = tuple[int, int, int]
+
+
+@part
+def place_of(address: np.uint64, lane: Int, ctas: Int, ranks: Int) -> tuple[Int, Int]:
+    """For compiled loops what `ClusterMap.find` says of one lane of a batch of `ctas`, in clusters of `ranks`."""
+    cta, offset = lane // WARP % ctas, np.int64(address & WINDOW)
+    if ranks > 1:
+        rank = offset >> RANK_SHIFT
+        cta = cta - cta % ranks + rank if rank < ranks else np.int64(-1)
+        offset &= (1 << RANK_SHIFT) - 1
+    return cta, offset
 
 
 def cluster_members(grid: Extent, cluster: Extent, numbers: Array) -> Array:

@@ -3,11 +3,10 @@
 import numpy as np
 
 from kernbench.ptx.emulator.lanes.arrays import Flag, Int, Int32s, Int64s, UInt64s
-from kernbench.ptx.emulator.lanes.clusters import OFFSET_BITS, RANK_SHIFT, WINDOW
+from kernbench.ptx.emulator.lanes.clusters import place_of
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 
-_RANK = np.uint64(RANK_SHIFT)
 # what is found of ends, a row each: the CTA, the offset in its shared memory, where that is in the batch's, and where
 # that of the CTA ends there
 CTA, OFFSET, START, LIMIT = range(4)
@@ -26,13 +25,8 @@ def find_ends(
     bits = np.uint64(0)
     for i in range(lanes.size):
         bits |= addresses[i]
-        cta = lanes[i] // WARP % ctas
-        inside = addresses[i] & WINDOW
-        if ranks > 1:
-            rank = np.int64(inside >> _RANK)
-            cta = cta - cta % ranks + rank if rank < ranks else np.int64(-1)
-            inside &= OFFSET_BITS
-        offset, origin = np.int64(inside), max(cta, np.int64(0)) * stride
+        cta, offset = place_of(addresses[i], lanes[i], ctas, ranks)
+        origin = max(cta, np.int64(0)) * stride
         found[CTA, i], found[OFFSET, i], found[START, i] = cta, offset, origin + offset
         found[LIMIT, i] = origin + size if cta >= 0 and offset < size else np.int64(-1)
     return bits

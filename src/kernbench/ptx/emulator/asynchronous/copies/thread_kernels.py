@@ -4,14 +4,9 @@ Words of registers are [words of a lane, lanes]. A target is the number of the f
 fills in the shared memory of the batch, -1 where there is no such memory.
 """
 
-import numpy as np
-
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int32s, Int64s, UInt32s, UInt64s
-from kernbench.ptx.emulator.lanes.clusters import OFFSET_BITS, RANK_SHIFT, WINDOW
+from kernbench.ptx.emulator.lanes.clusters import place_of
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
-from kernbench.ptx.emulator.lanes.lanes import WARP
-
-_RANK = np.uint64(RANK_SHIFT)
 
 
 @kernel
@@ -24,17 +19,9 @@ def find_targets(
     Each block has `stride` bytes in the memory of the batch, `size` of which may be used.
     """
     for i in range(lanes.size):
-        cta = lanes[i] // WARP % ctas
-        inside = addresses[i] & WINDOW
+        cta, offset = place_of(addresses[i], lanes[i], ctas, ranks)
         targets[i] = -1
-        if ranks > 1:
-            rank = np.int64(inside >> _RANK)
-            if rank >= ranks:
-                continue
-            cta += rank - cta % ranks
-            inside &= OFFSET_BITS
-        offset = np.int64(inside)
-        if offset <= size - nbytes and offset % nbytes == 0:
+        if cta >= 0 and offset <= size - nbytes and offset % nbytes == 0:
             targets[i] = (cta * stride + offset) // 4
 
 
