@@ -62,15 +62,20 @@ def test_who_comes_is_counted(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_all_are_in_one_round_as_long_as_they_are_not_too_many(seed):
-    crowd, sums = Crowd(seed), defaultdict(int)
-    for cta, _, _, threads in crowd.warps():
+def test_who_is_one_too_many_is_counted_in_the_next_round(seed):
+    crowd, sums, until = Crowd(seed), defaultdict(int), {}
+    for cta, inside, _, threads in crowd.warps():
         sums[cta] += threads
-    most = max(int(crowd.units[cta]) + threads for cta, threads in sums.items())
-    scratch = np.zeros(CTAS, np.int64)
+        until[inside * CTAS + cta] = int(crowd.units[cta]) + sums[cta]
+    most, scratch = max(until.values()), np.zeros(CTAS, np.int64)
     for count in (1, most - 1, most, most + 1, 1024):
-        found = steps.in_one_round(*given(crowd.lanes), crowd.living, crowd.came, crowd.units, count, scratch)
-        assert found == (most <= count)
+        rounds = np.full(CTAS * WARPS, -1)
+        known = (crowd.living, crowd.came, crowd.units)
+        last = steps.find_rounds(*given(crowd.lanes), *known, count, scratch, rounds)
+        wanted = {warp: (threads - 1) // count for warp, threads in until.items()}
+        assert {warp: rounds[warp] for warp in until} == wanted
+        assert last == max(wanted.values())
+        assert (last == 0) == (most <= count)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -24,23 +24,31 @@ def _units(count: Int, living: Int, before: Int) -> Int:
 
 
 @kernel
-def in_one_round(
-    warps: Int64s, mask: Bools, living: UInt32s, came: Int64s, units: Int64s, count: int, sums: Int64s
-) -> bool:
-    """Whether all who come to a barrier for `count` threads are counted in the round that is open.
+def find_rounds(
+    warps: Int64s,
+    mask: Bools,
+    living: UInt32s,
+    came: Int64s,
+    units: Int64s,
+    count: int,
+    sums: Int64s,
+    rounds: Int64s,
+) -> int:
+    """The round of a barrier for `count` threads in which each warp is counted, 0 for the open one; gives the last.
 
-    `sums` has room for a number for each CTA.
+    `sums` has room for a number for each CTA. What `rounds` says of other warps stays.
     """
-    ctas = units.size
+    ctas, last = units.size, 0
     for cta in range(ctas):
         sums[cta] = units[cta]
     for i in range(warps.size):
         here, cta = bits_set(active_in(mask, i)), warps[i] % ctas
+        rounds[warps[i]] = 0
         if here:
             sums[cta] += _units(here, np.int64(living[warps[i]]), came[cta, warps[i] // ctas])
-            if sums[cta] > count:
-                return False
-    return True
+            rounds[warps[i]] = (sums[cta] - 1) // count
+            last = max(last, rounds[warps[i]])
+    return last
 
 
 @kernel

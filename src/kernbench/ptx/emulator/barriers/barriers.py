@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.barriers.barrier_kernels import begin_again, complete, enter, in_one_round
+from kernbench.ptx.emulator.barriers.barrier_kernels import begin_again, complete, enter, find_rounds
 from kernbench.ptx.emulator.barriers.gathering import active_bits
 from kernbench.ptx.emulator.barriers.hub import BarrierScheduler
 from kernbench.ptx.emulator.lanes.fragment import Fragment
-from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes
 from kernbench.ptx.emulator.lanes.warp_bits import given
 from kernbench.ptx.emulator.program.program import Site
 
@@ -51,7 +51,9 @@ class Barriers:
         self._scheduler = scheduler
         self._batch = scheduler.batch
         self._barriers: dict[int, Barrier] = {}
+        # for one step: of CTAs how many threads have come, of warps the round in which they are counted
         self._sums: Array = np.zeros(self._batch.ctas, np.int64)
+        self._rounds: Array = np.zeros(self._batch.warps, np.int64)
         self._checks = self._batch.checks.barriers
         self._recorder = self._batch.recorder
 
@@ -104,21 +106,15 @@ class Barriers:
 
     def rounds(self, fragment: Fragment, number: int, count: int | None) -> list[Fragment]:
         """The lanes by the round of the barrier in which they are counted; nearly always all in one."""
-        if count is None or count <= 0 or self._in_one_round(fragment.lanes, self._barrier(number), count):
+        if count is None or count <= 0 or not self._last_round(fragment.lanes, self._barrier(number), count):
             return [fragment]
-        warps, active = fragment.lanes.present()
-        ctas, units = warps % self._batch.ctas, self._units(self._barrier(number), warps, active)
-        order = np.argsort(ctas, kind="stable")
-        total, sorted_ctas = np.cumsum(units[order]), ctas[order]
-        first = np.searchsorted(sorted_ctas, sorted_ctas)
-        until = total - (total - units[order])[first] + self._barrier(number).units[sorted_ctas]
-        rounds = np.zeros(self._batch.warps, np.int64)
-        rounds[warps[order]] = (until - 1) // count
-        return self._by_round(fragment, np.repeat(rounds[fragment.window.warps], WARP))
+        return self._by_round(fragment, np.repeat(self._rounds[fragment.window.warps], WARP))
 
-    def _in_one_round(self, lanes: Lanes, barrier: Barrier, count: int) -> bool:
+    def _last_round(self, lanes: Lanes, barrier: Barrier, count: int) -> int:
+        """The last round in which one of those is counted who come to a barrier for `count` threads."""
         warps, mask = given(lanes)
-        return in_one_round(warps, mask, self._batch.alive_bits, barrier.came, barrier.units, count, self._sums)
+        known = (self._batch.alive_bits, barrier.came, barrier.units)
+        return find_rounds(warps, mask, *known, count, self._sums, self._rounds)
 
     def _by_round(self, fragment: Fragment, rounds: Array) -> list[Fragment]:
         parts = []
@@ -127,19 +123,6 @@ class Barriers:
             if lanes is not None:
                 parts.append(self._scheduler.fragment(fragment, lanes, fragment.block))
         return parts
-
-    def _units(self, barrier: Barrier, warps: Array, active: Mask) -> Array:
-        """As how many threads each warp counts, with the lanes of it that come.
-
-        Lanes that a warp does not have, or that have ended, count with the last of the living ones to come: a warp that
-        has diverged comes in parts.
-        """
-        counts = active.sum(axis=1)
-        alive = np.maximum(self._batch.alive.reshape(-1, WARP)[warps].sum(axis=1), 1)
-        before = barrier.came[warps % self._batch.ctas, warps // self._batch.ctas]
-        completed = (before + counts) // alive - before // alive
-        units: Array = counts + (WARP - alive) * completed
-        return units
 
     def _enter(self, barrier: Barrier, lanes: Lanes, predicate: Array | None, waits: bool, count: int | None) -> None:
         counted = (barrier.lanes, barrier.units, barrier.expected, barrier.came, barrier.present)
