@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int32s, Int64s, UInt32s, UInt64s
-from kernbench.ptx.emulator.lanes.clusters import place_of
+from kernbench.ptx.emulator.lanes.clusters import find_shared
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.lanes.warp_bits import bits_set
@@ -137,7 +137,7 @@ def locate(
     """The barrier at each lane's address: -1 where none was ever made, -2 where none can be; how many may be used."""
     usable = 0
     for i in range(lanes.size):
-        cta, offset = place_of(addresses[i], lanes[i], ctas, cluster)
+        cta, offset = find_shared(addresses[i], lanes[i], ctas, cluster)
         legal = cta >= 0 and offset + 8 <= size and offset % 8 == 0
         slots[i] = lookup[cta, offset >> 3] if legal else -2
         if slots[i] >= 0 and state[slots[i], LIVE] == ALIVE:

@@ -18,7 +18,7 @@ Extent = tuple[int, int, int]
 
 
 @part
-def place_of(address: np.uint64, lane: Int, ctas: Int, ranks: Int) -> tuple[Int, Int]:
+def find_shared(address: np.uint64, lane: Int, ctas: Int, ranks: Int) -> tuple[Int, Int]:
     """For compiled loops what `ClusterMap.find` says of one lane of a batch of `ctas`, in clusters of `ranks`."""
     cta, offset = lane // WARP % ctas, np.int64(address & WINDOW)
     if ranks > 1:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from kernbench.ptx.emulator.lanes.arrays import Flag, Int, Int32s, Int64s, UInt64s
-from kernbench.ptx.emulator.lanes.clusters import place_of
+from kernbench.ptx.emulator.lanes.clusters import find_shared
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 
@@ -25,7 +25,7 @@ def find_ends(
     bits = np.uint64(0)
     for i in range(lanes.size):
         bits |= addresses[i]
-        cta, offset = place_of(addresses[i], lanes[i], ctas, ranks)
+        cta, offset = find_shared(addresses[i], lanes[i], ctas, ranks)
         origin = max(cta, np.int64(0)) * stride
         found[CTA, i], found[OFFSET, i], found[START, i] = cta, offset, origin + offset
         found[LIMIT, i] = origin + size if cta >= 0 and offset < size else np.int64(-1)

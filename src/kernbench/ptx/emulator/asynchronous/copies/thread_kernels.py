@@ -5,7 +5,7 @@ fills in the shared memory of the batch, -1 where there is no such memory.
 """
 
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int32s, Int64s, UInt32s, UInt64s
-from kernbench.ptx.emulator.lanes.clusters import place_of
+from kernbench.ptx.emulator.lanes.clusters import find_shared
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 
 
@@ -19,7 +19,7 @@ def find_targets(
     Each block has `stride` bytes in the memory of the batch, `size` of which may be used.
     """
     for i in range(lanes.size):
-        cta, offset = place_of(addresses[i], lanes[i], ctas, ranks)
+        cta, offset = find_shared(addresses[i], lanes[i], ctas, ranks)
         targets[i] = -1
         if cta >= 0 and offset <= size - nbytes and offset % nbytes == 0:
             targets[i] = (cta * stride + offset) // 4
