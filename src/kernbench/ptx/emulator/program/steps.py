@@ -139,8 +139,11 @@ def relaxed(step: Step) -> Step:
 
 
 def guarded(step: Step, guard: int, negated: bool, own: bool) -> Step:
-    """`step` where the predicate of slot `guard` holds; `own` says that the step writes that predicate."""
-    general = step.general
+    """`step` where the predicate of slot `guard` holds; `own` says that the step writes that predicate.
+
+    Where it holds in no lane nothing happens: what acts on more than registers need not know what nobody asks of it.
+    """
+    general, acts = step.general, step.computed is None and step.loaded is None
 
     def run(window: Window, mask: Mask | None) -> None:
         active = window.rows[guard]
@@ -148,7 +151,9 @@ def guarded(step: Step, guard: int, negated: bool, own: bool) -> Step:
             active = ~active
         elif own:
             active = active.copy()
-        general(window, active if mask is None else active & mask)
+        chosen = active if mask is None else active & mask
+        if not acts or np.count_nonzero(chosen):
+            general(window, chosen)
 
     computed = None if step.computed is None else replace(step.computed, guard=(guard, negated))
     loaded = None if step.loaded is None else replace(step.loaded, guard=(guard, negated))
