@@ -1,6 +1,7 @@
 """Copies of a process: what is sent to them and what they answer arrives as it was, however large."""
 
 import os
+import random
 
 import numpy as np
 import pytest
@@ -41,6 +42,30 @@ def test_a_copy_that_refuses_gives_no_answers():
     if copies.number is not None:
         copies.answer(np.arange(200_000))
     assert copies.answers(lambda: None) is None
+
+
+SHOWN = {
+    "printed": lambda: print("printed"),
+    "written past Python": lambda: os.write(1, b"written\n"),
+    "written by a program": lambda: os.system("echo written >&2"),
+    "random numbers": random.random,
+    "random numbers of NumPy": np.random.rand,
+    "the environment": lambda: os.environ.update(KERNBENCH_TEST_OF_COPIES="1"),
+}
+
+
+@pytest.mark.parametrize("what", SHOWN)
+def test_a_copy_that_shows_anything_outside_refuses(what, capfd):
+    if what.startswith("written") and not hasattr(os, "memfd_create"):
+        pytest.skip("this system has no files in memory")
+    copies = Copies()
+    copies.make(2)
+    if copies.number == 0:
+        SHOWN[what]()
+    if copies.number is not None:
+        copies.answer(1)
+    assert copies.answers(lambda: None) is None
+    assert capfd.readouterr() == ("", "")
 
 
 def test_no_file_stays_open():

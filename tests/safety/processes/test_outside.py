@@ -1,5 +1,6 @@
 """What functions change outside themselves is seen, however deep it lies; what they only read is no change."""
 
+import array
 import collections
 import io
 import itertools
@@ -30,10 +31,14 @@ class Kept:
     total = 0
 
     def __init__(self):
-        self.inner = types.SimpleNamespace(table={"a": [Slotted()]}, dice=random.Random(1), text=io.StringIO())
+        self.inner = types.SimpleNamespace(table={"a": [Slotted()]}, dice=random.Random(1))
         self.recent = collections.deque(maxlen=4)
         self.array = np.zeros(4)
-        self.turns = itertools.count()
+        self.objects = np.array([[1], None], object)
+        self.large = np.zeros(1 << 18)
+        self.numbers = array.array("d", [0.0])
+        self.generator = np.random.default_rng(1)
+        self.old_generator = np.random.RandomState(1)
 
     def note(self):
         Kept.total += 1
@@ -70,9 +75,21 @@ def default(kept=[]):  # noqa: B006
     kept.append(1)
 
 
-def closing(action):
+NAMESPACE = {"__name__": "somebodys_module"}
+exec("def by_name():\n    globals()['later'] = 1", NAMESPACE)
+
+
+class Unlike(Kept):
+    """Holds what is never equal to what it was."""
+
+    def __init__(self):
+        super().__init__()
+        self.text, self.turns = io.StringIO(), itertools.count()
+
+
+def closing(action, kind=Kept):
     """A function that closes over an object with a method that closes over nothing."""
-    held = Kept()
+    held = kind()
 
     def kernel():
         action(held)
@@ -91,10 +108,16 @@ CHANGES = {
     "a class, by a method": closing(Kept.note),
     "a slot of an object in a list in a dictionary of an attribute": closing(Kept.deep),
     "random numbers of an object": closing(lambda held: held.inner.dice.random()),
-    "a text": closing(lambda held: held.inner.text.write("a")),
+    "a text": closing(lambda held: held.text.write("a"), Unlike),
     "a ring": closing(lambda held: held.recent.append(1)),
     "an array": closing(lambda held: held.array.__setitem__(0, 1.0)),
-    "an iterator": closing(lambda held: next(held.turns)),
+    "an element of an array of objects": closing(lambda held: held.objects[0].append(1)),
+    "the end of a large array": closing(lambda held: held.large.__setitem__(-1, 1.0)),
+    "an array of Python's": closing(lambda held: held.numbers.__setitem__(0, 1.0)),
+    "random numbers of NumPy's generator": closing(lambda held: held.generator.random()),
+    "random numbers of NumPy's old generator": closing(lambda held: held.old_generator.random()),
+    "a global by its name as text": NAMESPACE["by_name"],
+    "an iterator": closing(lambda held: next(held.turns), Unlike),
     "a partial": __import__("functools").partial(closing(Kept.deep)),
     "a method": closing(Kept.deep).__call__,
 }
@@ -109,6 +132,7 @@ def own_module(monkeypatch):
 def test_a_change_is_seen(what):
     outside = Outside()
     outside.add([CHANGES[what]])
+    assert outside.changed() == (what in ("a text", "an iterator"))
     CHANGES[what]()
     assert outside.changed()
 
@@ -122,7 +146,7 @@ class Plain:
     """Has no iterator and no file."""
 
     def __init__(self):
-        self.table = {"a": np.arange(5), 2: (1, 2)}
+        self.table = {"a": np.arange(5), 2: (1, 2), "large": np.zeros(1 << 18), "generator": np.random.default_rng(1)}
 
     def use(self):
         return self.table["a"].sum() + Kept.total
@@ -143,6 +167,15 @@ def test_what_is_only_read_is_no_change():
 def test_more_than_is_looked_at_counts_as_changed(monkeypatch):
     monkeypatch.setattr("kernbench.safety.processes.outside._MOST_OBJECTS", 10)
     many = [[i] for i in range(20)]
+    outside = Outside()
+    outside.add([lambda: many])
+    assert outside.changed()
+
+
+@pytest.mark.parametrize("many", [list(range(20)), dict.fromkeys(range(20)), np.zeros(20), bytearray(20)])
+def test_an_object_larger_than_is_looked_at_counts_as_changed(monkeypatch, many):
+    monkeypatch.setattr("kernbench.safety.processes.outside._MOST", 10)
+    monkeypatch.setattr("kernbench.safety.processes.outside._MOST_BYTES", 10)
     outside = Outside()
     outside.add([lambda: many])
     assert outside.changed()

@@ -42,7 +42,8 @@ class Copies:
         self._answers = Packer(None)
         self._given = Packer(None)
         self._printed: list[io.StringIO] = []
-        self._random: object = None
+        self._written: int | None = None
+        self._shared: object = None
 
     def make(self, count: int) -> None:
         """Fork: returns in the process itself, and in each copy."""
@@ -82,7 +83,8 @@ class Copies:
         gc.freeze()
         self._printed = [io.StringIO(), io.StringIO()]
         sys.stdout, sys.stderr = self._printed
-        self._random = _random_states()
+        self._written = _redirected()
+        self._shared = _shared_states()
 
     def send(self, what: object) -> bool:
         """Send something to each copy; whether all are there to take it."""
@@ -100,8 +102,11 @@ class Copies:
         return _received(self._in, self._sent)
 
     def answer(self, what: object) -> NoReturn:
-        """A copy sends what it has found, and ends; where somebody's code printed or drew random numbers, a refusal."""
-        if any(text.getvalue() for text in self._printed) or _random_states() != self._random:
+        """A copy sends what it has found, and ends; a refusal where somebody's code printed, drew random numbers or
+        changed the environment."""
+        printed = any(text.getvalue() for text in self._printed)
+        printed = printed or (self._written is not None and os.fstat(self._written).st_size > 0)
+        if printed or _shared_states() != self._shared:
             what = None
         try:
             data = self._answers.pack(what)
@@ -160,7 +165,20 @@ def _received(results: int, file: int | None) -> object:
     return None if data is None else unpack(data, file)
 
 
-def _random_states() -> object:
-    """What the generators that all code shares would give next."""
+def _redirected() -> int | None:
+    """Let what is written to the terminal past `sys.stdout`, as by loggers and programs that are started, go to a file
+    that lies in memory; None where the system has none.
+    """
+    file = new_file()
+    if file is not None:
+        for end, stream in ((1, sys.__stdout__), (2, sys.__stderr__)):
+            # without a stream something else may have this number
+            if stream is not None:
+                os.dup2(file, end)
+    return file
+
+
+def _shared_states() -> object:
+    """What all code shares: what generators would give next, and the environment."""
     words = np.random.get_state(legacy=False)
-    return random.getstate(), repr(words)
+    return random.getstate(), repr(words), dict(os.environ)

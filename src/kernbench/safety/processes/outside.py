@@ -2,8 +2,8 @@
 
 Looked at is all that a function of somebody's own can reach: variables that it closes over, globals and attributes of
 modules that it names, its defaults, and what these hold: elements of containers, attributes of objects and of their
-classes, and what their methods can reach in turn. Libraries are not looked into. What cannot be compared, an iterator
-or an open file, counts as changed.
+classes, and what their methods can reach in turn. Libraries are not looked into. What cannot be compared, an iterator,
+an open file or what is larger than is looked at, counts as changed.
 """
 
 import io
@@ -28,7 +28,7 @@ import numpy as np
 
 _LIBRARY = os.path.dirname(os.__file__)
 # objects that are looked at for one function, elements of a container, and bytes of an array
-_MOST_OBJECTS, _MOST, _MOST_BYTES = 1 << 17, 1 << 16, 1 << 20
+_MOST_OBJECTS, _MOST, _MOST_BYTES = 1 << 17, 1 << 16, 1 << 24
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), range, np.generic, np.dtype)
 # what Python itself adds to a class
 _OF_CLASSES = (GetSetDescriptorType, MemberDescriptorType)
@@ -88,6 +88,8 @@ def _contents(one: object) -> tuple[object, Named]:
     """What is compared of an object itself, and what it holds, by name."""
     if isinstance(one, (dict, list, tuple, set, frozenset, deque)):
         return _elements(one)
+    if isinstance(one, np.ndarray) and one.dtype == object:
+        return _elements(one.ravel().tolist())
     if isinstance(one, (partial, MethodType, FunctionType, type)):
         return _code(one)
     return _own(one), _attributes(one)
@@ -105,14 +107,26 @@ def _code(one: "partial[object] | MethodType | FunctionType | type") -> tuple[ob
 
 def _own(one: object) -> object:
     """What is compared of an object beside its attributes."""
-    if isinstance(one, np.ndarray):
-        return hash(one.tobytes()) if one.nbytes <= _MOST_BYTES and one.dtype != object else None
-    if isinstance(one, bytearray):
-        return bytes(one[:_MOST])
     if isinstance(one, random.Random):
         return hash(one.getstate())
+    if isinstance(one, np.random.RandomState):
+        return repr(one.get_state(legacy=False))
+    if isinstance(one, (np.random.Generator, np.random.BitGenerator)):
+        return repr(getattr(one, "bit_generator", one).state)
     # never equal to what it was
-    return object() if isinstance(one, (Iterator, io.IOBase)) else None
+    return object() if isinstance(one, (Iterator, io.IOBase)) else _bytes(one)
+
+
+def _bytes(one: object) -> object:
+    """What an array or another object that lies in memory as bytes holds; None of one that does not."""
+    if isinstance(one, np.ndarray):
+        return hash(one.tobytes()) if one.nbytes <= _MOST_BYTES and not one.dtype.hasobject else object()
+    try:
+        view = memoryview(one)  # type: ignore[arg-type]
+    except (TypeError, ValueError, BufferError):
+        return None
+    with view:
+        return hash(view.tobytes()) if view.nbytes <= _MOST_BYTES else object()
 
 
 def _elements(one: Collection[object]) -> tuple[object, Named]:
@@ -120,9 +134,14 @@ def _elements(one: Collection[object]) -> tuple[object, Named]:
     if isinstance(one, dict):
         pairs = list(islice(one.items(), _MOST))
         keys: Named = [(("key", i), key) for i, (key, _) in enumerate(pairs)]
-        return len(one), [*keys, *((("value", i), value) for i, (_, value) in enumerate(pairs))]
+        return _count(one), [*keys, *((("value", i), value) for i, (_, value) in enumerate(pairs))]
     # elements of a set come in the order in which it gives them, as long as it is the same
-    return len(one), list(enumerate(islice(one, _MOST)))
+    return _count(one), list(enumerate(islice(one, _MOST)))
+
+
+def _count(one: Collection[object]) -> object:
+    # of what is larger not all is looked at: never equal to what it was
+    return len(one) if len(one) <= _MOST else object()
 
 
 def _attributes(one: object) -> Named:
@@ -143,7 +162,8 @@ def _named(function: FunctionType) -> Named:
     held += [(("attribute", name), value) for name, value in vars(function).items()]
     # sorted, so that the same names are met in the same order
     names = sorted({name for code in _codes(function.__code__) for name in code.co_names})
-    held += [(name, function.__globals__[name]) for name in names if name in function.__globals__]
+    known = function.__globals__ if "globals" in names else names
+    held += [(name, function.__globals__[name]) for name in known if name in function.__globals__]
     modules = [value for _, value in held if isinstance(value, ModuleType) and not _is_library(value)]
     for module in modules:
         held += [((module.__name__, name), vars(module)[name]) for name in names if name in vars(module)]
