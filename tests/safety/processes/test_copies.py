@@ -68,6 +68,43 @@ def test_a_copy_that_shows_anything_outside_refuses(what, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+WRITES = {
+    "a text": lambda path: path.write_text("new"),
+    "more of a file": lambda path: open(path, "a").close(),
+    "by its number": lambda path: os.close(os.open(path, os.O_WRONLY | os.O_TRUNC)),
+    "an array": lambda path: np.save(path, np.zeros(2)),
+    "not there any more": lambda path: path.unlink(),
+    "another name": lambda path: path.rename(path.with_suffix(".old")),
+    "a folder": lambda path: path.with_suffix(".folder").mkdir(),
+}
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_a_copy_refuses_before_it_changes_a_file(what, tmp_path):
+    path = tmp_path / "file.npy"
+    path.write_text("old")
+    before = path.stat()
+    copies = Copies()
+    copies.make(2)
+    if copies.number == 0:
+        WRITES[what](path)
+    if copies.number is not None:
+        copies.answer(1)
+    assert copies.answers(lambda: None) is None
+    assert os.listdir(tmp_path) == ["file.npy"]
+    assert (path.read_text(), path.stat().st_mtime_ns) == ("old", before.st_mtime_ns)
+
+
+def test_a_copy_may_read_files(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    copies = Copies()
+    copies.make(2)
+    if copies.number is not None:
+        copies.answer(path.read_text())
+    assert copies.answers(lambda: None) == ["old", "old"]
+
+
 def test_no_file_stays_open():
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else pytest.skip("no /proc")
     copies = Copies()

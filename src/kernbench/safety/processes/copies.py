@@ -21,6 +21,7 @@ import numpy as np
 
 from kernbench.safety.processes.parcels import Packer, new_file, unpack
 from kernbench.safety.processes.workers import LENGTH, read_exactly, reaped, widen, write_all
+from kernbench.safety.processes.writing import watch
 
 # seconds between two signs of life of the process that waits
 _TICK = 0.2
@@ -84,6 +85,7 @@ class Copies:
         self._printed = [io.StringIO(), io.StringIO()]
         sys.stdout, sys.stderr = self._printed
         self._written = _redirected()
+        watch(self.refuse)
         self._shared = _shared_states()
 
     def send(self, what: object) -> bool:

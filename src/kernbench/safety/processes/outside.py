@@ -195,6 +195,11 @@ def _is_library(value: object) -> bool:
         module = type(value).__module__
         if not module.startswith("kernbench."):
             return False
+    return is_library(module)
+
+
+def is_library(module: str) -> bool:
+    """Whether a module is one of Python, an installed package or kernbench, but for benches."""
     if module.startswith("kernbench."):
         return not module.startswith("kernbench.benches.")
     if module in ("builtins", "kernbench") or module.split(".")[0] == "numpy":
