@@ -105,6 +105,26 @@ def test_a_copy_may_read_files(tmp_path):
     assert copies.answers(lambda: None) == ["old", "old"]
 
 
+@pytest.mark.parametrize("call", ["fork", "pipe"])
+def test_where_the_system_has_no_more_there_are_no_answers(monkeypatch, call):
+    calls, usual = [], getattr(os, call)
+
+    def scarce():
+        calls.append(call)
+        if len(calls) == 2:
+            raise BlockingIOError
+        return usual()
+
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
+    monkeypatch.setattr(os, call, scarce)
+    copies = Copies()
+    copies.make(3)
+    if copies.number is not None:
+        copies.answer(copies.number)
+    assert copies.answers(lambda: None) is None
+    assert before is None or len(os.listdir("/proc/self/fd")) == before
+
+
 def test_no_file_stays_open():
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else pytest.skip("no /proc")
     copies = Copies()

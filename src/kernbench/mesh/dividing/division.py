@@ -66,7 +66,11 @@ class Division:
         if why:
             return
         homes = {number: i * jobs // len(left) for i, number in enumerate(left)}
-        exchange, copies = Exchange(jobs, self._pairs(homes)), Copies()
+        try:
+            exchange, copies = Exchange(jobs, self._pairs(homes)), Copies()
+        except OSError:
+            self.outcome = Outcome(1, "the system has no more files")
+            return
         copies.make(jobs)
         if copies.number is not None:
             try:

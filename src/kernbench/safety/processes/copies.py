@@ -35,6 +35,7 @@ class Copies:
         self.number: int | None = None
         self._out = self._in = -1
         self._pids: dict[int, int] = {}
+        self._failed = False
         # where what is sent to copies goes
         self._orders: list[int] = []
         # files for what is large: of what each copy answers, by where it comes from, and of what is sent to all
@@ -52,13 +53,17 @@ class Copies:
             self._sent = new_file()
             self._given = Packer(self._sent)
         for number in range(count):
-            (results, send), (hear, speak) = os.pipe(), os.pipe()
-            self._files[results] = new_file()
-            widen(send)
-            with warnings.catch_warnings():
-                # Python warns of every thread there is
-                warnings.simplefilter("ignore", DeprecationWarning)
-                pid = os.fork()
+            ends: list[int] = []
+            try:
+                ends += os.pipe()
+                ends += os.pipe()
+                pid = self._forked(ends)
+            except OSError:  # no more processes or files: nothing is answered, as if a copy had ended
+                for end in ends:
+                    os.close(end)
+                self._failed = True
+                return
+            results, send, hear, speak = ends
             if not pid:
                 try:
                     self._begin(number, (results, speak), send, hear)
@@ -69,6 +74,14 @@ class Copies:
             os.close(hear)
             self._pids[results] = pid
             self._orders.append(speak)
+
+    def _forked(self, ends: list[int]) -> int:
+        self._files[ends[0]] = new_file()
+        widen(ends[1])
+        with warnings.catch_warnings():
+            # Python warns of every thread there is
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return os.fork()
 
     def _begin(self, number: int, others: tuple[int, int], send: int, hear: int) -> None:
         """This is a copy: what it prints would be printed again by others, so that it only notes it."""
@@ -126,6 +139,9 @@ class Copies:
     def answers(self, tick: Callable[[], None]) -> list[object] | None:
         """What the copies answer, in their order; None if one of them refuses or dies. Then, or at the end, all are
         ended. `tick` is called now and then."""
+        if self._failed:
+            self.close()
+            return None
         found: dict[int, object] = {}
         order = list(self._pids)
         try:
