@@ -111,8 +111,10 @@ def _own(one: object) -> object:
         return hash(one.getstate())
     if isinstance(one, np.random.RandomState):
         return repr(one.get_state(legacy=False))
-    if isinstance(one, (np.random.Generator, np.random.BitGenerator)):
-        return repr(getattr(one, "bit_generator", one).state)
+    if isinstance(one, np.random.Generator):
+        return repr(one.bit_generator.state)
+    if isinstance(one, np.random.BitGenerator):
+        return repr(one.state)
     # never equal to what it was
     return object() if isinstance(one, (Iterator, io.IOBase)) else _bytes(one)
 
