@@ -203,18 +203,22 @@ def test_masks_and_guards():
     same(program.run(7, steps, mask, True))
 
 
-def test_registers_that_are_written_and_read_again():
-    program = Program([])
-    r = [program.new(U32) for _ in range(4)]
-    p = program.new(PRED)
+def written_again(program):
+    """Steps that write registers, read them and write them again, some under a guard."""
+    r, p = [program.new(U32) for _ in range(4)], program.new(PRED)
     add, less = operation("add.int", {"type": "u32"}), operation("setp", {"type": "u32", "cmp": "lt"}).single
-    steps = [
+    return [
         compute(add, (r[0], r[1]), (r[0],)),
         compute(less, (r[0], r[2]), (p,)),
         guarded(compute(add, (r[0], r[3]), (r[1],)), p, False, False),
         compute(copy, (r[1],), (r[0],)),
         guarded(compute(less, (r[1], r[2]), (p,)), p, True, True),
     ]
+
+
+def test_registers_that_are_written_and_read_again():
+    program = Program([])
+    steps = written_again(program)
     same(program.run(1, steps, None, False))
     same(program.run(1, steps, np.arange(WARPS * 32) % 3 == 0, True))
 

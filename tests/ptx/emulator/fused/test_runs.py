@@ -124,8 +124,8 @@ def outcome(lab, text, given, **options):
     return run.outputs["out"], findings, run.metrics["steps"], run.metrics["thread_instructions"]
 
 
-@pytest.mark.parametrize("seed", range(sampled.examples(6, 12)))
-def test_random_kernels(lab, monkeypatch, at_once, seed):
+def agrees_with_steps(lab, monkeypatch, seed):
+    """A random kernel gives the same as with every instruction a step of its own."""
     writer = Writer(seed)
     writer.block(2)
     given = np.random.default_rng(seed).integers(0, 1 << 32, 240, np.uint64).astype(np.uint32)
@@ -137,16 +137,25 @@ def test_random_kernels(lab, monkeypatch, at_once, seed):
     assert native[1:] == plain[1:]
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("make", [safe_program, changed_program])
-def test_random_programs_with_order(monkeypatch, at_once, make, seed):
-    program = make(seed)
+def agrees_in_order(monkeypatch, program):
+    """The same for a program whose accesses are ordered, or not."""
     native = emulate(program, ptx.parse(program.text + "\n// at once\n").kernels["kernel"], "canonical")
     by_steps(monkeypatch)
     plain = emulate(program, ptx.parse(program.text + "\n// by steps\n").kernels["kernel"], "canonical")
     assert [str(one) for one in native[0].findings] == [str(one) for one in plain[0].findings]
     assert native[0].metrics == plain[0].metrics
     assert all(np.array_equal(a, b) for a, b in zip(native[1], plain[1], strict=True))
+
+
+@pytest.mark.parametrize("seed", range(sampled.examples(6, 12)))
+def test_random_kernels(lab, monkeypatch, at_once, seed):
+    agrees_with_steps(lab, monkeypatch, seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("make", [safe_program, changed_program])
+def test_random_programs_with_order(monkeypatch, at_once, make, seed):
+    agrees_in_order(monkeypatch, make(seed))
 
 
 @pytest.mark.skipif(not code.is_possible(), reason="no machine code can be called here")

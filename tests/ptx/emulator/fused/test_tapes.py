@@ -4,12 +4,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks.ptx_random import emulate
 from tests import sampled
-from tests.ptx.emulator.fused.test_operations import CASES, PRED, U32, WARPS, Program, Storage, filled, same
-from tests.ptx.emulator.fused.test_runs import Writer, outcome
+from tests.ptx.emulator.fused.test_operations import (
+    CASES,
+    PRED,
+    U32,
+    WARPS,
+    Program,
+    Storage,
+    filled,
+    same,
+    written_again,
+)
+from tests.ptx.emulator.fused.test_runs import agrees_in_order, agrees_with_steps
 
-from kernbench import ptx
 from kernbench.common.native_loops import NativeLoop
 from kernbench.ptx.emulator.fused import code, emitting, runs, tapes
 from kernbench.ptx.emulator.lanes.lanes import everything
@@ -27,10 +35,6 @@ def only_tapes(monkeypatch):
         pytest.skip("no machine code can be called here")
     monkeypatch.setattr(tapes, "_MAKE", 0.0)
     monkeypatch.setattr(runs, "_LOAD", float("inf"))
-
-
-def by_steps(monkeypatch):
-    monkeypatch.setattr(code, "is_possible", lambda: False)
 
 
 def forgotten(monkeypatch):
@@ -90,15 +94,7 @@ def test_masks_and_guards(masked):
 
 def test_registers_that_are_written_and_read_again():
     program = Program([])
-    r, p = [program.new(U32) for _ in range(4)], program.new(PRED)
-    add, less = operation("add.int", {"type": "u32"}), operation("setp", {"type": "u32", "cmp": "lt"}).single
-    steps = [
-        compute(add, (r[0], r[1]), (r[0],)),
-        compute(less, (r[0], r[2]), (p,)),
-        guarded(compute(add, (r[0], r[3]), (r[1],)), p, False, False),
-        compute(copy, (r[1],), (r[0],)),
-        guarded(compute(less, (r[1], r[2]), (p,)), p, True, True),
-    ]
+    steps = written_again(program)
     same(played(program, 1, steps, None))
     same(played(program, 1, steps, np.arange(WARPS * 32) % 3 == 0))
 
@@ -177,24 +173,10 @@ def test_nobody_tries_again_what_cannot_be_made(monkeypatch):
 
 @pytest.mark.parametrize("seed", range(sampled.examples(6, 24)))
 def test_random_kernels(lab, monkeypatch, seed):
-    writer = Writer(seed)
-    writer.block(2)
-    given = np.random.default_rng(seed).integers(0, 1 << 32, 240, np.uint64).astype(np.uint32)
-    given[::7] &= 0xFF
-    native = outcome(lab, writer.text("at once"), given, checks=seed % 2 == 0)
-    by_steps(monkeypatch)
-    plain = outcome(lab, writer.text("by steps"), given, checks=seed % 2 == 0)
-    assert np.array_equal(native[0], plain[0])
-    assert native[1:] == plain[1:]
+    agrees_with_steps(lab, monkeypatch, seed)
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("make", [safe_program, changed_program])
 def test_random_programs_with_order(monkeypatch, make, seed):
-    program = make(seed)
-    native = emulate(program, ptx.parse(program.text + "\n// as tapes\n").kernels["kernel"], "canonical")
-    by_steps(monkeypatch)
-    plain = emulate(program, ptx.parse(program.text + "\n// by steps\n").kernels["kernel"], "canonical")
-    assert [str(one) for one in native[0].findings] == [str(one) for one in plain[0].findings]
-    assert native[0].metrics == plain[0].metrics
-    assert all(np.array_equal(a, b) for a, b in zip(native[1], plain[1], strict=True))
+    agrees_in_order(monkeypatch, make(seed))

@@ -14,7 +14,7 @@ from kernbench.common.native.machine import Code, machine_name, pointers_are_pla
 from kernbench.common.native.writer import PRELUDE
 from kernbench.common.native_loops import KeptCode
 from kernbench.ptx.emulator.fused.emitting import emit
-from kernbench.ptx.emulator.fused.values import WIDTH, Lines, NotFused, Value, kind
+from kernbench.ptx.emulator.fused.values import Lines, NotFused, Value, kind
 from kernbench.ptx.emulator.lanes.slots import BANKS, ConstantSlot, RegisterSlot, Slot, SpecialSlot
 from kernbench.ptx.emulator.program.steps import Computed
 
@@ -152,26 +152,8 @@ class RunLines(Lines):
         """The function, which does not store what is dead."""
         self._stores([slot for slot in self._written if slot not in dead])
         specials = "".join(f", ptr %special{n}, i64 %specials{n}" for n in range(len(self.specials)))
-        return "\n".join(
-            (
-                *self.tables.values(),
-                *self.declared.values(),
-                *self.functions.values(),
-                f"define internal void @run(ptr %layout, i64 %n0, ptr %mask, i64 %n1{specials}) nounwind {{",
-                "entry:",
-                *self._begins(),
-                "  br label %loop",
-                "loop:",
-                "  %lane = phi i64 [ 0, %entry ], [ %next, %loop ]",
-                *self.lines,
-                f"  %next = add i64 %lane, {WIDTH}",
-                "  %more = icmp ult i64 %next, %count",
-                "  br i1 %more, label %loop, label %end",
-                "end:",
-                "  ret void",
-                "}\n",
-            )
-        )
+        head = f"internal void @run(ptr %layout, i64 %n0, ptr %mask, i64 %n1{specials})"
+        return self.over_lanes(head, self._begins())
 
 
 def parted(

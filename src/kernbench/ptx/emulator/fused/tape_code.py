@@ -11,7 +11,7 @@ from kernbench.common.native.entry import Entry
 from kernbench.common.native.kinds import EMPTY, Array, Kind, Scalar
 from kernbench.common.native.writer import PRELUDE
 from kernbench.ptx.emulator.fused.emitting import emit
-from kernbench.ptx.emulator.fused.values import WIDTH, Lines, Value, kind
+from kernbench.ptx.emulator.fused.values import Lines, Value, kind
 from kernbench.ptx.emulator.program.steps import Compute
 
 # lanes that go through a tape together, and the most that one step reads and writes
@@ -40,26 +40,7 @@ def operation(function: Compute, sources: Sequence[int], targets: Sequence[int])
         begins += _begin(number)
         at = lines.put(f"getelementptr i{value.bits}, ptr %row{number}, i64 %lane")
         lines.do(f"store {kind(value.bits)} {value.name}, ptr {at}, align {value.bits // 8}")
-    return "\n".join(
-        (
-            *lines.tables.values(),
-            *lines.declared.values(),
-            *lines.functions.values(),
-            "define void @operation(ptr %given, i64 %count) nounwind {",
-            "entry:",
-            *begins,
-            "  br label %loop",
-            "loop:",
-            "  %lane = phi i64 [ 0, %entry ], [ %next, %loop ]",
-            *lines.lines,
-            f"  %next = add i64 %lane, {WIDTH}",
-            "  %more = icmp ult i64 %next, %count",
-            "  br i1 %more, label %loop, label %end",
-            "end:",
-            "  ret void",
-            "}\n",
-        )
-    )
+    return lines.over_lanes("void @operation(ptr %given, i64 %count)", begins)
 
 
 def _begin(number: int) -> list[str]:

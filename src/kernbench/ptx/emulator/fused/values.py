@@ -5,7 +5,7 @@ in `kernbench.ptx.numerics`. All values are whole numbers of a register's bits; 
 names begin with `f` take the bits for floating-point numbers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Union
 
 # lanes that one instruction of the machine code computes; rows have a multiple of 32
@@ -46,6 +46,29 @@ class Lines:
     def do(self, text: str) -> None:
         """An instruction without a result."""
         self.lines.append(f"  {text}")
+
+    def over_lanes(self, head: str, begins: Sequence[str]) -> str:
+        """The function with this head: what comes before its loop up to `%count`, and the lines for all lanes."""
+        return "\n".join(
+            (
+                *self.tables.values(),
+                *self.declared.values(),
+                *self.functions.values(),
+                f"define {head} nounwind {{",
+                "entry:",
+                *begins,
+                "  br label %loop",
+                "loop:",
+                "  %lane = phi i64 [ 0, %entry ], [ %next, %loop ]",
+                *self.lines,
+                f"  %next = add i64 %lane, {WIDTH}",
+                "  %more = icmp ult i64 %next, %count",
+                "  br i1 %more, label %loop, label %end",
+                "end:",
+                "  ret void",
+                "}\n",
+            )
+        )
 
     def value(self, bits: int, text: str) -> "Value":
         """The result of an instruction as a value."""
