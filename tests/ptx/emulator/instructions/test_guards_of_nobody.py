@@ -82,3 +82,59 @@ def test_nobody(instruction, checks):
     assert not run.findings
     assert not run.formal
     assert out.numpy().tolist() == list(range(128))
+
+
+PRODUCT = """.version 8.6
+.target sm_90a
+.address_size 64
+.visible .entry kernel()
+{{
+  .reg .pred %p<4>;
+  .reg .b32 %r<8>;
+  .reg .f32 %f<8>;
+  .reg .b64 %rd<8>;
+  .shared .align 128 .b8 tile[4096];
+  mov.u32 %r0, %tid.x;
+  mul.wide.u32 %rd2, %r0, 32;
+  mov.b64 %rd1, tile;
+  add.u64 %rd2, %rd2, %rd1;
+  st.shared.v2.b64 [%rd2], {{0, 0}};
+  st.shared.v2.b64 [%rd2+16], {{0, 0}};
+  shr.u64 %rd1, %rd1, 4;
+  setp.ge.u32 %p0, %r0, 512;
+  setp.lt.u32 %p2, %r0, 512;
+  fence.proxy.async;
+  bar.sync 0;
+  {fence} wgmma.fence.sync.aligned;
+  {multiply} wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {{%f0, %f1, %f2, %f3}}, %rd1, %rd1, 0, 1, 1, 0, 0;
+  {commit} wgmma.commit_group.sync.aligned;
+  {wait} wgmma.wait_group.sync.aligned 0;
+  {use} add.f32 %f4, %f0, %f1;
+  ret;
+}}
+"""
+NOBODY, ALL, LEFT_OUT = "@%p0", "@%p2", "//"
+STEPS = ("fence", "multiply", "commit", "wait", "use")
+MEANING = {"no wgmma.fence came": "unfenced", "reads %f": "read too early"}
+
+
+@pytest.mark.parametrize(
+    ("guards", "found"),
+    [
+        ({}, set()),
+        (dict.fromkeys(STEPS, ALL), set()),
+        ({"fence": LEFT_OUT}, {"unfenced"}),
+        ({"fence": LEFT_OUT, "multiply": NOBODY}, set()),
+        ({"fence": NOBODY}, {"unfenced"}),
+        ({"fence": NOBODY, "multiply": ALL}, {"unfenced"}),
+        ({"fence": NOBODY, "multiply": NOBODY}, set()),
+        ({"multiply": NOBODY}, set()),
+        ({"commit": NOBODY}, {"read too early"}),
+        ({"wait": NOBODY}, {"read too early"}),
+        ({"wait": NOBODY, "use": NOBODY}, set()),
+    ],
+)
+def test_what_nobody_runs_neither_needs_nor_gives_a_fence_or_a_wait(guards, found):
+    code = ptx.parse(PRODUCT.format(**dict.fromkeys(STEPS, "") | guards)).kernels["kernel"]
+    messages = [finding.message for finding in ptx.EmulatedDevice("sm_90a").launch(code, 1, 128, []).findings]
+    assert {meaning for words, meaning in MEANING.items() if any(words in message for message in messages)} == found

@@ -132,7 +132,8 @@ class _Watcher:
             special(d, state)
             return
         touched = {r.number for r in d.reads} | {r.number for r in d.writes}
-        _finish_loads(state, touched)
+        if _is_sure(d):
+            _finish_loads(state, touched)
         if self._used:
             state.unfenced |= {r.number for r in self._fenceable(d)} & self._used - self._movable(state)
 
@@ -215,7 +216,8 @@ def _multiply(d: Decoding, state: State) -> None:
         state.written[number] = 0
     for number in {r.number for r in owned_registers(d)} - written:
         state.read[number] = 0
-    state.unfenced -= {r.number for r in owned_registers(d)}
+    if _is_sure(d):
+        state.unfenced -= {r.number for r in owned_registers(d)}
     state.used |= {r.number for r in owned_registers(d)}
 
 
@@ -228,18 +230,28 @@ def owned_registers(d: Decoding) -> list[Register]:
     return [register for register in found if register is not metadata]
 
 
+def _is_sure(d: Decoding) -> bool:
+    """Whether an instruction is run by all who come to it: what a guard may skip ends nothing."""
+    return d.instruction.guard is None
+
+
 def _fence(d: Decoding, state: State) -> None:
-    state.unfenced.clear()
-    state.used.clear()
+    if _is_sure(d):
+        state.unfenced.clear()
+        state.used.clear()
 
 
 def _commit(d: Decoding, state: State) -> None:
+    if not _is_sure(d):
+        return
     for groups in (state.written, state.read):
         for number, count in groups.items():
             groups[number] = min(count + 1, _MOST_GROUPS)
 
 
 def _wait(d: Decoding, state: State) -> None:
+    if not _is_sure(d):
+        return
     keep = d.constant_of(0) or 0
     for groups in (state.written, state.read):
         for number in [n for n, count in groups.items() if count > keep]:
@@ -247,12 +259,13 @@ def _wait(d: Decoding, state: State) -> None:
 
 
 def _load(d: Decoding, state: State) -> None:
-    _finish_loads(state, {r.number for r in d.address_reads})
+    if _is_sure(d):
+        _finish_loads(state, {r.number for r in d.address_reads})
     state.loads[d.site.number] = frozenset(r.number for r in d.writes)
 
 
 def _loaded(d: Decoding, state: State) -> None:
-    if d.mod("op") == "wait::ld":
+    if d.mod("op") == "wait::ld" and _is_sure(d):
         state.loads.clear()
 
 
@@ -308,10 +321,10 @@ def _mark(d: Decoding, flags: list[int], value: bool) -> Check:
 
 def _ask(d: Decoding, register: Register, flag: int) -> Check:
     """Ask whether a register was touched since the last fence."""
-    site, name = d.site, register.name
+    guard, site, name = d.guard(), d.site, register.name
 
     def check(window: Window, mask: Mask | None) -> None:
-        bad = ~window.rows[flag] if mask is None else ~window.rows[flag] & mask
+        bad = active_positions(window, mask, guard) & ~window.rows[flag]
         if bad.any():
             window.batch.warpgroups.unfenced(window.lane_numbers[bad], name, site)
 
