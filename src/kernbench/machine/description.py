@@ -36,7 +36,7 @@ class Description(Table):
     def keys(self) -> list[KeyInfo]:
         """Every key with its unit, value, allowed values, help and role, in the order of the file."""
         return [
-            KeyInfo(name, key.unit, key.data(value), key.show(value), key.allowed, key.help, key.role)
+            KeyInfo(name, key.unit, key.data(value), key.show(value), self.allowed(name, key), key.help, key.role)
             for name, key, value in self.entries()
         ]
 

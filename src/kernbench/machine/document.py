@@ -8,10 +8,10 @@ from kernbench.machine.schema import Table
 
 def document(table: Table) -> str:
     """The file's text; reading it gives an equal table."""
-    return "\n".join(_lines(table, "")) + "\n"
+    return "\n".join(_lines(table, "", table)) + "\n"
 
 
-def _lines(table: Table, name: str) -> Iterator[str]:
+def _lines(table: Table, name: str, whole: Table) -> Iterator[str]:
     yield f"# {_first_line(table)}"
     if name:
         yield f"[{name}]"
@@ -19,10 +19,11 @@ def _lines(table: Table, name: str) -> Iterator[str]:
     for field, entry in table.schema.items():
         value = getattr(table, field)
         if isinstance(entry, Key):
-            yield f"# {entry.help} ({entry.allowed}; {entry.role})"
+            allowed = whole.allowed(f"{name}.{field}".lstrip("."), entry)
+            yield f"# {entry.help} ({allowed}; {entry.role})"
             yield f"{field} = {entry.toml(value)}{_unit_comment(entry, value)}"
         else:
-            inner += ["", *_lines(value, f"{name}.{field}".lstrip("."))]
+            inner += ["", *_lines(value, f"{name}.{field}".lstrip("."), whole)]
     yield from inner
 
 

@@ -85,6 +85,11 @@ class Table:
             return None
 
     @classmethod
+    def allowed(cls, name: str, key: Key) -> str:
+        """What a key with this full name allows, in words."""
+        return _allowed(key, name in cls.above_zero)
+
+    @classmethod
     def conflicts(cls, values: Mapping[str, object]) -> list[str]:
         """What is wrong between keys that are each right; `values` holds only those that could be read."""
         return []
@@ -110,6 +115,11 @@ def _entry(hint: Any) -> Entry:
     """The key in `Annotated[type, key]`, or the table itself."""
     entry: Entry = hint.__metadata__[0] if hasattr(hint, "__metadata__") else hint
     return entry
+
+
+def _allowed(key: Key, above_zero: bool) -> str:
+    """What a key allows; of one that may not be 0 the range without it."""
+    return f"more than {key.allowed.replace(' to ', ', at most ', 1)}" if above_zero else key.allowed
 
 
 def _refuse(problems: list[str], source: str) -> None:
@@ -149,9 +159,7 @@ class _Reading:
         try:
             return key.read(raw)
         except MachineError as error:
-            allowed = key.allowed
-            if name in self.above_zero:
-                allowed = f"more than {allowed.replace(' to ', ', at most ', 1)}"
+            allowed = _allowed(key, name in self.above_zero)
             return self._note(name, raw, f"{_sentence(str(error))} Allowed: {allowed}")
 
     def _missing(self, key: Key, name: str) -> object:
@@ -159,7 +167,7 @@ class _Reading:
         if self.complete:
             self.problems.append(
                 f"missing key {name}{unit} ({key.help}); give it, "
-                f'or begin the file with extends = "{self.whole}". Allowed: {key.allowed}'
+                f'or begin the file with extends = "{self.whole}". Allowed: {_allowed(key, name in self.above_zero)}'
             )
         return _ABSENT
 
