@@ -5,6 +5,7 @@ import pytest
 from tests.ptx.emulator.asynchronous.tcgen05 import COMMIT, KINDS_F16, WAIT, idesc, kernel, launch, load, mma, tiles
 
 from kernbench import ptx
+from kernbench.common.deferred import in_python
 from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import COPY, LOAD, MULTIPLY, STORE
 from kernbench.ptx.emulator.checks.asynchronous.tensor_entries import enter_moves, enter_regions, sort_moves
 from kernbench.ptx.emulator.checks.asynchronous.tensor_order import TensorOrder
@@ -162,6 +163,35 @@ def test_lanes_of_another_quarter_are_told():
         assert sort_moves(warps, np.array([0, second]), CTAS, lanes, order) == fine
     assert sort_moves(np.array([0, 4 * CTAS]), np.array([9, 3]), CTAS, 32, order)
     assert order.tolist() == [[3, 9], [1, 0]]
+
+
+class Counting(np.ndarray):
+    """An array that counts how often its elements are read."""
+
+    reads = 0
+
+    def __getitem__(self, at):
+        Counting.reads += 1
+        return super().__getitem__(at)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 31, 32, 33, 500])
+def test_moves_are_sorted_in_few_steps(size):
+    random = np.random.default_rng(size)
+    warps = np.arange(size) * 7 % max(size, 1)
+    keys = warps // 3 % 4 << 32
+    for columns in (np.zeros(size, np.int64), np.arange(size)[::-1], random.integers(0, 9, size)):
+        addresses = (warps // 3 % 4 * 32 << 16) | columns
+        order = np.empty((2, size), np.int64).view(Counting)
+        Counting.reads = 0
+        # as Python runs it: compiled it does the same
+        assert in_python(sort_moves.py_func, {})(warps, addresses, 3, 32, order)
+        assert Counting.reads <= 5 * size * (size.bit_length() + 1)
+        wanted = np.argsort(keys | addresses, kind="stable")
+        assert np.array_equal(np.asarray(order), [(keys | addresses)[wanted], wanted])
+        again = np.empty((2, size), np.int64)
+        assert sort_moves(warps, addresses, 3, 32, again)
+        assert np.array_equal(again, np.asarray(order))
 
 
 def test_findings_are_those_of_one_region_after_the_other(monkeypatch):

@@ -161,21 +161,44 @@ def _groups(quarter: Int, lane: Int, lanes: Int) -> Int:
     return ((1 << (last - first)) - 1) << (2 * quarter + first)
 
 
+@part
+def _merge(rows: Int64s, source: Int, size: Int, width: Int) -> None:
+    """Merge runs of `width` sorted values of a row, two at a time, into the other row."""
+    target = 1 - source
+    for begin in range(0, size, 2 * width):
+        middle, end = min(begin + width, size), min(begin + 2 * width, size)
+        left, right = begin, middle
+        for at in range(begin, end):
+            if right >= end or (left < middle and rows[source, left] < rows[source, right]):
+                rows[target, at] = rows[source, left]
+                left += 1
+            else:
+                rows[target, at] = rows[source, right]
+                right += 1
+
+
 @kernel
 def sort_moves(warps: Int64s, addresses: Int64s, ctas: int, lanes: int, order: Int64s) -> Flag:
     """Sort loads or stores of `lanes` lanes by quarter and address; whether all warps touch lanes of their quarters.
 
     `order` gets the keys, the quarter above the address, and the positions.
     """
-    for i in range(warps.size):
+    size, in_order = warps.size, True
+    for i in range(size):
         quarter, lane = warps[i] // ctas % 4, addresses[i] >> 16
         if lane // 32 != quarter or lane % 32 + lanes > 32:
             return False
-        key, at = quarter << 32 | addresses[i], i
-        while at > 0 and order[0, at - 1] > key:
-            order[0, at], order[1, at] = order[0, at - 1], order[1, at - 1]
-            at -= 1
-        order[0, at], order[1, at] = key, i
+        # the position below the key, of 34 bits: what is sorted is one number, and no two are equal
+        order[0, i] = (quarter << 32 | addresses[i]) << 29 | i
+        if i > 0 and order[0, i] < order[0, i - 1]:
+            in_order = False
+    row, width = 0, 1
+    while not in_order and width < size:
+        _merge(order, row, size, width)
+        row, width = 1 - row, 2 * width
+    for i in range(size):
+        one = order[row, i]
+        order[0, i], order[1, i] = one >> 29, one & (1 << 29) - 1
     return True
 
 
