@@ -46,6 +46,10 @@ int cuMemHostUnregister(void *);
 int cuMemHostGetDevicePointer_v2(uint64_t *, void *, unsigned);
 int cuModuleUnload(void *);
 int cuStreamDestroy_v2(void *);
+int cuStreamQuery(void *);
+int cuEventCreate(void **, unsigned);
+int cuEventDestroy_v2(void *);
+int cuEventQuery(void *);
 int cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
 
 #define CHECK(call)                                                    \
@@ -192,6 +196,37 @@ static void wrong_frees(int asks) {
   asked(asks, cuMemFree_v2(x));
 }
 
+static unsigned total(void *module) {
+  uint64_t at;
+  unsigned value;
+  CHECK(cuModuleGetGlobal_v2(&at, NULL, module, "total"));
+  CHECK(cuMemcpyDtoH_v2(&value, at, sizeof value));
+  return value;
+}
+
+/* what a context takes along when it is reset: streams, events, and the values of variables */
+static void reset(void) {
+  void *module, *kernel, *streams[2], *events[3];
+  uint64_t at;
+  unsigned value = 9;
+  CHECK(cuModuleLoadData(&module, text));
+  CHECK(cuModuleGetFunction(&kernel, module, "count"));
+  CHECK(cuModuleGetGlobal_v2(&at, NULL, module, "total"));
+  CHECK(cuMemcpyHtoD_v2(at, &value, sizeof value));
+  for (int i = 0; i < 3; i++) CHECK(cuEventCreate(&events[i], 0));
+  CHECK(cuEventDestroy_v2(events[1]));
+  CHECK(cuStreamCreate(&streams[0], 0));
+  CHECK(cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, streams[0], NULL, NULL));
+  printf("%u\n", total(module));
+  CHECK(cuDevicePrimaryCtxReset_v2(0));
+  printf("%d %d %d\n", cuStreamQuery(streams[0]), cuEventQuery(events[0]), cuEventQuery(events[2]));
+  printf("%d\n", cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, streams[0], NULL, NULL));
+  CHECK(cuStreamCreate(&streams[1], 0));
+  CHECK(cuEventCreate(&events[0], 0));
+  CHECK(cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, streams[1], NULL, NULL));
+  printf("%u %d %d\n", total(module), cuStreamQuery(streams[1]), cuEventDestroy_v2(events[0]));
+}
+
 static volatile unsigned *running;
 
 /* a launch that goes on when the program ends: its kernel sets a word of the host's, and counts for ever */
@@ -321,6 +356,7 @@ int main(int count, char **arguments) {
   else if (!strcmp(what, "bad-calls")) bad_calls();
   else if (!strcmp(what, "wrong-frees")) wrong_frees(0);
   else if (!strcmp(what, "wrong-frees-asks")) wrong_frees(1);
+  else if (!strcmp(what, "reset")) reset();
   else if (!strcmp(what, "too-much")) too_much();
   else if (!strcmp(what, "registered")) registered();
   else if (!strcmp(what, "refused")) refused(0);

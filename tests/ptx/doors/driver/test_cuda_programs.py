@@ -280,6 +280,51 @@ def test_frees_and_copies_that_cuda_refuses_are_found_at_their_lines(run_program
     assert (result.of_host, result.refusals_seen) == ([], 6)
 
 
+RESET = """
+#include <cstdio>
+__device__ int plain = 5;
+__constant__ int fixed = 6;
+__managed__ int managed = 7;
+__global__ void change() { plain += fixed; managed += 1; }
+
+static void show(const char *when) {
+  int value;
+  cudaMemcpyFromSymbol(&value, plain, sizeof value);
+  printf("%s: %d %d\\n", when, value, managed);
+}
+
+int main() {
+  int other = 10;
+  cudaStream_t stream;
+  cudaEvent_t event;
+  cudaStreamCreate(&stream);
+  cudaEventCreate(&event);
+  cudaMemcpyToSymbol(fixed, &other, sizeof other);
+  change<<<1, 1, 0, stream>>>();
+  cudaStreamSynchronize(stream);
+  show("before");
+  cudaDeviceReset();
+  printf("%s, %s\\n", cudaGetErrorName(cudaStreamSynchronize(stream)), cudaGetErrorName(cudaEventRecord(event)));
+  cudaGetLastError();
+  show("reset");
+  change<<<1, 1>>>();
+  cudaDeviceSynchronize();
+  show("after");
+}
+"""
+
+
+@LONG
+@pytest.mark.parametrize("runtime", ["shared", "static"])
+def test_a_reset_of_the_device_takes_all_of_its_context_along(run_program, built, runtime, tmp_path):
+    source = tmp_path / "reset.cu"
+    source.write_text(RESET)
+    result = run_program(built(f"reset-{runtime}", PTX, f"-cudart={runtime}", sources=(source,)))
+    handles = "cudaErrorInvalidResourceHandle, cudaErrorInvalidResourceHandle"
+    assert result.out.splitlines() == ["before: 15 8", handles, "reset: 5 7", "after: 11 8"], result.err
+    assert (result.code, result.findings) == (0, [])
+
+
 def test_a_runtime_that_is_linked_in_without_symbols_is_refused_with_the_remedy(run_program, built):
     linked, strip = built("linked", PTX, "-cudart=static"), shutil.which("strip")
     if strip is None:

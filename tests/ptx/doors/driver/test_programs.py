@@ -152,6 +152,28 @@ def test_memory_is_freed_by_the_call_for_its_kind(run_program, client, ptx):
     assert (result.of_host, result.refusals_seen) == ([], 4)
 
 
+COUNT = """.version 8.0
+.target sm_80
+.address_size 64
+.global .u32 total = 5;
+.visible .entry count()
+{
+    .reg .b32 %r;
+    atom.global.add.u32 %r, [total], 1;
+    ret;
+}
+"""
+
+
+def test_a_reset_takes_streams_and_events_along_and_variables_have_their_first_values(run_program, client, tmp_path):
+    path = tmp_path / "count.ptx"
+    path.write_text(COUNT)
+    result = run_program(client, path, "reset")
+    # 400: an invalid handle
+    assert result.out.splitlines() == ["41", "400 400 400", "400", "37 0 0"], result.err
+    assert (result.code, result.findings) == (0, [])
+
+
 def test_a_wrong_call_is_found_at_its_line(run_program, client, ptx):
     if shutil.which("addr2line") is None:
         pytest.skip("there is no addr2line")

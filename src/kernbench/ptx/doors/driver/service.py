@@ -80,6 +80,7 @@ class DriverService:
             Request.ERROR_SEEN: lambda words, data: self._refusals.seen(self.session, words),
             Request.CALLER: lambda words, data: self._refusals.called(self.session, words, data),
             **self.memory.handlers,
+            Request.RESET: self._reset,
         }
 
     def use(self, session: Session | None) -> None:
@@ -156,6 +157,12 @@ class DriverService:
         if earlier is None or not any(v.space in ("global", "const") for v in first.module.variables.values()):
             return first
         return self.session.load_again(text)
+
+    def _reset(self, words: Words, data: bytes) -> Answer:
+        """The context is gone: modules are loaded anew when they are used, and their variables have first values."""
+        for loaded in self._modules.values():
+            self.session.device.forget(loaded.module)
+        return self.memory.handlers[Request.RESET](words, data)
 
     def _found(self, number: int) -> LoadedText:
         if number not in self._modules:

@@ -159,6 +159,7 @@ EXPORT int cuDevicePrimaryCtxReset_v2(int device) {
   if (problem) return problem;
   show_printf();
   broken = SUCCESS;
+  reset_streams();
   return reset_memory();
 }
 

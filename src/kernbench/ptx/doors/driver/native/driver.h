@@ -156,13 +156,14 @@ struct Stream {
   Stream *next;
 };
 
-typedef struct {
+typedef struct Event {
   uint32_t magic;
   unsigned flags;
   int recorded;
   uint64_t time, launches;
   Capture *capture;
   NodeList last;
+  struct Event *previous, *next;
 } Event;
 
 /* A copy of depth x height rows of width bytes; also how plain copies are written down. */
@@ -250,6 +251,7 @@ void show_printf(void);
 
 /* memory.c */
 int reset_memory(void);
+void reset_streams(void);
 int perform_copy(const Copy *copy);
 int perform_fill(const Fill *fill);
 int allocate_for_graphs(Address *address, size_t bytes);

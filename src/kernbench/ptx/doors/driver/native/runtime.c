@@ -382,7 +382,11 @@ EXPORT int cudaRuntimeGetVersion(int *version) {
 EXPORT int cudaDeviceReset(void) {
   show_printf();
   last_error = SUCCESS;
-  return cuDevicePrimaryCtxReset_v2(0);
+  int status = cuDevicePrimaryCtxReset_v2(0);
+  /* variables have their first values again, and the managed ones another place */
+  for (Registered *at = managed_variables; at && !status; at = at->next)
+    if (at->image->module) __cudaInitModule((void **)at->image);
+  return status;
 }
 
 /* Properties, field by field: numbers of attributes, as int (I) or size_t (S), zeros (Z); OLD ones are gone in version 13. */

@@ -3,6 +3,7 @@
 
 static Stream legacy = {.magic = STREAM, .id = 1}, per_thread = {.magic = STREAM, .id = 2};
 static Stream *streams;
+static Event *events;
 static int capture_mode;
 
 /* NULL and 1 are the legacy stream, 2 is that of the thread. */
@@ -241,13 +242,38 @@ EXPORT int cuEventCreate(Event **event, unsigned flags) {
   *event = fresh(EVENT, sizeof **event);
   REQUIRE(*event, OUT_OF_MEMORY);
   (*event)->flags = flags;
+  lock();
+  (*event)->next = events;
+  if (events) events->previous = *event;
+  events = *event;
+  unlock();
   return SUCCESS;
 }
 
 EXPORT int cuEventDestroy_v2(Event *event) {
   REQUIRE(IS(event, EVENT), INVALID_HANDLE);
+  lock();
+  if (event->previous) event->previous->next = event->next;
+  else events = event->next;
+  if (event->next) event->next->previous = event->previous;
+  unlock();
   event->magic = 0;
   return broken;
+}
+
+/* A context that is reset takes its streams and events along: their handles name nothing any more. */
+void reset_streams(void) {
+  lock();
+  for (Stream *at = streams; at; at = at->next) at->magic = 0;
+  for (Event *at = events; at; at = at->next) at->magic = 0;
+  streams = NULL;
+  events = NULL;
+  Stream *const left[] = {&legacy, &per_thread};
+  for (int i = 0; i < 2; i++) {
+    left[i]->capture = NULL;
+    left[i]->last.count = 0;
+  }
+  unlock();
 }
 
 enum { RECORD_EXTERNAL = 1, NO_TIMING = 2 };
