@@ -1,5 +1,6 @@
 """Launches with data in several processes: the same outcome to the last bit as in one, whatever programs do."""
 
+import json
 import os
 import signal
 import threading
@@ -174,6 +175,11 @@ def remembering(x, y, *, tl):
     tl.store(y, tl.load(x, shape=(ROWS, 4)) + len(LOG))
 
 
+def counting_in_a_library(x, y, *, tl):
+    json.kernbench_calls += 1
+    tl.store(y, tl.load(x, shape=(ROWS, 4)) + json.kernbench_calls)
+
+
 def failing(x, y, *, tl):
     if tl.program_id(0) == 3:
         raise ValueError("planted")
@@ -228,6 +234,30 @@ def test_changes_outside_are_made_once(monkeypatch):
         LOG.clear()
         outcomes.append(everything(launched(remembering, jobs, monkeypatch)[0]))
         assert LOG == [0, 1, 2, 3]
+    assert outcomes[1:] == outcomes[:1] * 2
+
+
+def test_changes_of_a_librarys_attributes_are_made_once(monkeypatch):
+    outcomes = []
+    for jobs in (1, 2, 16):
+        monkeypatch.setattr(json, "kernbench_calls", 0, raising=False)
+        outcomes.append(everything(launched(counting_in_a_library, jobs, monkeypatch)[0]))
+        assert json.kernbench_calls == 4
+    assert outcomes[1:] == outcomes[:1] * 2
+
+
+def test_changes_of_a_tensor_are_made_once(monkeypatch):
+    torch = pytest.importorskip("torch")
+    outcomes = []
+    for jobs in (1, 2, 16):
+        held = torch.zeros(3, dtype=torch.bfloat16)
+
+        def keeping(x, y, *, tl, held=held):
+            held[1] += 1
+            tl.store(y, tl.load(x, shape=(ROWS, 4)) + float(held[1]))
+
+        outcomes.append(everything(launched(keeping, jobs, monkeypatch)[0]))
+        assert held.tolist() == [0, 4, 0]
     assert outcomes[1:] == outcomes[:1] * 2
 
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import sys
 
 import numpy as np
 import pytest
@@ -50,6 +51,7 @@ SHOWN = {
     "written by a program": lambda: os.system("echo written >&2"),
     "random numbers": random.random,
     "random numbers of NumPy": np.random.rand,
+    "random numbers of torch": lambda: sys.modules["torch"].rand(1),
     "the environment": lambda: os.environ.update(KERNBENCH_TEST_OF_COPIES="1"),
 }
 
@@ -58,6 +60,8 @@ SHOWN = {
 def test_a_copy_that_shows_anything_outside_refuses(what, capfd):
     if what.startswith("written") and not hasattr(os, "memfd_create"):
         pytest.skip("this system has no files in memory")
+    if what.endswith("torch"):
+        pytest.importorskip("torch")
     copies = Copies()
     copies.make(2)
     if copies.number == 0:

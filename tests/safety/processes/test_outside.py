@@ -4,8 +4,11 @@ import array
 import collections
 import io
 import itertools
+import json
 import random
+import string
 import sys
+import textwrap
 import types
 
 import numpy as np
@@ -77,6 +80,36 @@ def default(kept=[]):  # noqa: B006
 
 NAMESPACE = {"__name__": "somebodys_module"}
 exec("def by_name():\n    globals()['later'] = 1", NAMESPACE)
+
+
+def library_number():
+    json.kernbench_calls = getattr(json, "kernbench_calls", 0) + 1
+
+
+def library_list():
+    string.kernbench_calls.append(1)
+
+
+def library_by_text():
+    setattr(json, "kernbench_text", 1)  # noqa: B010
+
+
+def module_inside_a_library():
+    json.decoder.kernbench_calls = 1
+
+
+def class_of_a_library():
+    string.Template.idpattern = "x"
+
+
+def imported_inside():
+    import textwrap
+
+    textwrap.kernbench_calls = 1
+
+
+def code_of_a_library():
+    json.dumps = json.loads
 
 
 class Unlike(Kept):
@@ -178,4 +211,101 @@ def test_an_object_larger_than_is_looked_at_counts_as_changed(monkeypatch, many)
     monkeypatch.setattr("kernbench.safety.processes.outside._MOST_BYTES", 10)
     outside = Outside()
     outside.add([lambda: many])
+    assert outside.changed()
+
+
+LIBRARY_CHANGES = (
+    library_number,
+    library_list,
+    library_by_text,
+    module_inside_a_library,
+    class_of_a_library,
+    imported_inside,
+    code_of_a_library,
+)
+
+
+@pytest.fixture
+def libraries(monkeypatch):
+    """What the functions change is put back."""
+    for name in ("kernbench_calls", "kernbench_text", "dumps"):
+        monkeypatch.setattr(json, name, getattr(json, name, 0), raising=False)
+    monkeypatch.setattr(json.decoder, "kernbench_calls", 0, raising=False)
+    monkeypatch.setattr(string, "kernbench_calls", [], raising=False)
+    monkeypatch.setattr(string.Template, "idpattern", string.Template.idpattern)
+    monkeypatch.setattr(textwrap, "kernbench_calls", 0, raising=False)
+
+
+@pytest.mark.usefixtures("libraries")
+@pytest.mark.parametrize("change", LIBRARY_CHANGES)
+def test_a_change_of_a_librarys_attribute_is_seen(change):
+    outside = Outside()
+    outside.add([change])
+    assert not outside.changed()
+    change()
+    assert outside.changed()
+
+
+def names_much_of_libraries(path=sys.path):
+    sys.stdout.flush()
+    json.dumps({}), string.Template("a").safe_substitute(), np.linalg.norm(np.random.default_rng(1).random(3))
+    return len(path), sys.version, np.add.reduce([np.pi]), json.decoder.JSONDecoder.decode
+
+
+def test_what_libraries_do_themselves_is_no_change():
+    outside = Outside()
+    outside.add([names_much_of_libraries])
+    names_much_of_libraries()
+    assert not outside.changed()
+
+
+def foreign_array(read):
+    """An array of a library: NumPy can read it, and Python shows no attributes of it."""
+    return type("Foreign", (), {"__slots__": (), "__module__": "json", "__array__": lambda self, *_, **__: read()})()
+
+
+def test_arrays_of_other_libraries_are_read_by_numpy():
+    data = np.zeros(3)
+    foreign = foreign_array(lambda: data)
+    outside = Outside()
+    outside.add([lambda: foreign])
+    assert not outside.changed()
+    data[1] = 1
+    assert outside.changed()
+
+
+def test_an_array_that_cannot_be_read_counts_as_changed():
+    foreign = foreign_array(lambda: 1 / 0)
+    outside = Outside()
+    outside.add([lambda: foreign])
+    assert outside.changed()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool", "complex64"])
+@pytest.mark.parametrize("part", [..., 0])
+def test_a_change_of_a_tensor_is_seen(dtype, part):
+    torch = pytest.importorskip("torch")
+    held = {"a": [torch.zeros(4, 3, dtype=getattr(torch, dtype)).t()[part]]}
+    outside = Outside()
+    outside.add([lambda: held])
+    assert not outside.changed()
+    held["a"][0][-1] = True
+    assert outside.changed()
+
+
+def test_a_tensor_that_has_no_numbers_here_counts_as_changed():
+    torch = pytest.importorskip("torch")
+    tensor = torch.zeros(4, device="meta")
+    outside = Outside()
+    outside.add([lambda: tensor])
+    assert outside.changed()
+
+
+def test_random_numbers_of_a_generator_of_torch_are_seen():
+    torch = pytest.importorskip("torch")
+    generator = torch.Generator()
+    outside = Outside()
+    outside.add([lambda: generator])
+    assert not outside.changed()
+    torch.rand(1, generator=generator)
     assert outside.changed()

@@ -199,4 +199,6 @@ def _redirected() -> int | None:
 def _shared_states() -> object:
     """What all code shares: what generators would give next, and the environment."""
     words = np.random.get_state(legacy=False)
-    return random.getstate(), repr(words), dict(os.environ)
+    torch = getattr(sys.modules.get("torch"), "default_generator", None)
+    drawn = b"" if torch is None else torch.get_state().numpy().tobytes()
+    return random.getstate(), repr(words), drawn, dict(os.environ)

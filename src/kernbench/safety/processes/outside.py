@@ -2,8 +2,9 @@
 
 Looked at is all that a function of somebody's own can reach: variables that it closes over, globals and attributes of
 modules that it names, its defaults, and what these hold: elements of containers, attributes of objects and of their
-classes, and what their methods can reach in turn. Libraries are not looked into. What cannot be compared, an iterator,
-an open file or what is larger than is looked at, counts as changed.
+classes, and what their methods can reach in turn. Of libraries the attributes are looked at that the function names,
+and nothing that their own code reaches. What cannot be compared, an iterator, an open file or what is larger than is
+looked at, counts as changed.
 """
 
 import io
@@ -32,6 +33,10 @@ _MOST_OBJECTS, _MOST, _MOST_BYTES = 1 << 17, 1 << 16, 1 << 24
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), range, np.generic, np.dtype)
 # what Python itself adds to a class
 _OF_CLASSES = (GetSetDescriptorType, MemberDescriptorType)
+# what attributes of libraries hold is looked at where it is one of these; of others, which one it is
+_CONTAINERS = (dict, list, set, deque, np.ndarray)
+# how a function reaches attributes by names that are text
+_BY_TEXT = frozenset(("setattr", "delattr", "vars", "__dict__"))
 State = dict[tuple[object, ...], object]
 Named = list[tuple[object, object]]
 
@@ -115,6 +120,9 @@ def _own(one: object) -> object:
         return repr(one.bit_generator.state)
     if isinstance(one, np.random.BitGenerator):
         return repr(one.state)
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "Generator") and isinstance(one, torch.Generator):
+        return hash(one.get_state().numpy().tobytes())
     # never equal to what it was
     return object() if isinstance(one, (Iterator, io.IOBase)) else _bytes(one)
 
@@ -126,9 +134,22 @@ def _bytes(one: object) -> object:
     try:
         view = memoryview(one)  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):
-        return None
+        return _numbers(one) if hasattr(type(one), "__array__") else None
     with view:
         return hash(view.tobytes()) if view.nbytes <= _MOST_BYTES else object()
+
+
+def _numbers(one: object) -> object:
+    """What a tensor of torch, or of another library whose arrays NumPy can read, holds."""
+    torch = sys.modules.get("torch")
+    try:
+        if torch is not None and isinstance(one, torch.Tensor):
+            # by bytes: of some types NumPy has none
+            small = one.device.type == "cpu" and one.numel() * one.element_size() <= _MOST_BYTES
+            return _bytes(one.detach().reshape(-1).contiguous().view(torch.uint8).numpy()) if small else object()
+        return _bytes(np.asarray(one))
+    except Exception:  # somebody else's code, which says no in many ways
+        return object()
 
 
 def _elements(one: Collection[object]) -> tuple[object, Named]:
@@ -163,13 +184,51 @@ def _named(function: FunctionType) -> Named:
     held += [("defaults", function.__defaults__), ("keyword defaults", function.__kwdefaults__)]
     held += [(("attribute", name), value) for name, value in vars(function).items()]
     # sorted, so that the same names are met in the same order
-    names = sorted({name for code in _codes(function.__code__) for name in code.co_names})
+    names = _names(function.__code__)
     known = function.__globals__ if "globals" in names else names
     held += [(name, function.__globals__[name]) for name in known if name in function.__globals__]
-    modules = [value for _, value in held if isinstance(value, ModuleType) and not _is_library(value)]
-    for module in modules:
-        held += [((module.__name__, name), vars(module)[name]) for name in names if name in vars(module)]
+    # modules that it imports itself are no globals
+    imported = [sys.modules[name] for name in names if name in sys.modules]
+    return held + _of_modules([*(value for _, value in held), *imported], names)
+
+
+def _names(code: CodeType) -> list[str]:
+    """The names of globals and attributes in a function, sorted, so that the same are met in the same order."""
+    codes = _codes(code)
+    names = {name for one in codes for name in one.co_names}
+    if names & _BY_TEXT:
+        names |= {text for one in codes for text in one.co_consts if isinstance(text, str)}
+    return sorted(names)
+
+
+def _of_modules(values: list[object], names: list[str]) -> Named:
+    """The attributes with these names of the modules among some values, of modules in them, and of libraries' code."""
+    held: Named = []
+    waiting, seen = values, set()
+    while waiting:
+        holder = waiting.pop()
+        is_library = isinstance(holder, (ModuleType, type, FunctionType)) and _is_library(holder)
+        if id(holder) in seen or not (is_library or isinstance(holder, ModuleType)):
+            continue
+        seen.add(id(holder))
+        found = [(name, vars(holder)[name]) for name in names if name in vars(holder)]
+        waiting += [value for _, value in found]
+        if is_library:
+            found = [(name, _seen_of(value)) for name, value in found if not _is_natural(name, value)]
+        held += [((id(holder), name), value) for name, value in found]
     return held
+
+
+def _seen_of(value: object) -> object:
+    """What is looked at of a value that a library holds: of one that is neither plain nor a container, which it is."""
+    return value if isinstance(value, (*_CONTAINERS, *_PLAIN)) else f"at {id(value)}"
+
+
+def _is_natural(name: str, value: object) -> bool:
+    """Whether code of a library is where it is by its own name, perhaps only since somebody asked for it."""
+    own = str(getattr(value, "__name__", ""))
+    is_code = isinstance(value, (ModuleType, type, FunctionType, BuiltinFunctionType))
+    return is_code and own.rpartition(".")[2] == name and _is_library(value)
 
 
 def _cell(cell: object) -> object:
@@ -204,7 +263,7 @@ def is_library(module: str) -> bool:
     """Whether a module is one of Python, an installed package or kernbench, but for benches."""
     if module.startswith("kernbench."):
         return not module.startswith("kernbench.benches.")
-    if module in ("builtins", "kernbench") or module.split(".")[0] == "numpy":
+    if module in (*sys.builtin_module_names, "kernbench") or module.split(".")[0] == "numpy":
         return True
     file = getattr(sys.modules.get(module), "__file__", None) or ""
     return "site-packages" in file or file.startswith((_LIBRARY + os.sep, "<frozen"))
