@@ -121,7 +121,7 @@ def _own(one: object) -> object:
     if isinstance(one, np.random.BitGenerator):
         return repr(one.state)
     torch = sys.modules.get("torch")
-    if hasattr(torch, "Generator") and isinstance(one, torch.Generator):
+    if torch is not None and hasattr(torch, "Generator") and isinstance(one, torch.Generator):
         return hash(one.get_state().numpy().tobytes())
     # never equal to what it was
     return object() if isinstance(one, (Iterator, io.IOBase)) else _bytes(one)
