@@ -23,6 +23,8 @@ NAMES = {
     "_Z1fIZ4mainEUlT_E_EvT_": "void f<main::{lambda(auto:1)#1}>(main::{lambda(auto:1)#1})",
     "_ZN12_GLOBAL__N_11fEv": "(anonymous namespace)::f()",
     "_ZN44_GLOBAL__N__d54d8b9d_7_test_cu_aaaaaaaa_12341gEv": "(anonymous namespace)::g()",
+    "__nv_static_41__0bcc1d2e_19_simpleAttributes_cu_f352f5dd__Z4testPii": "test(int*, int)",
+    "__nv_static_41__0bcc1d2e__Z4testPii": "__nv_static_41__0bcc1d2e__Z4testPii",
     "_Z1fPFviE": "f(void (*)(int))",
     "_Z1fRA5_i": "f(int (&) [5])",
     "_Z1fPA3_A4_i": "f(int (*) [3][4])",

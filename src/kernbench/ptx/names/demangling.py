@@ -11,6 +11,8 @@ from kernbench.ptx.names.itanium import Name, UnknownNameError
 # characters of a name in a title; what is longer is cut
 _WIDTH = 96
 _ROOM = 10_000
+# what nvcc puts before static functions of programs of several files: how many letters name the file, and these
+_STATIC = re.compile(r"__nv_static_(\d{1,4})_")
 # what Numba adds to a name: the options of the compilation in 92 letters, behind the number of the specialisation
 _LONG_TAG = re.compile(r"\[abi:\w{24,}\]")
 
@@ -18,10 +20,12 @@ _LONG_TAG = re.compile(r"\[abi:\w{24,}\]")
 @lru_cache(4096)
 def _read(name: str) -> tuple[str, str]:
     """A C++ name without and with its parameters; a name that is not understood as it is."""
-    if not name.startswith("_Z") or len(name) > _ROOM:
+    static = _STATIC.match(name)
+    mangled = name[static.end() + int(static[1]) + 1 :] if static else name
+    if not mangled.startswith("_Z") or len(name) > _ROOM:
         return name, name
     try:
-        return Name(name).read()
+        return Name(mangled).read()
     except UnknownNameError:
         return name, name
 
