@@ -105,36 +105,79 @@ PRODUCT = """.version 8.6
   setp.lt.u32 %p2, %r0, 512;
   fence.proxy.async;
   bar.sync 0;
-  {fence} wgmma.fence.sync.aligned;
-  {multiply} wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {{%f0, %f1, %f2, %f3}}, %rd1, %rd1, 0, 1, 1, 0, 0;
-  {commit} wgmma.commit_group.sync.aligned;
-  {wait} wgmma.wait_group.sync.aligned 0;
-  {use} add.f32 %f4, %f0, %f1;
+{steps}
   ret;
 }}
 """
 NOBODY, ALL, LEFT_OUT = "@%p0", "@%p2", "//"
-STEPS = ("fence", "multiply", "commit", "wait", "use")
-MEANING = {"no wgmma.fence came": "unfenced", "reads %f": "read too early"}
+STEPS = {
+    "fence": "wgmma.fence.sync.aligned;",
+    "multiply": (
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, %rd1, %rd1, 0, 1, 1, 0, 0;"
+    ),
+    "commit": "wgmma.commit_group.sync.aligned;",
+    "wait": "wgmma.wait_group.sync.aligned 0;",
+    "use": "add.f32 %f4, %f0, %f1;",
+}
+
+
+def found_of(steps):
+    """Which of some guarded steps are found: positions of products without a fence, and of reads without a wait."""
+    text = PRODUCT.format(steps="\n".join(f"  {guard} {STEPS[step]}" for step, guard in steps))
+    first = text[: text.index(f"  {steps[0][1]} {STEPS[steps[0][0]]}\n")].count("\n") + 1
+    run = ptx.EmulatedDevice("sm_90a").launch(ptx.parse(text).kernels["kernel"], 1, 128, [])
+    about = ("no wgmma.fence came", "reads %f")
+    return {f.where.line - first for f in run.findings if any(words in f.message for words in about)}
 
 
 @pytest.mark.parametrize(
     ("guards", "found"),
     [
-        ({}, set()),
-        (dict.fromkeys(STEPS, ALL), set()),
-        ({"fence": LEFT_OUT}, {"unfenced"}),
-        ({"fence": LEFT_OUT, "multiply": NOBODY}, set()),
-        ({"fence": NOBODY}, {"unfenced"}),
-        ({"fence": NOBODY, "multiply": ALL}, {"unfenced"}),
-        ({"fence": NOBODY, "multiply": NOBODY}, set()),
-        ({"multiply": NOBODY}, set()),
-        ({"commit": NOBODY}, {"read too early"}),
-        ({"wait": NOBODY}, {"read too early"}),
-        ({"wait": NOBODY, "use": NOBODY}, set()),
+        ({}, ""),
+        (dict.fromkeys(STEPS, ALL), ""),
+        ({"fence": LEFT_OUT}, "multiply"),
+        ({"fence": LEFT_OUT, "multiply": NOBODY}, ""),
+        ({"fence": NOBODY}, "multiply"),
+        ({"fence": NOBODY, "multiply": ALL}, "multiply"),
+        ({"fence": NOBODY, "multiply": NOBODY}, ""),
+        ({"multiply": NOBODY}, ""),
+        ({"commit": NOBODY}, "use"),
+        ({"wait": NOBODY}, "use"),
+        ({"wait": NOBODY, "use": NOBODY}, ""),
     ],
 )
 def test_what_nobody_runs_neither_needs_nor_gives_a_fence_or_a_wait(guards, found):
-    code = ptx.parse(PRODUCT.format(**dict.fromkeys(STEPS, "") | guards)).kernels["kernel"]
-    messages = [finding.message for finding in ptx.EmulatedDevice("sm_90a").launch(code, 1, 128, []).findings]
-    assert {meaning for words, meaning in MEANING.items() if any(words in message for message in messages)} == found
+    assert found_of([(step, guards.get(step, "")) for step in STEPS]) == (
+        {list(STEPS).index(found)} if found else set()
+    )
+
+
+def wanted_of(steps):
+    """The same by going through the steps that somebody runs, one after the other."""
+    fenced, open_group, in_flight, found = False, False, False, set()
+    for at, (step, guard) in enumerate(steps):
+        if guard in (NOBODY, LEFT_OUT):
+            continue
+        if step == "fence":
+            fenced = True
+        elif step == "multiply":
+            found |= set() if fenced else {at}
+            open_group = True
+        elif step == "commit":
+            in_flight, open_group = in_flight or open_group, False
+        elif step == "wait":
+            in_flight = False
+        else:
+            found |= {at} if in_flight or open_group else set()
+            fenced = False
+    return found
+
+
+def test_random_steps_under_guards():
+    random, lengths = np.random.default_rng(1), []
+    for _ in range(60):
+        steps = [(str(random.choice(list(STEPS))), str(random.choice(["", ALL, NOBODY]))) for _ in range(9)]
+        wanted = wanted_of(steps)
+        assert found_of(steps) == wanted, steps
+        lengths.append(len(wanted))
+    assert 10 < lengths.count(0) < 50
