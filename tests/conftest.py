@@ -113,10 +113,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if not reports.needs_all(config):
         config.pluginmanager.register(reports, "few_reports")
-    # those who run a part of the tests need not wait for all files
-    if any(_ROOT.is_relative_to(config.invocation_params.dir / word) for word in config.args):
-        number, count = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
-        rewriting.rewrite_part(config, rewriting.files_of(_ROOT), number, count)
+    number, count = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
+    config.pluginmanager.register(rewriting.Turns(number, count), "turns")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

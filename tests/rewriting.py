@@ -2,41 +2,39 @@
 
 pytest rewrites the assertions of each file of tests before it imports it, and keeps what it has made beside the file.
 In a fresh checkout nothing is kept, and processes that all begin with the same file rewrite every file of the suite
-each: half of the time that they take until their first test.
+each: half of the time that they take until their first test. So each goes through the entries of every folder from
+another one on, and when it comes to those where another process began, they are kept.
 """
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TypeVar
 
 import pytest
-from _pytest.assertion import rewrite
 
-# what is used of pytest's own workings; where a release has them no more, each process rewrites all files as ever
-_USED = ("_read_pyc", "_rewrite_test", "_write_pyc", "get_cache_dir", "try_makedirs", "assertstate_key", "PYC_TAIL")
+Entry = TypeVar("Entry")
 
 
-def files_of(folder: Path) -> list[Path]:
-    """The files whose assertions are rewritten."""
-    return sorted([*folder.rglob("test_*.py"), *folder.rglob("conftest.py")])
+def turned(entries: Sequence[Entry], number: int, count: int) -> list[Entry]:
+    """All entries, from the part of process `number` of `count` on."""
+    first = number * len(entries) // count
+    return [*entries[first:], *entries[:first]]
 
 
-def rewrite_part(config: pytest.Config, files: Sequence[Path], number: int, count: int) -> list[Path]:
-    """Rewrite every `count`th of the files from `number` on, and keep it; those that were not kept."""
-    if sys.dont_write_bytecode or not all(hasattr(rewrite, name) for name in _USED):
-        return []
-    return [path for path in files[number::count] if _rewritten(config, path)]
+class Turns:
+    """A plugin for process `number` of `count`: it collects files in an order of its own; tests keep theirs."""
 
+    def __init__(self, number: int, count: int):
+        self._number, self._count = number, count
 
-def _rewritten(config: pytest.Config, path: Path) -> bool:
-    """Whether a file had to be rewritten, and could."""
-    folder = rewrite.get_cache_dir(path)
-    kept = folder / (path.name.removesuffix(".py") + rewrite.PYC_TAIL)
-    if rewrite._read_pyc(path, kept) is not None or not rewrite.try_makedirs(folder):
-        return False
-    try:
-        source, code = rewrite._rewrite_test(path, config)
-    except SyntaxError:
-        # whoever imports it says so
-        return False
-    return bool(rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source, kept))
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> object:
+        """Turn the entries of each folder."""
+        report = yield
+        if isinstance(collector, pytest.Directory) and report.passed:
+            report.result = turned(report.result, self._number, self._count)
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """All processes must have the same order of tests: by file, and in a file as it has them."""
+        items.sort(key=lambda item: item.path.parts)
