@@ -24,8 +24,9 @@ class Seen:
     def __init__(self):
         self.files, self.tests = [], []
 
-    def pytest_pycollect_makemodule(self, module_path):
-        self.files.append(str(module_path))
+    def pytest_collectstart(self, collector):
+        if isinstance(collector, pytest.Module):
+            self.files.append(str(collector.path))
 
     def pytest_collection_finish(self, session):
         self.tests = [item.nodeid for item in session.items]

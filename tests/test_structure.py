@@ -421,6 +421,52 @@ def test_a_test_that_looks_at_a_clock_is_seen(tmp_path):
     assert sorted(timed(planted)) == [f"test_planted.py:{use}" for use in uses]
 
 
+# functions of whole numbers that keep all they gave, file -> why there are few
+FINITE = {
+    "arithmetic.py": "bits of a register",
+    "bitwise.py": "bits of a register, entries of a table of eight",
+    "extremes.py": "operands of an instruction",
+    "instruction.py": "shapes, and lanes of tensor memory",
+    "launches.py": "devices of this computer",
+    "layout.py": "shapes of instructions",
+    "tensor_core.py": "lanes of tensor memory",
+    "tensor_memory.py": "shapes of instructions",
+    "word_loads.py": "bytes of a register",
+}
+
+
+def kept_for_ever(path: Path) -> list[str]:
+    """Functions that are given whole numbers, which may be any of a program's, and keep what they gave for each."""
+    text = path.read_text()
+    if "cache" not in text:
+        return []
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef) and {"cache", "functools.cache"} & set(
+            map(ast.unparse, node.decorator_list)
+        ):
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            if any(one.annotation is not None and ast.unparse(one.annotation) == "int" for one in given):
+                found.append(f"{path.name}:{node.lineno} {node.name}")
+    return found
+
+
+def test_what_is_kept_without_a_bound_is_finite():
+    found = {one for path in SOURCE.rglob("*.py") for one in kept_for_ever(path)}
+    assert {one.partition(":")[0] for one in found} == set(FINITE), found
+
+
+def test_a_function_that_keeps_all_numbers_is_seen(tmp_path):
+    planted = tmp_path / "planted.py"
+    planted.write_text(
+        "from functools import cache, lru_cache\n"
+        "@cache\ndef of(address: int): ...\n"
+        "@cache\ndef named(name: str): ...\n"
+        "@lru_cache(64)\ndef bounded(address: int): ...\n"
+    )
+    assert kept_for_ever(planted) == ["planted.py:3 of"]
+
+
 DISTRIBUTIONS = {"google": "protobuf", "_pytest": "pytest"}
 PYPROJECT = tomllib.loads((SOURCE.parent.parent / "pyproject.toml").read_text())
 

@@ -122,6 +122,25 @@ def test_what_is_no_register():
     assert (window.rows[narrow] == np.arange(WARPS * 32) * 3 + 7).all()
 
 
+def test_constants_live_as_long_as_their_tapes():
+    """Machine code reads them by their addresses; other programs have others, any number of them."""
+    program = Program([])
+    narrow = program.new(U32)
+
+    def tape(value):
+        slots = [program.table.number(ConstantSlot(one, "uint32")) for one in (value, 7)]
+        (piece,) = tapes.Taping((compute(np.add, slots, (narrow,)),)).pieces(program.table.slots, 0.0)
+        return piece.tape
+
+    numbers = [0xC0FFEE00 + value for value in range(9)]
+    first, *others = [tape(number) for number in numbers]
+    assert {("uint32", number) for number in numbers} <= set(tapes._CONSTANTS)
+    del others
+    kept = set(tapes._CONSTANTS) & {("uint32", number) for number in numbers}
+    assert kept == {("uint32", numbers[0])}
+    assert tape(numbers[0]).constants[0] is first.constants[0]
+
+
 def test_frames_move():
     program = Program([])
     wide = program.new("uint64")

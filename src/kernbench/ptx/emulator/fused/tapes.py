@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -28,10 +29,14 @@ _MAKE = 20e3
 
 
 class Tape(NamedTuple):
-    """Steps as numbers, and the slots that a window looks up for them: special registers and addresses."""
+    """Steps as numbers, and the slots that a window looks up for them: special registers and addresses.
+
+    `constants` live as long as it: their addresses are among the numbers.
+    """
 
     numbers: Array
     outside: tuple[int, ...]
+    constants: tuple[Array, ...]
 
 
 class Piece(NamedTuple):
@@ -78,7 +83,8 @@ _KEPT = KeptCode(tape_code.operation, "operation")
 # by function and bits, as long as the process lives: so do functions of steps
 _OPERATIONS: dict[tuple[Compute, tuple[int, ...], tuple[int, ...]], _Operation] = {}
 _NAMED: dict[str, _Operation] = {}
-_CONSTANTS: dict[tuple[str, int], Array] = {}
+# those of all tapes that are there
+_CONSTANTS: WeakValueDictionary[tuple[str, int], Array] = WeakValueDictionary()
 
 
 def _operation(slots: Sequence[Slot], computed: Computed) -> _Operation | None:
@@ -167,36 +173,43 @@ def _pieces(
 def _tape(slots: Sequence[Slot], computed: Sequence[Computed], operations: Sequence[_Operation | None]) -> Tape:
     numbers: list[int] = []
     outside: dict[int, int] = {}
+    constants: dict[int, Array] = {}
     for step, operation in zip(computed, operations, strict=True):
         assert operation is not None
         flags = tape_code.UNMASKED if step.relaxed else 0
         guard = [0, 0]
         if step.guard is not None:
             flags |= tape_code.GUARDED | (tape_code.NEGATED if step.guard[1] else 0)
-            guard = _operand(slots, step.guard[0], outside)[:2]
+            guard = _operand(slots, step.guard[0], outside, constants)[:2]
         numbers += [operation.address, flags, len(step.sources), len(step.targets), *guard]
         for slot in (*step.sources, *step.targets):
-            numbers += _operand(slots, slot, outside)
-    return Tape(np.array(numbers, np.int64), tuple(outside))
+            numbers += _operand(slots, slot, outside, constants)
+    return Tape(np.array(numbers, np.int64), tuple(outside), tuple(constants.values()))
 
 
-def _operand(slots: Sequence[Slot], slot: int, outside: dict[int, int]) -> list[int]:
-    """Which base of a window a slot belongs to, its row or address there, and the bytes of an entry as a shift."""
+def _operand(slots: Sequence[Slot], slot: int, outside: dict[int, int], constants: dict[int, Array]) -> list[int]:
+    """Which base of a window a slot belongs to, its row or address there, and the bytes of an entry as a shift.
+
+    What lies outside of registers and which constants there are is noted.
+    """
     spec = slots[slot]
     shift = (max(BITS[spec.dtype], 8) // 8).bit_length() - 1
     if isinstance(spec, RegisterSlot):
         return [BANKS.index(spec.bank), spec.row, shift]
     if isinstance(spec, ConstantSlot):
-        return [CONSTANT, _constant(spec), shift]
+        constant = _constant(spec)
+        constants[constant.ctypes.data] = constant
+        return [CONSTANT, constant.ctypes.data, shift]
     return [OUTSIDE + outside.setdefault(slot, len(outside)), 0, shift]
 
 
-def _constant(spec: ConstantSlot) -> int:
-    """The address of as many entries of a constant as one instruction reads."""
+def _constant(spec: ConstantSlot) -> Array:
+    """As many entries of a constant as one instruction reads."""
     key = spec.dtype, spec.bits
-    if key not in _CONSTANTS:
-        _CONSTANTS[key] = np.full(WIDTH, spec.bits, spec.dtype)
-    return int(_CONSTANTS[key].ctypes.data)
+    found = _CONSTANTS.get(key)
+    if found is None:
+        found = _CONSTANTS[key] = np.full(WIDTH, spec.bits, spec.dtype)
+    return found
 
 
 @cache

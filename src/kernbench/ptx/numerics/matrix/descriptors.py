@@ -6,7 +6,7 @@ bytes by address bits 7 and up, so the offset of an element depends on the start
 """
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,13 +43,14 @@ def _fields(bits: int) -> tuple[int, int, int, int]:
     return (bits & 0x3FFF) << 4, (bits >> 16 & 0x3FFF) << 4, (bits >> 32 & 0x3FFF) << 4, bits >> 49 & 7
 
 
-@cache
+# descriptors are made of addresses: a program that computes them may have any number
+@lru_cache(1 << 12)
 def wgmma_descriptor(bits: int) -> MatrixDescriptor:
     """The descriptor of wgmma: swizzle in bits 62 and 63."""
     return MatrixDescriptor(*_fields(bits), _WGMMA[bits >> 62 & 3])
 
 
-@cache
+@lru_cache(1 << 12)
 def tcgen05_descriptor(bits: int, absolute: bool = False) -> MatrixDescriptor:
     """The descriptor of tcgen05: swizzle in bits 61 to 63, and 0b001 in bits 46 to 48.
 
@@ -121,7 +122,8 @@ def tile_map(descriptor: MatrixDescriptor, rows: int, depth: int, bits: int, tra
     )
 
 
-@cache
+# a map of 256 rows takes up to 50 kB
+@lru_cache(1 << 10)
 def _tile_map(
     start: int,
     leading: int,

@@ -1,7 +1,7 @@
 """Instruction descriptors of tcgen05.mma, and where its rows and columns lie in tensor memory."""
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 _HALF = {0: "f16", 1: "bf16"}
 _NARROW = {0: "e4m3", 1: "e5m2", 3: "e2m3", 4: "e3m2", 5: "e2m1"}
@@ -41,7 +41,7 @@ class InstructionDescriptor:
     problem: str = ""
 
 
-@cache
+@lru_cache(1 << 10)
 def instruction_descriptor(
     bits: int, kind: str, group: str, stationary: bool, block: int = 0, deep: bool = False
 ) -> InstructionDescriptor:
