@@ -14,7 +14,10 @@ from hypothesis.internal.conjecture import providers
 from tests import reports, rewriting, sampled
 from typer import testing
 
-settings.register_profile("kernbench", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+_PROFILE = {"deadline": None, "derandomize": True, "suppress_health_check": [HealthCheck.too_slow]}
+# with --full as many examples as are usual; properties that need more or fewer say so
+settings.register_profile("kernbench-full", **_PROFILE)
+settings.register_profile("kernbench", max_examples=50, **_PROFILE)
 settings.load_profile("kernbench")
 # drawn examples would depend on the constants of all modules that happen to be imported, which take seconds to read
 if hasattr(providers, "_get_local_constants"):
@@ -109,6 +112,8 @@ def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--full"):
+        settings.load_profile("kernbench-full")
     if not hasattr(config, "workerinput"):
         return
     if not reports.needs_all(config):

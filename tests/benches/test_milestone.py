@@ -59,6 +59,7 @@ def test_closed_ring(panel):
         good(run(panel, algorithm="ring_kv", n_ranks=n_ranks, causal=causal, h_q=8, h_kv=2))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("panel", PANELS)
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_queue_depth_under_every_schedule(panel, depth):

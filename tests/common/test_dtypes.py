@@ -149,7 +149,7 @@ def saturated(value, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["i8", "i32"])
-@settings(max_examples=50)
+@settings(max_examples=sampled.examples(25, 50))
 @given(st.lists(st.floats(width=64) | st.floats(-300, 300), min_size=1, max_size=20))
 def test_floats_to_integers_truncate_toward_zero_and_saturate(dtype, values):
     got = cast(np.array(values), dtype)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from tests import sampled
 
 from kernbench.golden import attention, compare
 from kernbench.golden.basis import blocks
@@ -33,7 +34,7 @@ def spoil(output, how):
     return output
 
 
-@settings(max_examples=40)
+@settings(max_examples=sampled.examples(20, 40))
 @given(
     st.tuples(st.integers(1, 2), st.integers(3, 20), st.sampled_from((1, 2, 4)), st.integers(1, 40)),
     st.sampled_from(("right", "rows", "nan", "zeros")),

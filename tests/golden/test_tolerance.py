@@ -194,6 +194,7 @@ def test_without_a_fault_it_passes(kernel, declared):
     assert all(faults_judged(kernel, *declared))
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("declared", DECLARED, ids="-".join)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_fails(fault, declared):

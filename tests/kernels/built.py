@@ -1,4 +1,4 @@
-"""Kernels are built once in a process: many tests launch one shape, and each mutant is launched beside the others."""
+"""Kernels are built once for a file of tests: many of them launch one shape, and each mutant beside the others."""
 
 from typing import Protocol
 
@@ -21,3 +21,8 @@ def built(way: Built) -> ptx.Kernel:
     if settings not in _KERNELS:
         _KERNELS[settings] = way.build()
     return _KERNELS[settings]
+
+
+def forget() -> None:
+    """No test launches them any more."""
+    _KERNELS.clear()

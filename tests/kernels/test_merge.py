@@ -22,6 +22,7 @@ def golden(parts, lses):
         return sums / np.where(total > 0, total, 1)[..., None], largest + np.log(total)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("size", "dtype", "out_dtype"),
     [(64, "f16", ""), (128, "bf16", ""), (256, "f16", ""), (128, "f32", "bf16"), (256, "f32", ""), (64, "f32", "f16")],

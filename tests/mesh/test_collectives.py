@@ -57,6 +57,7 @@ def expected(operation, before, op="sum", root=0):
     return out.reshape(before.shape)
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(("operation", "name", "topology", "ranks"), SIZED)
 def test_right_and_safe(operation, name, topology, ranks):
     for op in ("sum", "max", "min") if "reduce" in operation else ("sum",):

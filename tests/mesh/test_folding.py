@@ -583,7 +583,7 @@ def part_of_loops(tl, body, inner, n, m, x, y):
     interpreted(x, y, body, inner, n, m, tl=tl)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(15, 30), deadline=None, derandomize=True)
 @given(
     st.lists(OPERATIONS, max_size=5),
     st.lists(OPERATIONS, min_size=1, max_size=6),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench import machine, mesh
 from kernbench.mesh.programs.queues import Message, Queue, Receive
@@ -80,7 +81,7 @@ def relay(q_ptr, o_ptr, sizes, *, tl):
     tl.store(o_ptr, total)
 
 
-@settings(max_examples=40)
+@settings(max_examples=sampled.examples(20, 40))
 @given(
     st.lists(st.integers(0, 200), max_size=12),
     st.integers(1, 4),

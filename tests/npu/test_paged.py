@@ -29,6 +29,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("lens", REFERENCE, ids=str)
 def test_the_cases_of_the_reference(form, lens):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 from tests.report.samples import HERE, sample, timeline, unsafe
 
 from kernbench.common.errors import MisuseError
@@ -17,14 +18,14 @@ from kernbench.result.run import write_json
 from kernbench.result.spans import read_timeline, timeline_dict
 
 
-@settings(max_examples=60)
+@settings(max_examples=sampled.examples(30, 60))
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))
 def test_whole_numbers_come_back(values):
     back = unpack(pack(np.array(values, np.int64)), "here")
     assert back.tolist() == values
 
 
-@settings(max_examples=30)
+@settings(max_examples=sampled.examples(15, 30))
 @given(st.lists(st.floats(width=32)))
 def test_floats_come_back(values):
     array = np.array(values, np.float32).reshape(-1, 1)

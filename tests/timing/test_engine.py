@@ -90,7 +90,7 @@ def test_events_match_the_obvious_simulation(problem):
     assert times.finish.tolist() == finish
 
 
-@settings(max_examples=100)
+@settings(max_examples=sampled.examples(50, 100))
 @given(problems(shared=False))
 def test_both_passes_agree_without_servers(problem):
     nodes, edges, duration, server, nbytes = problem
@@ -100,7 +100,7 @@ def test_both_passes_agree_without_servers(problem):
     assert events.finish.tolist() == path.finish.tolist()
 
 
-@settings(max_examples=50)
+@settings(max_examples=sampled.examples(25, 50))
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10**6)), min_size=1, max_size=20))
 def test_both_passes_agree_on_a_chain_through_a_server(chain):
     nodes = len(chain)

@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench.timing.graph import Edges, GraphBuilder, make_graph, no_edges
 
@@ -49,7 +50,7 @@ def test_a_list_that_grows_keeps_what_it_has():
     assert grown.filled[0] == 2
 
 
-@settings(max_examples=60)
+@settings(max_examples=sampled.examples(30, 60))
 @given(st.data())
 def test_a_graph_put_together_group_by_group_is_the_one_of_the_whole_list(data):
     """Each group has a node of its own besides, which comes after all groups, as the start of a program does."""

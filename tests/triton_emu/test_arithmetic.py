@@ -129,7 +129,7 @@ def test_an_element_taken_out_computes_like_the_array_it_came_from(dtype):
     assert whole[2] == one
 
 
-@settings(max_examples=40)
+@settings(max_examples=sampled.examples(20, 40))
 @given(st.data(), float_types, float_types, seeds)
 def test_operands_broadcast_as_in_numpy(data, left, right, seed):
     both = data.draw(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=3, max_side=4))
@@ -152,7 +152,7 @@ def test_comparisons_are_exact(op, left, right, seed):
     np.testing.assert_array_equal(number, apply(exact(x), 1))
 
 
-@settings(max_examples=20)
+@settings(max_examples=sampled.examples(10, 20))
 @given(shapes, float_types, float_types, seeds)
 def test_fma_rounds_once(shape, left, right, seed):
     x, y, z = normal(seed, shape, left), normal(seed + 1, shape, right), normal(seed + 2, shape, left)

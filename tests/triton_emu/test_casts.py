@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests import sampled
 from tests.triton_emu.values import NARROW, SMALL, evaluate, exact, normal, rounded, same, seeds
 
 from kernbench import mesh
@@ -44,7 +45,7 @@ def test_store_rounds_to_the_tensors_own_type():
     assert host.gather(whole).tolist() == [1, 1, 127, -3]
 
 
-@settings(max_examples=30)
+@settings(max_examples=sampled.examples(15, 30))
 @given(st.data(), st.sampled_from(["f16", "bf16", "f32", "i8"]), st.sampled_from(["f16", "f8e4m3", "i32"]), seeds)
 def test_where_chooses_and_broadcasts(data, left, right, seed):
     three = data.draw(hnp.mutually_broadcastable_shapes(num_shapes=3, max_dims=3, max_side=4))

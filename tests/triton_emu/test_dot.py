@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 from tests.triton_emu.values import F32_ERROR, close, evaluate, exact, float_types, normal, rounded, same, seeds
 
 from kernbench.common.dtypes import cast
@@ -11,7 +12,7 @@ sizes = st.integers(1, 7)
 batches = st.sampled_from([(), (1,), (3,)])
 
 
-@settings(max_examples=40)
+@settings(max_examples=sampled.examples(20, 40))
 @given(batches, sizes, sizes, sizes, float_types, float_types, seeds)
 def test_a_dot_of_small_whole_numbers_is_exact(batch, m, k, n, left, right, seed):
     draw = np.random.default_rng(seed)
@@ -22,7 +23,7 @@ def test_a_dot_of_small_whole_numbers_is_exact(batch, m, k, n, left, right, seed
     same(got, exact(a) @ exact(b))
 
 
-@settings(max_examples=30)
+@settings(max_examples=sampled.examples(15, 30))
 @given(batches, sizes, st.integers(1, 60), sizes, float_types, float_types, seeds)
 def test_a_dot_accumulates_in_f32(batch, m, k, n, left, right, seed):
     a, b = normal(seed, (*batch, m, k), left), normal(seed + 1, (*batch, k, n), right)
@@ -33,7 +34,7 @@ def test_a_dot_accumulates_in_f32(batch, m, k, n, left, right, seed):
     assert np.all(np.abs(exact(added) - exact(a) @ exact(b) - exact(acc)) <= bound)
 
 
-@settings(max_examples=20)
+@settings(max_examples=sampled.examples(10, 20))
 @given(batches, sizes, st.integers(1, 300), sizes, seeds)
 def test_a_dot_of_bytes_is_exact_in_i32(batch, m, k, n, seed):
     draw = np.random.default_rng(seed)

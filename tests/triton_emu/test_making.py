@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 from tests.triton_emu.values import evaluate, exact, float_types, normal, rounded, same, seeds, shapes
 
 from kernbench.common.dtypes import DTYPES, FLOATS, promote
@@ -46,7 +47,7 @@ def test_arange_counts_from_start_to_end(start, length):
     assert from_zero.tolist() == list(range(length))
 
 
-@settings(max_examples=25)
+@settings(max_examples=sampled.examples(12, 25))
 @given(shapes, st.integers(0, 2), st.integers(1, 4), float_types, float_types, seeds)
 def test_cat_joins_along_any_axis(shape, axis, extra, left, right, seed):
     axis = axis % len(shape)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench import mesh
 from kernbench.common.pe_commands import OPERATIONS, MathCmd
@@ -170,7 +171,7 @@ def test_tiles_are_walked_in_groups():
     assert walk == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 0), (2, 1), (2, 2), (2, 3)]
 
 
-@settings(max_examples=25)
+@settings(max_examples=sampled.examples(12, 25))
 @given(st.integers(1, 20), st.integers(1, 3), st.integers(0, 1), st.booleans(), st.integers(0, 2**32 - 1))
 def test_folds_follow_a_loop_in_order(count, other, axis, reverse, seed):
     """Composition of x -> a x + b is associative and does not commute: order shows."""

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench import mesh
 from kernbench.common.dtypes import DTYPES, dtype_name
@@ -90,7 +91,7 @@ def test_a_view_sees_the_bytes_behind_it(build):
     np.testing.assert_array_equal(got, np.concatenate([rows.ravel(), rows.ravel() + 1, np.maximum(rows.T, 5).ravel()]))
 
 
-@settings(max_examples=40)
+@settings(max_examples=sampled.examples(20, 40))
 @given(st.integers(0, 4), st.integers(1, 3), st.integers(0, 7), st.booleans())
 def test_an_offset_view_sees_its_own_part(start, rows, column, with_data):
     x = numbers(8, 8)

@@ -56,7 +56,7 @@ def test_chains_of_views_see_what_numpy_sees(data, dtype, seed):
     same(computed, -exact(mirror))
 
 
-@settings(max_examples=60)
+@settings(max_examples=sampled.examples(30, 60))
 @given(st.data())
 def test_the_address_of_a_view_is_that_of_its_first_element(data):
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=5))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench import machine
 from kernbench.bench import find, run_bench
@@ -98,7 +99,7 @@ def test_never_faster_than_the_limits(algorithm):
     cut=st.tuples(st.integers(10, 300), st.integers(10, 300), st.integers(10, 200)),
     dtype=st.sampled_from(["f16", "f32"]),
 )
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=sampled.examples(30, 60), derandomize=True, deadline=None)
 def test_no_cut_into_dots_beats_the_array(heads, tokens, keys, d_head, cut, dtype):
     """Scores and weighted values in blocks of any size, d_head whole or in parts, take at least what the limit says."""
     m, n, k = cut

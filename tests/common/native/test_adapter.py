@@ -37,6 +37,7 @@ def _giving(row):
     return row[0]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("flag", [True, False, np.True_])
 @pytest.mark.parametrize("by", [3, 2.5, np.float32(0.5), np.uint8(7)])
 def test_arguments_arrive_as_they_are(by, flag):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench import machine, mesh
 from kernbench.mesh.time import conflicts as module
@@ -94,7 +95,7 @@ def obvious_pairs(forms, drawn):
     }
 
 
-@settings(max_examples=60)
+@settings(max_examples=sampled.examples(30, 60))
 @given(st.lists(patterns(), min_size=5, max_size=5), accesses())
 def test_conflicts_are_the_pairs_that_enumeration_finds(forms, drawn):
     assert as_pairs(*conflicts_of(forms, drawn), drawn) == obvious_pairs(forms, drawn)

@@ -9,6 +9,7 @@ import pytest
 import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench import machine, mesh
 from kernbench.bench import find, run_bench
@@ -252,7 +253,7 @@ def test_zero_work_takes_no_engine_time():
     assert total(nothing) == 3 * 8_000
 
 
-@settings(max_examples=20)
+@settings(max_examples=sampled.examples(10, 20))
 @given(st.integers(1, 6), st.integers(1, 6))
 def test_deeper_queues_are_not_slower_where_nothing_is_shared(depth, more):
     def kernel(x_ptr, *, tl):

@@ -149,6 +149,7 @@ DONE:""",
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("checks", [True, False])
 @pytest.mark.parametrize("body", ENDINGS.values(), ids=ENDINGS)
 def test_memory_goes_with_the_last_who_names_it(body, checks):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench.ptx.recording import survey
 from kernbench.ptx.recording.recording import OWN_REACH
@@ -48,7 +49,7 @@ def new_rows():
     return np.full((WARPS, survey.COLUMNS), 77, np.int32), np.zeros((WARPS, survey.REUSE), np.int32)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(30, 60), deadline=None, derandomize=True)
 @given(accesses(1 << 16), st.booleans(), st.sampled_from([survey.LOADS, survey.STORES, survey.ADDS]))
 def test_sectors_and_lines_of_global_memory(access, cached, act):
     places, width, mask = access
@@ -94,7 +95,7 @@ def passes(places, width, serial):
     return max((sum(1 for word in words if word % 32 == bank) for bank in range(32)), default=0)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(30, 60), deadline=None, derandomize=True)
 @given(accesses(1 << 14), st.booleans())
 def test_passes_over_the_banks_of_shared_memory(access, serial):
     places, width, mask = access
@@ -136,7 +137,7 @@ def test_loads_of_lanes_that_want_the_same_in_pairs_take_half_of_the_passes(widt
     assert rows[0, survey.WAVEFRONTS] <= expected
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(20, 40), deadline=None, derandomize=True)
 @given(accesses(1 << 12))
 def test_local_memory_has_a_word_of_each_lane_in_a_line(access):
     places, width, mask = access
@@ -150,7 +151,7 @@ def test_local_memory_has_a_word_of_each_lane_in_a_line(access):
         assert found == [len(words), len({word for word, _ in words}), 0, len(active) * width, -1, -1]
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(20, 40), deadline=None, derandomize=True)
 @given(
     st.lists(st.integers(1, 9), min_size=3, max_size=3),
     st.lists(st.integers(1, 6), min_size=3, max_size=3),

@@ -148,6 +148,7 @@ MEET:
 """
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("reader", [0, 31, 32, 95])
 @pytest.mark.parametrize("update", ["red.shared.add.u32 [s], 1;", "atom.relaxed.gpu.shared.max.s32 %r3, [s], %r0;"])
 def test_an_update_that_shows_nothing_orders_nothing(update, reader):

@@ -66,6 +66,7 @@ ALL:
 """
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("whole", ["bar.sync 1, 128;", "barrier.sync 1;", "bar.red.popc.u32 %r5, 1, %p3;"])
 @pytest.mark.parametrize("part", ["bar.sync 1, 64;", "barrier.sync 1, 64;", "bar.sync 1, %r7;"])
 def test_a_round_of_some_and_one_of_all_are_kept_apart(part, whole):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 from tests.ptx.time.made import Act, Kind, Op, Pipe, launch
 
 from kernbench import ptx
@@ -55,7 +56,7 @@ def test_a_barrier_of_a_cluster_waits_for_its_slowest_cta():
     assert slow == pytest.approx(fast, abs=6)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(10, 20), deadline=None, derandomize=True)
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(2, 6))
 def test_a_slower_producer_delays_its_consumer(some, more, ranks):
     """The last rank arrives at the mbarrier of the first one, which waits for it."""
@@ -157,7 +158,7 @@ def test_clusters_lie_in_one_gpc(size, held, expected):
     assert resident(H200, size, held) == expected
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(30, 60), deadline=None, derandomize=True)
 @given(st.integers(1, 132), st.integers(1, 33), st.integers(1, 16), st.integers(1, 4))
 def test_a_gpc_holds_as_many_clusters_as_it_has_room_for(sms, gpcs, size, held):
     gpu = H200.override({"chip.sms": sms, "chip.gpcs": gpcs})
@@ -186,7 +187,7 @@ def test_clusters_of_a_grid_with_three_dimensions_are_neighbours():
     assert sorted(in_clusters(recording).tolist()) == list(range(32))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(20, 40), deadline=None, derandomize=True)
 @given(st.integers(1, 8), st.integers(1, 4), st.integers(1, 300), st.sampled_from([1, 1000, 3_000_000]))
 def test_every_cluster_has_seats_of_its_own(size, held, clusters, budget):
     recording, streams = launch([[END]], ctas=size * clusters, cluster=size)

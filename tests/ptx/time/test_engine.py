@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 from tests.ptx.time.made import Act, Kind, Op, Pipe, launch, load
 from tests.sampled import some
 
@@ -206,7 +207,7 @@ SMALL = st.builds(stream, loads=st.integers(1, 4), first=st.sampled_from([0, 8, 
 LAUNCHES = st.tuples(SMALL, st.integers(1, 8), st.integers(1, 300))
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(12, 25), deadline=None, derandomize=True)
 @given(LAUNCHES)
 def test_no_time_is_below_its_floors(made):
     program, warps, ctas = made

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 from tests.ptx.time.made import Act, Kind, Op, Pipe, launch
 
 from kernbench.ptx.machine import load
@@ -22,7 +23,7 @@ def test_a_short_launch_keeps_its_clock():
     assert clock_under_power(H200, 1.0, 50e-6) == pytest.approx(PRODUCTS, rel=0.001)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(50, 100), deadline=None, derandomize=True)
 @given(st.floats(0.001, 1), st.floats(0, 1), st.floats(1e-6, 1), st.floats(0, 1))
 def test_more_use_and_more_time_never_raise_the_clock(use, more, seconds, longer):
     now = clock_under_power(H200, use, seconds)

@@ -117,7 +117,7 @@ def alone(name: str) -> tuple[LaunchRecording, Streams]:
     return replace(of_ctas(recording, 1), class_trace=recording.class_trace[:, :1], block=(32, 1, 1)), streams
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(15, 30), deadline=None, derandomize=True)
 @given(st.sampled_from(KERNELS), st.sampled_from(KEYS), st.floats(1.001, 4.0), FACTORS)
 def test_a_warp_that_shares_nothing_is_never_slower_with_more_of_a_rate(name, key, factor, factors):
     recording, streams = alone(name)
@@ -166,6 +166,7 @@ def test_half_of_every_rate_takes_twice_as_long(name):
     assert times[1] == pytest.approx(2 * times[0], rel=1e-4)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("name", "gpu"),
     [

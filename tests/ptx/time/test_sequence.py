@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 from tests.ptx.time.made import Op, Pipe, launch
 
 from kernbench.ptx.machine import load
@@ -82,7 +83,7 @@ ADDED = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(30, 60), deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, 10**6), ADDED), min_size=1, max_size=8))
 def test_more_launches_never_take_less(rows):
     alone, following = [one for one, _ in rows], [added for _, added in rows]

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from tests import sampled
 from tests.report.samples import HOSTILE, sample, timeline, unsafe
 
 from kernbench.common.errors import MisuseError
@@ -197,7 +198,7 @@ WHOLE = [json.loads(json.dumps(run.to_dict())) for run in (sample(), unsafe())]
 ODD = [None, -1, "x", [], {}, 1e308, True, 2**70, "inf", "nan", 0, [1, 2], {"a": 1}, 0.5]
 
 
-@settings(max_examples=60)
+@settings(max_examples=sampled.examples(30, 60))
 @given(st.data())
 def test_whatever_can_be_read_can_be_shown(data):
     held = copy.deepcopy(data.draw(st.sampled_from(WHOLE)))

@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 
 from kernbench.bench import find
 from kernbench.common.errors import BenchError
@@ -78,7 +79,7 @@ def test_bad_ranges(text, words):
         make_plan(find("milestone_gqa_llama70b"), None, {}, parse_over([f"n_ranks={text}"]))
 
 
-@settings(max_examples=30)
+@settings(max_examples=sampled.examples(15, 30))
 @given(st.integers(-50, 50), st.integers(0, 60), st.fractions(1, 20, max_denominator=8), st.sampled_from(["", "ns"]))
 def test_a_range_is_its_list(first, more, step, unit):
     step = Fraction(round(step * 8), 8)

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 from tests.ptx.doors.driver import packed
 
 from kernbench.ptx.doors.driver.images import lz4, zstd
@@ -28,7 +29,7 @@ def test_an_lz4_block_gives_its_bytes():
     assert lz4.decompress(packed.LZ4, len(packed.SCALE)) == packed.SCALE.encode()
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(75, 150), deadline=None, derandomize=True)
 @given(st.data())
 def test_broken_frames_are_refused_and_never_crash(data):
     which, decompress = data.draw(st.sampled_from([(packed.ZSTD, zstd.decompress), (packed.LZ4, lz4.decompress)]))
@@ -168,7 +169,7 @@ def test_ptx_that_a_compiler_kept_stands_for_its_machine_code(tmp_path):
     assert texts_of(packed.fatbin(packed.entry(2, 90, code)), "sm_90a", tmp_path) == [packed.SCALE]
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(25, 50), deadline=None, derandomize=True)
 @given(st.binary(max_size=200))
 def test_names_of_broken_machine_code_are_not_found(tail):
     assert isinstance(kernel_names(b"\x7fELF" + tail), list)

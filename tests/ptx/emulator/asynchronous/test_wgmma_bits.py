@@ -9,6 +9,7 @@ from tests.ptx.numerics.matrix.test_exact import expected
 ROWS = (0, 9, 22, 63)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("registers", [False, True])
 @pytest.mark.parametrize(("d", "a_kind", "b_kind", "k", "selector"), [case for case in SPARSE if case[0] == "f32"])
 def test_sparse_products_are_added_as_dense_ones(d, a_kind, b_kind, k, selector, registers):

@@ -73,6 +73,7 @@ def test_work_grows_with_the_blocks(text):
     assert many <= 12 * few
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("schedule", ["canonical", "reversed", 1, 2])
 @pytest.mark.parametrize("text", [BLOCK_LOCK, THREAD_LOCK, TICKETS])
 def test_every_block_gets_its_turn(text, schedule):

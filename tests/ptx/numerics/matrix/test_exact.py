@@ -46,6 +46,7 @@ def expected(a, b, c, kinds):
     return float(cut(total, Fraction(2) ** (leading - (13 if small else 23))))
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("spread", [0, 4, 12])
 @pytest.mark.parametrize("kinds", [("f32", kind, kind) for kind in DTYPES] + [("f32", "e4m3", "e5m2")])
 def test_sums_are_cut_as_they_were_seen(kinds, spread):
