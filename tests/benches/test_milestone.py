@@ -104,10 +104,16 @@ def test_ragged_and_chunked_prefill():
     good(run("multi_user_decode", context=9, users=2, lengths=(9, 0), n_ranks=4))
 
 
-def test_large_tiles_and_heads_do_not_deadlock():
-    good(run("single_user_decode", tokens=64, context=128, d_head=128, h_q=16, h_kv=2))
-    good(run("single_user_decode", tokens=8, context=64, d_head=128, h_q=128, h_kv=1, n_ranks=4))
-    good(run("single_user_prefill", d_head=512, dtype="f32", h_q=2, h_kv=2, context=512, n_ranks=4))
+LARGE = [
+    ("single_user_decode", {"tokens": 64, "context": 128, "d_head": 128, "h_q": 16, "h_kv": 2}),
+    ("single_user_prefill", {"d_head": 512, "dtype": "f32", "h_q": 2, "h_kv": 2, "context": 512, "n_ranks": 4}),
+    ("single_user_decode", {"tokens": 8, "context": 64, "d_head": 128, "h_q": 128, "h_kv": 1, "n_ranks": 4}),
+]
+
+
+@pytest.mark.parametrize(("panel", "sizes"), sampled.some(LARGE, 2))
+def test_large_tiles_and_heads_do_not_deadlock(panel, sizes):
+    good(run(panel, **sizes))
 
 
 def test_full_attention_of_every_panel():

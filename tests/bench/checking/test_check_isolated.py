@@ -5,6 +5,7 @@ import sys
 import time
 
 import pytest
+from tests import sampled
 
 from kernbench.bench.checking.check import Conditions, check_files, default_memory
 from kernbench.bench.discovery.new import filled_in
@@ -102,11 +103,11 @@ def test_verdicts_are_the_same_whatever_runs_at_once(write):
         files.append(files[0].parent / f"on_{target}.py")
         files[-1].write_text(filled_in(target, f"on_{target}"))
     found = []
-    for jobs in (1, 2, 16):
+    for jobs in sampled.some((1, 2, 16), 2):
         cases = checked(files, jobs=jobs)
         runs = {name: case.run.to_dict() for name, case in cases.items() if case.run is not None}
         found.append(([(name, case.passed, case.error) for name, case in cases.items()], runs))
-    assert found[0] == found[1] == found[2]
+    assert all(one == found[0] for one in found)
     assert [passed for _, passed, _ in found[0][0]] == [True, False, True, True]
 
 

@@ -174,6 +174,8 @@ def test_arms_follow_the_wires():
                 assert wiring[here][direction] == onward
 
 
+# 8,192 keys take four seconds
+@pytest.mark.named
 def test_blocks_of_a_short_sequence_leave_room_for_gaps():
     # one user is enough for the gaps, and takes half the time
     alone = {"users": 1, "lengths": (8192,)}

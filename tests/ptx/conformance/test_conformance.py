@@ -31,9 +31,9 @@ def test_every_case_is_there_once_and_parses():
 
 
 def test_every_case_is_ptx_for_the_real_assembler():
-    """Of every fourth, with --full of all."""
+    """Of every eighth, with --full of all."""
     need_ptxas("sm_90", (8, 7))
-    cases = sampled.some(CASES, len(CASES) // 4)
+    cases = sampled.some(CASES, len(CASES) // 8)
     header = ".version 8.7\n.target sm_90\n.address_size 64\n"
     kernels = [
         source(case).removeprefix(header).replace(".entry apply", f".entry k{number}")

@@ -142,7 +142,7 @@ def test_more_bandwidth_does_not_make_a_launch_slower(name, ctas, key, factor):
     assert after <= before * (1 + APART)
 
 
-@pytest.mark.parametrize("name", [name for name in KERNELS if name not in ATOMICS])
+@pytest.mark.parametrize("name", sampled.some([name for name in KERNELS if name not in ATOMICS], 5))
 def test_twice_the_work_in_steady_state_takes_twice_as_long(name):
     """Waves of CTAs: what further ones add is in proportion to them, launch and first wave aside.
 
@@ -155,7 +155,7 @@ def test_twice_the_work_in_steady_state_takes_twice_as_long(name):
     assert (waves[2] - waves[1]) / (waves[1] - waves[0]) == pytest.approx(2, rel=0.05)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", sampled.some(list(KERNELS), 6))
 def test_half_of_every_rate_takes_twice_as_long(name):
     """Clocks and memory have half their rate, and launches take twice their time: as many cycles, twice as long."""
     recording, streams = launched(name)

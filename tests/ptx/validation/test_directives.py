@@ -1,6 +1,7 @@
 """Heads, names, sizes and values that an assembler refuses: each is refused at its line, and its neighbour is not."""
 
 import pytest
+from tests import sampled
 from tests.ptx.corpus import kernel_text
 from tests.ptx.toolchain import assembles, need_ptxas
 
@@ -158,9 +159,12 @@ def test_what_an_assembler_takes_is_taken(text):
 
 
 def test_ptxas_says_the_same():
+    """Of a third of the texts, with --full of all; here each has a test of its own."""
     need_ptxas("sm_100a", (9, 0))
-    assert [text for text, _, _ in ALL_REFUSED if text not in DISPUTED and assembles(text, "sm_100a")] == []
-    assert [text for text in ALL_GOOD if not assembles(text, "sm_100a")] == []
+    wrong = sampled.some([text for text, _, _ in ALL_REFUSED if text not in DISPUTED], len(ALL_REFUSED) // 3)
+    assert [text for text in wrong if assembles(text, "sm_100a")] == []
+    good = sampled.some(ALL_GOOD, len(ALL_GOOD) // 3)
+    assert [text for text in good if not assembles(text, "sm_100a")] == []
 
 
 @pytest.mark.parametrize(

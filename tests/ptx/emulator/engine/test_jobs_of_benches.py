@@ -34,7 +34,7 @@ def test_every_launch_of_a_panel_is_the_same(case):
 
 def test_every_mutant_is_found_as_on_one_core():
     among = benches.MUTATED if sampled.full() else benches.MUTATED[:1]
-    for case in benches.mutants(sampled.examples(60, 6), among):
+    for case in benches.mutants(sampled.examples(120, 6), among):
         _, _, wrong = benches.compare((2,), case)
         assert wrong == []
 
