@@ -33,12 +33,16 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	$(BIN)/python tools/demo.py
 
-# loops that take long to compile are compiled beside lint and types, once for all processes of the tests
+# types are looked at beside the rest, and told of at the end: they take one process longer than it takes to compile the
+# loops that take long, which is done before the tests begin, once for all processes of theirs
 test-full: SETS = --full
 test test-full: $(STAMP)
-	$(BIN)/python tools/compile_loops.py mesh npu & $(BIN)/python tools/compile_loops.py ptx & \
-	$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy; told=$$?; wait; exit $$told
-	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(SETS)
+	$(BIN)/ruff check && $(BIN)/ruff format --check
+	@mkdir -p out
+	$(BIN)/mypy > out/types.txt 2>&1 & types=$$!; \
+	$(BIN)/python tools/compile_loops.py mesh npu & $(BIN)/python tools/compile_loops.py ptx; \
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(SETS); told=$$?; \
+	wait $$types || told=1; cat out/types.txt; exit $$told
 
 # programs of torch and Triton, in an environment of its own. A plain `torch` would come with gigabytes of CUDA packages;
 # this release is the CPU build where one is to be had (TORCH=torch TRITON=triton==3.6.0 tests others). Where they cannot
