@@ -313,6 +313,8 @@ def test_the_first_ctas_begin_late():
     assert cycles([[END]], gpu_file("h200")) - cycles([[END]]) == pytest.approx(float(gpu_file("h200").launch.first))
 
 
+# of kernels as they are, test_rules.py
+@pytest.mark.named
 def test_twice_the_work_takes_twice_as_long():
     short, long = (cycles([stream(count=n)] * 16, ctas=264) for n in (16, 32))
     assert long / short == pytest.approx(2, rel=0.03)
