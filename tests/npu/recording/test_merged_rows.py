@@ -30,6 +30,21 @@ def test_rows_that_are_taken_over_are_those_that_were_recorded():
     assert taken.array().tobytes() == recorded.array().tobytes()
 
 
+def test_a_recording_that_was_kept_when_rows_were_always_a_list_can_be_read():
+    rows = _rows(4)
+    recorded = NpuRecording(block_first=[0], block_task=[0])
+    recorded.rows.extend(row.tobytes() for row in rows)
+    old = vars(recorded)
+    old["rows"] = old.pop("_rows")
+    for newer in ("_is_taken", "cases"):
+        del old[newer]
+    read = pickle.loads(pickle.dumps(recorded))
+    assert read.count == 4
+    assert read.rows == [row.tobytes() for row in rows]
+    assert read.array().tobytes() == rows.tobytes()
+    assert "rows" not in vars(read)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_rows_of_blocks_come_to_where_their_blocks_start(seed):
     rng = np.random.default_rng(seed)

@@ -188,6 +188,12 @@ class NpuRecording:
     def __repr__(self) -> str:
         return f"<NpuRecording of {self.count:,} rows in {len(self.block_task):,} blocks of {len(self.tasks)} tasks>"
 
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Those that were kept when rows were always a list have it under its old name."""
+        vars(self).update(state)
+        if "rows" in state:
+            vars(self)["_rows"] = vars(self).pop("rows")
+
     @property
     def rows(self) -> list[bytes]:
         """All rows, each as its bytes, to which a launch adds its own."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.common.errors import KernbenchError
 from kernbench.npu.isa.operations import AWAIT, BARRIER, CLASSES, LOAD, POP, PUSH, SCALAR, STORE, WAIT
 from kernbench.npu.isa.units import PIPE_NUMBER, S
 from kernbench.npu.recording.record import NpuRecording
@@ -22,6 +23,8 @@ from kernbench.npu.time.reclaim import Waits
 from kernbench.timing.graph import Graph, make_graph
 
 _COLUMNS = ("op", "lane", "pipe", "a", "b", "c", "x")
+# what 32 bits with a sign number
+_MOST = 2**31
 Edges = tuple[Ints, Ints, Ints]
 Inner = tuple[e.Small, e.Small, e.Kinds]
 
@@ -75,7 +78,17 @@ def _number(recording: NpuRecording, rows: int, transfers: int, issues: int) -> 
     blocks, tasks, commands = len(recording.block_task), len(recording.tasks), len(recording.commands)
     sizes = (rows, transfers, transfers, transfers, blocks, blocks, tasks, tasks, tasks, commands, issues)
     starts = np.concatenate([[0], np.cumsum(sizes)]).tolist()
+    _check_count(starts[-1], "nodes")
     return Nodes(rows, *starts[1:])
+
+
+def _check_count(count: int, what: str) -> None:
+    """The graph numbers nodes and edges by 32 bits."""
+    if count >= _MOST:
+        raise KernbenchError(
+            f"{count:,} {what} of its graph are too many to time this recording, which can have {_MOST - 1:,}: "
+            "record a smaller size, or time it as several launches"
+        )
 
 
 def _inner(recording: NpuRecording, rows: Array, nodes: Nodes, transfers: Ints) -> Inner:
@@ -202,6 +215,7 @@ def core_edges(lowered: Lowered, assignment: Assignment) -> Edges:
 
 def join(lowered: Lowered, *parts: Edges | Inner) -> Graph:
     """The graph of all edges."""
+    _check_count(sum(len(part[0]) for part in parts), "edges")
     source, target, kind = (
         np.concatenate(columns, dtype=dtype, casting="same_kind")
         for columns, dtype in zip(zip(*parts, strict=True), (np.int32, np.int32, np.int8), strict=True)
