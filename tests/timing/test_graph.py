@@ -5,7 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import sampled
 
-from kernbench.timing.graph import Edges, GraphBuilder, make_graph, no_edges
+from kernbench.timing.graph import (
+    Edges,
+    GraphBuilder,
+    Unlagged,
+    graph_of,
+    make_graph,
+    no_edges,
+    with_other_edges,
+)
 
 
 def edges_of(rows):
@@ -72,3 +80,39 @@ def test_a_graph_put_together_group_by_group_is_the_one_of_the_whole_list(data):
     assert graph.indegree.tolist() == [sum(row[1] == node for row in rows) for node in range(nodes)]
     whole = make_graph(nodes, *edges_of(rows)[:4])
     assert found(whole) == found(graph)
+
+
+def unlagged(rows):
+    columns = np.array(rows, np.int64).reshape(-1, 3)
+    return Unlagged(*(columns[:, i].astype(kind) for i, kind in enumerate((np.int32, np.int32, np.int8))))
+
+
+def last_first(works):
+    for work in reversed(list(works)):
+        work()
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_a_graph_of_several_lists_is_that_of_one_and_may_be_given_other_edges_at_its_end(data):
+    """Lists that are apart have nodes of their own."""
+    size, groups = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 3))
+    nodes = size * groups + data.draw(st.integers(1, 4))
+    apart = []
+    for group in range(groups):
+        own = st.integers(group * size, group * size + size - 1)
+        apart.append(data.draw(st.lists(st.tuples(own, own, st.integers(0, 9)), max_size=6)))
+    everywhere = st.integers(0, nodes - 1)
+    others = [data.draw(st.lists(st.tuples(everywhere, everywhere, st.integers(0, 9)), max_size=6)) for _ in range(2)]
+    graph = graph_of(nodes, list(map(unlagged, apart)), list(map(unlagged, others)), last_first)
+    rows = [(source, target, 0, kind) for part in (*apart, *others) for source, target, kind in part]
+    assert found(graph) == plain(nodes, rows)
+    assert graph.indegree.tolist() == [sum(row[1] == node for row in rows) for node in range(nodes)]
+    first = data.draw(everywhere)
+    behind = st.tuples(st.integers(first, nodes - 1), everywhere, st.integers(0, 9))
+    new = [data.draw(st.lists(behind, max_size=6)) for _ in range(2)]
+    changed = with_other_edges(graph, first, list(map(unlagged, new)))
+    rows = [row for row in rows if row[0] < first]
+    rows += [(source, target, 0, kind) for part in new for source, target, kind in part]
+    assert found(changed) == plain(nodes, rows)
+    assert changed.indegree.tolist() == [sum(row[1] == node for row in rows) for node in range(nodes)]

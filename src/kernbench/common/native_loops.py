@@ -14,6 +14,7 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from threading import RLock
 from typing import Generic, NamedTuple, cast
 
 import numpy as np
@@ -32,6 +33,8 @@ _LOG = logging.getLogger(__name__)
 SUFFIX = ".loop"
 # what a kept file begins with: the sum of the rest
 _SUM = 64
+# of all threads, one compiles
+_ONE_AT_A_TIME = RLock()
 
 
 class _Made(NamedTuple):
@@ -105,9 +108,13 @@ class NativeLoop(Generic[Result]):
         except NotPlain:
             return None
         if kinds not in self._known:
-            self._known[kinds] = entry = self._found(kinds)
-            if entry is not None:
-                self.entries.append(entry)
+            with _ONE_AT_A_TIME:
+                # another thread may have compiled it meanwhile
+                if kinds not in self._known:
+                    entry = self._found(kinds)
+                    if entry is not None:
+                        self.entries.append(entry)
+                    self._known[kinds] = entry
         return self._known[kinds]
 
     def _found(self, kinds: tuple[Kind, ...]) -> Code | None:

@@ -8,8 +8,9 @@ Edges are kept by source (CSR). An edge's lag is a class, not a time, so that a 
 rates: lag class n >= 0 means n dispatches, n < 0 means latency number -n - 1.
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ from kernbench.common.deferred import deferred
 Ints = NDArray[np.int64]
 Small = NDArray[np.int32]
 Bytes = NDArray[np.int8]
+# does some works, in any order or at once
+Together = Callable[[Iterable[Callable[[], object]]], None]
 
 # why a node had to wait: kinds of edges
 DISPATCH, ENGINE, OPERAND, MESSAGE, CREDIT, LINK, POSTED, SPACE, MEMORY = range(9)
@@ -152,6 +155,49 @@ def make_graph(nodes: int, sources: Small, targets: Small, lags: Small, kinds: B
     return builder.graph()
 
 
+class Unlagged(NamedTuple):
+    """A list of edges without lags."""
+
+    sources: Small
+    targets: Small
+    kinds: Bytes
+
+
+def graph_of(nodes: int, apart: Sequence[Unlagged], others: Sequence[Unlagged], together: Together) -> Graph:
+    """The graph of several lists of edges, in this order. Lists that are `apart` share no source and no target with
+    each other: `together` may do their works at once.
+    """
+    offsets, indegree = np.zeros(nodes + 1, np.int32), np.zeros(nodes, np.int32)
+    together(partial(_count, one.sources, offsets[1:]) for one in apart)
+    for one in others:
+        _count(one.sources, offsets[1:])
+    np.cumsum(offsets, out=offsets)
+    slots = offsets[:-1].copy()
+    targets, kinds = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.int8)
+    together(partial(_place, *one, slots, targets, kinds, indegree) for one in apart)
+    for one in others:
+        _place(*one, slots, targets, kinds, indegree)
+    return Graph(offsets, targets, np.zeros(len(targets), np.int32), kinds, indegree)
+
+
+def with_other_edges(graph: Graph, first: int, others: Sequence[Unlagged]) -> Graph:
+    """A graph without lags, whose nodes from `first` on have these edges instead of their own."""
+    kept = int(graph.offsets[first])
+    offsets, indegree = graph.offsets.copy(), graph.indegree.copy()
+    offsets[first:] = 0
+    for one in others:
+        _count(one.sources, offsets[1:])
+    offsets[first] = kept
+    np.cumsum(offsets[first:], out=offsets[first:])
+    targets, kinds = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.int8)
+    targets[:kept], kinds[:kept] = graph.targets[:kept], graph.kinds[:kept]
+    _count_off(graph.targets[kept:], indegree)
+    slots = offsets[:-1].copy()
+    for one in others:
+        _place(*one, slots, targets, kinds, indegree)
+    return Graph(offsets, targets, np.zeros(len(targets), np.int32), kinds, indegree)
+
+
 @part
 def put(source, target, lag, kind, edges):  # type: ignore[no-untyped-def]
     """One edge at the end of a list, which has room for it."""
@@ -183,7 +229,24 @@ def _put_all(found, slots, targets, lags, kinds):  # type: ignore[no-untyped-def
         targets[slot], lags[slot], kinds[slot] = found.targets[e], found.lags[e], found.kinds[e]
 
 
+@deferred(lambda sources, *_: len(sources))
+def _place(sources, targets, kinds, slots, all_targets, all_kinds, indegree):  # type: ignore[no-untyped-def]
+    """Edges to where those of their sources lie; `slots` is where each source's next one goes."""
+    for e in range(len(sources)):
+        source, target = sources[e], targets[e]
+        slot = slots[source]
+        slots[source] = slot + 1
+        all_targets[slot], all_kinds[slot] = target, kinds[e]
+        indegree[target] += 1
+
+
 @deferred(lambda values, _: len(values))
 def _count(values, counts):  # type: ignore[no-untyped-def]
     for value in values:
         counts[value] += 1
+
+
+@deferred(lambda values, _: len(values))
+def _count_off(values, counts):  # type: ignore[no-untyped-def]
+    for value in values:
+        counts[value] -= 1

@@ -8,8 +8,9 @@ from tests.npu.small import flag
 
 from kernbench import npu
 from kernbench.npu.recording.work import compared_works
-from kernbench.npu.time import clock, edges
+from kernbench.npu.time import clock, edges, lower
 from kernbench.targets.work import first_parting
+from kernbench.timing import graph
 
 
 @pytest.mark.parametrize("seed", sampled.some(range(15), 5))
@@ -47,13 +48,13 @@ KINDS = (edges.FLAG, edges.SLOT, edges.MESSAGE, edges.DEPENDENCE, edges.CORE, ed
 @pytest.mark.parametrize("kind", KINDS, ids=edges.KIND_NAMES.__getitem__)
 def test_each_kind_of_edge_is_missed_when_it_is_left_out(kind, monkeypatch):
     """The check is not blind: without one kind of edges, times contradict results."""
-    join = clock.join
+    made, again = lower.graph_of, lower.with_other_edges
 
-    def without(lowered, *parts):
-        kept = [tuple(column[np.asarray(part[2]) != kind] for column in part) for part in parts]
-        return join(lowered, *kept)
+    def left(parts):
+        return [graph.Unlagged(*(column[part.kinds != kind] for column in part)) for part in parts]
 
-    monkeypatch.setattr(clock, "join", without)
+    monkeypatch.setattr(lower, "graph_of", lambda nodes, *parts: made(nodes, *map(left, parts[:2]), parts[2]))
+    monkeypatch.setattr(lower, "with_other_edges", lambda whole, first, parts: again(whole, first, left(parts)))
     programs = [kernels.make(seed) for seed in range(25)]
     assert any(kernels.contradictions(kernels.launch(program), program)[0] for program in programs)
 

@@ -9,7 +9,7 @@ import pytest
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.memory import arena as arenas
 from kernbench.ptx.emulator.memory.arena import POISON, UNWRITTEN, WRITTEN, Arena
-from kernbench.safety.processes.threads import both, together
+from kernbench.safety.processes.threads import both, in_stretches, together
 
 
 @pytest.mark.parametrize("jobs", ["1", "2", "5"])
@@ -60,6 +60,16 @@ def test_nothing_moves_when_a_device_gets_its_first_large_array():
     assert np.shares_memory(words, arena.words[1])
     assert (arena.contents(made) == np.arange(100)).all()
     assert (arena.states(made) == WRITTEN).all()
+
+
+@pytest.mark.parametrize("jobs", ["1", "3"])
+def test_stretches_give_what_they_give_in_their_order(monkeypatch, jobs):
+    monkeypatch.setenv("KERNBENCH_JOBS", jobs)
+    before = threading.active_count()
+    assert in_stretches(lambda begin, end: end - begin, [(5, 9), (0, 5), (9, 9)]) == [4, 5, 0]
+    with pytest.raises(ZeroDivisionError):
+        in_stretches(lambda begin, end: begin // end, [(1, 1), (1, 0)])
+    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])

@@ -7,6 +7,7 @@ block can really run. Most rows of a loop are equal, so they are kept as bytes t
 
 from dataclasses import dataclass, field
 from struct import Struct
+from sys import byteorder
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,16 @@ ROW_TYPE = np.dtype(
 | x, y | GM transfers: byte offset in the buffer, row of `patterns`. FIFOs: number of the message, bytes of an element.
 Posts and waits between cores: x is the number of the post or of the wait |
 """
+
+# x of messages, which are fewer than 2^31: the lower half of it, as x itself is not aligned
+_MESSAGE = np.dtype(
+    {
+        "names": ["message"],
+        "formats": ["i4"],
+        "offsets": [24 if byteorder == "little" else 28],
+        "itemsize": ROW_TYPE.itemsize,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -180,7 +191,7 @@ class NpuRecording:
     # operations by which a kernel may observe the order of blocks: looks at signals, sums of floats that round
     observers: set[str] = field(default_factory=set)
     # of these rows: what `time.costs.cases` finds
-    cases: tuple[Array, tuple[Array, Ints, Ints]] | None = field(default=None, repr=False, compare=False)
+    cases: tuple[Array, tuple[Array, NDArray[np.int32], Ints]] | None = field(default=None, repr=False, compare=False)
     _array: Array | None = None
     # whether the array has all rows, and the list none of them
     _is_taken: bool = field(default=False, repr=False, compare=False)
@@ -219,6 +230,13 @@ class NpuRecording:
         if self._array is None or len(self._array) != self.count:
             self._array = np.frombuffer(b"".join(self._rows), ROW_TYPE)
         return self._array
+
+    def columns(self, *names: str) -> tuple[Array, ...]:
+        """Columns of all rows, where they lie, as compiled loops read them; `message` is x of pushes and pops."""
+        rows = self.array()
+        if not rows["c"].flags.aligned:
+            self._array = rows = rows.copy()
+        return tuple(rows.view(_MESSAGE)[name] if name == "message" else rows[name] for name in names)
 
     def finish(self) -> None:
         """Nothing more is recorded: rows are kept as one array. Python's collector looks at each entry of a list."""

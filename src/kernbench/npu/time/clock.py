@@ -5,16 +5,18 @@ placed a second time by the times of the first pass, in which they share the mem
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from kernbench.npu.isa.model import ChipModel
 from kernbench.npu.recording.record import NpuRecording
 from kernbench.npu.time.assign import Assignment, assign
-from kernbench.npu.time.costs import Ints, cases, durations, submit_time
+from kernbench.npu.time.costs import Ints, cases, durations, spread, submit_time
 from kernbench.npu.time.edges import longest_paths
-from kernbench.npu.time.lower import Lowered, core_edges, join, lower, transfer_edges
+from kernbench.npu.time.lower import Lowered, core_edges, join, join_again, lower
 from kernbench.npu.time.reclaim import ring_waits
+from kernbench.safety.processes.threads import together
 from kernbench.timing.engine import Times, run_events
 from kernbench.timing.graph import NO_SERVER, Graph
 from kernbench.timing.servers import Rates
@@ -30,6 +32,8 @@ class Timing:
     graph: Graph
     rates: Rates
     times: Times
+    # of each case of rows
+    cost: Ints
 
     @property
     def total_ps(self) -> int:
@@ -49,24 +53,26 @@ def time_recording(recording: NpuRecording, chip: ChipModel) -> Timing:
 
 
 def _placed(lowered: Lowered, chip: ChipModel) -> Timing:
-    given = rates(lowered, chip)
-    timing = _timed(lowered, chip, given, _alone(lowered, given))
-    if len(lowered.recording.block_task) > chip.clusters.count:
-        timing = _timed(lowered, chip, given, _spent(timing))
-    return timing
+    recording = lowered.recording
+    cost = durations(recording, chip, cases(recording)[0])
+    given = rates(lowered, chip, cost)
+    assignment = assign(recording, chip, _alone(lowered, cost), lowered.waits)
+    graph = join(lowered, core_edges(lowered, assignment))
+    times = run_events(graph, given)
+    if len(recording.block_task) > chip.clusters.count:
+        assignment = assign(recording, chip, _spent(lowered, times), lowered.waits)
+        graph = join_again(lowered, graph, core_edges(lowered, assignment))
+        times = run_events(graph, given)
+    return Timing(lowered, chip, assignment, graph, given, times, cost)
 
 
-def rates(lowered: Lowered, chip: ChipModel) -> Rates:
-    """Durations of all nodes, and what shares the memory's bandwidth."""
+def rates(lowered: Lowered, chip: ChipModel, cost: Ints) -> Rates:
+    """Durations of all nodes, by the time of each case of rows, and what shares the memory's bandwidth."""
     nodes, recording = lowered.nodes, lowered.recording
-    examples, case, _ = cases(recording)
-    by_row = durations(recording, chip, examples)[case]
     duration = np.zeros(nodes.total, np.int64)
-    duration[: nodes.rows] = by_row
-    duration[lowered.transfers] = 0
+    spread(cases(recording)[1], cost, lowered.transfers, nodes.path, duration)
     count = len(lowered.transfers)
     duration[nodes.begin : nodes.begin + count] = chip.memory.latency_ps
-    duration[nodes.path : nodes.path + count] = by_row[lowered.transfers]
     duration[nodes.dispatch : nodes.end] = chip.tasks.dispatch_ps
     duration[nodes.issue :] = chip.cycles_ps(chip.clusters.issue)
     for number, command in enumerate(recording.commands):
@@ -74,38 +80,25 @@ def rates(lowered: Lowered, chip: ChipModel) -> Rates:
     server = np.full(nodes.total, NO_SERVER, np.int32)
     server[nodes.memory : nodes.memory + count] = 0
     nbytes = np.zeros(nodes.total, np.int64)
-    nbytes[nodes.memory : nodes.memory + count] = lowered.moved
+    nbytes[nodes.memory : nodes.memory + count] = lowered.found.moved
     bandwidth = np.array([chip.memory.bytes_per_ps])
-    return Rates(duration, server, nbytes, bandwidth, 0, np.zeros(1, np.int64))
+    return Rates(duration, server, nbytes, bandwidth, 0, np.zeros(1, np.int64), np.array([0, count]))
 
 
-def _alone(lowered: Lowered, given: Rates) -> Ints:
-    """Each block's time without others."""
-    nodes = lowered.nodes
-    duration = given.duration.copy()
-    begin = slice(nodes.begin, nodes.begin + len(lowered.transfers))
-    # edges inside blocks lead to where a transfer begins and leave from its row: the row carries its time
-    duration[lowered.transfers] = given.duration[nodes.path : nodes.path + len(lowered.transfers)]
-    duration[nodes.dispatch : nodes.end] = 0
-    duration[begin] = 0
-    source, target, _ = lowered.inner
-    row = np.arange(nodes.total, dtype=np.int32)
-    row[begin] = lowered.transfers
+def _alone(lowered: Lowered, cost: Ints) -> Ints:
+    """Each block's time without others, by the time of each case of rows."""
+    nodes, case = lowered.nodes, cases(lowered.recording)[1]
+    transfers = (lowered.transfers, nodes.begin)
     longest = np.zeros(nodes.total, np.int64)
-    longest_paths(source, row[target], duration, longest)
+    # edges inside blocks lead to where a transfer begins and leave from its row: the row carries its time
+    together(
+        partial(longest_paths, source, target, case, cost, transfers, longest) for source, target, _ in lowered.inner
+    )
     times: Ints = longest[nodes.end : nodes.end + len(lowered.recording.block_task)]
     return times
 
 
-def _spent(timing: Timing) -> Ints:
-    nodes, times = timing.lowered.nodes, timing.times
-    blocks = len(timing.lowered.recording.block_task)
+def _spent(lowered: Lowered, times: Times) -> Ints:
+    nodes, blocks = lowered.nodes, len(lowered.recording.block_task)
     spent: Ints = times.finish[nodes.end : nodes.end + blocks] - times.finish[nodes.dispatch : nodes.dispatch + blocks]
     return spent
-
-
-def _timed(lowered: Lowered, chip: ChipModel, given: Rates, block_ps: Ints) -> Timing:
-    assignment = assign(lowered.recording, chip, block_ps, lowered.waits)
-    parts = (lowered.inner, transfer_edges(lowered), lowered.outer, core_edges(lowered, assignment))
-    graph = join(lowered, *parts)
-    return Timing(lowered, chip, assignment, graph, given, run_events(graph, given))

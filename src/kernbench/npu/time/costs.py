@@ -11,6 +11,7 @@ one after the other, each in its issue time. Durations are exact fractions of a 
 barriers and single values of tiles take no time of their own.
 """
 
+from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, prod
 
@@ -21,15 +22,16 @@ from kernbench.common.deferred import deferred
 from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.npu.isa.model import ChipModel, MacRates
 from kernbench.npu.isa.operations import CLASSES, LOAD, MACS, NO_COST, POP, PUSH, SPECIAL, STORE, TABLE
-from kernbench.npu.isa.units import GM, MOVES, SENDS, UB, memory_of
+from kernbench.npu.isa.units import AIC, GM, MOVES, PER_LANE, SENDS, UB, memory_of
 from kernbench.npu.recording.record import Command, NpuRecording, TileShape
 
 Ints = NDArray[np.int64]
-# cases for which there is room at first
+Small = NDArray[np.int32]
+# cases for which there is room at first: a power of two
 _FEW = 4096
 
 
-def cases(recording: NpuRecording) -> tuple[Array, Ints, Ints]:
+def cases(recording: NpuRecording) -> tuple[Array, Small, Ints]:
     """Rows that cost the same: one row of each case, each row's case, and how often each occurs.
 
     They do not depend on rates: a recording that is timed again keeps them.
@@ -37,8 +39,9 @@ def cases(recording: NpuRecording) -> tuple[Array, Ints, Ints]:
     rows = recording.array()
     if recording.cases is not None and recording.cases[0] is rows:
         return recording.cases[1]
-    columns = tuple(np.ascontiguousarray(rows[name], np.int32) for name in ("op", "w", "a", "b"))
-    case, room = np.empty(len(rows), np.int64), _FEW
+    columns = recording.columns("op", "w", "a", "b")
+    rows = recording.array()
+    case, room = np.empty(len(rows), np.int32), _FEW
     while True:
         first, counts = np.zeros((2, room), np.int64)
         count = _distinguish(columns, np.full(4 * room, -1, np.int32), first, counts, case)
@@ -53,12 +56,13 @@ def cases(recording: NpuRecording) -> tuple[Array, Ints, Ints]:
 @deferred(lambda columns, *_: 4 * len(columns[0]), wraps=True)
 def _distinguish(columns, table, first, counts, case):  # type: ignore[no-untyped-def]
     """Number rows that differ in any column, in the order they are met: the first of each number, how many rows have
-    it, and the number of each row. `table` has free slots, -1, where rows are looked up by a hash of their columns.
+    it, and the number of each row. `table` has free slots, -1, where rows are looked up by a hash of their columns; how
+    many is a power of two.
 
     Gives how many numbers there are, one more than there is room for where it is too small.
     """
     one, two, three, four = columns
-    slots = np.uint64(len(table))
+    last = np.uint64(len(table) - 1)
     found = 0
     for i in range(len(one)):
         value = np.uint64(one[i])
@@ -66,13 +70,13 @@ def _distinguish(columns, table, first, counts, case):  # type: ignore[no-untype
         value = (value * np.uint64(0x9E3779B97F4A7C15)) ^ np.uint64(three[i])
         value = (value * np.uint64(0x9E3779B97F4A7C15)) ^ np.uint64(four[i])
         value = value * np.uint64(0x9E3779B97F4A7C15)
-        slot = (value ^ (value >> np.uint64(32))) % slots
+        slot = (value ^ (value >> np.uint64(32))) & last
         number = table[slot]
         while number >= 0:
             other = first[number]
             if one[i] == one[other] and two[i] == two[other] and three[i] == three[other] and four[i] == four[other]:
                 break
-            slot = (slot + np.uint64(1)) % slots
+            slot = (slot + np.uint64(1)) & last
             number = table[slot]
         if number < 0:
             if found == len(first):
@@ -145,18 +149,71 @@ def submit_time(recording: NpuRecording, chip: ChipModel, command: Command) -> i
     return chip.tasks.submit_ps + chip.tasks.fill_ps(recording.tasks[command.target].filled_bytes)
 
 
-def memory_bytes(recording: NpuRecording, rows: Array) -> Ints:
-    """Bytes that each row moves through device memory."""
-    op, pattern, buffer = rows["op"], rows["y"], rows["c"]
-    kinds = CLASSES[op]
+@dataclass(frozen=True)
+class Transfers:
+    """The rows that move bytes through device memory, how many each, and how many are read in all; of all rows, how
+    many each class of operations has."""
+
+    rows: Ints
+    moved: Ints
+    read: int
+    counts: Ints
+
+
+def find_transfers(recording: NpuRecording) -> Transfers:
+    """The rows that move bytes through device memory."""
     patterns = np.array([prod(p.shape) * p.itemsize for p in recording.tables.patterns] or [0], np.int64)
     elements = np.array([prod(t.valid) for t in recording.tables.tiles] or [0], np.int64)
-    moved = np.zeros(len(rows), np.int64)
-    # a dcci that writes nothing back has no buffer
-    plain = ((kinds == LOAD) | (kinds == STORE)) & (buffer >= 0)
-    moved[plain] = patterns[pattern[plain]]
-    for kind, column in ((PUSH, "a"), (POP, "w")):
-        here = kinds == kind
-        tile = rows[column]
-        moved[here] = elements[tile[here]] * pattern[here]
-    return moved
+    # room that is not needed is not touched, and takes no memory
+    found, moved = np.empty(recording.count, np.int64), np.empty(recording.count, np.int64)
+    counts = np.zeros(int(CLASSES.max()) + 1, np.int64)
+    columns = recording.columns("op", "w", "a", "c", "y")
+    count, read = _find_transfers(columns, CLASSES, (patterns, elements), (found, moved, counts))
+    return Transfers(found[:count], moved[:count], read, counts)
+
+
+@deferred(lambda columns, *_: 2 * len(columns[0]))
+def _find_transfers(columns, classes, sizes, out):  # type: ignore[no-untyped-def]
+    """Write the rows that move bytes, how many, and how many rows each class has; give how many move, and all bytes
+    that are read. `sizes` are the bytes of each pattern and the elements of each tile.
+    """
+    op, w, a, c, y = columns
+    patterns, elements = sizes
+    found, moved, counts = out
+    count, read = 0, 0
+    for i in range(len(op)):
+        kind = classes[op[i]]
+        counts[kind] += 1
+        nbytes = 0
+        # a dcci that writes nothing back has no buffer
+        if (kind == LOAD or kind == STORE) and c[i] >= 0:  # noqa: SIM109
+            nbytes = patterns[y[i]]
+        elif kind == PUSH:
+            nbytes = elements[a[i]] * y[i]
+        elif kind == POP:
+            nbytes = elements[w[i]] * y[i]
+        if nbytes > 0:
+            found[count], moved[count] = i, nbytes
+            count += 1
+            if kind == LOAD or kind == POP:  # noqa: SIM109
+                read += nbytes
+    return count, read
+
+
+@deferred(lambda case, *_: len(case))
+def spread(case, cost, transfers, path, duration):  # type: ignore[no-untyped-def]
+    """The time of each row, by its case; that of a transfer is its path's, whose nodes begin at `path`."""
+    for i in range(len(case)):
+        duration[i] = cost[case[i]]
+    for k in range(len(transfers)):
+        duration[path + k] = duration[transfers[k]]
+        duration[transfers[k]] = 0
+
+
+@deferred(lambda lane, *_: len(lane))
+def sum_of_pipes(lane, pipe, case, cost, sums, counts):  # type: ignore[no-untyped-def]
+    """Time and rows of each pipe of cube cores, then of each of vector cores."""
+    for i in range(len(lane)):
+        key = pipe[i] + (0 if lane[i] == AIC else PER_LANE)
+        sums[key] += cost[case[i]]
+        counts[key] += 1

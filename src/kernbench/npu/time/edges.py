@@ -7,11 +7,13 @@ from numpy.typing import NDArray
 
 from kernbench.common.compiled import part
 from kernbench.common.deferred import deferred
+from kernbench.common.dtypes import Array
 from kernbench.npu.isa.operations import AWAIT, BARRIER, CLASSES, POP, PUSH, SCALAR, SET, WAIT
-from kernbench.npu.isa.units import EVENTS, PER_LANE, PIPE_NUMBER, THREADS
+from kernbench.npu.isa.units import EVENTS, LANES, PER_LANE, PIPE_NUMBER, THREADS
+from kernbench.timing.graph import Unlagged
 
+Ints = NDArray[np.int64]
 Small = NDArray[np.int32]
-Kinds = NDArray[np.int8]
 _S = PIPE_NUMBER["S"]
 # why a node had to wait: kinds of edges
 PIPE, FLAG, MESSAGE, SLOT, ISSUE, STARTED, DISPATCHED, CORE, SCHEDULER, DEPENDENCE, SUBMITTED, ORDER, RING, VALUE, DONE, ISSUED, READY, PUBLISHED, SIGNAL = range(19)  # fmt: skip  # noqa: E501
@@ -33,34 +35,86 @@ def _edge(source, target, kind, out, n):  # type: ignore[no-untyped-def]
     return n + 1
 
 
-def row_edges(*given: Any) -> tuple[Small, Small, Kinds]:
-    """Sources, targets and kinds of edges between rows, from blocks' starts to first rows, from last rows to ends.
+@part
+def _end(start, end, last, out, n):  # type: ignore[no-untyped-def]
+    """A block ends after the last row of each pipe, or, without rows, after its start."""
+    before = n
+    for p in range(THREADS):
+        if last[p] >= 0:
+            n = _edge(last[p], end, DONE, out, n)
+    return n if n > before else _edge(start, end, DONE, out, n)
 
-    What is given is what `_write` takes. Room that is not needed is not touched, and takes no memory.
+
+def row_edges(firsts: Ints, counts: Ints, fifos: Ints, *given: Any) -> Unlagged:
+    """Sources, targets and kinds of edges between the rows of blocks, from blocks' starts to first rows, from last rows
+    to ends. There are no more rows of each class than `counts`.
+
+    What else is given is what `_write` takes. Room that is not needed is not touched, and takes no memory.
     """
-    firsts, (op, *_), classes, _, fifos, *_ = given
-    deepest = max(1, int(fifos[:, :, 0].max(initial=1)))
-    flag, messages = (
-        np.empty(THREADS * PER_LANE * EVENTS, np.int64),
-        np.zeros((2, fifos.shape[1], 3, deepest), np.int64),
-    )
-    room = (*np.empty((2, THREADS), np.int64), np.empty(3, np.int64), flag, messages[0], messages[1])
+    flag = np.empty(THREADS * PER_LANE * EVENTS, np.int64)
+    room = (*np.empty((2, THREADS), np.int64), np.empty(3, np.int64), flag, *np.zeros((2, *_slots(fifos)), np.int64))
     # a row follows one of its pipe and what its core waited for, and it may wait, or meet all pipes, or all lanes
-    counts = np.bincount(classes[op], minlength=len(MORE))
-    most = 2 * len(op) + int(counts @ MORE) + (THREADS + 1) * (len(firsts) - 1)
+    most = 2 * int(firsts[-1] - firsts[0]) + int(counts @ MORE) + (THREADS + 1) * (len(firsts) - 1)
     source, target, kind = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int8)
-    count = _write(*given, room, (source, target, kind))
-    return source[:count], target[:count], kind[:count]
+    count = _write(firsts, fifos, *given, room, (source, target, kind))
+    return Unlagged(source[:count], target[:count], kind[:count])
 
 
-@deferred(lambda firsts, rows, *_: 10 * len(rows[0]))
-def _write(firsts, rows, classes, entry, fifos, starts, ends, room, out):  # type: ignore[no-untyped-def]
+def _slots(fifos: Ints) -> tuple[int, int, int]:
+    """FIFOs of a block, lanes, slots of the deepest FIFO."""
+    return fifos.shape[1], len(LANES), max(1, int(fifos[:, :, 0].max(initial=1)))
+
+
+def arrows(firsts: Ints, fifos: Ints, columns: tuple[Array, ...], span_of: Small, pops: int) -> Ints:
+    """A row for each message of a FIFO from each push to each pop, where both are spans: their numbers."""
+    out = np.empty((len(LANES) * pops, 2), np.int64)
+    pushed = np.full(_slots(fifos), -1, np.int64)
+    return out[: _write_arrows(firsts, fifos, columns, CLASSES, span_of, pushed, out)]
+
+
+@deferred(lambda firsts, fifos, columns, *_: 2 * len(columns[0]))
+def _write_arrows(firsts, fifos, columns, classes, span_of, pushed, out):  # type: ignore[no-untyped-def]
+    """Write arrows from the pushes of a message, in the order of their rows, to each of its pops; give how many.
+
+    A slot is pushed to again only when all have popped what was in it.
+    """
+    op, lane, c, message = columns
+    n = 0
+    for block in range(len(firsts) - 1):
+        for i in range(firsts[block], firsts[block + 1]):
+            what = classes[op[i]]
+            if what != PUSH and what != POP:
+                continue
+            slot = message[i] % fifos[block, c[i], 0]
+            if what == PUSH:
+                pushed[c[i], lane[i], slot] = i
+                continue
+            before = firsts[block] - 1
+            for _ in range(3):
+                # the next row of those that pushed it
+                row = i
+                for other in range(3):
+                    if fifos[block, c[i], 1] >> other & 1 and before < pushed[c[i], other, slot] < row:
+                        row = pushed[c[i], other, slot]
+                if row == i:
+                    break
+                before = row
+                if span_of[row] >= 0 and span_of[i] >= 0:
+                    out[n, 0], out[n, 1] = span_of[row], span_of[i]
+                    n += 1
+    return n
+
+
+@deferred(lambda firsts, *_: 10 * (firsts[-1] - firsts[0]))
+def _write(firsts, fifos, rows, classes, transfers, starts, ends, room, out):  # type: ignore[no-untyped-def]
     """Write edges, and give how many there are.
 
-    `entry` is the node where a row begins (itself, or the begin of its transfer).
+    A row begins where its transfer does: `transfers` are the rows, from those of these blocks on, and the node where
+    the first of them begins. Other rows are nodes themselves.
     """
     op, lane, pipe, a, b, c, x = rows
-    n = 0
+    moving, begin = transfers
+    n, moved = 0, 0
     # for each pipe its last row and the last gate it saw, for each lane its gate; who set each flag; and messages
     last, seen, gate, flag, pushed, popped = room
     flag[:] = -1
@@ -71,7 +125,10 @@ def _write(firsts, rows, classes, entry, fifos, starts, ends, room, out):  # typ
         for i in range(firsts[block], firsts[block + 1]):
             what = classes[op[i]]
             p = lane[i] * PER_LANE + pipe[i]
-            target = entry[i]
+            target = i
+            if moved < len(moving) and moving[moved] == i:
+                target = begin + moved
+                moved += 1
             n = _edge(last[p] if last[p] >= 0 else starts[block], target, PIPE if last[p] >= 0 else DISPATCHED, out, n)
             if gate[lane[i]] > seen[p]:
                 if gate[lane[i]] != last[p]:
@@ -105,19 +162,18 @@ def _write(firsts, rows, classes, entry, fifos, starts, ends, room, out):  # typ
                 popped[c[i], lane[i], slot] = i
             if pipe[i] == _S and (what == SCALAR or what == WAIT or what == AWAIT):  # noqa: SIM109
                 gate[lane[i]] = i
-        alone = True
-        for p in range(THREADS):
-            if last[p] >= 0:
-                n = _edge(last[p], ends[block], DONE, out, n)
-                alone = False
-        if alone:
-            n = _edge(starts[block], ends[block], DONE, out, n)
+        n = _end(starts[block], ends[block], last, out, n)
     return n
 
 
 @deferred(lambda source, *_: len(source))
-def longest_paths(source, target, duration, longest):  # type: ignore[no-untyped-def]
-    """When each node can begin: `longest`, which comes as all zeros. Edges come in the order of their targets."""
+def longest_paths(source, target, case, cost, transfers, longest):  # type: ignore[no-untyped-def]
+    """When each node can begin: `longest`, which comes as all zeros. Edges come in the order of their targets; those to
+    the begin of a transfer are taken for edges to its row. Rows take the time of their case, other nodes none.
+    """
+    moving, begin = transfers
     for e in range(len(source)):
-        s, t = source[e], target[e]
-        longest[t] = max(longest[t], longest[s] + duration[s])
+        s, t = int(source[e]), int(target[e])
+        if begin <= t < begin + len(moving):
+            t = moving[t - begin]
+        longest[t] = max(longest[t], longest[s] + (cost[case[s]] if s < len(case) else 0))

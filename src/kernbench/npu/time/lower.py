@@ -7,26 +7,29 @@ is decided by `assign` and added last.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import KernbenchError
-from kernbench.npu.isa.operations import AWAIT, BARRIER, CLASSES, LOAD, POP, PUSH, SCALAR, STORE, WAIT
+from kernbench.npu.isa.operations import AWAIT, BARRIER, CLASSES, SCALAR, WAIT
 from kernbench.npu.isa.units import PIPE_NUMBER, S
 from kernbench.npu.recording.record import NpuRecording
 from kernbench.npu.time import edges as e
 from kernbench.npu.time.assign import Assignment
-from kernbench.npu.time.costs import Ints, memory_bytes
+from kernbench.npu.time.costs import Ints, Transfers, find_transfers
 from kernbench.npu.time.launches import launch_edges, may_stage
 from kernbench.npu.time.reclaim import Waits
-from kernbench.timing.graph import Graph, make_graph
+from kernbench.safety.processes.threads import in_stretches, thread_count, together
+from kernbench.timing.graph import Graph, Unlagged, graph_of, with_other_edges
 
-_COLUMNS = ("op", "lane", "pipe", "a", "b", "c", "x")
+_COLUMNS = ("op", "lane", "pipe", "a", "b", "c", "message")
 # what 32 bits with a sign number
 _MOST = 2**31
+# rows from which on what is made of them is worth threads
+_LONG = 200_000
 Edges = tuple[Ints, Ints, Ints]
-Inner = tuple[e.Small, e.Small, e.Kinds]
 
 
 @dataclass(frozen=True)
@@ -49,29 +52,32 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A recording's nodes and the edges that do not depend on cores. `transfers` are the rows that move memory."""
+    """A recording's nodes and the edges that do not depend on cores."""
 
     recording: NpuRecording
     nodes: Nodes
-    transfers: Ints
-    moved: Ints
-    inner: Inner
+    found: Transfers
+    # of stretches of blocks, one after the other
+    inner: list[Unlagged]
     outer: Edges
     waits: Waits
+
+    @property
+    def transfers(self) -> Ints:
+        """The rows that move memory."""
+        return self.found.rows
 
 
 def lower(recording: NpuRecording, waits: Waits, is_issue_timed: bool = False) -> Lowered:
     """All nodes and fixed edges; with `is_issue_timed` each row also has a node for its issue."""
     rows = recording.array()
-    kinds = CLASSES[rows["op"]]
-    moved = memory_bytes(recording, rows)
-    transfers = np.flatnonzero(np.isin(kinds, (LOAD, STORE, PUSH, POP)) & (moved > 0))
-    nodes = _number(recording, len(rows), len(transfers), len(rows) if is_issue_timed else 0)
-    inner = _inner(recording, rows, nodes, transfers)
+    found = find_transfers(recording)
+    nodes = _number(recording, len(rows), len(found.rows), len(rows) if is_issue_timed else 0)
+    inner = _inner(recording, nodes, found)
     outer = _joined(_outer(recording, nodes, waits), _signals(recording))
     if is_issue_timed:
-        outer = _joined(outer, _issue(recording, rows, kinds, nodes, transfers))
-    return Lowered(recording, nodes, transfers, moved[transfers], inner, outer, waits)
+        outer = _joined(outer, _issue(recording, rows, CLASSES[rows["op"]], nodes, found.rows))
+    return Lowered(recording, nodes, found, inner, outer, waits)
 
 
 def _number(recording: NpuRecording, rows: int, transfers: int, issues: int) -> Nodes:
@@ -91,19 +97,25 @@ def _check_count(count: int, what: str) -> None:
         )
 
 
-def _inner(recording: NpuRecording, rows: Array, nodes: Nodes, transfers: Ints) -> Inner:
-    """Edges inside blocks, in the order of their targets."""
-    entry = _entries(len(rows), nodes, transfers)
+def _inner(recording: NpuRecording, nodes: Nodes, found: Transfers) -> list[Unlagged]:
+    """Edges inside blocks, in the order of their targets, of stretches of blocks that are worked out at once."""
+    firsts, fifos, columns = recording.firsts(), recording.fifo_table(), recording.columns(*_COLUMNS)
     blocks = np.arange(len(recording.block_task), dtype=np.int64)
-    return e.row_edges(
-        recording.firsts(),
-        tuple(rows[name].copy() for name in _COLUMNS),
-        CLASSES,
-        entry,
-        recording.fifo_table(),
-        nodes.dispatch + blocks,
-        nodes.end + blocks,
-    )
+
+    def edges_of(begin: int, end: int) -> Unlagged:
+        first, last = np.searchsorted(found.rows, firsts[[begin, end]])
+        return e.row_edges(
+            firsts[begin : end + 1],
+            found.counts,
+            fifos[begin:end],
+            columns,
+            CLASSES,
+            (found.rows[first:last], int(nodes.begin + first)),
+            nodes.dispatch + blocks[begin:end],
+            nodes.end + blocks[begin:end],
+        )
+
+    return in_stretches(edges_of, stretches(recording))
 
 
 def _entries(rows: int, nodes: Nodes, transfers: Ints) -> Ints:
@@ -146,13 +158,14 @@ def _signals(recording: NpuRecording) -> Edges:
     return posts, waits, np.full(len(posts), e.SIGNAL, np.int64)
 
 
-def transfer_edges(lowered: Lowered) -> Edges:
+def transfer_edges(lowered: Lowered) -> Unlagged:
     """A transfer begins, uses its path and the shared bandwidth at once, and is done with both."""
     nodes, count = lowered.nodes, len(lowered.transfers)
-    one = np.arange(count, dtype=np.int64)
-    source = np.concatenate([nodes.begin + one, nodes.begin + one, nodes.path + one, nodes.memory + one])
-    target = np.concatenate([nodes.path + one, nodes.memory + one, lowered.transfers, lowered.transfers])
-    return source, target, np.full(len(source), e.STARTED, np.int64)
+    one = np.arange(nodes.begin, nodes.dispatch, dtype=np.int32)
+    rows = lowered.transfers.astype(np.int32)
+    source = np.concatenate([one[:count], one])
+    target = np.concatenate([one[count:], rows, rows])
+    return Unlagged(source, target, np.full(len(source), e.STARTED, np.int8))
 
 
 def _outer(recording: NpuRecording, nodes: Nodes, waits: Waits) -> Edges:
@@ -213,11 +226,42 @@ def core_edges(lowered: Lowered, assignment: Assignment) -> Edges:
     return columns[0], columns[1], columns[2]
 
 
-def join(lowered: Lowered, *parts: Edges | Inner) -> Graph:
-    """The graph of all edges."""
-    _check_count(sum(len(part[0]) for part in parts), "edges")
-    source, target, kind = (
-        np.concatenate(columns, dtype=dtype, casting="same_kind")
-        for columns, dtype in zip(zip(*parts, strict=True), (np.int32, np.int32, np.int8), strict=True)
-    )
-    return make_graph(lowered.nodes.total, source, target, np.zeros(len(source), np.int32), kind)
+def join(lowered: Lowered, cores: Edges) -> Graph:
+    """The graph of all edges, with those that depend on cores."""
+    transfers = transfer_edges(lowered)
+    sizes = [len(part.sources) for part in (*lowered.inner, transfers)]
+    _check_count(sum(sizes) + len(lowered.outer[0]) + len(cores[0]), "edges")
+    others = [transfers, _unlagged(lowered.outer), _unlagged(cores)]
+    return graph_of(lowered.nodes.total, lowered.inner, others, together)
+
+
+def join_again(lowered: Lowered, graph: Graph, cores: Edges) -> Graph:
+    """The same graph with other edges that depend on cores: those of all nodes from the first dispatch on are new."""
+    first = lowered.nodes.dispatch
+    parts = [_from(part, first) for part in (*lowered.inner, _unlagged(lowered.outer), _unlagged(cores))]
+    _check_count(int(graph.offsets[first]) + sum(len(part.sources) for part in parts), "edges")
+    return with_other_edges(graph, first, parts)
+
+
+def _from(part: Unlagged, first: int) -> Unlagged:
+    """The edges of nodes from one on."""
+    kept = np.flatnonzero(part.sources >= first)
+    return Unlagged(part.sources[kept], part.targets[kept], part.kinds[kept])
+
+
+def _unlagged(part: Edges) -> Unlagged:
+    source, target, kind = part
+    return Unlagged(source.astype(np.int32), target.astype(np.int32), kind.astype(np.int8))
+
+
+def is_long(recording: NpuRecording) -> bool:
+    """Whether steps over all rows of a recording are worth a thread of their own."""
+    return recording.count >= _LONG
+
+
+def stretches(recording: NpuRecording) -> list[tuple[int, int]]:
+    """Blocks, (begin, end), that have about the same number of rows: as many stretches as there may be threads."""
+    count = thread_count() if is_long(recording) else 1
+    wanted = np.arange(1, count) * (recording.count // count)
+    ends = [0, *np.searchsorted(recording.block_first, wanted).tolist(), len(recording.block_task)]
+    return [(begin, end) for begin, end in pairwise(ends) if begin < end] or [(0, 0)]

@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 
 from kernbench.npu.isa.model import ChipModel
-from kernbench.npu.isa.operations import CLASSES, LOAD, POP
 from kernbench.npu.isa.units import AIC, AIV0, PIPES, S
 from kernbench.npu.time import edges as e
 from kernbench.npu.time.causes import BEYOND, ENGINES, pipe_name
 from kernbench.npu.time.clock import Timing, time_recording
-from kernbench.npu.time.costs import cases, product_macs, submit_time
+from kernbench.npu.time.costs import Ints, cases, product_macs, submit_time, sum_of_pipes
 from kernbench.npu.time.gap import split_gap
+from kernbench.npu.time.lower import is_long
 from kernbench.npu.time.path import causes, critical_path, time_of_tasks
-from kernbench.npu.time.swimlane import first_of_task, is_long, swimlane
+from kernbench.npu.time.swimlane import first_of_task, swimlane
 from kernbench.result.reading import Data
 from kernbench.result.run import Run
 from kernbench.safety.collector import rare_collections
@@ -111,19 +111,19 @@ def _reason(timing: Timing, node: int) -> tuple[str, int | None]:
 def measure(timing: Timing) -> Data:
     """Time, how busy each engine was, floors of the work, and what keeps the time above the binding one."""
     total, chip = timing.total_ps, timing.chip
-    busy, cores = pipe_times(timing)
+    sums, counts = _sums(timing)
+    busy, cores = _pipe_times(timing, sums)
     floors = {name: int(time // cores[name]) for name, time in busy.items()}
-    moved = int(timing.lowered.moved.sum())
+    moved = int(timing.lowered.found.moved.sum())
     floors["memory"] = int(moved / chip.memory.bytes_per_ps)
     recording = timing.lowered.recording
     floors["submit"] = sum(submit_time(recording, chip, command) for command in recording.commands)
     floors["dispatch"] = len(timing.lowered.recording.block_task) * chip.tasks.dispatch_ps // chip.tasks.schedulers
-    floors["issue"] = _issue_floor(timing)
+    floors["issue"] = _issue_floor(timing, int(counts[: len(PIPES)].sum()))
     floors = {name: time for name, time in floors.items() if time} or {"submit": 0}
     bound = max(floors, key=lambda name: floors[name])
     used = {name: time / (cores[name] * total) if total else 0.0 for name, time in busy.items()}
-    kinds = CLASSES[timing.lowered.recording.array()["op"][timing.lowered.transfers]]
-    loaded = int(timing.lowered.moved[(kinds == LOAD) | (kinds == POP)].sum())
+    loaded = timing.lowered.found.read
     return {
         "time_ps": total,
         "busy_ps": {name: int(time) for name, time in busy.items()},
@@ -145,30 +145,32 @@ def _shares(used: dict[str, float], memory: float) -> dict[str, float]:
             "memory": memory}  # fmt: skip
 
 
-def _issue_floor(timing: Timing) -> int:
-    """What handing out instructions takes, spread over all cube cores or all vector cores."""
-    cube = int((timing.lowered.recording.array()["lane"] == AIC).sum())
+def _issue_floor(timing: Timing, cube: int) -> int:
+    """What handing out instructions takes, of which `cube` are on cube cores, spread over all cube cores or all vector
+    cores."""
     vector = timing.lowered.nodes.rows - cube
     cycles = max(cube, -(-vector // 2)) * timing.chip.clusters.issue
     return timing.chip.cycles_ps(cycles) // timing.chip.clusters.count
 
 
-def pipe_times(timing: Timing) -> tuple[dict[str, int], dict[str, int]]:
+def _pipe_times(timing: Timing, sums: Ints) -> tuple[dict[str, int], dict[str, int]]:
     """Busy time of each kind of pipe over all cores, at its path's full rate; and how many cores have it."""
-    rows = timing.lowered.recording.array()
-    spent = timing.rates.duration[: timing.lowered.nodes.rows].copy()
-    first = timing.lowered.nodes.path
-    spent[timing.lowered.transfers] = timing.rates.duration[first : first + len(timing.lowered.transfers)]
-    key = (rows["lane"] != AIC) * len(PIPES) + rows["pipe"]
-    sums = np.bincount(key, spent, 2 * len(PIPES))
     clusters = timing.chip.clusters.count
     busy, cores = {}, {}
     for number, time in enumerate(sums.tolist()):
         vector, pipe = divmod(number, len(PIPES))
         name = pipe_name(AIV0 if vector else AIC, PIPES[pipe])
         if time:
-            busy[name], cores[name] = int(time), clusters * (2 if vector else 1)
+            busy[name], cores[name] = time, clusters * (2 if vector else 1)
     return busy, cores
+
+
+def _sums(timing: Timing) -> tuple[Ints, Ints]:
+    """Time and rows of each pipe, of cube cores and then of vector cores."""
+    recording = timing.lowered.recording
+    sums, counts = np.zeros((2, 2 * len(PIPES)), np.int64)
+    sum_of_pipes(*recording.columns("lane", "pipe"), cases(recording)[1], timing.cost, sums, counts)
+    return sums, counts
 
 
 def _rates(timing: Timing, moved: int) -> dict[str, dict[str, float]]:

@@ -4,13 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernbench.common.deferred import deferred
 from kernbench.npu.isa.units import PIPES, M, V
 from kernbench.npu.time import edges as e
 from kernbench.npu.time.causes import WORKS
 from kernbench.npu.time.clock import Timing
+from kernbench.npu.time.costs import Ints
 from kernbench.npu.time.swimlane import Swimlane
 from kernbench.npu.time.waiting import KINDS, NOTHING
 from kernbench.result.timeline import Step
+from kernbench.timing.graph import Bytes, owner
 
 
 @dataclass(frozen=True)
@@ -39,25 +42,54 @@ def critical_path(timing: Timing, lanes: Swimlane) -> Path:
 
     What a step waited for is given as for spans: behind a wait that takes no time it is the flag, not the pipe's order.
     """
-    times, kinds = timing.times, timing.graph.kinds
-    carried: int | None = None
+    times = timing.times
+    way, kinds = _way(timing, int(times.finish.argmax()))
+    start, finish = times.start[way], times.finish[way]
+    shown = np.flatnonzero(finish > start)
+    nodes = way[shown]
+    works = _works(timing, nodes)
+    begins, ends = start[shown].tolist(), finish[shown].tolist()
     shares = dict.fromkeys(WORKS, 0)
-    steps: list[Step] = []
-    works: list[str] = []
-    nodes: list[int] = []
-    for node, edge in reversed(causes(timing, int(times.finish.argmax()))):
-        start, finish = int(times.start[node]), int(times.finish[node])
-        kind = int(kinds[edge]) if edge >= 0 else NOTHING
+    for work, begin, end in zip(works, begins, ends, strict=True):
+        shares[work] += end - begin
+    waited = _carried(kinds.tolist(), (finish > start).tolist())
+    steps = [
+        Step(*described, KINDS[kind], 0, begin, end)
+        for described, kind, begin, end in zip(lanes.describe(nodes), waited, begins, ends, strict=True)
+    ]
+    return Path(steps, {work: time for work, time in shares.items() if time}, works, nodes.tolist())
+
+
+def _way(timing: Timing, node: int) -> tuple[Ints, Bytes]:
+    """From the start to a node, by those that were waited for longest: nodes, and kinds of the edges to them."""
+    cause, graph = timing.times.cause, timing.graph
+    nodes = np.empty(len(cause), np.int64)
+    found = nodes[: _walk(cause, graph.offsets, node, nodes)][::-1].copy()
+    edges = cause[found]
+    return found, np.where(edges >= 0, graph.kinds[edges], np.int8(NOTHING))
+
+
+@deferred(lambda cause, *_: len(cause))
+def _walk(cause, offsets, node, nodes):  # type: ignore[no-untyped-def]
+    """Write the way back from a node, always to what was waited for longest; give its length."""
+    length, here = 0, int(node)
+    while here >= 0:
+        nodes[length] = here
+        length += 1
+        here = owner(cause[here], offsets) if cause[here] >= 0 else -1
+    return length
+
+
+def _carried(kinds: list[int], takes_time: list[bool]) -> list[int]:
+    """What each node of a way that takes time waited for."""
+    found: list[int] = []
+    carried: int | None = None
+    for kind, shown in zip(kinds, takes_time, strict=True):
         kind = carried if kind in e.PLAIN and carried is not None else kind
-        carried = kind if finish == start else None
-        if finish == start:
-            continue
-        nodes.append(node)
-        works.append(_work(timing, node))
-        shares[works[-1]] += finish - start
-        lane, name, where = lanes.describe(node)
-        steps.append(Step(lane, name, where, KINDS[kind], 0, start, finish))
-    return Path(steps, {work: time for work, time in shares.items() if time}, works, nodes)
+        carried = None if shown else kind
+        if shown:
+            found.append(kind)
+    return found
 
 
 def time_of_tasks(timing: Timing, path: Path) -> dict[int, int]:
@@ -78,16 +110,16 @@ def time_of_tasks(timing: Timing, path: Path) -> dict[int, int]:
     return spent
 
 
-def _work(timing: Timing, node: int) -> str:
+_WORK_OF_PIPE = [{M: "cube", V: "vector", "S": "scalar"}.get(pipe, "moves") for pipe in PIPES]
+
+
+def _works(timing: Timing, found: Ints) -> list[str]:
+    """What each of some nodes is spent on."""
     nodes = timing.lowered.nodes
-    if node >= nodes.issue:
-        return "issue"
-    if node >= nodes.command:
-        return "submit"
-    if nodes.dispatch <= node < nodes.end:
-        return "dispatch"
-    if nodes.begin <= node < nodes.dispatch:
-        return "memory"
-    row = timing.lowered.recording.array()[node]
-    pipe = PIPES[row["pipe"]]
-    return {M: "cube", V: "vector", "S": "scalar"}.get(pipe, "moves")
+    (pipe,) = timing.lowered.recording.columns("pipe")
+    pipes = pipe[np.where(found < nodes.rows, found, 0)].tolist()
+    # what comes behind the begin of each kind of nodes, in their order; tasks and ends of blocks take no time
+    begins = (nodes.begin, nodes.dispatch, nodes.end, nodes.command, nodes.issue)
+    names = ("", "memory", "dispatch", "", "submit", "issue")
+    places = np.searchsorted(begins, found, side="right").tolist()
+    return [names[place] or _WORK_OF_PIPE[pipe] for place, pipe in zip(places, pipes, strict=True)]

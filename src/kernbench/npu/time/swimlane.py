@@ -4,25 +4,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernbench.npu.isa.operations import CLASSES, NAMES, POP, PUSH
+from kernbench.common.deferred import deferred
+from kernbench.npu.isa.operations import NAMES, POP
 from kernbench.npu.isa.units import AIC, LANES, PIPE_NUMBER, PIPES, S
-from kernbench.npu.recording.record import NpuRecording
 from kernbench.npu.time import edges as e
 from kernbench.npu.time.clock import Timing
-from kernbench.npu.time.costs import Ints
+from kernbench.npu.time.costs import Ints, Small
+from kernbench.npu.time.lower import is_long
 from kernbench.npu.time.waiting import span_waits
 from kernbench.result.finding import Place
 from kernbench.result.timeline import Lane, Step, Timeline, Waits
 from kernbench.safety.processes.threads import both
 
 _PER_CORE = len(PIPES) + 1
-# rows from which on what is made of them is worth threads
-_LONG = 200_000
-
-
-def is_long(recording: NpuRecording) -> bool:
-    """Whether steps over all rows of a recording are worth a thread of their own."""
-    return recording.count >= _LONG
 
 
 def _first_core(timing: Timing) -> int:
@@ -51,13 +45,20 @@ def _core_lanes(timing: Timing) -> Ints:
     return numbers
 
 
-def lane_numbers(timing: Timing) -> Ints:
+def lane_numbers(timing: Timing) -> Small:
     """The lane of each row."""
     recording = timing.lowered.recording
-    rows = recording.array()
-    block = np.repeat(np.arange(len(recording.block_task)), np.diff(recording.firsts()))
-    numbers: Ints = _core_lanes(timing)[block, rows["lane"]] + 1 + rows["pipe"]
+    numbers = np.empty(recording.count, np.int32)
+    _number_lanes(recording.firsts(), *recording.columns("lane", "pipe"), _core_lanes(timing), numbers)
     return numbers
+
+
+@deferred(lambda firsts, lane, *_: len(lane))
+def _number_lanes(firsts, lane, pipe, cores, numbers):  # type: ignore[no-untyped-def]
+    """The lane of each row: behind that of its core."""
+    for block in range(len(firsts) - 1):
+        for i in range(firsts[block], firsts[block + 1]):
+            numbers[i] = cores[block, lane[i]] + 1 + pipe[i]
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Swimlane:
     finish: Ints
     flows: Ints
     waits: Waits
-    row_lanes: Ints
+    row_lanes: Small
 
     def timeline(self, path: list[Step]) -> Timeline:
         """As reports take it."""
@@ -82,77 +83,99 @@ class Swimlane:
         columns = (self.lane, self.name, self.site, self.start, self.finish, self.flows)
         return Timeline("ps", self.lanes, self.names, sites, *columns, path, waits=self.waits)
 
-    def describe(self, node: int) -> tuple[Lane, str, Place | None]:
-        """Lane, name and kernel line of a node."""
+    def describe(self, found: Ints) -> list[tuple[Lane, str, Place | None]]:
+        """Lane, name and kernel line of each of some nodes that take time."""
+        nodes, recording = self.timing.lowered.nodes, self.timing.lowered.recording
+        transfers, rows = self.timing.lowered.transfers, found.copy()
+        moving = (nodes.begin <= found) & (found < nodes.dispatch)
+        rows[moving] = transfers[(found[moving] - nodes.begin) % max(1, len(transfers))]
+        rows[(found >= nodes.dispatch) & (found < nodes.issue)] = 0
+        is_issue = found >= nodes.issue
+        rows[is_issue] -= nodes.issue
+        op, site, pipe = (column[rows] for column in recording.columns("op", "site", "pipe"))
+        # a core hands out its rows by its scalar pipe
+        lane = self.row_lanes[rows] - np.where(is_issue, pipe - PIPE_NUMBER[S], 0)
+        names = np.where(is_issue, -1, op).tolist()
+        return [
+            (self.lanes[lane], NAMES[name] if name >= 0 else "issue", recording.tables.sites[site])
+            if node < nodes.dispatch or node >= nodes.issue
+            else self._describe_outside(node)
+            for node, lane, name, site in zip(found.tolist(), lane.tolist(), names, site.tolist(), strict=True)
+        ]
+
+    def _describe_outside(self, node: int) -> tuple[Lane, str, Place | None]:
+        """Of a command of the orchestrator, or of a dispatch."""
         nodes, recording = self.timing.lowered.nodes, self.timing.lowered.recording
         sites = recording.tables.sites
-        if node >= nodes.issue:
-            row = node - nodes.issue
-            rows = recording.array()
-            pipes, lines = rows["pipe"], rows["site"]
-            pipe = int(pipes[row]) - PIPE_NUMBER[S]
-            return self.lanes[self.row_lanes[row] - pipe], "issue", sites[lines[row]]
         if node >= nodes.command:
             command = recording.commands[node - nodes.command]
             return self.lanes[0], command.verb, sites[command.site]
-        if nodes.dispatch <= node < nodes.end:
-            block = node - nodes.dispatch
-            task = recording.tasks[recording.block_task[block]]
-            return self.lanes[1 + self.timing.assignment.thread[block]], f"dispatch {task.name}", sites[task.site]
-        if nodes.begin <= node < nodes.dispatch:
-            node = int(self.timing.lowered.transfers[(node - nodes.begin) % max(1, len(self.timing.lowered.transfers))])
-        row = recording.array()[node]
-        return self.lanes[self.row_lanes[node]], NAMES[row["op"]], sites[row["site"]]
+        block = node - nodes.dispatch
+        task = recording.tasks[recording.block_task[block]]
+        return self.lanes[1 + self.timing.assignment.thread[block]], f"dispatch {task.name}", sites[task.site]
 
 
 def swimlane(timing: Timing) -> Swimlane:
     """All spans that take time, blocks on their cores, and arrows: each dependence and each FIFO message once."""
     row_lanes, names = lane_numbers(timing), list(NAMES)
     numbers = {name: i for i, name in enumerate(names)}
-    rows, shown = _rows(timing, row_lanes)
+    rows, entries, span_of = _rows(timing, row_lanes)
     commands, spoken = _commands(timing, names, numbers)
     dispatches = _dispatches(timing, names, numbers)
     blocks, owner = _blocks(timing, names, numbers)
     spans = (rows, commands, dispatches, blocks)
     firsts = np.cumsum([0, *(len(part[0]) for part in spans)])
-    position = np.full(timing.lowered.nodes.rows, -1, np.int64)
-    position[shown] = np.arange(len(shown))
+    # blocks on their cores and commands are no rows: messages are between the spans that are there already
     waits, messages = both(
-        lambda: _waits(timing, (shown, spoken, owner), firsts),
-        lambda: _messages(timing, position),
+        lambda: _waits(timing, (entries, spoken, owner), firsts, span_of),
+        lambda: _messages(timing, span_of),
         is_long(timing.lowered.recording),
     )
     flows = np.concatenate([_dependences(timing, owner, int(firsts[3])), messages])
-    lane, name, site, begin, end = (np.concatenate(parts).astype(np.int64) for parts in zip(*spans, strict=True))
+    lane, name, site, begin, end = (np.concatenate(parts) for parts in zip(*spans, strict=True))
     return Swimlane(timing, all_lanes(timing), names, lane, name, site, begin, end, flows, waits, row_lanes)
 
 
-def _rows(timing: Timing, row_lanes: Ints) -> tuple[tuple[Ints, ...], Ints]:
-    """A span for each row that takes time, a transfer's from where it begins; and the row of each span."""
-    rows = timing.lowered.recording.array()
-    start, finish = timing.times.start[_entries(timing)], timing.times.finish[: len(rows)]
-    shown = np.flatnonzero(finish > start)
-    return _columns(row_lanes[shown], rows["op"][shown], rows["site"][shown], start[shown], finish[shown]), shown
+def _rows(timing: Timing, row_lanes: Small) -> tuple[tuple[Ints, ...], Small, Small]:
+    """A span for each row that takes time, a transfer's from where it begins; the node where each span begins, and the
+    span of each node, or -1."""
+    nodes, recording, times = timing.lowered.nodes, timing.lowered.recording, timing.times
+    span_of, entries = np.full(nodes.total, -1, np.int32), np.empty(nodes.rows, np.int32)
+    out = tuple(np.empty(nodes.rows, np.int64) for _ in range(5))
+    transfers = (timing.lowered.transfers, nodes.begin)
+    given = (row_lanes, *recording.columns("op", "site"), times.start, times.finish)
+    count = _write_rows(given, transfers, span_of, entries, out)
+    # what is left is memory that was never touched
+    return tuple(column[:count] for column in out), entries[:count], span_of
 
 
-def _entries(timing: Timing) -> Ints:
-    """The node where each row begins."""
-    nodes, transfers = timing.lowered.nodes, timing.lowered.transfers
-    entries = np.arange(nodes.rows)
-    entries[transfers] = nodes.begin + np.arange(len(transfers))
-    return entries
+@deferred(lambda given, *_: 2 * len(given[0]))
+def _write_rows(given, transfers, span_of, entries, out):  # type: ignore[no-untyped-def]
+    """Write spans of rows that take time, and give how many there are."""
+    lane, op, site, start, finish = given
+    moving, begin = transfers
+    n, moved = 0, 0
+    for i in range(len(lane)):
+        node = i
+        if moved < len(moving) and moving[moved] == i:
+            node = begin + moved
+            moved += 1
+        if finish[i] > start[node]:
+            out[0][n], out[1][n], out[2][n], out[3][n], out[4][n] = lane[i], op[i], site[i], start[node], finish[i]
+            span_of[i], entries[n] = n, node
+            n += 1
+    return n
 
 
-def _waits(timing: Timing, shown: tuple[Ints, Ints, Ints], firsts: Ints) -> Waits:
+def _waits(timing: Timing, shown: tuple[Small, Ints, Ints], firsts: Ints, rows: Small) -> Waits:
     """What rows, commands and dispatches waited for; blocks on their cores waited for their dispatch."""
-    nodes, (rows, commands, owner) = timing.lowered.nodes, shown
+    nodes, (entries, commands, owner) = timing.lowered.nodes, shown
     blocks = np.arange(len(timing.lowered.recording.block_task))
-    span_of = np.full(nodes.total, -1, np.int64)
-    span_of[rows] = np.arange(len(rows))
+    span_of = rows.copy()
     span_of[nodes.command + commands] = firsts[1] + np.arange(len(commands))
     span_of[nodes.dispatch + blocks] = firsts[2] + blocks
     span_of[nodes.end + owner] = firsts[3] + np.arange(len(owner))
-    begins = np.concatenate([_entries(timing)[rows], nodes.command + commands, nodes.dispatch + blocks])
+    begins = np.concatenate([entries, nodes.command + commands, nodes.dispatch + blocks])
     found = span_waits(timing, begins, span_of)
     kind = np.concatenate([found.kind, np.full(len(owner), e.DISPATCHED, np.int64)])
     return Waits(found.kinds, kind, np.concatenate([found.after, firsts[2] + owner]))
@@ -235,21 +258,9 @@ def first_of_task(block_task: list[int], times: Ints) -> dict[int, int]:
     return dict(zip(tasks.tolist(), order[first].tolist(), strict=True))
 
 
-def _messages(timing: Timing, position: Ints) -> Ints:
+def _messages(timing: Timing, span_of: Small) -> Ints:
     """An arrow for each message of a FIFO, from each push to each pop."""
     recording = timing.lowered.recording
-    rows = recording.array()
-    op, queue, message = rows["op"], rows["c"], rows["x"]
-    kinds = CLASSES[op]
-    block = np.repeat(np.arange(len(recording.block_task)), np.diff(recording.firsts()))
-    pushes, pops = np.flatnonzero(kinds == PUSH), np.flatnonzero(kinds == POP)
-    # one number for each message of each FIFO of a block: a push comes before the pops of its message
-    most = [int(column.max(initial=0)) + 1 for column in (queue[pops], queue[pushes], message[pops], message[pushes])]
-    fifos, messages = max(most[:2]), max(most[2:])
-    key = (block * fifos + queue) * messages + message
-    pushes = pushes[np.argsort(key[pushes], kind="stable")]
-    first, last = (np.searchsorted(key[pushes], key[pops], side) for side in ("left", "right"))
-    counts = last - first
-    behind = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    found = np.column_stack([position[pushes[np.repeat(first, counts) + behind]], position[np.repeat(pops, counts)]])
-    return found[(found >= 0).all(axis=1)]
+    columns = recording.columns("op", "lane", "c", "message")
+    pops = int(timing.lowered.found.counts[POP])
+    return e.arrows(recording.firsts(), recording.fifo_table(), columns, span_of, pops)

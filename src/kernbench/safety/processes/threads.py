@@ -4,7 +4,8 @@ The threads end before it is over, so that the process can be copied afterwards 
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from kernbench.safety.jobs import wanted_jobs
@@ -13,6 +14,11 @@ from kernbench.safety.jobs import wanted_jobs
 _MOST = 8
 One = TypeVar("One")
 Two = TypeVar("Two")
+
+
+def thread_count() -> int:
+    """How many threads do something at once."""
+    return min(wanted_jobs(None), _MOST)
 
 
 def together(works: Iterable[Callable[[], object]]) -> None:
@@ -34,7 +40,7 @@ def together(works: Iterable[Callable[[], object]]) -> None:
         except BaseException as error:  # it belongs to who asked for the work
             errors.append(error)
 
-    threads = [threading.Thread(target=work) for _ in range(min(wanted_jobs(None), len(wanted), _MOST) - 1)]
+    threads = [threading.Thread(target=work) for _ in range(min(thread_count(), len(wanted)) - 1)]
     for thread in threads:
         thread.start()
     work()
@@ -45,13 +51,21 @@ def together(works: Iterable[Callable[[], object]]) -> None:
 
 
 def both(one: Callable[[], One], two: Callable[[], Two], worth: bool = True) -> tuple[One, Two]:
-    """What two works give, done at once if that is `worth` a thread.
-
-    Loops that are still to be compiled must not be in both.
-    """
+    """What two works give, done at once if that is `worth` a thread."""
     if not worth:
         return one(), two()
     first: list[One] = []
     second: list[Two] = []
     together([lambda: first.append(one()), lambda: second.append(two())])
     return first[0], second[0]
+
+
+def in_stretches(work: Callable[[int, int], One], stretches: Sequence[tuple[int, int]]) -> list[One]:
+    """What a work gives of each of some stretches, (begin, end), all at once."""
+    found: dict[tuple[int, int], One] = {}
+    together(partial(_into, found, work, stretch) for stretch in stretches)
+    return [found[stretch] for stretch in stretches]
+
+
+def _into(found: dict[tuple[int, int], One], work: Callable[[int, int], One], stretch: tuple[int, int]) -> None:
+    found[stretch] = work(*stretch)
