@@ -8,7 +8,8 @@ from kernbench.result.finding import Place
 
 def check_ran(result: object) -> None:
     """Refuse what a kernel returned if that shows that none of its lines ran; reported at the function's first line."""
-    if not isinstance(result, (Generator, Coroutine, AsyncGenerator)):
+    # nearly all return nothing, and to ask for these classes takes a microsecond
+    if result is None or not isinstance(result, (Generator, Coroutine, AsyncGenerator)):
         return
     code = getattr(result, "gi_code", None) or getattr(result, "cr_code", None) or getattr(result, "ag_code", None)
     word = "is async" if isinstance(result, Coroutine) else "has a yield in it"

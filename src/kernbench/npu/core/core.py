@@ -72,6 +72,8 @@ class Core:
         self._free = dict.fromkeys(self._sizes, 0)
         self._allocated: dict[object, tuple[Tile, int]] = {}
         self._cache = Cache()
+        # the pattern of one element, by its bytes
+        self._element_patterns: dict[int, int] = {}
         # the cores of the block, by lane
         self.mates: Mapping[int, Core] = {}
 

@@ -184,9 +184,12 @@ class Scalars(Signalling):
                 )
 
     def _element_row(self, op: "Operation", element: Tensor, site: int) -> None:
-        itemsize = ITEMSIZE[element.dtype]
-        pattern, offset = self.tables.pattern((), (), itemsize), element.offset * itemsize
-        number = element.buffer.number
+        buffer = element.buffer
+        itemsize = ITEMSIZE[buffer.dtype]
+        pattern = self._element_patterns.get(itemsize)
+        if pattern is None:
+            pattern = self._element_patterns[itemsize] = self.tables.pattern((), (), itemsize)
+        number, offset = buffer.number, element.offset * itemsize
         self._append(ROW.pack(op.code, self.lane, _S, site, NONE, NONE, NONE, number, offset, pattern))
 
     @property

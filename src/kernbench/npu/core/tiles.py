@@ -6,7 +6,7 @@ import numpy as np
 
 from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array, dtype_name
 from kernbench.common.errors import KernelError
-from kernbench.npu.isa.mistakes import refusing
+from kernbench.npu.isa.mistakes import MISTAKES
 from kernbench.npu.isa.units import ALIGNMENT
 from kernbench.npu.recording.record import NONE, TileKey
 
@@ -27,7 +27,20 @@ class Tile:
     overlap are two uses of the same memory.
     """
 
-    __slots__ = ("core", "data", "dtype", "layout", "name", "number", "offset", "root", "shape", "space", "valid")
+    __slots__ = (
+        "_views",
+        "core",
+        "data",
+        "dtype",
+        "layout",
+        "name",
+        "number",
+        "offset",
+        "root",
+        "shape",
+        "space",
+        "valid",
+    )
 
     def __init__(self, core: "Core", key: TileKey, root: int, name: str):
         self.space: str = key[0]
@@ -43,6 +56,8 @@ class Tile:
         self.root = self.number if root == NONE else root
         self.name = name
         self.data: Any = self._data()
+        # of the same element type, by what was asked for
+        self._views: dict[object, Tile] = {}
 
     def __repr__(self) -> str:
         return f"<Tile {self.describe()}>"
@@ -66,7 +81,6 @@ class Tile:
         """That of the launch."""
         return self.core.context
 
-    @refusing
     def view(
         self,
         shape: tuple[int, int] | None = None,
@@ -75,7 +89,21 @@ class Tile:
         layout: str | None = None,
     ) -> "Tile":
         """The same bytes seen differently; the valid part is the whole unless given."""
-        kind = self.dtype if dtype is None else dtype_name(dtype)
+        try:
+            if dtype is not None:
+                return self._view(shape, dtype_name(dtype), valid, layout)
+            key = (shape, valid, layout)
+            found = self._views.get(key)
+            if found is None:
+                found = self._views[key] = self._view(shape, self.dtype, valid, layout)
+            return found
+        except MISTAKES as error:
+            self.context.refuse(error)
+            raise
+
+    def _view(
+        self, shape: tuple[int, int] | None, kind: str, valid: tuple[int, int] | None, layout: str | None
+    ) -> "Tile":
         shape = self.shape if shape is None else shape
         key = (self.space, self.offset, shape, kind, layout or self.layout, valid or shape)
         cached = self.core.tile_cache.get((key, self.root))

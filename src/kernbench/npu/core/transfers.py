@@ -315,7 +315,7 @@ class KernelCore(Sending):
         parts = [fifo.slots[number, lane] for lane in fifo.record.producers]
         share = fifo.rows(self.lane)
         first = 0 if self.lane == AIC else fifo.record.consumers.index(self.lane) * share
-        rows = sum(valid[0] for _, valid, _ in parts)
+        rows = sum([valid[0] for _, valid, _ in parts])
         shape = (max(0, min(share, rows - first)), parts[0][1][1])
         if dst.valid != shape:
             self.report(

@@ -8,6 +8,7 @@ import random
 from bdb import BdbQuit
 from bisect import insort
 from collections.abc import Callable
+from functools import partial
 from traceback import walk_tb
 from typing import Any
 
@@ -201,7 +202,7 @@ class Executor:
         started = Started(block, {lane: self._core(lane) for lane in lanes})
         for lane, core in started.cores.items():
             core.begin(block, index, task.record.blocks)
-            core.wait, core.mates = self._waiter(started, lane), started.cores
+            core.wait, core.mates = partial(self._wait, started, lane), started.cores
             context.calls[number, lane] = core.calls
             started.running[lane] = self._coroutine(core)
             started.jobs[lane] = (task, lane, core, arguments)
@@ -300,21 +301,22 @@ class Executor:
             self._flags_left(task)
             self.finish(task)
 
-    def _waiter(self, started: Started, lane: int) -> Callable[..., None]:
-        def wait(
-            fifo: FifoState | None,
-            verb: str,
-            can_go: Callable[[], bool],
-            where: Place,
-            explain: Callable[[], str] | None,
-            is_local: bool,
-        ) -> None:
-            callers = self._context.sites.callers_here()
-            while not can_go():
-                started.waits[lane] = Waiting(fifo, verb, can_go, where, callers, explain, is_local)
-                self._hub.switch()
-
-        return wait
+    def _wait(
+        self,
+        started: Started,
+        lane: int,
+        fifo: FifoState | None,
+        verb: str,
+        can_go: Callable[[], bool],
+        where: Place,
+        explain: Callable[[], str] | None,
+        is_local: bool,
+    ) -> None:
+        """A lane gives way until it can go on."""
+        callers = self._context.sites.callers_here()
+        while not can_go():
+            started.waits[lane] = Waiting(fifo, verb, can_go, where, callers, explain, is_local)
+            self._hub.switch()
 
     def _deadlock(self, blocks: list[Started]) -> None:
         self.deadlocked = True

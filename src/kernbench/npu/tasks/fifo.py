@@ -51,14 +51,15 @@ class FifoState:
     popped: dict[int, int] = field(default_factory=dict)
     slots: dict[tuple[int, int], tuple[Any, tuple[int, int], "Place"]] = field(default_factory=dict)
 
+    # bytes of one element in a slot
+    itemsize: int = field(init=False)
+    # rows of a message on the side of each lane that has asked
+    _rows: dict[int, int] = field(default_factory=dict, repr=False)
+
     def __post_init__(self) -> None:
         self.pushed = dict.fromkeys(self.record.producers, 0)
         self.popped = dict.fromkeys(self.record.consumers, 0)
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element in a slot."""
-        return ITEMSIZE[self.fifo.dtype]
+        self.itemsize = ITEMSIZE[self.fifo.dtype]
 
     def has_room(self, lane: int) -> bool:
         """Whether the lane's next message has a slot: all consumers are done with what was in it."""
@@ -70,8 +71,11 @@ class FifoState:
 
     def rows(self, lane: int) -> int:
         """Rows of a message on the lane's side."""
-        shares = self.record.producers if lane in self.record.producers else self.record.consumers
-        return self.fifo.shape[0] // len(shares) if lane != AIC else self.fifo.shape[0]
+        found = self._rows.get(lane)
+        if found is None:
+            shares = self.record.producers if lane in self.record.producers else self.record.consumers
+            found = self._rows[lane] = self.fifo.shape[0] // len(shares) if lane != AIC else self.fifo.shape[0]
+        return found
 
     def left(self) -> list[tuple[int, "Place"]]:
         """Messages that some lane never popped: their numbers and where they were pushed."""
