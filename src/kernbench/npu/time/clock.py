@@ -14,9 +14,9 @@ from kernbench.npu.recording.record import NpuRecording
 from kernbench.npu.time.assign import Assignment, assign
 from kernbench.npu.time.costs import Ints, cases, durations, spread, submit_time
 from kernbench.npu.time.edges import longest_paths
-from kernbench.npu.time.lower import Lowered, core_edges, join, join_again, lower
+from kernbench.npu.time.lower import Lowered, core_edges, is_long, join, join_again, lower
 from kernbench.npu.time.reclaim import ring_waits
-from kernbench.safety.processes.threads import together
+from kernbench.safety.processes.threads import both, together
 from kernbench.timing.engine import Times, run_events
 from kernbench.timing.graph import NO_SERVER, Graph
 from kernbench.timing.servers import Rates
@@ -49,7 +49,12 @@ class Timing:
 
 def time_recording(recording: NpuRecording, chip: ChipModel) -> Timing:
     """Time the recording of a finished, safe run."""
-    return _placed(lower(recording, ring_waits(recording, chip), chip.clusters.issue > 0), chip)
+    waits = ring_waits(recording, chip)
+    # cases are kept with the recording
+    lowered, _ = both(
+        lambda: lower(recording, waits, chip.clusters.issue > 0), lambda: cases(recording), is_long(recording)
+    )
+    return _placed(lowered, chip)
 
 
 def _placed(lowered: Lowered, chip: ChipModel) -> Timing:
