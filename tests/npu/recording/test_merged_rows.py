@@ -76,3 +76,25 @@ def test_the_rows_of_a_launch_that_is_over_are_one_array():
     assert recording.count == 3
     assert recording.array().tobytes() == rows.tobytes()
     assert recording.rows == [row.tobytes() for row in rows]
+
+
+def test_blocks_as_arrays_are_those_of_the_lists():
+    recording = NpuRecording()
+    recording.begin_blocks(0, [0, 1])
+    recording.rows.extend(row.tobytes() for row in _rows(3))
+    assert recording.firsts().tolist() == [0, 0, 3]
+    recording.begin_blocks(1, [0])
+    recording.rows.extend(row.tobytes() for row in _rows(2))
+    assert recording.firsts().tolist() == [0, 0, 3, 5]
+    assert recording.owners().tolist() == [0, 0, 1]
+    # where another process ran blocks, their rows come later
+    recording.block_first[1:] = [4, 6]
+    recording.take(_rows(8))
+    assert recording.firsts().tolist() == [0, 4, 6, 8]
+    assert recording.firsts() is recording.firsts()
+    assert pickle.loads(pickle.dumps(recording)).firsts().tolist() == [0, 4, 6, 8]
+    # one that goes on
+    recording.rows.append(_rows(1)[0].tobytes())
+    assert recording.firsts().tolist() == [0, 4, 6, 9]
+    recording.begin_blocks(2, [0])
+    assert recording.owners().tolist() == [0, 0, 1, 2]

@@ -195,6 +195,9 @@ class NpuRecording:
     _array: Array | None = None
     # whether the array has all rows, and the list none of them
     _is_taken: bool = field(default=False, repr=False, compare=False)
+    # lists of blocks as arrays: the first rows of those that are taken, and their tasks
+    _firsts: Ints | None = field(default=None, init=False, repr=False, compare=False)
+    _owners: Ints | None = field(default=None, init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"<NpuRecording of {self.count:,} rows in {len(self.block_task):,} blocks of {len(self.tasks)} tasks>"
@@ -246,7 +249,7 @@ class NpuRecording:
     def take(self, rows: Array) -> None:
         """Have these rows instead of those recorded so far; nothing more is recorded."""
         self._rows.clear()
-        self._array, self._is_taken = rows, True
+        self._array, self._is_taken, self._firsts = rows, True, None
 
     def settle(self, turns: list[tuple[int, int]]) -> Ints | None:
         """Put the rows of blocks that took turns together; `turns` are (block, its first row) in the order they were
@@ -286,11 +289,20 @@ class NpuRecording:
         for task in self.tasks:
             for number, fifo in enumerate(task.fifos):
                 by_task[task.number, number] = fifo.depth, _bits(fifo.producers), _bits(fifo.consumers)
-        return by_task[np.array(self.block_task, np.int64)]
+        return by_task[self.owners()]
 
     def firsts(self) -> Ints:
         """The first row of each block, and one past the last."""
-        return np.array([*self.block_first, self.count], np.int64)
+        found = self._firsts if self._is_taken else None
+        if found is None or len(found) <= len(self.block_first):
+            self._firsts = found = np.array([*self.block_first, self.count], np.int64)
+        return found
+
+    def owners(self) -> Ints:
+        """The task of each block."""
+        if self._owners is None or len(self._owners) != len(self.block_task):
+            self._owners = np.array(self.block_task, np.int64)
+        return self._owners
 
 
 def _bits(lanes: tuple[int, ...]) -> int:

@@ -56,7 +56,7 @@ def assign(recording: NpuRecording, chip: ChipModel, times: Ints, waits: Waits) 
     """Place all blocks; `times` is how long each takes."""
     tasks, followers, holders, producers = _tasks(recording, waits)
     commands, values = _commands(recording, chip, waits)
-    owner = np.array(recording.block_task, np.int64)
+    owner = recording.owners()
     blocks = np.lexsort((np.array(recording.block_index, np.int64), owner))
     # cluster, first lane, thread, block started before on that thread, blocks before on its cores
     placed = np.full((len(owner), 4 + len(LANES)), _NONE, np.int64)
@@ -92,7 +92,7 @@ def _tasks(recording: NpuRecording, waits: Waits) -> tuple[Ints, Ints, Ints, Int
         table[task.number, _MISSING] = len(task.dependences)
         table[task.number, [_ALLOWS, _STAGES]] = task.early, may_stage(recording, task)
     table[:count, _NEXT_SLOT] = waits.ring_after
-    sizes = np.bincount(np.array(recording.block_task, np.int64), minlength=count)
+    sizes = np.bincount(recording.owners(), minlength=count)
     table[:count, _LEFT] = table[:count, _WAITING] = sizes
     table[1:, _BLOCKS] = np.cumsum(sizes)
     table[:, _FOLLOWERS], followers = _joined(later)

@@ -5,6 +5,7 @@ resolve may be staged: its blocks are dispatched to free cores once all blocks o
 producers are done.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,14 +37,14 @@ def firsts_of_pipes(recording: NpuRecording) -> tuple[Ints, Ints]:
     return first.astype(np.int64), block[first].astype(np.int64)
 
 
-def launch_edges(lowered: "Lowered", assignment: "Assignment", entry: Ints) -> Edges:
-    """What staged blocks, and blocks that start together, wait for; `entry` is the node where each row begins."""
+def launch_edges(lowered: "Lowered", assignment: "Assignment", entries: Callable[[], Ints]) -> Edges:
+    """What staged blocks, and blocks that start together, wait for; `entries` gives the node where each row begins."""
     recording = lowered.recording
-    owner = np.array(recording.block_task, np.int64)
+    owner = recording.owners()
     found: list[tuple[Any, object, int]] = []
-    first, first_block = (np.empty(0, np.int64),) * 2
+    first, first_block, entry = (np.empty(0, np.int64),) * 3
     if assignment.staged.any() or any(task.sync_start for task in recording.tasks):
-        first, first_block = firsts_of_pipes(recording)
+        (first, first_block), entry = firsts_of_pipes(recording), entries()
     for task in recording.tasks:
         blocks = np.flatnonzero(owner == task.number) if task.sync_start or may_stage(recording, task) else owner[:0]
         if not len(blocks):
@@ -78,7 +79,7 @@ def _stage_edges(
 
 def _published(lowered: "Lowered", assignment: "Assignment", producer: int) -> Ints:
     """The nodes at which all blocks of a producer are on their cores: on each scheduler thread the last one's."""
-    nodes, owner = lowered.nodes, np.array(lowered.recording.block_task, np.int64)
+    nodes, owner = lowered.nodes, lowered.recording.owners()
     blocks = np.flatnonzero(owner == producer)
     if not len(blocks):
         return np.array([nodes.done + producer])

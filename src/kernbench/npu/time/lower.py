@@ -180,7 +180,7 @@ def _outer(recording: NpuRecording, nodes: Nodes, waits: Waits) -> Edges:
             found.append((command + number, nodes.ready + one.target, e.SUBMITTED))
         if waits.slot_of[number] >= 0:
             found.append((nodes.reclaimed + waits.slot_of[number], command + number, e.RING))
-    owner = np.array(recording.block_task, np.int64)
+    owner = recording.owners()
     blocks = set(recording.block_task)
     # where blocks may be staged, what they wait for depends on the cores that are free
     staged = np.array([may_stage(recording, task) for task in recording.tasks], np.bool_)[owner]
@@ -205,7 +205,7 @@ def _outer(recording: NpuRecording, nodes: Nodes, waits: Waits) -> Edges:
 def core_edges(lowered: Lowered, assignment: Assignment) -> Edges:
     """Blocks wait for their cores, and for the scheduler thread that starts them."""
     nodes, recording = lowered.nodes, lowered.recording
-    owner = np.array(recording.block_task, np.int64)
+    owner = recording.owners()
     # for each block those that had its cores, then the one its scheduler thread started before
     source = np.column_stack([assignment.before, assignment.previous])
     first, kind = np.full(source.shape, nodes.end), np.full(source.shape, e.CORE)
@@ -221,7 +221,7 @@ def core_edges(lowered: Lowered, assignment: Assignment) -> Edges:
             waits = waits[waits >= 0]
             pairs = np.repeat(nodes.dispatch + blocks, len(waits))
             parts.append((np.tile(nodes.end + waits, len(blocks)), pairs, np.full(len(pairs), e.CORE)))
-    parts.append(launch_edges(lowered, assignment, _entries(nodes.rows, nodes, lowered.transfers)))
+    parts.append(launch_edges(lowered, assignment, lambda: _entries(nodes.rows, nodes, lowered.transfers)))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     return columns[0], columns[1], columns[2]
 

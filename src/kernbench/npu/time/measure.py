@@ -58,7 +58,7 @@ def task_starts(timing: Timing, on_path: dict[int, int]) -> list[dict[str, objec
     """
     recording, nodes, times = timing.lowered.recording, timing.lowered.nodes, timing.times
     blocks = len(recording.block_task)
-    first = first_of_task(recording.block_task, times.start[nodes.dispatch : nodes.dispatch + blocks])
+    first = first_of_task(recording.owners(), times.start[nodes.dispatch : nodes.dispatch + blocks])
     rows = []
     for task in recording.tasks:
         if task.number in first:

@@ -95,18 +95,20 @@ def _carried(kinds: list[int], takes_time: list[bool]) -> list[int]:
 def time_of_tasks(timing: Timing, path: Path) -> dict[int, int]:
     """How much of the critical path each task is: its submit, the dispatch of its blocks, and their rows."""
     nodes, recording, times = timing.lowered.nodes, timing.lowered.recording, timing.times
-    firsts, transfers = recording.firsts(), timing.lowered.transfers
+    found, transfers = np.array(path.nodes, np.int64), timing.lowered.transfers
+    rows = np.where(found >= nodes.issue, found - nodes.issue, found)
+    moving = (nodes.begin <= rows) & (rows < nodes.dispatch)
+    rows[moving] = transfers[(rows[moving] - nodes.begin) % max(1, len(transfers))]
+    block = recording.firsts().searchsorted(rows, side="right") - 1
+    dispatched = (nodes.dispatch <= found) & (found < nodes.end)
+    block[dispatched] = found[dispatched] - nodes.dispatch
+    outside = (nodes.command <= found) & (found < nodes.issue)
+    block[outside] = 0
+    task = recording.owners()[block]
+    task[outside] = [recording.commands[number].target for number in (found[outside] - nodes.command).tolist()]
     spent: dict[int, int] = {}
-    for node in path.nodes:
-        if nodes.command <= node < nodes.issue:
-            task = recording.commands[node - nodes.command].target
-        elif nodes.dispatch <= node < nodes.end:
-            task = recording.block_task[node - nodes.dispatch]
-        else:
-            row = node - nodes.issue if node >= nodes.issue else node
-            row = int(transfers[(row - nodes.begin) % len(transfers)]) if nodes.begin <= row < nodes.dispatch else row
-            task = recording.block_task[int(firsts.searchsorted(row, side="right")) - 1]
-        spent[task] = spent.get(task, 0) + int(times.finish[node] - times.start[node])
+    for number, time in zip(task.tolist(), (times.finish[found] - times.start[found]).tolist(), strict=True):
+        spent[number] = spent.get(number, 0) + time
     return spent
 
 

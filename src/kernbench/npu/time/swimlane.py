@@ -39,7 +39,7 @@ def _core_lanes(timing: Timing) -> Ints:
     """For each block and lane of its task the number of the core's lane."""
     assignment, recording = timing.assignment, timing.lowered.recording
     is_single = np.array([len(t.lanes) == 1 and t.lanes[0] != AIC for t in recording.tasks], np.bool_)
-    single = is_single[np.array(recording.block_task, np.int64)][:, None]
+    single = is_single[recording.owners()][:, None]
     core = np.where(single, assignment.first_lane[:, None], np.arange(len(LANES))[None, :])
     numbers: Ints = _first_core(timing) + (assignment.cluster[:, None] * len(LANES) + core) * _PER_CORE
     return numbers
@@ -95,24 +95,22 @@ class Swimlane:
         op, site, pipe = (column[rows] for column in recording.columns("op", "site", "pipe"))
         # a core hands out its rows by its scalar pipe
         lane = self.row_lanes[rows] - np.where(is_issue, pipe - PIPE_NUMBER[S], 0)
-        names = np.where(is_issue, -1, op).tolist()
-        return [
-            (self.lanes[lane], NAMES[name] if name >= 0 else "issue", recording.tables.sites[site])
-            if node < nodes.dispatch or node >= nodes.issue
-            else self._describe_outside(node)
-            for node, lane, name, site in zip(found.tolist(), lane.tolist(), names, site.tolist(), strict=True)
+        names, sites = np.where(is_issue, -1, op).tolist(), recording.tables.sites
+        described = [
+            (self.lanes[number], NAMES[name] if name >= 0 else "issue", sites[line])
+            for number, name, line in zip(lane.tolist(), names, site.tolist(), strict=True)
         ]
-
-    def _describe_outside(self, node: int) -> tuple[Lane, str, Place | None]:
-        """Of a command of the orchestrator, or of a dispatch."""
-        nodes, recording = self.timing.lowered.nodes, self.timing.lowered.recording
-        sites = recording.tables.sites
-        if node >= nodes.command:
-            command = recording.commands[node - nodes.command]
-            return self.lanes[0], command.verb, sites[command.site]
-        block = node - nodes.dispatch
-        task = recording.tasks[recording.block_task[block]]
-        return self.lanes[1 + self.timing.assignment.thread[block]], f"dispatch {task.name}", sites[task.site]
+        # commands and dispatches were taken for the first row
+        for place in np.flatnonzero((found >= nodes.command) & ~is_issue).tolist():
+            command = recording.commands[found[place] - nodes.command]
+            described[place] = (self.lanes[0], command.verb, sites[command.site])
+        places = np.flatnonzero((found >= nodes.dispatch) & (found < nodes.end))
+        blocks = found[places] - nodes.dispatch
+        titles = [(f"dispatch {task.name}", sites[task.site]) for task in recording.tasks]
+        threads, tasks = self.timing.assignment.thread[blocks].tolist(), recording.owners()[blocks].tolist()
+        for place, thread, task in zip(places.tolist(), threads, tasks, strict=True):
+            described[place] = (self.lanes[1 + thread], *titles[task])
+        return described
 
 
 def swimlane(timing: Timing) -> Swimlane:
@@ -207,7 +205,7 @@ def _commands(timing: Timing, names: list[str], numbers: dict[str, int]) -> tupl
 
 def _dispatches(timing: Timing, names: list[str], numbers: dict[str, int]) -> tuple[Ints, ...]:
     recording, first, times = timing.lowered.recording, timing.lowered.nodes.dispatch, timing.times
-    owner = np.array(recording.block_task, np.int64)
+    owner = recording.owners()
     titles = [_named(f"dispatch {t.name}", names, numbers) if t.lanes else 0 for t in recording.tasks]
     when = slice(first, first + len(owner))
     sites = np.array([t.site for t in recording.tasks], np.int64)[owner]
@@ -218,7 +216,7 @@ def _dispatches(timing: Timing, names: list[str], numbers: dict[str, int]) -> tu
 def _blocks(timing: Timing, names: list[str], numbers: dict[str, int]) -> tuple[tuple[Ints, ...], Ints]:
     """A span for each block on each of its cores; and the block of each span."""
     recording, nodes, times = timing.lowered.recording, timing.lowered.nodes, timing.times
-    task = np.array(recording.block_task, np.int64)
+    task = recording.owners()
     taken = np.array([[lane in t.lanes for lane in range(len(LANES))] for t in recording.tasks], np.bool_)
     titles = np.array([_named(t.name, names, numbers) if t.lanes else 0 for t in recording.tasks], np.int64)
     sites = np.array([t.site for t in recording.tasks], np.int64)
@@ -239,8 +237,8 @@ def _dependences(timing: Timing, owner: Ints, before: int) -> Ints:
     count = len(recording.block_task)
     first_span = np.full(count, -1, np.int64)
     first_span[owner[::-1]] = before + np.arange(len(owner))[::-1]
-    last = first_of_task(recording.block_task, -times.finish[nodes.end : nodes.end + count])
-    early = first_of_task(recording.block_task, times.finish[nodes.dispatch : nodes.dispatch + count])
+    last = first_of_task(recording.owners(), -times.finish[nodes.end : nodes.end + count])
+    early = first_of_task(recording.owners(), times.finish[nodes.dispatch : nodes.dispatch + count])
     pairs = [
         (first_span[last[d]], first_span[early[t.number]])
         for t in recording.tasks
@@ -250,9 +248,8 @@ def _dependences(timing: Timing, owner: Ints, before: int) -> Ints:
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
-def first_of_task(block_task: list[int], times: Ints) -> dict[int, int]:
-    """For each task that has blocks the one with the least time; of equals the first."""
-    owner = np.array(block_task, np.int64)
+def first_of_task(owner: Ints, times: Ints) -> dict[int, int]:
+    """For each task that has blocks the one with the least time; of equals the first. `owner` is each block's task."""
     order = np.lexsort((times, owner))
     tasks, first = np.unique(owner[order], return_index=True)
     return dict(zip(tasks.tolist(), order[first].tolist(), strict=True))
