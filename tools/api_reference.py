@@ -6,6 +6,7 @@ Run it after changing a public name: `python tools/api_reference.py`. A test hol
 import ast
 import importlib
 import inspect
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -64,6 +65,7 @@ def _methods(value: type) -> list[tuple[str, Any]]:
             found |= vars(base)
     kept = []
     for name, inner in sorted(found.items()):
+        inner = inner.func if isinstance(inner, cached_property) else inner
         inner = inner.fget if isinstance(inner, property) else getattr(inner, "__func__", inner)
         if not name.startswith("_") and inspect.isfunction(inner) and inner.__module__.startswith("kernbench"):
             kept.append((name, inner))
@@ -82,7 +84,7 @@ def _signature(name: str, node: ast.FunctionDef) -> str:
     kept = [a for a in arguments.args if a.arg not in ("self", "cls")]
     if len(kept) < len(arguments.args):
         arguments.args = kept
-    if any(isinstance(d, ast.Name) and d.id == "property" for d in node.decorator_list):
+    if any(isinstance(d, ast.Name) and d.id in ("property", "cached_property") for d in node.decorator_list):
         return name
     result = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
     return f"{name}({ast.unparse(arguments)}){result}"

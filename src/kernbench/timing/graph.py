@@ -174,9 +174,9 @@ def graph_of(nodes: int, apart: Sequence[Unlagged], others: Sequence[Unlagged], 
     np.cumsum(offsets, out=offsets)
     slots = offsets[:-1].copy()
     targets, kinds = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.int8)
-    together(partial(_place, *one, slots, targets, kinds, indegree) for one in apart)
+    together(partial(_put_edges, *one, slots, targets, kinds, indegree) for one in apart)
     for one in others:
-        _place(*one, slots, targets, kinds, indegree)
+        _put_edges(*one, slots, targets, kinds, indegree)
     return Graph(offsets, targets, np.zeros(len(targets), np.int32), kinds, indegree)
 
 
@@ -194,7 +194,7 @@ def with_other_edges(graph: Graph, first: int, others: Sequence[Unlagged]) -> Gr
     _count_off(graph.targets[kept:], indegree)
     slots = offsets[:-1].copy()
     for one in others:
-        _place(*one, slots, targets, kinds, indegree)
+        _put_edges(*one, slots, targets, kinds, indegree)
     return Graph(offsets, targets, np.zeros(len(targets), np.int32), kinds, indegree)
 
 
@@ -230,7 +230,7 @@ def _put_all(found, slots, targets, lags, kinds):  # type: ignore[no-untyped-def
 
 
 @deferred(lambda sources, *_: len(sources))
-def _place(sources, targets, kinds, slots, all_targets, all_kinds, indegree):  # type: ignore[no-untyped-def]
+def _put_edges(sources, targets, kinds, slots, all_targets, all_kinds, indegree):  # type: ignore[no-untyped-def]
     """Edges to where those of their sources lie; `slots` is where each source's next one goes."""
     for e in range(len(sources)):
         source, target = sources[e], targets[e]

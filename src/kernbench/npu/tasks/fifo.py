@@ -3,6 +3,7 @@ order. A message is a whole tile on the AIC's side; on the AIVs' side each lane 
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kernbench.common.dtypes import ITEMSIZE
@@ -51,15 +52,17 @@ class FifoState:
     popped: dict[int, int] = field(default_factory=dict)
     slots: dict[tuple[int, int], tuple[Any, tuple[int, int], "Place"]] = field(default_factory=dict)
 
-    # bytes of one element in a slot
-    itemsize: int = field(init=False)
     # rows of a message on the side of each lane that has asked
     _rows: dict[int, int] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.pushed = dict.fromkeys(self.record.producers, 0)
         self.popped = dict.fromkeys(self.record.consumers, 0)
-        self.itemsize = ITEMSIZE[self.fifo.dtype]
+
+    @cached_property
+    def itemsize(self) -> int:
+        """Bytes of one element in a slot."""
+        return ITEMSIZE[self.fifo.dtype]
 
     def has_room(self, lane: int) -> bool:
         """Whether the lane's next message has a slot: all consumers are done with what was in it."""

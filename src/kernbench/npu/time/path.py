@@ -123,5 +123,5 @@ def _works(timing: Timing, found: Ints) -> list[str]:
     # what comes behind the begin of each kind of nodes, in their order; tasks and ends of blocks take no time
     begins = (nodes.begin, nodes.dispatch, nodes.end, nodes.command, nodes.issue)
     names = ("", "memory", "dispatch", "", "submit", "issue")
-    places = np.searchsorted(begins, found, side="right").tolist()
-    return [names[place] or _WORK_OF_PIPE[pipe] for place, pipe in zip(places, pipes, strict=True)]
+    ranks = np.searchsorted(begins, found, side="right").tolist()
+    return [names[rank] or _WORK_OF_PIPE[pipe] for rank, pipe in zip(ranks, pipes, strict=True)]

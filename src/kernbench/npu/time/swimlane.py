@@ -101,15 +101,15 @@ class Swimlane:
             for number, name, line in zip(lane.tolist(), names, site.tolist(), strict=True)
         ]
         # commands and dispatches were taken for the first row
-        for place in np.flatnonzero((found >= nodes.command) & ~is_issue).tolist():
-            command = recording.commands[found[place] - nodes.command]
-            described[place] = (self.lanes[0], command.verb, sites[command.site])
-        places = np.flatnonzero((found >= nodes.dispatch) & (found < nodes.end))
-        blocks = found[places] - nodes.dispatch
+        for index in np.flatnonzero((found >= nodes.command) & ~is_issue).tolist():
+            command = recording.commands[found[index] - nodes.command]
+            described[index] = (self.lanes[0], command.verb, sites[command.site])
+        indices = np.flatnonzero((found >= nodes.dispatch) & (found < nodes.end))
+        blocks = found[indices] - nodes.dispatch
         titles = [(f"dispatch {task.name}", sites[task.site]) for task in recording.tasks]
         threads, tasks = self.timing.assignment.thread[blocks].tolist(), recording.owners()[blocks].tolist()
-        for place, thread, task in zip(places.tolist(), threads, tasks, strict=True):
-            described[place] = (self.lanes[1 + thread], *titles[task])
+        for index, thread, task in zip(indices.tolist(), threads, tasks, strict=True):
+            described[index] = (self.lanes[1 + thread], *titles[task])
         return described
 
 
