@@ -14,7 +14,7 @@ from kernbench.machine import load
 from kernbench.safety.budget import Budget
 from kernbench.safety.memory import WINDOW
 from kernbench.triton_emu.repeating.folding import Fold
-from kernbench.triton_emu.repeating.values import Load
+from kernbench.triton_emu.stacking.transfers import Load
 
 BYTES = kernels.BYTES
 pytestmark = pytest.mark.usefixtures("small_heap")

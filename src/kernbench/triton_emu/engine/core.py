@@ -20,9 +20,10 @@ from kernbench.triton_emu.pe.port import Port
 from kernbench.triton_emu.pe.scratch import Block, ScratchPool
 from kernbench.triton_emu.repeating.affine import Affine
 from kernbench.triton_emu.repeating.loops import Watch
-from kernbench.triton_emu.repeating.recorder import Compute, Traced
+from kernbench.triton_emu.repeating.recorder import Traced
 from kernbench.triton_emu.repeating.routines import Routines
 from kernbench.triton_emu.repeating.values import MOST_TRACED
+from kernbench.triton_emu.stacking.forms import Compute
 
 __kernbench_internal__ = True
 

@@ -19,6 +19,7 @@ from kernbench.triton_emu.engine.core import Core, Shape
 from kernbench.triton_emu.engine.part import Part
 from kernbench.triton_emu.engine.written import Number, Operand
 from kernbench.triton_emu.operations import numerics
+from kernbench.triton_emu.stacking.forms import Along, Elementwise, reshaped, same
 
 __kernbench_internal__ = True
 
@@ -98,7 +99,7 @@ class Arithmetic(Part):
             # f32 needs no widening and no rounding: the NumPy function itself
             plan = Plan(kind, numerics.BINARY[op])
         else:
-            plan = Plan(kind, lambda x, y: numerics.binary(op, x, y, dtype, result))
+            plan = Plan(kind, Elementwise(numerics.binary, op, dtype=dtype, out_dtype=result))
         if dtype in FLOATS or all(isinstance(v, TensorHandle) for v in (a, b)):
             # whether a whole number fits an integer type has to be looked at each time
             self._plans[key] = plan
@@ -176,7 +177,11 @@ class Arithmetic(Part):
                 self._fail("dtype", f"{op} has no meaning on masks (i1)", "cast the mask with .to('i32')")
         elif op in numerics.INTEGER_ONLY:
             self._fail("dtype", f"{op} needs integers; got {dtype}", "cast the operand with .to('i32')")
-        compute = numerics.UNARY[op] if handle.dtype == "f32" else lambda x: numerics.unary(op, x, dtype)
+        function = numerics.UNARY[op]
+        if handle.dtype != "f32":
+            compute: Callable[..., Array] = Elementwise(numerics.unary, op, dtype=dtype)
+        else:
+            compute = function if isinstance(function, np.ufunc) else Elementwise(function)
         plan = self._plans[key] = Plan(self._tables.scratch_type(handle.shape, dtype), compute)
         return plan
 
@@ -216,7 +221,7 @@ class Arithmetic(Part):
         for operand, value in zip(operands, values, strict=True):
             if type(operand) is not TensorHandle:
                 self._fit(value, dtype)
-        plan = Plan(self._tables.scratch_type(shape, dtype), lambda x, y, z: numerics.fma(x, y, z, dtype))
+        plan = Plan(self._tables.scratch_type(shape, dtype), Elementwise(numerics.fma, dtype=dtype))
         if dtype in FLOATS or len(handles) == len(operands):
             self._plans[key] = plan
         return plan
@@ -239,7 +244,7 @@ class Arithmetic(Part):
         if keep_dims:
             return out
         kept = tuple(n for i, n in enumerate(plan.kind.shape) if axis is not None and i != plan.axis)
-        self._core._traced(self._core.next_view, lambda whole: whole.reshape(kept), out)
+        self._core._traced(self._core.next_view, partial(reshaped, kept), out)
         return self._view(out, kept, None, 0, None if out.data is None else out.data.reshape(kept))
 
     def _plan_reduce(
@@ -256,9 +261,9 @@ class Arithmetic(Part):
         kind = self._tables.scratch_type(shape, result)
         if handle.dtype == result == "f32":
             function = numerics.REDUCTIONS[op]
-            plan = Plan(kind, partial(function, axis=along, keepdims=True), recorded)
+            plan = Plan(kind, Along(function, axis=along, keepdims=True), recorded)
         else:
-            plan = Plan(kind, lambda x: numerics.reduce(op, x, along, result), recorded)
+            plan = Plan(kind, Along(numerics.reduce, op, axis=along, dtype=result), recorded)
         self._plans[key] = plan
         return plan
 
@@ -267,7 +272,7 @@ class Arithmetic(Part):
         site = self._sites.here(3)
         if handle.dtype == dtype and (out is None or out is handle):
             if out is None:
-                self._core._traced(self._core.next_view, _same, handle)
+                self._core._traced(self._core.next_view, same, handle)
             # a handle of its own, so that out= on one is seen by the other
             return self._view(handle, handle.shape, handle.strides, 0, handle.data) if out is None else handle
         x = self._data(handle)
@@ -275,15 +280,11 @@ class Arithmetic(Part):
         plan = self._plans.get(key)
         if plan is None:
             kind = self._tables.scratch_type(handle.shape, dtype)
-            plan = self._plans[key] = Plan(kind, lambda x: cast(x, dtype))
+            plan = self._plans[key] = Plan(kind, Elementwise(cast, dtype=dtype))
         data = None if x is None else plan.compute(x)
         if self._core.trace is not None:
             self._core._traced(self._core.steps, plan.compute, handle)
         return self._emit("cast", site, plan.kind, data, handle.number, NONE, NONE, 0, 0, out)
-
-
-def _same(whole: Array) -> Array:
-    return whole
 
 
 def _shape_of(value: Operand) -> Shape:

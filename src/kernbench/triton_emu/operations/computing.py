@@ -14,6 +14,7 @@ from kernbench.triton_emu.operations import numerics
 from kernbench.triton_emu.operations.arithmetic import Arithmetic, Plan
 from kernbench.triton_emu.operations.views import Views
 from kernbench.triton_emu.repeating.affine import ends
+from kernbench.triton_emu.stacking.forms import Along, Elementwise, Product
 
 __kernbench_internal__ = True
 
@@ -150,9 +151,9 @@ class Computing(Part):
         kind = self._tables.scratch_type(self._dot_shape(a, b, acc), result)
         operands = (a, b) if acc is None else (a, b, acc)
         if result == "f32" and all(h.dtype == "f32" for h in operands):
-            plan = Plan(kind, np.matmul if acc is None else numerics.dot_f32)
+            plan = Plan(kind, np.matmul if acc is None else Product(numerics.dot_f32))
         else:
-            plan = Plan(kind, lambda x, y, z=None: numerics.dot(x, y, z, result))
+            plan = Plan(kind, Product(numerics.dot, dtype=result))
         self._plans[key] = plan
         return plan
 
@@ -195,7 +196,7 @@ class Computing(Part):
         kind = handle.dtype if handle.dtype in FLOATS else "f32"
         x = self._data(handle)
         data = None if x is None else numerics.softmax(x, axis, kind)
-        self._core._traced(self._core.steps, lambda x: numerics.softmax(x, axis, kind), handle)
+        self._core._traced(self._core.steps, Along(numerics.softmax, axis=axis, dtype=kind), handle)
         return self._emit("softmax", site, self._tables.scratch_type(handle.shape, kind), data, handle.number, x=axis)
 
     max = _extreme("max", "Largest")
@@ -243,7 +244,7 @@ class Computing(Part):
             data = _chosen(m, a, b, kind)
         if self._core.trace is not None:
             given = (a if x_handle is None else x_handle, b if y_handle is None else y_handle)
-            self._core._traced(self._core.steps, lambda m, a, b: _chosen(m, a, b, kind), mask, *given)
+            self._core._traced(self._core.steps, Elementwise(_chosen, kind=kind), mask, *given)
         x_number, y_number = (NONE if h is None else h.number for h in (x_handle, y_handle))
         return self._emit(
             "where", site, self._tables.scratch_type(shape, kind), data, mask.number, x_number, y_number, out=out

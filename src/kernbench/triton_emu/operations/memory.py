@@ -11,7 +11,7 @@ from kernbench.triton_emu.engine.part import Part
 from kernbench.triton_emu.engine.written import ElementType, Sizes
 from kernbench.triton_emu.operations.blocks import BlockPointer, TensorDescriptor
 from kernbench.triton_emu.repeating.affine import Affine
-from kernbench.triton_emu.repeating.values import Load, Store
+from kernbench.triton_emu.stacking.transfers import Load, Store
 
 __kernbench_internal__ = True
 

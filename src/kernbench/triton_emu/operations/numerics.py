@@ -185,7 +185,7 @@ def fma(x: Operand, y: Operand, z: Operand, dtype: str) -> Array:
     return cast(a * b + c, dtype)
 
 
-def dot(a: Array, b: Array, acc: Array | None, dtype: str) -> Array:
+def dot(a: Array, b: Array, acc: Array | None = None, *, dtype: str) -> Array:
     """a @ b (+ acc): products exact and summed in f32, or in i32 for integers."""
     if dtype == "i32":
         # exact in f64 while |sum| < 2**53, and far faster than NumPy's integer matmul

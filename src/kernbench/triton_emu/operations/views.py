@@ -1,7 +1,8 @@
 """Views: other shapes of the same elements. They cost no command; a view keeps the memory behind it alive."""
 
+from functools import partial
 from math import prod
-from operator import attrgetter, index
+from operator import index
 from types import EllipsisType
 from typing import SupportsIndex
 
@@ -13,13 +14,13 @@ from kernbench.triton_emu.engine.core import Core, Shape
 from kernbench.triton_emu.engine.part import Part
 from kernbench.triton_emu.engine.written import Sizes
 from kernbench.triton_emu.operations.arithmetic import Arithmetic
+from kernbench.triton_emu.stacking.forms import copied, picked, reordered, reshaped, stretched, turned
 
 __kernbench_internal__ = True
 
 # parts of values whose geometry is kept
 MOST_PARTS = 4096
 _BOUNDS = (int, type(None))
-_turned = attrgetter("T")
 
 
 # an index of one axis, a new axis, or all axes that are not named
@@ -45,12 +46,12 @@ class Views(Part):
             rows, columns = handle.shape
             core = self._core
             if core.trace is not None:
-                core.trace.append((core.next_view, _turned, ((handle.number, None),)))
+                core.trace.append((core.next_view, turned, ((handle.number, None),)))
             return self._view(handle, (columns, rows), (1, columns), 0, None if handle.data is None else handle.data.T)
         order = self._order(handle, dims)
         strides = _strides(handle)
         if self._core.trace is not None:
-            self._core._traced(self._core.next_view, lambda whole: whole.transpose(order), handle)
+            self._core._traced(self._core.next_view, partial(reordered, order), handle)
         return self._view(
             handle,
             tuple(handle.shape[i] for i in order),
@@ -88,10 +89,10 @@ class Views(Part):
             kind = self._tables.scratch_type(sizes, handle.dtype)
             moved = None if whole is None else np.ascontiguousarray(whole).reshape(sizes)
             if self._core.trace is not None:
-                self._core._traced(self._core.steps, lambda x: np.ascontiguousarray(x).reshape(sizes), handle)
+                self._core._traced(self._core.steps, partial(copied, sizes), handle)
             return self._emit("copy", self._sites.here(), kind, moved, handle.number)
         if self._core.trace is not None:
-            self._core._traced(self._core.next_view, lambda whole: whole.reshape(sizes), handle)
+            self._core._traced(self._core.next_view, partial(reshaped, sizes), handle)
         return self._view(handle, sizes, None, 0, None if handle.data is None else handle.data.reshape(sizes))
 
     def ravel(self, input: TensorHandle, can_reorder: bool = False) -> TensorHandle:
@@ -180,7 +181,7 @@ class Views(Part):
         grown = (1,) * lead + handle.shape
         strides = tuple(0 if a == 1 and n != 1 else s for a, n, s in zip(grown, sizes, old, strict=True))
         if self._core.trace is not None:
-            self._core._traced(self._core.next_view, lambda whole: np.broadcast_to(whole, sizes), handle)
+            self._core._traced(self._core.next_view, partial(stretched, sizes), handle)
         return self._view(
             handle, sizes, strides, 0, None if handle.data is None else np.broadcast_to(handle.data, sizes)
         )
@@ -204,7 +205,7 @@ class Views(Part):
         if data is None:
             return self._view(handle, shape, strides, offset)
         if self._core.trace is not None:
-            self._core._traced(self._core.next_view, lambda whole: np.asarray(whole[picks]), handle)
+            self._core._traced(self._core.next_view, partial(picked, picks), handle)
         return self._view(handle, shape, strides, offset, np.asarray(data[picks]))
 
     def _part(self, handle: TensorHandle, items: tuple[Item, ...]) -> tuple[int, Shape, Shape | None, tuple[Item, ...]]:

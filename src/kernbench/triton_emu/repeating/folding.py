@@ -6,6 +6,7 @@ allocator gives them (`replay`).
 """
 
 from bisect import bisect_left
+from math import prod
 from operator import attrgetter
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.dtypes import Array
+from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.common.pe_commands import NO_BLOCK, TensorHandle
 from kernbench.result.recording import FIRST_VIEW, NONE
 from kernbench.triton_emu.pe.scratch import Block, ScratchPool
@@ -28,7 +29,8 @@ from kernbench.triton_emu.repeating.replay import (
     UnlikeIterationError,
     as_rows,
 )
-from kernbench.triton_emu.repeating.values import MOST_TRACED, Transfer, Values, is_whole, moved_on
+from kernbench.triton_emu.repeating.values import MOST_TRACED, Values, is_whole, moved_on
+from kernbench.triton_emu.stacking.transfers import Transfer
 
 if TYPE_CHECKING:
     from kernbench.triton_emu.repeating.loops import Access
@@ -246,7 +248,13 @@ class Fold:
             if isinstance(transfer, Transfer):
                 transfer.begin(addresses[number - self._row], steps[number - self._row])
         self._noted = noted
-        return Values(noted, self._shifts, known, wanted, self._context._max_steps // self._rows)
+        return Values(noted, self._shifts, known, wanted, self._context._max_steps // self._rows, self._largest())
+
+    def _largest(self) -> int:
+        """Bytes of the largest value that an iteration makes."""
+        types = self._context.stream.tables.types
+        made = [types[number] for number in set(self._body["type"].tolist()) if number >= 0]
+        return max([prod(shape) * ITEMSIZE[dtype] for shape, dtype, _ in made], default=1)
 
     def _note_values(self, times: int) -> None:
         """For loops around this one: how the values of the repeated iterations came about."""
@@ -308,6 +316,8 @@ class Fold:
         self._scratch.begin(held)
         self._done, effects = times, context._port.effects
         each = max(1, (_BATCH if self._values is None else _COMPUTED) // max(1, self._rows))
+        if self._values is not None:
+            each = max(each, self._values.together)
         for first in range(0, times, each):
             count = min(each, times - first)
             if self._values is not None:

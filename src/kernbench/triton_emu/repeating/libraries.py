@@ -122,7 +122,7 @@ def _of_function(function: FunctionType) -> str | None:
 
 def is_found(value: Held) -> bool:
     """Whether a function or class is where its name says."""
-    found: Any = sys.modules.get(value.__module__)
+    found: Held = sys.modules.get(value.__module__)
     for name in value.__qualname__.split("."):
         found = vars(found).get(name) if isinstance(found, (type, ModuleType)) else None
     return getattr(found, "__func__", found) is value

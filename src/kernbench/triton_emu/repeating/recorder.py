@@ -1,12 +1,12 @@
 """What loops and routines ask of the engine that records a program."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernbench.result.finding import Place
 from kernbench.result.recording import CommandRow, Rows, Stream
 from kernbench.triton_emu.pe.scratch import ScratchPool
-from kernbench.triton_emu.repeating.libraries import Held
+from kernbench.triton_emu.stacking.forms import Compute, Value
 
 if TYPE_CHECKING:
     from kernbench.triton_emu.repeating.loops import Watch
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 __kernbench_internal__ = True
 
 
-# what is computed with: arrays, and numbers beside them
-Value = Held
-Compute = Callable[..., Value]
 # how a value came about: its number, what computes it, and of each operand the number, or NONE and what it is
 Traced = tuple[int, Compute, Sequence[tuple[int, Value]]]
 

@@ -11,88 +11,18 @@ views of such values and of those from before the loop.
 """
 
 from collections.abc import Iterable
-from math import prod
-from typing import Self
 
-from kernbench.common.dtypes import Array
 from kernbench.result.recording import FIRST_VIEW, NONE
-from kernbench.safety.memory import WINDOW_BITS
-from kernbench.triton_emu.repeating.recorder import Compute, Recorder, Traced, Value
+from kernbench.triton_emu.repeating.recorder import Traced
 from kernbench.triton_emu.repeating.replay import NotAlikeError
+from kernbench.triton_emu.stacking.forms import Compute, Value
+from kernbench.triton_emu.stacking.stack import MOST_TOGETHER, TOGETHER, Stack, Step, last_of, run
+from kernbench.triton_emu.stacking.transfers import Load, Store
 
 __kernbench_internal__ = True
 
-Shape = tuple[int, ...]
-# of a load or store: shape, strides, element type, source location
-Form = tuple[Shape, Shape | None, str | None, object]
-Step = tuple[Compute, int, int, int, int]
 # values of an iteration that are noted; a longer one is run
 MOST_TRACED = 1 << 17
-
-
-class Transfer:
-    """A load or store at an address that moves on by the same number of bytes with each call."""
-
-    def __init__(self, context: Recorder, form: Form):
-        self._context = context
-        self._form = form
-        self._address = self._step = 0
-
-    def begin(self, address: int, step: int) -> None:
-        """Where it was in the iteration that was seen, and by how much it moves."""
-        self._address, self._step = address, step
-
-    def again(self) -> Self:
-        """The same somewhere else."""
-        return type(self)(self._context, self._form)
-
-
-class Load(Transfer):
-    """Gives the elements there."""
-
-    def begin(self, address: int, step: int) -> None:
-        """Memory that is lent is asked for once."""
-        self._address, self._step = address, step
-        self._shape, strides, dtype, _ = self._form
-        self._count = prod(self._shape)
-        self._region = None if strides is not None else self._context._port.lent_at(address, self._shape, dtype)
-
-    @property
-    def window(self) -> int:
-        """The window of memory that it looks at."""
-        return self._address >> WINDOW_BITS
-
-    @property
-    def stays(self) -> bool:
-        """Whether each call gives the same elements of lent memory, as long as nobody stores to that."""
-        return not self._step and self._region is not None and self._region.written is None
-
-    def __call__(self) -> Array | None:
-        """Of the next iteration."""
-        self._address = address = self._address + self._step
-        region = self._region
-        if region is not None and region.written is None:
-            array = region.array
-            first, rest = divmod(address - region.base, array.itemsize)
-            if not rest and 0 <= first <= array.size - self._count:
-                lent: Array = array[first : first + self._count].reshape(self._shape)
-                return lent
-        found: tuple[Array | None, str] = self._context._port.load(address, *self._form)
-        return found[0]
-
-
-class Store(Transfer):
-    """Puts elements there."""
-
-    def windows(self, times: int) -> range:
-        """The windows of memory from here to where so many further calls get."""
-        ends = self._address >> WINDOW_BITS, (self._address + times * self._step) >> WINDOW_BITS
-        return range(min(ends), max(ends) + 1)
-
-    def __call__(self, data: Array) -> None:
-        """Of the next iteration."""
-        self._address += self._step
-        self._context._port.store(self._address, data, *self._form)
 
 
 class Values:
@@ -100,11 +30,17 @@ class Values:
 
     `shifts`: by how much the number of a value from before the iteration moves with each. `known`: the values at hand
     after it, by number. `wanted`: numbers of values that are asked for after the last one. `most`: no more iterations
-    than that will be computed.
+    than that will be computed. `largest`: bytes of the largest value that an iteration makes.
     """
 
     def __init__(
-        self, trace: list[Traced], shifts: dict[int, int], known: dict[int, Value], wanted: Iterable[int], most: int
+        self,
+        trace: list[Traced],
+        shifts: dict[int, int],
+        known: dict[int, Value],
+        wanted: Iterable[int],
+        most: int,
+        largest: int,
     ):
         self._shifts, self._known = shifts, known
         self._slots: list[Value] = []
@@ -116,19 +52,33 @@ class Values:
         self._kept = kept | set(wanted)
         # calls whose values stay
         self._first: list[Step] = []
-        self._steps = self._assigned(trace, self._staying(trace, most))
+        stored = [compute.windows(most) for _, compute, _ in trace if isinstance(compute, Store)]
+        self._steps = self._assigned(trace, self._staying(trace, stored))
         self._moves = [
             (self._slot_of[number], self._slot_of[number + shift])
             for number, shift in shifts.items()
             if shift and number in self._slot_of and number not in made
         ]
         self._begun = False
+        self._stack = self._stacked(stored, min(MOST_TOGETHER, TOGETHER // max(1, largest)))
+        # whether the values of several iterations lie in the slots
+        self._is_stacked = False
 
-    def _staying(self, trace: list[Traced], most: int) -> set[int]:
+    def _stacked(self, stored: list[range], most: int) -> Stack | None:
+        """The iterations several at once, where that pays, and none needs what another one computed or stored."""
+        loads = [function for function, *_ in self._steps if isinstance(function, Load)]
+        alone = all(load.is_lent and not any(load.window in windows for windows in stored) for load in loads)
+        return Stack(self._steps, most) if most > 1 and alone and not self._moves else None
+
+    @property
+    def together(self) -> int:
+        """How many iterations are computed at once, at most."""
+        return 1 if self._stack is None else self._stack.most
+
+    def _staying(self, trace: list[Traced], stored: list[range]) -> set[int]:
         """Numbers of values that are the same in each iteration, and that take no memory of their own."""
         same = {number for number, shift in self._shifts.items() if not shift}
         found: set[int] = set()
-        stored = [compute.windows(most) for _, compute, _ in trace if isinstance(compute, Store)]
         for number, compute, given in trace:
             if isinstance(compute, Load):
                 stays = compute.stays and not any(compute.window in windows for windows in stored)
@@ -206,30 +156,31 @@ class Values:
 
     def next(self, times: int) -> None:
         """Compute so many further iterations."""
-        slots = self._slots
         if not self._begun:
-            self._compute(self._first)
-        for _ in range(times):
-            if self._begun:
-                moved = [slots[source] for _, source in self._moves]
-                for (target, _), value in zip(self._moves, moved, strict=True):
-                    slots[target] = value
+            run(self._first, self._slots)
+        while times:
+            # as many parts as it takes, of about the same size
+            count = -(-times // -(-times // self.together))
+            if count == 1 or self._stack is None or not self._stack.compute(self._slots, count):
+                count = 1
+                self._one()
+            self._is_stacked = count > 1
             self._begun = True
-            self._compute(self._steps)
+            times -= count
 
-    def _compute(self, steps: list[Step]) -> None:
+    def _one(self) -> None:
         slots = self._slots
-        for function, result, a, b, c in steps:
-            if b < 0:
-                slots[result] = function() if a < 0 else function(slots[a])
-            elif c < 0:
-                slots[result] = function(slots[a], slots[b])
-            else:
-                slots[result] = function(slots[a], slots[b], slots[c])
+        if self._begun:
+            moved = [slots[source] for _, source in self._moves]
+            for (target, _), value in zip(self._moves, moved, strict=True):
+                slots[target] = value
+        run(self._steps, slots)
 
     def value(self, number: int) -> Value:
         """After the last iteration: the value that had this number after the iteration that was seen."""
-        return self._slots[self._slot_of[number]]
+        slot = self._slot_of[number]
+        is_several = self._is_stacked and self._stack is not None and slot in self._stack.stacked
+        return last_of(self._slots[slot]) if is_several else self._slots[slot]
 
 
 def moved_on(compute: Compute) -> Compute:
