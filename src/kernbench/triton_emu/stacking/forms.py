@@ -22,7 +22,7 @@ Rank = tuple[int, bool]
 
 
 class Elementwise(partial[Array]):
-    """A function whose result has at each place what comes of its operands there; they are broadcast."""
+    """A function whose result has at each index what comes of its operands there; they are broadcast."""
 
 
 class Along(partial[Array]):

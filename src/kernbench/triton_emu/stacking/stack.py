@@ -103,14 +103,14 @@ class Stack:
         names: dict[int, Hashable] = {}
         calls: list[Hashable] = []
         used: set[int] = set()
-        for function, *places in self._calls:
+        for function, *taken in self._calls:
             name = names.get(id(function))
             if name is None:
                 name = names[id(function)] = _name(function)
                 if name is None:
                     return None
-            calls.append((name, *places))
-            used.update(places[1:])
+            calls.append((name, *taken))
+            used.update(taken[1:])
         before = used.difference([-1], [result for _, result, *_ in self._calls])
         return tuple(calls), tuple((slot, _form(slots[slot])) for slot in sorted(before))
 
@@ -119,8 +119,8 @@ class Stack:
         functions: list[Compute | None] = []
         stores: list[bool] = []
         stacked: set[int] = set()
-        for function, result, *places in self._calls:
-            operands = [slot for slot in places if slot >= 0]
+        for function, result, *taken in self._calls:
+            operands = [slot for slot in taken if slot >= 0]
             several: Compute | None = None
             if isinstance(function, Store):
                 stores.append(operands[0] in stacked)
@@ -159,13 +159,13 @@ class Stack:
         """The calls for several iterations."""
         stores = iter(plan.stores)
         found: list[Step] = []
-        for (function, *places), several in zip(self._calls, plan.functions, strict=True):
+        for (function, *taken), several in zip(self._calls, plan.functions, strict=True):
             if isinstance(function, Load):
                 several = partial(self._load, function)
             elif isinstance(function, Store):
                 several = partial(self._put, function, next(stores))
             assert several is not None
-            result, a, b, c = places
+            result, a, b, c = taken
             found.append((several, result, a, b, c))
         return found
 
