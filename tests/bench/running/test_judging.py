@@ -11,6 +11,8 @@ from kernbench import mesh
 from kernbench.bench import Bench, find, param, run_bench
 from kernbench.bench.running import judging
 from kernbench.common.errors import BenchError
+from kernbench.result.finding import Finding, Place
+from kernbench.targets import registry
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -150,3 +152,41 @@ def test_no_process_is_left(monkeypatch):
     for process in begun:
         with pytest.raises(ChildProcessError):
             os.waitpid(process, os.WNOHANG)
+
+
+@pytest.mark.parametrize("times", [2.0, 3.0])
+def test_a_run_is_timed_while_it_is_compared(times, monkeypatch):
+    asked, retime = [], registry.find("mesh").retime
+
+    def noted(self, run, *given):
+        asked.append(run.right)
+        return retime(run, *given)
+
+    monkeypatch.setattr(type(registry.find("mesh")), "retime", noted)
+    runs = with_jobs(monkeypatch, bench_of(lambda p, x: {"y": x["x"] * times}), timed=True, second_order="never")
+    assert asked == ([True, None, None] if times == 2.0 else [False, None, False, None, False])
+    assert all(run.metrics == runs[0].metrics for run in runs)
+    assert all((run.timeline is None) == (times == 3.0) for run in runs)
+    assert ["no_time" in run.metrics for run in runs] == [times == 3.0] * 3
+    assert all(run.origin["bench"] == "doubled" for run in runs)
+
+
+def test_what_is_found_in_another_order_takes_the_time_away(monkeypatch):
+    def later(self, *given):
+        first = given[0]
+        first.run.findings.append(Finding("race", "planted", Place("kernel.py", 1)))
+
+    monkeypatch.setattr("kernbench.bench.running.runner._Repeat.compare", later)
+    runs = with_jobs(monkeypatch, bench_of(lambda p, x: {"y": x["x"] * 2.0}), timed=True, second_order="always")
+    assert [run.timeline for run in runs] == [None] * 3
+
+
+def test_an_error_of_timing_is_that_of_one_process(monkeypatch):
+    def raises(self, run, *given):
+        raise BenchError("no such rate")
+
+    monkeypatch.setattr(type(registry.find("mesh")), "retime", raises)
+    for jobs in ("1", "2"):
+        monkeypatch.setenv("KERNBENCH_JOBS", jobs)
+        with pytest.raises(BenchError, match="no such rate"):
+            run_bench(bench_of(lambda p, x: {"y": x["x"] * 2.0}), timed=True)

@@ -1,6 +1,6 @@
 """The golden's verdict on the outputs of a run, worked out while the launch runs where there is a core for it."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from zlib import crc32
@@ -10,7 +10,7 @@ import numpy as np
 from kernbench import golden
 from kernbench.bench.definition.bench import Bench, Expected
 from kernbench.common.errors import BenchError
-from kernbench.golden.basis.threads import threads
+from kernbench.golden.basis.threads import in_threads, threads
 from kernbench.result.comparison import Comparison
 from kernbench.result.run import Run
 from kernbench.safety.jobs import wanted_jobs
@@ -21,13 +21,22 @@ from kernbench.targets import registry
 
 # bytes of inputs from which on another process is made for the golden
 WORTH = 1 << 20
+# bytes of inputs that a thread looks at
+_PART = 1 << 24
 
 
 def judge(
-    bench: Bench, run: Run, p: object, inputs: Mapping[str, object], ahead: "Ahead | None" = None
+    bench: Bench,
+    run: Run,
+    p: object,
+    inputs: Mapping[str, object],
+    ahead: "Ahead | None" = None,
+    meanwhile: Callable[[Run], None] | None = None,
 ) -> list[Comparison]:
-    """The golden's verdict on each output of a run; `ahead` may have it already."""
-    found = None if ahead is None else ahead.verdicts(run, inputs)
+    """The golden's verdict on each output of a run; `ahead` may have it already. `meanwhile` is called with the run
+    while another process compares.
+    """
+    found = None if ahead is None else ahead.verdicts(run, inputs, meanwhile)
     if found is not None:
         return found
     with _one_thread():
@@ -60,7 +69,6 @@ class Ahead:
     """
 
     def __init__(self, bench: Bench, p: object, inputs: Mapping[str, object]):
-        self._before = _digest(inputs)
         self._copies = Copies()
         self._copies.make(1)
         if self._copies.number is not None:
@@ -72,28 +80,36 @@ class Ahead:
             outside = Outside()
             outside.add([bench.golden])
             with _one_thread(), threads(wanted_jobs(None)):
+                before = _digest(inputs)
                 wanted = _wanted(bench, p, inputs)
                 run = self._copies.heard()
                 assert isinstance(run, Run)
                 verdicts = _compare(bench, run, wanted)
-            answer = None if outside.changed() else (verdicts, list(wanted))
+            answer = None if outside.changed() else (verdicts, list(wanted), before)
             self._copies.answer(answer)
         except BaseException:  # the process itself will meet it, too
             self._copies.refuse()
 
-    def verdicts(self, run: Run, inputs: Mapping[str, object]) -> list[Comparison] | None:
+    def verdicts(
+        self, run: Run, inputs: Mapping[str, object], meanwhile: Callable[[Run], None] | None
+    ) -> list[Comparison] | None:
         """The verdict on each output of the run; None where it has to be worked out here."""
-        if _digest(inputs) != self._before:
-            # the launch wrote into them: the golden is asked about what they are now
-            self.drop()
-            return None
         launches = [Run(one.outputs, [], (), one.status) for one in run.launches]
         asked = Run(run.outputs, [], (), run.status, launches=launches)
-        found = self._copies.answers(lambda: None) if self._copies.send(asked) else None
+        found = None
+        if self._copies.send(asked):
+            with threads(wanted_jobs(None)):
+                now = _digest(inputs)
+            if meanwhile is not None:
+                meanwhile(run)
+            found = self._copies.answers(lambda: None)
         self.drop()
         if not found or not isinstance(found[0], tuple):
             return None
-        verdicts, names = found[0]
+        verdicts, names, before = found[0]
+        if before != now:
+            # the launch wrote into them: the golden is asked about what they are now
+            return None
         _take_outputs(run, names)
         return list(verdicts)
 
@@ -125,7 +141,15 @@ def _bytes(value: object) -> int | None:
 def _digest(inputs: Mapping[str, object]) -> list[int]:
     """What inputs hold, to be compared later."""
     arrays = [np.ascontiguousarray(value) for value in inputs.values() if isinstance(value, np.ndarray)]
-    return [crc32(array.reshape(-1).view(np.uint8).data) for array in arrays]
+    plain = [array.reshape(-1).view(np.uint8).data for array in arrays]
+    parts = [data[start : start + _PART] for data in plain for start in range(0, len(data), _PART)]
+    found = [0] * len(parts)
+
+    def work(number: int) -> None:
+        found[number] = crc32(parts[number])
+
+    in_threads(work, range(len(parts)))
+    return found
 
 
 def _take_outputs(run: Run, wanted: Collection[str]) -> None:

@@ -30,6 +30,7 @@ from kernbench.bench.running.orders import (
     kept_inputs,
     may_repeat,
 )
+from kernbench.bench.running.timing import Timing
 from kernbench.common.errors import BenchError, KernbenchError, unknown
 from kernbench.result.acknowledged import Entry, acknowledge
 from kernbench.result.launches import joined
@@ -95,17 +96,19 @@ def run_bench(
     kept = kept_inputs(inputs, second_order) if is_asked and not first_wrong else None
     comparing = _intermediates(bench, host, p, inputs) if first_wrong else None
     watch = _Watch(host)
+    timing = _timing(host, drawn, sensitivity)
     with worked_ahead(bench, p, inputs, is_asked) as ahead:
         run = _acknowledged(_launched(bench, p, inputs, host, stop), list(host.launches), baseline, strict)
         _add_views(run, host, watch, comparing)
         stopped = _note_stop(run, stop)
         if not stopped and _is_judged(run, host):
-            run.comparison = _call(bench, "golden", judge, bench, run, p, inputs, ahead)
+            meanwhile = timing.begin if timed else None
+            run.comparison = _call(bench, "golden", judge, bench, run, p, inputs, ahead, meanwhile)
     origin = {"bench": bench.name, "panel": panel, "size": size, "seed": seed, "parameters": _values(bench, p)}
     run.origin.update(origin, machine_overrides=overrides)
     if not stopped and kept is not None and may_repeat(first := Launched(run, host, watch.kernels), second_order):
         _Repeat(bench, panel, chosen, changes, kept, host.budget, baseline, strict, exact).compare(first, second_order)
-    return _timed(bench, p, run, host, drawn, sensitivity) if timed and not stopped else run
+    return _timed(bench, p, timing.of(run), host) if timed and not stopped else run
 
 
 def _check_order(second_order: str) -> None:
@@ -368,13 +371,17 @@ def _call(bench: Bench, name: str, function: Callable[..., Given], *args: object
         raise ours or BenchError(text) from error
 
 
-def _timed(bench: Bench, p: object, run: Run, host: Any, drawn: bool, sensitivity: bool) -> Run:
+def _timing(host: Any, drawn: bool, sensitivity: bool) -> Timing:
     def retime(one: Run) -> Run:
         target = registry.of_run(one)
         again = target.retime_with_changes if sensitivity else target.retime
         return check_timed(again(one, host.machine, drawn))
 
-    timed = _retimed(run, retime)
+    return Timing(retime)
+
+
+def _timed(bench: Bench, p: object, timed: Run, host: Any) -> Run:
+    """With what the bench says of its time."""
     if bench.repeats is not None and "time_ps" in timed.metrics:
         timed.metrics["repeats"] = {"count": bench.repeats.count, "of": bench.repeats.of}
     if bench.limits is not None and "time_ps" in timed.metrics:
@@ -383,13 +390,6 @@ def _timed(bench: Bench, p: object, run: Run, host: Any, drawn: bool, sensitivit
         ratio = timed.metrics["time_ps"] / limits[binding] if limits[binding] else None
         timed.metrics |= {"limits_ps": limits, "limit": binding, "limit_ratio": ratio}
     return timed
-
-
-def _retimed(run: Run, retime: Callable[[Run], Run]) -> Run:
-    """The run with its time: of several launches that of each, one after the other."""
-    if not run.launches or not run.ok or run.safe is False:
-        return retime(run)
-    return joined(run, [retime(launch) for launch in run.launches], registry.of_run(run).joined_views)
 
 
 def _panel(bench: Bench, panel: str | None) -> Mapping[str, object]:
