@@ -310,13 +310,16 @@ def test_seconds_of_all_processes_count(monkeypatch):
     assert everything(run) == everything(launched(summed, 1, monkeypatch, budget=budget)[0])
 
 
-def test_a_message_larger_than_a_socket_holds_arrives():
+@pytest.mark.parametrize("room", [1 << 26, 5000, 0])
+def test_a_message_larger_than_a_socket_holds_arrives(room, monkeypatch):
+    monkeypatch.setattr("kernbench.mesh.dividing.exchange.SHARED", room)
     exchange = Exchange(2, {(0, 1)})
     found = []
     ends = [Exchange(2, set()), Exchange(2, set())]
     (one, other) = exchange._pairs[0, 1]
     for me, end in enumerate(ends):
         end._pairs = {(0, 1): (one.dup(), other.dup())}
+        end._memory = exchange._memory
         end.begin(me)
     exchange.close()
     sent = [np.arange(1 << 20, dtype=np.float32).reshape(1024, 1024), np.zeros((0, 3), np.int32), np.array(True)]
@@ -337,6 +340,31 @@ def test_a_message_larger_than_a_socket_holds_arrives():
     for data, (_, got, _) in zip(sent, found, strict=True):
         assert got.shape == data.shape
         assert got.tobytes() == data.tobytes()
+
+
+def passing(x, y, *, tl):
+    """Each rank sends large tiles east before it receives any, more than a socket holds, and small ones between."""
+    rank, n = tl.program_id(0), tl.num_programs(0)
+    tile = tl.broadcast_to(tl.load(x, shape=(1, 4)).reshape(4, 1), (4, 4096)) * 1.5
+    total = tl.zeros((4, 4096))
+    for step in range(6):
+        if rank < n - 1:
+            tl.send(dir="E", src=tile + step)
+            tl.send(dir="E", src=(tile + step)[:, :8].to("f16"))
+        if rank:
+            total = total + tl.recv(dir="W", shape=(4, 4096), dtype="f32")
+            total = total + tl.sum(tl.recv(dir="W", shape=(4, 8), dtype="f16").to("f32"), axis=1)
+            tile = total
+    for row in (0, 4):
+        tl.store(y + row * 16, total[:, :4])
+
+
+@pytest.mark.parametrize("room", [1 << 26, 200_000, 0])
+def test_values_come_through_shared_memory_as_far_as_there_is_any(room, monkeypatch):
+    monkeypatch.setattr("kernbench.mesh.dividing.exchange.SHARED", room)
+    run, divisions = alike(passing, monkeypatch)
+    assert run.ok
+    assert [how.parts > 1 for how in divisions] == [True, True]
 
 
 def test_processes_are_stuck_only_if_nothing_is_under_way():

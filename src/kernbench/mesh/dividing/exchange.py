@@ -1,8 +1,9 @@
 """Messages between processes that run the programs of one launch: sockets that never block whoever sends.
 
-What does not fit a socket waits with its sender and goes when there is room. In memory that all share each process says
-whether it has nothing to do, and how many messages it sent and took: if nobody has anything to do and nothing is under
-way, nobody ever will.
+Values lie in memory that all share, so that a sender need not look after them while it computes; the socket says where.
+Once a process has filled its part of that memory, values go through the socket, too: what does not fit waits with its
+sender and goes when there is room. In shared memory each process also says whether it has nothing to do, and how many
+messages it sent and took: if nobody has anything to do and nothing is under way, nobody ever will.
 """
 
 import mmap
@@ -12,12 +13,18 @@ from collections.abc import Callable
 from struct import Struct
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernbench.common.dtypes import DTYPES, Array
 
-_HEAD = Struct("=qiii")
+# bytes of the values, where they lie in the sender's memory (-1: behind this head), queue, type, axes
+_HEAD = Struct("=qqiii")
 _AXIS = Struct("=q")
 _AT_ONCE = 1 << 20
+# bytes of shared memory for what a process sends, which takes none until it is used; values from which on it is used
+SHARED = 1 << 26
+_WORTH = 1 << 10
+_LINE = 64
 _NAMES = tuple(DTYPES)
 # seconds after which a process that waits shows that it is alive
 _TICK = 0.2
@@ -39,6 +46,9 @@ class Exchange:
         shared = np.frombuffer(mmap.mmap(-1, 8 * (count + 2 * count * count)), np.int64)
         self._idle = shared[:count]
         self._sent, self._taken = shared[count:].reshape(2, count, count)
+        # of each process what it sends, as far as there is memory for that, and how much of its own this one has filled
+        self._memory = _shared_memory(count)
+        self._filled = 0
         self._seen: bytes = b""
         self._me = -1
         self._ends: dict[int, socket.socket] = {}
@@ -86,11 +96,22 @@ class Exchange:
     def send(self, to: int, queue: int, data: Array, dtype: str) -> None:
         """Put a message on its way."""
         self._sent[self._me, to] += 1
-        unsent = self._unsent[to]
-        unsent += _HEAD.pack(data.nbytes, queue, _NAMES.index(dtype), data.ndim)
+        unsent, plain = self._unsent[to], data.reshape(-1).view(np.uint8)
+        start = self._kept(plain)
+        unsent += _HEAD.pack(data.nbytes, start, queue, _NAMES.index(dtype), data.ndim)
         unsent += b"".join(_AXIS.pack(size) for size in data.shape)
-        unsent += data.reshape(-1).view(np.uint8).data
+        if start < 0:
+            unsent += plain.data
         self._flush(to)
+
+    def _kept(self, plain: Array) -> int:
+        """Where in this process's part of the shared memory values lie now; -1 if they do not."""
+        start = self._filled
+        if not _WORTH <= len(plain) <= self._memory.shape[1] - start:
+            return -1
+        self._memory[self._me, start : start + len(plain)] = plain
+        self._filled = -(-(start + len(plain)) // _LINE) * _LINE
+        return start
 
     def _flush(self, to: int) -> None:
         unsent, end = self._unsent[to], self._ends[to]
@@ -154,17 +175,27 @@ class Exchange:
             self._readable.discard(partner)
         unread += found
         while len(unread) >= _HEAD.size:
-            nbytes, queue, kind, axes = _HEAD.unpack_from(unread)
+            nbytes, kept, queue, kind, axes = _HEAD.unpack_from(unread)
             start = _HEAD.size + axes * _AXIS.size
-            if len(unread) < start + nbytes:
+            end_of_message = start + (nbytes if kept < 0 else 0)
+            if len(unread) < end_of_message:
                 return
             shape = [size for (size,) in _AXIS.iter_unpack(bytes(unread[_HEAD.size : start]))]
-            data = np.empty(shape, DTYPES[_NAMES[kind]].numpy)
-            data.reshape(-1).view(np.uint8)[:] = np.frombuffer(bytes(unread[start : start + nbytes]), np.uint8)
-            del unread[: start + nbytes]
+            data, plain = np.empty(shape, DTYPES[_NAMES[kind]].numpy), bytes(unread[start:end_of_message])
+            sent = np.frombuffer(plain, np.uint8) if kept < 0 else self._memory[partner, kept : kept + nbytes]
+            data.reshape(-1).view(np.uint8)[:] = sent
+            del unread[:end_of_message]
             self._taken[partner, self._me] += 1
             self._idle[self._me] = _BUSY
             deliver(queue, data, _NAMES[kind])
+
+
+def _shared_memory(count: int) -> NDArray[np.uint8]:
+    """A row for each process; rows of nothing where the system gives none."""
+    try:
+        return np.frombuffer(mmap.mmap(-1, count * SHARED), np.uint8).reshape(count, SHARED)
+    except (OSError, ValueError):
+        return np.empty((count, 0), np.uint8)
 
 
 def _refused(queue: int, data: Array, dtype: str) -> None:
