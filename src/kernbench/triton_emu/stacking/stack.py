@@ -100,19 +100,11 @@ class Stack:
 
     def _key(self, slots: list[Value]) -> Hashable:
         """All that decides how the calls go: functions, slots, and how values lie that are there before the first."""
-        names: dict[int, Hashable] = {}
-        calls: list[Hashable] = []
-        used: set[int] = set()
-        for function, *taken in self._calls:
-            name = names.get(id(function))
-            if name is None:
-                name = names[id(function)] = _name(function)
-                if name is None:
-                    return None
-            calls.append((name, *taken))
-            used.update(taken[1:])
-        before = used.difference([-1], [result for _, result, *_ in self._calls])
-        return tuple(calls), tuple((slot, _form(slots[slot])) for slot in sorted(before))
+        names = {id(function): _name(function) for function in {id(call[0]): call[0] for call in self._calls}.values()}
+        if None in names.values():
+            return None
+        before = tuple([(slot, _form(value)) for slot, value in enumerate(slots) if value is not None])
+        return tuple([names[id(call[0])] for call in self._calls]), tuple([call[1:] for call in self._calls]), before
 
     def _learned(self, slots: list[Value]) -> Plan | None:
         """Compute the first iterations, and each value one by one as well; None if something is not the same."""
@@ -159,13 +151,12 @@ class Stack:
         """The calls for several iterations."""
         stores = iter(plan.stores)
         found: list[Step] = []
-        for (function, *taken), several in zip(self._calls, plan.functions, strict=True):
-            if isinstance(function, Load):
+        for (function, result, a, b, c), several in zip(self._calls, plan.functions, strict=True):
+            if several is None and isinstance(function, Load):
                 several = partial(self._load, function)
-            elif isinstance(function, Store):
+            elif several is None and isinstance(function, Store):
                 several = partial(self._put, function, next(stores))
             assert several is not None
-            result, a, b, c = taken
             found.append((several, result, a, b, c))
         return found
 
