@@ -96,14 +96,13 @@ def run_bench(
     kept = kept_inputs(inputs, second_order) if is_asked and not first_wrong else None
     comparing = _intermediates(bench, host, p, inputs) if first_wrong else None
     watch = _Watch(host)
-    timing = _timing(host, drawn, sensitivity)
+    timing = _timing(host, timed, drawn, sensitivity)
     with worked_ahead(bench, p, inputs, is_asked) as ahead:
         run = _acknowledged(_launched(bench, p, inputs, host, stop), list(host.launches), baseline, strict)
         _add_views(run, host, watch, comparing)
         stopped = _note_stop(run, stop)
         if not stopped and _is_judged(run, host):
-            meanwhile = timing.begin if timed else None
-            run.comparison = _call(bench, "golden", judge, bench, run, p, inputs, ahead, meanwhile)
+            run.comparison = _call(bench, "golden", judge, bench, run, p, inputs, ahead, timing.begin)
     origin = {"bench": bench.name, "panel": panel, "size": size, "seed": seed, "parameters": _values(bench, p)}
     run.origin.update(origin, machine_overrides=overrides)
     if not stopped and kept is not None and may_repeat(first := Launched(run, host, watch.kernels), second_order):
@@ -371,13 +370,13 @@ def _call(bench: Bench, name: str, function: Callable[..., Given], *args: object
         raise ours or BenchError(text) from error
 
 
-def _timing(host: Any, drawn: bool, sensitivity: bool) -> Timing:
+def _timing(host: Any, timed: bool, drawn: bool, sensitivity: bool) -> Timing:
     def retime(one: Run) -> Run:
         target = registry.of_run(one)
         again = target.retime_with_changes if sensitivity else target.retime
         return check_timed(again(one, host.machine, drawn))
 
-    return Timing(retime)
+    return Timing(retime, timed)
 
 
 def _timed(bench: Bench, p: object, timed: Run, host: Any) -> Run:

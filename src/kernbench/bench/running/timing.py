@@ -28,15 +28,16 @@ class _Early:
 
 
 class Timing:
-    """Gives runs their time; `retime` does so for one launch."""
+    """Gives runs their time, if one `is_asked` for; `retime` does so for one launch."""
 
-    def __init__(self, retime: Callable[[Run], Run]):
+    def __init__(self, retime: Callable[[Run], Run], is_asked: bool):
         self._retime = retime
+        self._is_asked = is_asked
         self._early: _Early | None = None
 
     def begin(self, run: Run) -> None:
         """Time a run of which it is not yet known whether it is right; what goes wrong will go wrong again."""
-        if run.safe is not True or run.comparison is not None or run.launches:
+        if not self._is_asked or run.safe is not True or run.comparison is not None or run.launches:
             return
         before = {field.name: getattr(run, field.name) for field in fields(run)}
         known = list(run.findings), dict(run.metrics), dict(run.views)
