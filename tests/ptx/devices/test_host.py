@@ -30,6 +30,25 @@ def test_launches_are_remembered_and_added_up():
     assert total["bytes"] == {name: 2 * count for name, count in first.metrics["bytes"].items()}
 
 
+def test_outputs_that_are_asked_for_are_not_copied_twice(monkeypatch):
+    host, read = ptx.Host(), []
+    whole = host.device.read
+    monkeypatch.setattr(host.device, "read", lambda allocation: read.append(allocation) or whole(allocation))
+    # a name that another array has as well tells nothing
+    a, b, other = (host.empty(64, "f32", name) for name in ("a", "b", "b"))
+    host.launch(fill(1.0), 2, 32, [a], outputs=[a])
+    assert len(read) == 1
+    run = host.launch(fill(2.0), 2, 32, [b], outputs=[a, b])
+    assert len(read) == 3
+    assert {name: array[0] for name, array in run.outputs.items()} == {"a": 1.0, "b": 2.0}
+    host.launch(fill(3.0), 2, 32, [other], outputs=[other])
+    assert run.outputs["b"][0] == 2.0
+    # what a launch has not written is read as it is now, whatever an earlier one gave back
+    again = host.launch(fill(4.0), 2, 32, [other], outputs=[b])
+    assert again.outputs["b"][0] == 2.0
+    assert again.outputs["b"] is not run.outputs["b"]
+
+
 def test_schedule_and_budget_hold_for_every_launch():
     def forever(ctx):
         with ctx.loop():

@@ -51,6 +51,24 @@ def test_memory_holds_the_same_whoever_brings_it(monkeypatch, jobs):
         assert not arena.state[1][end : end + 64].any()
 
 
+@pytest.mark.parametrize("jobs", ["1", "3"])
+@pytest.mark.parametrize("written", [[], [(0, 1234)], [(0, 1)], [(300, 301), (1000, 1234)], [(0, 730), (731, 1234)]])
+def test_copies_and_unwritten_bytes_are_the_same_whoever_looks(monkeypatch, jobs, written):
+    monkeypatch.setenv("KERNBENCH_JOBS", jobs)
+    monkeypatch.setattr(arenas, "_TOGETHER", 100)
+    monkeypatch.setattr(arenas, "_PIECE", 30)
+    arena = Arena(1 << 30)
+    made = arena.allocate(1234)
+    arena.contents(made)[...] = np.random.default_rng(2).integers(0, 256, 1234, np.uint8)
+    for first, last in written:
+        arena.states(made)[first:last] = WRITTEN
+    copy = arena.copy(made)
+    assert not np.shares_memory(copy, arena.contents(made))
+    assert (copy == arena.contents(made)).all()
+    left = np.flatnonzero(arena.states(made) != WRITTEN)
+    assert arena.unwritten(made) == (len(left), left[0] if len(left) else 0)
+
+
 def test_nothing_moves_when_a_device_gets_its_first_large_array():
     arena = Arena(1 << 40)
     made = arena.allocate(100, data=np.arange(100, dtype=np.uint8))

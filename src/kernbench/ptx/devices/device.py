@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple, Unpack
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -116,6 +117,8 @@ class EmulatedDevice(Device):
         self._arena, self._parameters = self._new_memory()
         # what each allocation was made as, to give outputs their shape
         self._arrays: dict[int, _Made] = {}
+        # copies of arrays that the last launch gave back, as long as anybody has them
+        self._copied: WeakValueDictionary[int, Array] = WeakValueDictionary()
         self._programs: dict[tuple[int, bool, bool, bool, bool], tuple[Kernel, Program]] = {}
         self._modules: dict[int, tuple[object, LoadedModule]] = {}
         self._launches = 0
@@ -168,6 +171,14 @@ class EmulatedDevice(Device):
     def read(self, allocation: Allocation) -> Array:
         """A copy of an allocation's bytes."""
         return self._arena.copy(allocation)
+
+    def output(self, array: DeviceArray) -> Array:
+        """What an array holds that nobody has changed since the last launch: the launch's own copy, if it has one."""
+        if not isinstance(array, EmulatedArray) or array._device is not self:
+            return array.numpy()
+        array.check_usable()
+        found = self._copied.get(array.allocation.offset)
+        return array.numpy() if found is None else found
 
     def release(self, allocation: Allocation) -> None:
         """End an allocation."""
@@ -361,11 +372,13 @@ class EmulatedDevice(Device):
     def _outputs(self, names: dict[int, str]) -> dict[str, Array]:
         """Copies of the arrays the kernel wrote, by their own name or the parameter's."""
         outputs: dict[str, Array] = {}
+        self._copied.clear()
         for array in self._arrays.values():
             allocation = array.allocation
             if allocation.nbytes and self._arena.written_since(allocation):
                 name = array.name or names.get(allocation.address, f"array at {allocation.address:#x}")
                 outputs[name] = self.read(allocation).view(array.dtype).reshape(array.shape)
+                self._copied[allocation.offset] = outputs[name]
         return outputs
 
     def _origin(

@@ -100,7 +100,7 @@ class Host:
         settings = self._gpu_settings(options) if self.kind == "cuda" else self._settings(options)
         run: Run = self.device.launch(kernel, grid, block, args, shared_bytes, **settings)
         if outputs is not None and run.status is Status.FINISHED:
-            run.outputs = {array.name: array.numpy() for array in outputs}
+            run.outputs = {array.name: self.device.output(array) for array in outputs}
         self.launches.append(replace(run))
         return run
 

@@ -126,6 +126,10 @@ class Device(ABC):
     def encode(self, description: "TensorMapDescription") -> "TensorMap":
         """A tensor map as a kernel receives it."""
 
+    def output(self, array: DeviceArray) -> Array:
+        """What an array holds that nobody has changed since the last launch."""
+        return array.numpy()
+
     @abstractmethod
     def synchronize(self) -> None:
         """Wait until everything on the device is done."""

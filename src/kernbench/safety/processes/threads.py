@@ -16,13 +16,13 @@ One = TypeVar("One")
 Two = TypeVar("Two")
 
 
-def thread_count() -> int:
-    """How many threads do something at once."""
-    return min(wanted_jobs(None), _MOST)
+def thread_count(jobs: int | None = None) -> int:
+    """How many threads do something at once where a launch may use so many processes."""
+    return min(wanted_jobs(jobs), _MOST)
 
 
-def together(works: Iterable[Callable[[], object]]) -> None:
-    """Do all of some works, in any order, on as many threads as a launch may use processes.
+def together(works: Iterable[Callable[[], object]], jobs: int | None = None) -> None:
+    """Do all of some works, in any order, on as many threads as a launch may use processes, or on so many.
 
     What one of them raises is raised when all threads have ended; works that nobody began by then are not done.
     """
@@ -40,7 +40,7 @@ def together(works: Iterable[Callable[[], object]]) -> None:
         except BaseException as error:  # it belongs to who asked for the work
             errors.append(error)
 
-    threads = [threading.Thread(target=work) for _ in range(min(thread_count(), len(wanted)) - 1)]
+    threads = [threading.Thread(target=work) for _ in range(min(thread_count(jobs), len(wanted)) - 1)]
     for thread in threads:
         thread.start()
     work()

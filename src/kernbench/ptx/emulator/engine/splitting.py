@@ -7,6 +7,7 @@ one core as if nobody had tried.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -16,11 +17,12 @@ from kernbench.ptx.emulator.asynchronous.journal import Journal
 from kernbench.ptx.emulator.engine.ticking import Time
 from kernbench.ptx.emulator.engine.waves import Waves
 from kernbench.ptx.emulator.engine.ways import merged_steps
-from kernbench.ptx.emulator.memory.footprint import Admitted, Footprint, Touched
+from kernbench.ptx.emulator.memory.footprint import NOTHING, Admitted, Footprint, Touched
 from kernbench.ptx.emulator.program.meter import Counts, now
 from kernbench.ptx.emulator.program.program import Program
 from kernbench.safety.budget import OverBudgetError
 from kernbench.safety.confined import free_bytes
+from kernbench.safety.processes.threads import together
 from kernbench.safety.processes.workers import Workers, can_fork
 
 if TYPE_CHECKING:
@@ -217,8 +219,7 @@ class Splitting:
             workers.stop()
             if found is None or not self._counted([found[n] for n in range(units)], plan):
                 return False
-            for number in range(units):
-                self._apply(found[number])
+            self._apply([found[n] for n in range(units)])
         finally:
             workers.close()
         waiting.finish()
@@ -230,6 +231,8 @@ class Splitting:
         """What all parts did, if they have nothing in common."""
         here, found = self._launch.arena.footprint, dict[int, _Part]()
         assert here is not None
+        # the loops of it are compiled while workers work, and not by several threads
+        here.apply(NOTHING)
         admitted = Admitted(here)
         for number, part in workers.results(range(count)):
             if not isinstance(part, _Part):
@@ -272,13 +275,15 @@ class Splitting:
         blocks = self._launch.program.blocks
         return merged_steps(ways, [block.rank for block in blocks], [len(block.sites) or 1 for block in blocks])
 
-    def _apply(self, part: _Part) -> None:
+    def _apply(self, parts: list[_Part]) -> None:
+        """Take over what was done: no byte was written by two parts, so that several threads bring them to memory."""
         footprint = self._launch.arena.footprint
         assert footprint is not None
-        footprint.apply(part.touched)
-        self._launch.print(part.printed)
-        if part.journal is not None:
-            self._launch.journal = part.journal
+        together((partial(footprint.apply, part.touched) for part in parts), self._jobs)
+        for part in parts:
+            self._launch.print(part.printed)
+            if part.journal is not None:
+                self._launch.journal = part.journal
 
     def _work(self, ctas: Array, follows: bool) -> "_Part | str":
         """In a worker: run a part of the grid from where it stands; or why that cannot be."""

@@ -37,7 +37,7 @@ _SMALLEST_GAP, _LARGEST_GAP = 1 << 10, 1 << 20
 _QUARANTINE = 1 << 28
 _WIDTHS = (1, 2, 4, 8)
 _PIECE = 1 << 18
-# bytes that are brought to memory at once
+# bytes that one of several threads brings to memory, copies or looks at
 _TOGETHER = 4 << 20
 
 
@@ -93,14 +93,24 @@ def views(memory: Array) -> dict[int, Array]:
 
 def _others(states: Array, state: int) -> tuple[int, int]:
     """How many entries differ from a state, and the first that does (0 if none): a piece at a time, as caches are."""
-    count = first = 0
-    for start in range(0, len(states), _PIECE):
-        other = states[start : start + _PIECE] != state
-        found = int(np.count_nonzero(other))
-        if found and not count:
-            first = start + int(np.argmax(other))
-        count += found
-    return count, first
+    found: dict[int, tuple[int, int]] = {}
+
+    def look(begin: int) -> None:
+        for start in range(begin, min(begin + _TOGETHER, len(states)), _PIECE):
+            other = states[start : start + _PIECE] != state
+            if count := int(np.count_nonzero(other)):
+                found[start] = count, start + int(np.argmax(other))
+
+    together(partial(look, begin) for begin in range(0, len(states), _TOGETHER))
+    return sum(count for count, _ in found.values()), found[min(found)][1] if found else 0
+
+
+def _copied(memory: Bytes) -> Bytes:
+    """A copy of an array of bytes, which several threads make of a large one."""
+    found: Bytes = np.empty(len(memory), np.uint8)
+    parts = [slice(first, first + _TOGETHER) for first in range(0, len(memory), _TOGETHER)]
+    together(partial(np.copyto, found[part], memory[part]) for part in parts)
+    return found
 
 
 class Aliases:
@@ -312,7 +322,7 @@ class Arena:
     def copy(self, allocation: Allocation) -> Bytes:
         """A copy of the bytes of an allocation; of a large one it takes room for what was written."""
         if self._large is None or allocation.usual is None:
-            return self.contents(allocation).copy()
+            return _copied(self.contents(allocation))
         self._note_written()
         return self._large.copy(allocation.extent, allocation.usual.value)
 

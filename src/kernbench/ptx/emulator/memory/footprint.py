@@ -47,6 +47,12 @@ class Touched:
         return sum(part.nbytes for part in (self.pages, self.reads, self.writes, self.written, self.contents))
 
 
+_NO_PAGES: Int64s = np.zeros(0, np.int64)
+_NO_BITS: Bytes = np.zeros((0, PAGE // 8), np.uint8)
+# what a part did that touched nothing
+NOTHING = Touched(_NO_PAGES, _NO_BITS, _NO_BITS, _NO_PAGES, np.zeros((0, PAGE), np.uint8), _NO_PAGES)
+
+
 class Footprint:
     """Marks of what was read and written since the last `clear`, of the memory of an arena."""
 
