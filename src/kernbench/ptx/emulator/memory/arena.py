@@ -96,8 +96,9 @@ def _others(states: Array, state: int) -> tuple[int, int]:
     found: dict[int, tuple[int, int]] = {}
 
     def look(begin: int) -> None:
-        for start in range(begin, min(begin + _TOGETHER, len(states)), _PIECE):
-            other = states[start : start + _PIECE] != state
+        end = min(begin + _TOGETHER, len(states))
+        for start in range(begin, end, _PIECE):
+            other = states[start : min(start + _PIECE, end)] != state
             if count := int(np.count_nonzero(other)):
                 found[start] = count, start + int(np.argmax(other))
 
