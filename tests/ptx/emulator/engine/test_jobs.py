@@ -3,6 +3,7 @@
 import os
 import signal
 from collections import Counter
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +124,29 @@ def test_batches_are_whole_until_fewer_are_left_than_workers(lab, grid, jobs, pa
     """Of three batches for two workers the last is run in two pieces, and all count what one core does."""
     _, division = both(lab, LOOP + STORE, np.zeros(32 * grid, np.uint32), grid=grid, jobs=jobs)
     assert (division.workers, division.parts) == (jobs, parts)
+
+
+@pytest.mark.parametrize(
+    ("narrow", "cost", "parts"), [(64, 1, [2, 2, 4, 2, 2]), (64, -1, [2, 2, 4, 4, 4]), (65, -1, [2] * 5)]
+)
+def test_parts_of_half_the_width_are_tried_and_kept_if_they_take_less(monkeypatch, narrow, cost, parts):
+    """Every part takes as long, or so much less than nothing: then more parts of fewer threads are dear, or cheap."""
+
+    def program(ctx):
+        ctx.store(ctx.pointer("out_ptr", "u32"), ctx.global_index(), ctx.global_index())
+
+    monkeypatch.setattr(launching, "_LANES", 128)
+    monkeypatch.setattr(splitting, "_NARROW", narrow)
+    monkeypatch.setattr(splitting, "_computed", count(0, cost).__next__)
+    device = ptx.EmulatedDevice()
+    out, kernel = device.empty(256, np.uint32, "out"), ptx.PtxKernel("k").param("u64", "out_ptr").build(program)
+    alone = device.launch(kernel, 8, 32, [out], jobs=1)
+    found = []
+    for _ in parts:
+        run = device.launch(kernel, 8, 32, [out], jobs=2)
+        assert differences(alone, run) == []
+        found.append(device.division.parts)
+    assert found == parts
 
 
 def test_pieces_that_print_run_whole(lab):

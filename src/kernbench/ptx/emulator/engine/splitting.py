@@ -6,12 +6,14 @@ one after the other, to the last bit, and are put together. Otherwise nothing of
 one core as if nobody had tried.
 """
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from kernbench.common.compiled import seconds_compiling
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.journal import Journal
 from kernbench.ptx.emulator.engine.ticking import Time
@@ -34,6 +36,10 @@ WORTH = 0.3
 PATIENCE = 0.15
 # what a part costs whatever its width, as so many threads: what its instructions cost in Python
 FIXED_THREADS = 1000
+# parts of half their width are tried where they have so many threads: what more lanes need does not fit into caches
+_NARROW = 4096
+# launches that tell how long parts of a width take
+_TELLING = 2
 # pieces of batches must run alike, and else are run again: how much slower than with the best number they may be
 _NEARLY = 1.1
 # of the seconds of a launch, those that it has on one core after a worker has used them all: enough to see where it is
@@ -67,6 +73,8 @@ class _History:
     # why its CTAs depend on each other, and whether those of one batch may be run apart
     refused: str = ""
     pieces: bool = True
+    # CPU seconds of parts for a thread of the grid in the last launches, by the threads of the widest part
+    rates: dict[int, list[float]] = field(default_factory=dict)
 
 
 _known: "WeakKeyDictionary[Program, _History]" = WeakKeyDictionary()
@@ -85,7 +93,9 @@ class _Part:
     touched: Touched
     counts: Counts
     printed: list[str]
+    # by the clock, and CPU time
     seconds: float
+    computed: float
     # of the first cluster, where it belongs to this part and is followed
     journal: Journal | None
 
@@ -169,6 +179,21 @@ class Splitting:
             raise RestartError
 
     def _plan(self, waiting: Waves) -> list[int]:
+        """In how many pieces each batch is run: in twice as many as need be where that was found to take less."""
+        usual = self._fewest(waiting)
+        finer = [2 * pieces for pieces in usual]
+        here, there = (self._history.rates.get(self._width(waiting, plan), []) for plan in (usual, finer))
+        narrowest = waiting.most // max(finer, default=1) * waiting.size * self._launch.threads
+        # the first launch has much to do that is done once; a few tell that pieces can be put together, and how long
+        if not self._history.pieces or self._jobs < 2 or narrowest < _NARROW or len(here) < _TELLING:
+            return usual
+        return finer if not there or min(there) < min(here) else usual
+
+    def _width(self, waiting: Waves, plan: list[int]) -> int:
+        """Threads of the widest part."""
+        return -(-waiting.most // min(plan, default=1)) * waiting.size * self._launch.threads
+
+    def _fewest(self, waiting: Waves) -> list[int]:
         """In how many pieces each batch is run: the fewest with which all of them end nearly as soon as they can.
 
         As many as there are workers, or a multiple of that, may be run whole; those that are left are divided alike.
@@ -223,9 +248,17 @@ class Splitting:
         finally:
             workers.close()
         waiting.finish()
-        self._history.seconds = sum(part.seconds for part in found.values()) / self._threads(self._launch.all_ctas)
+        self._remember(list(found.values()), self._width(waiting, plan))
         self.division = Division(jobs, units)
         return True
+
+    def _remember(self, parts: list[_Part], width: int) -> None:
+        """How long parts of a width took; those that show no way are not tried in another."""
+        ctas = sum(part.ctas for part in parts)
+        self._history.seconds = sum(part.seconds for part in parts) / self._threads(self._launch.all_ctas)
+        if all(part.counts.way is not None and not part.printed for part in parts):
+            rates = self._history.rates.setdefault(width, [])
+            rates[:] = [*rates, sum(part.computed for part in parts) / self._threads(ctas)][-_TELLING:]
 
     def _gathered(self, workers: Workers, count: int, ended: int) -> dict[int, _Part] | None:
         """What all parts did, if they have nothing in common."""
@@ -297,7 +330,7 @@ class Splitting:
             return f"found {type(error).__name__}"
 
     def _run_apart(self, ctas: Array, follows: bool) -> _Part:
-        launch, began = self._launch, now()
+        launch, began, computed = self._launch, now(), _computed()
         launch.stand_alone(_NoTime(launch.meter), follows)
         footprint = launch.arena.footprint
         assert footprint is not None
@@ -311,7 +344,13 @@ class Splitting:
         if touched is None:
             raise CannotSplitError("it changes memory in a way that is not followed")
         journal = None if launch.journal is None else launch.journal.closed()
-        return _Part(len(ctas), touched, launch.meter.counts(), list(launch.printed), now() - began, journal)
+        seconds, computed = now() - began, _computed() - computed
+        return _Part(len(ctas), touched, launch.meter.counts(), list(launch.printed), seconds, computed, journal)
+
+
+def _computed() -> float:
+    """CPU seconds of this process, but for those in which loops of the emulator itself were compiled."""
+    return time.process_time() - seconds_compiling()
 
 
 def _most_workers(batch_bytes: int) -> int:
