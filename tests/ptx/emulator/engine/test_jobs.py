@@ -67,6 +67,34 @@ LAST:
 }
 """
 
+# every thread stores to two arrays, loops, and adds one to what it stored in the first
+STORES_AND_LOOPS = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 p, .param .u64 q)
+{
+  .reg .b32 %r<8>; .reg .pred %p<2>; .reg .b64 %rd<8>;
+  ld.param.u64 %rd1, [p]; ld.param.u64 %rd2, [q];
+  mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x;
+  mad.lo.u32 %r2, %r1, 32, %r0;
+  mul.wide.u32 %rd3, %r2, 4;
+  add.u64 %rd4, %rd3, %rd2;
+  add.u64 %rd3, %rd3, %rd1;
+  add.u32 %r3, %r2, 1;
+  st.global.u32 [%rd3], %r3;
+  st.global.u32 [%rd4], %r3;
+  mov.u32 %r5, 0;
+AGAIN:
+  add.u32 %r5, %r5, 1;
+  setp.lt.u32 %p1, %r5, 300;
+  @%p1 bra AGAIN;
+  ld.global.u32 %r4, [%rd3];
+  add.u32 %r4, %r4, 1;
+  st.global.u32 [%rd3], %r4;
+  ret;
+}
+"""
+
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
@@ -290,6 +318,45 @@ AGAIN:
     monkeypatch.setattr(splitting, "PATIENCE", 0.0)
     _, division = both(lab, body, np.zeros(256, np.uint32))
     assert division.workers == 2
+
+
+@pytest.mark.parametrize(
+    ("empty", "written", "workers"), [(True, "empty", 2), (True, "whole", 1), (True, "part", 1), (False, "empty", 1)]
+)
+def test_what_a_long_first_batch_wrote_is_taken_back_where_nobody_had_written(monkeypatch, empty, written, workers):
+    """Blocks store, then loop, and add to what they stored; `other` has been written before, if at all in part."""
+    monkeypatch.setattr(launching, "_LANES", 512)
+    monkeypatch.setattr(splitting, "WORTH", 1000.0)
+    monkeypatch.setattr(splitting, "PATIENCE", 0.0)
+    runs, kernel = [], ptx.parse(STORES_AND_LOOPS).kernels["k"]
+    for jobs in (1, 2):
+        device = ptx.EmulatedDevice("sm_90a")
+        out = device.empty(256, np.uint32, "out") if empty else device.array(np.ones(256, np.uint32), "out")
+        other = device.empty(256, np.uint32, "other")
+        if written != "empty":
+            device.launch(kernel, 8 if written == "whole" else 1, 32, [other, device.empty(256, np.uint32)], jobs=1)
+            splitting.forget()
+        run = device.launch(kernel, 8, 32, [out, other], jobs=jobs)
+        runs.append((run, out.numpy().tolist(), other.numpy().tolist()))
+    assert device.division.workers == workers
+    assert differences(runs[0][0], runs[1][0]) == []
+    assert runs[0][0].to_dict() == runs[1][0].to_dict()
+    assert runs[0][1:] == runs[1][1:]
+    assert runs[0][1] == [number + 2 for number in range(256)]
+
+
+def test_a_launch_that_reads_what_nobody_wrote_says_so_though_it_wrote_first(monkeypatch):
+    """What was taken back is unwritten again: a block that reads what a later one writes is found all the same."""
+    monkeypatch.setattr(launching, "_LANES", 512)
+    monkeypatch.setattr(splitting, "PATIENCE", 0.0)
+    text = STORES_AND_LOOPS.replace("ld.global.u32 %r4, [%rd3];", "ld.global.u32 %r4, [%rd3+128];")
+    runs, kernel = [], ptx.parse(text).kernels["k"]
+    for jobs in (1, 2):
+        device = ptx.EmulatedDevice("sm_90a")
+        out, other = (device.empty(288, np.uint32, name) for name in ("out", "other"))
+        runs.append(device.launch(kernel, 8, 32, [out, other], jobs=jobs))
+    assert runs[0].findings
+    assert runs[0].to_dict() == runs[1].to_dict()
 
 
 def test_a_budget_of_steps_holds_for_all_parts_together(lab):

@@ -20,6 +20,7 @@ from kernbench.ptx.emulator.engine.ticking import Time
 from kernbench.ptx.emulator.engine.waves import Waves
 from kernbench.ptx.emulator.engine.ways import merged_steps
 from kernbench.ptx.emulator.memory.footprint import NOTHING, Admitted, Footprint, Touched
+from kernbench.ptx.emulator.memory.pages.large import Extent
 from kernbench.ptx.emulator.program.meter import Counts, now
 from kernbench.ptx.emulator.program.program import Program
 from kernbench.safety.budget import OverBudgetError
@@ -52,7 +53,7 @@ class CannotSplitError(Exception):
 
 
 class RestartError(Exception):
-    """A launch that has changed nothing yet is better begun again in parts."""
+    """A launch that has changed nothing yet, or nothing any more, is better begun again in parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +118,14 @@ class Splitting:
         self._history = _known.setdefault(launch.program, _History())
         self._began = now()
         self._restarted = False
+        self._fresh: list[Extent] = []
         self.division = Division()
         self.reason = self._unfit()
         if not self.reason:
             launch.arena.footprint = Footprint(launch.arena)
             launch.meter.on_look = self._look
+            # of a program that is launched for the first time, where writes can be taken back
+            self._fresh = [] if self._history.seconds else launch.arena.unwritten_extents()
 
     def _unfit(self) -> str:
         """Why the launch is not divided, whatever it does."""
@@ -166,15 +170,14 @@ class Splitting:
         return self._restarted or each * self._threads(left) >= WORTH
 
     def _look(self) -> None:
-        """Called now and then inside a batch: begins again in parts what will take long and has changed nothing yet."""
+        """Called now and then inside a batch: begins again in parts what will take long and can be taken back."""
         launch = self._launch
         if self._restarted or self.reason or now() - self._began < PATIENCE:
             return
         launch.meter.on_look = None
-        waves = launch.waves()
         footprint = launch.arena.footprint
-        clean = footprint is not None and footprint.empty and not launch.arena.written
-        if clean and launch.untouched and sum(self._plan(waves)) > 1:
+        assert footprint is not None
+        if launch.untouched and sum(self._plan(launch.waves())) > 1 and footprint.take_back(self._fresh):
             self._restarted = True
             raise RestartError
 

@@ -334,6 +334,14 @@ class Arena:
         self._note_written()
         return self._large.differing(allocation.extent, WRITTEN, allocation.usual.state, TRACKED)
 
+    def unwritten_extents(self) -> list[Extent]:
+        """Where allocations lie that are watched and of which nobody has written a byte, by address; no large ones."""
+        wanted = UNWRITTEN | TRACKED
+        fresh = [a for a in self.allocations() if a.fresh and a.usual is None and not a.sparse and a.nbytes]
+        # most that are not show it in their first byte
+        first = [a for a in fresh if self.state[1][a.offset] == wanted]
+        return [a.extent for a in first if not _others(self.states(a), wanted)[0]]
+
     def watch(self, allocation: Allocation, on: bool) -> None:
         """Watch an allocation for races, or no longer."""
         if self._large is None or allocation.usual is None:

@@ -5,6 +5,7 @@ writes a byte that another has written. A footprint is what that is decided by: 
 pages as `Arena.dirty` is, so that only what was touched is looked at.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Flag, Int, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
-from kernbench.ptx.emulator.memory.arena import TRACKED, WRITTEN, Arena
+from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN, Arena
+from kernbench.ptx.emulator.memory.pages.large import Extent
 from kernbench.ptx.emulator.memory.pages.room import sparse_zeros
 
 READS, WRITES = 1, 2
@@ -83,10 +85,27 @@ class Footprint:
         begins, sizes = (np.ascontiguousarray(one[inside], np.int64) for one in (starts, lengths))
         mark_ranges(self._marks.reshape(-1), self._pages, begins, sizes, mark)
 
-    @property
-    def empty(self) -> bool:
-        """Whether nothing is marked as written."""
-        return not (self._marks[np.flatnonzero(self._pages)] & WRITES).any()
+    def take_back(self, fresh: Sequence[Extent]) -> bool:
+        """Make all bytes unwritten again that are marked as written, if all lie in extents that were; whether it did.
+
+        Marks are left as they are.
+        """
+        arena = self._arena
+        pages = np.flatnonzero(self._pages)
+        writes = (self._marks[pages] & WRITES) != 0
+        written, dirty = pages[writes.any(axis=1)], np.flatnonzero(arena.dirty[: len(self._pages)])
+        where = (pages[:, None] * PAGE + np.arange(PAGE))[writes]
+        starts, ends = (
+            np.array(edges, np.int64) for edges in ([-1, *(e.start for e in fresh)], [0, *(e.end for e in fresh)])
+        )
+        # extents are in order, as the bytes are
+        inside = where < ends[np.searchsorted(starts, where, side="right") - 1]
+        followed = arena.state[1][where] == WRITTEN | TRACKED
+        if not (inside.all() and followed.all() and _are_among(dirty, written)):
+            return False
+        arena.words[1][where], arena.state[1][where] = POISON, UNWRITTEN | TRACKED
+        arena.dirty[dirty] = False
+        return True
 
     def clear(self) -> None:
         """Forget all marks."""
