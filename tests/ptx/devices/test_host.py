@@ -34,7 +34,7 @@ def test_outputs_that_are_asked_for_are_not_copied_twice(monkeypatch):
     host, read = ptx.Host(), []
     whole = host.device.read
     monkeypatch.setattr(host.device, "read", lambda allocation: read.append(allocation) or whole(allocation))
-    # a name that another array has as well tells nothing
+    # another array may have the same name
     a, b, other = (host.empty(64, "f32", name) for name in ("a", "b", "b"))
     host.launch(fill(1.0), 2, 32, [a], outputs=[a])
     assert len(read) == 1

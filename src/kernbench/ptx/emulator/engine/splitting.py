@@ -39,8 +39,8 @@ PATIENCE = 0.15
 FIXED_THREADS = 1000
 # parts of half their width are tried where they have so many threads: what more lanes need does not fit into caches
 _NARROW = 4096
-# launches that tell how long parts of a width take
-_TELLING = 2
+# launches by which parts of a width are judged
+_JUDGED = 2
 # pieces of batches must run alike, and else are run again: how much slower than with the best number they may be
 _NEARLY = 1.1
 # of the seconds of a launch, those that it has on one core after a worker has used them all: enough to see where it is
@@ -187,8 +187,8 @@ class Splitting:
         finer = [2 * pieces for pieces in usual]
         here, there = (self._history.rates.get(self._width(waiting, plan), []) for plan in (usual, finer))
         narrowest = waiting.most // max(finer, default=1) * waiting.size * self._launch.threads
-        # the first launch has much to do that is done once; a few tell that pieces can be put together, and how long
-        if not self._history.pieces or self._jobs < 2 or narrowest < _NARROW or len(here) < _TELLING:
+        # the first launch has much to do that is done once; each shows whether pieces can be put together
+        if not self._history.pieces or self._jobs < 2 or narrowest < _NARROW or len(here) < _JUDGED:
             return usual
         return finer if not there or min(there) < min(here) else usual
 
@@ -261,7 +261,7 @@ class Splitting:
         self._history.seconds = sum(part.seconds for part in parts) / self._threads(self._launch.all_ctas)
         if all(part.counts.way is not None and not part.printed for part in parts):
             rates = self._history.rates.setdefault(width, [])
-            rates[:] = [*rates, sum(part.computed for part in parts) / self._threads(ctas)][-_TELLING:]
+            rates[:] = [*rates, sum(part.computed for part in parts) / self._threads(ctas)][-_JUDGED:]
 
     def _gathered(self, workers: Workers, count: int, ended: int) -> dict[int, _Part] | None:
         """What all parts did, if they have nothing in common."""
