@@ -86,3 +86,44 @@ def test_parts_are_admitted_and_applied_byte_by_byte(seed):
     other, byte = np.zeros(shape, np.uint8), tuple(rng.integers(0, size) for size in shape)
     other[byte] = READS if everything[byte] & WRITES else WRITES
     assert not admitted.admit(part_of(other, first, contents))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_writes_to_bytes_that_nobody_had_written_are_taken_back(seed):
+    """Random ranges of three arrays, two of them fresh: memory is as it was, or nothing has changed."""
+    rng, arena = np.random.default_rng(seed), Arena(1 << 30)
+    arrays = [arena.allocate(int(rng.integers(1, 3000)), data=data) for data in (None, 7, None)]
+    for one in arrays:
+        arena.watch(one, True)
+    fresh = arena.unwritten_extents()
+    assert fresh == [arrays[0].extent, arrays[2].extent]
+    memory = arena.words[1][: arena.used], arena.state[1][: arena.used], arena.dirty[: arena.used // PAGE]
+    before = [part.copy() for part in memory]
+    footprint = Footprint(arena)
+    allowed = seed % 3 > 0
+    for one in (arrays[0], arrays[2], *([] if allowed else [arrays[1]])):
+        for _ in range(3):
+            first = int(rng.integers(0, one.nbytes))
+            length = int(rng.integers(1, one.nbytes - first + 1))
+            where = slice(one.offset + first, one.offset + first + length)
+            footprint.ranges(np.array([where.start]), np.array([length]), True)
+            footprint.ranges(np.array([one.offset]), np.array([one.nbytes]), False)
+            arena.words[1][where] = rng.integers(0, 256, length, np.uint8)
+            arena.state[1][where] |= np.uint8(WRITTEN)
+            arena.dirty[where.start // PAGE : -(-where.stop // PAGE)] = True
+    after = [part.copy() for part in memory]
+    assert footprint.take_back(fresh) is allowed
+    wanted = before if allowed else after
+    assert all(np.array_equal(one, two) for one, two in zip(memory, wanted, strict=True))
+
+
+def test_what_was_written_unseen_is_not_taken_back():
+    arena = Arena(1 << 30)
+    made = arena.allocate(1000)
+    arena.watch(made, True)
+    fresh, footprint = arena.unwritten_extents(), Footprint(arena)
+    assert footprint.take_back(fresh)
+    arena.dirty[made.offset // PAGE] = True
+    assert not footprint.take_back(fresh)
+    arena.states(made)[3] = WRITTEN | TRACKED
+    assert arena.unwritten_extents() == []

@@ -91,19 +91,23 @@ class Footprint:
         Marks are left as they are.
         """
         arena = self._arena
-        pages = np.flatnonzero(self._pages)
-        writes = (self._marks[pages] & WRITES) != 0
-        written, dirty = pages[writes.any(axis=1)], np.flatnonzero(arena.dirty[: len(self._pages)])
-        where = (pages[:, None] * PAGE + np.arange(PAGE))[writes]
+        marked = np.flatnonzero(self._pages)
+        writes = (self._marks[marked] & WRITES) != 0
+        some = writes.any(axis=1)
+        pages, writes, dirty = marked[some], writes[some], np.flatnonzero(arena.dirty[: len(self._pages)])
+        firsts = pages * PAGE + writes.argmax(axis=1)
+        lasts = pages * PAGE + PAGE - 1 - writes[:, ::-1].argmax(axis=1)
         starts, ends = (
-            np.array(edges, np.int64) for edges in ([-1, *(e.start for e in fresh)], [0, *(e.end for e in fresh)])
+            np.array(edges, np.int64) for edges in zip((-1, 0), *((e.start, e.end) for e in fresh), strict=True)
         )
-        # extents are in order, as the bytes are
-        inside = where < ends[np.searchsorted(starts, where, side="right") - 1]
-        followed = arena.state[1][where] == WRITTEN | TRACKED
-        if not (inside.all() and followed.all() and _are_among(dirty, written)):
+        inside = lasts < ends[np.searchsorted(starts, firsts, side="right") - 1]
+        words, states = (_pages_of(memory[1], pages) for memory in (arena.words, arena.state))
+        followed = (states == WRITTEN | TRACKED) | ~writes
+        if not (inside.all() and followed.all() and _are_among(dirty, pages)):
             return False
-        arena.words[1][where], arena.state[1][where] = POISON, UNWRITTEN | TRACKED
+        words[writes], states[writes] = POISON, UNWRITTEN | TRACKED
+        for memory, held in ((arena.words, words), (arena.state, states)):
+            memory[1][: len(self._pages) * PAGE].reshape(-1, PAGE)[pages] = held
         arena.dirty[dirty] = False
         return True
 
