@@ -84,7 +84,7 @@ class BatchChecks(BatchObserver):
         self.idle = IdleReads(checks, self, batch.warps)
         self.definedness = Definedness(batch.lanes)
         self.undefined = UndefinedValues(batch, self.definedness, checks.reporter, checks.memory)
-        self.definedness.flags.begin(checks.program.undefined_registers)
+        self.definedness.flags.begin(checks.program.undefined_registers, checks.program.undefined_numbers)
 
     @property
     def checker(self) -> Checker:

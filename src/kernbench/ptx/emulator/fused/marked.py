@@ -1,6 +1,7 @@
 """Steps between which others follow undefined values: those are left out as long as nothing is undefined."""
 
 from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.observer.flags import Registers
 from kernbench.ptx.emulator.program.steps import AnyWindow, Direct, General, Step
 
 
@@ -21,7 +22,7 @@ class Marked:
             wanted.update((key, None) for key in marks.sources if key not in defined)
             (wanted if marks.guarded or loads else defined).update(dict.fromkeys(marks.targets))
         # registers that have to be defined before, and those that are then behind
-        self._wanted, self._defined = tuple(wanted), tuple(defined)
+        self._wanted, self._defined = Registers(wanted), Registers(defined)
 
     def __reduce__(self) -> tuple[object, ...]:
         return Marked, (self._steps, self._direct, self._general)

@@ -4,11 +4,13 @@ A slot is a register, a constant, a special register or a symbol's address. A wi
 unsigned bits for each slot, so that a decoded operation is a function and a few slot numbers.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.arrays import Int64s
 
 BANKS = ("bool", "uint8", "uint16", "uint32", "uint64")
 
@@ -96,6 +98,11 @@ class SlotTable:
         if isinstance(found, ConstantSlot):
             return self.number(ConstantSlot(found.bits, found.dtype, True))
         return slot
+
+
+def numbers_of(registers: Sequence[tuple[str, int]]) -> Int64s:
+    """Numbers of registers, by bank and row, that no two share and that are the same for all programs."""
+    return np.array([row * len(BANKS) + BANKS.index(bank) for bank, row in registers], np.int64)
 
 
 def _bits(dtype: str) -> int:

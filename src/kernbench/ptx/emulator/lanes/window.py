@@ -14,6 +14,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.native.entry import begin_of
+from kernbench.ptx.emulator.lanes.arrays import UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, Warps
 from kernbench.ptx.emulator.lanes.slots import BANKS, RegisterSlot, SlotTable
@@ -21,6 +22,8 @@ from kernbench.ptx.emulator.lanes.slots import BANKS, RegisterSlot, SlotTable
 # bases of a window for machine code: banks first, then constants, then what is not a register
 CONSTANT = len(BANKS)
 OUTSIDE = CONSTANT + 1
+# warps that have a bit in one word
+WORD = 64
 
 
 class Storage(Protocol):
@@ -103,9 +106,12 @@ class WindowOf(Generic[BatchT]):
         return mask is not None and mask.base is not None and mask.base is (bank if bank.base is None else bank.base)
 
     @cached_property
-    def warp_bits(self) -> int:
-        """A number that has the bit of each of its warps set."""
-        return sum(1 << warp for warp in self.warps.tolist())
+    def warp_words(self) -> UInt64s:
+        """Numbers of 64 bits, as many as it needs, that have the bit of each of its warps set."""
+        words = [0] * (int(self.warps.max()) // WORD + 1)
+        for warp in self.warps.tolist():
+            words[warp // WORD] |= 1 << warp % WORD
+        return np.array(words, np.uint64)
 
     @cached_property
     def layout(self) -> Array:

@@ -1,19 +1,14 @@
-"""Uninitialised-value tracking: which bytes of registers are undefined, and where undefined values come from."""
+"""Uninitialised-value tracking: what is known of undefined values, and where they come from."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.observer.flags import Flags, Key
 from kernbench.ptx.emulator.program.program import Site
 
-# a register's bank and row
-Key = tuple[str, int]
-# beside one bit for each undefined byte of a register: the value is no plain copy of memory
-COMPUTED = np.uint32(1 << 31)
 # words of memory whose origins are kept together
 _PAGE = 1 << 12
 
@@ -38,94 +33,6 @@ class Origin:
     kind: str
     what: str = ""
     way: tuple[Site, ...] = ()
-
-
-class Flags:
-    """For each register that ever held an undefined value, a row of bits a lane; others have no row.
-
-    Of each row it is known in which warps a bit may be set: warps of other roles than those that use a register never
-    set it, and nobody asks them.
-    """
-
-    def __init__(self, lanes: int):
-        self._lanes = lanes
-        self._rows: dict[Key, Array] = {}
-        # for each row a bit a warp
-        self._warps: dict[Key, int] = {}
-        self._everywhere = (1 << -(-lanes // WARP)) - 1
-
-    def begin(self, registers: Sequence[tuple[Key, int]]) -> None:
-        """Registers are undefined in all lanes, each with its bits."""
-        # one array for all: there may be a thousand
-        rows = np.empty((len(registers), self._lanes), np.uint32)
-        rows[...] = np.array([bits for _, bits in registers], np.uint32)[:, None] | COMPUTED
-        self._rows.update(zip((key for key, _ in registers), rows, strict=True))
-        self._warps.update(dict.fromkeys((key for key, _ in registers), self._everywhere))
-
-    def known(self, window: Window, keys: tuple[Key, ...]) -> bool:
-        """Whether any of some registers may be undefined in a warp of a window."""
-        if not self._warps:
-            return False
-        here, warps = window.warp_bits, self._warps
-        # a loop, as every run of steps asks
-        for key in keys:  # noqa: SIM110
-            if warps.get(key, 0) & here:
-                return True
-        return False
-
-    def get(self, window: Window, key: Key) -> Array | None:
-        """A register's bits at the positions of a window, None where it is defined everywhere."""
-        if not self._warps.get(key, 0) & window.warp_bits:
-            return None
-        return self._rows[key][window.index]
-
-    def put(self, window: Window, key: Key, bits: Array | None, mask: Mask | None) -> None:
-        """Set a register's bits at the active positions; None makes it defined."""
-        row = self._rows.get(key)
-        if row is None:
-            if bits is None or not (bits if mask is None else bits[mask]).any():
-                return
-            row = self._row(key)
-        if mask is None:
-            row[window.index] = 0 if bits is None else bits
-            undefined = bits is not None and bits.any()
-        else:
-            row[window.lane_numbers[mask]] = 0 if bits is None else bits[mask]
-            undefined = row[window.index].any()
-        warps = self._warps[key]
-        self._warps[key] = warps | window.warp_bits if undefined else warps & ~window.warp_bits
-
-    def define(self, window: Window, keys: tuple[Key, ...], mask: Mask | None) -> None:
-        """Some registers are defined at the active positions from now on."""
-        if self.known(window, keys):
-            for key in keys:
-                self.put(window, key, None, mask)
-
-    def _row(self, key: Key) -> Array:
-        """The row of a register that was defined so far."""
-        self._warps[key] = 0
-        row = self._rows[key] = np.zeros(self._lanes, np.uint32)
-        return row
-
-    def keep(self, rows: dict[str, list[int]], lanes: Array, kept: dict[Key, Array]) -> None:
-        """Save the bits of some registers, by bank and row, at some lanes."""
-        for key in _keys(rows):
-            if key in self._rows:
-                kept.setdefault(key, np.zeros(self._lanes, np.uint32))[lanes] = self._rows[key][lanes]
-            elif key in kept:
-                kept[key][lanes] = 0
-
-    def restore(self, rows: dict[str, list[int]], lanes: Array, kept: dict[Key, Array]) -> None:
-        """Set the bits that `keep` has saved; registers that had none then are defined."""
-        for key in _keys(rows):
-            if key in self._rows:
-                self._rows[key][lanes] = kept[key][lanes] if key in kept else 0
-                if key in kept:
-                    self._warps[key] = self._everywhere
-
-
-def _keys(rows: dict[str, list[int]]) -> list[Key]:
-    return [(bank, row) for bank, numbers in rows.items() for row in numbers]
 
 
 class _StoredOrigins:

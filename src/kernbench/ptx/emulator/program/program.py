@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
+from kernbench.ptx.emulator.lanes.arrays import Int64s
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.lanes.slots import SlotTable
+from kernbench.ptx.emulator.lanes.slots import SlotTable, numbers_of
 from kernbench.ptx.emulator.program.closing import Closing
 from kernbench.ptx.emulator.program.steps import AnyWindow, Control, Direct, General
 from kernbench.ptx.isa.forms.effects import UNKNOWN_EFFECTS, Effects
@@ -284,6 +285,11 @@ class Program:
     # blocks that may follow each block of the kernel itself, and those of them that only jump or end
     edges: Mapping[int, tuple[int, ...]]
     idle: frozenset[int]
+
+    @cached_property
+    def undefined_numbers(self) -> Int64s:
+        """The numbers of registers that are followed because they may be read before they are set."""
+        return numbers_of([key for key, _ in self.undefined_registers])
 
     @cached_property
     def source_lines(self) -> list[str]:

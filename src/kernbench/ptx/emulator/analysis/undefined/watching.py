@@ -17,7 +17,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
-from kernbench.ptx.emulator.observer.definedness import COMPUTED, Key
+from kernbench.ptx.emulator.observer.flags import COMPUTED, Key, Registers
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import Marks, Step, action, guarded
@@ -123,7 +123,7 @@ def unwrite(decoding: Decoding, registers: list[Register], soft: bool) -> Step |
     spaces = [space for space in reached if soft or space == "local"]
     if not elements or not spaces:
         return None
-    keys = tuple(key_of(register) for _, register in elements)
+    keys = Registers(key_of(register) for _, register in elements)
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
@@ -175,7 +175,7 @@ def mark(decoding: Decoding, passes: bool, targets: list[Register], joins: bool)
     """
     sources = list(dict.fromkeys(decoding.reads)) if passes else []
     source_keys, target_keys = tuple(map(key_of, sources)), tuple(map(key_of, targets))
-    keys = source_keys + target_keys
+    keys = Registers(source_keys + target_keys)
     # made when they are first needed, which most are not
     made: Callable[[], dict[Key, Bits]] = cache(lambda: _results(decoding, sources, joins) if passes else {})
     guard = next((r for r in sources if decoding.role_of(r) == "guard"), None)

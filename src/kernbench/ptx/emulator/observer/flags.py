@@ -1,0 +1,178 @@
+"""Which bytes of registers are undefined, for each lane; and in which warps any are, which is all that most ask."""
+
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt64s
+from kernbench.ptx.emulator.lanes.compiled import kernel
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.slots import numbers_of
+from kernbench.ptx.emulator.lanes.window import WORD, Window
+
+# a register's bank and row
+Key = tuple[str, int]
+# beside one bit for each undefined byte of a register: the value is no plain copy of memory
+COMPUTED = np.uint32(1 << 31)
+
+
+class Registers(tuple[Key, ...]):
+    """Some registers, which are asked for together again and again."""
+
+    @cached_property
+    def numbers(self) -> Int64s:
+        """Their numbers."""
+        return numbers_of(self)
+
+
+class Flags:
+    """For each register that may be undefined, the warps in which a bit of it may be set, and bits for each lane.
+
+    Warps of other roles than those that use a register never set it, and nobody asks them. A register that nobody has
+    set is undefined as a whole: rows with bits for each lane are made where it is otherwise, or somebody asks for them.
+    """
+
+    def __init__(self, lanes: int):
+        self._lanes = lanes
+        warps = -(-lanes // WARP)
+        self._words = -(-warps // WORD)
+        # by the number of a register, a bit a warp; and whether it has a row
+        self._warps: UInt64s = np.zeros((0, self._words), np.uint64)
+        self._has_row: Bools = np.zeros(0, bool)
+        self._rows: dict[Key, Array] = {}
+        # whether any register ever was undefined
+        self._some = False
+        self._begun: Sequence[tuple[Key, int]] = ()
+
+    def begin(self, registers: Sequence[tuple[Key, int]], numbers: Int64s) -> None:
+        """Registers, with their numbers, are undefined in all lanes, each with its bits."""
+        if registers:
+            self._make_room(int(numbers.max()))
+            self._warps[numbers] = ~np.uint64(0)
+            self._begun, self._some = registers, True
+
+    def known(self, window: Window, keys: Registers) -> bool:
+        """Whether any of some registers may be undefined in a warp of a window."""
+        return self._some and _is_any(self._warps, keys.numbers, window.warp_words)
+
+    def get(self, window: Window, key: Key) -> Array | None:
+        """A register's bits at the positions of a window, None where it is defined everywhere."""
+        if not self._some or not _is_any(self._warps, _numbers_of_one(key), window.warp_words):
+            return None
+        return self._row(key)[window.index]
+
+    def put(self, window: Window, key: Key, bits: Array | None, mask: Mask | None) -> None:
+        """Set a register's bits at the active positions; None makes it defined."""
+        number = int(_numbers_of_one(key)[0])
+        if bits is None and mask is None and key not in self._rows:
+            _define(self._warps, self._has_row, _numbers_of_one(key), window.warp_words)
+            return
+        if not self._is_followed(key):
+            if bits is None or not (bits if mask is None else bits[mask]).any():
+                return
+            self._make_room(number)
+        row = self._row(key)
+        if mask is None:
+            row[window.index] = 0 if bits is None else bits
+            undefined = bits is not None and bits.any()
+        else:
+            row[window.lane_numbers[mask]] = 0 if bits is None else bits[mask]
+            undefined = row[window.index].any()
+        words = self._warps[number, : len(window.warp_words)]
+        if undefined:
+            words |= window.warp_words
+            self._some = True
+        else:
+            words &= ~window.warp_words
+
+    def define(self, window: Window, keys: Registers, mask: Mask | None) -> None:
+        """Some registers are defined at the active positions from now on."""
+        if not self._some:
+            return
+        if mask is None:
+            if not _define(self._warps, self._has_row, keys.numbers, window.warp_words):
+                return
+        elif not self.known(window, keys):
+            return
+        for key in keys:
+            self.put(window, key, None, mask)
+
+    def _make_room(self, number: int) -> None:
+        """Have words of all registers up to one."""
+        more = number + 1 - len(self._warps)
+        if more > 0:
+            self._warps = np.concatenate((self._warps, np.zeros((more, self._words), np.uint64)))
+            self._has_row = np.concatenate((self._has_row, np.zeros(more, bool)))
+
+    @cached_property
+    def _whole(self) -> dict[Key, int]:
+        """Of each register that was undefined from the beginning, its bits."""
+        return dict(self._begun)
+
+    def _row(self, key: Key) -> Array:
+        """The bits of a register in all lanes."""
+        row = self._rows.get(key)
+        if row is None:
+            number = int(_numbers_of_one(key)[0])
+            warps = np.unpackbits(self._warps[number].astype("<u8").view(np.uint8), bitorder="little").astype(bool)
+            bits = np.uint32(self._whole.get(key, 0)) | COMPUTED
+            row = self._rows[key] = np.where(np.repeat(warps, WARP)[: self._lanes], bits, np.uint32(0))
+            self._has_row[number] = True
+        return row
+
+    def _is_followed(self, key: Key) -> bool:
+        """Whether a register was ever undefined."""
+        return key in self._rows or key in self._whole
+
+    def keep(self, rows: dict[str, list[int]], lanes: Array, kept: dict[Key, Array]) -> None:
+        """Save the bits of some registers, by bank and row, at some lanes."""
+        for key in _keys(rows):
+            if self._is_followed(key):
+                kept.setdefault(key, np.zeros(self._lanes, np.uint32))[lanes] = self._row(key)[lanes]
+            elif key in kept:
+                kept[key][lanes] = 0
+
+    def restore(self, rows: dict[str, list[int]], lanes: Array, kept: dict[Key, Array]) -> None:
+        """Set the bits that `keep` has saved; registers that had none then are defined."""
+        for key in _keys(rows):
+            if self._is_followed(key):
+                self._row(key)[lanes] = kept[key][lanes] if key in kept else 0
+                if key in kept:
+                    self._warps[_numbers_of_one(key)] = ~np.uint64(0)
+
+
+@lru_cache(1 << 14)
+def _numbers_of_one(key: Key) -> Int64s:
+    return numbers_of((key,))
+
+
+def _keys(rows: dict[str, list[int]]) -> list[Key]:
+    return [(bank, row) for bank, numbers in rows.items() for row in numbers]
+
+
+@kernel
+def _is_any(warps: UInt64s, numbers: Int64s, here: UInt64s) -> bool:
+    """Whether a bit of some warps is set for any of some registers; those beyond all that have bits have none."""
+    for i in range(numbers.size):
+        if numbers[i] < warps.shape[0]:
+            for word in range(here.size):
+                if warps[numbers[i], word] & here[word]:
+                    return True
+    return False
+
+
+@kernel
+def _define(warps: UInt64s, has_row: Bools, numbers: Int64s, here: UInt64s) -> bool:
+    """Take bits of some warps from some registers; none, and True, where one of those that have any has a row."""
+    for i in range(numbers.size):
+        if numbers[i] < warps.shape[0] and has_row[numbers[i]]:
+            for word in range(here.size):
+                if warps[numbers[i], word] & here[word]:
+                    return True
+    for i in range(numbers.size):
+        if numbers[i] < warps.shape[0]:
+            for word in range(here.size):
+                warps[numbers[i], word] &= ~here[word]
+    return False
