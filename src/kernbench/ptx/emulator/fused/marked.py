@@ -1,7 +1,7 @@
 """Steps between which others follow undefined values: those are left out as long as nothing is undefined."""
 
+from kernbench.ptx.emulator.lanes.flags import Registers
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.observer.flags import Registers
 from kernbench.ptx.emulator.program.steps import AnyWindow, Direct, General, Step
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.flags import Flags, Key
 from kernbench.ptx.emulator.lanes.window import Window
-from kernbench.ptx.emulator.observer.flags import Flags, Key
 from kernbench.ptx.emulator.program.program import Site
 
 # words of memory whose origins are kept together

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.analysis.undefined.watching import key_of, under_guard, whole_of
+from kernbench.ptx.emulator.lanes.flags import COMPUTED
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.observer.definedness import Origin
-from kernbench.ptx.emulator.observer.flags import COMPUTED
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import Step, action

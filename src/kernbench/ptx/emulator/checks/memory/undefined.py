@@ -8,12 +8,12 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings import advice
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads
 from kernbench.ptx.emulator.checks.memory.memory import MemoryReporter
+from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.port import Space, Spot, unwritten_bytes
 from kernbench.ptx.emulator.observer.definedness import Definedness, Origin
-from kernbench.ptx.emulator.observer.flags import COMPUTED, Key
 from kernbench.ptx.emulator.observer.values import UndefinedObserver
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Site

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from kernbench.ptx.emulator.lanes.flags import COMPUTED, Flags, Registers
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes
 from kernbench.ptx.emulator.lanes.slots import BANKS, SlotTable, numbers_of
 from kernbench.ptx.emulator.lanes.window import window_of
-from kernbench.ptx.emulator.observer.flags import COMPUTED, Flags, Registers
 
 KEYS = [("uint32", 0), ("uint32", 7), ("uint64", 7), ("bool", 1), ("uint16", 900)]
 WHOLE = {"bool": 1, "uint8": 1, "uint16": 3, "uint32": 15, "uint64": 255}
