@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from kernbench.ptx.numerics.matrix.wide import float32_of, float32_table
 
 # bytes along K of 96 elements of 4 bits
 _DEEP_ROW = 48
+# elements of 16 bits
+HALVES = ("f16", "bf16")
 Decoder = Callable[[int], MatrixDescriptor]
 
 
@@ -58,8 +60,7 @@ def tiles_of(descriptors: Array, operand: Operand, decode: Decoder, begin: int =
     Positions count from `begin` on.
     """
     if are_equal(np.ascontiguousarray(descriptors).view(np.int64)):
-        positions = _positions(begin, len(descriptors))
-        return [Tiles(positions, *_tile(int(descriptors[0]), operand, decode), operand.filled)]
+        return [_same_tiles(int(descriptors[0]), operand, decode, begin, len(descriptors))]
     found = []
     for bits in np.unique(descriptors).tolist():
         positions = np.flatnonzero(descriptors == np.uint64(bits)) + begin
@@ -77,9 +78,9 @@ def are_equal(values: Int64s) -> Flag:
 
 
 @lru_cache(1 << 10)
-def _positions(begin: int, count: int) -> Array:
-    """That many positions; nobody writes to them."""
-    return np.arange(begin, begin + count)
+def _same_tiles(bits: int, operand: Operand, decode: Decoder, begin: int, count: int) -> Tiles:
+    """The tiles of so many operations with the same descriptor; nobody writes to their positions."""
+    return Tiles(np.arange(begin, begin + count), *_tile(bits, operand, decode), operand.filled)
 
 
 @lru_cache(1 << 12)
@@ -112,33 +113,54 @@ def gather(batch: TileBatch, ctas: Array, tiles: list[Tiles], operand: Operand, 
 
     With `across`, those of 16 bits lie with the same depth side by side, as a matrix library likes them best of B.
     """
-    if operand.kind in ("f16", "bf16"):
-        if across and not operand.transposed:
-            return _halves(batch, ctas, tiles, operand, True).swapaxes(1, 2)
-        values = _halves(batch, ctas, tiles, operand, False)
-        return values[:, :, : operand.rows].swapaxes(1, 2) if operand.transposed else values
+    if operand.kind in HALVES:
+        return gather_halves(batch, ctas, _layout(tiles, len(ctas)), operand, across)
     return _elements(gather_pieces(batch, ctas, tiles), operand)
 
 
-def _halves(batch: TileBatch, ctas: Array, tiles: list[Tiles], operand: Operand, across: bool) -> Array:
-    """The elements of 16 bits of each operation's tile, in the order of its map, or the other way round."""
-    size, memory = batch.shared_stride, batch.port.space("shared").words[8]
-    rows, pieces = tiles[0].map.pieces.shape
-    columns = pieces * PIECE // 2
-    found: Array = np.empty((len(ctas), columns, rows) if across else (len(ctas), rows, columns), np.float32)
-    homes, table = np.asarray(ctas, np.int64), float32_table(operand.kind)
+class Layout(NamedTuple):
+    """Where the tiles of operations lie: the base of each, which map it has, and the pieces of the maps."""
+
+    bases: Int64s
+    which: Int64s
+    pieces: Int64s
+
+
+def _layout(tiles: list[Tiles], count: int) -> Layout:
+    """Where tiles of so many operations lie."""
+    if len(tiles) == 1:
+        return Layout(np.full(count, tiles[0].base, np.int64), np.zeros(count, np.int64), tiles[0].map.pieces[None])
+    bases, which = np.empty((2, count), np.int64)
+    maps = list({one.map: None for one in tiles})
     for one in tiles:
-        gather_halves(memory, homes, one.positions, one.base, one.map.pieces, size, table, across, found)
-    return found
+        bases[one.positions], which[one.positions] = one.base, maps.index(one.map)
+    return Layout(bases, which, np.stack([one.pieces for one in maps]))
+
+
+@lru_cache(1 << 8)
+def layout_of(descriptors: bytes, operand: Operand, decode: Decoder) -> Layout:
+    """Where the tiles lie that descriptors name, which are given by their bytes, one an operation."""
+    numbers = np.frombuffer(descriptors, np.uint64)
+    return _layout(tiles_of(numbers, operand, decode), len(numbers))
+
+
+def gather_halves(batch: TileBatch, ctas: Array, layout: Layout, operand: Operand, across: bool = False) -> Array:
+    """As `gather`, of elements of 16 bits."""
+    size, memory = batch.shared_stride, batch.port.space("shared").words[8]
+    _, rows, pieces = layout.pieces.shape
+    columns, swapped = pieces * PIECE // 2, across and not operand.transposed
+    found: Array = np.empty((len(ctas), columns, rows) if swapped else (len(ctas), rows, columns), np.float32)
+    take_halves(memory, np.asarray(ctas, np.int64), layout, size, float32_table(operand.kind), swapped, found)
+    if operand.transposed:
+        return found[:, :, : operand.rows].swapaxes(1, 2)
+    return found.swapaxes(1, 2) if swapped else found
 
 
 @kernel
-def gather_halves(
+def take_halves(
     memory: UInt64s,
     ctas: Int64s,
-    positions: Int64s,
-    base: Int,
-    pieces: Int64s,
+    layout: tuple[Int64s, Int64s, Int64s],
     size: Int,
     table: Float32s,
     across: bool,
@@ -148,13 +170,14 @@ def gather_halves(
 
     Zero where a piece lies beyond `size`. Words of memory have four elements.
     """
+    bases, which, pieces = layout
     low = np.uint64(0xFFFF)
-    for i in range(positions.size):
-        operation = positions[i]
+    for operation in range(bases.size):
+        base, one = bases[operation], which[operation]
         start = ctas[operation] * size + base
-        for row in range(pieces.shape[0]):
-            for column in range(pieces.shape[1]):
-                offset = pieces[row, column]
+        for row in range(pieces.shape[1]):
+            for column in range(pieces.shape[2]):
+                offset = pieces[one, row, column]
                 outside = base + offset > size - PIECE
                 for half in range(2):
                     word = np.uint64(0) if outside else memory[((start + offset) >> 3) + half]

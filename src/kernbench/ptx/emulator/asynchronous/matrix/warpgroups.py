@@ -6,7 +6,7 @@ it. Each computes its sixteen rows of D; operations on the same accumulators fol
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 from typing import NamedTuple
 
@@ -19,7 +19,16 @@ from kernbench.ptx.emulator.lanes.arrays import Flag, Int64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.fragment import Fragment
 from kernbench.ptx.emulator.lanes.lanes import WARP
-from kernbench.ptx.emulator.memory.tiles import Operand, Tiles, are_equal, gather, tiles_of
+from kernbench.ptx.emulator.memory.tiles import (
+    HALVES,
+    Operand,
+    Tiles,
+    are_equal,
+    gather,
+    gather_halves,
+    layout_of,
+    tiles_of,
+)
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor
 from kernbench.ptx.numerics.matrix.exact import exact_sums
@@ -56,6 +65,8 @@ class Form:
     read: int = field(init=False)
     a_operand: Operand = field(init=False)
     b_operand: Operand = field(init=False)
+    # what those have in common whose tiles are of the same shape, and lie in memory or registers alike
+    shape: tuple[object, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         rows = () if self.a_rows is None else self.a_rows.tolist()
@@ -65,14 +76,10 @@ class Form:
             "read": sum(1 << row for row in set(rows)),
             "a_operand": Operand(16 * WARPS, self.held, self.kinds[1], self.transposed[0]),
             "b_operand": Operand(self.n, self.k, self.kinds[2], self.transposed[1]),
+            "shape": (self.n, self.k, self.kinds, self.transposed, self.selector, self.a_rows is None),
         }
         for name, value in found.items():
             object.__setattr__(self, name, value)
-
-    def is_like(self, other: "Form") -> bool:
-        """Whether the tiles of another are of the same shape, and lie in memory or registers as those of this do."""
-        mine, theirs = ((f.n, f.k, f.kinds, f.transposed, f.selector, f.a_rows is None) for f in (self, other))
-        return mine == theirs
 
     @property
     def held(self) -> int:
@@ -96,6 +103,16 @@ class Issued:
     groups: Array
     meta: Array | None = None
 
+    @cached_property
+    def adding(self) -> int:
+        """How many of the warps read D."""
+        return int(np.count_nonzero(self.adds))
+
+    @cached_property
+    def level(self) -> bool:
+        """Whether all warps had issued as many operations before."""
+        return bool(are_equal(self.ordinals))
+
     def part(self, chosen: Array) -> "Issued":
         """The same for some of the warps."""
         a = None if self.a is None else self.a[chosen]
@@ -117,13 +134,14 @@ class Waiting:
 class Crew(NamedTuple):
     """Some warps: those of the warpgroup of each, [warps, 4], and their order with warpgroups side by side.
 
-    A warp that does not exist is the last one. There is no `order` where they are in it already; `whole` says that all
-    four of each warpgroup are there, `bits` is a number with the bits of the warps.
+    A warp that does not exist is the last one. `ordered` are the warps in that order; `whole` says that all four of
+    each warpgroup are there, `bits` is a number with the bits of the warps.
     """
 
     mates: Array
     leaders: Array
-    order: Array | None
+    order: Array
+    ordered: Array
     whole: bool
     bits: int
 
@@ -143,6 +161,8 @@ class Warpgroups:
         self.waiting: list[Waiting] = []
         # by the numbers of warps
         self._crews: dict[bytes, Crew] = {}
+        # the same by arrays that were given, which windows keep
+        self._named: dict[int, tuple[Array, Crew]] = {}
         self._performer: _Performer | None = None
 
     def issue(
@@ -227,12 +247,18 @@ class Warpgroups:
 
     def crew(self, warps: Array) -> Crew:
         """What is known of some warps, whatever they do."""
+        last = self._named.get(id(warps))
+        if last is not None and last[0] is warps:
+            return last[1]
         key = warps.tobytes()
         found = self._crews.get(key)
         if found is None:
             if len(self._crews) >= _MOST_CREWS:
                 self._crews.clear()
             found = self._crews[key] = self._crew(warps)
+        if len(self._named) >= _MOST_CREWS:
+            self._named.clear()
+        self._named[id(warps)] = warps, found
         return found
 
     def _crew(self, warps: Array) -> Crew:
@@ -241,9 +267,8 @@ class Warpgroups:
         members = np.minimum(members, self._batch.warps_per_cta - 1)
         mates = members * ctas + (warps % ctas)[:, None]
         order, whole = _by_warpgroup(warps, ctas)
-        in_order = np.array_equal(order, np.arange(len(order)))
         bits = sum(1 << warp for warp in warps.tolist())
-        return Crew(mates, np.ascontiguousarray(mates[:, 0]), None if in_order else order, whole, bits)
+        return Crew(mates, np.ascontiguousarray(mates[:, 0]), order, warps[order], whole, bits)
 
     def _least_issued(self, warps: Array) -> Array:
         """How many operations all warps of each warp's warpgroup have issued."""
@@ -328,32 +353,28 @@ class _Performer:
 
     def _accumulate(self, events: list[Issued]) -> None:
         """Operations of the same warps on the same accumulators."""
-        crew = self._crew(events[0].warps)
-        whole = crew.whole
-        if crew.order is not None:
-            events = [event.part(crew.order) for event in events]
-        form, warps = events[0].form, events[0].warps
+        crew, form = self._crew(events[0].warps), events[0].form
         sums = None
-        if np.count_nonzero(events[0].adds):
-            sums = self._accumulators(form, warps)
+        if events[0].adding:
+            sums = self._accumulators(form, crew.ordered)
         if self._batch.exact and form.kinds[0] != "s32":
             for event in events:
-                sums = self._exactly(event, sums, _together(event, whole))
+                sums = self._exactly(event.part(crew.order), sums, _together(event, crew))
             events = []
         while events:
-            units = _together(events[0], whole)
-            count = self._alike(events, units, whole)
-            for event, product_of in zip(events[:count], self._products(events[:count], units), strict=True):
-                sums = _added(event, product_of.reshape(len(warps), 16, -1), sums)
+            units = _together(events[0], crew)
+            count = self._alike(events, units, crew)
+            products = self._products(events[:count], units, crew)
+            sums = _all_added(events[:count], products.reshape(count, len(crew.ordered), 16, -1), sums, crew.order)
             events = events[count:]
         assert sums is not None
         if form.kinds[0] == "f16":
             # NaN as the tensor core gives it
             np.putmask(sums, (sums & np.uint16(0x7FFF)) > np.uint16(0x7C00), np.uint16(0x7FFF))
-            self._registers[form.d_rows[:, None], warps[None, :]] = registers_of(sums, "f16")
+            self._registers[form.d_rows[:, None], crew.ordered[None, :]] = registers_of(sums, "f16")
         else:
             some_nan = form.kinds[0] == "f32" and bool(np.isnan(sums.view(np.float32)).any())
-            put_accumulators(self._bank, form.d_rows, warps, sums, some_nan)
+            put_accumulators(self._bank, form.d_rows, crew.ordered, sums, some_nan)
 
     def _accumulators(self, form: Form, warps: Array) -> Array:
         """What warps hold of D: [warps, 16, n]."""
@@ -368,45 +389,56 @@ class _Performer:
         form, ctas = event.form, event.warps[::units] % self._batch.ctas
         tile = form.b_operand
         b = gather(self._batch, ctas, _tiles([event.b[::units]], tile), tile)
-        a = self._left([event], units, ctas)
+        a = self._left([event], units, ctas, self._crew(event.warps), event.meta)
         if form.negated:
             a = -a
-        addend = _addend(event, kept)
+        addend = _addend(event, kept, np.arange(len(event.adds)))
         if addend is not None:
             addend = addend.reshape(len(b), 16 * units, -1)
         return exact_sums(a, b, addend, form.kinds).reshape(len(event.warps), 16, -1)
 
-    def _alike(self, events: list[Issued], units: int, whole: bool) -> int:
+    def _alike(self, events: list[Issued], units: int, crew: Crew) -> int:
         """How many operations from the first on are of the same shape, so that their products are made at once."""
         form, nbytes = events[0].form, len(events[0].warps) * 16 * events[0].form.n * 4
         most = 1 if form.selector is not None else max(1, min(len(events), _PRODUCTS // nbytes))
         count = 1
-        while count < most and form.is_like(events[count].form) and _together(events[count], whole) == units:
+        while count < most and form.shape == events[count].form.shape and _together(events[count], crew) == units:
             count += 1
         return count
 
-    def _products(self, events: list[Issued], units: int) -> Array:
+    def _products(self, events: list[Issued], units: int, crew: Crew) -> Array:
         """The products of operations of the same shape: [operations, warpgroups or warps, rows, n]."""
-        form = events[0].form
-        ctas = np.tile(events[0].warps[::units] % self._batch.ctas, len(events))
-        b_tile = form.b_operand
-        b = gather(self._batch, ctas, _tiles([event.b[::units] for event in events], b_tile), b_tile, across=True)
-        found: Array = product(self._left(events, units, ctas), b)
-        return found.reshape(len(events), -1, *found.shape[1:])
+        ctas = np.concatenate((crew.ordered[::units] % self._batch.ctas,) * len(events))
+        b = self._gathered([event.b for event in events], ctas, crew.order[::units], events[0].form.b_operand, True)
+        meta = events[0].meta
+        a = self._left(events, units, ctas, crew, None if meta is None else meta[crew.order])
+        return product(a, b)
 
-    def _left(self, events: list[Issued], units: int, ctas: Array) -> Array:
-        """A as [operations and warpgroups, 64, k], or [operations and warps, 16, k] where those are not together."""
-        held, form, meta = self._held(events, units, ctas), events[0].form, events[0].meta
+    def _gathered(
+        self, descriptors: list[Array], ctas: Array, first: Array, operand: Operand, across: bool = False
+    ) -> Array:
+        """The tiles that descriptors of operations name, each of them of the warps `first`."""
+        if operand.kind in HALVES:
+            named = b"".join([each[first].tobytes() for each in descriptors])
+            return gather_halves(self._batch, ctas, layout_of(named, operand, wgmma_descriptor), operand, across)
+        return gather(self._batch, ctas, _tiles([each[first] for each in descriptors], operand), operand, across)
+
+    def _left(self, events: list[Issued], units: int, ctas: Array, crew: Crew, meta: Array | None) -> Array:
+        """A as [operations and warpgroups, 64, k], or [operations and warps, 16, k] where those are not together.
+
+        `meta` are the metadata of a sparse A, in the order of the warpgroups.
+        """
+        held, form = self._held(events, units, ctas, crew), events[0].form
         if meta is None or form.selector is None:
             return held
         where = columns_of(meta, f"m16n8k{form.k}", form.kinds[1], form.selector)
         whole: Array = expanded(held.reshape(-1, 16, form.held), where, form.k)
         return whole.reshape(-1, 16 * units, form.k)
 
-    def _held(self, events: list[Issued], units: int, ctas: Array) -> Array:
+    def _held(self, events: list[Issued], units: int, ctas: Array, crew: Crew) -> Array:
         """The elements of A that are there."""
-        form, warps = events[0].form, events[0].warps
-        if form.a_rows is not None and form.kinds[1] in ("f16", "bf16"):
+        form, warps = events[0].form, crew.ordered
+        if form.a_rows is not None and form.kinds[1] in HALVES:
             taken: Array = np.empty((len(events), len(warps), 16, form.held), np.float32)
             rows = np.array([event.form.a_rows for event in events])
             take_left(self._bank, rows, warps, float32_table(form.kinds[1]), taken)
@@ -416,9 +448,8 @@ class _Performer:
             found = self._registers[rows[:, :, None], warps[None, None, :]].reshape(len(rows), -1, WARP)
             held: Array = float32_of(operand_a(found, form.kinds[1]), form.kinds[1])
             return held.reshape(-1, 16 * units, form.held)
-        tile = form.a_operand
-        tiles = _tiles([event.a[::units] for event in events if event.a is not None], tile)
-        found = gather(self._batch, ctas, tiles, tile)
+        descriptors = [event.a for event in events if event.a is not None]
+        found = self._gathered(descriptors, ctas, crew.order[::units], form.a_operand)
         if units == WARPS:
             return found
         part = np.tile(warps // self._batch.ctas % WARPS, len(events))
@@ -441,6 +472,9 @@ def chains_of(events: list[Issued], crew: Callable[[Array], Crew]) -> list[list[
     One joins a chain past others of other warps, or with other accumulators; where A lies in accumulators of one of
     them, none overtakes another, as chains read A before they write.
     """
+    first = events[0]
+    if all(event.warps is first.warps and event.form.accumulators == first.form.accumulators for event in events):
+        return [events]
     written = reduce(or_, (event.form.written for event in events))
     in_turn = any(event.form.read & written for event in events)
     chains: list[_Chain] = []
@@ -482,29 +516,46 @@ def _by_warpgroup(warps: Array, ctas: int) -> tuple[Array, bool]:
     return order, bool((found == found[:, :1] + np.arange(WARPS)).all() and (found[:, 0] % WARPS == 0).all())
 
 
-def _together(event: Issued, whole: bool) -> int:
+def _together(event: Issued, crew: Crew) -> int:
     """How many warps, side by side, share a tile of B; those of a warpgroup may stand in different rounds of a loop."""
-    if not whole:
+    if not crew.whole:
         return 1
-    if are_equal(event.ordinals):
+    if event.level:
         return WARPS
-    ordinals = event.ordinals.reshape(-1, WARPS)
+    ordinals = event.ordinals[crew.order].reshape(-1, WARPS)
     return WARPS if (ordinals == ordinals[:, :1]).all() else 1
 
 
-def _added(event: Issued, sums: Array, kept: Array | None) -> Array:
+def _all_added(events: list[Issued], products: Array, kept: Array | None, order: Array) -> Array:
+    """The accumulators behind operations, of which the products are given, one after the other."""
+    first, form, everybody = events[0], events[0].form, len(order)
+    plain = form.kinds[0] == "f32" and first.adding in (0, everybody)
+    if plain and all(not event.form.negated and event.adding == everybody for event in events[1:]) and not form.negated:
+        sums: Array = products[0]
+        if first.adding:
+            assert kept is not None
+            np.add(sums, kept.view(np.float32), out=sums)
+        for more in products[1:]:
+            np.add(sums, more, out=sums)
+        return sums.view(np.uint32)
+    for event, made in zip(events, products, strict=True):
+        kept = _added(event, made, kept, order)
+    assert kept is not None
+    return kept
+
+
+def _added(event: Issued, sums: Array, kept: Array | None, order: Array) -> Array:
     """The accumulators behind an operation, whose products are `sums`."""
     form = event.form
     if form.negated:
         np.negative(sums, out=sums)
-    found: Array = accumulate(sums, _addend(event, kept), form.kinds[0], form.saturates)
+    found: Array = accumulate(sums, _addend(event, kept, order), form.kinds[0], form.saturates)
     return found
 
 
-def _addend(event: Issued, kept: Array | None) -> Array | None:
+def _addend(event: Issued, kept: Array | None, order: Array) -> Array | None:
     """What the products are added to: accumulators of the warps that add, zeros for others; None: of nobody."""
-    adding = np.count_nonzero(event.adds)
-    if not adding or kept is None or adding == len(event.adds):
-        return kept if adding else None
-    found: Array = np.where(event.adds[:, None, None], kept, kept.dtype.type(0))
+    if not event.adding or kept is None or event.adding == len(event.adds):
+        return kept if event.adding else None
+    found: Array = np.where(event.adds[order][:, None, None], kept, kept.dtype.type(0))
     return found
