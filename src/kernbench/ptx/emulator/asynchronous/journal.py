@@ -169,8 +169,8 @@ class Journal:
         """Warps run an instruction that shows what their role is; most run several, one after the other."""
         if self._users is None or self._users[0] is not warps:
             self._users = warps, [actor for actor, _ in self._actors(warps * WARP)]
-        for actor in self._users[1]:
-            self._note("use", actor, site)
+        room, position = MOST - len(self.entries), self._position
+        self.entries += [Entry(position, "use", actor, site) for actor in self._users[1][: max(room, 0)]]
         self._position += 1
 
 

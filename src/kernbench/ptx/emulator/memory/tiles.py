@@ -140,7 +140,7 @@ def _layout(tiles: list[Tiles], count: int) -> Layout:
 @lru_cache(1 << 8)
 def layout_of(descriptors: bytes, operand: Operand, decode: Decoder) -> Layout:
     """Where the tiles lie that descriptors name, which are given by their bytes, one an operation."""
-    numbers = np.frombuffer(descriptors, np.uint64)
+    numbers = np.frombuffer(descriptors, np.uint64).copy()
     return _layout(tiles_of(numbers, operand, decode), len(numbers))
 
 

@@ -8,7 +8,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.findings.reporter import thread_name
 from kernbench.ptx.emulator.lanes.arrays import Bytes, Int, Int32s, Int64s, UInt32s, UInt64s
-from kernbench.ptx.emulator.lanes.compiled import kernel
+from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.cells import APART, SITE_SHIFT, WRITE, head_line, line_of
 from kernbench.ptx.emulator.memory.tiles import Tiles
@@ -35,24 +35,38 @@ class Swizzles:
         # number of the copy's site plus one
         self._sites: Array = np.zeros(batch.ctas * batch.shared_stride // _PIECE, np.int32)
         self._kinds: dict[int, tuple[Site, str]] = {}
+        # by the number of a site plus one, that of its swizzle among `_codes`; nothing has been copied at 0
+        self._swizzles: Array = np.zeros(1, np.int64)
+        self._codes: dict[str, int] = {}
         # room for the answers of `last_writers`
         self._writers: Array = np.zeros((2, 2 * _SAMPLES), np.int64)
 
     def note(self, starts: Array, lengths: Array, swizzle: str, site: Site) -> None:
         """A copy fills ranges of shared memory."""
-        self._kinds[site.number] = (site, swizzle)
+        known = self._kinds.get(site.number)
+        if known is None or known[1] != swizzle:
+            self._enter(site, swizzle)
         mark_pieces(self._sites, starts, lengths, site.number + 1)
+
+    def _enter(self, site: Site, swizzle: str) -> None:
+        self._kinds[site.number] = (site, swizzle)
+        more = site.number + 2 - len(self._swizzles)
+        if more > 0:
+            self._swizzles = np.concatenate((self._swizzles, np.zeros(more, np.int64)))
+        self._swizzles[site.number + 1] = self._codes.setdefault(swizzle, len(self._codes) + 1)
+
+    def agree(self, start: int, offsets: Array, swizzle: str) -> bool:
+        """Whether all copies to offsets from a byte on had one swizzle, or there were none."""
+        return bool(are_of(self._sites, start, offsets, self._swizzles, self._codes.get(swizzle, 0)))
 
     def found(self, start: int, offsets: Array) -> list[tuple[Site, str]]:
         """The copies that were the last to write at offsets from a byte on, and their swizzles."""
         if not self._kinds:
             return []
         lines, lanes, _, _ = self._checks.agent_memory("shared")
-        count, writers = len(offsets), self._writers
-        last_writers(self._sites, lines, lanes, start, offsets, writers)
-        numbers, instructions = set(writers[0, :count].tolist()), set(writers[1, :count].tolist())
-        last = {self._checks.sites.site(one).number for one in instructions}
-        return [self._kinds[n - 1] for n in sorted(numbers) if n and n - 1 in last]
+        copies, instructions = last_writers(self._sites, lines, lanes, start, offsets, self._writers)
+        last = {self._checks.sites.site(one).number for one in self._writers[1, :instructions].tolist()}
+        return [self._kinds[n - 1] for n in sorted(self._writers[0, :copies].tolist()) if n and n - 1 in last]
 
 
 @lru_cache(1 << 10)
@@ -63,14 +77,41 @@ def _samples(tile: TileMap) -> Array:
 
 
 @kernel
-def last_writers(sites: Int32s, cells: UInt64s, lanes: UInt32s, start: Int, offsets: Int64s, writers: Int64s) -> None:
-    """For each piece at an offset what `sites` says of it, and the instruction that wrote its first word last."""
+def are_of(sites: Int32s, start: Int, offsets: Int64s, swizzles: Int64s, wanted: int) -> bool:
+    """Whether what `sites` says of pieces at offsets is nothing, or a copy of which `swizzles` says what is wanted."""
+    for i in range(offsets.size):
+        copy = sites[(start + offsets[i]) // _PIECE]
+        if copy != 0 and swizzles[copy] != wanted:
+            return False
+    return True
+
+
+@kernel
+def last_writers(
+    sites: Int32s, cells: UInt64s, lanes: UInt32s, start: Int, offsets: Int64s, writers: Int64s
+) -> tuple[int, int]:
+    """What `sites` says of pieces at offsets, and the instructions that wrote their first words last, each once.
+
+    Given is how many of either there are.
+    """
+    copies, instructions = 0, 0
     for i in range(offsets.size):
         offset = start + offsets[i]
         head = head_line(offset >> 2, lanes)
         line = head if lanes[head, APART] == 0 else line_of(offset >> 2, head, lanes)
-        writers[0, i] = sites[offset // _PIECE]
-        writers[1, i] = np.int64(cells[line, WRITE] >> np.uint64(SITE_SHIFT))
+        copies = _added(writers, 0, copies, np.int64(sites[offset // _PIECE]))
+        instructions = _added(writers, 1, instructions, np.int64(cells[line, WRITE] >> np.uint64(SITE_SHIFT)))
+    return copies, instructions
+
+
+@part
+def _added(found: Int64s, row: int, count: int, value: Int) -> int:
+    """Put a value behind `count` others of a row, unless it is there; how many there are now."""
+    for i in range(count):
+        if found[row, i] == value:
+            return count
+    found[row, count] = value
+    return count + 1
 
 
 class DescriptorChecks:
@@ -112,9 +153,12 @@ class DescriptorChecks:
         named = one.descriptor
         if one.base + one.map.last > self._batch.launch.shared_bytes:
             return
-        start = cta * self._batch.shared_stride + one.base
-        for copy, swizzle in self._checks.asynchronous.swizzles.found(start, _samples(one.map)):
-            same = swizzle == _NAMES.get(named.swizzle, named.swizzle)
+        start, name = cta * self._batch.shared_stride + one.base, _NAMES.get(named.swizzle, named.swizzle)
+        swizzles, samples = self._checks.asynchronous.swizzles, _samples(one.map)
+        if not named.base_offset and swizzles.agree(start, samples, name):
+            return
+        for copy, swizzle in swizzles.found(start, samples):
+            same = swizzle == name
             if same and not (named.base_offset and named.swizzle != "none"):
                 continue
             base = f" from row {named.base_offset} of its pattern" if named.base_offset else ""

@@ -1,5 +1,6 @@
 """Checks of wgmma: what descriptors point at, and the order of its reads of shared memory with other accesses."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.findings.reporter import some_threads, thread_name
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.shadow import Ranges
-from kernbench.ptx.emulator.memory.tiles import are_equal, ranges_of, tiles_of
+from kernbench.ptx.emulator.memory.tiles import Operand, Tiles, are_equal, ranges_of, tiles_of
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor
@@ -20,19 +21,52 @@ from kernbench.result.finding import Other
 
 
 class _Operations(NamedTuple):
-    """Operations that warps issue, each of which had issued so many before.
+    """Operations that warps issue.
 
     `first` is the first warp of each among them, `group` the operation of each warp; of operations the CTAs, the lanes
     that stand for them, and their actors.
     """
 
-    warps: Array
-    ordinals: Array
     first: Array
     group: Array
     ctas: Array
     lanes: Array
     columns: Array
+
+
+class _Read(NamedTuple):
+    """What operations read of shared memory: tiles of A and of B, and their bytes.
+
+    `alike` says that the descriptors of all warps are the same.
+    """
+
+    parts: list[tuple[str, list[Tiles], Ranges]]
+    alike: bool
+
+
+# sets of warps that are remembered
+_MOST_CREWS = 1 << 10
+# operations whose ranges are kept: those of more are large
+_FEW = 8
+
+
+def _tiles_read(a: bytes, b: bytes, operands: tuple[Operand, Operand], first: bytes, ctas: bytes, size: int) -> _Read:
+    """What operations of warps with descriptors read of shared memory, of which each CTA has `size` bytes.
+
+    Of each operation the `first` warp counts. Without descriptors of A, it lies in registers.
+    """
+    parts, alike = [], True
+    chosen, homes = (np.frombuffer(given, np.int64).copy() for given in (first, ctas))
+    for which, given, operand in zip("AB", (a, b), operands, strict=True):
+        if given:
+            descriptors = np.frombuffer(given, np.uint64).copy()
+            tiles = tiles_of(descriptors[chosen], operand, wgmma_descriptor)
+            parts.append((which, tiles, Ranges(*ranges_of(homes, tiles, size))))
+            alike &= bool(are_equal(descriptors.view(np.int64)))
+    return _Read(parts, alike)
+
+
+_kept_tiles = lru_cache(1 << 10)(_tiles_read)
 
 
 class WarpgroupChecks(WarpgroupObserver):
@@ -42,22 +76,24 @@ class WarpgroupChecks(WarpgroupObserver):
         self._batch, self._checks = batch, checks
         self._reporter = checks.reporter
         self._descriptors = DescriptorChecks(batch, checks)
-        self._last: _Operations | None = None
+        # the first of operations that the same warps issue one after the other, by these warps
+        self._last: dict[int, tuple[Issued, _Operations]] = {}
 
     def issued(self, event: Issued, leaders: Array) -> None:
         """Warps issued an operation; `leaders` are the first warps of their warpgroups."""
         operations, form = self._operations(event, leaders), event.form
-        first, ctas, lanes = operations.first, operations.ctas, operations.lanes
-        self._alike(event, first, operations.group)
-        shadow, clocks = self._checks.asynchronous.shadow, event.groups[first] + 1
-        for which, found in (("A", event.a), ("B", event.b)):
-            if found is None:
-                continue
-            operand = form.a_operand if which == "A" else form.b_operand
-            tiles = tiles_of(found[first], operand, wgmma_descriptor)
+        ctas, lanes = operations.ctas, operations.lanes
+        shadow, clocks = self._checks.asynchronous.shadow, event.groups[operations.first] + 1
+        a, b = b"" if event.a is None else event.a.tobytes(), event.b.tobytes()
+        of = _kept_tiles if len(ctas) <= _FEW else _tiles_read
+        operands = form.a_operand, form.b_operand
+        read = of(a, b, operands, operations.first.tobytes(), ctas.tobytes(), self._batch.shared_stride)
+        if not read.alike:
+            self._differ(event, operations.first, operations.group)
+        begun = shadow.begun(lanes, operations.columns, clocks, form.site)
+        for which, tiles, ranges in read.parts:
             self._descriptors.check(which, tiles, ctas, lanes, form.site)
-            ranges = Ranges(*ranges_of(ctas, tiles, self._batch.shared_stride))
-            shadow.enter("shared", False, ranges, lanes, operations.columns, clocks, form.site)
+            shadow.access("shared", False, ranges, begun)
 
     def _operations(self, event: Issued, leaders: Array) -> "_Operations":
         """The operations of warpgroups.
@@ -65,16 +101,25 @@ class WarpgroupChecks(WarpgroupObserver):
         Warps of one warpgroup may stand in different rounds of a loop. Where the same warps issue one operation after
         the other, the answer is the same again.
         """
-        last = self._last
-        if last is not None and last.warps is event.warps and are_equal(event.ordinals - last.ordinals):
-            return last
+        warps = event.warps
+        last = self._last.get(id(warps))
+        if last is not None and last[0].warps is warps:
+            before = last[0]
+            if (event.level and before.level) or are_equal(event.ordinals - before.ordinals):
+                return last[1]
+        if len(self._last) >= _MOST_CREWS:
+            self._last.clear()
+        found = self._grouped(event, leaders)
+        self._last[id(warps)] = event, found
+        return found
+
+    def _grouped(self, event: Issued, leaders: Array) -> "_Operations":
         keys = leaders * (1 << 32) + event.ordinals
         first = np.unique(keys, return_index=True)[1]
         group = np.searchsorted(keys[first], keys)
         warps = event.warps[first]
         ctas, columns = warps % self._batch.ctas, self._columns(leaders[first])
-        self._last = _Operations(event.warps, event.ordinals, first, group, ctas, warps * WARP, columns)
-        return self._last
+        return _Operations(first, group, ctas, warps * WARP, columns)
 
     def _columns(self, leaders: Array) -> Array:
         """The actors of warpgroups."""
@@ -82,7 +127,7 @@ class WarpgroupChecks(WarpgroupObserver):
         columns: Array = actors.wgmma(0) + leaders // self._batch.ctas
         return columns
 
-    def _alike(self, event: Issued, first: Array, group: Array) -> None:
+    def _differ(self, event: Issued, first: Array, group: Array) -> None:
         """All warps of a warpgroup give the same descriptors for the same operation."""
         for which, found in (("A", event.a), ("B", event.b)):
             if found is None or are_equal(found.view(np.int64)):
