@@ -78,7 +78,8 @@ class Journal:
         """The followed warps among lanes, each with the positions of its lanes."""
         ctas, here = self._live.ctas, np.empty((2, len(lanes)), np.int64)
         found: dict[int, list[int]] = {}
-        for position, warp in here[:, : _followed(lanes, ctas, self.ctas, here)].T.tolist():
+        count = _followed(lanes, ctas, self.ctas, here)
+        for position, warp in here[:, :count].T.tolist() if count else ():
             found.setdefault(warp, []).append(position)
         for warp in sorted(found):
             yield (warp % ctas, warp // ctas), np.array(found[warp])

@@ -6,7 +6,7 @@ it. Each computes its sixteen rows of D; operations on the same accumulators fol
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import reduce
 from operator import or_
 from typing import NamedTuple
 
@@ -103,15 +103,10 @@ class Issued:
     groups: Array
     meta: Array | None = None
 
-    @cached_property
-    def adding(self) -> int:
-        """How many of the warps read D."""
-        return int(np.count_nonzero(self.adds))
-
-    @cached_property
-    def level(self) -> bool:
-        """Whether all warps had issued as many operations before."""
-        return bool(are_equal(self.ordinals))
+    def __post_init__(self) -> None:
+        # how many of the warps read D, and whether all had issued as many operations before
+        self.adding = int(np.count_nonzero(self.adds))
+        self.level = bool(are_equal(self.ordinals))
 
     def part(self, chosen: Array) -> "Issued":
         """The same for some of the warps."""
@@ -211,7 +206,9 @@ class Warpgroups:
     def wait(self, fragment: Fragment, keep: int, following: int, site: Site) -> Fragment | None:
         """Complete all groups but the last `keep`; lanes go on whose warpgroups have issued it all."""
         scheduler = self._batch.scheduler
-        warps, _ = fragment.lanes.present()
+        lanes = fragment.lanes
+        # the array that the window keeps, where it can be: what is known of it is found by it
+        warps = fragment.window.warps if lanes.live == lanes.warp_count else lanes.present()[0]
         done = self.committed[warps] - keep
         group: Array = np.full(self._batch.warps, -1, np.int64)
         group[warps] = done
@@ -529,8 +526,8 @@ def _together(event: Issued, crew: Crew) -> int:
 def _all_added(events: list[Issued], products: Array, kept: Array | None, order: Array) -> Array:
     """The accumulators behind operations, of which the products are given, one after the other."""
     first, form, everybody = events[0], events[0].form, len(order)
-    plain = form.kinds[0] == "f32" and first.adding in (0, everybody)
-    if plain and all(not event.form.negated and event.adding == everybody for event in events[1:]) and not form.negated:
+    plain = form.kinds[0] == "f32" and not form.negated and first.adding in (0, everybody)
+    if plain and all([not event.form.negated and event.adding == everybody for event in events[1:]]):
         sums: Array = products[0]
         if first.adding:
             assert kept is not None

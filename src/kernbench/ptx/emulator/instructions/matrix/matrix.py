@@ -186,9 +186,10 @@ def store_matrix(d: Decoding) -> Step:
     d.report = _rows_report(d, address, space, len(sources))
     transposed, site, count = d.has("trans"), d.site, len(sources)
     numbers = [number for number, _, _ in _moves(count, transposed)]
-    scratch = d.temporary("uint16" if transposed else "uint32")
-    bank, rows = d.bank_rows([scratch])
-    row = np.array(rows, np.int64)
+    # words are stored from the registers that hold them, halves from a register of their own
+    stored = [d.temporary("uint16")] if transposed else sources
+    bank, rows = d.bank_rows(stored)
+    row_of = [np.array([row], np.int64) for row in rows]
 
     def general(window: Window, mask: Mask | None) -> None:
         whole_warps(window, mask, site)
@@ -197,11 +198,11 @@ def store_matrix(d: Decoding) -> Step:
         givers, offsets = _sources(count, transposed, window.size)
         seen: set[int] = set()
         for number, addresses in zip(numbers, base[givers] + offsets, strict=True):
-            value = window.rows[sources[number]]
             if transposed:
-                value = (value >> np.uint32(16 if number in seen else 0)).astype(np.uint16)
-            seen.add(number)
-            window.put(scratch, value, mask)
+                value = window.rows[sources[number]] >> np.uint32(16 if number in seen else 0)
+                window.put(stored[0], value.astype(np.uint16), mask)
+                seen.add(number)
+            row = row_of[0 if transposed else number]
             port.store(space, addresses, window.lane_numbers, np.uint64(0), bank, row, mask, site)
 
     return action(general)
