@@ -11,6 +11,7 @@ from kernbench import ptx
 from kernbench.ptx.emulator.asynchronous.agents import Agent, Agents
 from kernbench.ptx.emulator.asynchronous.copies import tile_kernels
 from kernbench.ptx.emulator.asynchronous.copies.completion import distinct
+from kernbench.ptx.emulator.asynchronous.copies.tensors import TensorMaps
 from kernbench.ptx.emulator.lanes.operand_rows import OperandRows
 from kernbench.ptx.emulator.lanes.slots import ConstantSlot, RegisterSlot, SlotTable, SpecialSlot
 
@@ -163,12 +164,18 @@ def test_what_is_wrong_counts_for_each_lane(edit, kind, wait):
     assert counts[1] == 32 * counts[0]
 
 
-def dumped(step, *edits, blocks=4, **options):
-    """A box for each block, by the map that lies `step` bytes behind that of the block before."""
+def dumped(step, *edits, blocks=4, change=None, **options):
+    """A box for each block, by the map that lies `step` bytes behind that of the block before.
+
+    `change` is done to the bytes of the maps, a row each.
+    """
     device = ptx.EmulatedDevice("sm_90a")
     array = device.array(np.arange(32 * 64, dtype=np.uint32).reshape(64, 32), "tensor")
     tensor_map = device.tensor_map(array, (32, 64), (128,), (32, 8))
-    maps = device.array(np.frombuffer(tensor_map.encoded * blocks, np.uint8).copy(), "maps")
+    held = np.frombuffer(tensor_map.encoded * blocks, np.uint8).copy()
+    if change is not None:
+        change(held.reshape(blocks, -1))
+    maps = device.array(held, "maps")
     out = device.array(np.zeros((blocks, 256), np.uint32), "out")
     text = edited(
         dump_box(2, 1024),
@@ -212,3 +219,34 @@ def test_blocks_with_equal_maps_of_their_own(fault, schedule):
     else:
         assert np.array_equal(several[1].reshape(-1), np.arange(1024))
         assert not kinds(several[0])
+
+
+def one_is_empty(maps):
+    maps[2] = 0
+
+
+def all_are_empty(maps):
+    maps[:] = 0
+
+
+def one_differs(maps):
+    # the fill of what lies outside, or a stride
+    maps[1, 100:] ^= 1
+
+
+@pytest.mark.parametrize("change", [None, one_is_empty, all_are_empty, one_differs])
+@pytest.mark.parametrize("step", [128, -128, 64])
+def test_maps_that_are_alike_are_read_once(monkeypatch, change, step):
+    """Whatever lies at the addresses of several maps, and in whatever order, it is as if each was read by itself."""
+    edits = (("mad.wide.u32 %rd2", "add.u64 %rd1, %rd1, 384;\n  mad.wide.u32 %rd2"),) if step < 0 else ()
+    step %= 1 << 64
+    edits += (("mad.wide.u32 %rd1, %r6", "mul.wide.u32 %rd9, %r6, 1;\n  mad.lo.u64 %rd1, %rd9"),)
+    wide = (".reg .b64 %rd<", ".reg .b64 %rd<9")
+    ours = dumped(step, *edits, wide, change=change)
+    with monkeypatch.context() as patch:
+        patch.setattr(TensorMaps, "at_all", lambda self, addresses: None)
+        plain = dumped(step, *edits, wide, change=change)
+    assert np.array_equal(ours[1], plain[1])
+    assert [str(one) for one in ours[0].findings] == [str(one) for one in plain[0].findings]
+    assert ours[0].views == plain[0].views
+    assert bool(kinds(ours[0])) == (change in (one_is_empty, all_are_empty) or step == 64)

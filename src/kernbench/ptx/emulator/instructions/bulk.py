@@ -1,7 +1,7 @@
 """Bulk copies, tensor copies and reductions, their groups, and asynchronous stores."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -159,10 +159,12 @@ def _boxes(
 ) -> list[tuple[tensors.Box, Array]]:
     """The tensor maps that lanes name, each with the positions of its lanes; complains where there is none."""
     found = []
-    checks = window.batch.checks
+    checks, known = window.batch.checks, window.batch.launch.tensor_maps
+    # blocks that make a map each, for the same tensor, name it by as many addresses
+    same = known.at_all(maps) if len(maps) > 1 else None
     for address, which in _by_value(maps):
         try:
-            box = window.batch.launch.tensor_maps.at(address)
+            box = known.at(address) if same is None else same
             if box.rank != rank:
                 raise MisuseError(f"the tensor map has {box.rank} dimensions, the instruction {rank}")
             if box.im2col != counted:
@@ -285,19 +287,22 @@ def _load_all(
     Blocks that make a map each, for the same tensor, name it by as many addresses; what their loads do is done in the
     order of these, as if they came one after the other.
     """
+    assert to.ends is not None
     box, assembled = found[0][0], len(found) > 1
     if assembled:
-        order = np.concatenate([which for _, which in found])
+        order = [position for _, which in found for position in which.tolist()]
         alike = all(other is box for other, _ in found) and len(order) == len(found)
         # findings of both memories, and what is recorded of the first block, come in turn for each of several maps
         in_turn = batch.cluster.size > 1 or batch.recorder.recording or tensors.is_watched(batch, box)
         if not alike or in_turn or not _one_a_block(batch, lanes):
             return False
-        lanes, points = lanes[order], points[order]
+        if order != list(range(len(lanes))):
+            turn = np.array(order)
+            lanes, points = lanes[turn], points[turn]
+            to = replace(to, ends=to.ends.chosen(turn), slots=to.slots[turn])
     elif len(found[0][1]) < len(lanes):
         return False
-    assert to.ends is not None
-    ends, slots = (to.ends.chosen(order), to.slots[order]) if assembled else (to.ends, to.slots)
+    ends, slots = to.ends, to.slots
     if are_refused(points, *box.legal_step, False) or not batch.checks.asynchronous.all_shown(slots, lanes):
         return False
     completion = on_barrier(batch, lanes, slots, np.full(len(lanes), box.nbytes), site, shown=True, apart=assembled)

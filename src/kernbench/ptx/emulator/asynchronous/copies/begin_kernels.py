@@ -33,6 +33,20 @@ def find_ends(
 
 
 @kernel
+def are_same(words: UInt64s, addresses: UInt64s, base: Int, nbytes: Int) -> Flag:
+    """Whether the same bytes lie at addresses, all of them aligned to 64, of memory that begins at address `base`."""
+    first: Int = np.int64(addresses[0]) - base
+    for i in range(addresses.size):
+        start = np.int64(addresses[i]) - base
+        if start < 0 or start % 64 or start + nbytes > 8 * words.size:
+            return False
+        for k in range(nbytes // 8):
+            if words[start // 8 + k] != words[first // 8 + k]:
+                return False
+    return True
+
+
+@kernel
 def part_starts(starts: Int64s, limits: Int64s, stride: Int, origins: Int64s, offsets: Int64s) -> None:
     """The first byte of the CTA that each end lies in, and its offset there: beyond all memory where it is outside."""
     for i in range(starts.size):

@@ -1,5 +1,6 @@
 """Tensor copies: boxes of tensors that a tensor map describes, between global and shared memory."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +11,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.asynchronous.agents import Agent, Chosen
 from kernbench.ptx.emulator.asynchronous.copies import tile_kernels as kernels
 from kernbench.ptx.emulator.asynchronous.copies.begin_kernels import (
+    are_same,
     find_legal,
     find_repeated,
     have_neighbours,
@@ -167,6 +169,18 @@ class TensorMaps:
         if found is None:
             found = self._known[data] = box_of(data, self._arena)
         return found
+
+
+    def at_all(self, addresses: Array) -> Box | None:
+        """The tensor map that lies at each of some addresses, one like the other; None where one of them is none."""
+        if self._arena.footprint is not None or self._arena.aliases is not None:
+            return None
+        whole = self._arena.words[8][: self._arena.used // 8]
+        if not are_same(whole, addresses, GLOBAL_BASE, TENSOR_MAP_BYTES):
+            return None
+        with suppress(MisuseError):
+            return self.at(int(addresses[0]))
+        return None
 
 
 def is_watched(batch: AsynchronousBatch, box: Box) -> bool:
