@@ -9,7 +9,8 @@ from tests.ptx.emulator.asynchronous.kernels import dump_box, put_box
 
 from kernbench import ptx
 from kernbench.ptx.emulator.asynchronous.agents import Agent, Agents
-from kernbench.ptx.emulator.asynchronous.copies import tile_kernels
+from kernbench.ptx.emulator.asynchronous.copies import tensor_maps, tile_kernels
+from kernbench.ptx.emulator.asynchronous.copies.begin_kernels import LIMIT, START
 from kernbench.ptx.emulator.asynchronous.copies.completion import distinct
 from kernbench.ptx.emulator.asynchronous.copies.tensors import TensorMaps
 from kernbench.ptx.emulator.lanes.operand_rows import OperandRows
@@ -250,3 +251,28 @@ def test_maps_that_are_alike_are_read_once(monkeypatch, change, step):
     assert [str(one) for one in ours[0].findings] == [str(one) for one in plain[0].findings]
     assert ours[0].views == plain[0].views
     assert bool(kinds(ours[0])) == (change in (one_is_empty, all_are_empty) or step == 64)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_fields_of_maps_are_set_up_to_the_first_that_is_none(seed):
+    random = np.random.default_rng(seed)
+    fields = [("global_address", None), ("rank", None), ("box_dim", 3), ("global_stride", 1), ("global_dim", 4)]
+    for field, ordinal in fields:
+        memory = random.integers(0, 256, 4096).astype(np.uint8)
+        starts = 128 * random.permutation(31)[:6]
+        located = np.zeros((4, 6), np.int64)
+        located[START], located[LIMIT] = starts, 4096
+        for start in starts[random.random(6) < 0.8]:
+            memory[start + 8 : start + 12] = np.frombuffer(tensor_maps.MAGIC.to_bytes(4, "little"), np.uint8)
+        if random.random() < 0.5:
+            # one that leaves its block, or is elsewhere
+            located[LIMIT, random.integers(6)] = random.choice([-1, 100])
+        plain = [memory[s + 8 : s + 12].view("<u4")[0] == tensor_maps.MAGIC for s in starts]
+        plain &= located[START] + 128 <= located[LIMIT]
+        count = 6 if all(plain) else int(np.argmin(plain))
+        values, expected = random.integers(0, 1 << 63, 6).astype(np.uint64), memory.copy()
+        for start, value in zip(starts[:count], values[:count].tolist(), strict=True):
+            tensor_maps.replace(expected[start : start + 128], field, ordinal, value)
+        where = tensor_maps.extent(field, ordinal)
+        assert tensor_maps.set_fields(memory, located, values, *where) == count
+        assert np.array_equal(memory, expected)

@@ -116,7 +116,12 @@ def replace(d: Decoding) -> Step:
     def general(window: Window, mask: Mask | None) -> None:
         batch, lanes = window.batch, active_lanes(window, mask)
         (addresses, values), _ = operands.take(batch, lanes)
-        for data, new in zip(_objects(batch, addresses, lanes), values.tolist(), strict=True):
+        located, _ = locate_shared(batch, addresses, lanes)
+        # those of shared memory that are maps already, up to the first that is not
+        where = tensor_maps.extent(field, ordinal)
+        done = tensor_maps.set_fields(batch.port.space("shared").words[1], located, values, *where)
+        rest = _objects(batch, addresses[done:], lanes[done:]) if done < len(lanes) else []
+        for data, new in zip(rest, values[done:].tolist(), strict=True):
             if data is not None:
                 tensor_maps.replace(data, field, ordinal, new)
         batch.port.changes += 1

@@ -14,7 +14,10 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
+from kernbench.ptx.emulator.asynchronous.copies.begin_kernels import LIMIT, START
 from kernbench.ptx.emulator.asynchronous.copies.hardware_maps import decode_hardware_map, is_hardware_map
+from kernbench.ptx.emulator.lanes.arrays import Bytes, Int, Int64s, UInt64s
+from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.launching.tensor_map import TENSOR_MAP_BYTES, TensorMapDescription
 
 MAGIC = 0x4D54424B
@@ -147,8 +150,33 @@ def replace(data: Array, field: str, ordinal: int | None, value: int) -> None:
         if is_hardware_map(data.tobytes()):
             held[:] = encode(decode_hardware_map(data.tobytes()))
         held[8:12] = _MAGIC_BYTES
-    start, size = _extent("address" if field == "global_address" else field, ordinal or 0)
+    start, size = extent(field, ordinal)
     held[start : start + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+
+
+def extent(field: str, ordinal: int | None) -> tuple[int, int]:
+    """The first byte and the length of what `replace` sets."""
+    return _extent("address" if field == "global_address" else field, ordinal or 0)
+
+
+@kernel
+def set_fields(memory: Bytes, located: Int64s, values: UInt64s, first: Int, nbytes: Int) -> int:
+    """Set a field of tensor maps in shared memory, up to the first that lies elsewhere or is none; how many are set.
+
+    `located` is what `begin_kernels.find_ends` says of the maps.
+    """
+    for i in range(values.size):
+        start = located[START, i]
+        if start + TENSOR_MAP_BYTES > located[LIMIT, i]:
+            return i
+        for k in range(4):
+            if memory[start + 4 * _MAGIC_WORD + k] != MAGIC >> 8 * k & 255:
+                return i
+        value = values[i]
+        for k in range(nbytes):
+            memory[start + first + k] = np.uint8(value & np.uint64(255))
+            value >>= np.uint64(8)
+    return values.size
 
 
 @lru_cache(64)

@@ -170,7 +170,6 @@ class TensorMaps:
             found = self._known[data] = box_of(data, self._arena)
         return found
 
-
     def at_all(self, addresses: Array) -> Box | None:
         """The tensor map that lies at each of some addresses, one like the other; None where one of them is none."""
         if self._arena.footprint is not None or self._arena.aliases is not None:

@@ -527,7 +527,7 @@ def _all_added(events: list[Issued], products: Array, kept: Array | None, order:
     """The accumulators behind operations, of which the products are given, one after the other."""
     first, form, everybody = events[0], events[0].form, len(order)
     plain = form.kinds[0] == "f32" and not form.negated and first.adding in (0, everybody)
-    if plain and all([not event.form.negated and event.adding == everybody for event in events[1:]]):
+    if plain and all(not event.form.negated and event.adding == everybody for event in events[1:]):
         sums: Array = products[0]
         if first.adding:
             assert kept is not None
