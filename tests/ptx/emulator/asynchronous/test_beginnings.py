@@ -25,6 +25,7 @@ def test_operands_are_those_of_each_slot(seed):
     banks = {
         "uint32": random.integers(0, 1 << 32, (3, LANES), np.uint32),
         "uint64": random.integers(0, 1 << 64, (3, LANES), np.uint64),
+        "bool": random.random((2, LANES)) < 0.5,
     }
     wide, narrow = random.integers(0, 1 << 64, LANES, np.uint64), random.integers(0, 1 << 32, LANES, np.uint32)
     table = SlotTable()
@@ -36,14 +37,16 @@ def test_operands_are_those_of_each_slot(seed):
         table.number(SpecialSlot("%wide", "uint64")): wide,
         table.number(SpecialSlot("%narrow", "uint32")): narrow,
     }
+    flag = table.number(RegisterSlot("bool", 1))
     short = [slot for slot, row in rows.items() if row.dtype == np.uint32]
     offsets = [0, 48, (1 << 64) - 16]
     addresses = [(int(random.choice(list(rows))), int(random.choice(np.array(offsets, np.uint64)))) for _ in range(4)]
     numbers = [int(random.choice(short)) for _ in range(5)]
     lanes = np.flatnonzero(random.random(LANES) < 0.4)
     batch = SimpleNamespace(banks=banks, row=rows.get)
-    found, points = OperandRows(table, addresses, numbers).take(batch, lanes)
-    for (slot, offset), given in zip(addresses, found.tolist(), strict=True):
+    found, points = OperandRows(table, [*addresses, (flag, 0)], numbers).take(batch, lanes)
+    assert found[-1].tolist() == banks["bool"][1][lanes].tolist()
+    for (slot, offset), given in zip(addresses, found[:-1].tolist(), strict=True):
         bits = 32 if rows[slot].dtype == np.uint32 else 64
         held = np.broadcast_to(rows[slot], LANES)[lanes].tolist()
         assert given == [(value + offset) % (1 << bits) for value in held]

@@ -9,21 +9,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.lanes.arrays import Int64s, UInt32s, UInt64s
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.slots import ConstantSlot, RegisterSlot, SlotTable
 from kernbench.ptx.emulator.lanes.window import Storage
 
 _NARROW = (1 << 32) - 1
 # where a value lies: nowhere that the loop knows, in the plan itself, or in a bank
-_ELSEWHERE, _CONSTANT, _BANK32, _BANK64 = range(4)
-_BANKS = {"uint32": _BANK32, "uint64": _BANK64}
+_ELSEWHERE, _CONSTANT, _BANK32, _BANK64, _FLAGS = range(5)
+_BANKS = {"uint32": _BANK32, "uint64": _BANK64, "bool": _FLAGS}
 
 
 class OperandRows:
     """The addresses that an instruction is given, and its other operands, which are signed numbers of 32 bits.
 
-    Addresses are slots with offsets; those of 32 bits come round.
+    Addresses are slots with offsets; those of 32 bits come round. Descriptors and predicates are given as addresses.
     """
 
     def __init__(self, table: SlotTable, addresses: Sequence[tuple[int, int]], numbers: Sequence[int]):
@@ -49,7 +49,7 @@ class OperandRows:
         addresses: Array = np.empty((count, len(lanes)), np.uint64)
         numbers: Array = np.empty((len(lanes), len(self._numbers)), np.int64)
         banks = batch.banks
-        take_operands(banks["uint32"], banks["uint64"], self._plan, lanes, addresses, numbers)
+        take_operands(banks["bool"], banks["uint32"], banks["uint64"], self._plan, lanes, addresses, numbers)
         for k in self._elsewhere:
             if k < count:
                 slot, offset = self._addresses[k]
@@ -76,7 +76,13 @@ def _values(row: Array, lanes: Array) -> Array:
 
 @kernel
 def take_operands(
-    bank32: UInt32s, bank64: UInt64s, plan: Int64s, lanes: Int64s, addresses: UInt64s, numbers: Int64s
+    flags: Bools,
+    bank32: UInt32s,
+    bank64: UInt64s,
+    plan: Int64s,
+    lanes: Int64s,
+    addresses: UInt64s,
+    numbers: Int64s,
 ) -> None:
     """Addresses and numbers of lanes, where the rows of a plan say: what kind, which row of a bank, and what to add."""
     count = addresses.shape[0]
@@ -92,6 +98,8 @@ def take_operands(
                     value -= 1 << 32
             elif kind == _BANK64:
                 value = np.int64(bank64[row, lanes[i]]) + more
+            elif kind == _FLAGS:
+                value = np.int64(flags[row, lanes[i]])
             if k < count:
                 addresses[k, i] = np.uint64(value)
             else:

@@ -6,7 +6,7 @@ Each does in one pass what a choice of rows and a transposition do in three; of 
 
 import numpy as np
 
-from kernbench.ptx.emulator.lanes.arrays import Bools, Float32s, Int, Int64s, UInt32s
+from kernbench.ptx.emulator.lanes.arrays import Float32s, Int, Int64s, UInt32s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 
@@ -118,18 +118,15 @@ def load_words(
 
 
 @part
-def _put_word(words: UInt32s, written: Bools, cta: Int, quarter: Int, row: Int, column: Int, value: np.uint32) -> None:
+def _put_word(words: UInt32s, cta: Int, quarter: Int, row: Int, column: Int, value: np.uint32) -> None:
     """Write a word of tensor memory; rows go round, and beyond the last column nothing is written."""
     if column < words.shape[3]:
-        inside = row % words.shape[2]
-        words[cta, quarter, inside, column] = value
-        written[cta, quarter, inside, column] = True
+        words[cta, quarter, row % words.shape[2], column] = value
 
 
 @kernel
 def store_words(
     words: UInt32s,
-    written: Bools,
     warps: Int64s,
     addresses: Int64s,
     rows: Int64s,
@@ -150,7 +147,7 @@ def store_words(
                 row, column = first_row + rows[lane, register], first_column + columns[lane, register]
                 value = held[register, position, lane]
                 if packed:
-                    _put_word(words, written, cta, quarter, row, column, value & np.uint32(0xFFFF))
-                    _put_word(words, written, cta, quarter, row, column + 1, value >> np.uint32(16))
+                    _put_word(words, cta, quarter, row, column, value & np.uint32(0xFFFF))
+                    _put_word(words, cta, quarter, row, column + 1, value >> np.uint32(16))
                 else:
-                    _put_word(words, written, cta, quarter, row, column, value)
+                    _put_word(words, cta, quarter, row, column, value)

@@ -8,6 +8,8 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.matrix.observer import MatrixBatch
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemory
+from kernbench.ptx.emulator.lanes.arrays import UInt64s
+from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.memory.tiles import Operand, Tiles, gather, gather_pieces, tiles_of, unpacked
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.numerics.matrix.descriptors import deep_descriptor, tcgen05_descriptor
@@ -16,6 +18,10 @@ from kernbench.ptx.numerics.matrix.scaled import scale_values
 from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, product
 
 _LANE_SHIFT = 16
+# what operations have in common: all but descriptors of matrices in shared memory, or all
+_ALIKE, _EQUAL = 1, 2
+# where operands have the instruction descriptor, and the predicate
+_INSTRUCTION, _ADDS = 3, 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,45 +49,51 @@ class Form:
 
 @dataclass(eq=False)
 class Products:
-    """Operations of one mma instruction: one entry each for the CTA, addresses and descriptors, and the predicate."""
+    """Operations of one mma instruction: one entry each for the CTA, addresses and descriptors, and the predicate.
+
+    `given` has the address of D, A (an address or a descriptor), the descriptor of B, the instruction descriptor, the
+    predicate and the addresses of scales: [operands, operations].
+    """
 
     form: Form
     ctas: Array
-    d: Array
-    a: Array
-    b: Array
-    instruction: Array
-    adds: Array
-    # exponent by which D is scaled down, lanes that are left alone, addresses of the scales of A and B
+    given: Array
+    # exponent by which D is scaled down, lanes that are left alone
     shift: int = 0
     lanes: Array | None = None
-    scales: tuple[Array, Array] | None = None
+
+    def __post_init__(self) -> None:
+        given = self.given
+        self.d, self.a, self.b, self.instruction, self.adds = given[:5]
+        # addresses of the scales of A and B
+        self.scales: tuple[Array, Array] | None = (given[5], given[6]) if len(given) > 5 else None
+        self.first: tuple[int, ...] = tuple(given[:, 0].tolist())
+        self._likeness = _EQUAL if len(self.ctas) == 1 else likeness(given, self.form.from_tensor)
+
+    @property
+    def equal(self) -> bool:
+        """Whether all are given the same."""
+        return self._likeness == _EQUAL
 
     def alike(self) -> list["Products"]:
         """The operations sorted by what they have in common: addresses in tensor memory, instruction, predicate."""
-        if len(self.ctas) == 1:
+        if self._likeness:
             return [self]
         keys = [self.d, self.instruction, self.adds, *([self.a] if self.form.from_tensor else []), *(self.scales or ())]
-        if all(len(set(key.tolist())) == 1 for key in keys):
-            return [self]
-        stacked = np.stack([key.astype(np.uint64) for key in keys], axis=1)
-        _, inverse = np.unique(stacked, axis=0, return_inverse=True)
+        _, inverse = np.unique(np.stack(keys, axis=1), axis=0, return_inverse=True)
         return [self.part(np.flatnonzero(inverse.reshape(-1) == n)) for n in range(int(inverse.max()) + 1)]
 
     def part(self, chosen: Array) -> "Products":
         """Some of the operations, at positions in ascending order."""
         if len(chosen) == len(self.ctas):
             return self
-        whole = (self.ctas, self.d, self.a, self.b, self.instruction, self.adds)
-        ctas, d, a, b, instruction, adds = (array[chosen] for array in whole)
         lanes = None if self.lanes is None else self.lanes[chosen]
-        scales = None if self.scales is None else (self.scales[0][chosen], self.scales[1][chosen])
-        return Products(self.form, ctas, d, a, b, instruction, adds, self.shift, lanes, scales)
+        return Products(self.form, self.ctas[chosen], np.ascontiguousarray(self.given[:, chosen]), self.shift, lanes)
 
     @cached_property
     def described(self) -> InstructionDescriptor:
         """The instruction descriptor of the first."""
-        return self.form.descriptor(int(self.instruction[0]))
+        return self.form.descriptor(self.first[_INSTRUCTION])
 
     @cached_property
     def homes(self) -> Array:
@@ -114,7 +126,20 @@ class Products:
     def parts(self) -> tuple[Part, ...]:
         """Where D lies."""
         described = self.described
-        return parts(described.m, described.n, self.form.pair, self.form.stationary, int(self.d[0]) >> _LANE_SHIFT)
+        return parts(described.m, described.n, self.form.pair, self.form.stationary, self.first[0] >> _LANE_SHIFT)
+
+
+@kernel
+def likeness(given: UInt64s, from_tensor: bool) -> int:
+    """_EQUAL if each row of operands has one value, _ALIKE if those have that are no descriptors of A and B, else 0."""
+    found = _EQUAL
+    for row in range(given.shape[0]):
+        for i in range(1, given.shape[1]):
+            if given[row, i] != given[row, 0]:
+                if row != 2 and (row != 1 or from_tensor):
+                    return 0
+                found = _ALIKE
+    return found
 
 
 @lru_cache(1 << 10)
@@ -136,12 +161,12 @@ class Chain:
         """Whether an operation only goes on with the same sums."""
         first = self.first
         return (
-            bool(one.adds[0])
-            and one.instruction[0] == first.instruction[0]
-            and one.d[0] == first.d[0]
+            one.first[_ADDS] != 0
+            and one.first[_INSTRUCTION] == first.first[_INSTRUCTION]
+            and one.first[0] == first.first[0]
             and one.form.kind == first.form.kind
             and one.form.pair == first.form.pair
-            and np.array_equal(one.ctas, first.ctas)
+            and one.ctas.tolist() == first.ctas.tolist()
         )
 
 
@@ -213,7 +238,7 @@ class TensorCore:
         kind = described.kinds[1]
         width = {"f16": 2, "bf16": 2, "tf32": 4}.get(kind, 1)
         words = described.k * width // 4 if kind != "b4" else described.k // 8
-        found = np.ascontiguousarray(self._memory.read(ctas, part, int(one.a[0]) & 0xFFFF, words))
+        found = np.ascontiguousarray(self._memory.read(ctas, part, one.first[1] & 0xFFFF, words))
         if one.form.shifted:
             found[:, 1:] = found[:, :-1].copy()
         if kind == "b4":
@@ -259,9 +284,12 @@ class TensorCore:
         return np.repeat(found, block, axis=2)
 
     def _accumulate(self, one: Products, ctas: Array, part: Part, sums: Array) -> None:
-        described, memory = one.described, self._memory
-        column, width = int(one.d[0]) & 0xFFFF, part.columns[1] - part.columns[0]
-        before = memory.read(ctas, part, column, width) if bool(one.adds[0]) else None
+        described, memory, adds = one.described, self._memory, one.first[_ADDS] != 0
+        column, width = one.first[0] & 0xFFFF, part.columns[1] - part.columns[0]
+        plain = described.kinds[0] == "f32" and not one.shift and one.lanes is None
+        if adds and plain and memory.add(ctas, part, column, sums):
+            return
+        before = memory.read(ctas, part, column, width) if adds else None
         if before is not None and one.shift:
             scaled = np.ascontiguousarray(before).view(np.float32) * np.float32(2.0**-one.shift)
             before = scaled.view(np.uint32)

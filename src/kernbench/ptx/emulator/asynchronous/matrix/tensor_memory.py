@@ -19,8 +19,6 @@ class TensorMemory:
     def __init__(self, batch: BatchHub):
         self._batch = batch
         self.words: Array = np.full((batch.ctas, 4, 32, COLUMNS), _POISON, np.uint32)
-        # whether a word was ever written
-        self.written: Array = np.zeros((batch.ctas, 4, 32, COLUMNS), bool)
         # number of the allocation that holds each column, 0 for none
         self.owner: Array = np.zeros((batch.ctas, COLUMNS), np.int32)
         self.relinquished: Array = np.zeros(batch.ctas, bool)
@@ -36,7 +34,6 @@ class TensorMemory:
                 self._number += 1
                 owner[first : first + columns] = self._number
                 self.allocations[cta][self._number] = (first, columns, site)
-                self.written[cta, :, :, first : first + columns] = False
                 self.words[cta, :, :, first : first + columns] = _POISON
                 return first
         return -1
@@ -78,7 +75,14 @@ class TensorMemory:
         if lanes is not None:
             kept = lanes.reshape(-1, 4, 32)[:, quarters, rows, None]
             values = np.where(kept, values, self.words[chosen, quarters, rows, columns])
-            self.written[chosen, quarters, rows, columns] |= kept
-        else:
-            self.written[chosen, quarters, rows, columns] = True
         self.words[chosen, quarters, rows, columns] = values
+
+    def add(self, ctas: Array, part: Part, column: int, sums: Array) -> bool:
+        """Add float32 sums [ctas, rows, columns] to words of a part's lanes; whether all of these are there."""
+        chosen, columns = self.chosen(ctas), slice(column, column + sums.shape[2])
+        if columns.stop > COLUMNS or not isinstance(chosen, slice):
+            return False
+        there = self.words.view(np.float32)[chosen, slice(*part.quarters), slice(*part.lanes), columns]
+        # of two numbers that are none, the processor gives the first
+        np.add(sums.reshape(there.shape), there, out=there)
+        return True

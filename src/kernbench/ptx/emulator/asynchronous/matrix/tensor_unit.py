@@ -166,7 +166,7 @@ class TensorUnit:
             memory, layout = self.memory, access.layout
             order = self._in_order(warps, addresses, chosen)
             store_words(
-                memory.words, memory.written, warps, addresses, layout.rows, layout.columns, access.packed, held, order
+                memory.words, warps, addresses, layout.rows, layout.columns, access.packed, held, order
             )
 
         self._batch.agents.begin(Agent(STORE, access.site, warps * WARP, perform))

@@ -11,6 +11,7 @@ from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import Access, Refus
 from kernbench.ptx.emulator.instructions.matrix.matrix import whole_warps
 from kernbench.ptx.emulator.instructions.matrix.wgmma import leaders, pick
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.lanes.operand_rows import OperandRows
 from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.program.steps import AnyFragment, ControlStep, Step, action
@@ -170,25 +171,23 @@ def multiply(d: Decoding) -> Step:
     shift = 0 if scale_index is None else d.constant_of(scale_index) or 0
     zero = d.position("zero_mask")
     zero_mask = None if zero is None else d.source(zero)
+    # as `Products` has them, and the words that disable lanes
+    places = (target, left if form.from_tensor else None, None, None, None, *scales)
+    values = (None, left, right, idesc, adds, *scales)
+    slots = [(value, 0) if one is None else (one.slot, one.offset) for one, value in zip(places, values, strict=True)]
+    operands, count = OperandRows(d.table, slots + [(one, 0) for one in disabled], ()), len(slots)
+    # addresses in tensor memory have 32 bits
+    wide = [i for i, one in enumerate(places) if one is not None and d.table.slots[one.slot].dtype != "uint32"]
 
     def one(window: Window, chosen: Array) -> None:
-        rows, batch = window.rows, window.batch
+        batch = window.batch
         lanes = window.lane_numbers[chosen]
-        if zero_mask is not None and pick(rows[zero_mask], chosen).any():
+        if zero_mask is not None and pick(window.rows[zero_mask], chosen).any():
             raise d.error(f"{d.instruction.name}: zero-column masks are not emulated, only a mask of 0 is")
-        a = _address(window, left, chosen) if form.from_tensor else pick(rows[left], chosen)
-        operations = Products(
-            form,
-            (lanes // WARP) % batch.ctas,
-            _address(window, target, chosen),
-            a,
-            pick(rows[right], chosen),
-            pick(rows[idesc], chosen),
-            pick(rows[adds], chosen),
-            shift,
-            _enabled([pick(rows[slot], chosen) for slot in disabled]),
-            (_address(window, scales[0], chosen), _address(window, scales[1], chosen)) if scales else None,
-        )
+        found, _ = operands.take(batch, lanes)
+        for i in wide:
+            found[i] &= np.uint64(0xFFFFFFFF)
+        operations = Products(form, (lanes // WARP) % batch.ctas, found[:count], shift, _enabled(found[count:]))
         if batch.recorder.recording:
             batch.recorder.multiplied(form.site, lanes, *_described(operations))
         batch.tensor.multiply(operations, lanes)
@@ -228,11 +227,11 @@ def _form(d: Decoding) -> Form:
     )
 
 
-def _enabled(words: list[Array]) -> Array | None:
+def _enabled(words: Array) -> Array | None:
     """Lanes that are written, from the words that disable them; None where none is disabled."""
-    if not any(any(word.tolist()) for word in words):
+    if not np.count_nonzero(words):
         return None
-    stacked = np.stack(words, axis=1).astype(np.uint32)
+    stacked = np.ascontiguousarray(words.T).astype(np.uint32)
     bits = np.unpackbits(stacked.view(np.uint8).reshape(len(stacked), -1), axis=1, bitorder="little")
     enabled: Array = bits == 0
     return enabled
