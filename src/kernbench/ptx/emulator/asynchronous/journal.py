@@ -22,6 +22,8 @@ from kernbench.ptx.emulator.program.program import Site
 
 # entries after which nothing more is noted
 MOST = 200_000
+# lanes that are looked at one by one
+_FEW = 8
 # an actor: CTA of the cluster and warp in it
 Actor = tuple[int, int]
 
@@ -74,18 +76,20 @@ class Journal:
         """Whether some of the run is missing for length."""
         return len(self.entries) >= MOST
 
-    def _actors(self, lanes: Array) -> Iterator[tuple[Actor, Array]]:
+    def _actors(self, lanes: Array) -> list[tuple[Actor, list[int]]]:
         """The followed warps among lanes, each with the positions of its lanes."""
-        ctas, here = self._live.ctas, np.empty((2, len(lanes)), np.int64)
-        found: dict[int, list[int]] = {}
-        count = _followed(lanes, ctas, self.ctas, here)
-        for position, warp in here[:, :count].T.tolist() if count else ():
+        ctas, found = self._live.ctas, dict[int, list[int]]()
+        if len(lanes) <= _FEW:
+            pairs = [(i, lane // WARP) for i, lane in enumerate(lanes.tolist()) if lane // WARP % ctas < self.ctas]
+        else:
+            here = np.empty((2, len(lanes)), np.int64)
+            pairs = here[:, : _followed(lanes, ctas, self.ctas, here)].T.tolist()
+        for position, warp in pairs:
             found.setdefault(warp, []).append(position)
-        for warp in sorted(found):
-            yield (warp % ctas, warp // ctas), np.array(found[warp])
+        return [((warp % ctas, warp // ctas), found[warp]) for warp in (sorted(found) if len(found) > 1 else found)]
 
     def _note(self, kind: str, actor: Actor, site: Site, slot: int = -1, phase: int = -1, amount: int = 0) -> None:
-        if not self.full:
+        if len(self.entries) < MOST:
             self.entries.append(Entry(self._position, kind, actor, site, slot, phase, amount))
 
     @property
@@ -149,7 +153,8 @@ class Journal:
         for actor, chosen in self._actors(agent.lanes):
             self._operations += 1
             self._note("begin", actor, agent.site, amount=self._operations)
-            numbers |= dict.fromkeys(chosen.tolist(), (actor, self._operations))
+            for position in chosen:
+                numbers[position] = (actor, self._operations)
         if numbers:
             agent.perform = self._noting(agent.perform, numbers, agent.site)
         self._position += 1
@@ -159,7 +164,7 @@ class Journal:
     ) -> Callable[[Array], None]:
         def noted(chosen: Array) -> None:
             done = {numbers[position] for position in chosen.tolist() if position in numbers}
-            for actor, operation in sorted(done):
+            for actor, operation in sorted(done) if len(done) > 1 else done:
                 self._note("done", actor, site, amount=operation)
             self._position += 1
             perform(chosen)

@@ -171,8 +171,11 @@ class Shadow:
         # rows of operation, byte, cell and lanes of the other access, and what is missing
         self._suspects = np.empty((1 << 15, 5), np.int64)
         self._line = np.zeros(CELLS, np.uint64)
-        # by space: how many warps a CTA has, and where vector clocks hold lanes and what the async proxy may see
-        self._columns: dict[str, tuple[int, int, int]] = {}
+        # by space the parts of `Order` that are the same all the time
+        actors = batch.launch.actors
+        self._columns = {
+            space: (batch.warps_per_cta, actors.lane(0), actors.proxied(0, space)) for space in ("shared", "global")
+        }
 
     def enter(
         self,
@@ -221,13 +224,9 @@ class Shadow:
         if self._checks.log is not None:
             who = by.lanes, by.columns, by.clocks, by.homes
             self._checks.log.operations(space, writes, by.site, *who, by.knowledge, ranges)
-        known, columns = self._clocks, self._columns.get(space)
-        if columns is None:
-            actors = self._batch.launch.actors
-            columns = self._columns[space] = self._batch.warps_per_cta, actors.lane(0), actors.proxied(0, space)
-        warps, ctas, firsts, stamps = by.found
+        known, (warps, ctas, firsts, stamps) = self._clocks, by.found
         what = (ranges.starts, ranges.lengths, ranges.owners, by.knowledge, firsts, stamps, ctas, warps)
-        order = (known.known, known.known_column, known.peers, *columns)
+        order = (known.known, known.known_column, known.peers, *self._columns[space])
         memory = self._checks.agent_memory(space)
         count = note_ranges(writes, what, memory, order, self._suspects, self._line)
         if count:

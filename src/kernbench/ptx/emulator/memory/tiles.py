@@ -260,12 +260,12 @@ def ranges_of(ctas: Array, tiles: list[Tiles], size: int) -> tuple[Array, Array,
     found = np.empty((3, most), np.int64)
     count, homes = 0, np.asarray(ctas, np.int64)
     for one in tiles:
-        count = _spread(homes, one.positions, one.base, one.map.firsts, one.map.spans, size, count, found)
+        count = spread(homes, one.positions, one.base, one.map.firsts, one.map.spans, size, count, found)
     return found[0, :count], found[1, :count], found[2, :count]
 
 
 @kernel
-def _spread(
+def spread(
     ctas: Int64s, positions: Int64s, base: Int, firsts: Int64s, spans: Int64s, size: Int, count: int, found: Int64s
 ) -> int:
     """Put the ranges of a tile in some CTAs behind `count` others; how many there are now."""

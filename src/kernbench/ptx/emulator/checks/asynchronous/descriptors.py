@@ -14,7 +14,7 @@ from kernbench.ptx.emulator.memory.cells import APART, SITE_SHIFT, WRITE, head_l
 from kernbench.ptx.emulator.memory.tiles import Tiles
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
-from kernbench.ptx.numerics.matrix.descriptors import TileMap
+from kernbench.ptx.numerics.matrix.descriptors import MatrixDescriptor, TileMap
 
 # how often the layout of a tile is compared with the copy that brought it
 _LOOKS = 4
@@ -35,29 +35,30 @@ class Swizzles:
         # number of the copy's site plus one
         self._sites: Array = np.zeros(batch.ctas * batch.shared_stride // _PIECE, np.int32)
         self._kinds: dict[int, tuple[Site, str]] = {}
-        # by the number of a site plus one, that of its swizzle among `_codes`; nothing has been copied at 0
-        self._swizzles: Array = np.zeros(1, np.int64)
-        self._codes: dict[str, int] = {}
+        # for compiled loops: by the same number that of the copy's swizzle, which `number` gives
+        self._numbers: Array = np.zeros(len(checks.reporter.program.sites) + 1, np.int64)
+        self._names: dict[str, int] = {}
         # room for the answers of `last_writers`
         self._writers: Array = np.zeros((2, 2 * _SAMPLES), np.int64)
 
     def note(self, starts: Array, lengths: Array, swizzle: str, site: Site) -> None:
         """A copy fills ranges of shared memory."""
-        known = self._kinds.get(site.number)
-        if known is None or known[1] != swizzle:
-            self._enter(site, swizzle)
+        self._kinds[site.number] = (site, swizzle)
+        self._numbers[site.number + 1] = self.number(swizzle)
         mark_pieces(self._sites, starts, lengths, site.number + 1)
 
-    def _enter(self, site: Site, swizzle: str) -> None:
-        self._kinds[site.number] = (site, swizzle)
-        more = site.number + 2 - len(self._swizzles)
-        if more > 0:
-            self._swizzles = np.concatenate((self._swizzles, np.zeros(more, np.int64)))
-        self._swizzles[site.number + 1] = self._codes.setdefault(swizzle, len(self._codes) + 1)
+    def number(self, swizzle: str) -> int:
+        """The number of a swizzle, from 1 on."""
+        return self._names.setdefault(swizzle, len(self._names) + 1)
 
     def agree(self, start: int, offsets: Array, swizzle: str) -> bool:
         """Whether all copies to offsets from a byte on had one swizzle, or there were none."""
-        return bool(are_of(self._sites, start, offsets, self._swizzles, self._codes.get(swizzle, 0)))
+        return bool(are_of(self._sites, start, offsets, self._numbers, self.number(swizzle)))
+
+    @property
+    def marks(self) -> tuple[Array, Array]:
+        """For compiled loops: for each 16 bytes the number of a copy, 0 for none, and the swizzles of copies."""
+        return self._sites, self._numbers
 
     def found(self, start: int, offsets: Array) -> list[tuple[Site, str]]:
         """The copies that were the last to write at offsets from a byte on, and their swizzles."""
@@ -70,10 +71,17 @@ class Swizzles:
 
 
 @lru_cache(1 << 10)
-def _samples(tile: TileMap) -> Array:
+def samples_of(tile: TileMap) -> Array:
     """Some of the pieces of a tile."""
     pieces = tile.pieces.reshape(-1)
     return np.ascontiguousarray(pieces[:: max(1, len(pieces) // _SAMPLES)])
+
+
+def swizzle_of(named: MatrixDescriptor) -> str:
+    """The swizzle of a descriptor as tensor maps name it; none where rows do not begin with the pattern."""
+    if named.base_offset and named.swizzle != "none":
+        return ""
+    return _NAMES.get(named.swizzle, named.swizzle)
 
 
 @kernel
@@ -122,12 +130,21 @@ class DescriptorChecks:
         self._reporter = checks.reporter
         self._seen: dict[tuple[int, TileMap, int, str], int] = {}
 
+    def looks(self, which: str, one: Tiles, site: Site) -> bool:
+        """Whether the layout of a tile is still compared with the copy that brought it."""
+        return self._seen.get((site.number, one.map, one.base, which), 0) < _LOOKS
+
+    def seen(self, which: str, one: Tiles, site: Site) -> int:
+        """A tile is used: how often that makes."""
+        key = (site.number, one.map, one.base, which)
+        times = self._seen[key] = self._seen.get(key, 0) + 1
+        return times
+
     def check(self, which: str, tiles: list[Tiles], ctas: Array, lanes: Array, site: Site) -> None:
         """The tiles of A or B that operations of lanes read in CTAs."""
         for one in tiles:
             first = int(one.positions[0])
-            key = (site.number, one.map, one.base, which)
-            times = self._seen[key] = self._seen.get(key, 0) + 1
+            times = self.seen(which, one, site)
             if times == 1:
                 self._meaning(which, one, int(lanes[first]), site)
             if times <= _LOOKS:
@@ -153,13 +170,12 @@ class DescriptorChecks:
         named = one.descriptor
         if one.base + one.map.last > self._batch.launch.shared_bytes:
             return
-        start, name = cta * self._batch.shared_stride + one.base, _NAMES.get(named.swizzle, named.swizzle)
-        swizzles, samples = self._checks.asynchronous.swizzles, _samples(one.map)
-        if not named.base_offset and swizzles.agree(start, samples, name):
+        start = cta * self._batch.shared_stride + one.base
+        swizzles, samples, wanted = self._checks.asynchronous.swizzles, samples_of(one.map), swizzle_of(named)
+        if swizzles.agree(start, samples, wanted):
             return
         for copy, swizzle in swizzles.found(start, samples):
-            same = swizzle == name
-            if same and not (named.base_offset and named.swizzle != "none"):
+            if swizzle == wanted:
                 continue
             base = f" from row {named.base_offset} of its pattern" if named.base_offset else ""
             what = (
@@ -205,12 +221,21 @@ def unwritten(
     ctas, positions, base, size = where
     for i in range(positions.size):
         origin = ctas[positions[i]] * size + base
-        for k in range(firsts.size):
-            start = origin + firsts[k]
-            for offset in range(start, start + spans[k], 4):
-                if state[offset] & WRITTEN == UNWRITTEN and offset % _PIECE < filled:
-                    return positions[i], offset
+        offset = first_unwritten(state, origin, firsts, spans, filled)
+        if offset >= 0:
+            return positions[i], offset
     return -1, 0
+
+
+@part
+def first_unwritten(state: Bytes, origin: Int, firsts: Int64s, spans: Int64s, filled: Int) -> Int:
+    """The first byte of a tile that may be accessed and was not written, -1 if there is none."""
+    for k in range(firsts.size):
+        start = origin + firsts[k]
+        for offset in range(start, start + spans[k], 4):
+            if state[offset] & WRITTEN == UNWRITTEN and offset % _PIECE < filled:
+                return offset
+    return -1
 
 
 @kernel

@@ -1,16 +1,17 @@
 """Checks of tcgen05: allocations, instruction descriptors, and the lanes and columns that are touched."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.matrix.observer import Committed, TensorObserver
-from kernbench.ptx.emulator.asynchronous.matrix.tensor_core import CopyForm, Products
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_core import CopyForm, Form, Products
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemory
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import Access
-from kernbench.ptx.emulator.checks.asynchronous.descriptors import DescriptorChecks
+from kernbench.ptx.emulator.checks.asynchronous.descriptors import DescriptorChecks, samples_of, swizzle_of
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import (
     COPY,
@@ -21,11 +22,12 @@ from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import (
     Region,
     groups_of,
 )
-from kernbench.ptx.emulator.checks.asynchronous.tensor_entries import sort_moves
+from kernbench.ptx.emulator.checks.asynchronous.tensor_entries import sort_moves, survey_products
 from kernbench.ptx.emulator.checks.asynchronous.tensor_order import TENSOR, TensorOrder
 from kernbench.ptx.emulator.checks.findings.reporter import block_name, thread_name
 from kernbench.ptx.emulator.lanes.lanes import WARP
-from kernbench.ptx.emulator.memory.shadow import Ranges
+from kernbench.ptx.emulator.memory.cells import SITE_SHIFT
+from kernbench.ptx.emulator.memory.shadow import Begun, Ranges
 from kernbench.ptx.emulator.memory.tiles import Tiles, ranges_of
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
@@ -43,6 +45,8 @@ class TensorChecks(TensorObserver):
         self._reporter = checks.reporter
         self._descriptors = DescriptorChecks(batch, checks)
         self.order = self._order = TensorOrder(batch, checks)
+        # where in a vector clock single lanes are
+        self._first_lane: int = batch.launch.actors.lane(0)
 
     def allocates(self, warp: int, columns: int, site: Site) -> bool:
         """A warp asks for columns; whether that is a legal request."""
@@ -80,6 +84,8 @@ class TensorChecks(TensorObserver):
         """Lanes begin products."""
         site = operations.form.site
         self._order.begin(lanes, site, operations.form.pair)
+        if self._are_plain(operations, lanes, site):
+            return
         for group, chosen in _groups(operations, lanes):
             idesc = group.described
             if idesc.problem:
@@ -92,6 +98,50 @@ class TensorChecks(TensorObserver):
                 continue
             self._shared(group, chosen, site)
             self._tensor(group, chosen, site)
+
+    def _are_plain(self, operations: Products, lanes: Array, site: Site) -> bool:
+        """Whether nothing is wrong with what products are given, or their tiles: then their accesses are entered."""
+        if not operations.equal or operations.form.pair or self._checks.log is not None:
+            return False
+        plan = _plan(operations.form, operations.first, operations.lanes is None)
+        if plan is None or plan.end > self._batch.launch.shared_bytes:
+            return False
+        begun, reads = self._survey(plan, lanes, site)
+        if begun is None:
+            return False
+        for starts, lengths, owners in reads:
+            self._checks.asynchronous.shadow.access("shared", False, Ranges(starts, lengths, owners), begun)
+        for which, tile, _, _ in plan.tiles:
+            self._descriptors.seen(which, tile, site)
+        warps = begun.found[0]
+        self._enter_target(plan.target, plan.adds, warps, False, site)
+        if plan.source is not None:
+            self._enter_source(plan.source, warps, site)
+        return True
+
+    def _survey(self, plan: "_Plan", lanes: Array, site: Site) -> tuple[Begun | None, list[Array]]:
+        """What products of lanes know and the ranges that they read, None where something may be wrong."""
+        clocks, count, order, swizzles = self._checks.clocks, len(lanes), self._order, self._checks.asynchronous.swizzles
+        tiles, reads = [_NO_TILE], [_NO_RANGES]
+        for which, tile, swizzle, given in plan.tiles:
+            number = swizzles.number(swizzle) if self._descriptors.looks(which, tile, site) else -1
+            tiles.append((tile.base, tile.filled, number, *given))
+            reads.append(np.empty((3, count * len(given[0])), np.int64))
+        knowledge, found = np.empty((count, clocks.columns), np.int32), np.empty((8, count), np.int64)
+        fine = survey_products(
+            lanes,
+            _NO_RUNS,
+            self._checks.sites.number(site) << SITE_SHIFT,
+            order.first,
+            order.begun,
+            (clocks.clocks, clocks.met_column, *clocks.near.by_lane, clocks.first_numbers, self._first_lane),
+            (self._batch.port.space("shared").state[1], self._batch.shared_stride, *swizzles.marks),
+            *tiles[-2:],
+            knowledge,
+            found,
+            *reads[-2:],
+        )
+        return Begun(lanes, found[4], found[5], site, None, knowledge, found[:4]) if fine else None, reads[1:]
 
     def _shared(self, group: Products, lanes: Array, site: Site) -> None:
         """The tiles in shared memory; of two CTAs those of the one that began it."""
@@ -124,27 +174,31 @@ class TensorChecks(TensorObserver):
         shadow.enter("shared", False, ranges, lanes, columns, clocks, site, homes=homes)
 
     def _tensor(self, group: Products, lanes: Array, site: Site) -> None:
-        idesc, warps = group.described, lanes // WARP
-        column, lane = int(group.d[0]) & 0xFFFF, int(group.d[0]) >> 16
-        self._aligned(lane, group, lanes, site)
+        warps = lanes // WARP
+        self._aligned(int(group.d[0]) >> 16, group, lanes, site)
         filled = bool(group.adds[0]) and group.lanes is None
-        regions = _regions(group.parts(), column, 0, filled)
-        for region in self._left_over(regions, warps, True, site) if not group.form.pair else regions[0]:
+        self._enter_target(_target(group, filled), filled, warps, group.form.pair, site)
+        if group.form.from_tensor:
+            self._enter_source(_source(group), warps, site)
+
+    def _enter_target(self, regions: "_Regions", filled: bool, warps: Array, pair: bool, site: Site) -> None:
+        """Products of warps write D, and read it if it has to be `filled`."""
+        for region in self._left_over(regions, warps, True, site) if not pair else regions[0]:
             if self._allocated(warps, region, "D", site):
                 if filled:
                     self._order.filled(warps, region, "the accumulator", site)
                 self._order.enter(warps, region, True, MULTIPLY, site)
-                if group.form.pair:
+                if pair:
                     self._order.enter_peers(warps, region, True, MULTIPLY, site)
-        if group.form.from_tensor:
-            width = idesc.k * {"f16": 16, "bf16": 16, "tf32": 32, "b4": 4}.get(idesc.kinds[1], 8) // 32
-            left = _regions(group.parts(), int(group.a[0]) & 0xFFFF, width, False)
-            for region in self._left_over(left, warps, False, site):
-                if self._allocated(warps, region, "A", site):
-                    self._order.enter(warps, region, False, MULTIPLY, site)
+
+    def _enter_source(self, regions: "_Regions", warps: Array, site: Site) -> None:
+        """Products of warps read A in tensor memory."""
+        for region in self._left_over(regions, warps, False, site):
+            if self._allocated(warps, region, "A", site):
+                self._order.enter(warps, region, False, MULTIPLY, site)
 
     def _left_over(
-        self, regions: tuple[list[Region], Array], warps: Array, writes: bool, site: Site
+        self, regions: "_Regions", warps: Array, writes: bool, site: Site
     ) -> Iterator[Region]:
         """Products of warps access regions, one after the other: those with which something may be wrong."""
         start, (each, rows) = 0, regions
@@ -158,7 +212,7 @@ class TensorChecks(TensorObserver):
     def _aligned(self, lane: int, group: Products, lanes: Array, site: Site) -> None:
         """Lane 0 of the address; 16 as well where half of the lanes are used, for both D and A."""
         half = group.described.m == 64 and not group.form.stationary
-        other = group.form.from_tensor and not group.form.stationary and int(group.a[0]) >> 16 != lane
+        other = _has_other_lanes(group)
         if not lane and not other:
             return
         who = thread_name(self._batch, int(lanes[0]))
@@ -305,8 +359,71 @@ def _all(first: int, columns: int) -> Region:
     return Region(Part((0, 4), (0, 32), (0, 0)), first, first + columns)
 
 
+_Regions = tuple[list[Region], Array]
+_NO_RANGES: Array = np.empty((3, 0), np.int64)
+_NO_RUNS: Array = np.empty(0, np.int64)
+_NO_TILE = (0, 0, -1, _NO_RUNS, _NO_RUNS, _NO_RUNS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """What operands mean with which nothing is wrong.
+
+    Tiles in shared memory, whose they are, the swizzles that copies of these should have, and runs and pieces for
+    compiled loops; the last byte + 1 of them; where D lies and whether it has to be written, and where A does in tensor
+    memory.
+    """
+
+    tiles: list[tuple[str, Tiles, str, tuple[Array, Array, Array]]]
+    end: int
+    target: _Regions
+    adds: bool
+    source: _Regions | None
+
+
 @lru_cache(1 << 10)
-def _regions(parts: tuple[Part, ...], column: int, width: int, filled: bool) -> tuple[list[Region], Array]:
+def _plan(form: Form, operands: tuple[int, ...], whole: bool) -> _Plan | None:
+    """What operands mean that all operations are given, None if they need a look; `whole` D is written or a part."""
+    one = Products(form, np.zeros(1, np.int64), np.array(operands, np.uint64)[:, None])
+    if one.described.problem or operands[0] >> 16 or _has_other_lanes(one):
+        return None
+    tiles = []
+    for which in ("A", "B"):
+        if which == "B" or not form.from_tensor:
+            tile = one.tiles(which.lower())[0]
+            if tile.descriptor.problem or tile.descriptor.lapse:
+                return None
+            runs = (tile.map.firsts, tile.map.spans, samples_of(tile.map))
+            tiles.append((which, tile, swizzle_of(tile.descriptor), runs))
+    adds = whole and bool(one.adds[0])
+    return _Plan(
+        tiles,
+        max(tile.base + tile.map.last for _, tile, _, _ in tiles),
+        _target(one, adds),
+        adds,
+        _source(one) if form.from_tensor else None,
+    )
+
+
+def _target(group: Products, filled: bool) -> _Regions:
+    """Where D of products lies, which has to be written before if it is `filled`."""
+    return _regions(group.parts(), int(group.d[0]) & 0xFFFF, 0, filled)
+
+
+def _source(group: Products) -> _Regions:
+    """Where A of products lies in tensor memory."""
+    idesc = group.described
+    width = idesc.k * {"f16": 16, "bf16": 16, "tf32": 32, "b4": 4}.get(idesc.kinds[1], 8) // 32
+    return _regions(group.parts(), int(group.a[0]) & 0xFFFF, width, False)
+
+
+def _has_other_lanes(group: Products) -> bool:
+    """Whether A lies in other lanes of tensor memory than D."""
+    return group.form.from_tensor and not group.form.stationary and int(group.a[0]) >> 16 != int(group.d[0]) >> 16
+
+
+@lru_cache(1 << 10)
+def _regions(parts: tuple[Part, ...], column: int, width: int, filled: bool) -> _Regions:
     """The columns of parts from one on, their own or `width`, as regions and as rows for compiled loops."""
     lengths = [width or part.columns[1] - part.columns[0] for part in parts]
     regions = [Region(part, column, column + length) for part, length in zip(parts, lengths, strict=True)]

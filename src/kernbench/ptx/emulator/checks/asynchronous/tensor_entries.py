@@ -7,6 +7,7 @@ warps of a region. A loop ends at the first unit with which something is wrong, 
 
 import numpy as np
 
+from kernbench.ptx.emulator.checks.asynchronous.descriptors import first_unwritten
 from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import (
     CLOCK,
     CLOCKS,
@@ -20,9 +21,12 @@ from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import (
     WARP_SHIFT,
     ordered,
 )
-from kernbench.ptx.emulator.lanes.arrays import Flag, Int, Int32s, Int64s, UInt64s
+from kernbench.ptx.emulator.checks.happens_before.near_rows import join_rows, take_rows
+from kernbench.ptx.emulator.lanes.arrays import Bytes, Flag, Int, Int32s, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.memory.shadow import describe
+from kernbench.ptx.emulator.memory.tiles import PIECE, spread
 
 # what is known: the vector clocks of warps, the first column of tensor memory there, rows of single lanes and whose
 # they are; what warps knew at their last fence and whether that counts; the counters: what is begun and what is done
@@ -31,6 +35,15 @@ GivenKnowledge = tuple[Int32s, int, Int64s, Int32s, Int64s, bool, Int64s, Int64s
 GivenTensor = tuple[UInt64s, Int32s]
 # an access: what is done, the number of its site, whether it writes
 GivenAccess = tuple[int, int, bool]
+# what lanes know: the vector clocks of warps, when their lanes met, rows of single lanes and whose they are, the number
+# of each CTA's first actor, and where single lanes are in a vector clock
+GivenLanes = tuple[Int32s, Int64s, Int64s, Int32s, Int64s, int]
+# shared memory: the state of its bytes, those from one CTA to the next, which copy brought each 16 of them, and the
+# swizzles of copies
+GivenShared = tuple[Bytes, int, Int32s, Int64s]
+# a tile that all operations name: its base, the bytes of each 16 that are filled, the swizzle that copies of it should
+# have (negative if that is no matter), its runs, and some of its pieces
+GivenTile = tuple[int, int, int, Int64s, Int64s, Int64s]
 
 
 @part
@@ -122,6 +135,70 @@ def _enter(
                 here[1] = mine
             else:
                 here[2] = mine
+
+
+@kernel
+def count_operations(lanes: Int64s, site: int, begun: Int64s, last: Int64s) -> None:
+    """Lanes begin operations: count them, and keep lane and site of each warp's last one."""
+    for i in range(lanes.size):
+        warp = lanes[i] // WARP
+        begun[0, warp] += 1
+        last[0, warp], last[1, warp] = lanes[i], site
+
+
+@part
+def _is_brought(start: Int, tile: GivenTile, shared: GivenShared) -> Flag:
+    """Whether all bytes of a tile are written, and no copy has brought one with another swizzle."""
+    filled, swizzle, samples = tile[1], tile[2], tile[5]
+    state, copies, swizzles = shared[0], shared[2], shared[3]
+    if first_unwritten(state, start, tile[3], tile[4], filled) >= 0:
+        return False
+    if swizzle >= 0:
+        for k in range(samples.size):
+            number = swizzles[copies[(start + samples[k]) // PIECE]]
+            if number != 0 and number != swizzle:
+                return False
+    return True
+
+
+@kernel
+def survey_products(
+    lanes: Int64s,
+    nobody: Int64s,
+    stamp: int,
+    first: int,
+    begun: Int64s,
+    known: GivenLanes,
+    shared: GivenShared,
+    left: GivenTile,
+    right: GivenTile,
+    knowledge: Int32s,
+    found: Int64s,
+    left_ranges: Int64s,
+    right_ranges: Int64s,
+) -> bool:
+    """Whether nothing is wrong with the tiles of products that lanes have begun, all by the same descriptors.
+
+    If so, `knowledge` and `found` are what `Begun` has of them, with two rows more for columns of actors, from `first`
+    on, and their clocks; and the ranges of A and B are those of `Ranges`. A tile without runs is not looked at.
+    """
+    clocks, size = known[0], shared[1]
+    ctas = clocks.shape[0]
+    for i in range(lanes.size):
+        warp = lanes[i] // WARP
+        start = warp % ctas * size
+        if left[3].size > 0 and not _is_brought(start + left[0], left, shared):
+            return False
+        if not _is_brought(start + right[0], right, shared):
+            return False
+        found[4, i], found[5, i], found[6, i], found[7, i] = first + warp // ctas, begun[0, warp], warp % ctas, i
+    take_rows(clocks, known[1], lanes, knowledge)
+    join_rows(knowledge, lanes, known[2], known[3])
+    describe(lanes, found[4], found[5], nobody, stamp, clocks, known[4], known[5], knowledge, found)
+    if left[3].size > 0:
+        spread(found[6], found[7], left[0], left[3], left[4], size, 0, left_ranges)
+    spread(found[6], found[7], right[0], right[3], right[4], size, 0, right_ranges)
+    return True
 
 
 @kernel

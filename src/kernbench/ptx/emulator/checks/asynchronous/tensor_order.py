@@ -23,7 +23,12 @@ from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import (
     Region,
     Who,
 )
-from kernbench.ptx.emulator.checks.asynchronous.tensor_entries import GivenKnowledge, enter_moves, enter_regions
+from kernbench.ptx.emulator.checks.asynchronous.tensor_entries import (
+    GivenKnowledge,
+    count_operations,
+    enter_moves,
+    enter_regions,
+)
 from kernbench.ptx.emulator.checks.findings.reporter import block_name, thread_name
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
 from kernbench.ptx.emulator.checks.happens_before.near_rows import each_alone
@@ -65,8 +70,7 @@ class TensorOrder:
         self._done: Array = np.zeros((_FAMILIES, batch.warps), np.int64)
         self._committed: Array = np.zeros(batch.warps, np.int64)
         # the lane and site of each warp's last operation
-        self._lanes: Array = np.zeros(batch.warps, np.int64)
-        self._sites: dict[int, Site] = {}
+        self._last: Array = np.zeros((2, batch.warps), np.int64)
         self._loads: dict[int, Array] = {}
         # the column of the first warp's counter of operations among the actors
         self.first: int = batch.launch.actors.tensor(0)
@@ -82,14 +86,11 @@ class TensorOrder:
 
     def begin(self, lanes: Array, site: Site, pair: bool = False) -> None:
         """Lanes begin operations of the tensor core; those of two CTAs count for the same warp of the peer as well."""
-        warps = lanes // WARP
-        self.begun[TENSOR, warps] += 1
+        count_operations(lanes, site.number, self.begun, self._last)
         if pair:
-            self.begun[TENSOR, self.mirror(warps)] += 1
-            self._committed[self.mirror(warps)] += 1
-        self._lanes[warps] = lanes
-        for warp in warps.tolist():
-            self._sites[warp] = site
+            peers = self.mirror(lanes // WARP)
+            self.begun[TENSOR, peers] += 1
+            self._committed[peers] += 1
 
     def move(self, warps: Array, writes: bool, site: Site) -> None:
         """Warps begin to load, or to store."""
@@ -314,7 +315,8 @@ class TensorOrder:
     def uncommitted(self) -> list[tuple[int, Site]]:
         """Lanes whose last operations no commit follows, and those operations."""
         late = np.flatnonzero(self.begun[TENSOR] > self._committed)
-        return [(int(self._lanes[warp]), self._sites[warp]) for warp in late.tolist()]
+        sites = self._reporter.program.sites
+        return [(lane, sites[number]) for lane, number in self._last[:, late].T.tolist()]
 
 
 _LATE_FORMAL = (

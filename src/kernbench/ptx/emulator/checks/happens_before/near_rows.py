@@ -56,7 +56,7 @@ def _join_warps(rows: Int32s, inside: Int64s, warps: Int64s, near_of: Int64s, ne
 
 
 @kernel
-def _join_lanes(rows: Int32s, lanes: Int64s, near_of: Int64s, near: Int32s) -> None:
+def join_rows(rows: Int32s, lanes: Int64s, near_of: Int64s, near: Int32s) -> None:
     """Join what the warps of lanes know with what the lanes know for themselves."""
     for i in range(lanes.size):
         row = near_of[lanes[i]]
@@ -319,7 +319,7 @@ class NearRows:
     def join_lanes(self, rows: Array, lanes: Array) -> None:
         """Join rows with what lanes know for themselves."""
         if self.any:
-            _join_lanes(rows, lanes, self._row_of, self._rows)
+            join_rows(rows, lanes, self._row_of, self._rows)
 
     def join_warps(self, rows: Array, inside: Array, warps: Array) -> None:
         """Join rows of warps with what their lanes know for themselves."""
