@@ -22,8 +22,8 @@ from kernbench.ptx.emulator.program.program import Site
 
 # entries after which nothing more is noted
 MOST = 200_000
-# lanes that are looked at one by one
-_FEW = 8
+# lanes that are looked at one by one, and what is noted before it becomes entries
+_FEW, _MANY = 8, 1 << 12
 # an actor: CTA of the cluster and warp in it
 Actor = tuple[int, int]
 
@@ -53,8 +53,37 @@ class NotedBarrier:
     count: int
 
 
+class _Begun(NamedTuple):
+    """Asynchronous work set out at a position; `numbers` get the followed operations of its lanes."""
+
+    position: int
+    lanes: Array
+    site: Site
+    numbers: dict[int, tuple[Actor, int]]
+
+
+class _Done(NamedTuple):
+    """Some of it is done."""
+
+    position: int
+    begun: _Begun
+    chosen: Array
+
+
+class _Used(NamedTuple):
+    """Warps ran an instruction that shows what their role is."""
+
+    position: int
+    actors: list[Actor]
+    site: Site
+
+
 class Journal:
-    """What the first CTAs of a batch did, as many as a cluster has."""
+    """What the first CTAs of a batch did, as many as a cluster has.
+
+    What happens is noted as it comes, and becomes entries when these are asked for, or when much has come: one after
+    the other that takes a fraction of what it takes between other things.
+    """
 
     def __init__(self, batch: AsynchronousBatch):
         # None where the batch is not at hand any more; `_completed` then holds what it knew of each barrier
@@ -63,10 +92,12 @@ class Journal:
         self.ctas: int = batch.cluster.size
         self.numbers: list[int] = batch.numbers[: self.ctas].tolist()
         self.warps: int = batch.warps_per_cta
-        self.entries: list[Entry] = []
+        self._entries: list[Entry] = []
+        self._notes: list[Entry | _Begun | _Done | _Used] = []
         self.barriers: dict[int, NotedBarrier] = {}
         self._position = 0
         self._operations = 0
+        self._batch_ctas = batch.ctas
         self._parked: dict[tuple[Actor, int], int] = {}
         # the warps that `used` was given last, and those of them that are followed
         self._users: tuple[Array, list[Actor]] | None = None
@@ -76,9 +107,46 @@ class Journal:
         """Whether some of the run is missing for length."""
         return len(self.entries) >= MOST
 
+    @property
+    def entries(self) -> list[Entry]:
+        """What was noted, in order."""
+        if self._notes:
+            notes, self._notes = self._notes, []
+            for one in notes:
+                self._enter(one)
+        return self._entries
+
+    def _keep(self, note: Entry | _Begun | _Done | _Used) -> None:
+        self._notes.append(note)
+        if len(self._notes) >= _MANY:
+            self._entries = self.entries
+
+    def _enter(self, note: Entry | _Begun | _Done | _Used) -> None:
+        """Make entries of what was noted."""
+        if isinstance(note, Entry):
+            found = [note]
+        elif isinstance(note, _Used):
+            found = [Entry(note.position, "use", actor, note.site) for actor in note.actors]
+        elif isinstance(note, _Done):
+            numbers = note.begun.numbers
+            done = {numbers[position] for position in note.chosen.tolist() if position in numbers}
+            found = [Entry(note.position, "done", actor, note.begun.site, amount=n) for actor, n in sorted(done)]
+        else:
+            found = []
+            for actor, chosen in self._actors(note.lanes):
+                self._operations += 1
+                found.append(Entry(note.position, "begin", actor, note.site, amount=self._operations))
+                note.numbers.update(dict.fromkeys(chosen, (actor, self._operations)))
+        self._entries += found[: max(MOST - len(self._entries), 0)]
+
+    def _follows(self, lanes: Array) -> bool:
+        """Whether one of some lanes is of a followed warp."""
+        ctas, most = self._batch_ctas, self.ctas
+        return ctas <= most or any(lane // WARP % ctas < most for lane in lanes.tolist())
+
     def _actors(self, lanes: Array) -> list[tuple[Actor, list[int]]]:
         """The followed warps among lanes, each with the positions of its lanes."""
-        ctas, found = self._live.ctas, dict[int, list[int]]()
+        ctas, found = self._batch_ctas, dict[int, list[int]]()
         if len(lanes) <= _FEW:
             pairs = [(i, lane // WARP) for i, lane in enumerate(lanes.tolist()) if lane // WARP % ctas < self.ctas]
         else:
@@ -89,8 +157,7 @@ class Journal:
         return [((warp % ctas, warp // ctas), found[warp]) for warp in (sorted(found) if len(found) > 1 else found)]
 
     def _note(self, kind: str, actor: Actor, site: Site, slot: int = -1, phase: int = -1, amount: int = 0) -> None:
-        if len(self.entries) < MOST:
-            self.entries.append(Entry(self._position, kind, actor, site, slot, phase, amount))
+        self._keep(Entry(self._position, kind, actor, site, slot, phase, amount))
 
     @property
     def _live(self) -> AsynchronousBatch:
@@ -100,7 +167,7 @@ class Journal:
 
     def closed(self) -> "Journal":
         """What a batch that has ended left, without the batch: it can be sent to another process."""
-        self._completed = {slot: self.completed(slot) for slot in self.barriers}
+        self._completed, self._entries = {slot: self.completed(slot) for slot in self.barriers}, self.entries
         self._batch, self._users = None, None
         return self
 
@@ -149,23 +216,15 @@ class Journal:
 
     def issued(self, agent: Agent) -> None:
         """Asynchronous work sets out; it notes itself when it completes."""
-        numbers: dict[int, tuple[Actor, int]] = {}
-        for actor, chosen in self._actors(agent.lanes):
-            self._operations += 1
-            self._note("begin", actor, agent.site, amount=self._operations)
-            for position in chosen:
-                numbers[position] = (actor, self._operations)
-        if numbers:
-            agent.perform = self._noting(agent.perform, numbers, agent.site)
+        if self._follows(agent.lanes):
+            begun = _Begun(self._position, agent.lanes, agent.site, {})
+            self._keep(begun)
+            agent.perform = self._noting(agent.perform, begun)
         self._position += 1
 
-    def _noting(
-        self, perform: Callable[[Array], None], numbers: dict[int, tuple[Actor, int]], site: Site
-    ) -> Callable[[Array], None]:
+    def _noting(self, perform: Callable[[Array], None], begun: _Begun) -> Callable[[Array], None]:
         def noted(chosen: Array) -> None:
-            done = {numbers[position] for position in chosen.tolist() if position in numbers}
-            for actor, operation in sorted(done) if len(done) > 1 else done:
-                self._note("done", actor, site, amount=operation)
+            self._keep(_Done(self._position, begun, chosen))
             self._position += 1
             perform(chosen)
 
@@ -175,8 +234,8 @@ class Journal:
         """Warps run an instruction that shows what their role is; most run several, one after the other."""
         if self._users is None or self._users[0] is not warps:
             self._users = warps, [actor for actor, _ in self._actors(warps * WARP)]
-        room, position = MOST - len(self.entries), self._position
-        self.entries += [Entry(position, "use", actor, site) for actor in self._users[1][: max(room, 0)]]
+        if self._users[1]:
+            self._keep(_Used(self._position, self._users[1], site))
         self._position += 1
 
 
