@@ -22,6 +22,7 @@ _WORD, _HALF = (1 << 64) - 1, (1 << 32) - 1
 _SCALES = (1, 2, 4, 8, 16)
 # arrays that the lanes of one access are looked for in
 _MOST_ARRAYS = 8
+_NO_WORDS: frozenset[Word] = frozenset()
 
 
 class Parameters(Protocol):
@@ -37,23 +38,29 @@ class MeantArrays:
     def __init__(self, program: Program, arena: Arena):
         self._program, self._arena = program, arena
         self._known: dict[int, tuple[Allocation, ...]] = {}
+        # the same by what an address is made of: a tile is stored by a hundred instructions
+        self._made: dict[frozenset[Word], tuple[Allocation, ...]] = {}
         self._launch: Parameters | None = None
 
     def begin(self, launch: Parameters) -> None:
         """A launch is about to run: parameters point elsewhere than in the last."""
         self._launch = launch
-        self._known = {}
+        self._known, self._made = {}, {}
 
     def arrays(self, site: Site) -> tuple[Allocation, ...]:
         """The arrays that the address of an access is made from; none where that is not known for sure."""
         found = self._known.get(site.number)
         if found is None:
-            found = self._known[site.number] = self._arrays(site)
+            words = self._program.meant.get(site.number, _NO_WORDS)
+            found = self._made.get(words)
+            if found is None:
+                found = self._made[words] = self._arrays(words)
+            self._known[site.number] = found
         return found
 
-    def _arrays(self, site: Site) -> tuple[Allocation, ...]:
+    def _arrays(self, words: frozenset[Word]) -> tuple[Allocation, ...]:
         found: dict[int, Allocation] = {}
-        for word in self._program.meant.get(site.number, ()):
+        for word in words:
             address = self._arena.real(self._value(word))
             held = self._arena.holding(address)
             if held is not None and held.space == "global":
