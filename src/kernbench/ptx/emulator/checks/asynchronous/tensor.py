@@ -282,15 +282,17 @@ class TensorChecks(TensorObserver):
         self._moves(access, warps, addresses, True)
 
     def _moves(self, access: Access, warps: Array, addresses: Array, writes: bool) -> None:
-        self._order.move(warps, writes, access.site)
-        order = np.empty((2, len(warps)), np.int64)
-        if not sort_moves(warps, addresses, self._batch.ctas, access.lanes, order):
+        owner, what = self._memory.owner, (access.spans, access.lanes)
+        start, order = self._order.begin_moves(warps, addresses, *what, owner, writes, access.site)
+        if start == len(warps):
+            return
+        if start < 0:
             lanes = addresses >> 16
             wrong = (lanes // 32 != warps // self._batch.ctas % 4) | (lanes % 32 + access.lanes > 32)
             self._foreign(access, int(warps[np.argmax(wrong)]), int(lanes[np.argmax(wrong)]), int(wrong.sum()))
             warps, addresses = warps[~wrong], addresses[~wrong]
             sort_moves(warps, addresses, self._batch.ctas, access.lanes, order)
-        start, owner, what = 0, self._memory.owner, (access.spans, access.lanes)
+            start = 0
         while True:
             start = self._order.enter_moves(start, order, *what, warps, owner, writes, access.site)
             if start == len(warps):

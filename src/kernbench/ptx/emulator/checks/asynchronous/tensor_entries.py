@@ -280,6 +280,47 @@ def sort_moves(warps: Int64s, addresses: Int64s, ctas: int, lanes: int, order: I
 
 
 @kernel
+def begin_moves(
+    warps: Int64s,
+    addresses: Int64s,
+    spans: Int64s,
+    lanes: int,
+    last: Int64s,
+    enters: bool,
+    order: Int64s,
+    access: GivenAccess,
+    tensor: GivenTensor,
+    knowledge: GivenKnowledge,
+    room: Int64s,
+) -> int:
+    """Count loads or stores that warps begin, in `last` too if that is not empty, sort them, and enter them if asked to.
+
+    Gives -1 where a warp touches lanes that are not its own, and else what `enter_moves` gives.
+    """
+    begun, family = knowledge[6], 2 if access[2] else 1
+    for i in range(warps.size):
+        begun[family, warps[i]] += 1
+        if last.size > 0:
+            last[warps[i]] = begun[family, warps[i]]
+    if not sort_moves(warps, addresses, tensor[1].shape[0], lanes, order):
+        return -1
+    if not enters:
+        return 0
+    entered: int = enter_moves(0, order, spans, lanes, warps, access, tensor, knowledge, room)
+    return entered
+
+
+@kernel
+def publish(warps: Int64s, first: int, done: Int64s, clocks: Int32s) -> None:
+    """Others may learn of the loads and stores of warps that are done, whose columns begin behind `first`."""
+    ctas, count = clocks.shape[0], clocks.shape[1]
+    for i in range(warps.size):
+        cta, inside = warps[i] % ctas, warps[i] // ctas
+        for family in range(1, 3):
+            clocks[cta, inside, first + family * count + inside] = done[family, warps[i]]
+
+
+@kernel
 def enter_moves(
     start: int,
     order: Int64s,

@@ -25,9 +25,11 @@ from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import (
 )
 from kernbench.ptx.emulator.checks.asynchronous.tensor_entries import (
     GivenKnowledge,
+    begin_moves,
     count_operations,
     enter_moves,
     enter_regions,
+    publish,
 )
 from kernbench.ptx.emulator.checks.findings.reporter import block_name, thread_name
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
@@ -40,6 +42,7 @@ from kernbench.result.finding import Other
 _FAMILIES = 3
 _EVERYTHING = 1 << 40
 TENSOR, LOADED, STORED = range(3)
+_NO_LOADS: Array = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,13 +94,6 @@ class TensorOrder:
             peers = self.mirror(lanes // WARP)
             self.begun[TENSOR, peers] += 1
             self._committed[peers] += 1
-
-    def move(self, warps: Array, writes: bool, site: Site) -> None:
-        """Warps begin to load, or to store."""
-        family = STORED if writes else LOADED
-        self.begun[family, warps] += 1
-        if not writes:
-            self._load_numbers(site.number)[warps] = self.begun[family, warps]
 
     def _load_numbers(self, site: int) -> Array:
         """For each warp the number of its last load at a site."""
@@ -183,10 +179,7 @@ class TensorOrder:
 
     def _publish(self, warps: Array) -> None:
         """Others may learn of what the warps have waited for."""
-        ctas, inside = self._cta_and_warp(warps)
-        for family in (LOADED, STORED):
-            columns = self.first + family * self._batch.warps_per_cta + inside
-            self._clocks.clocks[ctas, inside, columns] = self._done[family, warps]
+        publish(warps, self.first, self._done, self._clocks.clocks)
 
     def fenced(self, warps: Array, before: bool) -> None:
         """fence::before_thread_sync or fence::after_thread_sync."""
@@ -262,6 +255,15 @@ class TensorOrder:
             return start
         access, tensor = (what, self._number(site), writes), (self._cells.cells, owner)
         return enter_regions(start, regions, warps, access, tensor, self._knowledge_of_all(), self._room)
+
+    def begin_moves(
+        self, warps: Array, addresses: Array, spans: Array, lanes: int, owner: Array, writes: bool, site: Site
+    ) -> tuple[int, Array]:
+        """Warps begin to load, or to store: what `tensor_entries.begin_moves` gives, and the order of the warps."""
+        last, order = _NO_LOADS if writes else self._load_numbers(site.number), np.empty((2, len(warps)), np.int64)
+        access, tensor = (STORE if writes else LOAD, self._number(site), writes), (self._cells.cells, owner)
+        what, known = (spans, lanes, last, self._log is None, order), (self._knowledge_of_all(), self._room)
+        return begin_moves(warps, addresses, *what, access, tensor, *known), order
 
     def enter_moves(
         self, start: int, order: Array, spans: Array, lanes: int, warps: Array, owner: Array, writes: bool, site: Site
