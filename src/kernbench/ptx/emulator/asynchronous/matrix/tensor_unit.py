@@ -23,6 +23,8 @@ from kernbench.ptx.numerics.matrix.layout import Layout
 
 STORE = "tensor store"
 _QUARTERS = 4
+# how many columns may be allocated
+_SIZES = (32, 64, 128, 256, 512)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +74,12 @@ class TensorUnit:
         self._registers = bank[:, : batch.lanes].reshape(len(bank), -1, WARP)
         # allocations that wait for columns, and are tried again when some are freed
         self.waiting: list[Refused] = []
+
+    def are_plain(self, warps: Array, columns: Array) -> bool:
+        """Whether warps of different CTAs ask for columns as they may."""
+        ctas = warps % self._batch.ctas
+        legal = all(one in _SIZES for one in columns.tolist()) and not self.memory.relinquished[ctas].any()
+        return legal and len(set(ctas.tolist())) == len(ctas)
 
     def allocate(self, warp: int, columns: int, site: Site) -> int:
         """Columns for a warp's CTA: the first of them, -1 if it has to wait."""
@@ -165,9 +173,7 @@ class TensorUnit:
             self._core.flush()
             memory, layout = self.memory, access.layout
             order = self._in_order(warps, addresses, chosen)
-            store_words(
-                memory.words, warps, addresses, layout.rows, layout.columns, access.packed, held, order
-            )
+            store_words(memory.words, warps, addresses, layout.rows, layout.columns, access.packed, held, order)
 
         self._batch.agents.begin(Agent(STORE, access.site, warps * WARP, perform))
 

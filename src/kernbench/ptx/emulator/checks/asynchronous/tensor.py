@@ -121,7 +121,12 @@ class TensorChecks(TensorObserver):
 
     def _survey(self, plan: "_Plan", lanes: Array, site: Site) -> tuple[Begun | None, list[Array]]:
         """What products of lanes know and the ranges that they read, None where something may be wrong."""
-        clocks, count, order, swizzles = self._checks.clocks, len(lanes), self._order, self._checks.asynchronous.swizzles
+        clocks, count, order, swizzles = (
+            self._checks.clocks,
+            len(lanes),
+            self._order,
+            self._checks.asynchronous.swizzles,
+        )
         tiles, reads = [_NO_TILE], [_NO_RANGES]
         for which, tile, swizzle, given in plan.tiles:
             number = swizzles.number(swizzle) if self._descriptors.looks(which, tile, site) else -1
@@ -130,10 +135,7 @@ class TensorChecks(TensorObserver):
         knowledge, found = np.empty((count, clocks.columns), np.int32), np.empty((8, count), np.int64)
         fine = survey_products(
             lanes,
-            _NO_RUNS,
-            self._checks.sites.number(site) << SITE_SHIFT,
-            order.first,
-            order.begun,
+            (self._checks.sites.number(site) << SITE_SHIFT, order.first, order.begun, _NO_RUNS),
             (clocks.clocks, clocks.met_column, *clocks.near.by_lane, clocks.first_numbers, self._first_lane),
             (self._batch.port.space("shared").state[1], self._batch.shared_stride, *swizzles.marks),
             *tiles[-2:],
@@ -197,9 +199,7 @@ class TensorChecks(TensorObserver):
             if self._allocated(warps, region, "A", site):
                 self._order.enter(warps, region, False, MULTIPLY, site)
 
-    def _left_over(
-        self, regions: "_Regions", warps: Array, writes: bool, site: Site
-    ) -> Iterator[Region]:
+    def _left_over(self, regions: "_Regions", warps: Array, writes: bool, site: Site) -> Iterator[Region]:
         """Products of warps access regions, one after the other: those with which something may be wrong."""
         start, (each, rows) = 0, regions
         while True:

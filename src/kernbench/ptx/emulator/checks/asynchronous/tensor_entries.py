@@ -164,10 +164,7 @@ def _is_brought(start: Int, tile: GivenTile, shared: GivenShared) -> Flag:
 @kernel
 def survey_products(
     lanes: Int64s,
-    nobody: Int64s,
-    stamp: int,
-    first: int,
-    begun: Int64s,
+    who: tuple[int, int, Int64s, Int64s],
     known: GivenLanes,
     shared: GivenShared,
     left: GivenTile,
@@ -179,10 +176,13 @@ def survey_products(
 ) -> bool:
     """Whether nothing is wrong with the tiles of products that lanes have begun, all by the same descriptors.
 
-    If so, `knowledge` and `found` are what `Begun` has of them, with two rows more for columns of actors, from `first`
-    on, and their clocks; and the ranges of A and B are those of `Ranges`. A tile without runs is not looked at.
+    Given are the site as cells have it, the first column of tensor memory in a vector clock, how many operations warps
+    have begun, and an array without entries. If nothing is, `knowledge` and `found` are what `Begun` has of them, with
+    rows more for columns of actors, their clocks, CTAs and numbers; and the ranges of A and B are those of `Ranges`. A
+    tile without runs is not looked at.
     """
     clocks, size = known[0], shared[1]
+    first, begun = who[1], who[2]
     ctas = clocks.shape[0]
     for i in range(lanes.size):
         warp = lanes[i] // WARP
@@ -194,7 +194,7 @@ def survey_products(
         found[4, i], found[5, i], found[6, i], found[7, i] = first + warp // ctas, begun[0, warp], warp % ctas, i
     take_rows(clocks, known[1], lanes, knowledge)
     join_rows(knowledge, lanes, known[2], known[3])
-    describe(lanes, found[4], found[5], nobody, stamp, clocks, known[4], known[5], knowledge, found)
+    describe(lanes, found[4], found[5], who[3], who[0], clocks, known[4], known[5], knowledge, found)
     if left[3].size > 0:
         spread(found[6], found[7], left[0], left[3], left[4], size, 0, left_ranges)
     spread(found[6], found[7], right[0], right[3], right[4], size, 0, right_ranges)
@@ -283,30 +283,29 @@ def sort_moves(warps: Int64s, addresses: Int64s, ctas: int, lanes: int, order: I
 def begin_moves(
     warps: Int64s,
     addresses: Int64s,
-    spans: Int64s,
-    lanes: int,
-    last: Int64s,
-    enters: bool,
+    what: tuple[Int64s, int, Int64s, bool],
     order: Int64s,
     access: GivenAccess,
     tensor: GivenTensor,
     knowledge: GivenKnowledge,
     room: Int64s,
 ) -> int:
-    """Count loads or stores that warps begin, in `last` too if that is not empty, sort them, and enter them if asked to.
+    """Count loads or stores that warps begin, sort them, and enter them.
 
-    Gives -1 where a warp touches lanes that are not its own, and else what `enter_moves` gives.
+    Of what is said of all of them there are spans and lanes, where the count of each warp is kept as well if that is
+    not empty, and whether to enter them. Gives -1 where a warp touches lanes that are not its own, and else what
+    `enter_moves` gives.
     """
-    begun, family = knowledge[6], 2 if access[2] else 1
+    begun, family, last = knowledge[6], 2 if access[2] else 1, what[2]
     for i in range(warps.size):
         begun[family, warps[i]] += 1
         if last.size > 0:
             last[warps[i]] = begun[family, warps[i]]
-    if not sort_moves(warps, addresses, tensor[1].shape[0], lanes, order):
+    if not sort_moves(warps, addresses, tensor[1].shape[0], what[1], order):
         return -1
-    if not enters:
+    if not what[3]:
         return 0
-    entered: int = enter_moves(0, order, spans, lanes, warps, access, tensor, knowledge, room)
+    entered: int = enter_moves(0, order, what[0], what[1], warps, access, tensor, knowledge, room)
     return entered
 
 
@@ -318,6 +317,30 @@ def publish(warps: Int64s, first: int, done: Int64s, clocks: Int32s) -> None:
         cta, inside = warps[i] % ctas, warps[i] // ctas
         for family in range(1, 3):
             clocks[cta, inside, first + family * count + inside] = done[family, warps[i]]
+
+
+@kernel
+def note_commits(lanes: Int64s, first: int, first_lane: int, begun: Int64s, clocks: Int32s, rows: Int32s) -> None:
+    """What lanes that commit know of themselves, and of operations that their warps have begun: in their rows."""
+    ctas = clocks.shape[0]
+    for i in range(lanes.size):
+        warp = lanes[i] // WARP
+        cta, inside = warp % ctas, warp // ctas
+        rows[i, first_lane + inside] = clocks[cta, inside, inside] * WARP + lanes[i] % WARP
+        rows[i, first + inside] = begun[0, warp]
+
+
+@kernel
+def hold_commits(
+    slots: Int64s, owners: Int64s, lanes: Int64s, homes: Int64s, ctas: int, rows: Int32s, held: Int32s
+) -> None:
+    """Mbarriers of their own CTAs, where commits of lanes arrive, hold what these knew."""
+    for i in range(slots.size):
+        slot, owner = slots[i], owners[i]
+        if homes[slot] == lanes[owner] // WARP % ctas:
+            for column in range(rows.shape[1]):
+                if rows[owner, column] > held[slot, column]:
+                    held[slot, column] = rows[owner, column]
 
 
 @kernel

@@ -29,6 +29,8 @@ from kernbench.ptx.emulator.checks.asynchronous.tensor_entries import (
     count_operations,
     enter_moves,
     enter_regions,
+    hold_commits,
+    note_commits,
     publish,
 )
 from kernbench.ptx.emulator.checks.findings.reporter import block_name, thread_name
@@ -77,6 +79,7 @@ class TensorOrder:
         self._loads: dict[int, Array] = {}
         # the column of the first warp's counter of operations among the actors
         self.first: int = batch.launch.actors.tensor(0)
+        self._first_lane: int = batch.launch.actors.lane(0)
         self._fences: bool = batch.program.fences_tensor
         self._fences_after: bool = "tcgen05.fence::after_thread_sync" in batch.program.text
         # knowledge of the three counters of all warps, as of the last fence
@@ -113,15 +116,11 @@ class TensorOrder:
         What the lanes do from now on is later, and nobody learns of it through this commit.
         """
         warps = lanes // WARP
-        ctas, inside = self._cta_and_warp(warps)
         self._committed[warps] = self.begun[TENSOR, warps]
         if self._fences:
             self._publish(warps)
         rows = self._clocks.own_rows(lanes)
-        each = np.arange(len(lanes))
-        own = self._clocks.clocks[ctas, inside, inside]
-        rows[each, self._batch.launch.actors.lane(0) + inside] = own * WARP + lanes % WARP
-        rows[each, self.first + inside] = self.begun[TENSOR, warps]
+        note_commits(lanes, self.first, self._first_lane, self.begun, self._clocks.clocks, rows)
         more = self._batch.cluster.size > 1 or bool(self._clocks.aware(lanes).any())
         near, far = None, []
         if more and self._clocks.near.suffices:
@@ -129,7 +128,7 @@ class TensorOrder:
             near = np.maximum(known, rows), names
         elif more:
             far = [self._far(int(lane), row) for lane, row in zip(lanes, rows, strict=True)]
-        self._clocks.advance(warps if len(warps) == 1 else np.unique(warps))
+        self._clocks.advance_of(lanes)
         return Commit(lanes, rows, near, far)
 
     def _far(self, lane: int, row: Array) -> Knowledge:
@@ -153,13 +152,13 @@ class TensorOrder:
         `owners` are positions among the lanes that committed. Operations come after all that their thread knew when it
         began them, so that is known as well.
         """
-        barriers, lanes = self._batch.mbarriers, commit.lanes[owners]
-        local = barriers.homes[slots] == lanes // WARP % self._batch.ctas
-        np.maximum.at(barriers.held, slots[local], commit.rows[owners[local]].astype(barriers.held.dtype))
+        barriers, ctas = self._batch.mbarriers, self._batch.ctas
+        hold_commits(slots, owners, commit.lanes, barriers.homes, ctas, commit.rows, barriers.held)
         handover = self._checks.asynchronous.handover
         if commit.near is not None:
             handover.committed(slots, *(one[owners] for one in commit.near))
         if commit.far:
+            local = barriers.homes[slots] == commit.lanes[owners] // WARP % ctas
             for slot, owner, near in zip(slots.tolist(), owners.tolist(), local.tolist(), strict=True):
                 handover.inform(slot, commit.far[owner], remote=not near)
 
@@ -262,8 +261,8 @@ class TensorOrder:
         """Warps begin to load, or to store: what `tensor_entries.begin_moves` gives, and the order of the warps."""
         last, order = _NO_LOADS if writes else self._load_numbers(site.number), np.empty((2, len(warps)), np.int64)
         access, tensor = (STORE if writes else LOAD, self._number(site), writes), (self._cells.cells, owner)
-        what, known = (spans, lanes, last, self._log is None, order), (self._knowledge_of_all(), self._room)
-        return begin_moves(warps, addresses, *what, access, tensor, *known), order
+        what, known = (spans, lanes, last, self._log is None), (self._knowledge_of_all(), self._room)
+        return begin_moves(warps, addresses, what, order, access, tensor, *known), order
 
     def enter_moves(
         self, start: int, order: Array, spans: Array, lanes: int, warps: Array, owner: Array, writes: bool, site: Site

@@ -34,33 +34,45 @@ def _address(window: Window, address: AddressSlot, chosen: Array) -> Array:
     return found & 0xFFFFFFFF
 
 
-def allocate(d: Decoding) -> ControlStep:
-    """tcgen05.alloc: the address of the columns is written to shared memory; waits while none are free."""
+def _granting(d: Decoding) -> Callable[[Fragment, Array], list[int]]:
+    """What allocates for the warps at some positions and writes the addresses: gives where that was not possible."""
     address, columns = d.address(0), d.source(1)
     space = space_of(address.space or d.mod("space"))
-    scratch = d.temporary("uint32")
-    bank, rows = d.bank_rows([scratch])
-    row = np.array(rows, np.int64)
-    following, site, offset = d.following, d.site, np.uint64(address.offset)
+    bank, rows = d.bank_rows([d.temporary("uint32")])
+    row, site, offset = np.array(rows, np.int64), d.site, np.uint64(address.offset)
 
-    def grant(fragment: Fragment, position: int) -> bool:
-        """Allocate for the warp at a position and write the address; whether it was possible."""
+    def grant(window: Window, positions: Array, counts: Array) -> list[int]:
+        batch, lanes = window.batch, window.lane_numbers[positions]
+        asked = zip(lanes.tolist(), counts.tolist(), strict=True)
+        first = np.array([batch.tensor.allocate(lane // WARP, count, site) for lane, count in asked])
+        given = first >= 0
+        if given.any():
+            batch.banks[bank][rows[0], lanes[given]] = first[given]
+            addresses = batch.port.addresses(window, address.slot)[positions[given]]
+            batch.port.store(space, addresses, lanes[given], offset, bank, row, None, site)
+            # whole warps run it together
+            batch.checks.began(lanes[given] // WARP)
+        refused: list[int] = positions[~given].tolist()
+        return refused
+
+    def all_of(fragment: Fragment, positions: Array) -> list[int]:
         window = fragment.window
-        batch, lane = window.batch, window.lane_numbers[position]
-        count = int(np.broadcast_to(window.rows[columns], window.size)[position])
-        first = batch.tensor.allocate(int(lane) // WARP, count, site)
-        if first < 0:
-            return False
-        batch.banks[bank][rows[0], lane] = first
-        addresses = batch.port.addresses(window, address.slot)[position : position + 1]
-        batch.port.store(space, addresses, window.lane_numbers[position : position + 1], offset, bank, row, None, site)
-        # the whole warp runs it together
-        batch.checks.began(np.array([int(lane) // WARP]))
-        return True
+        counts = pick(window.rows[columns], positions)
+        if window.batch.tensor.are_plain(window.lane_numbers[positions] // WARP, counts):
+            return grant(window, positions, counts)
+        # what is wrong with one is said before the next
+        each = [grant(window, positions[i : i + 1], counts[i : i + 1]) for i in range(len(positions))]
+        return [position for refused in each for position in refused]
+
+    return all_of
+
+
+def allocate(d: Decoding) -> ControlStep:
+    """tcgen05.alloc: the address of the columns is written to shared memory; waits while none are free."""
+    grant, following, site = _granting(d), d.following, d.site
 
     def attempt(scheduler: Scheduler, fragment: AnyFragment) -> AnyFragment | None:
-        positions = leaders(fragment.window, fragment.lanes.mask)
-        refused = [int(position) for position in positions if not grant(fragment, int(position))]
+        refused = grant(fragment, leaders(fragment.window, fragment.lanes.mask))
         if not refused:
             return fragment.at(following)
         late = np.zeros(fragment.window.size, bool)
