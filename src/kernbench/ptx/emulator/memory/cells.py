@@ -137,11 +137,6 @@ def scope_of(cell: int) -> int:
     return (cell >> SCOPE) & 3
 
 
-def stamp(clock: Int64s, number: Int64s) -> Int64s:
-    """Clock and number of a warp as cells hold them."""
-    return (clock.astype(np.int64) << CLOCK_SHIFT) | ((number.astype(np.int64) + 1) << NUMBER_SHIFT)
-
-
 @kernel
 def part_from(cells: UInt64s, lanes: UInt32s, rows: Int64s, clocks: Int64s) -> None:
     """Lanes have ended: give what they did at their last clocks a clock that nobody ever knows.

@@ -183,6 +183,13 @@ class TensorCore:
 
     def multiply(self, operations: Products) -> None:
         """D = A B, or A B + D; operations that are alike in one product."""
+        plain = operations.equal and operations.lanes is None and not operations.shift
+        sides = _sides(operations.form, operations.first, len(operations.ctas)) if plain else None
+        if sides is not None:
+            chain = self._chained(operations)
+            chain.right.append(gather(self._batch, operations.ctas, *sides[1]))
+            chain.left.append(gather(self._batch, operations.ctas, *sides[0]))
+            return
         for group in operations.alike():
             if group.described.problem:
                 continue
@@ -190,12 +197,16 @@ class TensorCore:
                 self.flush()
                 self._multiply(group)
                 continue
-            if self._chain is None or not self._chain.takes(group):
-                self.flush()
-                self._chain = Chain(group, [], [])
-            ctas = group.homes.reshape(-1)
-            self._chain.right.append(self._right(group))
-            self._chain.left.append(gather(self._batch, ctas, group.tiles("a"), group.operand("a")))
+            chain, ctas = self._chained(group), group.homes.reshape(-1)
+            chain.right.append(self._right(group))
+            chain.left.append(gather(self._batch, ctas, group.tiles("a"), group.operand("a")))
+
+    def _chained(self, one: Products) -> Chain:
+        """The chain that an operation goes on with, or begins."""
+        if self._chain is None or not self._chain.takes(one):
+            self.flush()
+            self._chain = Chain(one, [], [])
+        return self._chain
 
     def flush(self) -> None:
         """Make the sums that were put off."""
@@ -359,6 +370,18 @@ def _spread(spread: str, base: int) -> list[tuple[Part, int]]:
     if spread in order:
         return [(Part((q, q + 1), (0, 32), none), first) for q, first in order[spread]]
     return [(Part((0, 4), (0, 32), none), 0)]
+
+
+@lru_cache(1 << 10)
+def _sides(
+    form: Form, operands: tuple[int, ...], count: int
+) -> tuple[tuple[list[Tiles], Operand], tuple[list[Tiles], Operand]] | None:
+    """A and B of operations of single CTAs that are all given the same, if they may wait for others."""
+    given = np.repeat(np.array(operands, np.uint64)[:, None], count, axis=1)
+    one = Products(form, np.zeros(count, np.int64), given)
+    if form.pair or one.described.problem or not _chains(one):
+        return None
+    return (one.tiles("a"), one.operand("a")), (one.tiles("b"), one.operand("b"))
 
 
 def _chains(one: Products) -> bool:

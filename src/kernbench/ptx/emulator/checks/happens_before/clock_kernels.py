@@ -9,6 +9,22 @@ from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int32s, Int64s, UInt
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.lanes.warp_bits import active_in
+from kernbench.ptx.emulator.memory.cells import CLOCK_SHIFT, FLOOR, MET, NUMBER, NUMBER_SHIFT, OWN
+
+
+@kernel
+def fill_table(clocks: Int32s, table: Int64s) -> None:
+    """Each warp's epoch as a cell has it, and the least of its vector clock, with when its lanes met as its own."""
+    ctas, warps = clocks.shape[0], clocks.shape[1]
+    for warp in range(ctas * warps):
+        inside, floor = warp // ctas, table[warp, MET]
+        known = clocks[warp % ctas, inside]
+        for other in range(warps):
+            if other != inside:
+                floor = min(floor, np.int64(known[other]))
+        table[warp, FLOOR] = floor
+        own = np.int64(known[inside]) << CLOCK_SHIFT
+        table[warp, OWN] = own | (table[warp, NUMBER] + 1) << NUMBER_SHIFT
 
 
 @kernel

@@ -43,15 +43,12 @@ from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.cells import (
     CLOCK_LIMIT,
     CTA,
-    FLOOR,
     INSIDE,
     KNOWN,
     MET,
     NUMBER,
-    OWN,
     TABLE,
     WARP_LIMIT,
-    stamp,
 )
 from kernbench.ptx.emulator.program.hub import BatchHub
 
@@ -121,11 +118,7 @@ class Clocks:
         """What the compiled kernels want to know of each warp: see `cells`."""
         if self._stale:
             self._stale = False
-            own = self.clocks[:, self._own, self._own]
-            others = self.clocks[:, :, : len(self._own)].copy()
-            others[:, self._own, self._own] = self.met.reshape(len(self._own), -1).T
-            self._table[:-1, OWN] = stamp(own.T.reshape(-1), self.numbers)
-            self._table[:-1, FLOOR] = others.min(axis=2).T.reshape(-1)
+            kernels.fill_table(self.clocks, self._table)
         return self._table
 
     def alive(self, warp: int) -> int:
