@@ -117,6 +117,26 @@ def load_words(
                 bank[row_of_bank, first + lane] = word
 
 
+@kernel
+def take_halves(
+    words: UInt32s, ctas: Int64s, part: tuple[int, int, int, int], column: int, table: Float32s, found: Float32s
+) -> None:
+    """Elements of 16 bits in tensor memory of CTAs, from a column on, as a `table` has them: [ctas, rows, elements].
+
+    A part is its first and last + 1 quarter, and the same of lanes in each.
+    """
+    low = np.uint32(0xFFFF)
+    lanes = part[3] - part[2]
+    for i in range(ctas.size):
+        for quarter in range(part[0], part[1]):
+            for lane in range(lanes):
+                row = (quarter - part[0]) * lanes + lane
+                for k in range(found.shape[2] // 2):
+                    word = _word(words, ctas[i], quarter, part[2] + lane, column + k)
+                    found[i, row, 2 * k] = table[word & low]
+                    found[i, row, 2 * k + 1] = table[word >> np.uint32(16)]
+
+
 @part
 def _put_word(words: UInt32s, cta: Int, quarter: Int, row: Int, column: Int, value: np.uint32) -> None:
     """Write a word of tensor memory; rows go round, and beyond the last column nothing is written."""

@@ -6,6 +6,7 @@ from functools import cache, cached_property, lru_cache
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.asynchronous.matrix.fragment_kernels import take_halves
 from kernbench.ptx.emulator.asynchronous.matrix.observer import MatrixBatch
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemory
 from kernbench.ptx.emulator.lanes.arrays import UInt64s
@@ -15,7 +16,7 @@ from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.numerics.matrix.descriptors import deep_descriptor, tcgen05_descriptor
 from kernbench.ptx.numerics.matrix.instruction import InstructionDescriptor, Part, instruction_descriptor, parts
 from kernbench.ptx.numerics.matrix.scaled import scale_values
-from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, product
+from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, float32_table, product
 
 _LANE_SHIFT = 16
 # what operations have in common: all but descriptors of matrices in shared memory, or all
@@ -186,16 +187,21 @@ class TensorCore:
         plain = operations.equal and operations.lanes is None and not operations.shift
         sides = _sides(operations.form, operations.first, len(operations.ctas)) if plain else None
         if sides is not None:
-            chain = self._chained(operations)
-            chain.right.append(gather(self._batch, operations.ctas, *sides[1]))
-            chain.left.append(gather(self._batch, operations.ctas, *sides[0]))
+            left, right = sides
+            if left is None:
+                self.flush()
+                self._multiply(operations, gather(self._batch, operations.ctas, *right))
+            else:
+                chain = self._chained(operations)
+                chain.right.append(gather(self._batch, operations.ctas, *right))
+                chain.left.append(gather(self._batch, operations.ctas, *left))
             return
         for group in operations.alike():
             if group.described.problem:
                 continue
             if not _chains(group):
                 self.flush()
-                self._multiply(group)
+                self._multiply(group, self._right(group))
                 continue
             chain, ctas = self._chained(group), group.homes.reshape(-1)
             chain.right.append(self._right(group))
@@ -227,10 +233,9 @@ class TensorCore:
         right = np.repeat(right, 2, axis=0) if homes.shape[1] == 2 else right
         return right if one.scales is None else right * self._column_scales(one, homes)
 
-    def _multiply(self, one: Products) -> None:
+    def _multiply(self, one: Products, right: Array) -> None:
         described, homes = one.described, one.homes
         ctas = homes.reshape(-1)
-        right = self._right(one)
         kept = None
         if not one.form.from_tensor:
             kept = gather(self._batch, ctas, one.tiles("a"), one.operand("a"))
@@ -249,6 +254,11 @@ class TensorCore:
         kind = described.kinds[1]
         width = {"f16": 2, "bf16": 2, "tf32": 4}.get(kind, 1)
         words = described.k * width // 4 if kind != "b4" else described.k // 8
+        if kind in ("f16", "bf16") and not one.form.shifted:
+            made: Array = np.empty((len(ctas), part.rows, 2 * words), np.float32)
+            where = (*part.quarters, *part.lanes)
+            take_halves(self._memory.words, ctas, where, one.first[1] & 0xFFFF, float32_table(kind), made)
+            return made
         found = np.ascontiguousarray(self._memory.read(ctas, part, one.first[1] & 0xFFFF, words))
         if one.form.shifted:
             found[:, 1:] = found[:, :-1].copy()
@@ -372,16 +382,20 @@ def _spread(spread: str, base: int) -> list[tuple[Part, int]]:
     return [(Part((0, 4), (0, 32), none), 0)]
 
 
+_Side = tuple[list[Tiles], Operand]
+
+
 @lru_cache(1 << 10)
-def _sides(
-    form: Form, operands: tuple[int, ...], count: int
-) -> tuple[tuple[list[Tiles], Operand], tuple[list[Tiles], Operand]] | None:
-    """A and B of operations of single CTAs that are all given the same, if they may wait for others."""
+def _sides(form: Form, operands: tuple[int, ...], count: int) -> tuple[_Side | None, _Side] | None:
+    """A and B of operations of single CTAs that are all given the same, without scales.
+
+    A is None where it lies in tensor memory; all is where operations whose A does not may not wait for others.
+    """
     given = np.repeat(np.array(operands, np.uint64)[:, None], count, axis=1)
     one = Products(form, np.zeros(count, np.int64), given)
-    if form.pair or one.described.problem or not _chains(one):
+    if form.pair or one.described.problem or one.scales is not None or not (form.from_tensor or _chains(one)):
         return None
-    return (one.tiles("a"), one.operand("a")), (one.tiles("b"), one.operand("b"))
+    return None if form.from_tensor else (one.tiles("a"), one.operand("a")), (one.tiles("b"), one.operand("b"))
 
 
 def _chains(one: Products) -> bool:
