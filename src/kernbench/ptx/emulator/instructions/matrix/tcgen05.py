@@ -184,12 +184,12 @@ def multiply(d: Decoding) -> Step:
     zero = d.position("zero_mask")
     zero_mask = None if zero is None else d.source(zero)
     # as `Products` has them, and the words that disable lanes
-    places = (target, left if form.from_tensor else None, None, None, None, *scales)
+    located = (target, left if form.from_tensor else None, None, None, None, *scales)
     values = (None, left, right, idesc, adds, *scales)
-    slots = [(value, 0) if one is None else (one.slot, one.offset) for one, value in zip(places, values, strict=True)]
+    slots = [(value, 0) if one is None else (one.slot, one.offset) for one, value in zip(located, values, strict=True)]
     operands, count = OperandRows(d.table, slots + [(one, 0) for one in disabled], ()), len(slots)
     # addresses in tensor memory have 32 bits
-    wide = [i for i, one in enumerate(places) if one is not None and d.table.slots[one.slot].dtype != "uint32"]
+    wide = [i for i, one in enumerate(located) if one is not None and d.table.slots[one.slot].dtype != "uint32"]
 
     def one(window: Window, chosen: Array) -> None:
         batch = window.batch
