@@ -1,9 +1,15 @@
 """Registers from tensor memory and to it in one loop: the same as blocks of words, of which each lane has its own."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from kernbench.ptx.emulator.asynchronous.matrix.fragment_kernels import load_words, store_words
+from kernbench.ptx.emulator.asynchronous.matrix.fragment_kernels import load_words, store_words, take_halves
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_core import likeness
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemory
+from kernbench.ptx.numerics.matrix.instruction import Part
+from kernbench.ptx.numerics.matrix.wide import float32_of, float32_table
 
 POISON = np.uint32(0xFFFFFFFF)
 
@@ -60,3 +66,50 @@ def test_each_lane_stores_its_words(corner, packed):
     given[:, chosen] = warps, addresses(corner, warps)
     store_words(words, *given, rows, columns, packed, held, chosen)
     assert np.array_equal(words, wanted)
+
+
+PARTS = (Part((0, 4), (0, 32), (0, 24)), Part((0, 4), (16, 32), (0, 24)), Part((2, 4), (0, 32), (0, 24)))
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_elements_of_sixteen_bits_are_taken(part, kind):
+    random, memory = np.random.default_rng(3), TensorMemory(SimpleNamespace(ctas=3))
+    memory.words[...] = random.integers(0, 1 << 32, memory.words.shape, dtype=np.uint32)
+    for ctas, column in ((np.array([0, 1, 2]), 40), (np.array([2]), 508)):
+        found = np.empty((len(ctas), part.rows, 16), np.float32)
+        take_halves(memory.words, ctas, (*part.quarters, *part.lanes), column, float32_table(kind), found)
+        words = np.ascontiguousarray(memory.read(ctas, part, column, 8))
+        assert np.array_equal(found, float32_of(words.view(np.uint16), kind), equal_nan=True)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_sums_are_added_as_if_read_and_written(part):
+    random, memory = np.random.default_rng(4), TensorMemory(SimpleNamespace(ctas=3))
+    memory.words[...] = random.integers(0, 1 << 32, memory.words.shape, dtype=np.uint32)
+    before, everybody = memory.words.copy(), np.arange(3)
+    sums = random.integers(0, 1 << 32, (3, part.rows, 24), dtype=np.uint32).view(np.float32)
+    # beyond the last column, and of some CTAs, nothing is done
+    assert not memory.add(everybody, part, 500, sums)
+    assert not memory.add(np.array([0, 2]), part, 8, sums[:2])
+    assert np.array_equal(memory.words, before)
+    with np.errstate(all="ignore"):
+        wanted = sums + np.ascontiguousarray(memory.read(everybody, part, 8, 24)).view(np.float32)
+        assert memory.add(everybody, part, 8, sums)
+    assert np.array_equal(memory.read(everybody, part, 8, 24), wanted.view(np.uint32))
+    memory.words[...] = before
+    memory.write(everybody, part, 8, wanted.view(np.uint32))
+    there = memory.words.copy()
+    memory.words[...] = before
+    with np.errstate(all="ignore"):
+        memory.add(everybody, part, 8, sums)
+    assert np.array_equal(memory.words, there)
+
+
+def test_what_operations_have_in_common():
+    given = np.repeat(np.arange(7, dtype=np.uint64)[:, None], 3, axis=1)
+    assert [likeness(given, one) for one in (False, True)] == [2, 2]
+    for row, alike in enumerate([(0, 0), (1, 0), (1, 1), (0, 0), (0, 0), (0, 0), (0, 0)]):
+        other = given.copy()
+        other[row, 2] += 100
+        assert (likeness(other, False), likeness(other, True)) == alike

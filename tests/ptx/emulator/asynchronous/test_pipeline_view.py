@@ -5,6 +5,7 @@ import pytest
 from rich.console import Console
 from tests.ptx.emulator.asynchronous.test_tensor_pipeline import pipeline
 
+from kernbench.ptx.emulator.asynchronous import journal
 from kernbench.report import pipeline_text, trace_bytes
 
 
@@ -90,3 +91,14 @@ def test_the_text(bench):
     assert "ring 0: 2 stages, 1 arrival a phase" in text
     assert "waited on by warps 1-4, line 73" in text
     assert "passes the fresh barrier, phases 0 to 2" in text
+
+
+def test_entries_are_the_same_whenever_they_are_made(monkeypatch):
+    late = pipeline()[0].views["pipeline"]
+    monkeypatch.setattr(journal, "_MANY", 1)
+    assert pipeline()[0].views["pipeline"] == late
+    monkeypatch.setattr(journal, "MOST", 12)
+    early = pipeline()[0].views["pipeline"]
+    assert not early["complete"]
+    monkeypatch.setattr(journal, "_MANY", 1 << 12)
+    assert pipeline()[0].views["pipeline"] == early

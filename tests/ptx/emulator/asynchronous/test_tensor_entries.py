@@ -6,11 +6,23 @@ from tests.ptx.emulator.asynchronous.tcgen05 import COMMIT, KINDS_F16, WAIT, ide
 
 from kernbench import ptx
 from kernbench.common.deferred import in_python
+from kernbench.ptx.emulator.checks.asynchronous import tensor_order
+from kernbench.ptx.emulator.checks.asynchronous.tensor import TensorChecks
 from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import COPY, LOAD, MULTIPLY, STORE
-from kernbench.ptx.emulator.checks.asynchronous.tensor_entries import enter_moves, enter_regions, sort_moves
+from kernbench.ptx.emulator.checks.asynchronous.tensor_entries import (
+    begin_moves,
+    enter_moves,
+    enter_regions,
+    hold_commits,
+    note_commits,
+    publish,
+    sort_moves,
+)
 from kernbench.ptx.emulator.checks.asynchronous.tensor_order import TensorOrder
 
 CTAS, WARPS, FIRST = 2, 9, 12
+# registers of descriptors, and bits of these that are changed: the address, a stride, the swizzle
+FLIPPED = ((4, 1 << 6), (5, 1 << 12), (4, 1 << 33), (5, 3 << 61))
 
 
 class State:
@@ -156,6 +168,51 @@ def test_a_loop_enters_what_plain_python_does(do):
     assert passed > 15
 
 
+def test_what_warps_and_lanes_say_of_themselves():
+    for seed in range(10):
+        state = State(seed)
+        random, warps = state.random, np.sort(state.random.choice(CTAS * WARPS, 4, replace=False))
+        ctas, inside = warps % CTAS, warps // CTAS
+        expected = state.clocks.copy()
+        for family in (1, 2):
+            expected[ctas, inside, FIRST + family * WARPS + inside] = state.done[family, warps]
+        publish(warps, FIRST, state.done, state.clocks)
+        assert np.array_equal(state.clocks, expected)
+        lanes, rows = warps * 32 + random.integers(0, 32, 4), state.clocks[ctas, inside].copy()
+        expected = rows.copy()
+        expected[range(4), inside] = state.clocks[ctas, inside, inside] * 32 + lanes % 32
+        expected[range(4), FIRST + inside] = state.begun[0, warps]
+        note_commits(lanes, FIRST, 0, state.begun, state.clocks, rows)
+        assert np.array_equal(rows, expected)
+        homes, held = random.integers(0, CTAS, 6), random.integers(0, 9, (6, rows.shape[1])).astype(np.int32)
+        slots, owners, expected = random.integers(0, 6, 5), random.integers(0, 4, 5), held.copy()
+        for slot, owner in zip(slots, owners, strict=True):
+            if homes[slot] == ctas[owner]:
+                expected[slot] = np.maximum(expected[slot], rows[owner])
+        hold_commits(slots, owners, lanes, homes, CTAS, rows, held)
+        assert np.array_equal(held, expected)
+
+
+def test_moves_are_counted_sorted_and_entered():
+    for seed in range(20):
+        state = State(seed)
+        warps, (tensor, *known) = np.arange(2 * CTAS), state.given(state.cells.copy())
+        addresses, order, last = warps // CTAS % 4 << 21, np.empty((2, len(warps)), np.int64), np.zeros(40, np.int64)
+        begun, cells, writes = state.begun.copy(), state.cells.copy(), bool(seed % 2)
+        begun[2 if writes else 1, warps] += 1
+        what, access = (np.array([[0, 8]]), 32, last[: 0 if writes else 40]), (STORE if writes else LOAD, 7, writes)
+        foreign = addresses + (1 << 21 if seed % 5 == 4 else 0)
+        found = begin_moves(warps, foreign, (*what, seed % 3 > 0), order, access, tensor, *known)
+        assert np.array_equal(state.begun, begun)
+        assert last[warps].tolist() == [0 if writes else one for one in begun[1, warps]]
+        wanted = -1 if seed % 5 == 4 else 0
+        if seed % 5 < 4 and seed % 3:
+            sort_moves(warps, addresses, CTAS, 32, order)
+            wanted = enter_moves(0, order, what[0], 32, warps, access, (cells, state.owner), *known)
+        assert found == wanted
+        assert np.array_equal(tensor[0], cells)
+
+
 def test_lanes_of_another_quarter_are_told():
     order = np.empty((2, 2), np.int64)
     warps = np.array([0, CTAS])
@@ -198,10 +255,12 @@ def test_findings_are_those_of_one_region_after_the_other(monkeypatch):
     _, _, image, descriptors = tiles(12, 128, 64, 16, KINDS_F16)
     whole = kernel(mma("f16") + COMMIT + WAIT + load(64), 64, 128).module.emit()
     lines = [line for line in whole.split("\n") if "tcgen05." in line or "bar.sync" in line]
-    # lines that are dropped, addresses that are wrong, and a product that adds to what nobody wrote
+    # lines that are dropped, addresses and descriptors that are wrong, and a product that adds to what nobody wrote
     changed = [whole, *(whole.replace(line + "\n", "", 1) for line in lines)]
     changed += [whole.replace("shl.b32 %r4, %r1, 21", f"shl.b32 %r4, %r1, {bits}") for bits in (20, 22, 5)]
     changed += [whole.replace(f"tcgen05.{what}", f"add.u32 %r3, %r3, 96;\n  tcgen05.{what}") for what in ("mma", "ld")]
+    product = "@%p3 tcgen05.mma"
+    changed += [whole.replace(product, f"xor.b64 %rd{n}, %rd{n}, {bits};\n  {product}") for n, bits in FLIPPED]
 
     def found():
         given = (image, descriptors, idesc(128, 64, KINDS_F16), 64)
@@ -211,6 +270,10 @@ def test_findings_are_those_of_one_region_after_the_other(monkeypatch):
     together = found()
     for name in ("enter_moves", "enter_regions"):
         monkeypatch.setattr(TensorOrder, name, lambda self, start, *given: start)
+    monkeypatch.setattr(
+        tensor_order, "begin_moves", lambda *given: begin_moves(*given[:2], (*given[2][:3], False), *given[3:])
+    )
+    monkeypatch.setattr(TensorChecks, "_are_plain", lambda *given: False)
     assert found() == together
     assert sum(1 for _, findings, _ in together if findings) > 5
     assert not together[0][1]

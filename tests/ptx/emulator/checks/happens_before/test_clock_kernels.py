@@ -6,6 +6,7 @@ import pytest
 from kernbench.ptx.emulator.checks.happens_before import clock_kernels
 from kernbench.ptx.emulator.lanes.lanes import WARP, from_mask
 from kernbench.ptx.emulator.lanes.warp_bits import given
+from kernbench.ptx.emulator.memory.cells import FLOOR, MET, NUMBER, OWN, TABLE, decode
 
 CTAS, WARPS, COLUMNS = 2, 3, 11
 LANE = 2 * WARPS
@@ -145,3 +146,20 @@ def test_lanes_that_know_more_than_is_handed_on(seed):
         more = special[lane] or partly[lane // WARP] or aware[lane // WARP]
         wanted += slot >= 0 and homes[slot] == lane // WARP % CTAS and bool(more)
     assert clock_kernels.count_aware(slots, lanes, CTAS, homes, special, partly, aware) == wanted
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_table_of_warps(seed):
+    random = np.random.default_rng(seed)
+    ctas, warps = int(random.integers(1, 4)), int(random.integers(1, 6))
+    clocks = random.integers(1, 50, (ctas, warps, 3 * warps)).astype(np.int32)
+    table = random.integers(0, 40, (ctas * warps + 1, TABLE))
+    before = table.copy()
+    clock_kernels.fill_table(clocks, table)
+    for warp in range(ctas * warps):
+        known, inside = clocks[warp % ctas, warp // ctas].tolist(), warp // ctas
+        others = [clock for other, clock in enumerate(known[:warps]) if other != inside]
+        assert table[warp, FLOOR] == min([before[warp, MET], *others])
+        assert decode(int(table[warp, OWN])) == (0, before[warp, NUMBER], known[inside])
+    before[:-1, [FLOOR, OWN]] = table[:-1, [FLOOR, OWN]]
+    assert np.array_equal(table, before)
