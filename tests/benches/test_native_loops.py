@@ -46,6 +46,7 @@ FIRST = (
     "simulate",
     "survey_global",
     "reaches",
+    "fill_table",
     "touch",
 )
 COMPARED = some(FIRST, 2)
