@@ -1,7 +1,7 @@
 """Products at addresses of tensor memory that have no meaning: told, and never the end of the run."""
 
 import pytest
-from tests.ptx.emulator.asynchronous.tcgen05 import COMMIT, KINDS_F16, WAIT, idesc, kernel, launch, mma, tiles
+from tests.ptx.emulator.asynchronous.tcgen05 import COMMIT, KINDS_F16, WAIT, idesc, kernel, launch, load, mma, tiles
 
 from kernbench import ptx
 
@@ -73,3 +73,15 @@ def test_address_that_nobody_wrote():
     )
     kinds = {finding.kind for finding in run.findings}
     assert {"uninitialised-read", "tensor-memory"} <= kinds
+
+
+def test_offsets_below_zero():
+    _, _, data, descriptors = tiles(4, 128, 64, 16, KINDS_F16)
+    body = mma("f16") + COMMIT + WAIT + load(64)
+    below = "  add.u32 %r40, %r3, 64;\n  add.u32 %r42, %r5, 64;\n" + body
+    below = below.replace("[%r3]", "[%r40+-64]").replace("[%r5]", "[%r42+-64]")
+    given = (data, descriptors, idesc(128, 64, KINDS_F16), 64)
+    wanted, found = (launch(kernel(text, 64), *given) for text in (body, below))
+    assert not found[0].findings
+    assert found[1].any()
+    assert (found[1] == wanted[1]).all()

@@ -30,7 +30,8 @@ def _active(window: Window, mask: Mask | None) -> Array:
 
 def _address(window: Window, address: AddressSlot, chosen: Array) -> Array:
     """Addresses in tensor memory of some positions."""
-    found = pick(window.rows[address.slot], chosen).astype(np.int64) + address.offset
+    # offsets below zero have 64 bits, of which the lower ones are enough
+    found = pick(window.rows[address.slot], chosen).astype(np.int64) + (address.offset & 0xFFFFFFFF)
     return found & 0xFFFFFFFF
 
 
