@@ -450,7 +450,7 @@ def _run_of(launch: Launch, checker: Checks | None, status: Status, outputs: dic
     if launch.probe is not None and launch.probe.stopped is not None:
         views["stopped"] = launch.probe.stopped.view()
     found: list[Finding] = checker.end() if checker is not None else []
-    metrics = launch.meter.metrics(launch.program.blocks)
+    metrics = launch.meter.metrics(launch.program.measures)
     if heap is not None and heap.live():
         views["heap"] = heap.live_names()
     checked = checker.checked if checker is not None else ()

@@ -17,11 +17,11 @@ from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemor
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import Refused, TensorUnit
 from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import Warpgroups
 from kernbench.ptx.emulator.barriers.mbarriers import Mbarriers
-from kernbench.ptx.emulator.engine.schedule import Key
 from kernbench.ptx.emulator.engine.scheduler import Scheduler
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT, cluster_map
 from kernbench.ptx.emulator.lanes.fragment import FragmentOf
-from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, from_mask, lane_bits
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, lane_bits
+from kernbench.ptx.emulator.lanes.remembered import living
 from kernbench.ptx.emulator.lanes.slots import (
     ConstantSlot,
     RegisterSlot,
@@ -80,7 +80,7 @@ class Batch:
         self._tensor: TensorUnit | None = None
         self.warpgroups = Warpgroups(self, launch.schedule.eager)
         self.scheduler = Scheduler(self, launch.program, launch.meter)
-        everybody = from_mask(self.alive)
+        everybody = living(self.alive)
         assert everybody is not None
         self.scheduler.push(FragmentOf(everybody, self.scheduler.window(everybody), self.program.entry.entry))
 
@@ -161,10 +161,6 @@ class Batch:
         spec = self.table.slots[slot]
         assert isinstance(spec, SymbolSlot)
         return self.launch.parameter(spec.name, spec.offset, dtype, count)
-
-    def pick(self, ready: dict[Key, AnyFragment]) -> Key:
-        """Which fragment runs next."""
-        return self.launch.pick(ready)
 
     def end(self, lanes: Lanes, block: int) -> None:
         """Lanes have ended, in a block that was the last they ran."""

@@ -13,7 +13,7 @@ from kernbench.ptx.emulator.asynchronous.copies.tensors import TensorMaps
 from kernbench.ptx.emulator.asynchronous.journal import Journal
 from kernbench.ptx.emulator.engine.batch import Batch
 from kernbench.ptx.emulator.engine.machine import Architecture
-from kernbench.ptx.emulator.engine.schedule import Key, Schedule
+from kernbench.ptx.emulator.engine.schedule import Schedule
 from kernbench.ptx.emulator.engine.spinning import EndlessError
 from kernbench.ptx.emulator.engine.splitting import CannotSplitError, Division, RestartError, Splitting
 from kernbench.ptx.emulator.engine.ticking import Time
@@ -29,7 +29,6 @@ from kernbench.ptx.emulator.memory.heap import Heap
 from kernbench.ptx.emulator.memory.pages.room import require_room
 from kernbench.ptx.emulator.program.meter import Meter
 from kernbench.ptx.emulator.program.program import Program
-from kernbench.ptx.emulator.program.steps import AnyFragment
 from kernbench.ptx.emulator.units.observer import LaunchObserver
 from kernbench.ptx.emulator.units.recorder import LaunchRecorder
 from kernbench.ptx.names.demangling import title
@@ -385,10 +384,6 @@ class Launch:
         width = np.dtype(dtype).itemsize
         data = self._parameters[start : start + width * count]
         return np.frombuffer(data.ljust(width * count, b"\0"), dtype)
-
-    def pick(self, ready: dict[Key, AnyFragment]) -> Key:
-        """Which fragment runs next."""
-        return self.schedule.pick(ready)
 
     def grid_workspace(self) -> int:
         """Where the blocks of a cooperative launch meet: memory that holds zeros when the launch begins."""

@@ -6,8 +6,6 @@ to change) is parked with what it waits for, and everything else runs first.
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from kernbench.ptx.emulator.barriers.barriers import Barriers
 from kernbench.ptx.emulator.barriers.cluster_barrier import ClusterBarrier
 from kernbench.ptx.emulator.barriers.gathering import Gathering
@@ -15,7 +13,8 @@ from kernbench.ptx.emulator.barriers.waiting import Waiting
 from kernbench.ptx.emulator.engine.schedule import Key
 from kernbench.ptx.emulator.engine.spinning import Spinning
 from kernbench.ptx.emulator.lanes.fragment import FragmentOf
-from kernbench.ptx.emulator.lanes.lanes import Lanes, Mask, union
+from kernbench.ptx.emulator.lanes.lanes import Lanes, Mask
+from kernbench.ptx.emulator.lanes.remembered import joined, parted
 from kernbench.ptx.emulator.lanes.window import window_of
 from kernbench.ptx.emulator.observer.definedness import UndefinedLoadError
 from kernbench.ptx.emulator.program.meter import Meter
@@ -79,24 +78,24 @@ class Scheduler:
 
     def merged(self, one: AnyFragment, two: AnyFragment) -> AnyFragment:
         """Two fragments at the same program point as one."""
-        lanes = union(one.lanes, two.lanes, self.batch.lanes)
+        lanes = joined(one.lanes, two.lanes, self.batch.lanes)
         behind = one.behind if one.behind == two.behind else -1
         return FragmentOf(lanes, self.window(lanes), one.block, one.stack, one.prefix, behind)
 
     def run(self) -> None:
         """Run until every fragment has ended or waits."""
-        while self.ready:
-            key = self.batch.pick(self.ready)
-            fragment = self.ready.pop(key)
-            self._limit = min(self.ready, default=None)
+        ready, pick = self.ready, self.batch.launch.schedule.pick
+        while ready:
+            fragment = ready.pop(pick(ready))
+            self._limit = min(ready) if ready else None
             self._run(fragment)
         self.meter.calls = ()
 
-    def _run(self, fragment: AnyFragment | None) -> None:
+    def _run(self, fragment: AnyFragment) -> None:
         """Run a fragment until it ends, waits, or another one stands before it."""
         blocks = self.program.blocks
-        while fragment is not None:
-            block = blocks[fragment.block]
+        block = blocks[fragment.block]
+        while True:
             if block.ends:
                 # whether lanes came from a barrier with others or alone, it counts for none of them
                 self._end(fragment)
@@ -104,22 +103,24 @@ class Scheduler:
             if block.wait_loop is not None and self.spinning.parks(fragment, block):
                 self.meter.lose_way()
                 return
-            fragment = self._step(fragment, block)
-            if fragment is None or blocks[fragment.block].ends:
-                continue
-            if self._limit is not None and self.key(fragment) >= self._limit:
+            going = self._step(fragment, block)
+            if going is None:
+                return
+            fragment, block = going, blocks[going.block]
+            if self._limit is not None and not block.ends and (*fragment.prefix, block.rank) >= self._limit:
                 self.push(fragment)
                 return
 
     def _step(self, fragment: AnyFragment, block: Block) -> AnyFragment | None:
         """Run one block; the fragment if it goes on."""
-        lanes, window = fragment.lanes, fragment.window
-        self.meter.count(block, lanes)
-        self.recorder.step(block, lanes)
-        self.meter.calls = fragment.stack
+        lanes, window, meter = fragment.lanes, fragment.window, self.meter
+        meter.count(block, lanes)
+        if self.recorder.recording:
+            self.recorder.step(block, lanes)
+        meter.calls = fragment.stack
         if fragment.stack:
             frame = fragment.stack[-1]
-            self.meter.lose_way()
+            meter.lose_way()
             self.batch.set_base(frame.callee, frame.base)
         if self._following_undefined:
             for general in block.watched.steps:
@@ -179,13 +180,7 @@ class Scheduler:
         self, fragment: AnyFragment, slot: int, negated: bool, target: int, following: int
     ) -> AnyFragment | None:
         """Lanes whose predicate holds go to `target`, the others to `following`."""
-        row = fragment.window.rows[slot]
-        lanes = fragment.lanes
-        if lanes.mask is None:
-            count = int(np.count_nonzero(row))
-            if count == 0 or count == lanes.count:
-                return fragment.at(target if (count > 0) != negated else following)
-        taken, rest = _held(lanes, row, negated)
+        taken, rest = _held(fragment.lanes, fragment.window.rows[slot], negated)
         if rest is None:
             return fragment.at(target)
         if taken is None:
@@ -203,7 +198,8 @@ class Scheduler:
 
     def _end(self, fragment: AnyFragment) -> None:
         """Lanes have come to a block that does nothing but end them, which is not run."""
-        self.recorder.step(self.program.blocks[fragment.block], fragment.lanes)
+        if self.recorder.recording:
+            self.recorder.step(self.program.blocks[fragment.block], fragment.lanes)
         self.leave(fragment)
 
     def under_guard(
@@ -225,7 +221,7 @@ class Scheduler:
 
     def split(self, fragment: AnyFragment, chosen: Mask) -> tuple[AnyFragment | None, AnyFragment | None]:
         """The lanes where `chosen` holds and the others, as fragments at the same block."""
-        taken, rest = fragment.lanes.split(chosen)
+        taken, rest = parted(fragment.lanes, chosen)
         if rest is None:
             return fragment, None
         if taken is None:
@@ -242,5 +238,5 @@ class Scheduler:
 
 def _held(lanes: Lanes, row: Mask, negated: bool) -> tuple[Lanes | None, Lanes | None]:
     """The lanes for which a predicate holds, or does not where it is negated, and the others."""
-    those, others = lanes.split(row)
+    those, others = parted(lanes, row)
     return (others, those) if negated else (those, others)

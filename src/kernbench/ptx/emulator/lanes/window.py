@@ -17,6 +17,7 @@ from kernbench.common.native.entry import begin_of
 from kernbench.ptx.emulator.lanes.arrays import UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, Warps
+from kernbench.ptx.emulator.lanes.remembered import numbers_of
 from kernbench.ptx.emulator.lanes.slots import BANKS, RegisterSlot, SlotTable
 
 # bases of a window for machine code: banks first, then constants, then what is not a register
@@ -58,8 +59,7 @@ class WindowOf(Generic[BatchT]):
     def __init__(self, batch: BatchT, lanes: Lanes):
         self.batch = batch
         self.size = lanes.positions
-        self.warps = lanes.warp_numbers()
-        self.lane_numbers = lanes.lane_numbers()
+        self.warps, self.lane_numbers = numbers_of(lanes)
         self._table: SlotTable = batch.table
         self._scratch: dict[tuple[str, int], Array] = {}
         # the same by slot, of those that are asked for most

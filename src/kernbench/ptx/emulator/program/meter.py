@@ -2,13 +2,14 @@
 
 import time
 from array import array
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kernbench.common.compiled import seconds_compiling
 from kernbench.ptx.emulator.lanes.fragment import Frame
 from kernbench.ptx.emulator.lanes.lanes import Lanes
+from kernbench.ptx.emulator.program.measures import Measures
 from kernbench.ptx.emulator.program.program import Block
 from kernbench.safety.budget import Budget, OverBudgetError
 
@@ -43,7 +44,9 @@ class Meter:
 
     def __init__(self, budget: Budget):
         self._budget = budget
-        self._looks = 0
+        # blocks until the clock is looked at
+        self._looks = _LOOK_AT_THE_CLOCK
+        self._most_steps = budget.steps
         # called when the clock is looked at
         self.on_look: Callable[[], None] | None = None
         self.renew()
@@ -63,8 +66,8 @@ class Meter:
 
     def reset(self) -> None:
         """Count from zero."""
-        self._lanes: Counter[int] = Counter()
-        self._warps: Counter[int] = Counter()
+        self._lanes: defaultdict[int, int] = defaultdict(int)
+        self._warps: defaultdict[int, int] = defaultdict(int)
         self.steps = self._trail = 0
         self._way: array[int] | None = None
 
@@ -78,14 +81,15 @@ class Meter:
 
     def counts(self) -> Counts:
         """What was counted so far."""
-        return Counts(self._lanes, self._warps, self.steps, self._trail, self._way)
+        return Counts(Counter(self._lanes), Counter(self._warps), self.steps, self._trail, self._way)
 
     def admit(self, more: Counts) -> bool:
         """Add what was counted elsewhere, if the budget allows it."""
         if self.steps + more.steps > self._budget.steps:
             return False
-        self._lanes.update(more.lanes)
-        self._warps.update(more.warps)
+        for number, lanes in more.lanes.items():
+            self._lanes[number] += lanes
+            self._warps[number] += more.warps[number]
         self.steps += more.steps
         return True
 
@@ -107,12 +111,13 @@ class Meter:
         number = block.number
         self._lanes[number] += lanes.count
         self._warps[number] += lanes.live
-        self.steps += len(block.sites) or 1
+        self.steps = steps = self.steps + (len(block.sites) or 1)
         self._trail = hash((self._trail, number))
         if self._way is not None:
             self._way.append(number)
-        self._looks += 1
-        if self.steps > self._budget.steps or not self._looks % _LOOK_AT_THE_CLOCK:
+        self._looks -= 1
+        if not self._looks or steps > self._most_steps:
+            self._looks = _LOOK_AT_THE_CLOCK
             self._check(block, lanes)
 
     def _check(self, block: Block, lanes: Lanes) -> None:
@@ -126,25 +131,14 @@ class Meter:
             what = f"{self._budget.seconds:g} seconds" if late else f"{self._budget.steps:,} steps"
             raise OverBudgetError(what)
 
-    def metrics(self, blocks: Sequence[Block]) -> dict[str, int | dict[str, int]]:
-        """Instruction, byte and flop counts by kind."""
-        by_kind: Counter[str] = Counter()
-        moved: Counter[str] = Counter()
-        threads = warps = flops = 0
-        for number, lanes in self._lanes.items():
-            block, issued = blocks[number], self._warps[number]
-            threads += lanes * len(block.sites)
-            warps += issued * len(block.sites)
-            flops += lanes * block.flops
-            for kind, count in block.kinds.items():
-                by_kind[kind] += lanes * count
-            for (space, direction), nbytes in block.traffic.items():
-                moved[f"{space}.{direction}"] += lanes * nbytes
+    def metrics(self, measures: Measures) -> dict[str, int | dict[str, int]]:
+        """Instruction, byte and flop counts by kind; the measures are those of the program's blocks."""
+        threads, flops, by_kind, moved = measures.of(self._lanes)
         return {
             "thread_instructions": threads,
-            "warp_instructions": warps,
+            "warp_instructions": measures.instructions(self._warps),
             "steps": self.steps,
-            "instructions_by_kind": {kind: count for kind, count in sorted(by_kind.items()) if count},
-            "bytes": {name: count for name, count in sorted(moved.items()) if count},
+            "instructions_by_kind": by_kind,
+            "bytes": moved,
             "flops": flops,
         }

@@ -11,6 +11,7 @@ from kernbench.ptx.emulator.lanes.arrays import Int64s
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import SlotTable, numbers_of
 from kernbench.ptx.emulator.program.closing import Closing
+from kernbench.ptx.emulator.program.measures import Measures
 from kernbench.ptx.emulator.program.steps import AnyWindow, Control, Direct, General
 from kernbench.ptx.isa.forms.effects import UNKNOWN_EFFECTS, Effects
 from kernbench.ptx.text.module import Kernel, Variable
@@ -300,6 +301,11 @@ class Program:
     def text(self) -> str:
         """All its instructions, to look for a word in them."""
         return "\n".join(site.text for site in self.sites)
+
+    @cached_property
+    def measures(self) -> Measures:
+        """What its blocks count for."""
+        return Measures(self.blocks)
 
     @cached_property
     def blocks_behind(self) -> dict[int, Mask]:

@@ -1,0 +1,73 @@
+"""Sets of lanes that were made before: a program parts and joins the same lanes again and again, in every launch.
+
+A set is a value that nobody changes, so that one serves whoever makes an equal one. It is found by the set that it
+comes from and by what was asked for, byte by byte, in a tenth of the time of making it. Only small ones are kept.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, from_mask, union
+
+# lanes of the largest sets that are kept, and how many sets of each kind
+_LANES = 2048
+_MOST = 2048
+
+Parts = tuple[Lanes | None, Lanes | None]
+_PARTS: dict[tuple[Lanes, bytes], Parts] = {}
+_JOINED: dict[tuple[Lanes, Lanes, int], Lanes] = {}
+_LIVING: dict[bytes, Lanes | None] = {}
+_RUNS: dict[tuple[int, int], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+
+
+def parted(lanes: Lanes, chosen: Mask) -> Parts:
+    """As `Lanes.split`: the active lanes where `chosen` holds, and the others."""
+    if chosen.size > _LANES:
+        return lanes.split(chosen)
+    key = lanes, chosen.tobytes()
+    found = _PARTS.get(key)
+    if found is None:
+        if len(_PARTS) >= _MOST:
+            _PARTS.clear()
+        found = _PARTS[key] = lanes.split(chosen)
+    return found
+
+
+def joined(one: Lanes, two: Lanes, total: int) -> Lanes:
+    """As `union`: the lanes of two sets that share none."""
+    if total > _LANES:
+        return union(one, two, total)
+    key = one, two, total
+    found = _JOINED.get(key)
+    if found is None:
+        if len(_JOINED) >= _MOST:
+            _JOINED.clear()
+        found = _JOINED[key] = union(one, two, total)
+    return found
+
+
+def living(alive: Mask) -> Lanes | None:
+    """As `from_mask`: the lanes of a mask over all lanes of a batch, which is copied."""
+    if alive.size > _LANES:
+        return from_mask(alive.copy())
+    key = alive.tobytes()
+    if key not in _LIVING:
+        if len(_LIVING) >= _MOST:
+            _LIVING.clear()
+        _LIVING[key] = from_mask(alive.copy())
+    return _LIVING[key]
+
+
+def numbers_of(lanes: Lanes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The batch's numbers of a set's warps and lanes, in order of position; nobody may change them."""
+    if lanes.warps is not None or lanes.positions > _LANES:
+        return lanes.warp_numbers(), lanes.lane_numbers()
+    key = lanes.first, lanes.last
+    found = _RUNS.get(key)
+    if found is None:
+        if len(_RUNS) >= _MOST:
+            _RUNS.clear()
+        found = _RUNS[key] = lanes.warp_numbers(), np.arange(lanes.first * WARP, lanes.last * WARP)
+        for numbers in found:
+            numbers.flags.writeable = False
+    return found
