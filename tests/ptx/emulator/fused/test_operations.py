@@ -109,6 +109,7 @@ class Storage:
     def __init__(self, table):
         self.table = table
         self.banks = {bank: np.zeros((max(rows, 1), WARPS * 32 + 48), bank) for bank, rows in table.rows.items()}
+        self.arguments = np.zeros((1, 64), np.uint8)
 
     def row(self, slot):
         spec = self.table.slots[slot]

@@ -23,6 +23,7 @@ from kernbench.ptx.emulator.lanes.fragment import FragmentOf
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, lane_bits
 from kernbench.ptx.emulator.lanes.remembered import living
 from kernbench.ptx.emulator.lanes.slots import (
+    ArgumentSlot,
     ConstantSlot,
     RegisterSlot,
     SpecialSlot,
@@ -89,6 +90,7 @@ class Batch:
         self.banks: dict[str, Array] = {
             bank: large_zeros((max(rows, 1), width), bank) for bank, rows in self.table.rows.items()
         }
+        self.arguments = self.launch.arguments
         self._rows: dict[int, Array] = {}
 
     def _make_lanes(self) -> None:
@@ -141,7 +143,8 @@ class Batch:
             return np.full(self.lanes, value) if spec.spread else value
         if isinstance(spec, SpecialSlot):
             return np.ascontiguousarray(np.broadcast_to(special_row(self, spec.name), self.lanes).astype(spec.dtype))
-        assert isinstance(spec, SymbolSlot)
+        if isinstance(spec, ArgumentSlot):
+            return self.arguments[spec.row].view(spec.dtype)[:1].reshape(())
         return self._symbol(spec)
 
     def _symbol(self, spec: SymbolSlot) -> Array:
@@ -155,12 +158,6 @@ class Batch:
     def set_base(self, function: str, base: int) -> None:
         """Where the frame of the function that runs now begins."""
         self.frames.set_base(function, base)
-
-    def parameter(self, slot: int, dtype: str, count: int) -> Array:
-        """`count` values of the kernel's parameters from a symbol's offset on."""
-        spec = self.table.slots[slot]
-        assert isinstance(spec, SymbolSlot)
-        return self.launch.parameter(spec.name, spec.offset, dtype, count)
 
     def end(self, lanes: Lanes, block: int) -> None:
         """Lanes have ended, in a block that was the last they ran."""

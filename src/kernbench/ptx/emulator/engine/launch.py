@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from weakref import WeakSet
 
@@ -371,6 +372,13 @@ class Launch:
     def variable_addresses(self) -> list[int]:
         """Where the module's variables lie."""
         return list(self._symbols.values())
+
+    @cached_property
+    def arguments(self) -> Array:
+        """Values of parameters that instructions load, a row of bytes each, which hold it as often as they can."""
+        # what lies before or behind the parameters is zero
+        padded, at = np.frombuffer(self._parameters + b"\0", np.uint8), self.program.argument_bytes
+        return padded[np.where((at >= 0) & (at < len(padded)), at, -1)]
 
     def symbol(self, space: str, name: str) -> int:
         """The address of a module variable or kernel parameter."""

@@ -9,9 +9,10 @@ the same runs each time. Results are the same in any case.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kernbench.common.dtypes import Array
 from kernbench.common.native.machine import Code
 from kernbench.ptx.emulator.fused import code
-from kernbench.ptx.emulator.fused.tapes import Tape, Taping, player
+from kernbench.ptx.emulator.fused.tapes import Taping, player
 from kernbench.ptx.emulator.lanes.lanes import NO_MASK, Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.steps import Step
@@ -43,37 +44,41 @@ class _Played(NamedTuple):
 
     steps: tuple[Step, ...]
     play: Code
-    tape: Tape
+    numbers: Array
+    outside: tuple[int, ...]
 
     def is_done(self, window: Window, mask: Mask) -> bool:
         """Compute it; False where that is left to the steps."""
-        return self.play(self.tape.numbers, window.bases(self.tape.outside), mask) is not NotImplemented
+        bases = window.known_bases.get(self.outside)
+        if bases is None:
+            bases = window.bases(self.outside)
+        return self.play(self.numbers, bases, mask) is not NotImplemented
 
 
 class Costs:
     """What steps have cost so far, and what they must have before machine code is looked for and made."""
 
     def __init__(self, steps: int):
-        self._steps = steps
-        self._spent = 0.0
-        self._limit = _LOAD + _LOAD_STEP * steps
+        self.steps = steps
+        # nanoseconds so far, and those before anybody looks for machine code
+        self.spent = 0.0
+        self.limit = _LOAD + _LOAD_STEP * steps
         # what it takes to make it, once that is known
         self.price = 0.0
 
-    def are_enough(self, lanes: int, played: bool = False) -> bool:
-        """The steps are about to be run for so many lanes, or played: whether machine code is looked for."""
-        each = _PLAYED_STEP + _PLAYED_LANE * lanes if played else _STEP + _LANE * lanes
-        self._spent += self._steps * each
-        return self._spent >= self._limit
+    def are_enough(self, lanes: int) -> bool:
+        """The steps are about to be run for so many lanes: whether machine code is looked for."""
+        self.spent += self.steps * (_STEP + _LANE * lanes)
+        return self.spent >= self.limit
 
     @property
     def pay(self) -> bool:
         """Whether it is made where it is not found."""
-        return self._spent >= self.price
+        return self.spent >= self.price
 
     def wait(self, for_good: bool) -> None:
         """It is not there: nobody looks again before it pays to make it, or ever."""
-        self._limit = float("inf") if for_good else self.price
+        self.limit = float("inf") if for_good else self.price
 
 
 class _Tapes:
@@ -96,7 +101,7 @@ class _Tapes:
         if pieces is not None:
             steps = [self._steps[piece.begin : piece.end] for piece in pieces]
             self.parts = tuple(
-                _Part(some) if piece.tape is None else _Played(some, play, piece.tape)
+                _Part(some) if piece.tape is None else _Played(some, play, *piece.tape)
                 for some, piece in zip(steps, pieces, strict=True)
             )
         return self.parts
@@ -116,12 +121,17 @@ class _Form:
 
     def spend(self, window: Window) -> Sequence[_Part | _Played]:
         """What the run is made of this time; it becomes machine code of its own if it has cost enough by now."""
-        tapes = self._tapes
-        if self._costs.are_enough(window.size, tapes.complete):
+        tapes, costs = self._tapes, self._costs
+        if tapes.complete:
+            # as `are_enough` counts, without a call
+            costs.spent += costs.steps * (_PLAYED_STEP + _PLAYED_LANE * window.size)
+            if costs.spent < costs.limit:
+                return tapes.parts
             self._try(window)
-        if self.parts is not None:
-            return self.parts
-        return tapes.parts if tapes.complete else tapes.spend(window)
+            return self.parts or tapes.parts
+        if costs.are_enough(window.size):
+            self._try(window)
+        return self.parts or tapes.spend(window)
 
     def _try(self, window: Window) -> None:
         if not code.is_possible():

@@ -19,8 +19,8 @@ from kernbench.common.native_loops import KeptCode, NativeLoop
 from kernbench.ptx.emulator.fused import code, tape_code
 from kernbench.ptx.emulator.fused.code import BITS
 from kernbench.ptx.emulator.fused.values import WIDTH, NotFused
-from kernbench.ptx.emulator.lanes.slots import BANKS, ConstantSlot, RegisterSlot, Slot, SpecialSlot
-from kernbench.ptx.emulator.lanes.window import CONSTANT, OUTSIDE
+from kernbench.ptx.emulator.lanes.slots import BANKS, ArgumentSlot, ConstantSlot, RegisterSlot, Slot, SpecialSlot
+from kernbench.ptx.emulator.lanes.window import ARGUMENT, CONSTANT, OUTSIDE
 from kernbench.ptx.emulator.program.steps import Compute, Computed, Step
 
 # nanoseconds that steps with an operation must have cost before it is compiled: less than a hundredth of what that
@@ -103,7 +103,7 @@ def _operation(slots: Sequence[Slot], computed: Computed) -> _Operation | None:
 
 
 def _is_named(spec: Slot) -> bool:
-    if isinstance(spec, RegisterSlot | ConstantSlot | SpecialSlot):
+    if isinstance(spec, RegisterSlot | ConstantSlot | SpecialSlot | ArgumentSlot):
         return spec.dtype in BITS
     # frames of functions move
     return spec.dtype in BITS and spec.space != "frame"
@@ -200,6 +200,8 @@ def _operand(slots: Sequence[Slot], slot: int, outside: dict[int, int], constant
         constant = _constant(spec)
         constants[constant.ctypes.data] = constant
         return [CONSTANT, constant.ctypes.data, shift]
+    if isinstance(spec, ArgumentSlot):
+        return [ARGUMENT, spec.row, shift]
     return [OUTSIDE + outside.setdefault(slot, len(outside)), 0, shift]
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.lanes.slots import RegisterSlot
+from kernbench.ptx.emulator.lanes.slots import RegisterSlot, SymbolSlot
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.program.access_order import SCOPES, WEAK, Order
 from kernbench.ptx.emulator.program.facts import FromFacts
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.program.reports import Report
-from kernbench.ptx.emulator.program.steps import Loaded, Step, action, compute, nothing
+from kernbench.ptx.emulator.program.steps import Loaded, Step, action, compute, copy, nothing
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Address, Name
 from kernbench.ptx.text.types import TYPES
@@ -153,17 +153,17 @@ def _outside(d: Decoding, index: int) -> str:
 
 def _parameter(d: Decoding, address: AddressSlot, targets: list[int], outside: str) -> Step:
     """A kernel parameter at a fixed offset: one value for all lanes."""
-    dtype = d.table.slots[targets[0]].dtype
-    slot, site = address.slot, d.site
-
-    def general(window: Window, mask: Mask | None) -> None:
-        if outside:
-            window.batch.checks.outside_parameter(site, outside)
-        values = window.batch.parameter(slot, dtype, len(targets))
-        for target, value in zip(targets, values, strict=True):
-            window.put(target, value, mask)
-
-    return action(general)
+    spec, dtype, site = d.table.slots[address.slot], d.table.slots[targets[0]].dtype, d.site
+    assert isinstance(spec, SymbolSlot)
+    begins = [spec.offset + number * np.dtype(dtype).itemsize for number in range(len(targets))]
+    sources = [d.table.argument(spec.name, begin, dtype) for begin in begins]
+    copies = [compute(copy, (source,), (target,)) for source, target in zip(sources, targets, strict=True)]
+    if outside:
+        # values are there all the same: zeros beyond the last parameter
+        d.after[:0] = copies
+        return action(lambda window, mask: window.batch.checks.outside_parameter(site, outside))
+    d.after[:0] = copies[1:]
+    return copies[0]
 
 
 def hint(d: Decoding) -> Step:

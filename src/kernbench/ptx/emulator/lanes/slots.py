@@ -1,7 +1,8 @@
 """Slots: what an operation may read or write, numbered once per program.
 
-A slot is a register, a constant, a special register or a symbol's address. A window of a batch holds one array of
-unsigned bits for each slot, so that a decoded operation is a function and a few slot numbers.
+A slot is a register, a constant, a special register, a symbol's address or a value of the kernel's parameters. A window
+of a batch holds one array of unsigned bits for each slot, so that a decoded operation is a function and a few slot
+numbers.
 """
 
 from collections.abc import Sequence
@@ -55,7 +56,20 @@ class SymbolSlot:
     dtype: str = "uint64"
 
 
-Slot = RegisterSlot | ConstantSlot | SpecialSlot | SymbolSlot
+@dataclass(frozen=True, slots=True)
+class ArgumentSlot:
+    """A value at `offset` of parameter `name` that every lane reads: a row of a table that a launch fills."""
+
+    row: int
+    name: str
+    offset: int
+    dtype: str
+
+
+# bytes of a row of that table
+ARGUMENT_BYTES = 64
+
+Slot = RegisterSlot | ConstantSlot | SpecialSlot | SymbolSlot | ArgumentSlot
 
 
 class SlotTable:
@@ -64,6 +78,8 @@ class SlotTable:
     def __init__(self) -> None:
         self.slots: list[Slot] = []
         self.rows: dict[str, int] = dict.fromkeys(BANKS, 0)
+        # values of the kernel's parameters, by parameter, offset and type
+        self.arguments: dict[tuple[str, int, str], ArgumentSlot] = {}
         self._numbers: dict[Slot, int] = {}
         self._closed = False
 
@@ -87,6 +103,13 @@ class SlotTable:
         number = self._numbers[slot] = len(self.slots)
         self.slots.append(slot)
         return number
+
+    def argument(self, name: str, offset: int, dtype: str) -> int:
+        """The slot of a value at an offset of a kernel's parameter."""
+        key = name, offset, dtype
+        if key not in self.arguments:
+            self.arguments[key] = ArgumentSlot(len(self.arguments), *key)
+        return self.number(self.arguments[key])
 
     def constant(self, bits: int, dtype: str) -> int:
         """The slot of a constant given by its bits."""

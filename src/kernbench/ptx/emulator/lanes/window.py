@@ -18,11 +18,12 @@ from kernbench.ptx.emulator.lanes.arrays import UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, Warps
 from kernbench.ptx.emulator.lanes.remembered import numbers_of
-from kernbench.ptx.emulator.lanes.slots import BANKS, RegisterSlot, SlotTable
+from kernbench.ptx.emulator.lanes.slots import ARGUMENT_BYTES, BANKS, RegisterSlot, SlotTable
 
-# bases of a window for machine code: banks first, then constants, then what is not a register
+# bases of a window for machine code: banks first, then constants, values of parameters, and what is not a register
 CONSTANT = len(BANKS)
-OUTSIDE = CONSTANT + 1
+ARGUMENT = CONSTANT + 1
+OUTSIDE = ARGUMENT + 1
 # warps that have a bit in one word
 WORD = 64
 
@@ -33,6 +34,8 @@ class Storage(Protocol):
     table: SlotTable
     # the register rows of all lanes, by bank
     banks: dict[str, Array]
+    # values of the kernel's parameters, a row of bytes each
+    arguments: Array
 
     def row(self, slot: int) -> Array:
         """The whole row of a slot: one entry a lane, or none for a constant."""
@@ -67,6 +70,8 @@ class WindowOf(Generic[BatchT]):
         self.rows: Rows = ()
         # what was found of the last mask that was asked about: see `leaders`
         self._leaders: tuple[Mask | None, Array, Array] | None = None
+        # what `bases` gave, by outside slots
+        self.known_bases: dict[tuple[int, ...], Array] = {}
         # where its positions lie in a row of the whole batch
         self.index: slice | Warps = self.lane_numbers
 
@@ -122,7 +127,8 @@ class WindowOf(Generic[BatchT]):
         """For machine code: the positions; then of each base where it begins, the bytes between its rows, and a number
         that positions are combined with: no bit of it is set where its first entries stand for all.
 
-        Bases are the banks, one that begins at address 0, and the rows of `outside` slots, which stay as they are.
+        Bases are the banks, one that begins at address 0, values of parameters, and the rows of `outside` slots, which
+        stay as they are.
         """
         raise NotImplementedError
 
@@ -144,8 +150,8 @@ class RunWindow(WindowOf[BatchT]):
         super().__init__(batch, lanes)
         part = self.index = slice(lanes.first * WARP, lanes.last * WARP)
         self.rows = _Slices(batch, part)
-        # by outside slots, with the rows that were made for them
-        self._bases: dict[tuple[int, ...], tuple[Array, list[Array]]] = {}
+        # rows that were made for bases
+        self._spread: list[Array] = []
 
     @cached_property
     def layout(self) -> Array:
@@ -159,22 +165,23 @@ class RunWindow(WindowOf[BatchT]):
 
     def bases(self, outside: tuple[int, ...]) -> Array:
         """Where rows lie; the same array each time for the same slots."""
-        found = self._bases.get(outside)
+        found = self.known_bases.get(outside)
         if found is None:
-            found = self._bases[outside] = self._based(outside)
-        return found[0]
+            found = self.known_bases[outside] = self._based(outside)
+        return found
 
-    def _based(self, outside: tuple[int, ...]) -> tuple[Array, list[Array]]:
+    def _based(self, outside: tuple[int, ...]) -> Array:
         layout = self.layout.tolist()
         numbers = [layout[-1]]
         for begin, gap in zip(layout[:-1:2], layout[1:-1:2], strict=True):
             numbers += [begin, gap, -1]
-        numbers += [0, 1, 0]
+        numbers += [0, 1, 0, begin_of(self.batch.arguments), ARGUMENT_BYTES, 0]
         rows = [self.rows[slot] for slot in outside]
         spread = [row if row.ndim else np.full(WARP, row) for row in rows]
         for row, held in zip(rows, spread, strict=True):
             numbers += [begin_of(held), 0, -1 if row.ndim else 0]
-        return np.array(numbers, np.int64), spread
+        self._spread += spread
+        return np.array(numbers, np.int64)
 
     def put(self, slot: int, values: Array, mask: Mask | None) -> None:
         """Write `values` to the active lanes of a register."""

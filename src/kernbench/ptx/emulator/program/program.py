@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
+from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Int64s
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.lanes.slots import SlotTable, numbers_of
+from kernbench.ptx.emulator.lanes.slots import ARGUMENT_BYTES, SlotTable, numbers_of
 from kernbench.ptx.emulator.program.closing import Closing
 from kernbench.ptx.emulator.program.measures import Measures
 from kernbench.ptx.emulator.program.steps import AnyWindow, Control, Direct, General
@@ -301,6 +304,15 @@ class Program:
     def text(self) -> str:
         """All its instructions, to look for a word in them."""
         return "\n".join(site.text for site in self.sites)
+
+    @cached_property
+    def argument_bytes(self) -> Array:
+        """For each value of the parameters that instructions load, where the bytes of a row of it come from."""
+        offsets, repeated = {given.name: given.offset for given in self.kernel.params}, np.arange(ARGUMENT_BYTES)
+        found: Array = np.zeros((max(1, len(self.table.arguments)), ARGUMENT_BYTES), np.int64)
+        for slot in self.table.arguments.values():
+            found[slot.row] = offsets[slot.name] + slot.offset + repeated % np.dtype(slot.dtype).itemsize
+        return found
 
     @cached_property
     def measures(self) -> Measures:

@@ -86,9 +86,6 @@ class Batch(MatrixBatch, Protocol):
     def allocation_waits(self) -> list[Refused]:
         """Allocations of tensor memory that wait for columns."""
 
-    def parameter(self, slot: int, dtype: str, count: int) -> Array:
-        """`count` values of the kernel's parameters from a symbol on."""
-
     def read_clock(self, to_come: int) -> int:
         """Logical time, where so many instructions of a block are still to come."""
 
