@@ -123,6 +123,27 @@ def _troubles(report: Int64s) -> int:
     return count
 
 
+@part
+def _located(
+    addresses: UInt64s,
+    lanes: Int64s,
+    ctas: int,
+    cluster: int,
+    size: int,
+    lookup: Int64s,
+    state: Int64s,
+    slots: Int64s,
+) -> int:
+    usable = 0
+    for i in range(lanes.size):
+        cta, offset = find_shared(addresses[i], lanes[i], ctas, cluster)
+        legal = cta >= 0 and offset + 8 <= size and offset % 8 == 0
+        slots[i] = lookup[cta, offset >> 3] if legal else -2
+        if slots[i] >= 0 and state[slots[i], LIVE] == ALIVE:
+            usable += 1
+    return usable
+
+
 @kernel
 def locate(
     addresses: UInt64s,
@@ -135,14 +156,7 @@ def locate(
     slots: Int64s,
 ) -> int:
     """The barrier at each lane's address: -1 where none was ever made, -2 where none can be; how many may be used."""
-    usable = 0
-    for i in range(lanes.size):
-        cta, offset = find_shared(addresses[i], lanes[i], ctas, cluster)
-        legal = cta >= 0 and offset + 8 <= size and offset % 8 == 0
-        slots[i] = lookup[cta, offset >> 3] if legal else -2
-        if slots[i] >= 0 and state[slots[i], LIVE] == ALIVE:
-            usable += 1
-    return usable
+    return _located(addresses, lanes, ctas, cluster, size, lookup, state, slots)
 
 
 @kernel
@@ -356,20 +370,62 @@ def expect(
     return completed, _troubles(report)
 
 
+@part
+def _has_passed(slot: Int, wanted: Int, parity: bool, state: Int64s) -> bool:
+    """Whether the phase a lane waits for has completed: by parity, or by the state of an arrival."""
+    if slot < 0 or state[slot, LIVE] != ALIVE:
+        return True
+    phase = state[slot, PHASE]
+    return bool((phase & 1) != (wanted & 1) if parity else phase > (wanted >> TOKEN_SHIFT))
+
+
 @kernel
-def test(slots: Int64s, wanted: Int64s, parity: bool, state: Int64s, passed: Bools) -> int:
-    """Whether the phase each lane waits for has completed: by parity, or by the state of an arrival; how many have."""
+def count_passed(slots: Int64s, wanted: Int64s, parity: bool, state: Int64s) -> int:
+    """For how many lanes the phase has completed that each waits for."""
+    count = 0
+    for i in range(slots.size):
+        count += _has_passed(slots[i], wanted[i], parity, state)
+    return count
+
+
+@part
+def _tested(slots: Int64s, wanted: Int64s, parity: bool, state: Int64s, passed: Bools) -> int:
     count = 0
     for i in range(slots.size):
         slot = slots[i]
-        passed[i] = True
-        if slot >= 0 and state[slot, LIVE] == ALIVE:
-            phase = state[slot, PHASE]
-            passed[i] = (phase & 1) != (wanted[i] & 1) if parity else phase > (wanted[i] >> TOKEN_SHIFT)
-            if passed[i]:
-                state[slot, WAITED] = phase
+        passed[i] = _has_passed(slot, wanted[i], parity, state)
+        if passed[i] and slot >= 0 and state[slot, LIVE] == ALIVE:
+            state[slot, WAITED] = state[slot, PHASE]
         count += passed[i]
     return count
+
+
+@kernel
+def test(slots: Int64s, wanted: Int64s, parity: bool, state: Int64s, passed: Bools) -> int:
+    """Whether the phase each lane waits for has completed; how many have."""
+    return _tested(slots, wanted, parity, state, passed)
+
+
+@kernel
+def look(
+    addresses: UInt64s,
+    lanes: Int64s,
+    wanted: Int64s,
+    parity: bool,
+    where: tuple[int, int, int],
+    lookup: Int64s,
+    state: Int64s,
+    slots: Int64s,
+    passed: Bools,
+) -> int:
+    """As `locate`, with how many CTAs, blocks of a cluster and bytes there are, and `test`.
+
+    Gives -1 with nothing tested where not all barriers may be used, or where they may be of other CTAs.
+    """
+    ctas, cluster, size = where[0], where[1], where[2]
+    if _located(addresses, lanes, ctas, cluster, size, lookup, state, slots) < lanes.size or cluster > 1:
+        return -1
+    return _tested(slots, wanted, parity, state, passed)
 
 
 @kernel

@@ -64,6 +64,8 @@ class Mbarriers:
         self.count = 0
         # arrivals and transactions so far: progress, for the search for deadlocks
         self.events = 0
+        # how often barriers were made or ended
+        self.renewed = 0
         self._make(16)
 
     def _make(self, capacity: int) -> None:
@@ -128,9 +130,10 @@ class Mbarriers:
 
     def init(self, addresses: Array, lanes: Array, counts: Array, site: Site) -> None:
         """mbarrier.init: phase 0, `counts` arrivals expected."""
+        self.renewed += 1
         slots = self.locate(addresses, lanes)
         ctas, offsets = self._batch.cluster.find(addresses, lanes)
-        if count_new(slots, counts) == len(slots) and len(set(ctas.tolist())) == len(ctas):
+        if count_new(slots, counts) == len(slots) and (len(ctas) == 1 or len(set(ctas.tolist())) == len(ctas)):
             self._open_new(ctas, offsets, lanes, counts)
         else:
             self._open_each(slots, ctas, offsets, lanes, counts, addresses, site)
@@ -191,6 +194,7 @@ class Mbarriers:
 
     def invalidate(self, addresses: Array, lanes: Array, site: Site) -> None:
         """mbarrier.inval: the memory may be used for something else."""
+        self.renewed += 1
         slots = self._known(addresses, lanes, site)
         if self._batch.recorder.recording:
             self._batch.recorder.mbarrier(site, slots, lanes, self.phases(slots))
@@ -231,7 +235,7 @@ class Mbarriers:
         slots = self._known(addresses, lanes, site)
         self.reach(slots, lanes, site)
         self._note("arrive", slots, lanes, counts, site)
-        tokens = np.zeros(len(lanes), np.int64)
+        tokens: Array = np.empty(len(lanes), np.int64)
         if not how.release:
             self._batch.checks.asynchronous.arriving_relaxed(slots, lanes, how.wide)
         self._arrive(slots, lanes, counts, transactions, how, site, tokens)
@@ -346,9 +350,20 @@ class Mbarriers:
 
     def test(self, addresses: Array, lanes: Array, wanted: Array, parity: bool, site: Site) -> tuple[Array, Array, int]:
         """The barriers, whether the phase each lane waits for has completed, and for how many lanes."""
-        slots = self._known(addresses, lanes, site)
-        passed: Array = np.empty(len(lanes), bool)
-        return slots, passed, kernels.test(slots, wanted, parity, self.state, passed)
+        batch, passed = self._batch, np.empty(len(lanes), bool)
+        slots: Array = np.empty(len(lanes), np.int64)
+        where = (batch.ctas, batch.cluster.size, batch.launch.shared_bytes)
+        count = kernels.look(addresses, lanes, wanted, parity, where, self._lookup, self.state, slots, passed)
+        if count < 0:
+            slots = self._usable(slots, addresses, lanes, site)
+            count = kernels.test(slots, wanted, parity, self.state, passed)
+        elif slots.size:
+            batch.checks.asynchronous.used(slots, lanes, site)
+        return slots, passed, count
+
+    def completed(self, slots: Array, wanted: Array, parity: bool) -> int:
+        """For how many lanes the phase that each waits for has completed, or there is no barrier any more."""
+        return kernels.count_passed(slots, wanted, parity, self.state)
 
     def acquire(self, slots: Array, lanes: Array, passed: Array, wide: bool = True) -> None:
         """Lanes whose wait is over learn what the arrivals knew, those of other blocks only if it is `wide`."""

@@ -8,7 +8,8 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.barriers.hub import BarrierScheduler
 from kernbench.ptx.emulator.barriers.mbarrier_kernels import TOKEN_SHIFT
 from kernbench.ptx.emulator.lanes.fragment import Fragment
-from kernbench.ptx.emulator.lanes.lanes import Lanes, Mask
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.operand_rows import OperandRows
 from kernbench.ptx.emulator.program.program import Site
 
 _TRUE = np.array(True)
@@ -16,15 +17,13 @@ _TRUE = np.array(True)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wait:
-    """A wait instruction: slots of its address (plus `offset`), of the phase it names and of its result.
+    """A wait instruction: its operands, which are an address and the phase it names, and the slot of its result.
 
     `parity` says that it names a phase by its parity, not by the state of an arrival; `blocks` that it is tried until
     it succeeds.
     """
 
-    address: int
-    offset: int
-    value: int
+    operands: OperandRows
     parity: bool
     target: int
     blocks: bool
@@ -37,13 +36,16 @@ class Wait:
     site: Site
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Asked:
     """What active lanes wait for: the lanes, and the barrier's address and the phase that each names."""
 
     lanes: Array
     addresses: Array
     wanted: Array
+    # the barriers that were found there, and how often barriers had been made or ended then
+    slots: Array | None = None
+    renewed: int = -1
 
 
 @dataclass(eq=False, slots=True)
@@ -97,6 +99,7 @@ class Waiting:
         """Whether each active lane's phase has completed, and for how many; they learn what the arrivals knew."""
         batch, lanes = self._batch, asked.lanes
         slots, passed, count = batch.mbarriers.test(asked.addresses, lanes, asked.wanted, wait.parity, wait.site)
+        asked.slots, asked.renewed = slots, batch.mbarriers.renewed
         if comes and batch.recorder.recording:
             phases = batch.mbarriers.phases(slots) - passed if wait.parity else asked.wanted >> TOKEN_SHIFT
             waited = passed | wait.blocks
@@ -113,14 +116,9 @@ class Waiting:
 
     def _asked(self, fragment: Fragment, wait: Wait) -> Asked:
         lanes, mask = fragment.window.lane_numbers, fragment.lanes.mask
-        return Asked(lanes if mask is None else lanes[mask], *self.operands(fragment, wait))
-
-    def operands(self, fragment: Fragment, wait: Wait) -> tuple[Array, Array]:
-        """The barrier's address and the phase that each active lane names."""
-        rows, lanes = fragment.window.rows, fragment.lanes
-        addresses = _of_active(rows[wait.address], lanes, np.uint64)
-        addresses += np.uint64(wait.offset)
-        return addresses, _of_active(rows[wait.value], lanes, np.int64)
+        lanes = lanes if mask is None else lanes[mask]
+        given = wait.operands.take(self._batch, lanes)[0]
+        return Asked(lanes, given[0], given[1].view(np.int64))
 
     def wake(self) -> bool:
         """Nothing else can run: lanes whose phase has completed by now go on."""
@@ -129,9 +127,19 @@ class Waiting:
         parked, self.parked = self.parked, []
         woken = False
         for one in parked:
+            if self._stays(one):
+                self.parked.append(one)
+                continue
             passed, count = self._test(one.asked, one.wait)
             woken |= self._part(one.fragment, one.wait, one.asked, passed, count)
         return woken
+
+    def _stays(self, parked: Parked) -> bool:
+        """Whether nobody looks at what waits do, and no phase of these has completed; barriers are where they were."""
+        asked, mbarriers = parked.asked, self._batch.mbarriers
+        if self._batch.checks.checking or asked.slots is None or asked.renewed != mbarriers.renewed:
+            return False
+        return not mbarriers.completed(asked.slots, asked.wanted, parked.wait.parity)
 
 
 def _spread(passed: Mask, active: Mask | None) -> Mask:
@@ -141,10 +149,3 @@ def _spread(passed: Mask, active: Mask | None) -> Mask:
     spread: Mask = np.zeros(len(active), bool)
     spread[active] = passed
     return spread
-
-
-def _of_active(row: Array, lanes: Lanes, dtype: type[np.generic]) -> Array:
-    """A copy of a row, or of one value for all positions, in the active lanes and as another type."""
-    if not row.ndim:
-        return np.full(lanes.count, row).astype(dtype)
-    return (row if lanes.mask is None else row[lanes.mask]).astype(dtype)

@@ -17,6 +17,7 @@ from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemor
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import Refused, TensorUnit
 from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import Warpgroups
 from kernbench.ptx.emulator.barriers.mbarriers import Mbarriers
+from kernbench.ptx.emulator.engine.ending import LIVING, STOPPED, end_lanes
 from kernbench.ptx.emulator.engine.scheduler import Scheduler
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT, cluster_map
 from kernbench.ptx.emulator.lanes.fragment import FragmentOf
@@ -30,6 +31,7 @@ from kernbench.ptx.emulator.lanes.slots import (
     SymbolSlot,
     constant_array,
 )
+from kernbench.ptx.emulator.lanes.warp_bits import given
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN, views
 from kernbench.ptx.emulator.memory.frames import Frames
@@ -48,8 +50,6 @@ if TYPE_CHECKING:
 # entries between rows, so that rows of one bank do not fall into the same cache sets
 _PADDING = 48
 _NO_DIRTY = np.zeros(1, bool)
-# instead of the block that was the last: the lane lives, or was stopped
-LIVING, STOPPED = -2, -3
 
 
 class Batch:
@@ -161,19 +161,15 @@ class Batch:
 
     def end(self, lanes: Lanes, block: int) -> None:
         """Lanes have ended, in a block that was the last they ran."""
-        numbers = self._numbers(lanes)
-        self.ended_in[numbers] = np.where(self.ended_in[numbers] == LIVING, block, self.ended_in[numbers])
         if self.groups.used:
             self.checks.asynchronous.lanes_ended(lanes)
-        warps, active = lanes.present()
-        np.subtract.at(self.alive_by_cta, warps % self.ctas, active.sum(axis=1))
-        alive = self.alive.reshape(-1, WARP)
-        alive[warps] &= ~active
-        self.alive_bits[warps] = lane_bits(np.ascontiguousarray(alive[warps]).reshape(-1))
+        living = self.alive, self.alive_bits, self.alive_by_cta
+        emptied = end_lanes(*given(lanes), block, self.ended_in, *living)
         self.alive_count -= lanes.count
-        self.checks.lanes_ended(warps, active)
-        if self.launch.actors.asynchronous or self.cluster.size > 1:
-            self._blocks_ended(np.unique(warps % self.ctas))
+        if self.checks.checking:
+            self.checks.lanes_ended(*lanes.present())
+        if emptied and (self.launch.actors.asynchronous or self.cluster.size > 1):
+            self._blocks_ended(np.unique(lanes.present()[0] % self.ctas))
 
     def _blocks_ended(self, ctas: Array) -> None:
         """Report those of some CTAs that have no living thread left."""

@@ -10,6 +10,7 @@ from kernbench.ptx.emulator.barriers.mbarriers import Arrival
 from kernbench.ptx.emulator.barriers.waiting import Wait
 from kernbench.ptx.emulator.checks.happens_before.clocks import masks_of
 from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.operand_rows import OperandRows
 from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, Order
 from kernbench.ptx.emulator.program.facts import Facts, FromFacts
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
@@ -52,11 +53,13 @@ def _operand(d: Decoding, name: str) -> int:
 
 def init(d: Decoding) -> Step:
     """mbarrier.init."""
-    address, count, site = d.address(0), d.source(1), d.site
+    address, site = d.address(0), d.site
+    operands = OperandRows(d.table, [(address.slot, address.offset), (d.source(1), 0)], ())
 
     def general(window: Window, mask: Mask | None) -> None:
-        lanes, addresses = active_lanes(window, mask), addresses_of(window, address, mask)
-        window.batch.mbarriers.init(addresses, lanes, values_of(window, count, mask), site)
+        lanes = active_lanes(window, mask)
+        addresses, counts = operands.take(window.batch, lanes)[0]
+        window.batch.mbarriers.init(addresses, lanes, counts.view(np.int64), site)
 
     return action(general)
 
@@ -75,8 +78,10 @@ def arrive(d: Decoding) -> Step:
     """mbarrier.arrive and arrive_drop, with a count or expected bytes."""
     address, site = d.address(_operand(d, "a")), d.site
     count, nbytes = d.position("count"), d.position("bytes")
-    count_slot = None if count is None else d.source(count)
-    bytes_slot = None if nbytes is None else d.source(nbytes)
+    one, nothing_moved = d.table.constant(1, "uint64"), d.table.constant(0, "uint64")
+    count_slot = one if count is None else d.source(count)
+    bytes_slot = nothing_moved if nbytes is None else d.source(nbytes)
+    operands = OperandRows(d.table, [(address.slot, address.offset), (count_slot, 0), (bytes_slot, 0)], ())
     discards = d.operands[0] == Name("_")
     target = None if discards else d.target(0)
     wide = d.mod("scope") != "cta"
@@ -84,9 +89,9 @@ def arrive(d: Decoding) -> Step:
 
     def general(window: Window, mask: Mask | None) -> None:
         lanes = active_lanes(window, mask)
-        counts = np.ones(len(lanes), np.int64) if count_slot is None else values_of(window, count_slot, mask)
-        moved = np.zeros(len(lanes), np.int64) if bytes_slot is None else values_of(window, bytes_slot, mask)
-        tokens = window.batch.mbarriers.arrive(addresses_of(window, address, mask), lanes, counts, moved, how, site)
+        addresses, counts, moved = operands.take(window.batch, lanes)[0]
+        amounts = counts.view(np.int64), moved.view(np.int64)
+        tokens = window.batch.mbarriers.arrive(addresses, lanes, *amounts, how, site)
         if target is not None:
             spread = np.zeros(window.size, np.uint64)
             spread[slice(None) if mask is None else mask] = tokens.astype(np.uint64)
@@ -112,11 +117,12 @@ def wait(d: Decoding) -> FromFacts:
     address, source, target = d.address(1), d.source(2), d.target(0)
     parity, ordered, wide = d.has("parity"), d.mod("sem") != "relaxed", d.mod("scope") != "cta"
     following, site = d.following, d.site
+    operands = OperandRows(d.table, [(address.slot, address.offset), (source, 0)], ())
 
     def make(facts: Facts) -> ControlStep:
         parks, looks = site.number in facts.parking, site.number not in facts.ignored
         how = (parks, ordered and looks, looks and not ordered, wide)
-        operation = Wait(address.slot, address.offset, source, parity, target, *how, following, site)
+        operation = Wait(operands, parity, target, *how, following, site)
         return ControlStep(lambda scheduler, fragment: scheduler.waiting.arrive(fragment, operation))
 
     return FromFacts(make, controls=True)

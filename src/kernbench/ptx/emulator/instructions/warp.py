@@ -66,8 +66,12 @@ def _fixed_shuffle(d: Decoding, step: int, clamp: int) -> ControlStep:
     everybody, sources, valid = np.full(WARP, _FULL, np.uint32), np.zeros(WARP, np.uint32), np.zeros(WARP, bool)
     kernels.shuffle(mode, lanes, constants[0], constants[1], everybody, NO_MASK, sources, valid)
     a, target, predicate, site = d.row_slot(d.source(1)), d.target(0), d.second(0), d.site
+    direct = a != target and predicate is None and d.table.slots[target].dtype == "uint32"
 
     def perform(window: Window, lanes: Lanes) -> None:
+        if direct and lanes.mask is None and window.in_place:
+            kernels.permute(window.rows[a], sources, NO_MASK, window.rows[target])
+            return
         out = window.scratch("uint32", 5)
         bad, first = kernels.permute(window.rows[a], sources, _inside(lanes), out)
         window.put(target, out, lanes.mask)
@@ -141,8 +145,14 @@ def reduce(d: Decoding) -> ControlStep:
 def elect(d: Decoding) -> ControlStep:
     """elect.sync: the lowest lane of the mask."""
     members, target, predicate = d.row_slot(d.source(1)), d.target(0), d.second(0)
+    direct = members != target and d.table.slots[target].dtype == "uint32"
 
     def perform(window: Window, lanes: Lanes) -> None:
+        if direct and lanes.mask is None and window.in_place:
+            rows = window.rows
+            elected = window.scratch("bool", 5) if predicate is None else rows[predicate]
+            kernels.elect(rows[members], NO_MASK, rows[target], elected)
+            return
         leaders, elected = window.scratch("uint32", 5), window.scratch("bool", 5)
         # a mask that names nobody who is here elects lane 0, and is reported elsewhere
         kernels.elect(window.rows[members], NO_MASK if lanes.mask is None else lanes.mask, leaders, elected)

@@ -71,3 +71,11 @@ def numbers_of(lanes: Lanes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         for numbers in found:
             numbers.flags.writeable = False
     return found
+
+
+def warps_of(lanes: Lanes) -> NDArray[np.int64]:
+    """The batch's numbers of a set's warps; nobody may change them."""
+    if lanes.warps is not None:
+        return lanes.warps
+    found = _RUNS.get((lanes.first, lanes.last))
+    return lanes.warp_numbers() if found is None else found[0]

@@ -3,13 +3,14 @@
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int
 from kernbench.ptx.emulator.lanes.compiled import part
 from kernbench.ptx.emulator.lanes.lanes import NO_MASK, WARP, Lanes, Mask, Warps
+from kernbench.ptx.emulator.lanes.remembered import warps_of
 
 _EVERYBODY = 0xFFFFFFFF
 
 
 def given(lanes: Lanes) -> tuple[Warps, Mask]:
     """A set of lanes as compiled loops take it: its warps, and the mask of their lanes, empty where all are active."""
-    return lanes.warp_numbers(), NO_MASK if lanes.mask is None else lanes.mask
+    return warps_of(lanes), NO_MASK if lanes.mask is None else lanes.mask
 
 
 @part

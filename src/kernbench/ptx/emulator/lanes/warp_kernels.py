@@ -40,10 +40,11 @@ def elect(members: UInt32s, mask: Bools, leaders: UInt32s, elected: Bools) -> No
     for base in range(0, members.size, WARP):
         for lane in range(WARP):
             leader = np.int64(0)
-            for other in range(WARP - 1, -1, -1):
+            for other in range(WARP):
                 named = (members[base + lane] >> np.uint32(other)) & np.uint32(1)
                 if named and (not masked or mask[base + other]):
                     leader = np.int64(other)
+                    break
             leaders[base + lane] = np.uint32(leader)
             elected[base + lane] = leader == lane
 

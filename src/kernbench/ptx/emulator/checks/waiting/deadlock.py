@@ -24,11 +24,8 @@ def mbarrier_waits(batch: Batch) -> list[Waiter]:
     groups: dict[tuple[int, int, int], list[tuple[int, Array]]] = {}
     sites: dict[int, Site] = {}
     for parked in batch.scheduler.waiting.parked:
-        wait = parked.wait
-        addresses, wanted = batch.scheduler.waiting.operands(parked.fragment, wait)
-        lanes = parked.fragment.window.lane_numbers
-        lanes = lanes if parked.fragment.lanes.mask is None else lanes[parked.fragment.lanes.mask]
-        slots = batch.mbarriers.locate(addresses, lanes)
+        wait, lanes, wanted = parked.wait, parked.asked.lanes, parked.asked.wanted
+        slots = batch.mbarriers.locate(parked.asked.addresses, lanes)
         sites[wait.site.number] = wait.site
         for slot in np.unique(slots[slots >= 0]).tolist():
             here = slots == slot
