@@ -35,7 +35,7 @@ from kernbench.ptx.emulator.lanes.warp_bits import given
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN, views
 from kernbench.ptx.emulator.memory.frames import Frames
-from kernbench.ptx.emulator.memory.pages.room import large_zeros
+from kernbench.ptx.emulator.memory.pages.room import ROOMS
 from kernbench.ptx.emulator.memory.port import Port, Space
 from kernbench.ptx.emulator.observer.meetings import Operation
 from kernbench.ptx.emulator.observer.recorder import Recorder
@@ -88,7 +88,7 @@ class Batch:
     def _make_registers(self) -> None:
         width = self.lanes + _PADDING
         self.banks: dict[str, Array] = {
-            bank: large_zeros((max(rows, 1), width), bank) for bank, rows in self.table.rows.items()
+            bank: ROOMS.zeros((max(rows, 1), width), bank) for bank, rows in self.table.rows.items()
         }
         self.arguments = self.launch.arguments
         self._rows: dict[int, Array] = {}
@@ -112,9 +112,9 @@ class Batch:
     def _make_shared(self) -> Space:
         size = self.launch.shared_bytes
         stride = -(-max(size, 16) // 128) * 128 + 128
-        words = large_zeros(self.ctas * stride, np.uint8)
+        words = ROOMS.zeros(self.ctas * stride, np.uint8)
         words[:] = POISON
-        state = large_zeros((self.ctas, stride), np.uint8)
+        state = ROOMS.zeros((self.ctas, stride), np.uint8)
         if self.launch.checks.checking:
             for start, end in self.launch.shared_parts:
                 state[:, start:end] = UNWRITTEN | TRACKED
@@ -142,7 +142,7 @@ class Batch:
             value: Array = constant_array(spec.bits, spec.dtype)
             return np.full(self.lanes, value) if spec.spread else value
         if isinstance(spec, SpecialSlot):
-            return np.ascontiguousarray(np.broadcast_to(special_row(self, spec.name), self.lanes).astype(spec.dtype))
+            return special_row(self, spec.name, spec.dtype)
         if isinstance(spec, ArgumentSlot):
             return self.arguments[spec.row].view(spec.dtype)[:1].reshape(())
         return self._symbol(spec)

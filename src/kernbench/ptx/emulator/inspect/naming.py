@@ -23,7 +23,7 @@ from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.scopes import Register
-from kernbench.ptx.emulator.program.special import special_row
+from kernbench.ptx.emulator.program.special import special_value
 from kernbench.ptx.emulator.program.steps import Step, action
 from kernbench.ptx.isa.special import SPECIAL_REGISTERS
 from kernbench.ptx.names.demangling import title
@@ -131,7 +131,7 @@ class _Taker:
         base = f"%{bare.partition('.')[0]}"
         special = SPECIAL_REGISTERS.get(f"%{bare}") or SPECIAL_REGISTERS.get(base)
         if special is not None and (f"%{bare}" in SPECIAL_REGISTERS or "." in bare):
-            return lambda batch, lanes: np.broadcast_to(special_row(batch, f"%{bare}"), batch.lanes)[lanes]
+            return lambda batch, lanes: np.broadcast_to(special_value(batch, f"%{bare}"), batch.lanes)[lanes]
         return self._variable(name)
 
     def _variable(self, name: str) -> Known:

@@ -16,8 +16,34 @@ _AXES = "xyz"
 Value = int | np.uint64 | Array
 
 
-def special_row(batch: BatchHub, name: str) -> Value:
-    """The value of a special register, one for all lanes or one a lane; 0 for those that say nothing here."""
+# registers that follow from where CTAs stand; rows of them, of so many lanes at most and so many, are kept
+_OF_THE_SHAPE = ("%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%laneid", "%warpid", "%lanemask")
+_LANES, _MOST = 2048, 256
+_ROWS: dict[tuple[object, ...], Array] = {}
+
+
+def special_row(batch: BatchHub, name: str, dtype: str) -> Array:
+    """The row of a special register, which nobody may change; 0 for those that say nothing here."""
+    if batch.lanes > _LANES or not name.startswith(_OF_THE_SHAPE):
+        return _made(batch, name, dtype)
+    launch = batch.launch
+    key = name, dtype, launch.block, launch.grid, launch.cluster, batch.numbers.tobytes()
+    found = _ROWS.get(key)
+    if found is None:
+        if len(_ROWS) >= _MOST:
+            _ROWS.clear()
+        found = _ROWS[key] = _made(batch, name, dtype)
+        found.flags.writeable = False
+    return found
+
+
+def _made(batch: BatchHub, name: str, dtype: str) -> Array:
+    row: Array = np.broadcast_to(special_value(batch, name), batch.lanes).astype(dtype)
+    return np.ascontiguousarray(row)
+
+
+def special_value(batch: BatchHub, name: str) -> Value:
+    """The value of a special register, one for all lanes or one a lane."""
     base, _, component = name.partition(".")
     if component:
         return _VECTORS[base](batch)[_AXES.index(component)]

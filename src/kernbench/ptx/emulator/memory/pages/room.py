@@ -4,6 +4,7 @@ import mmap
 import sys
 from contextlib import suppress
 from math import prod
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
@@ -82,14 +83,76 @@ def large_zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
     A system hands out memory page by page as it is first written, which takes longer than most of what a launch does.
     """
     kind, count = dtype_of(dtype), prod(shape) if isinstance(shape, tuple) else shape
-    if kind.itemsize * count < _LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+    whole = _room(kind.itemsize * count)
+    if whole is None:
         return np.zeros(shape, kind)
+    found: Array = whole[: kind.itemsize * count].view(kind).reshape(shape)
+    return found
+
+
+def _room(nbytes: int) -> Bytes | None:
+    """Zeros in large pages; None where they would be few, or the system has none."""
+    if nbytes < _LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return None
     try:
-        room = mmap.mmap(-1, kind.itemsize * count + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        room = mmap.mmap(-1, nbytes + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         room.madvise(mmap.MADV_HUGEPAGE)
     except (OSError, OverflowError, ValueError):
-        return np.zeros(shape, kind)
-    whole = np.frombuffer(room, np.uint8)
-    first = -whole.ctypes.data % _LARGE_PAGE
-    found: Array = whole[first : first + kind.itemsize * count].view(kind).reshape(shape)
-    return found
+        return None
+    first = -np.frombuffer(room, np.uint8).ctypes.data % _LARGE_PAGE
+    return np.frombuffer(room, np.uint8, nbytes, first)
+
+
+class Rooms:
+    """Memory that launches take one after the other, kept for the next: a system takes longer to hand it out than it
+    takes to clear.
+
+    A room is free again when nobody but this list holds it, or a part of it: every view of an array holds the array
+    whose memory it has.
+    """
+
+    def __init__(self, most: int, largest: int):
+        self._most, self._largest = most, largest
+        self._rooms: list[Bytes] = []
+        self._lock = Lock()
+
+    def zeros(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """As `large_zeros`, in a room that was used before if there is one."""
+        kind, count = dtype_of(dtype), prod(shape) if isinstance(shape, tuple) else shape
+        nbytes = kind.itemsize * count
+        if not _LARGE <= nbytes <= self._largest:
+            return large_zeros(shape, dtype)
+        with self._lock:
+            room = self._free(nbytes)
+            if room is None:
+                return large_zeros(shape, dtype)
+            found = room[:nbytes]
+        # nobody else has it by now
+        found.fill(0)
+        return found.view(kind).reshape(shape)
+
+    def _free(self, nbytes: int) -> Bytes | None:
+        """A room of so many bytes, or a few more, that nobody holds; a new one where there is room for it."""
+        size = -(-nbytes // _LARGE) * _LARGE
+        for number in range(len(self._rooms)):
+            # the list and the argument of the question itself
+            if self._rooms[number].size == size and sys.getrefcount(self._rooms[number]) == _HELD_BY_NOBODY:
+                return self._rooms[number]
+        if sum(room.size for room in self._rooms) + size > self._most:
+            # those of programs that are not run any more make room for others
+            self._rooms.clear()
+        made = _room(size)
+        if made is not None:
+            self._rooms.append(made)
+        return made
+
+
+def _held_by_nobody() -> int:
+    """References that Python counts of an array that is in one list only, where it is asked for them there."""
+    rooms = [np.zeros(1, np.uint8)]
+    return sys.getrefcount(rooms[0])
+
+
+_HELD_BY_NOBODY = _held_by_nobody()
+# for the process: registers and shared memory of launches
+ROOMS = Rooms(64 << 20, 16 << 20)

@@ -1,0 +1,78 @@
+"""Memory that launches take one after the other: zeros each time, and never one that somebody still holds."""
+
+from threading import Thread
+
+import numpy as np
+import pytest
+
+from kernbench.ptx.emulator.memory.pages.room import Rooms
+
+MEGABYTE = 1 << 20
+
+
+def address(array):
+    """Where an array lies."""
+    return array.__array_interface__["data"][0]
+
+
+@pytest.fixture
+def rooms():
+    return Rooms(16 * MEGABYTE, 4 * MEGABYTE)
+
+
+def test_what_nobody_holds_is_taken_again_and_is_zero(rooms):
+    first = rooms.zeros((3, MEGABYTE // 4), "uint32")
+    first[...] = 7
+    where = address(first)
+    del first
+    again = rooms.zeros((MEGABYTE * 3 // 8, 1), "uint64")
+    assert again.shape == (MEGABYTE * 3 // 8, 1)
+    assert not again.any()
+    if rooms._rooms:
+        assert address(again) == where
+
+
+@pytest.mark.parametrize("kept", [lambda a: a[1:3], lambda a: a.view("uint8")[5:], lambda a: a.reshape(2, -1)[:, 0]])
+def test_a_part_holds_the_whole(rooms, kept):
+    first = rooms.zeros(MEGABYTE // 2, "uint32")
+    first[...] = 7
+    part = kept(first)
+    before = part.copy()
+    del first
+    other = rooms.zeros(MEGABYTE // 2, "uint32")
+    other[...] = 9
+    np.testing.assert_array_equal(part, before)
+
+
+def test_arrays_at_the_same_time_lie_apart(rooms):
+    held = [rooms.zeros(2 * MEGABYTE, "uint8") for _ in range(12)]
+    for number, array in enumerate(held):
+        array[...] = number
+    assert [set(array.tolist()) for array in held] == [{number} for number in range(12)]
+    assert sum(room.size for room in rooms._rooms) <= 16 * MEGABYTE
+
+
+def test_small_and_large_ones_are_not_kept(rooms):
+    for size in (1000, 8 * MEGABYTE):
+        assert not rooms.zeros(size, "uint8").any()
+    assert not rooms._rooms
+
+
+def test_threads_do_not_share_a_room(rooms):
+    wrong = []
+
+    def work(number):
+        for _ in range(30):
+            mine = rooms.zeros(MEGABYTE, "uint8")
+            if mine.any():
+                wrong.append("not zero")
+            mine[...] = number
+            if (mine != number).any():
+                wrong.append("shared")
+
+    threads = [Thread(target=work, args=(number,)) for number in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
