@@ -1,13 +1,17 @@
 """A journal as a timeline: what each warp does between its waits, and what works beside the warps, in order."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
 from kernbench.ptx.emulator.asynchronous.journal import Actor, Entry, Journal
+from kernbench.ptx.emulator.lanes.arrays import Int64s
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.result.finding import Place
 from kernbench.result.timeline import Lane, Timeline
+
+Named = TypeVar("Named", Lane, str)
 
 
 def bare(text: str) -> str:
@@ -34,9 +38,15 @@ class Swimlane:
         self._entries = journal.entries
         positions = np.array([entry.position for entry in self._entries], np.int64)
         self._ranks = np.unique(positions, return_inverse=True)[1].reshape(-1)
-        self._spans: list[tuple[Lane, str, Site, int, int]] = []
+        # lanes, names and sites by number, in the order in which they come; spans name them so
+        self._numbers: dict[Lane, int] = {}
+        self._names: dict[str, int] = {}
+        self._sites: dict[int, tuple[int, Site]] = {}
+        self._spans: list[tuple[int, int, int, int, int]] = []
         self._flows: list[tuple[int, int]] = []
-        self._lanes: dict[Actor, Lane] = {}
+        self._lanes: dict[Actor, int] = {}
+        self._phases: dict[tuple[int, int], str] = {}
+        self._operations: dict[int, str] = {}
         # where each warp's next span begins, and where it parked
         self._free: dict[Actor, int] = {}
         self._parked: dict[Actor, tuple[int, Entry]] = {}
@@ -58,18 +68,36 @@ class Swimlane:
             self._add(self._lane(actor), f"never passes {self._phase(entry)}", entry.site, start, end)
         return self._columns()
 
-    def _add(self, lane: Lane, name: str, site: Site, start: int, finish: int) -> int:
-        self._spans.append((lane, name, site, start, max(finish, start + 1)))
+    def _add(self, lane: int, name: str, site: Site, start: int, finish: int) -> int:
+        called = self._names.setdefault(name, len(self._names))
+        found = self._sites.get(site.number)
+        if found is None:
+            found = self._sites[site.number] = len(self._sites), site
+        self._spans.append((lane, called, found[0], start, max(finish, start + 1)))
         return len(self._spans) - 1
 
-    def _lane(self, actor: Actor) -> Lane:
+    def _number(self, lane: Lane) -> int:
+        return self._numbers.setdefault(lane, len(self._numbers))
+
+    def _lane(self, actor: Actor) -> int:
         found = self._lanes.get(actor)
         if found is None:
-            found = self._lanes[actor] = Lane(self._block, self._lane_name(actor))
+            found = self._lanes[actor] = self._number(Lane(self._block, self._lane_name(actor)))
         return found
 
     def _phase(self, entry: Entry) -> str:
-        return f"{self._barrier_name(entry.slot)} phase {entry.phase}"
+        key = entry.slot, entry.phase
+        found = self._phases.get(key)
+        if found is None:
+            found = self._phases[key] = f"{self._barrier_name(entry.slot)} phase {entry.phase}"
+        return found
+
+    def _operation(self, site: Site) -> str:
+        """What an instruction is called."""
+        found = self._operations.get(site.number)
+        if found is None:
+            found = self._operations[site.number] = bare(site.text).split(" ")[0]
+        return found
 
     def _run_until(self, entry: Entry, rank: int) -> None:
         """What a warp did since its last entry."""
@@ -82,8 +110,7 @@ class Swimlane:
         if rank < self._free.get(entry.actor, 0):
             return
         self._run_until(entry, rank)
-        name = bare(entry.site.text).split(" ")[0]
-        label = f"arrives at {self._phase(entry)}" if entry.kind == "arrive" else name
+        label = f"arrives at {self._phase(entry)}" if entry.kind == "arrive" else self._operation(entry.site)
         span = self._add(self._lane(entry.actor), label, entry.site, rank, rank + 1)
         if entry.kind == "arrive":
             self._completing[entry.slot, entry.phase] = span
@@ -110,18 +137,16 @@ class Swimlane:
         if entry.amount not in self._begun:
             return
         start, source = self._begun[entry.amount]
-        text = bare(entry.site.text)
-        span = self._add(
-            self._unit_lane(entry.site.effects.unit, start, rank), text.split(" ")[0], entry.site, start, rank
-        )
+        lane = self._unit_lane(entry.site.effects.unit, start, rank)
+        span = self._add(lane, self._operation(entry.site), entry.site, start, rank)
         self._flows.append((source, span))
         self._finished[entry.actor, entry.site.number] = span
 
-    def _unit_lane(self, unit: str, start: int, finish: int) -> Lane:
+    def _unit_lane(self, unit: str, start: int, finish: int) -> int:
         lanes = self._units.setdefault(unit, [])
         number = next((n for n, free in enumerate(lanes) if free <= start), len(lanes))
         lanes[number : number + 1] = [max(finish, start + 1)]
-        return Lane(self._block, unit if not number else f"{unit} {number + 1}")
+        return self._number(Lane(self._block, unit if not number else f"{unit} {number + 1}"))
 
     def _signal(self, entry: Entry, rank: int) -> None:
         """An operation signals a barrier that it is done."""
@@ -130,19 +155,21 @@ class Swimlane:
             self._completing[entry.slot, entry.phase] = span
 
     def _columns(self) -> Timeline:
-        lanes = sorted({span[0] for span in self._spans}, key=_lane_order)
-        names = sorted({span[1] for span in self._spans})
-        lane_numbers = {lane: number for number, lane in enumerate(lanes)}
-        name_numbers = {name: number for number, name in enumerate(names)}
-        sites = {span[2].number: span[2] for span in self._spans}
-        numbers = {number: index for index, number in enumerate(sites)}
-        rows = [
-            (lane_numbers[span[0]], name_numbers[span[1]], numbers[span[2].number], *span[3:]) for span in self._spans
-        ]
-        lane, name, site, start, finish = np.array(rows, np.int64).reshape(-1, 5).T
+        lane, name, site, start, finish = np.array(self._spans, np.int64).reshape(-1, 5).T
+        used = set(lane.tolist())
+        lanes = sorted((one for one, number in self._numbers.items() if number in used), key=_lane_order)
+        names = sorted(self._names)
         flows = np.array(self._flows, np.int64).reshape(-1, 2)
-        locations = [self._location(site) for site in sites.values()]
+        locations = [self._location(site) for _, site in self._sites.values()]
+        lane, name = _renumbered(lane, lanes, self._numbers), _renumbered(name, names, self._names)
         return Timeline("order", lanes, names, locations, lane, name, site, start, finish, flows)
+
+
+def _renumbered(column: Int64s, ordered: list[Named], numbers: dict[Named, int]) -> Int64s:
+    """A column of numbers as positions in another order."""
+    positions: Int64s = np.zeros(len(numbers), np.int64)
+    positions[[numbers[one] for one in ordered]] = np.arange(len(ordered))
+    return positions[column]
 
 
 def _lane_order(lane: Lane) -> tuple[bool, str, list[int]]:

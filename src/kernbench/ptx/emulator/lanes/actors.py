@@ -7,9 +7,12 @@ CTA, on whose phases copies complete.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
-from kernbench.ptx.emulator.lanes.arrays import Int64s
+import numpy as np
+
+from kernbench.ptx.emulator.lanes.arrays import Int32s, Int64s
 
 # mbarriers of a CTA whose copies are followed; those beyond share the last column
 BARRIERS = 64
@@ -85,3 +88,15 @@ class Actors:
     def works(self, column: int) -> bool:
         """Whether a column stands for work beside the threads, not for what threads did or have seen."""
         return self.kind(column) in ("bulk", "wgmma", "tensor", "copied", "barrier")
+
+    def working(self) -> Int32s:
+        """The same of each column, as loops take it; nobody may change it."""
+        return _working(self)
+
+
+@cache
+def _working(actors: Actors) -> Int32s:
+    """There are as many kinds of actors as sizes of blocks."""
+    found: Int32s = np.array([actors.works(column) for column in range(actors.count)], np.int32)
+    found.flags.writeable = False
+    return found

@@ -88,7 +88,7 @@ class ReleasedAlong:
         actors = batch.launch.actors
         self._first: int = actors.along(0) if self._used else 0
         # the columns of what works beside the threads
-        self._work: Array = np.array([actors.works(column) for column in range(actors.count)], np.int32)
+        self._work: Array = actors.working()
         # lanes that took part in each access of their warp, and the warp's clock at the last in which some did not
         self._together: Array = np.full(batch.warps, _EVERYBODY)
         self._parted: Array = np.zeros(batch.warps, np.int64)
