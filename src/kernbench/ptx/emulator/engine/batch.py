@@ -144,7 +144,8 @@ class Batch:
         if isinstance(spec, SpecialSlot):
             return special_row(self, spec.name, spec.dtype)
         if isinstance(spec, ArgumentSlot):
-            return self.arguments[spec.row].view(spec.dtype)[:1].reshape(())
+            argument: Array = self.arguments[spec.row].view(spec.dtype)
+            return argument[:1].reshape(())
         return self._symbol(spec)
 
     def _symbol(self, spec: SymbolSlot) -> Array:
@@ -163,8 +164,8 @@ class Batch:
         """Lanes have ended, in a block that was the last they ran."""
         if self.groups.used:
             self.checks.asynchronous.lanes_ended(lanes)
-        living = self.alive, self.alive_bits, self.alive_by_cta
-        emptied = end_lanes(*given(lanes), block, self.ended_in, *living)
+        warps, mask = given(lanes)
+        emptied = end_lanes(warps, mask, block, self.ended_in, self.alive, self.alive_bits, self.alive_by_cta)
         self.alive_count -= lanes.count
         if self.checks.checking:
             self.checks.lanes_ended(*lanes.present())

@@ -46,6 +46,7 @@ class _Played(NamedTuple):
     play: Code
     numbers: Array
     outside: tuple[int, ...]
+    constants: tuple[Array, ...]
 
     def is_done(self, window: Window, mask: Mask) -> bool:
         """Compute it; False where that is left to the steps."""

@@ -1,7 +1,7 @@
 """Bulk copies, tensor copies and reductions, their groups, and asynchronous stores."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -287,7 +287,8 @@ def _load_all(
     Blocks that make a map each, for the same tensor, name it by as many addresses; what their loads do is done in the
     order of these, as if they came one after the other.
     """
-    assert to.ends is not None
+    ends, slots = to.ends, to.slots
+    assert ends is not None
     box, assembled = found[0][0], len(found) > 1
     if assembled:
         order = [position for _, which in found for position in which.tolist()]
@@ -298,11 +299,9 @@ def _load_all(
             return False
         if order != list(range(len(lanes))):
             turn = np.array(order)
-            lanes, points = lanes[turn], points[turn]
-            to = replace(to, ends=to.ends.chosen(turn), slots=to.slots[turn])
+            lanes, points, ends, slots = lanes[turn], points[turn], ends.chosen(turn), slots[turn]
     elif len(found[0][1]) < len(lanes):
         return False
-    ends, slots = to.ends, to.slots
     if are_refused(points, *box.legal_step, False) or not batch.checks.asynchronous.all_shown(slots, lanes):
         return False
     completion = on_barrier(batch, lanes, slots, np.full(len(lanes), box.nbytes), site, shown=True, apart=assembled)

@@ -212,7 +212,7 @@ class DescriptorChecks:
 @kernel
 def unwritten(
     state: Bytes, where: tuple[Int64s, Int64s, int, int], firsts: Int64s, spans: Int64s, filled: int
-) -> tuple[int, int]:
+) -> tuple[Int, Int]:
     """The first operation and offset with a byte that may be accessed and was not written, (-1, 0) if none.
 
     Operations are in the memory of their CTAs: given are CTAs, positions in these, the base of the tile, and the bytes

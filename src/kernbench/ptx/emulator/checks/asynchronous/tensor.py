@@ -138,10 +138,12 @@ class TensorChecks(TensorObserver):
             (self._checks.sites.number(site) << SITE_SHIFT, order.first, order.begun, _NO_RUNS),
             (clocks.clocks, clocks.met_column, *clocks.near.by_lane, clocks.first_numbers, self._first_lane),
             (self._batch.port.space("shared").state[1], self._batch.shared_stride, *swizzles.marks),
-            *tiles[-2:],
+            tiles[-2],
+            tiles[-1],
             knowledge,
             found,
-            *reads[-2:],
+            reads[-2],
+            reads[-1],
         )
         return Begun(lanes, found[4], found[5], site, None, knowledge, found[:4]) if fine else None, reads[1:]
 

@@ -26,7 +26,8 @@ from kernbench.ptx.emulator.lanes.arrays import Bytes, Flag, Int, Int32s, Int64s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.shadow import describe
-from kernbench.ptx.emulator.memory.tiles import PIECE, spread
+from kernbench.ptx.emulator.memory.tiles import spread
+from kernbench.ptx.numerics.matrix.descriptors import PIECE
 
 # what is known: the vector clocks of warps, the first column of tensor memory there, rows of single lanes and whose
 # they are; what warps knew at their last fence and whether that counts; the counters: what is begun and what is done
