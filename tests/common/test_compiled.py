@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -246,3 +247,30 @@ def test_a_kept_loop_is_called_without_what_compiling_needs(kept_loops, tmp_path
     for kept in tmp_path.glob("cache/**/*.nbc"):
         kept.write_bytes(kept.read_bytes()[:100])
     assert kept_loops("loops.double(row)", "double") == "[2.0, 2.0, 2.0] True 0"
+
+
+@pytest.mark.parametrize("package", ["numba", "llvmlite", "numpy", "pytest", "hypothesis"])
+def test_the_version_of_a_package_is_what_its_metadata_say(package):
+    assert compiled.version_of(package) == metadata.version(package)
+
+
+def test_the_version_of_a_package_that_lies_elsewhere(tmp_path, monkeypatch):
+    """The first on the path counts; where no folder says it, the package does."""
+    compiled.version_of.cache_clear()
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "folded-1.2+own.dist-info").mkdir()
+    (tmp_path / "plain_one").mkdir()
+    (tmp_path / "plain_one" / "__init__.py").write_text("__version__ = '7'\n")
+    assert compiled.version_of("folded") == "1.2+own"
+    assert compiled.version_of("plain_one") == "7"
+    compiled.version_of.cache_clear()
+
+
+def test_what_launches_need_is_imported_without_debuggers_and_readers_of_mail():
+    script = (
+        "import sys, kernbench.ptx.devices.device, kernbench.common.compiled as compiled\n"
+        "compiled.tools()\n"
+        "print([name for name in ('pdb', 'email', 'importlib.metadata') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

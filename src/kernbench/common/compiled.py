@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from hashlib import sha256
-from importlib import metadata
 from pathlib import Path
 from tempfile import gettempdir
 from threading import RLock
@@ -236,7 +235,27 @@ def tools() -> dict[str, str]:
 
 @cache
 def version_of(package: str) -> str:
-    """The version of a package that is installed, without importing it where it says so itself."""
+    """The version of a package that is installed, without importing it.
+
+    The name of the folder beside it says what `importlib.metadata` does, whose import takes a twentieth of all that a
+    launch needs; it is asked where there is no such folder.
+    """
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or ".")
+        except OSError:
+            continue
+        found = [name for name in names if name.startswith(f"{package}-") and name.endswith(".dist-info")]
+        if len(found) == 1:
+            return found[0].removeprefix(f"{package}-").removesuffix(".dist-info")
+        if found or package in names:
+            break
+    return _told_version(package)
+
+
+def _told_version(package: str) -> str:
+    from importlib import metadata
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

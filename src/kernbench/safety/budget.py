@@ -7,15 +7,18 @@ that blocks inside a C call (a sleep, a read from a pipe) cannot be reached; it 
 
 import ctypes
 import os
-import pdb
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
+from typing import TYPE_CHECKING
 
 from kernbench.common.errors import MisuseError
+
+if TYPE_CHECKING:
+    import pdb
 
 _ROOM = 100
 # seconds between two looks at a program
@@ -76,12 +79,16 @@ class OverBudgetError(BaseException):
     taken = False
 
 
-class _Debugger(pdb.Pdb):
-    """Steps through kernels, not through what kernbench does for them."""
+def _debugger() -> "pdb.Pdb":
+    """Steps through kernels, not through what kernbench does for them; imported by runs that need it, which are few."""
+    import pdb
 
-    def is_skipped_module(self, module_name: str) -> bool:
-        """Whether to pass over a module: ours, the bundled kernels aside."""
-        return super().is_skipped_module(module_name) and not str(module_name).startswith("kernbench.benches.")
+    class Debugger(pdb.Pdb):
+        def is_skipped_module(self, module_name: str) -> bool:
+            """Whether to pass over a module: ours, the bundled kernels aside."""
+            return super().is_skipped_module(module_name) and not str(module_name).startswith("kernbench.benches.")
+
+    return Debugger(nosigint=True, skip=["kernbench.*"])
 
 
 class Watchdog:
@@ -126,7 +133,7 @@ class Watchdog:
         chosen = os.environ.get("PYTHONBREAKPOINT", "") not in ("", "pdb.set_trace")
         if chosen or self._hook is not sys.__breakpointhook__:
             return self._hook(*args, **kwargs)
-        _Debugger(nosigint=True, skip=["kernbench.*"]).set_trace(sys._getframe(1))
+        _debugger().set_trace(sys._getframe(1))
         return None
 
     def __exit__(self, *exc: object) -> None:
