@@ -250,10 +250,10 @@ def version_of(package: str) -> str:
             return found[0].removeprefix(f"{package}-").removesuffix(".dist-info")
         if found or package in names:
             break
-    return _told_version(package)
+    return _reported_version(package)
 
 
-def _told_version(package: str) -> str:
+def _reported_version(package: str) -> str:
     from importlib import metadata
 
     try:
