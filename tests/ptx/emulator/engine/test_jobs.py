@@ -303,13 +303,15 @@ def test_a_launch_that_is_not_worth_it_makes_no_worker(lab, monkeypatch):
     assert lab.device.division == Division()
 
 
-def test_a_long_first_batch_is_begun_again_in_parts(lab, monkeypatch):
+@pytest.mark.parametrize("turns", [8, 300])
+def test_a_long_first_batch_is_begun_again_in_parts(lab, monkeypatch, turns):
+    """One of few blocks of a program, too: they may take long."""
     body = (
-        """
+        f"""
   mov.u32 %r10, 0;
 AGAIN:
   add.u32 %r10, %r10, 1;
-  setp.lt.u32 %p1, %r10, 300;
+  setp.lt.u32 %p1, %r10, {turns};
   @%p1 bra AGAIN;"""
         + STORE
     )

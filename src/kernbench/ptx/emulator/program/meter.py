@@ -14,6 +14,8 @@ from kernbench.ptx.emulator.program.program import Block
 from kernbench.safety.budget import Budget, OverBudgetError
 
 _LOOK_AT_THE_CLOCK = 64
+# the same while somebody waits for a moment: a block of a wide batch takes milliseconds
+_LOOK_SOON = 4
 
 
 def now() -> float:
@@ -45,7 +47,7 @@ class Meter:
     def __init__(self, budget: Budget):
         self._budget = budget
         # blocks until the clock is looked at
-        self._looks = _LOOK_AT_THE_CLOCK
+        self._looks = _LOOK_SOON
         self._most_steps = budget.steps
         # called when the clock is looked at
         self.on_look: Callable[[], None] | None = None
@@ -117,7 +119,7 @@ class Meter:
             self._way.append(number)
         self._looks -= 1
         if not self._looks or steps > self._most_steps:
-            self._looks = _LOOK_AT_THE_CLOCK
+            self._looks = _LOOK_AT_THE_CLOCK if self.on_look is None else _LOOK_SOON
             self._check(block, lanes)
 
     def _check(self, block: Block, lanes: Lanes) -> None:
