@@ -55,6 +55,7 @@ def results(runs):
 def test_python_gives_what_compiled_loops_do(interpreted, monkeypatch):
     before = results(RUNS)
     left = {name for name, _ in loops() if not name.startswith(OF_LARGE)} - interpreted
-    assert left == {"kernbench.timing.engine._longest_path"}
+    # the former is an alternative to events, the latter for blocks that are placed twice (tests/timing/test_graph.py)
+    assert left == {"kernbench.timing.engine._longest_path", "kernbench.timing.graph._count_off"}
     monkeypatch.undo()
     assert results(RUNS) == before
