@@ -40,7 +40,7 @@ test test-full: $(STAMP)
 	$(BIN)/ruff check && $(BIN)/ruff format --check
 	@mkdir -p out
 	$(BIN)/mypy > out/types.txt 2>&1 & types=$$!; \
-	$(BIN)/python tools/compile_loops.py mesh npu & $(BIN)/python tools/compile_loops.py ptx; \
+	$(BIN)/python tools/compile_loops.py mesh npu & loops=$$!; $(BIN)/python tools/compile_loops.py ptx; wait $$loops; \
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(SETS); told=$$?; \
 	wait $$types || told=1; cat out/types.txt; exit $$told
 
