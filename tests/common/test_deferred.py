@@ -1,11 +1,14 @@
 """Loops that run as Python while that is less work than to compile them: the same results, and compiled in time."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from kernbench.common import deferred as module
 from kernbench.common.compiled import inlined, part
 from kernbench.common.deferred import Deferred, compiled_at_once, deferred
+from kernbench.safety.processes.threads import together
 
 
 @inlined
@@ -132,3 +135,17 @@ def test_errors_of_the_function_are_its_own(loop):
 
     with pytest.raises(IndexError, match="mine"):
         called(loop(fails), [1])
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_beside_other_threads_loops_are_compiled(loop, monkeypatch, jobs):
+    """What Python put back after an overflow would undo what the others wrote."""
+    monkeypatch.setenv("KERNBENCH_JOBS", jobs)
+    made, sums = loop(_add_up), np.zeros((2, 1), np.int64)
+    together(partial(made, np.array([number], np.int32), sums[number]) for number in range(2))
+    assert sums.tolist() == [[1], [3]]
+    assert is_compiled(made) == (jobs == "2")
+    # the thread that asked works by itself again
+    alone = loop(_squares)
+    called(alone, [1])
+    assert not is_compiled(alone)

@@ -6,10 +6,12 @@ have been worth it; one that is compiled, or kept on disk, is always taken. Eith
 the same arrays, with the same results (docs/adr/0069).
 
 NumPy's integers are as wide as those of their array, and numba computes with 64 bits: where one would overflow, the
-arrays are put back as they were, and the compiled loop runs. KERNBENCH_COMPILE=always compiles at once.
+arrays are put back as they were, and the compiled loop runs. That would undo what other threads write into the same
+arrays, so that beside others (`beside_others`) loops are compiled. KERNBENCH_COMPILE=always compiles at once.
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +31,8 @@ MOST_ROWS = 50_000
 # seconds of a loop in Python, in all processes together, after which it is compiled
 MOST_SECONDS = 3.0
 _MILLISECOND = 1e-3
+# whether a thread works on arrays beside others
+_HERE = threading.local()
 
 
 def deferred(rows: Callable[..., int], wraps: bool = False) -> Callable[[Callable[..., Result]], "Deferred[Result]"]:
@@ -66,7 +70,8 @@ class Deferred(Generic[Result]):
 
     def _is_compiled(self, arguments: tuple[object, ...]) -> bool:
         """Whether it is compiled here, or kept on disk, or is to be in any case."""
-        return self._compiled.is_compiled or os.environ.get(COMPILE) == ALWAYS or self._compiled.is_kept(arguments)
+        wanted = os.environ.get(COMPILE) == ALWAYS or getattr(_HERE, "beside_others", False)
+        return self._compiled.is_compiled or wanted or self._compiled.is_kept(arguments)
 
     @cached_property
     def _tally(self) -> Path | None:
@@ -90,6 +95,17 @@ class Deferred(Generic[Result]):
     @cached_property
     def _plain(self) -> Callable[..., object]:
         return in_python(self.py_func, {})
+
+
+@contextmanager
+def beside_others() -> Iterator[None]:
+    """Inside, no loop of this thread runs as Python: other threads work on the same arrays."""
+    before = getattr(_HERE, "beside_others", False)
+    _HERE.beside_others = True
+    try:
+        yield
+    finally:
+        _HERE.beside_others = before
 
 
 @contextmanager

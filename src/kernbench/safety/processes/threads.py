@@ -5,9 +5,11 @@ The threads end before it is over, so that the process can be copied afterwards 
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TypeVar
 
+from kernbench.common.deferred import beside_others
 from kernbench.safety.jobs import wanted_jobs
 
 # more threads than this wait for the memory
@@ -29,18 +31,20 @@ def together(works: Iterable[Callable[[], object]], jobs: int | None = None) -> 
     wanted = list(works)
     waiting = iter(wanted)
     errors: list[BaseException] = []
+    count = min(thread_count(jobs), len(wanted))
 
     def work() -> None:
         try:
-            # next() of a list's iterator is one step of Python: no two threads get the same
-            for one in waiting:
-                if errors:
-                    return
-                one()
+            with beside_others() if count > 1 else nullcontext():
+                # next() of a list's iterator is one step of Python: no two threads get the same
+                for one in waiting:
+                    if errors:
+                        return
+                    one()
         except BaseException as error:  # it belongs to who asked for the work
             errors.append(error)
 
-    threads = [threading.Thread(target=work) for _ in range(min(thread_count(jobs), len(wanted)) - 1)]
+    threads = [threading.Thread(target=work) for _ in range(count - 1)]
     for thread in threads:
         thread.start()
     work()
