@@ -42,8 +42,8 @@ class Plan(NamedTuple):
     stacked: frozenset[int]
 
 
-# None where the results are not the same bits
-_PLANS: dict[Hashable, Plan | None] = {}
+# of a list of calls its plan, None where the results are not the same bits
+_PLANS: dict[Hashable, tuple[Plan | None]] = {}
 
 
 class Stack:
@@ -84,17 +84,18 @@ class Stack:
         key = self._key(slots)
         if key is None:
             return False
-        is_new = key not in _PLANS
-        if is_new:
+        # looked up once: another thread may empty what is remembered
+        known = _PLANS.get(key)
+        plan = self._learned(slots) if known is None else known[0]
+        if known is None:
             if len(_PLANS) >= MOST_PLANS:
                 _PLANS.clear()
-            _PLANS[key] = self._learned(slots)
-        plan = _PLANS[key]
+            _PLANS[key] = (plan,)
         if plan is None:
             return False
         self._steps = self._bound(plan)
         self.stacked = plan.stacked
-        if not is_new:
+        if known is not None:
             run(self._steps, slots)
         return True
 

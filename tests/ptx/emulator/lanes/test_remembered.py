@@ -62,3 +62,22 @@ def test_numbers_of_warps_and_lanes_cannot_be_changed():
     np.testing.assert_array_equal(lanes, everybody.lane_numbers())
     with pytest.raises(ValueError, match="read-only"):
         lanes += 1
+
+
+class _Emptied(dict):
+    """What is remembered, where another thread empties it as soon as something is there."""
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        self.clear()
+
+
+def test_what_another_thread_empties_is_answered_all_the_same(monkeypatch):
+    for name in ("_PARTS", "_JOINED", "_LIVING", "_RUNS"):
+        monkeypatch.setattr(remembered, name, _Emptied())
+    everybody = remembered.living(np.ones(2 * WARP, bool))
+    assert everybody.count == 2 * WARP
+    first, second = remembered.parted(everybody, np.arange(2 * WARP) < WARP)
+    assert form(remembered.joined(first, second, 2 * WARP)) == form(everybody)
+    assert remembered.numbers_of(first)[0].tolist() == remembered.warps_of(first).tolist() == [0]
+    assert remembered.living(np.zeros(WARP, bool)) is None

@@ -16,7 +16,7 @@ _MOST = 2048
 Parts = tuple[Lanes | None, Lanes | None]
 _PARTS: dict[tuple[Lanes, bytes], Parts] = {}
 _JOINED: dict[tuple[Lanes, Lanes, int], Lanes] = {}
-_LIVING: dict[bytes, Lanes | None] = {}
+_LIVING: dict[bytes, Lanes] = {}
 _RUNS: dict[tuple[int, int], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
 
@@ -51,11 +51,15 @@ def living(alive: Mask) -> Lanes | None:
     if alive.size > _LANES:
         return from_mask(alive.copy())
     key = alive.tobytes()
-    if key not in _LIVING:
+    # nobody alive is not kept
+    found = _LIVING.get(key)
+    if found is None:
         if len(_LIVING) >= _MOST:
             _LIVING.clear()
-        _LIVING[key] = from_mask(alive.copy())
-    return _LIVING[key]
+        found = from_mask(alive.copy())
+        if found is not None:
+            _LIVING[key] = found
+    return found
 
 
 def numbers_of(lanes: Lanes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
