@@ -5,6 +5,7 @@ import pytest
 
 from kernbench import ptx
 from kernbench.common.errors import MisuseError
+from kernbench.ptx.emulator.memory import arena
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget
 
@@ -47,6 +48,18 @@ def test_outputs_that_are_asked_for_are_not_copied_twice(monkeypatch):
     again = host.launch(fill(4.0), 2, 32, [other], outputs=[b])
     assert again.outputs["b"][0] == 2.0
     assert again.outputs["b"] is not run.outputs["b"]
+
+
+def test_an_array_where_another_one_was_does_not_hold_what_a_launch_gave_of_that(monkeypatch):
+    monkeypatch.setattr(arena, "_QUARANTINE", 0)
+    host = ptx.Host()
+    first = host.empty(64, "f32", "first")
+    run = host.launch(fill(1.0), 2, 32, [first], outputs=[first])
+    first.free()
+    second = host.empty(64, "f32", "second")
+    assert second.address == first.address
+    assert run.outputs["first"][0] == 1.0
+    np.testing.assert_array_equal(host.device.output(second), second.numpy())
 
 
 def test_schedule_and_budget_hold_for_every_launch():

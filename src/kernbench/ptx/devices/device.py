@@ -184,6 +184,7 @@ class EmulatedDevice(Device):
         """End an allocation."""
         self._arena.free(allocation)
         del self._arrays[allocation.offset]
+        self._copied.pop(allocation.offset, None)
 
     def launch(
         self,
