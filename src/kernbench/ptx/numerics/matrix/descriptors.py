@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+# bytes that swizzles move together, whatever they hold
 PIECE = 16
 # swizzle -> bits 7.. that take part, and the lowest bit they change
 _SWIZZLES = {"none": (0, 4), "32B": (1, 4), "64B": (3, 4), "128B": (7, 4), "128B/32B": (3, 5)}

@@ -26,6 +26,7 @@ from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED, Arena
 from kernbench.ptx.emulator.memory.shadow import Ranges
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.launching.tensor_map import SWIZZLES, TENSOR_MAP_BYTES, TensorMapDescription
+from kernbench.ptx.numerics.matrix.descriptors import PIECE
 
 ALIGNMENT = 128
 # swizzle -> mask and shift of the address bits that are exchanged, and whether 8-byte halves are
@@ -98,7 +99,7 @@ class Box:
     @cached_property
     def room(self) -> int:
         """Bytes of a box in shared memory, gaps inside rows included."""
-        return self.nbytes // self.description.filled * kernels.PIECE
+        return self.nbytes // self.description.filled * PIECE
 
     @cached_property
     def span(self) -> int:
@@ -216,7 +217,7 @@ def begin_store(
     if batch.checks.checking:
         once = move.once()
         completion.enter("shared", False, move.shared_ranges(once))
-        completion.enter("global", True, move.global_ranges(once, kernels.PIECE), reduction is not None)
+        completion.enter("global", True, move.global_ranges(once, PIECE), reduction is not None)
     if reduction is None:
         move.join_repeated()
     batch.agents.begin(
@@ -289,13 +290,13 @@ class _Move:
             return Ranges(found[0, :count], found[1, :count], found[2, :count], apart)
         legal = chosen[(firsts + box.span <= self._ends.limits)[chosen]]
         rows = np.arange(box.nbytes // box.inner)
-        pieces = np.arange(0, box.description.row_bytes, kernels.PIECE)
+        pieces = np.arange(0, box.description.row_bytes, PIECE)
         inside = (rows[:, None] * box.swizzle[3] + pieces).reshape(-1)
         offsets = self._offsets[legal, None] + inside
         offsets ^= ((offsets >> 7) & box.swizzle[0]) << box.swizzle[1]
         starts = (self._origins[legal, None] + offsets).reshape(-1)
         owners = np.repeat(legal, len(rows) * len(pieces))
-        return Ranges(starts, np.full(len(starts), kernels.PIECE), owners, apart)
+        return Ranges(starts, np.full(len(starts), PIECE), owners, apart)
 
     def global_ranges(self, chosen: Chosen, unit: int) -> Ranges:
         """The bytes of global memory inside the tensor, as far as they are watched for races; rows end at a `unit`."""
@@ -338,8 +339,8 @@ class _Move:
         moved = self._moved(chosen)
         if self._staged is None:
             # whole pieces, to be moved as such
-            pieces = -(-box.nbytes // kernels.PIECE)
-            self._staged = np.zeros((len(self._offsets), pieces * kernels.PIECE), np.uint8)
+            pieces = -(-box.nbytes // PIECE)
+            self._staged = np.zeros((len(self._offsets), pieces * PIECE), np.uint8)
         tiles, checked = self._tiles(self._offsets, self._origins), batch.checks.checking
         staged = self._staged
         kernels.take_boxes(tiles, box.parts, self._coordinates, moved, staged, staged.view(np.uint64), checked, report)
@@ -381,11 +382,11 @@ class _Move:
         batch, box, report = self._batch, self._box, kernels.new_report()
         assert self._staged is not None
         whole = box.shape.copy()
-        whole[0, 0] = -(-whole[0, 0] * box.element // kernels.PIECE) * kernels.PIECE // box.element
+        whole[0, 0] = -(-whole[0, 0] * box.element // PIECE) * PIECE // box.element
         for op in chosen:
-            room = self._staged.shape[1] + kernels.PIECE
+            room = self._staged.shape[1] + PIECE
             one, state = np.zeros(room, np.uint8), np.zeros(room, np.uint8)
-            plain = np.array((0, 0, 0, box.inner, kernels.PIECE), np.int64)
+            plain = np.array((0, 0, 0, box.inner, PIECE), np.int64)
             zero = np.zeros(1, np.int64)
             tiles = (one, one.view(np.uint64), state, state.view(np.uint64), zero, zero, box.nbytes)
             parts = (box.base, whole, box.element, plain, box.fill)

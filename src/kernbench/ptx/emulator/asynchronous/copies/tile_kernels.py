@@ -14,8 +14,8 @@ import numpy as np
 from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Int, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.memory.arena import TRACKED, UNWRITTEN, WRITTEN
+from kernbench.ptx.numerics.matrix.descriptors import PIECE
 
-PIECE = 16
 # bits of an address that a swizzle may exchange, and those below
 _LINE = 127
 _PAGE = 8

@@ -11,7 +11,7 @@ from kernbench.ptx.emulator.asynchronous.matrix.observer import MatrixBatch
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemory
 from kernbench.ptx.emulator.lanes.arrays import UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
-from kernbench.ptx.emulator.memory.tiles import Operand, Tiles, gather, gather_pieces, tiles_of, unpacked
+from kernbench.ptx.emulator.memory.tiles import HALVES, Operand, Tiles, gather, gather_pieces, tiles_of, unpacked
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.numerics.matrix.descriptors import deep_descriptor, tcgen05_descriptor
 from kernbench.ptx.numerics.matrix.instruction import InstructionDescriptor, Part, instruction_descriptor, parts
@@ -254,7 +254,7 @@ class TensorCore:
         kind = described.kinds[1]
         width = {"f16": 2, "bf16": 2, "tf32": 4}.get(kind, 1)
         words = described.k * width // 4 if kind != "b4" else described.k // 8
-        if kind in ("f16", "bf16") and not one.form.shifted:
+        if kind in HALVES and not one.form.shifted:
             made: Array = np.empty((len(ctas), part.rows, 2 * words), np.float32)
             where = (*part.quarters, *part.lanes)
             take_halves(self._memory.words, ctas, where, one.first[1] & 0xFFFF, float32_table(kind), made)

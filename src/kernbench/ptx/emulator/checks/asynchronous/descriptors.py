@@ -14,13 +14,12 @@ from kernbench.ptx.emulator.memory.cells import APART, SITE_SHIFT, WRITE, head_l
 from kernbench.ptx.emulator.memory.tiles import Tiles
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
-from kernbench.ptx.numerics.matrix.descriptors import MatrixDescriptor, TileMap
+from kernbench.ptx.numerics.matrix.descriptors import PIECE, MatrixDescriptor, TileMap
 
 # how often the layout of a tile is compared with the copy that brought it
 _LOOKS = 4
 # swizzles of descriptors as tensor maps name them
 _NAMES = {"128B/32B": "128B.atom32B"}
-_PIECE = 16
 # bytes of a tile that are looked at
 _SAMPLES = 32
 _BITS_HINT = "compare the descriptor's bits with the ISA's table of the matrix descriptor"
@@ -33,7 +32,7 @@ class Swizzles:
     def __init__(self, batch: Batch, checks: BatchFindings):
         self._checks = checks
         # number of the copy's site plus one
-        self._sites: Array = np.zeros(batch.ctas * batch.shared_stride // _PIECE, np.int32)
+        self._sites: Array = np.zeros(batch.ctas * batch.shared_stride // PIECE, np.int32)
         self._kinds: dict[int, tuple[Site, str]] = {}
         # for compiled loops: by the same number that of the copy's swizzle, which `number` gives
         self._numbers: Array = np.zeros(len(checks.reporter.program.sites) + 1, np.int64)
@@ -88,7 +87,7 @@ def swizzle_of(named: MatrixDescriptor) -> str:
 def are_of(sites: Int32s, start: Int, offsets: Int64s, swizzles: Int64s, wanted: int) -> bool:
     """Whether what `sites` says of pieces at offsets is nothing, or a copy of which `swizzles` says what is wanted."""
     for i in range(offsets.size):
-        copy = sites[(start + offsets[i]) // _PIECE]
+        copy = sites[(start + offsets[i]) // PIECE]
         if copy != 0 and swizzles[copy] != wanted:
             return False
     return True
@@ -107,7 +106,7 @@ def last_writers(
         offset = start + offsets[i]
         head = head_line(offset >> 2, lanes)
         line = head if lanes[head, APART] == 0 else line_of(offset >> 2, head, lanes)
-        copies = _added(writers, 0, copies, np.int64(sites[offset // _PIECE]))
+        copies = _added(writers, 0, copies, np.int64(sites[offset // PIECE]))
         instructions = _added(writers, 1, instructions, np.int64(cells[line, WRITE] >> np.uint64(SITE_SHIFT)))
     return copies, instructions
 
@@ -233,7 +232,7 @@ def first_unwritten(state: Bytes, origin: Int, firsts: Int64s, spans: Int64s, fi
     for k in range(firsts.size):
         start = origin + firsts[k]
         for offset in range(start, start + spans[k], 4):
-            if state[offset] & WRITTEN == UNWRITTEN and offset % _PIECE < filled:
+            if state[offset] & WRITTEN == UNWRITTEN and offset % PIECE < filled:
                 return offset
     return -1
 
@@ -242,5 +241,5 @@ def first_unwritten(state: Bytes, origin: Int, firsts: Int64s, spans: Int64s, fi
 def mark_pieces(marks: Int32s, starts: Int64s, lengths: Int64s, mark: int) -> None:
     """Set the marks of the 16 bytes that ranges fill."""
     for i in range(starts.size):
-        for piece in range(starts[i] // _PIECE, (starts[i] + lengths[i]) // _PIECE):
+        for piece in range(starts[i] // PIECE, (starts[i] + lengths[i]) // PIECE):
             marks[piece] = mark
