@@ -1,16 +1,19 @@
 """Launches with data in several processes: the same outcome to the last bit as in one, whatever programs do."""
 
 import json
+import mmap
 import os
 import signal
 import threading
+import time
+from functools import partial
 
 import numpy as np
 import pytest
 from benchmarks.mesh_jobs import everything
 
 from kernbench import mesh
-from kernbench.mesh.dividing import division
+from kernbench.mesh.dividing import division, own_programs
 from kernbench.mesh.dividing.exchange import Exchange
 from kernbench.mesh.dividing.turns import Turns
 from kernbench.mesh.programs.calls import RECEIVE, SEND, WAIT
@@ -226,6 +229,39 @@ def test_what_one_process_must_settle_is_settled_there(monkeypatch, kernel, kind
     assert {finding.kind for finding in run.findings} >= kinds
     assert [how.parts for how in divisions] == [1, 1]
     assert all(how.why for how in divisions)
+
+
+def endless(x, y, is_busy, *, tl):
+    """One rank sends for ever, and the next one waits for its other neighbour."""
+    value, rank = tl.load(x, shape=(ROWS, 4)), tl.program_id(0)
+    while rank == 1:
+        tl.send(dir="E", src=value)
+    while rank == 2 and is_busy():
+        time.sleep(0.01)
+    if rank == 2:
+        value = tl.recv(dir="E", shape=(ROWS, 4), dtype="f32")
+    tl.store(y, value)
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_sender_that_nobody_receives_from_does_not_go_on_for_ever(monkeypatch, is_taken):
+    """Queues between processes have no depth: it would go on until its steps or the memory are used up. What it sends
+    may be taken by the receiver's process, or lie with the sender as that is busy.
+    """
+    monkeypatch.setattr(own_programs, "MOST_AHEAD", 1 << 20)
+    sent, own = mmap.mmap(-1, 8), os.getpid()
+    send = Exchange.send
+
+    def counted(self, *message):
+        sent[:] = (int.from_bytes(sent, "little") + 1).to_bytes(8, "little")
+        send(self, *message)
+
+    monkeypatch.setattr(Exchange, "send", counted)
+    kernel = partial(endless, is_busy=lambda: not is_taken and os.getpid() != own)
+    run, divisions = alike(kernel, monkeypatch, budget=Budget(steps=300_000))
+    assert [finding.kind for finding in run.findings] == ["deadlock"]
+    assert [how.parts for how in divisions] == [1, 1]
+    assert 0 < int.from_bytes(sent, "little") < 200_000
 
 
 def test_changes_outside_are_made_once(monkeypatch):

@@ -93,6 +93,10 @@ class Exchange:
         stuck, self._seen = waits and counts == self._seen, counts if waits else b""
         return stuck
 
+    def waiting(self, to: int) -> int:
+        """Bytes that are sent to a process and for which there was no room yet."""
+        return len(self._unsent[to])
+
     def send(self, to: int, queue: int, data: Array, dtype: str) -> None:
         """Put a message on its way."""
         self._sent[self._me, to] += 1

@@ -20,6 +20,10 @@ from kernbench.safety.processes.copies import Copies
 from kernbench.safety.processes.outside import Outside
 
 _NOWHERE = Place("", 0)
+# how far a sender may be ahead of a receiver in another process, which may never receive: bytes, and what a small
+# message counts for
+MOST_AHEAD = 1 << 28
+_SMALL = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -91,11 +95,17 @@ class OwnPrograms:
         if receiver not in self._homes or message.data is None:
             # it has returned: nobody receives this
             self._copies.refuse()
-        self._exchange.send(self._homes[receiver], queue, message.data, message.dtype)
+        home = self._homes[receiver]
+        if self._exchange.waiting(home) > MOST_AHEAD:
+            self._copies.refuse()
+        self._exchange.send(home, queue, message.data, message.dtype)
 
     def _deliver(self, number: int, data: Array, dtype: str) -> None:
         queue = self._launch.queues[number]
         sender = self._senders[number]
+        if len(queue.outbox) * max(data.nbytes, _SMALL) > MOST_AHEAD:
+            # in one process its sender would wait
+            self._copies.refuse()
         pieces = queue.pieces(data.shape, dtype)
         queue.offer(Message(sender, data, data.shape, dtype, pieces, _NOWHERE, queue), self._launch.scheduler.wake)
 
