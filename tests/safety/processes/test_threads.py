@@ -22,6 +22,23 @@ def test_everything_is_done_once_and_no_thread_is_left(monkeypatch, jobs, works)
     assert threading.active_count() == before
 
 
+@pytest.mark.parametrize("given", [0, 2])
+def test_where_the_system_has_no_more_threads_those_that_there_are_do_all(monkeypatch, given):
+    monkeypatch.setenv("KERNBENCH_JOBS", "5")
+    before, done, left, start = threading.active_count(), [], [given], threading.Thread.start
+
+    def scarce(thread):
+        left[0] -= 1
+        if left[0] < 0:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", scarce)
+    together(partial(done.append, number) for number in range(40))
+    assert sorted(done) == list(range(40))
+    assert threading.active_count() == before
+
+
 @pytest.mark.parametrize("jobs", ["1", "3"])
 def test_what_one_of_them_raises_is_raised(monkeypatch, jobs):
     monkeypatch.setenv("KERNBENCH_JOBS", jobs)

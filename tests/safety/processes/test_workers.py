@@ -1,5 +1,6 @@
 """Processes that do units of this one's work: all of it is done once, however they are made and however they end."""
 
+import errno
 import os
 import signal
 import time
@@ -125,3 +126,30 @@ def test_a_worker_that_cannot_be_made_is_not_missed(monkeypatch):
 
     monkeypatch.setattr(os, "fork", refused)
     assert done(lambda number: number, 16, 20) == {n: n for n in range(20)}
+
+
+def files():
+    """How many files this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("name", ["pipe", "fork"])
+@pytest.mark.parametrize("given", range(4))
+def test_where_the_system_has_no_more_processes_or_files_fewer_work_or_none(name, given, monkeypatch):
+    """Whoever asked is told, or has all units done; no file is left open, and nobody waits for who was never made."""
+    real, left, before = getattr(os, name), [given], files()
+
+    def scarce():
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.EAGAIN, "planted")
+        return real()
+
+    monkeypatch.setattr(os, name, scarce)
+    # the first pipe is that of the units; a worker that is made makes others
+    if given == 0 or name == "pipe":
+        with pytest.raises(OSError, match="planted"):
+            done(lambda number: number, 3, 20)
+    else:
+        assert done(lambda number: number, 3, 20) == {n: n for n in range(20)}
+    assert files() == before

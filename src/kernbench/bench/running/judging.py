@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 from zlib import crc32
 
@@ -10,12 +11,13 @@ import numpy as np
 from kernbench import golden
 from kernbench.bench.definition.bench import Bench, Expected
 from kernbench.common.errors import BenchError
-from kernbench.golden.basis.threads import in_threads, threads
+from kernbench.golden.basis.threads import threads
 from kernbench.result.comparison import Comparison
 from kernbench.result.run import Run
 from kernbench.safety.jobs import wanted_jobs
 from kernbench.safety.processes.copies import Copies
 from kernbench.safety.processes.outside import Outside
+from kernbench.safety.processes.threads import together
 from kernbench.safety.processes.workers import can_fork
 from kernbench.targets import registry
 
@@ -98,8 +100,7 @@ class Ahead:
         asked = Run(run.outputs, [], (), run.status, launches=launches)
         found = None
         if self._copies.send(asked):
-            with threads(wanted_jobs(None)):
-                now = _digest(inputs)
+            now = _digest(inputs)
             if meanwhile is not None:
                 meanwhile(run)
             found = self._copies.answers(lambda: None)
@@ -148,7 +149,7 @@ def _digest(inputs: Mapping[str, object]) -> list[int]:
     def work(number: int) -> None:
         found[number] = crc32(parts[number])
 
-    in_threads(work, range(len(parts)))
+    together(partial(work, number) for number in range(len(parts)))
     return found
 
 

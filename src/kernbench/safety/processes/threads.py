@@ -5,7 +5,7 @@ The threads end before it is over, so that the process can be copied afterwards 
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -44,9 +44,13 @@ def together(works: Iterable[Callable[[], object]], jobs: int | None = None) -> 
         except BaseException as error:  # it belongs to who asked for the work
             errors.append(error)
 
-    threads = [threading.Thread(target=work) for _ in range(count - 1)]
-    for thread in threads:
-        thread.start()
+    threads: list[threading.Thread] = []
+    # where the system has no more threads, this one and those that there are do the rest
+    with suppress(RuntimeError):
+        for _ in range(count - 1):
+            thread = threading.Thread(target=work)
+            thread.start()
+            threads.append(thread)
     work()
     for thread in threads:
         thread.join()

@@ -89,21 +89,29 @@ class Workers:
         self._waiting: Iterator[int] | None = None
 
     def add(self, count: int) -> None:
-        """Fork so many workers."""
+        """Fork so many workers, or as many as the system has processes for; an OSError if it has none, or no files."""
         self._numbers = _Numbers(count)
-        pipes = [os.pipe() for _ in range(count)]
-        self._results = [results for results, _ in pipes]
-        self._sends = {number: send for number, (_, send) in enumerate(pipes)}
-        self._files = [new_file() for _ in range(count)]
-        self._adopted = _adopts()
-        _adopt(True)
+        try:
+            for number in range(count):
+                results, self._sends[number] = os.pipe()
+                self._results.append(results)
+                self._files.append(new_file())
+            self._adopted = _adopts()
+            _adopt(True)
+            self._make_all(count)
+        finally:
+            self._keep_sends(range(0))
+
+    def _make_all(self, count: int) -> None:
         try:
             with warnings.catch_warnings():
                 # Python warns of every thread there is; see `can_fork`
                 warnings.simplefilter("ignore", DeprecationWarning)
                 self._make(0, count)
-        finally:
-            self._keep_sends(range(0))
+        except OSError:
+            # the first does what the others would have done
+            if not self._numbers[0]:
+                raise
 
     def _make(self, first: int, last: int) -> None:
         """Fork the workers from the first to before the last: each makes half of those that are left."""
@@ -166,7 +174,8 @@ class Workers:
         assert self._waiting is not None
         waiting, missing = self._waiting, len(units)
         following = self._following(waiting)
-        with selectors.DefaultSelector() as selector:
+        # this kind takes no file
+        with selectors.PollSelector() as selector:
             for worker, results in enumerate(self._results):
                 selector.register(results, selectors.EVENT_READ, worker)
             while missing:

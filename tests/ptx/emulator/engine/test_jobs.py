@@ -1,5 +1,6 @@
 """Launches on several processes: the same outcome to the last bit as on one, whatever blocks have in common."""
 
+import errno
 import os
 import signal
 from collections import Counter
@@ -345,6 +346,26 @@ def test_what_a_long_first_batch_wrote_is_taken_back_where_nobody_had_written(mo
     assert runs[0][0].to_dict() == runs[1][0].to_dict()
     assert runs[0][1:] == runs[1][1:]
     assert runs[0][1] == [number + 2 for number in range(256)]
+
+
+@pytest.mark.parametrize("name", ["pipe", "fork"])
+def test_a_launch_goes_on_alone_where_the_system_has_no_more_processes_or_files(monkeypatch, name):
+    """Also one that was begun again for the parts, and has taken back what it wrote."""
+    monkeypatch.setattr(launching, "_LANES", 512)
+    monkeypatch.setattr(splitting, "PATIENCE", 0.0)
+    runs, kernel = [], ptx.parse(STORES_AND_LOOPS).kernels["k"]
+
+    def scarce():
+        raise OSError(errno.EMFILE, "planted")
+
+    monkeypatch.setattr(os, name, scarce)
+    for jobs in (1, 2):
+        device = ptx.EmulatedDevice("sm_90a")
+        out, other = (device.empty(256, np.uint32, name) for name in ("out", "other"))
+        run = device.launch(kernel, 8, 32, [out, other], jobs=jobs)
+        runs.append((run.to_dict(), out.numpy().tolist(), other.numpy().tolist()))
+    assert runs[0] == runs[1]
+    assert device.division == Division(reason="the system has no more processes or files")
 
 
 def test_a_launch_that_reads_what_nobody_wrote_says_so_though_it_wrote_first(monkeypatch):

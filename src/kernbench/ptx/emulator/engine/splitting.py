@@ -7,6 +7,7 @@ one core as if nobody had tried.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -237,11 +238,11 @@ class Splitting:
             return self._work(ctas, first + number == 0)
 
         jobs = min(self._jobs, units)
-        workers = Workers(part)
         try:
-            # the first worker begins while the others are made
-            workers.begin(range(units))
-            workers.add(jobs)
+            workers = _begun(part, units, jobs)
+        except OSError:
+            return self._refuse("the system has no more processes or files", False)
+        try:
             found = self._gathered(workers, units, self._launch.all_ctas - waiting.left)
             # they take their time to end, in which they are not needed
             workers.stop()
@@ -349,6 +350,19 @@ class Splitting:
         journal = None if launch.journal is None else launch.journal.closed()
         seconds, computed = now() - began, _computed() - computed
         return _Part(len(ctas), touched, launch.meter.counts(), list(launch.printed), seconds, computed, journal)
+
+
+def _begun(part: Callable[[int], _Part | str], units: int, jobs: int) -> Workers:
+    """Workers that have begun with parts; an OSError where the system has none to give."""
+    workers = Workers(part)
+    try:
+        # the first worker begins while the others are made
+        workers.begin(range(units))
+        workers.add(jobs)
+    except BaseException:
+        workers.close()
+        raise
+    return workers
 
 
 def _computed() -> float:
