@@ -11,6 +11,7 @@ from tests.ptx.emulator.conftest import Lab
 
 from kernbench import ptx
 from kernbench.common.errors import MisuseError
+from kernbench.ptx.emulator.engine.batch import Batch
 from kernbench.ptx.emulator.program import meter
 from kernbench.safety.budget import Budget
 
@@ -147,6 +148,29 @@ WAIT:
 DONE:""",
     "never ends": "L:\n  add.u32 %r5, %r5, 1;\n  bra L;",
 }
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("checks", [True, False])
+@pytest.mark.parametrize("body", ENDINGS.values(), ids=ENDINGS)
+def test_registers_go_with_their_launch(body, checks, lab, monkeypatch):
+    """The next launch takes their memory, which it does not find where only a cycle holds it."""
+    taken, make = [], Batch._make_registers
+
+    def made(batch):
+        make(batch)
+        taken.extend(weakref.ref(bank) for bank in batch.banks.values())
+
+    monkeypatch.setattr(Batch, "_make_registers", made)
+    gc.disable()
+    try:
+        given = (np.zeros(4096, "f4"), lab.empty(4096, "f4"))
+        outside = ".shared .align 8 .b8 buffer[16];"
+        lab.launch(body, *given, grid=64, block=64, outside=outside, checks=checks, budget=Budget(steps=100_000))
+        assert taken
+        assert not any(bank() is not None for bank in taken)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.sampled(4)

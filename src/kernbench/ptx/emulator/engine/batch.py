@@ -202,7 +202,11 @@ class Batch:
         self.checks.asynchronous.ended()
 
     def forget(self) -> None:
-        """Let go of everything, as nothing of the batch is used any more: see `Launch.forget`."""
+        """Let go of everything, as nothing of the batch is used any more: see `Launch.forget`.
+
+        The scheduler and its parts name each other, and its windows hold registers, whose memory the next launch takes.
+        """
+        vars(self.scheduler).clear()
         if self.launch.checks.checking:
             vars(self.checks).clear()
         vars(self).clear()
