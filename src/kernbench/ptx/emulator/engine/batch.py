@@ -112,8 +112,7 @@ class Batch:
     def _make_shared(self) -> Space:
         size = self.launch.shared_bytes
         stride = -(-max(size, 16) // 128) * 128 + 128
-        words = ROOMS.zeros(self.ctas * stride, np.uint8)
-        words[:] = POISON
+        words = ROOMS.full(self.ctas * stride, POISON, np.uint8)
         state = ROOMS.zeros((self.ctas, stride), np.uint8)
         if self.launch.checks.checking:
             for start, end in self.launch.shared_parts:

@@ -32,6 +32,23 @@ def test_what_nobody_holds_is_taken_again_and_is_zero(rooms):
         assert address(again) == where
 
 
+@pytest.mark.parametrize("size", [1000, MEGABYTE // 4, MEGABYTE - 8, 3 * MEGABYTE, 8 * MEGABYTE])
+def test_what_is_taken_is_full_of_what_was_asked_for(rooms, size):
+    for kind, value in (("uint8", 0xAA), ("int64", -1), ("uint32", 0xFFFFFFFF), ("uint64", 0)):
+        found = rooms.full((2, size // 16), value, kind)
+        assert found.shape == (2, size // 16)
+        assert (found == np.dtype(kind).type(value)).all()
+        found[...] = 5
+        del found
+
+
+def test_those_of_less_than_a_megabyte_are_kept_as_well(rooms):
+    first = rooms.full(MEGABYTE // 4, 7, "uint8")
+    where = address(first)
+    del first
+    assert address(rooms.zeros(MEGABYTE // 4 - 100, "uint8")) == where
+
+
 @pytest.mark.parametrize("kept", [lambda a: a[1:3], lambda a: a.view("uint8")[5:], lambda a: a.reshape(2, -1)[:, 0]])
 def test_a_part_holds_the_whole(rooms, kept):
     first = rooms.zeros(MEGABYTE // 2, "uint32")

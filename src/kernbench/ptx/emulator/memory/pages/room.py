@@ -21,6 +21,8 @@ _MAPPED = 1 << 27
 # bytes from which on large pages are asked for, and how large they are on most systems
 _LARGE = 1 << 20
 _LARGE_PAGE = 1 << 21
+# bytes from which on rooms are kept: below, the allocator of Python's process keeps them itself
+_KEPT = 1 << 17
 # MAP_NORESERVE, which Python does not name in every version
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 
@@ -118,22 +120,34 @@ class Rooms:
 
     def zeros(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """As `large_zeros`, in a room that was used before if there is one."""
+        return self.full(shape, 0, dtype)
+
+    def full(self, shape: int | tuple[int, ...], value: int, dtype: npt.DTypeLike) -> Array:
+        """As `np.full`, in a room that was used before if there is one."""
         kind, count = dtype_of(dtype), prod(shape) if isinstance(shape, tuple) else shape
-        nbytes = kind.itemsize * count
-        if not _LARGE <= nbytes <= self._largest:
-            return large_zeros(shape, dtype)
+        found = self._taken(kind.itemsize * count)
+        if found is not None:
+            values: Array = found.view(kind).reshape(shape)
+        else:
+            values = large_zeros(shape, dtype)
+            if not value:
+                return values
+        # nobody else has it by now
+        values.fill(value)
+        return values
+
+    def _taken(self, nbytes: int) -> Bytes | None:
+        """A room of so many bytes, with whatever it was used for before; None where none is kept."""
+        if not _KEPT <= nbytes <= self._largest:
+            return None
         with self._lock:
             room = self._free(nbytes)
-            if room is None:
-                return large_zeros(shape, dtype)
-            found = room[:nbytes]
-        # nobody else has it by now
-        found.fill(0)
-        return found.view(kind).reshape(shape)
+            return None if room is None else room[:nbytes]
 
     def _free(self, nbytes: int) -> Bytes | None:
         """A room of so many bytes, or a few more, that nobody holds; a new one where there is room for it."""
-        size = -(-nbytes // _LARGE) * _LARGE
+        step = _LARGE if nbytes > _LARGE else _KEPT
+        size = -(-nbytes // step) * step
         for number in range(len(self._rooms)):
             # the list and the argument of the question itself
             if self._rooms[number].size == size and sys.getrefcount(self._rooms[number]) == _HELD_BY_NOBODY:
@@ -141,7 +155,7 @@ class Rooms:
         if sum(room.size for room in self._rooms) + size > self._most:
             # those of programs that are not run any more make room for others
             self._rooms.clear()
-        made = _room(size)
+        made = _room(size) if size >= _LARGE else np.empty(size, np.uint8)
         if made is not None:
             self._rooms.append(made)
         return made
@@ -154,5 +168,5 @@ def _held_by_nobody() -> int:
 
 
 _HELD_BY_NOBODY = _held_by_nobody()
-# for the process: registers and shared memory of launches
+# for the process: registers, shared and tensor memory of launches
 ROOMS = Rooms(64 << 20, 16 << 20)
