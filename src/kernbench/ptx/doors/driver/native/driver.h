@@ -251,7 +251,6 @@ void show_printf(void);
 
 /* memory.c */
 int reset_memory(void);
-void reset_streams(void);
 int perform_copy(const Copy *copy);
 int perform_fill(const Fill *fill);
 int allocate_for_graphs(Address *address, size_t bytes);
@@ -264,6 +263,7 @@ uint64_t device_clock(void);
 uint64_t launches_done(void);
 
 /* streams.c and graphs.c */
+void reset_streams(void);
 int stream_of(void *handle, Stream **stream);
 int submit_copy(const Copy *copy, void *stream);
 int submit_fill(const Fill *fill, void *stream);

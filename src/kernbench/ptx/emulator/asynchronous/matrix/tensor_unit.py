@@ -24,7 +24,7 @@ from kernbench.ptx.numerics.matrix.layout import Layout
 STORE = "tensor store"
 _QUARTERS = 4
 # how many columns may be allocated
-_SIZES = (32, 64, 128, 256, 512)
+SIZES = (32, 64, 128, 256, 512)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class TensorUnit:
     def are_plain(self, warps: Array, columns: Array) -> bool:
         """Whether warps of different CTAs ask for columns as they may."""
         ctas = warps % self._batch.ctas
-        legal = all(one in _SIZES for one in columns.tolist()) and not self.memory.relinquished[ctas].any()
+        legal = all(one in SIZES for one in columns.tolist()) and not self.memory.relinquished[ctas].any()
         return legal and len(set(ctas.tolist())) == len(ctas)
 
     def allocate(self, warp: int, columns: int, site: Site) -> int:

@@ -10,7 +10,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.matrix.observer import Committed, TensorObserver
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_core import CopyForm, Form, Products
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemory
-from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import Access
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import SIZES, Access
 from kernbench.ptx.emulator.checks.asynchronous.descriptors import DescriptorChecks, samples_of, swizzle_of
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.asynchronous.tensor_cells import (
@@ -54,7 +54,7 @@ class TensorChecks(TensorObserver):
         if self._memory.relinquished[warp % self._batch.ctas]:
             message = f"the warp of {who} allocates after its block gave up the right to by relinquish_alloc_permit"
             self._report(site, message, "allocate everything before tcgen05.relinquish_alloc_permit", "relinquished")
-        legal = 32 <= columns <= _COLUMNS and columns & (columns - 1) == 0
+        legal = columns in SIZES
         if not legal:
             message = f"the warp of {who} asks for {columns} columns; they come in powers of two from 32 to 512"
             self._report(site, message, "round the number of columns up to a power of two, 32 at least", "columns")
