@@ -104,3 +104,20 @@ def test_a_debugger_may_trace_what_follows(seconds, program, said):
     code = TRACED.format(seconds=seconds, program=program)
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900)
     assert ended.stdout.strip() == said, ended.stderr
+
+
+def test_one_that_is_interrupted_as_it_begins_stops_nothing_later(monkeypatch):
+    """Ctrl-C while its thread is being started: no exception comes to whatever runs by then."""
+    start, watchdog = threading.Thread.start, Watchdog(600.0, lambda: 0, lambda error: None)
+
+    def interrupted(thread):
+        start(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), watchdog:
+        pass
+    ended = watchdog._done.is_set()
+    watchdog._done.set()
+    watchdog._thread.join()
+    assert ended

@@ -122,8 +122,13 @@ class Watchdog:
         self._error = self._exception_type()
 
     def __enter__(self) -> "Watchdog":
-        self._thread.start()
         self._hook = sys.breakpointhook
+        try:
+            self._thread.start()
+        except BaseException:
+            # interrupted while the thread began: nobody would tell it that the program is over
+            self._done.set()
+            raise
         sys.breakpointhook = self._breakpoint
         return self
 
@@ -137,6 +142,7 @@ class Watchdog:
         return None
 
     def __exit__(self, *exc: object) -> None:
+        self._done.set()
         sys.breakpointhook = self._hook
         while not self._ended():
             pass
