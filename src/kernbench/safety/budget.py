@@ -126,7 +126,7 @@ class Watchdog:
         try:
             self._thread.start()
         except BaseException:
-            # interrupted while the thread began: nobody would tell it that the program is over
+            # interrupted while the thread began: it would watch for ever
             self._done.set()
             raise
         sys.breakpointhook = self._breakpoint
