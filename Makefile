@@ -33,16 +33,16 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	$(BIN)/python tools/demo.py
 
-# types are looked at beside the rest, and told of at the end: they take one process longer than it takes to compile the
-# loops that take long, which is done before the tests begin, once for all processes of theirs
+# types are checked beside the rest and reported at the end: they take longer than compiling the loops that take long,
+# which is done before the tests begin, once for all their processes
 test-full: SETS = --full
 test test-full: $(STAMP)
 	$(BIN)/ruff check && $(BIN)/ruff format --check
 	@mkdir -p out
 	$(BIN)/mypy > out/types.txt 2>&1 & types=$$!; \
 	$(BIN)/python tools/compile_loops.py mesh npu & loops=$$!; $(BIN)/python tools/compile_loops.py ptx; wait $$loops; \
-	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(SETS); told=$$?; \
-	wait $$types || told=1; cat out/types.txt; exit $$told
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(SETS); status=$$?; \
+	wait $$types || status=1; cat out/types.txt; exit $$status
 
 # programs of torch and Triton, in an environment of its own. A plain `torch` would come with gigabytes of CUDA packages;
 # this release is the CPU build where one is to be had (TORCH=torch TRITON=triton==3.6.0 tests others). Where they cannot

@@ -43,12 +43,12 @@ def test_one_loop_does_what_two_did(seed):
     wanted = rng.integers(0, 2, len(lanes)) if parity else rng.integers(0, 6, len(lanes)) << kernels.TOKEN_SHIFT
     slots, passed = np.empty(len(lanes), np.int64), np.empty(len(lanes), bool)
     twice = state.copy()
-    usable = kernels.locate(addresses, lanes, CTAS, 1, SIZE, lookup, twice, slots)
+    usable = kernels.locate(addresses, lanes, (CTAS, 1, SIZE, lookup, twice), slots)
     count = kernels.test(slots, wanted, parity, twice, passed)
     assert passed.tolist() == by_python(slots, wanted, parity, state)
     assert kernels.count_passed(slots, wanted, parity, state) == count == np.count_nonzero(passed)
     once, found, known_to_pass = state.copy(), np.empty_like(slots), np.empty_like(passed)
-    looked = kernels.look(addresses, lanes, wanted, parity, (CTAS, 1, SIZE), lookup, once, found, known_to_pass)
+    looked = kernels.look(addresses, lanes, wanted, parity, (CTAS, 1, SIZE, lookup, once), found, known_to_pass)
     np.testing.assert_array_equal(found, slots)
     if usable < len(lanes):
         assert looked == -1

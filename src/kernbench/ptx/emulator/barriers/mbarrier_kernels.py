@@ -98,6 +98,9 @@ class Arriving(NamedTuple):
 # the same three as they are passed
 GivenBarriers = tuple[Int64s, Int64s, Int64s, Int32s, Int32s, Int64s]
 GivenPublishers = tuple[Bools, int, Int32s, Int64s, Int32s, int]
+# where barriers are looked up: how many CTAs, blocks of a cluster and bytes of shared memory there are, the barrier of
+# each 8 bytes, and the states of barriers
+GivenTable = tuple[int, int, int, Int64s, Int64s]
 GivenArriving = tuple[Int64s, Int64s, Int64s, Int64s, bool, bool, bool, int]
 
 
@@ -124,16 +127,8 @@ def _troubles(report: Int64s) -> int:
 
 
 @part
-def _located(
-    addresses: UInt64s,
-    lanes: Int64s,
-    ctas: int,
-    cluster: int,
-    size: int,
-    lookup: Int64s,
-    state: Int64s,
-    slots: Int64s,
-) -> int:
+def _located(addresses: UInt64s, lanes: Int64s, table: GivenTable, slots: Int64s) -> int:
+    ctas, cluster, size, lookup, state = table
     usable = 0
     for i in range(lanes.size):
         cta, offset = find_shared(addresses[i], lanes[i], ctas, cluster)
@@ -145,18 +140,9 @@ def _located(
 
 
 @kernel
-def locate(
-    addresses: UInt64s,
-    lanes: Int64s,
-    ctas: int,
-    cluster: int,
-    size: int,
-    lookup: Int64s,
-    state: Int64s,
-    slots: Int64s,
-) -> int:
+def locate(addresses: UInt64s, lanes: Int64s, table: GivenTable, slots: Int64s) -> int:
     """The barrier at each lane's address: -1 where none was ever made, -2 where none can be; how many may be used."""
-    return _located(addresses, lanes, ctas, cluster, size, lookup, state, slots)
+    return _located(addresses, lanes, table, slots)
 
 
 @kernel
@@ -412,20 +398,17 @@ def look(
     lanes: Int64s,
     wanted: Int64s,
     parity: bool,
-    where: tuple[int, int, int],
-    lookup: Int64s,
-    state: Int64s,
+    table: GivenTable,
     slots: Int64s,
     passed: Bools,
 ) -> int:
-    """As `locate`, with how many CTAs, blocks of a cluster and bytes there are, and `test`.
+    """As `locate`, and `test`.
 
     Gives -1 with nothing tested where not all barriers may be used, or where they may be of other CTAs.
     """
-    ctas, cluster, size = where[0], where[1], where[2]
-    if _located(addresses, lanes, ctas, cluster, size, lookup, state, slots) < lanes.size or cluster > 1:
+    if _located(addresses, lanes, table, slots) < lanes.size or table[1] > 1:
         return -1
-    return _tested(slots, wanted, parity, state, passed)
+    return _tested(slots, wanted, parity, table[4], passed)
 
 
 @kernel

@@ -108,10 +108,13 @@ class Mbarriers:
 
     def _located(self, addresses: Array, lanes: Array) -> tuple[Array, int]:
         """The same, and how many of them may be used."""
-        batch = self._batch
         slots: Array = np.empty(len(lanes), np.int64)
-        where = (batch.ctas, batch.cluster.size, batch.launch.shared_bytes)
-        return slots, kernels.locate(addresses, lanes, *where, self._lookup, self.state, slots)
+        return slots, kernels.locate(addresses, lanes, self._table, slots)
+
+    @property
+    def _table(self) -> kernels.GivenTable:
+        batch = self._batch
+        return batch.ctas, batch.cluster.size, batch.launch.shared_bytes, self._lookup, self.state
 
     def at(self, ctas: Array, offsets: Array) -> Array:
         """The barriers at offsets in CTAs of the batch, -1 where there is none."""
@@ -353,8 +356,7 @@ class Mbarriers:
         """The barriers, whether the phase each lane waits for has completed, and for how many lanes."""
         batch, passed = self._batch, np.empty(len(lanes), bool)
         slots: Array = np.empty(len(lanes), np.int64)
-        where = (batch.ctas, batch.cluster.size, batch.launch.shared_bytes)
-        count = kernels.look(addresses, lanes, wanted, parity, where, self._lookup, self.state, slots, passed)
+        count = kernels.look(addresses, lanes, wanted, parity, self._table, slots, passed)
         if count < 0:
             slots = self._usable(slots, addresses, lanes, site)
             count = kernels.test(slots, wanted, parity, self.state, passed)
