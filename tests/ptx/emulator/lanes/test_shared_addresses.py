@@ -36,7 +36,7 @@ def test_each_loop_looks_where_the_map_says(ranks):
 
     slots, lookup = np.empty(_COUNT, np.int64), random.integers(-1, 50, (_CTAS, _SIZE // 8))
     state = np.full((50, 40), mbarrier_kernels.NEVER)
-    mbarrier_kernels.locate(addresses, lanes, _CTAS, ranks, _SIZE, lookup, state, slots)
+    mbarrier_kernels.locate(addresses, lanes, (_CTAS, ranks, _SIZE, lookup, state), slots)
     legal = (ctas >= 0) & (offsets + 8 <= _SIZE) & (offsets % 8 == 0)
     found = lookup[np.maximum(ctas, 0), np.minimum(offsets // 8, _SIZE // 8 - 1)]
     np.testing.assert_array_equal(slots, np.where(legal, found, -2))
