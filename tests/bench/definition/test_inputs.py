@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernbench.bench import ShapesOnly, normal
-from kernbench.bench.definition import inputs
+from kernbench.bench.definition import drawing, inputs
 from kernbench.common.dtypes import DTYPES
 
 LARGE = (1 << 20, 1 << 20)
@@ -55,17 +55,64 @@ def test_whole_numbers_are_not_drawn():
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f8e4m3"])
 @pytest.mark.parametrize("shape", [(7,), (3, 5, 7), (64, 64), (0, 4)])
-def test_inputs_are_the_same_on_any_number_of_cores(dtype, shape, monkeypatch):
-    """Blocks are drawn one after the other, and rounded beside."""
-    monkeypatch.setattr(inputs, "WORTH", 1)
-    monkeypatch.setattr(inputs, "BLOCK", 10)
+@pytest.mark.parametrize("stretch", [2, 16, 70, 1 << 12])
+def test_inputs_are_the_same_on_any_number_of_cores(dtype, shape, stretch, monkeypatch):
+    monkeypatch.setattr(inputs, "WORTH", 0)
+    monkeypatch.setattr(drawing, "BLOCK", 10)
+    monkeypatch.setattr(drawing, "STRETCH", stretch)
     found = []
-    for jobs in ("1", "2"):
+    for jobs in ("1", "2", "3", "16"):
         monkeypatch.setenv("KERNBENCH_JOBS", jobs)
         rng = np.random.default_rng(3)
         # and so is what is drawn after them
         found.append((normal(rng, shape, dtype), rng.standard_normal(3, np.float32), rng.integers(0, 99, 5)))
     whole = np.random.default_rng(3).standard_normal(shape, np.float32).astype(found[0][0].dtype)
-    assert found[1][0].tobytes() == found[0][0].tobytes() == whole.tobytes()
-    assert found[1][0].shape == found[0][0].shape == shape
-    assert all(np.array_equal(one, other) for one, other in zip(found[0][1:], found[1][1:], strict=True))
+    for one in found:
+        assert one[0].tobytes() == whole.tobytes()
+        assert one[0].shape == shape
+        assert all(np.array_equal(drawn, other) for drawn, other in zip(one[1:], found[0][1:], strict=True))
+
+
+def _filled(seed, count, before, monkeypatch, jobs):
+    """Numbers that are drawn after some words, the state of the generator then, and whether they were drawn apart."""
+    divided = []
+    real = drawing._Filling.fill
+    monkeypatch.setattr(drawing._Filling, "fill", lambda self: divided.append(real(self)) or divided[-1])
+    monkeypatch.setenv("KERNBENCH_JOBS", jobs)
+    rng = np.random.default_rng(seed)
+    rng.integers(0, 1 << 32, before, np.uint32)
+    found = np.empty(count, np.float32)
+    drawing.fill(found, rng)
+    monkeypatch.setattr(drawing._Filling, "fill", real)
+    state = rng.bit_generator.state
+    # what is left of a step that is used up does not count
+    return found.tobytes(), state["state"], state["has_uint32"] and state["uinteger"], bool(divided)
+
+
+def test_stretches_meet_wherever_they_begin(monkeypatch):
+    """With short stretches many begin inside a number, which takes several words."""
+    monkeypatch.setattr(drawing, "STRETCH", 8)
+    for seed in range(60):
+        count, before = 200 + 37 * seed, seed % 3
+        alone, apart = (_filled(seed, count, before, monkeypatch, jobs) for jobs in ("1", "3"))
+        assert apart[:3] == alone[:3]
+        assert (apart[3], alone[3]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("MOST_COMMON", 0), ("_MULTIPLIER", 5), ("_WORDS", 1.5), ("_SPREAD", 0.0), ("_WORDS", 0.9)]
+)
+def test_stretches_that_do_not_meet_or_are_misjudged_are_drawn_one_after_the_other(name, value, monkeypatch):
+    monkeypatch.setattr(drawing, "STRETCH", 64)
+    alone = _filled(5, 20000, 1, monkeypatch, "1")
+    monkeypatch.setattr(drawing, name, value)
+    assert _filled(5, 20000, 1, monkeypatch, "2")[:3] == alone[:3]
+
+
+def test_other_generators_draw_one_after_the_other(monkeypatch):
+    monkeypatch.setattr(inputs, "WORTH", 0)
+    monkeypatch.setenv("KERNBENCH_JOBS", "2")
+    for bits in (np.random.Philox, np.random.MT19937, np.random.SFC64, np.random.PCG64DXSM):
+        found = normal(np.random.Generator(bits(4)), (100,), "f16")
+        whole = np.random.Generator(bits(4)).standard_normal(100, np.float32).astype(np.float16)
+        assert found.tobytes() == whole.tobytes()

@@ -1,18 +1,16 @@
 """Drawing inputs: normal numbers from a seeded generator, or only their shape where a run carries no data."""
 
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from math import prod
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from kernbench.bench.definition import drawing
 from kernbench.common.dtypes import DTYPES, Array, dtype_of
-from kernbench.safety.jobs import wanted_jobs
 
-# numbers from which on another core rounds them, those of a block, and blocks that may wait for it
-WORTH, BLOCK, MOST_WAITING = 1 << 20, 1 << 16, 8
+# numbers from which on they are drawn in blocks, by several threads if there may be some
+WORTH = 1 << 20
 
 # a shape as generators take it
 Size = int | tuple[int, ...] | None
@@ -85,27 +83,8 @@ def normal(rng: np.random.Generator | ShapesOnly, shape: tuple[int, ...], dtype:
     numpy_type = DTYPES[dtype].numpy
     if isinstance(rng, ShapesOnly):
         return np.broadcast_to(np.zeros((), numpy_type), shape)
-    if numpy_type == np.float32 or prod(shape) < WORTH or wanted_jobs(None) == 1:
+    if prod(shape) < WORTH:
         return rng.standard_normal(shape, np.float32).astype(numpy_type, copy=False)
-    return _rounded_beside(rng, shape, numpy_type)
-
-
-def _rounded_beside(rng: np.random.Generator, shape: tuple[int, ...], numpy_type: np.dtype[Any]) -> Array:
-    """The same numbers, a block rounded on another core while the next is drawn: a generator gives its numbers one
-    after the other, in however many calls.
-    """
     found = np.empty(prod(shape), numpy_type)
-
-    def put(start: int, drawn: Array) -> None:
-        found[start : start + len(drawn)] = drawn
-
-    with ThreadPoolExecutor(1) as beside:
-        waiting: deque[Future[None]] = deque()
-        for start in range(0, len(found), BLOCK):
-            drawn = rng.standard_normal(min(BLOCK, len(found) - start), np.float32)
-            waiting.append(beside.submit(put, start, drawn))
-            if len(waiting) > MOST_WAITING:
-                waiting.popleft().result()
-        for one in waiting:
-            one.result()
+    drawing.fill(found, rng)
     return found.reshape(shape)

@@ -18,20 +18,21 @@ One = TypeVar("One")
 Two = TypeVar("Two")
 
 
-def thread_count(jobs: int | None = None) -> int:
+def thread_count(jobs: int | None = None, most: int = _MOST) -> int:
     """How many threads do something at once where a launch may use so many processes."""
-    return min(wanted_jobs(jobs), _MOST)
+    return min(wanted_jobs(jobs), most)
 
 
-def together(works: Iterable[Callable[[], object]], jobs: int | None = None) -> None:
-    """Do all of some works, in any order, on as many threads as a launch may use processes, or on so many.
+def together(works: Iterable[Callable[[], object]], jobs: int | None = None, most: int = _MOST) -> None:
+    """Do all of some works, in any order, on as many threads as a launch may use processes, or on so many; on
+    `most` at most.
 
     What one of them raises is raised when all threads have ended; works that nobody began by then are not done.
     """
     wanted = list(works)
     waiting = iter(wanted)
     errors: list[BaseException] = []
-    count = min(thread_count(jobs), len(wanted))
+    count = min(thread_count(jobs, most), len(wanted))
 
     def work() -> None:
         try:

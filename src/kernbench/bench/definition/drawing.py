@@ -1,0 +1,162 @@
+"""Normal numbers of one generator, drawn by several threads: the same as if it had drawn them one after the other.
+
+How many words of the generator a number takes depends on the words, so nobody knows which number begins at a given
+word. But what is drawn depends only on the word that it begins with. So each thread begins at a word of its choice, as
+if a number began there, and draws on into the next stretch, until a number of both ends at the same word: from there on
+both draw the same. Nearly every word is the beginning of a number, so that this takes a step or two. It is NumPy that
+draws, in every thread; here it is only found out at which word a generator stands.
+"""
+
+from functools import partial
+from math import sqrt
+from threading import Lock
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.safety.jobs import wanted_jobs
+from kernbench.safety.processes.threads import together
+
+# words of a stretch, numbers that are drawn and rounded in one step, and numbers that two stretches may both have
+STRETCH, BLOCK, MOST_COMMON = 1 << 19, 1 << 16, 1 << 10
+# words that a number takes on average, and about the square of how far a number's are off
+_WORDS, _SPREAD = 1.0222, 0.04
+# how a PCG64 goes on: its state, times this, plus a number of its own
+_MULTIPLIER, _BITS = 0x2360ED051FC65DA44385DF649FCCF645, 128
+_MASK = (1 << _BITS) - 1
+
+
+class _NotDividedError(Exception):
+    """A generator that is not at the word it should be at, or stretches that do not meet."""
+
+
+def fill(found: Array, rng: np.random.Generator) -> None:
+    """Fill a flat array with normal numbers, drawn as float32; the generator goes on behind them."""
+    bits = rng.bit_generator
+    if wanted_jobs(None) == 1 or not isinstance(bits, np.random.PCG64):
+        _put(rng, found)
+        return
+    try:
+        last = _Filling(found, bits).fill()
+    except _NotDividedError:
+        _put(rng, found)
+    else:
+        bits.state = last.state
+
+
+def _put(rng: np.random.Generator, found: Array) -> None:
+    """Draw as many numbers as an array takes, rounded to its type."""
+    drawn = np.empty(min(BLOCK, len(found)), np.float32)
+    for start in range(0, len(found), BLOCK):
+        part = found[start : start + BLOCK]
+        rng.standard_normal(out=drawn[: len(part)], dtype=np.float32)
+        part[...] = drawn[: len(part)]
+
+
+class _Drawing:
+    """A generator like another, so many words on, that knows which word it stands at."""
+
+    def __init__(self, other: np.random.PCG64, at: int):
+        self.bits = np.random.PCG64(0)
+        self.bits.state = other.state
+        # a step of the generator makes two words
+        if at:
+            self.bits.advance(at // 2)
+        self._rng = np.random.Generator(self.bits)
+        self._began, self._at = self.bits.state["state"], at
+
+    def at(self) -> int:
+        """The word that it stands at: of the two that the last step made, one may be left."""
+        now = self.bits.state
+        steps = _steps(self._began["state"], now["state"]["state"], self._began["inc"])
+        return self._at + 2 * steps - bool(now["has_uint32"])
+
+    def put(self, found: Array) -> None:
+        """Draw as many numbers as an array takes."""
+        _put(self._rng, found)
+
+
+class _Filling:
+    """An array that stretches of a generator are drawn for, each put where the one before ends."""
+
+    def __init__(self, found: Array, bits: np.random.PCG64):
+        self._found, self._bits = found, bits
+        expected = _WORDS * len(found) - 8 * sqrt(_SPREAD * len(found))
+        self._stretches = max(0, int(expected // STRETCH))
+        self._lock = Lock()
+        # of stretches that are drawn: their numbers, and how many of those the next one begins with, too
+        self._drawn: dict[int, tuple[Array, int]] = {}
+        # stretches that have their place, where the next begins, and how many of its numbers are there already
+        self._placed, self._end, self._common = 0, 0, 0
+
+    def fill(self) -> np.random.PCG64:
+        """Draw all; gives a generator that stands behind them. The one that there was is as before."""
+        works = (partial(self._draw, number) for number in range(self._stretches))
+        together(works, most=wanted_jobs(None))
+        last = self._drawing(self._stretches)
+        last.put(np.empty(self._common, np.float32))
+        last.put(self._found[self._end :])
+        return last.bits
+
+    def _drawing(self, number: int) -> _Drawing:
+        """A generator at the first word of a stretch."""
+        return _Drawing(self._bits, number * STRETCH)
+
+    def _draw(self, number: int) -> None:
+        """Draw a stretch, and place all that can be placed then."""
+        drawing, following = self._drawing(number), self._drawing(number + 1)
+        numbers = np.empty(STRETCH + 2 * MOST_COMMON, self._found.dtype)
+        count, end, at = 0, (number + 1) * STRETCH, drawing.at()
+        # up to shortly before its end, then up to shortly before that
+        while (some := _surely_before(end - at)) > 0:
+            drawing.put(numbers[count : count + some])
+            count, at = count + some, drawing.at()
+        common, other = 0, end
+        while at != other:
+            if max(common, count - STRETCH) >= MOST_COMMON:
+                raise _NotDividedError
+            if at < other:
+                drawing.put(numbers[count : count + 1])
+                count, at = count + 1, drawing.at()
+            else:
+                following.put(np.empty(1, np.float32))
+                common, other = common + 1, following.at()
+        for place, placed in self._places(number, numbers[:count], common):
+            self._found[place : place + len(placed)] = placed
+
+    def _places(self, number: int, numbers: Array, common: int) -> list[tuple[int, Array]]:
+        """What has a place now that a stretch is drawn, with its place: threads end in any order."""
+        places = []
+        with self._lock:
+            self._drawn[number] = numbers, common
+            while self._placed in self._drawn:
+                numbers, common = self._drawn.pop(self._placed)
+                own = numbers[self._common :]
+                if self._end + len(own) > len(self._found):
+                    raise _NotDividedError
+                places.append((self._end, own))
+                self._placed, self._end, self._common = self._placed + 1, self._end + len(own), common
+        return places
+
+
+def _surely_before(words: int) -> int:
+    """How many numbers very probably do not take more than so many words."""
+    return int((words - 4 * sqrt(_SPREAD * words)) / _WORDS) - 1 if words > 0 else 0
+
+
+def _steps(begin: int, end: int, step: int) -> int:
+    """How many steps a PCG64 takes from one state to another. Of a state, the lowest bits depend only on the lowest
+    bits of the state before: bit by bit, steps of 1, 2, 4 and so on make them equal.
+    """
+    multiplier, found, bit = _MULTIPLIER, 0, 1
+    while begin != end:
+        if bit > _MASK:
+            raise _NotDividedError
+        if (begin ^ end) & bit:
+            begin = (begin * multiplier + step) & _MASK
+            found |= bit
+        # two such steps are one of the next size
+        step = (multiplier + 1) * step & _MASK
+        multiplier = multiplier * multiplier & _MASK
+        bit <<= 1
+    return found
