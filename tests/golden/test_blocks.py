@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from tests import sampled
 
+from kernbench.common.errors import MisuseError
 from kernbench.golden import attention, compare
 from kernbench.golden.basis import blocks
 from kernbench.golden.basis.blocks import in_blocks, largest
 from kernbench.golden.basis.threads import threads
+from kernbench.golden.compare import limits_ahead
 
 
 def verdict(size, count, *args, **options):
@@ -85,3 +87,53 @@ def test_an_error_of_a_block_is_raised(monkeypatch):
 
     with threads(2), pytest.raises(ValueError, match="no such row"):
         in_blocks(refuse, (np.arange(16.0).reshape(4, 4),))
+
+
+@pytest.mark.parametrize("guess", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("how", ["right", "rows", "nan", "zeros", "noise"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"rank_axis": 1, "ranks": 3},
+        {"compute_dtype": "bf16"},
+        {"allowed": (0.01, 0.001)},
+        {"allowed": (0.01, 0.001), "rank_axis": 0, "ranks": 2},
+    ],
+)
+def test_limits_may_be_known_before_the_output(guess, how, options):
+    """Worked out ahead, for the type of the output or for another: the verdict is the same."""
+    drawn = [np.random.default_rng(seed).standard_normal((2, 12, 2, 40)) for seed in range(3)]
+    reference = attention(*drawn, causal=True)
+    output = spoil(reference.expected.astype(np.float16), how)
+    if how == "noise":
+        output[:, 4:8] *= np.float16(0.85)
+    how_looked_at = {"compute_dtype": None, "rank_axis": None, "ranks": None, "allowed": None, **options}
+    for known, reduction in ((reference, None), (reference.expected, 7)):
+        wanted = verdict(64, 1, output, known, name="o", reduction=reduction, **options)
+        with threads(3):
+            limits = limits_ahead(known, name="o", dtype=guess, reduction=reduction, **how_looked_at)
+        found = verdict(64, 3, output, limits, name="o", reduction=reduction, **options)
+        assert found[0] == wanted[0]
+        assert_array_equal(found[1], wanted[1])
+
+
+def test_limits_that_nobody_may_need_raise_nothing():
+    """A reference beyond the range of a type is an error only if the output is of that type."""
+    reference = np.array([[1e5, 2.0]])
+    limits = limits_ahead(
+        reference, name="o", dtype="f16", compute_dtype=None, reduction=None, rank_axis=None, ranks=None, allowed=None
+    )
+    assert compare(reference.astype(np.float32), limits).passed
+    with pytest.raises(MisuseError, match="beyond the range of f16"):
+        compare(np.ones((1, 2), np.float16), limits)
+
+
+def test_a_comparison_asks_nothing_that_was_worked_out_ahead(monkeypatch):
+    drawn = [np.random.default_rng(seed).standard_normal((1, 12, 2, 8)) for seed in range(3)]
+    reference = attention(*drawn)
+    options = {"compute_dtype": None, "rank_axis": 1, "ranks": 4, "allowed": None}
+    limits = limits_ahead(reference, name="o", dtype="f16", reduction=None, **options)
+    for name in ("elementwise", "noise", "score_error", "_in_range"):
+        monkeypatch.setattr(f"kernbench.golden.limits.{name}", None)
+    assert compare(reference.expected.astype(np.float16), limits, **options).passed

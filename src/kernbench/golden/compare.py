@@ -4,15 +4,15 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from kernbench.common.dtypes import DTYPES, Array, DType, dtype_name
 from kernbench.common.errors import MisuseError
 from kernbench.golden.basis.arrays import element_name, read, to_float64
-from kernbench.golden.basis.blocks import in_blocks
-from kernbench.golden.basis.reference import Float64, Reference, plain_reference
+from kernbench.golden.basis.reference import Reference, plain_reference
 from kernbench.golden.basis.threads import in_threads
 from kernbench.golden.diagnosis import explain, misshapen
+from kernbench.golden.limits import EVERYTHING, Limits
 from kernbench.golden.measure import Measurement, measure
 from kernbench.golden.shards import Bounds, Shards, make_shards
 from kernbench.result.comparison import Comparison, ErrorMap, RankError
@@ -35,7 +35,8 @@ def compare(
     rank_bounds: Bounds | None = None,
     allowed: tuple[float, float] | None = None,
 ) -> Comparison:
-    """Compare what a kernel computed with a `Reference`, or with an array of which only the values are known.
+    """Compare what a kernel computed with a `Reference`, or with an array of which only the values are known; or with
+    what `limits_ahead` gave of either.
 
     - `dtype`: the output's element type; that of `actual` by default, f32 if `actual` is float64
     - `compute_dtype`: the type the kernel rounds the operands of its products to; `dtype` by default. A kernel with an
@@ -54,12 +55,41 @@ def compare(
     array = read(name, actual)
     output = _output_type(name, array) if dtype is None else DTYPES[dtype_name(dtype)]
     compute = output if compute_dtype is None else DTYPES[dtype_name(compute_dtype)]
-    known = _as_reference(name, reference, reduction)
-    _check_range(name, known.expected, output)
+    limits = reference if isinstance(reference, Limits) else None
+    known = _as_reference(name, reference, reduction) if limits is None else limits.reference
+    if limits is None or (limits.output, limits.compute) != (output, compute):
+        limits = Limits(known, output, compute, allowed)
+    _check_range(name, limits)
     shards = make_shards(known.shape, rank_axis, ranks, rank_bounds)
     if array.shape != known.shape:
         return _misshapen(name, output, array.shape, known)
-    return _verdict(name, measure(array, known, output, compute, allowed), shards)
+    return _verdict(name, measure(array, limits), shards)
+
+
+def limits_ahead(
+    reference: object,
+    *,
+    name: str,
+    dtype: object,
+    compute_dtype: object,
+    reduction: int | None,
+    rank_axis: int | None,
+    ranks: int | None,
+    allowed: tuple[float, float] | None,
+) -> Limits:
+    """What `compare` with these arguments will ask of the limits of an output of such a type, worked out before there
+    is one; of one of another type it will work them out anew.
+    """
+    output = DTYPES[dtype_name(dtype)]
+    compute = output if compute_dtype is None else DTYPES[dtype_name(compute_dtype)]
+    known = _as_reference(name, reference, reduction)
+    limits = Limits(known, output, compute, allowed)
+    shards = make_shards(known.shape, rank_axis, ranks, None)
+    parts = [shards.part(rank) for rank in range(len(shards.bounds))] if shards else []
+    # of the whole first: what is known of its elements is there when the parts ask
+    limits.work_out(EVERYTHING)
+    in_threads(limits.work_out, parts)
+    return limits
 
 
 def _output_type(name: str, array: Array) -> DType:
@@ -85,27 +115,17 @@ def _as_reference(name: str, reference: Any, reduction: int | None) -> Reference
     return reference if known else plain_reference(expected, 1 if reduction is None else reduction)
 
 
-def _check_range(name: str, expected: Float64, output: DType) -> None:
+def _check_range(name: str, limits: Limits) -> None:
+    output, expected = limits.output, limits.reference.expected
     if output.kind == "int" and output.itemsize == 8 and np.abs(expected).max(initial=0.0) >= _EXACT:
         raise MisuseError(
             f"the reference of {name} holds integers of 2**53 and more, which float64 does not distinguish"
         )
-    beyond = expected[in_blocks(lambda known: ~_in_range(known, output), (expected,), np.bool_)]
-    if beyond.size:
+    if limits.beyond.size:
         raise MisuseError(
-            f"the reference of {name} holds {beyond[0]:.6g}, beyond the range of {output.name}: "
+            f"the reference of {name} holds {limits.beyond[0]:.6g}, beyond the range of {output.name}: "
             "use smaller inputs or a wider output type"
         )
-
-
-def _in_range(expected: Float64, output: DType) -> NDArray[np.bool_]:
-    if output.kind == "float":
-        with np.errstate(over="ignore"):
-            return np.isfinite(expected.astype(output.numpy).astype(np.float64))
-    if output.kind == "bool":
-        return (expected >= 0.0) & (expected <= 1.0)
-    limits = np.iinfo(output.numpy)
-    return (expected >= limits.min) & (expected <= limits.max)
 
 
 def _verdict(name: str, measured: Measurement, shards: Shards | None) -> Comparison:

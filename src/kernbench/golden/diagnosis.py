@@ -8,7 +8,8 @@ import numpy as np
 
 from kernbench.common.dtypes import DTYPES
 from kernbench.golden.basis.reference import Float64
-from kernbench.golden.measure import EVERYTHING, Measurement
+from kernbench.golden.limits import EVERYTHING
+from kernbench.golden.measure import Measurement
 from kernbench.golden.shards import Shards
 from kernbench.golden.tolerance import tiny
 from kernbench.result.finding import rank_ranges
@@ -66,7 +67,7 @@ def _only_noise(name: str, measured: Measurement, shards: Shards | None) -> str:
     parts = [EVERYTHING, *(shards.part(rank) for rank in ranks if shards)]
     worst = max((part for part in parts if measured.is_noise(part)), key=measured.relative_l2)
     found = measured.relative_l2(worst)
-    allowed = found * measured.largest_error(worst) / float(np.linalg.norm(measured.error[worst].ravel()))
+    allowed = found * measured.limits.largest_error(worst) / float(np.linalg.norm(measured.error[worst].ravel()))
     return (
         f"{name} is within the tolerance of each element, but its relative L2 error is {found:.3g} (at most "
         f"{allowed:.3g} is allowed, zeros give 1): rounding does not explain it"
@@ -157,7 +158,10 @@ def _rounded_on_the_way(measured: Measurement) -> str:
         return ""
     for name in _NARROW:
         narrow = DTYPES[name]
-        if narrow.epsilon > measured.compute.epsilon and not replace(measured, compute=narrow).wrong():
+        if (
+            narrow.epsilon > measured.compute.epsilon
+            and not replace(measured, limits=replace(measured.limits, compute=narrow)).wrong()
+        ):
             return (
                 f"every error is within what rounding to {name} inside the kernel gives: where that is meant, say "
                 f'Expected(..., compute_dtype="{name}")'

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernbench import mesh
-from kernbench.bench import Bench, find, param, run_bench
+from kernbench.bench import Bench, Expected, find, param, run_bench
 from kernbench.bench.running import judging
 from kernbench.common.errors import BenchError
 from kernbench.result.finding import Finding, Place
@@ -81,6 +81,26 @@ def test_the_process_is_used(monkeypatch):
         return {"y": x["x"] * (3.0 if os.getpid() == here else 2.0)}
 
     assert [run.right for run in with_jobs(monkeypatch, bench_of(golden))] == [False, True, True]
+
+
+def test_outputs_of_another_type_than_inputs(monkeypatch):
+    """What was worked out ahead is for the type of the inputs, and of no use then."""
+
+    def golden(p, x):
+        return {"y": Expected((x["x"] * 2.0).astype(np.float64), reduction=3)}
+
+    def launch(p, x, *, torch):
+        y = torch.empty((p.n,), "f16", axis=0)
+
+        def kernel(x, y, n, *, tl):
+            tl.store(y, (tl.load(x, shape=(n,), dtype="f32") * 2.0).to("f16"))
+
+        return torch.launch(kernel, torch.shard(x["x"]), y, p.n)
+
+    runs = with_jobs(monkeypatch, bench_of(golden, launch))
+    assert [run.right for run in runs] == [True] * 3
+    assert [run.comparison[0].dtype for run in runs] == ["f16"] * 3
+    assert len({repr(run.comparison) for run in runs}) == 1
 
 
 def test_an_error_of_the_golden_is_at_its_line(monkeypatch):

@@ -3,15 +3,19 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from math import prod
+from typing import Any, TypedDict
 from zlib import crc32
 
 import numpy as np
 
 from kernbench import golden
 from kernbench.bench.definition.bench import Bench, Expected
+from kernbench.common.dtypes import DTYPES
 from kernbench.common.errors import BenchError
 from kernbench.golden.basis.threads import threads
+from kernbench.golden.compare import limits_ahead
+from kernbench.golden.limits import Limits
 from kernbench.result.comparison import Comparison
 from kernbench.result.run import Run
 from kernbench.safety.jobs import wanted_jobs
@@ -21,10 +25,21 @@ from kernbench.safety.processes.threads import together
 from kernbench.safety.processes.workers import can_fork
 from kernbench.targets import registry
 
-# bytes of inputs from which on another process is made for the golden
+# bytes of inputs from which on another process is made for the golden, and elements of an output from which on it is
+# worked out ahead what they are held against
 WORTH = 1 << 20
 # bytes of inputs that a thread looks at
 _PART = 1 << 24
+
+
+class _How(TypedDict):
+    """How an output is looked at."""
+
+    compute_dtype: str | None
+    rank_axis: int | None
+    ranks: int | None
+    allowed: tuple[float, float] | None
+    reduction: int | None
 
 
 def judge(
@@ -84,9 +99,10 @@ class Ahead:
             with _one_thread(), threads(wanted_jobs(None)):
                 before = _digest(inputs)
                 wanted = _wanted(bench, p, inputs)
+                limits = _limits(wanted, inputs)
                 run = self._copies.heard()
                 assert isinstance(run, Run)
-                verdicts = _compare(bench, run, wanted)
+                verdicts = _compare(bench, run, wanted, limits)
             answer = None if outside.changed() else (verdicts, list(wanted), before)
             self._copies.answer(answer)
         except BaseException:  # the process itself will meet it, too
@@ -159,7 +175,34 @@ def _take_outputs(run: Run, wanted: Collection[str]) -> None:
         run.outputs |= {n: array for n, array in launch.outputs.items() if n in wanted and n not in run.outputs}
 
 
-def _compare(bench: Bench, run: Run, wanted: Mapping[str, object]) -> list[Comparison]:
+def _limits(wanted: Mapping[str, object], inputs: Mapping[str, object]) -> dict[str, Limits]:
+    """What large outputs are held against, worked out before there are any, if they are of the type of all inputs."""
+    types = {value.dtype for value in inputs.values() if isinstance(value, np.ndarray)}
+    floats = [one for one in DTYPES.values() if one.kind == "float" and one.numpy in types]
+    if len(floats) != 1:
+        return {}
+    found = {}
+    for name, expected in wanted.items():
+        known = expected if isinstance(expected, Expected) else Expected(expected)
+        if getattr(known.reference, "shape", None) and prod(known.reference.shape) >= WORTH:
+            found[name] = limits_ahead(known.reference, name=name, dtype=floats[0].name, **_how(known))
+    return found
+
+
+def _how(expected: Expected) -> "_How":
+    """How an output is looked at."""
+    return {
+        "compute_dtype": expected.compute_dtype,
+        "rank_axis": expected.rank_axis,
+        "ranks": expected.ranks,
+        "allowed": expected.allowed,
+        "reduction": expected.reduction,
+    }
+
+
+def _compare(
+    bench: Bench, run: Run, wanted: Mapping[str, object], limits: Mapping[str, Limits] | None = None
+) -> list[Comparison]:
     verdicts = []
     unjudged = sorted(set(run.outputs) - set(wanted))
     if unjudged:
@@ -172,7 +215,7 @@ def _compare(bench: Bench, run: Run, wanted: Mapping[str, object]) -> list[Compa
     for name, expected in wanted.items():
         if name not in run.outputs:
             raise BenchError(f"bench {bench.name}: golden names output {name!r}; the launch gave {_given(run)}")
-        verdicts.append(_verdict(name, run.outputs[name], expected))
+        verdicts.append(_verdict(name, run.outputs[name], expected, (limits or {}).get(name)))
     return verdicts
 
 
@@ -186,9 +229,9 @@ def _given(run: Run) -> str:
     )
 
 
-def _verdict(name: str, output: Any, expected: object) -> Comparison:
+def _verdict(name: str, output: Any, expected: object, limits: Limits | None = None) -> Comparison:
     if not isinstance(expected, Expected):
-        return golden.compare(output, expected, name=name)
+        return golden.compare(output, limits or expected, name=name)
     if not hasattr(expected.reference, "shape"):
         raise BenchError(
             f"golden of {name!r}: a Reference or an array is wanted; got {type(expected.reference).__name__}"
@@ -196,13 +239,4 @@ def _verdict(name: str, output: Any, expected: object) -> Comparison:
     shape = expected.reference.shape
     if output.size == int(np.prod(shape)):
         output = output.reshape(shape)
-    return golden.compare(
-        output,
-        expected.reference,
-        name=name,
-        compute_dtype=expected.compute_dtype,
-        rank_axis=expected.rank_axis,
-        ranks=expected.ranks,
-        allowed=expected.allowed,
-        reduction=expected.reduction,
-    )
+    return golden.compare(output, limits or expected.reference, name=name, **_how(expected))
