@@ -23,7 +23,14 @@ from kernbench.mesh.dividing.division import Outcome
 from kernbench.mesh.launch import Launch, Setting
 from kernbench.mesh.outputs import disagreeing, lost, unwritten
 from kernbench.mesh.programs.placement import place_ranks
-from kernbench.mesh.programs.tensors import DisagreementError, Tensor, checked_rows, disagreement, make_source
+from kernbench.mesh.programs.tensors import (
+    DisagreementError,
+    Tensor,
+    checked_rows,
+    disagreement,
+    make_regions,
+    make_source,
+)
 from kernbench.mesh.wiring import Wiring, cycle_order
 from kernbench.mesh.wiring import inside as inside_wiring
 from kernbench.mesh.wiring import install as install_wiring
@@ -306,9 +313,8 @@ class Host:
 
     def _begin(self, used: list[Tensor], carries_data: bool) -> None:
         """Give every tensor its memory for each placement; what is written to outputs is followed from now on."""
+        make_regions((tensor, one.number, one.rank) for tensor in used for one in self._leaders)
         for tensor in used:
-            for placement in self._leaders:
-                tensor.region(placement.number, placement.rank)
             for region in tensor.regions.values():
                 region.begin(tensor.is_output and carries_data)
 

@@ -1,6 +1,8 @@
 """Host tensors: one address on every rank, and at that address the rank's own memory."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -9,6 +11,10 @@ import numpy as np
 from kernbench.common.dtypes import DTYPES, Array, cast, dtype_name, poisoned
 from kernbench.common.errors import KernbenchError, MisuseError
 from kernbench.safety.memory import Region
+from kernbench.safety.processes.threads import together
+
+# bytes that a thread copies at once
+_PART = 1 << 23
 
 
 class DisagreementError(KernbenchError):
@@ -75,10 +81,11 @@ class Tensor:
     def region(self, program: int, rank: int) -> Region:
         """The memory of `program`, which works for `rank`, made when it is first reached."""
         if program not in self.regions:
-            self.regions[program] = self._make_region(rank)
+            self.regions[program] = self.make_region(rank)
         return self.regions[program]
 
-    def _make_region(self, rank: int) -> Region:
+    def make_region(self, rank: int) -> Region:
+        """Memory for a program that works for `rank`."""
         shape = self.part_shape(rank)
         if self.source is not None:
             return Region(self.name, self.address, shape, self.dtype, self._part(rank), None, shared=True)
@@ -127,8 +134,39 @@ def checked_rows(rows: Any, size: int, ranks: int) -> tuple[Array, ...]:
 def make_source(value: Array, dtype: str | None) -> Array:
     """A copy of an input array, in the element type it will have on the machine."""
     if dtype is None:
-        return np.array(value, dtype=DTYPES[dtype_name(value.dtype)].numpy)
+        return _copied(value, DTYPES[dtype_name(value.dtype)].numpy)
     return np.array(cast(value, dtype_name(dtype)))
+
+
+def _copied(value: Array, kind: "np.dtype[np.generic]") -> Array:
+    """A copy of an array, of which large ones are made by several threads."""
+    if value.nbytes <= _PART or not value.flags.c_contiguous:
+        return np.array(value, dtype=kind)
+    found = np.empty(value.shape, kind)
+    target, source, each = found.reshape(-1), value.reshape(-1), _PART // value.itemsize
+    parts = [slice(start, start + each) for start in range(0, value.size, each)]
+    together(partial(np.copyto, target[part], source[part]) for part in parts)
+    return found
+
+
+def make_regions(wanted: Iterable[tuple[Tensor, int, int]]) -> None:
+    """The memory of programs, each (tensor, program, rank), where it was not made before: large ones by several
+    threads.
+    """
+    missing = {
+        (id(tensor), program): (tensor, rank) for tensor, program, rank in wanted if program not in tensor.regions
+    }
+    made: dict[tuple[int, int], Region] = {}
+
+    def make(key: tuple[int, int]) -> None:
+        tensor, rank = missing[key]
+        made[key] = tensor.make_region(rank)
+
+    sources = [tensor.source for tensor, _ in missing.values() if tensor.source is not None and tensor.carries_data]
+    is_large = sum(source.nbytes for source in sources) > _PART
+    together((partial(make, key) for key in missing), None if is_large else 1)
+    for key, (tensor, _) in missing.items():
+        tensor.regions[key[1]] = made[key]
 
 
 def disagreement(first: Array, second: Array, dtype: str) -> tuple[float, tuple[int, ...], int] | None:
