@@ -160,6 +160,61 @@ def test_defaults_contexts_generators_and_threads(session):
     assert found == ["device"]
 
 
+class _Reader(threading.Thread):
+    """A thread with a `run` of its own, as that which reads what the processes of an executor give back."""
+
+    found = ""
+
+    def run(self):
+        self.found = on(pickle.loads(pickle.dumps(torch.zeros(3, device="cuda")))) + on(torch.zeros(3, device="cuda"))
+
+
+def test_threads_with_a_run_of_their_own(session):
+    reader = _Reader()
+    reader.start()
+    reader.join()
+    assert reader.found == "devicedevice"
+    assert "run" not in vars(reader)
+    with pytest.raises(RuntimeError, match="threads can only be started once"):
+        reader.start()
+    assert "run" not in vars(reader)
+
+
+# an operator on integers and its results for 7 and -7 divided by 0 and 2
+DIVISIONS = {
+    "//": (lambda n, d: n // d, [-1, -2, 3, -4]),
+    "%": (lambda n, d: n % d, [-1, -1, 1, 1]),
+    "fmod": (lambda n, d: torch.fmod(n, d), [-1, -1, 1, -1]),
+    "trunc": (lambda n, d: torch.div(n, d, rounding_mode="trunc"), [-1, -1, 3, -3]),
+    "floor": (lambda n, d: torch.div(n, d, rounding_mode="floor"), [-1, -2, 3, -4]),
+    "//=": (lambda n, d: n.clone().floor_divide_(d), [-1, -2, 3, -4]),
+    "%=": (lambda n, d: n.clone().remainder_(d), [-1, -1, 1, 1]),
+    "out=": (lambda n, d: torch.remainder(n, d, out=torch.empty_like(n)), [-1, -1, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_a_gpu_divides_integers_by_zero(session, name, dtype):
+    divide, expected = DIVISIONS[name]
+    numbers, divisors = torch.tensor([7, -7, 7, -7], dtype=dtype), torch.tensor([0, 0, 2, 2], dtype=dtype)
+    result = divide(numbers.cuda(), divisors.cuda())
+    assert (result.tolist(), result.dtype, on(result)) == (expected, dtype, "device")
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        divide(numbers, divisors)
+
+
+def test_a_gpu_divides_numbers_by_zero(session):
+    x = torch.tensor([7, -7], dtype=torch.int32, device="cuda")
+    assert (x // 0).tolist() == [-1, -2]
+    assert (x // 0).dtype == torch.int32
+    assert (5 % (x + 7)).tolist() == [5, -1]
+    assert (torch.tensor([7], dtype=torch.uint8, device="cuda") // 0).tolist() == [255]
+    assert (x / 0).tolist() == [float("inf"), float("-inf")]
+    assert (x.float() // 0).tolist() == [float("inf"), float("-inf")]
+    assert (x.view(2, 1) // torch.tensor([0, 2], device="cuda")).tolist() == [[-1, 3], [-2, -4]]
+
+
 def test_autocast(session):
     x, w = torch.randn(4, 8, device="cuda"), torch.randn(8, 2, device="cuda")
     with torch.autocast("cuda", dtype=torch.bfloat16):

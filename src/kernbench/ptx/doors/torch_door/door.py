@@ -152,17 +152,29 @@ class TorchDoor:
         self._patches.set(Event, "elapsed_time", self._timing(Event.elapsed_time))
         self._patches.set(Event, "record", self._recording(Event.record))
         storages, registrations, graphs = self._storages, self._registrations, self._graphs
-        run = threading.Thread.run
+        start = threading.Thread.start
         for module in (torch.autograd, torch.autograd.graph):
             if hasattr(module, _ENGINE):
                 self._patches.set(module, _ENGINE, self._reading(getattr(module, _ENGINE)))
 
-        def run_with_modes(thread: Any) -> None:
-            # modes belong to a thread
-            with DeviceDispatch(storages, registrations, graphs), DeviceFunction(storages):
-                run(thread)
+        def start_with_modes(thread: Any) -> None:
+            # what the thread runs is a method that its class may have of its own, as threads of executors do
+            run = thread.run
 
-        self._patches.set(threading.Thread, "run", run_with_modes)
+            def run_with_modes() -> None:
+                del thread.run
+                # modes belong to a thread
+                with DeviceDispatch(storages, registrations, graphs), DeviceFunction(storages):
+                    run()
+
+            thread.run = run_with_modes
+            try:
+                start(thread)
+            except BaseException:
+                del thread.run
+                raise
+
+        self._patches.set(threading.Thread, "start", start_with_modes)
 
     def _reading(self, engine: Callable[..., object]) -> Callable[..., object]:
         """The engine of backward passes, in which functions of the program run: their calls are read as well.

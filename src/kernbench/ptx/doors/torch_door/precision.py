@@ -2,7 +2,7 @@
 
 On the device they are computed in float32 and rounded once, so that what a program compares with is as exact as on a
 GPU, whatever the processor at hand. Products of blocks with scales (`_scaled_mm` of MX and NVFP4), which only GPUs
-have, are computed that way, too.
+have, are computed that way, too. And integers divided by zero, which a CPU refuses, have the results that GPUs give.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,6 +47,15 @@ _BLOCKS = {"float8_e8m0fnu": 32, "float8_e4m3fn": 16}
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
+# divisions of integers, and those of them that round down
+_DIVISIONS = {
+    getattr(torch.ops.aten, f"{name}{suffix}")
+    for name in ("floor_divide", "remainder", "fmod", "div")
+    for suffix in ("", "_")
+}
+_FLOORING = (torch.ops.aten.floor_divide, torch.ops.aten.floor_divide_)
+
+
 def _is_short(value: object) -> bool:
     return isinstance(value, torch.Tensor) and is_plain(value) and value.dtype in _SHORT
 
@@ -58,13 +67,17 @@ def _wide(value: object) -> object:
 def may_widen(func: object) -> bool:
     """Whether an operator is one that `widened` computes, of whatever tensors."""
     packet = getattr(func, "overloadpacket", None)
-    return packet in _WIDENED or packet is _SCALED
+    return packet in _WIDENED or packet in _DIVISIONS or packet is _SCALED
 
 
 def widened(
     func: Operator, args: Sequence[object], kwargs: Mapping[str, object], inside: Callable[[object], bool]
 ) -> "tuple[object, ...] | object | None":
     """The results of an operator on the device, computed in float32 and rounded; None where it runs as it is."""
+    if getattr(func, "overloadpacket", None) in _DIVISIONS:
+        given = [value for value in args[:2] if isinstance(value, torch.Tensor)]
+        plain = all(is_plain(tensor) for tensor in given) and any(inside(tensor) for tensor in given)
+        return _divided(func, args, kwargs) if plain else None
     if getattr(func, "overloadpacket", None) is _SCALED:
         return _block_scaled(args, kwargs) if inside(args[0]) and _block_of(args) else None
     types = _WIDENED.get(getattr(func, "overloadpacket", None))
@@ -77,6 +90,33 @@ def widened(
     if not isinstance(result, tuple):
         return _narrow(result, _type_of(given, types[0]))
     return tuple(_narrow(one, _type_of(given, at)) for one, at in zip(result, types, strict=True))
+
+
+def _divided(func: Operator, args: Sequence[object], kwargs: Mapping[str, object]) -> torch.Tensor | None:
+    """Integers, some of which are divided by zero; None where none is.
+
+    GPUs give a quotient and a remainder of which all bits are set, as the emulator does. Where torch rounds down, it
+    takes one from the quotient of a number below zero, whose sign is not that of the divisor.
+    """
+    number, divisor = (torch.as_tensor(value) for value in args[:2])
+    mode = kwargs.get("rounding_mode")
+    whole = func.overloadpacket not in (torch.ops.aten.div, torch.ops.aten.div_) or mode is not None
+    if not whole or any(kind.dtype.is_floating_point or kind.dtype.is_complex for kind in (number, divisor)):
+        return None
+    zero = divisor == 0
+    if not zero.any():
+        return None
+    floors = mode == "floor" or func.overloadpacket in _FLOORING
+    lower = (number < 0) & zero if floors else torch.zeros_like(zero)
+    ones = torch.where(zero, torch.ones_like(divisor), divisor)
+    # a number alone takes no part in what type the result has
+    safe: object = ones if isinstance(args[1], torch.Tensor) else 1
+    result = cast(torch.Tensor, func(args[0], safe, *args[2:], **kwargs))
+    bits = torch.full((), -1, dtype=torch.int64).to(result.dtype)
+    result[zero.expand(result.shape)] = bits
+    if floors:
+        result[lower.expand(result.shape)] = bits - 1
+    return result
 
 
 def _type_of(given: "Sequence[torch.dtype | None]", at: int | None) -> "torch.dtype | None":

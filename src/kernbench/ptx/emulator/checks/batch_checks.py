@@ -21,7 +21,7 @@ from kernbench.ptx.emulator.checks.happens_before.released_along import ALIKE, R
 from kernbench.ptx.emulator.checks.memory.idle_reads import IdleReads
 from kernbench.ptx.emulator.checks.memory.memory import COPIES
 from kernbench.ptx.emulator.checks.memory.pending_copies import PendingCopies
-from kernbench.ptx.emulator.checks.memory.rounding import differ_by_rounding
+from kernbench.ptx.emulator.checks.memory.replicas import Replicas
 from kernbench.ptx.emulator.checks.memory.undefined import DIVISION_HINT, UndefinedValues
 from kernbench.ptx.emulator.checks.memory.warp_synchronous import WarpSynchronous
 from kernbench.ptx.emulator.checks.waiting.endings import Endings
@@ -84,6 +84,9 @@ class BatchChecks(BatchObserver):
         self.idle = IdleReads(checks, self, batch.warps)
         self.definedness = Definedness(batch.lanes)
         self.undefined = UndefinedValues(batch, self.definedness, checks.reporter, checks.memory)
+        self.replicas = Replicas(self, checks.program, self.undefined)
+        # stores that have to be looked at each time, whatever they find: see `Replicas`
+        self.contested = self.replicas.contested
         self.definedness.flags.begin(checks.program.undefined_registers, checks.program.undefined_numbers)
 
     @property
@@ -266,13 +269,17 @@ class BatchChecks(BatchObserver):
         if what == "load" and report[UNINITIALISED, 0] and self._is_followed(space, site):
             self.undefined.loaded(space, site, spot)
             report[UNINITIALISED, 0] = 0
-        races = self._races(site, spot, report[SUSPECTS:][: report[RACE, 0]])
+        races = self._races(space, site, spot, report[SUSPECTS:][: report[RACE, 0]])
         add_findings = partial(self._checks.memory.add_findings, self, space, site, what)
         races = self.idle.split(site, spot, races, add_findings)
         report[RACE, :2] = len(races), races[0, 0] if len(races) else 0
         if report[UNINITIALISED, 0] and self._reads_early(int(report[UNINITIALISED, 1]), races):
             report[UNINITIALISED, 0] = 0
         add_findings(spot, report, races)
+
+    def stored_again(self, space: Space, spot: Spot) -> None:
+        """A store is done at a site of `contested`."""
+        self.replicas.stored_again(space, spot)
 
     def _is_followed(self, space: Space, site: Site) -> bool:
         """Whether what a load brings of unwritten memory is reported only where it decides something."""
@@ -293,7 +300,7 @@ class BatchChecks(BatchObserver):
         numbers = [decode(cell & (1 << 64) - 1)[1] for cell in here]
         return self.copies.reads_early(position) or any(actors.kind(n % actors.count) in COPIES for n in numbers)
 
-    def _races(self, site: Site, spot: Spot, found: Array) -> Array:
+    def _races(self, space: Space, site: Site, spot: Spot, found: Array) -> Array:
         """Those suspects that nothing orders."""
         if self.clocks.exhausted or not len(found):
             return found[:0]
@@ -301,28 +308,7 @@ class BatchChecks(BatchObserver):
         for i in np.flatnonzero(self.clocks.helps(lanes)).tolist():
             found[i, 2] = self.unknown(int(lanes[i]), *found[i, 1:].tolist())
         races: Array = found[found[:, 2] != 0]
-        if spot.stored is not None and len(races) and self._checks.program.kernel.module.compiler:
-            races = races[[not self._one_result(site, spot, spot.stored, *race[:3].tolist()) for race in races]]
-        return races
-
-    def _one_result(self, site: Site, spot: Spot, stored: Array, position: int, cell: int, mask: int) -> bool:
-        """Whether lanes store the same result in one instruction of a compiler, but for its rounding."""
-        lane = int(spot.lanes[position])
-        number, other, _ = decode(cell & (1 << 64) - 1)
-        warp = self._replica(lane // WARP, other)
-        if warp is None or self.sites.site(number) is not site or site.number in self._checks.program.integer_stores:
-            return False
-        others = [warp * WARP + one for one in bits(mask)]
-        reduced = self._checks.program.reduced_stores.get(site.number)
-        return differ_by_rounding(stored[:, lane], stored[:, others], stored[:, spot.lanes], reduced)
-
-    def _replica(self, warp: int, number: int) -> int | None:
-        """The warp of a number if it may hold the same results as `warp`: that one itself, or of Triton's its block's.
-
-        Triton lets all warps of a block that hold the same elements store them to shared memory, with no predicate.
-        """
-        triton = self._checks.program.kernel.module.compiler == "LLVM"
-        return self.beside(warp, number) if triton or number == self.clocks.numbers[warp] else None
+        return self.replicas.differing(space, site, spot, races)
 
     def beside(self, warp: int, number: int) -> int | None:
         """The warp of a number, if it belongs to the block of `warp`."""
@@ -337,6 +323,17 @@ class BatchChecks(BatchObserver):
                 return 0
         _, number, clock = decode(cell & (1 << 64) - 1)
         return self.clocks.unknown(lane, number, clock, mask)
+
+    def knows_of(self, lane: int, cell: int, mask: int) -> bool:
+        """Whether what lanes of a warp of the same block did at the epoch of a cell happens before what a lane does now."""
+        _, number, clock = decode(cell)
+        warp, ctas = lane // WARP, self._batch.ctas
+        other = self.beside(warp, number)
+        if other == warp and (clock <= self.clocks.met_column[warp] or mask == 1 << lane % WARP):
+            return True
+        if other not in (None, warp) and self.clocks.clocks[warp % ctas, warp // ctas, other // ctas] >= clock:
+            return True
+        return not self.clocks.unknown(lane, number, clock, mask)
 
     def alike(self, lanes: Array, found: Array, site: Site) -> Array:
         """For each of the races of operations in global memory why it is formal, as `released_along` has it."""

@@ -75,6 +75,9 @@ def offsets_of(accessed: Accessed) -> Array:
 class Checker(Protocol):
     """What the port asks of the checks."""
 
+    # sites of stores by which threads have stored different values to one word, in one instruction
+    contested: set[int]
+
     def note(
         self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, accessed: Accessed, nbytes: int
     ) -> None:
@@ -102,6 +105,9 @@ class Checker(Protocol):
     def loaded(self, site: Site) -> None:
         """A load in which something was wrong is done, in all spaces."""
 
+    def stored_again(self, space: Space, spot: "Spot") -> None:
+        """A store is done at a site of `contested`."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spot:
@@ -121,13 +127,19 @@ class Spot:
     active: Mask | None = None
 
 
-def unwritten_bytes(space: Space, spot: Spot) -> tuple[Array, Array]:
-    """Which bytes that a load read nobody wrote, [positions, bytes], and where in the space each position's begin."""
+def starts_of(space: Space, spot: Spot) -> tuple[Array, Array]:
+    """Where in a space each position's access begins, and which positions made it, legally."""
     starts = offsets_of((spot.addresses, spot.offset, spot.base))
     legal = (starts >= 0) & (starts <= space.size - spot.nbytes) & (starts % spot.nbytes == 0)
     legal = legal if spot.active is None else legal & spot.active
     if space.origins.size:
         starts = starts + space.origins[spot.lanes].astype(np.int64)
+    return starts, legal
+
+
+def unwritten_bytes(space: Space, spot: Spot) -> tuple[Array, Array]:
+    """Which bytes that a load read nobody wrote, [positions, bytes], and where in the space each position's begin."""
+    starts, legal = starts_of(space, spot)
     found = np.zeros((spot.lanes.size, spot.nbytes), bool)
     states = space.state[1][starts[legal][:, None] + np.arange(spot.nbytes)]
     found[legal] = states & ~np.uint8(TRACKED) == UNWRITTEN
@@ -354,9 +366,14 @@ class Port:
                     shadow, number, reach = self._checker.arguments(part, site, scope)
                     wide = np.uint64(registers.itemsize * rows.size)
                     trouble = access.note_writes(*noted, wide, lanes, self._report, shadow, number, reach, kind)
-            if trouble:
+            contested = self._checker is not None and site.number in self._checker.contested
+            if trouble or contested:
                 span = registers.itemsize * rows.size
-                self._report_trouble(part, site, "store", Spot(lanes, at, int(by), span, scope, registers[rows]))
+                spot = Spot(lanes, at, int(by), span, scope, registers[rows], base, active)
+                if trouble:
+                    self._report_trouble(part, site, "store", spot)
+                if contested and self._checker is not None:
+                    self._checker.stored_again(part, spot)
 
     def deliver(self, addresses: Array, targets: Array, lanes: Array, words: Array, site: Site) -> bool:
         """Write what copies of lanes bring, [words, lanes], to shared memory: from the 4-byte words `targets` on.

@@ -9,6 +9,8 @@ from kernbench.ptx.emulator.lanes.flags import Flags, Key
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.program import Site
 
+# the kind of an origin: threads have stored different values in one instruction
+CONTESTED = "contested"
 # words of memory whose origins are kept together
 _PAGE = 1 << 12
 
@@ -25,8 +27,8 @@ class UndefinedLoadError(Exception):
 class Origin:
     """Where an undefined value comes from.
 
-    `kind` is the space of a load ("local", "shared", "global", "tensor"), "division", or "register" for a store of a
-    register that was never set. `what` names the memory or the register, `way` the stores that it went through since.
+    `kind` is the space of a load ("local", "shared", "global", "tensor"), "division", "register" for a store of a
+    register that was never set, or `CONTESTED` for a store by which several threads stored different values. `what` names the memory or the register, `way` the stores that it went through since.
     """
 
     site: Site
@@ -66,6 +68,8 @@ class Definedness:
         self.flags = Flags(lanes)
         # set when blocks run the steps that follow undefined values
         self.following = False
+        # set when threads have stored different values to one word
+        self.contested = False
         # set by a load that read memory nobody wrote, until the step behind it has looked
         self.met = False
         # the bytes of such a load that are undefined, [positions, bytes], and where they come from

@@ -8,7 +8,7 @@ import numpy as np
 from kernbench.ptx.emulator.analysis.undefined.watching import key_of, under_guard, whole_of
 from kernbench.ptx.emulator.lanes.flags import COMPUTED
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
-from kernbench.ptx.emulator.observer.definedness import Origin
+from kernbench.ptx.emulator.observer.definedness import CONTESTED, Origin
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import Step, action
@@ -77,6 +77,9 @@ def _mark_loaded(decoding: Decoding) -> Mark:
             if found is not None:
                 part = found[0][:, index * nbytes : (index + 1) * nbytes]
                 bits = np.where(part.all(axis=1), whole_of(target), (part * weights).sum(axis=1, dtype=np.uint32))
+                if found[1].kind == CONTESTED:
+                    # no padding, wherever it is stored
+                    bits = np.where(bits, bits | COMPUTED, bits)
                 definedness.origins[key_of(target)] = found[1]
             definedness.flags.put(window, key_of(target), bits, mask)
 

@@ -6,14 +6,14 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings import advice
-from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads, thread_name
 from kernbench.ptx.emulator.checks.memory.memory import MemoryReporter
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.port import Space, Spot, unwritten_bytes
-from kernbench.ptx.emulator.observer.definedness import Definedness, Origin
+from kernbench.ptx.emulator.observer.definedness import CONTESTED, Definedness, Origin
 from kernbench.ptx.emulator.observer.values import UndefinedObserver
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Site
@@ -35,6 +35,10 @@ _GLOBAL_HINT = (
     "within a launch nothing orders blocks but flags and atomics"
 )
 _TENSOR_HINT = "let a product or a store fill every column that is loaded, on every path that leads here"
+_CONTEST_HINT = (
+    "let one thread store it, or all the same value; in Triton such threads hold one element, of which each has a value "
+    "of its own: where that comes from a row of NaN or of -inf alone, mask the row before it is reduced"
+)
 # of a byte that is unwritten again
 _LOST = np.uint8(WRITTEN & ~UNWRITTEN)
 
@@ -45,21 +49,50 @@ class UndefinedValues(UndefinedObserver):
     def __init__(self, batch: Batch, definedness: Definedness, reporter: Reporter, memory: MemoryReporter):
         self._batch, self._definedness = batch, definedness
         self._reporter, self._memory = reporter, memory
+        # by the site of stores that contest words
+        self._contests: dict[int, Origin] = {}
 
     def loaded(self, space: Space, site: Site, spot: Spot) -> None:
         """A load has read bytes that nobody wrote, or that an undefined value was stored in."""
         undefined, offsets = unwritten_bytes(space, spot)
-        position = int(np.argmax(undefined.any(axis=1)))
-        first = int(np.argmax(undefined[position]))
-        offset = int(offsets[position]) + first
-        origin = self._definedness.stored_at(space.name, offset)
+        position, first = self._first_undefined(space, undefined, offsets)
+        origin = self._definedness.stored_at(space.name, int(offsets[position]) + first)
         # a variable that is copied unset is named where the last copy of it is read
-        if origin is None or (space.name == "local" and origin.kind not in ("shared", "global")):
+        if origin is None or (space.name == "local" and origin.kind not in ("shared", "global", CONTESTED)):
             address = (int(spot.addresses[position]) + spot.offset + first) & ((1 << 64) - 1)
             count = int(np.count_nonzero(undefined[position]))
             amount = f"{count} bytes" if count == spot.nbytes else f"{count} of {spot.nbytes} bytes"
             origin = Origin(site, space.name, f"{amount}, {self._name(space, address)}")
         self._definedness.meet_unwritten(undefined, origin)
+
+    def _first_undefined(self, space: Space, undefined: Array, offsets: Array) -> tuple[int, int]:
+        """The position and the byte by which a load's undefined bytes are named: one that is contested, if any is."""
+        positions = np.flatnonzero(undefined.any(axis=1))
+        firsts = np.argmax(undefined[positions], axis=1)
+        if self._definedness.contested:
+            for position, first in zip(positions.tolist(), firsts.tolist(), strict=True):
+                origin = self._definedness.stored_at(space.name, int(offsets[position]) + first)
+                if origin is not None and origin.kind == CONTESTED:
+                    return position, first
+        return int(positions[0]), int(firsts[0])
+
+    def contested(self, space: Space, site: Site, one: int, other: int, offsets: Array, nbytes: int) -> Origin:
+        """Two lanes have stored different values at offsets of a space, which are undefined."""
+        known = self._contests.get(site.number)
+        if known is None:
+            names = " and ".join(thread_name(self._batch, lane) for lane in (other, one))
+            place = self._name(space, int(offsets[0]) % self._batch.shared_stride)
+            known = Origin(site, CONTESTED, f"{names} store different values to shared memory ({place})")
+            self._contests[site.number] = known
+        self._definedness.contested = True
+        for offset in offsets.tolist():
+            self.contested_again(space, offset, nbytes, known)
+        return known
+
+    def contested_again(self, space: Space, offset: int, nbytes: int, origin: Origin) -> None:
+        """What is undefined at an offset stays so, as another store was not ordered after it."""
+        space.state[1][offset : offset + nbytes] &= ~_LOST
+        self._definedness.stored(space.name, np.arange(offset, offset + nbytes), origin)
 
     def _name(self, space: Space, address: int) -> str:
         if space.name == "shared":
@@ -157,12 +190,17 @@ class UndefinedValues(UndefinedObserver):
         elif origin.kind == "register":
             hint = "set the register on every path that leads here, or do not read back what was stored"
             message = f"{origin.what} is stored and was never set; it is read back by {who}, and the value {use}"
+        elif origin.kind == CONTESTED:
+            kind, hint = "race", _CONTEST_HINT
+            message = (
+                f"{origin.what} in one instruction, so that it may hold either; it is read by {who}, and the value {use}"
+            )
         else:
             message = f"{origin.kind} memory that nobody wrote ({origin.what}) is read by {who}, and the value {use}"
         self._reporter.add(kind, origin.site, message, hint, len(lanes), others)
 
 
 # origins that findings name; what comes from local or tensor memory is reported where it is used
-_BY_ORIGIN = frozenset(("shared", "global", "register", "division"))
-_HANDED = frozenset(("shared", "global", "register"))
+_BY_ORIGIN = frozenset(("shared", "global", "register", "division", CONTESTED))
+_HANDED = frozenset(("shared", "global", "register", CONTESTED))
 _LONGEST_WAY = 4
