@@ -22,6 +22,11 @@ int main(int count, char **) {
   look("managed as pinned", cudaFreeHost(managed));
   look("from null", cudaMemcpy(device, nullptr, 16, cudaMemcpyHostToDevice));
   look("to null", cudaMemset(nullptr, 0, 16));
+  look("device as host", cudaMemcpy(host, device, 16, cudaMemcpyHostToDevice));
+  look("host as device", cudaMemcpyAsync(device, host, 16, cudaMemcpyDeviceToDevice, 0));
+  look("rows to the host", cudaMemcpy2D(device, 8, host, 8, 8, 2, cudaMemcpyDeviceToHost));
+  look("managed as either", cudaMemcpy(managed, device, 16, cudaMemcpyDeviceToHost));
+  look("pinned as either", cudaMemcpy(pinned, device, 16, cudaMemcpyDeviceToDevice));
   look("copy", cudaMemcpy(host, device, 16, cudaMemcpyDeviceToHost));
   look("pinned", cudaFreeHost(pinned));
   look("device", cudaFree(device));

@@ -246,13 +246,19 @@ def test_a_grid_that_no_gpu_takes_is_refused_and_the_program_may_ask(run_program
     assert result.out.splitlines() == ["invalid configuration argument", "no error", "1"]
 
 
-REFUSED = ["pinned as device", "device as pinned", "managed as pinned", "from null", "to null", "after reset"]
+KINDS = ["device as host", "host as device", "rows to the host"]
+REFUSED = ["pinned as device", "device as pinned", "managed as pinned", "from null", "to null", *KINDS, "after reset"]
 FREES = """
 pinned as device: {0}
 device as pinned: {0}
 managed as pinned: {0}
 from null: {0}
 to null: {0}
+device as host: {0}
+host as device: {0}
+rows to the host: {0}
+managed as either: 0
+pinned as either: 0
 copy: 0
 pinned: 0
 device: 0
@@ -271,13 +277,13 @@ def test_frees_and_copies_that_cuda_refuses_are_found_at_their_lines(run_program
     program = built(f"frees-{runtime}", PTX, "-g", f"-cudart={runtime}", sources=(source,))
     result = run_program(program)
     assert result.out == FREES.lstrip().format(1), result.err
-    assert [one.kind for one in result.of_host] == ["misuse"] * 3 + ["out-of-bounds"] * 2 + ["misuse"]
+    assert [one.kind for one in result.of_host] == ["misuse"] * 3 + ["out-of-bounds"] * 2 + ["misuse"] * 4
     if shutil.which("addr2line") is not None:
         lines = source.read_text().splitlines()
         assert all(f'"{call}"' in lines[one.where.line - 1] for call, one in zip(REFUSED, result.of_host, strict=True))
     result = run_program(program, "asks")
     assert result.out == FREES.lstrip().format("cudaErrorInvalidValue"), result.err
-    assert (result.of_host, result.refusals_seen) == ([], 6)
+    assert (result.of_host, result.refusals_seen) == ([], 9)
 
 
 RESET = """

@@ -1,5 +1,7 @@
 """Launches that are refused before they begin are in the verdict: programs pass over errors."""
 
+import itertools
+
 import pytest
 
 from kernbench.ptx.doors.driver.requests import Request, Result
@@ -81,11 +83,42 @@ def test_the_same_refusal_is_said_once(service):
 def wrong_calls(service):
     """A copy beyond an allocation, a second free, and a fill of what was freed."""
     (address,) = service.answer(Request.ALLOCATE, (64, 1), b"").words
-    copy = (address, 128, 128, 0x1000, 128, 128, 128, 1, 1)
+    copy = (address, 128, 128, 0x1000, 128, 128, 128, 1, 1, 0)
     answers = [service.answer(Request.COPY, copy, b"")]
     service.answer(Request.FREE, (address, 1), b"")
     answers += [service.answer(Request.FREE, (address, 1), b""), service.answer(Request.SET, (address, 8, 8, 1), b"")]
     return address, answers
+
+
+HOST_MEMORY = 0x7FFF00001000
+KINDS = {"device": 1, "pinned": 2, "managed": 3}
+
+
+@pytest.mark.parametrize("to", ["device", "pinned", "managed", "host"])
+@pytest.mark.parametrize("source", ["device", "pinned", "managed", "host"])
+def test_a_copy_must_name_its_sides_as_what_they_are(session_of, tmp_path, to, source):
+    """By what CUDA defines: pinned and managed memory may be either; who names nothing leaves it to the addresses."""
+    service = DriverService(session_of(tmp_path), shared=True)
+    addresses = {name: service.answer(Request.ALLOCATE, (64, kind), b"").words[0] for name, kind in KINDS.items()}
+    addresses["host"] = HOST_MEMORY
+    fits = {"device": (0, 2), "pinned": (0, 1, 2), "managed": (0, 1, 2), "host": (0, 1)}
+    for to_named, from_named in itertools.product((0, 1, 2), repeat=2):
+        words = (addresses[to], 64, 64, addresses[source], 64, 64, 64, 1, 1, to_named | from_named << 2)
+        allowed = to_named in fits[to] and from_named in fits[source]
+        answer = service.answer(Request.COPY, words, b"")
+        assert (answer.result == Result.SUCCESS) == allowed, (to, source, to_named, from_named)
+
+
+def test_a_python_program_may_have_device_memory_that_the_driver_does_not_know(service):
+    """Tensors of torch, say; what the driver gave itself is known, and is not memory of the host."""
+    (address,) = service.answer(Request.ALLOCATE, (64, 1), b"").words
+    copies = [(address, HOST_MEMORY, 2 | 2 << 2), (address, HOST_MEMORY, 1 | 1 << 2)]
+    answers = [
+        service.answer(Request.COPY, (to, 64, 64, source, 64, 64, 64, 1, 1, named), b"") for to, source, named in copies
+    ]
+    assert [answer.result for answer in answers] == [Result.SUCCESS, Result.INVALID_VALUE]
+    text = answers[1].data.decode()
+    assert text.startswith(f"the copy names its destination, {address:#x}, as memory of the host, and it lies in alloc")
 
 
 def test_wrong_calls_on_memory_are_in_the_verdict(session_of, tmp_path):

@@ -19,6 +19,8 @@ _FREED_BY = {
     _HOST: "cudaFreeHost (cuMemFreeHost)",
     _MANAGED: "cudaFree (cuMemFree)",
 }
+# where a copy says that one of its sides lies
+_ON_HOST, _ON_DEVICE = 1, 2
 # no allocation ever begins below
 _FIRST_PAGE = 4096
 Words = Sequence[int]
@@ -129,9 +131,11 @@ class Allocations:
         raise RefusedError(Result.INVALID_VALUE)
 
     def _copy(self, words: Words, data: bytes) -> Answer:
-        to, to_pitch, to_slice, source, pitch, slice_, width, height, depth = words
+        to, to_pitch, to_slice, source, pitch, slice_, width, height, depth, named = words
         for there in (to, source):
             self._check(there, width)
+        for side, there, where in (("destination", to, named & 3), ("source", source, named >> 2)):
+            self._check_kind(side, there, where)
         if not self._memory.holds(to):
             for start, nbytes in _rows(source, pitch, slice_, width, height, depth):
                 self._check(start, nbytes)
@@ -186,6 +190,27 @@ class Allocations:
                 text = f"{what} lies in allocation {piece.number}, which was freed"
                 raise FaultyCallError("use-after-free", text, "free memory after the last call that uses it")
         raise FaultyCallError("out-of-bounds", f"{what} lies in no allocation", "the address of the call")
+
+    def _check_kind(self, side: str, address: int, named: int) -> None:
+        """Raise where a copy names one side as memory of the host (2 bits: 1) or the device (2), and it is the other.
+
+        Pinned and managed memory may be named as either. What a Python program has on the device may be memory of other
+        front ends, such as torch, which nobody has told of here.
+        """
+        held = self._memory.array_at(address) if self._memory.holds(address) else None
+        piece = self._pieces.get(held.address) if held is not None else None
+        unknown = self._shared and not self._memory.holds(address) and not self._is_registered(address)
+        if named == _ON_HOST and held is not None and piece is not None and piece.kind == _DEVICE:
+            claim, truth = "memory of the host", f"it lies in {held.name} on the device"
+        elif named == _ON_DEVICE and unknown:
+            claim, truth = "device memory", "it is memory of the host"
+        else:
+            return
+        hint = "the kind of the copy, or the order of its two pointers; CUDA does not say what such a copy does"
+        raise FaultyCallError("misuse", f"the copy names its {side}, {address:#x}, as {claim}, and {truth}", hint)
+
+    def _is_registered(self, address: int) -> bool:
+        return any(start <= address < start + nbytes for start, nbytes in self._registered.items())
 
     def _register(self, words: Words, data: bytes) -> Answer:
         address, nbytes = words

@@ -21,6 +21,7 @@ enum {
   OUT_OF_MEMORY = 2,
   NOT_INITIALIZED = 3,
   DEINITIALIZED = 4,
+  INVALID_DIRECTION = 21,
   NO_DEVICE = 100,
   INVALID_DEVICE = 101,
   INVALID_IMAGE = 200,
@@ -166,11 +167,15 @@ typedef struct Event {
   struct Event *previous, *next;
 } Event;
 
+/* What a call says of where its copy comes from and goes to: nothing, or the host (1) or the device (2), the source times 4. */
+enum Named { NOT_NAMED, HOST_TO_HOST = 5, HOST_TO_DEVICE = 6, DEVICE_TO_HOST = 9, DEVICE_TO_DEVICE = 10 };
+
 /* A copy of depth x height rows of width bytes; also how plain copies are written down. */
 typedef struct {
   Address dst, src;
   size_t dst_pitch, dst_slice, src_pitch, src_slice;
   size_t width, height, depth;
+  int named;
 } Copy;
 
 typedef struct {
@@ -251,6 +256,7 @@ void show_printf(void);
 
 /* memory.c */
 int reset_memory(void);
+int copy_line(Address dst, Address src, size_t bytes, int named, void *stream);
 int perform_copy(const Copy *copy);
 int perform_fill(const Fill *fill);
 int allocate_for_graphs(Address *address, size_t bytes);

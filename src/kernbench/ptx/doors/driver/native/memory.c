@@ -295,7 +295,7 @@ int perform_copy(const Copy *copy) {
   Reply reply;
   if (!copy->width || !copy->height || !copy->depth) return SUCCESS;
   int status = ASK(&reply, REQUEST_COPY, NULL, 0, copy->dst, copy->dst_pitch, copy->dst_slice, copy->src, copy->src_pitch,
-                   copy->src_slice, copy->width, copy->height, copy->depth);
+                   copy->src_slice, copy->width, copy->height, copy->depth, (uint64_t)copy->named);
   release(&reply);
   for (size_t z = 0; z < copy->depth && !status; z++)
     for (size_t y = 0; y < copy->height; y++)
@@ -320,42 +320,42 @@ int perform_fill(const Fill *fill) {
   return status;
 }
 
-static int copy_line(Address dst, Address src, size_t bytes, void *stream) {
+int copy_line(Address dst, Address src, size_t bytes, int named, void *stream) {
   READY();
-  Copy copy = {dst, src, bytes, bytes, bytes, bytes, bytes, 1, 1};
+  Copy copy = {dst, src, bytes, bytes, bytes, bytes, bytes, 1, 1, named};
   return submit_copy(&copy, stream);
 }
 
-static int copy_now(Address dst, Address src, size_t bytes) {
-  int status = copy_line(dst, src, bytes, NULL);
+static int copy_now(Address dst, Address src, size_t bytes, int named) {
+  int status = copy_line(dst, src, bytes, named, NULL);
   show_printf();
   return status;
 }
 
-EXPORT int cuMemcpy(Address dst, Address src, size_t n) { return copy_now(dst, src, n); }
-EXPORT int cuMemcpyHtoD_v2(Address dst, Address src, size_t n) { return copy_now(dst, src, n); }
-EXPORT int cuMemcpyDtoH_v2(Address dst, Address src, size_t n) { return copy_now(dst, src, n); }
-EXPORT int cuMemcpyDtoD_v2(Address dst, Address src, size_t n) { return copy_now(dst, src, n); }
-EXPORT int cuMemcpyAsync(Address dst, Address src, size_t n, void *stream) { return copy_line(dst, src, n, stream); }
-EXPORT int cuMemcpyHtoDAsync_v2(Address dst, Address src, size_t n, void *stream) { return copy_line(dst, src, n, stream); }
-EXPORT int cuMemcpyDtoHAsync_v2(Address dst, Address src, size_t n, void *stream) { return copy_line(dst, src, n, stream); }
-EXPORT int cuMemcpyDtoDAsync_v2(Address dst, Address src, size_t n, void *stream) { return copy_line(dst, src, n, stream); }
+EXPORT int cuMemcpy(Address dst, Address src, size_t n) { return copy_now(dst, src, n, NOT_NAMED); }
+EXPORT int cuMemcpyHtoD_v2(Address dst, Address src, size_t n) { return copy_now(dst, src, n, HOST_TO_DEVICE); }
+EXPORT int cuMemcpyDtoH_v2(Address dst, Address src, size_t n) { return copy_now(dst, src, n, DEVICE_TO_HOST); }
+EXPORT int cuMemcpyDtoD_v2(Address dst, Address src, size_t n) { return copy_now(dst, src, n, DEVICE_TO_DEVICE); }
+EXPORT int cuMemcpyAsync(Address dst, Address src, size_t n, void *stream) { return copy_line(dst, src, n, NOT_NAMED, stream); }
+EXPORT int cuMemcpyHtoDAsync_v2(Address dst, Address src, size_t n, void *stream) { return copy_line(dst, src, n, HOST_TO_DEVICE, stream); }
+EXPORT int cuMemcpyDtoHAsync_v2(Address dst, Address src, size_t n, void *stream) { return copy_line(dst, src, n, DEVICE_TO_HOST, stream); }
+EXPORT int cuMemcpyDtoDAsync_v2(Address dst, Address src, size_t n, void *stream) { return copy_line(dst, src, n, DEVICE_TO_DEVICE, stream); }
 
 EXPORT int cuMemcpyPeer(Address dst, void *to, Address src, void *from, size_t n) {
   (void)to, (void)from;
-  return copy_now(dst, src, n);
+  return copy_now(dst, src, n, DEVICE_TO_DEVICE);
 }
 
 EXPORT int cuMemcpyPeerAsync(Address dst, void *to, Address src, void *from, size_t n, void *stream) {
   (void)to, (void)from;
-  return copy_line(dst, src, n, stream);
+  return copy_line(dst, src, n, DEVICE_TO_DEVICE, stream);
 }
 
 EXPORT int cuMemcpyBatchAsync_v2(const Address *dst, const Address *src, const size_t *bytes, size_t count, void *attributes,
                                  size_t *which, size_t kinds, void *stream) {
   (void)attributes, (void)which, (void)kinds;
   int status = SUCCESS;
-  for (size_t i = 0; i < count && !status; i++) status = copy_line(dst[i], src[i], bytes[i], stream);
+  for (size_t i = 0; i < count && !status; i++) status = copy_line(dst[i], src[i], bytes[i], NOT_NAMED, stream);
   return status;
 }
 
@@ -394,7 +394,12 @@ typedef struct {
   size_t width, height, depth;
 } Copy3D;
 
-enum { KIND_HOST = 1, KIND_ARRAY = 3 };
+enum { KIND_HOST = 1, KIND_DEVICE = 2, KIND_ARRAY = 3 };
+
+/* Memory of the unified kind may lie anywhere. */
+static int named_by(int from, int to) {
+  return (from == KIND_HOST || from == KIND_DEVICE ? from : 0) << 2 | (to == KIND_HOST || to == KIND_DEVICE ? to : 0);
+}
 
 static int no_arrays(void) {
   static int said;
@@ -409,7 +414,7 @@ static int read_2d(const Copy2D *given, Copy *copy) {
   Address src = given->src.kind == KIND_HOST ? (Address)given->src.host : given->src.device;
   Address dst = given->dst.kind == KIND_HOST ? (Address)given->dst.host : given->dst.device;
   *copy = (Copy){dst + given->dst.y * dst_pitch + given->dst.x, src + given->src.y * src_pitch + given->src.x,
-                 dst_pitch, 0, src_pitch, 0, given->width, given->height, 1};
+                 dst_pitch, 0, src_pitch, 0, given->width, given->height, 1, named_by(given->src.kind, given->dst.kind)};
   return SUCCESS;
 }
 
@@ -424,7 +429,8 @@ int read_3d(const void *description, Copy *copy) {
   Address dst = given->dst.kind == KIND_HOST ? (Address)given->dst.host : given->dst.device;
   *copy = (Copy){dst + given->dst.z * dst_slice + given->dst.y * dst_pitch + given->dst.x,
                  src + given->src.z * src_slice + given->src.y * src_pitch + given->src.x,
-                 dst_pitch, dst_slice, src_pitch, src_slice, given->width, given->height, given->depth};
+                 dst_pitch, dst_slice, src_pitch, src_slice, given->width, given->height, given->depth,
+                 named_by(given->src.kind, given->dst.kind)};
   return SUCCESS;
 }
 

@@ -500,18 +500,32 @@ static int now_on_host(int error) {
   return error;
 }
 
-static int rows(Address dst, size_t dst_pitch, Address src, size_t src_pitch, size_t width, size_t height, void *stream) {
-  Copy copy = {dst, src, dst_pitch, 0, src_pitch, 0, width, height, 1};
+enum { TO_DEVICE = 1, FROM_DEVICE = 2, BETWEEN = 3, BY_ADDRESS = 4 };
+
+/* What a kind of copy says of its sides; less than 0 where there is no such kind. */
+static int named_by_kind(int kind) {
+  static const int named[] = {HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, NOT_NAMED};
+  return kind < 0 || kind > BY_ADDRESS ? -1 : named[kind];
+}
+
+static int row(Address dst, Address src, size_t n, int kind, void *stream) {
+  int named = named_by_kind(kind);
+  return named < 0 ? INVALID_DIRECTION : copy_line(dst, src, n, named, stream);
+}
+
+static int rows(Address dst, size_t dst_pitch, Address src, size_t src_pitch, size_t width, size_t height, int kind, void *stream) {
+  Copy copy = {dst, src, dst_pitch, 0, src_pitch, 0, width, height, 1, named_by_kind(kind)};
+  REQUIRE(copy.named >= 0, INVALID_DIRECTION);
   REQUIRE(height < 2 || (width <= dst_pitch && width <= src_pitch), 12);
   return submit_copy(&copy, stream);
 }
 
-EXPORT int cudaMemcpy(Address dst, Address src, size_t n, int kind) { (void)kind; RUN(cuMemcpy(dst, src, n)); }
-EXPORT int cudaMemcpyAsync(Address dst, Address src, size_t n, int kind, void *stream) { (void)kind; RUN(cuMemcpyAsync(dst, src, n, stream)); }
-EXPORT int cudaMemcpyPeer(Address dst, int to, Address src, int from, size_t n) { (void)to, (void)from; RUN(cuMemcpy(dst, src, n)); }
-EXPORT int cudaMemcpyPeerAsync(Address dst, int to, Address src, int from, size_t n, void *stream) { (void)to, (void)from; RUN(cuMemcpyAsync(dst, src, n, stream)); }
-EXPORT int cudaMemcpy2D(Address dst, size_t dp, Address src, size_t sp, size_t w, size_t h, int kind) { (void)kind; RUN(now_on_host(rows(dst, dp, src, sp, w, h, NULL))); }
-EXPORT int cudaMemcpy2DAsync(Address dst, size_t dp, Address src, size_t sp, size_t w, size_t h, int kind, void *stream) { (void)kind; RUN(rows(dst, dp, src, sp, w, h, stream)); }
+EXPORT int cudaMemcpy(Address dst, Address src, size_t n, int kind) { RUN(now_on_host(row(dst, src, n, kind, NULL))); }
+EXPORT int cudaMemcpyAsync(Address dst, Address src, size_t n, int kind, void *stream) { RUN(row(dst, src, n, kind, stream)); }
+EXPORT int cudaMemcpyPeer(Address dst, int to, Address src, int from, size_t n) { (void)to, (void)from; RUN(now_on_host(row(dst, src, n, BETWEEN, NULL))); }
+EXPORT int cudaMemcpyPeerAsync(Address dst, int to, Address src, int from, size_t n, void *stream) { (void)to, (void)from; RUN(row(dst, src, n, BETWEEN, stream)); }
+EXPORT int cudaMemcpy2D(Address dst, size_t dp, Address src, size_t sp, size_t w, size_t h, int kind) { RUN(now_on_host(rows(dst, dp, src, sp, w, h, kind, NULL))); }
+EXPORT int cudaMemcpy2DAsync(Address dst, size_t dp, Address src, size_t sp, size_t w, size_t h, int kind, void *stream) { RUN(rows(dst, dp, src, sp, w, h, kind, stream)); }
 
 typedef struct {
   void *array;
@@ -531,8 +545,8 @@ static int box(const Copy3DParameters *from, Copy *copy) {
   const Side *s = &from->src, *d = &from->dst;
   size_t src_slice = s->at.pitch * (s->at.height ? s->at.height : from->extent.height), dst_slice = d->at.pitch * (d->at.height ? d->at.height : from->extent.height);
   *copy = (Copy){d->at.address + d->z * dst_slice + d->y * d->at.pitch + d->x, s->at.address + s->z * src_slice + s->y * s->at.pitch + s->x,
-                 d->at.pitch, dst_slice, s->at.pitch, src_slice, from->extent.width, from->extent.height, from->extent.depth};
-  return SUCCESS;
+                 d->at.pitch, dst_slice, s->at.pitch, src_slice, from->extent.width, from->extent.height, from->extent.depth, named_by_kind(from->kind)};
+  return copy->named < 0 ? INVALID_DIRECTION : SUCCESS;
 }
 
 static int copy_box(const Copy3DParameters *from, void *stream) {
@@ -544,26 +558,31 @@ static int copy_box(const Copy3DParameters *from, void *stream) {
 EXPORT int cudaMemcpy3D(const Copy3DParameters *from) { RUN(now_on_host(copy_box(from, NULL))); }
 EXPORT int cudaMemcpy3DAsync(const Copy3DParameters *from, void *stream) { RUN(copy_box(from, stream)); }
 
-static int to_symbol(const void *symbol, Address src, size_t n, size_t offset, void *stream) {
+/* The other side of a copy to (TO_DEVICE) or from a symbol may lie on the device as well. */
+static int suits_symbol(int kind, int wanted) { return kind == wanted || kind == BETWEEN || kind == BY_ADDRESS; }
+
+static int to_symbol(const void *symbol, Address src, size_t n, size_t offset, int kind, void *stream) {
   Address address;
   size_t bytes;
   int error = symbol_of(symbol, &address, &bytes);
   REQUIRE(error || offset + n <= bytes, INVALID_VALUE);
-  return error ? error : cuMemcpyAsync(address + offset, src, n, stream);
+  REQUIRE(error || suits_symbol(kind, TO_DEVICE), INVALID_DIRECTION);
+  return error ? error : row(address + offset, src, n, kind, stream);
 }
 
-static int from_symbol(Address dst, const void *symbol, size_t n, size_t offset, void *stream) {
+static int from_symbol(Address dst, const void *symbol, size_t n, size_t offset, int kind, void *stream) {
   Address address;
   size_t bytes;
   int error = symbol_of(symbol, &address, &bytes);
   REQUIRE(error || offset + n <= bytes, INVALID_VALUE);
-  return error ? error : cuMemcpyAsync(dst, address + offset, n, stream);
+  REQUIRE(error || suits_symbol(kind, FROM_DEVICE), INVALID_DIRECTION);
+  return error ? error : row(dst, address + offset, n, kind, stream);
 }
 
-EXPORT int cudaMemcpyToSymbol(const void *symbol, Address src, size_t n, size_t offset, int kind) { (void)kind; RUN(to_symbol(symbol, src, n, offset, NULL)); }
-EXPORT int cudaMemcpyFromSymbol(Address dst, const void *symbol, size_t n, size_t offset, int kind) { (void)kind; RUN(now_on_host(from_symbol(dst, symbol, n, offset, NULL))); }
-EXPORT int cudaMemcpyToSymbolAsync(const void *symbol, Address src, size_t n, size_t offset, int kind, void *stream) { (void)kind; RUN(to_symbol(symbol, src, n, offset, stream)); }
-EXPORT int cudaMemcpyFromSymbolAsync(Address dst, const void *symbol, size_t n, size_t offset, int kind, void *stream) { (void)kind; RUN(from_symbol(dst, symbol, n, offset, stream)); }
+EXPORT int cudaMemcpyToSymbol(const void *symbol, Address src, size_t n, size_t offset, int kind) { RUN(to_symbol(symbol, src, n, offset, kind, NULL)); }
+EXPORT int cudaMemcpyFromSymbol(Address dst, const void *symbol, size_t n, size_t offset, int kind) { RUN(now_on_host(from_symbol(dst, symbol, n, offset, kind, NULL))); }
+EXPORT int cudaMemcpyToSymbolAsync(const void *symbol, Address src, size_t n, size_t offset, int kind, void *stream) { RUN(to_symbol(symbol, src, n, offset, kind, stream)); }
+EXPORT int cudaMemcpyFromSymbolAsync(Address dst, const void *symbol, size_t n, size_t offset, int kind, void *stream) { RUN(from_symbol(dst, symbol, n, offset, kind, stream)); }
 EXPORT int cudaGetSymbolAddress(Address *address, const void *symbol) { RUN(symbol_of(symbol, address, NULL)); }
 EXPORT int cudaGetSymbolSize(size_t *bytes, const void *symbol) { RUN(symbol_of(symbol, NULL, bytes)); }
 

@@ -77,6 +77,7 @@ EXPORT int cudaGraphKernelNodeGetAttribute(Node *node, int attribute, unsigned *
 EXPORT int cudaGraphKernelNodeCopyAttributes(Node *to, Node *from) { RUN(cuGraphKernelNodeCopyAttributes(to, from)); }
 
 static int add_copy(Node **made, Graph *graph, Node *const *before, size_t count, const Copy *copy) {
+  REQUIRE(copy->named >= 0, INVALID_DIRECTION);
   ADD(NODE_COPY);
   node->of.copy = *copy;
   return SUCCESS;
@@ -85,6 +86,7 @@ static int add_copy(Node **made, Graph *graph, Node *const *before, size_t count
 static int change_copy(Executable *executable, Node *node, const Copy *copy) {
   Node *own = executable ? part(executable, node) : node;
   REQUIRE(IS(own, NODE) && own->type == NODE_COPY, INVALID_VALUE);
+  REQUIRE(copy->named >= 0, INVALID_DIRECTION);
   own->of.copy = *copy;
   return SUCCESS;
 }
@@ -101,27 +103,24 @@ static int change_box(Executable *executable, Node *node, const Copy3DParameters
   return error ? error : change_copy(executable, node, &copy);
 }
 
-static Copy line(Address dst, Address src, size_t n) { return (Copy){dst, src, n, n, n, n, n, 1, 1}; }
+static Copy line(Address dst, Address src, size_t n, int kind) { return (Copy){dst, src, n, n, n, n, n, 1, 1, named_by_kind(kind)}; }
 
 EXPORT int cudaGraphAddMemcpyNode(Node **node, Graph *graph, Node *const *before, size_t count, const Copy3DParameters *from) { RUN(add_box(node, graph, before, count, from)); }
 EXPORT int cudaGraphMemcpyNodeSetParams(Node *node, const Copy3DParameters *from) { RUN(change_box(NULL, node, from)); }
 EXPORT int cudaGraphExecMemcpyNodeSetParams(Executable *executable, Node *node, const Copy3DParameters *from) { RUN(change_box(executable, node, from)); }
 
 EXPORT int cudaGraphAddMemcpyNode1D(Node **node, Graph *graph, Node *const *before, size_t count, Address dst, Address src, size_t n, int kind) {
-  Copy copy = line(dst, src, n);
-  (void)kind;
+  Copy copy = line(dst, src, n, kind);
   RUN(add_copy(node, graph, before, count, &copy));
 }
 
 EXPORT int cudaGraphMemcpyNodeSetParams1D(Node *node, Address dst, Address src, size_t n, int kind) {
-  Copy copy = line(dst, src, n);
-  (void)kind;
+  Copy copy = line(dst, src, n, kind);
   RUN(change_copy(NULL, node, &copy));
 }
 
 EXPORT int cudaGraphExecMemcpyNodeSetParams1D(Executable *executable, Node *node, Address dst, Address src, size_t n, int kind) {
-  Copy copy = line(dst, src, n);
-  (void)kind;
+  Copy copy = line(dst, src, n, kind);
   RUN(change_copy(executable, node, &copy));
 }
 
@@ -146,24 +145,23 @@ EXPORT int cudaGraphMemFreeNodeGetParams(Node *node, Address *out) { RUN(cuGraph
 EXPORT int cudaDeviceGetGraphMemAttribute(int device, int attribute, uint64_t *value) { RUN(cuDeviceGetGraphMemAttribute(device, attribute, value)); }
 EXPORT int cudaDeviceSetGraphMemAttribute(int device, int attribute, const uint64_t *value) { RUN(cuDeviceSetGraphMemAttribute(device, attribute, value)); }
 
-static int add_symbol(Node **node, Graph *graph, Node *const *before, size_t count, const void *symbol, size_t offset, Address other, size_t n, int to) {
+static int add_symbol(Node **node, Graph *graph, Node *const *before, size_t count, const void *symbol, size_t offset, Address other, size_t n, int kind, int wanted) {
   Address address;
   size_t bytes;
   int error = symbol_of(symbol, &address, &bytes);
   if (error) return error;
   REQUIRE(offset <= bytes && n <= bytes - offset, INVALID_VALUE);
-  Copy copy = to ? line(address + offset, other, n) : line(other, address + offset, n);
+  REQUIRE(suits_symbol(kind, wanted), INVALID_DIRECTION);
+  Copy copy = wanted == TO_DEVICE ? line(address + offset, other, n, kind) : line(other, address + offset, n, kind);
   return add_copy(node, graph, before, count, &copy);
 }
 
 EXPORT int cudaGraphAddMemcpyNodeToSymbol(Node **node, Graph *graph, Node *const *before, size_t count, const void *symbol, Address src, size_t n, size_t offset, int kind) {
-  (void)kind;
-  RUN(add_symbol(node, graph, before, count, symbol, offset, src, n, 1));
+  RUN(add_symbol(node, graph, before, count, symbol, offset, src, n, kind, TO_DEVICE));
 }
 
 EXPORT int cudaGraphAddMemcpyNodeFromSymbol(Node **node, Graph *graph, Node *const *before, size_t count, Address dst, const void *symbol, size_t n, size_t offset, int kind) {
-  (void)kind;
-  RUN(add_symbol(node, graph, before, count, symbol, offset, dst, n, 0));
+  RUN(add_symbol(node, graph, before, count, symbol, offset, dst, n, kind, FROM_DEVICE));
 }
 
 /* The general form is the driver's, but for kernels and copies, whose description lies behind its flags. */
