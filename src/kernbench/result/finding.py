@@ -86,7 +86,7 @@ KINDS: dict[str, Kind] = {
         "shape": "operands whose shapes do not fit together",
         "dtype": "operands whose element types do not fit together",
         "value-needed": "control flow that needs a value this run does not carry",
-        "misuse": "a call with arguments that have no meaning",
+        "misuse": "a call or an access that has no meaning",
         "kernel-error": "the kernel's own code raised an error, or crashed",
         "use-after-free": "an access to memory that was given back",
         "divergent-barrier": "a barrier that only part of a warp reaches",

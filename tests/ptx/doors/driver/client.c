@@ -21,6 +21,7 @@ int cuMemFree_v2(uint64_t);
 int cuMemFreeHost(void *);
 int cuMemAllocHost_v2(void **, size_t);
 int cuDevicePrimaryCtxReset_v2(int);
+int cuMemAllocManaged(void **, size_t, unsigned);
 int cuMemcpyHtoD_v2(uint64_t, const void *, size_t);
 int cuMemcpyDtoH_v2(void *, uint64_t, size_t);
 int cuMemsetD32_v2(uint64_t, unsigned, size_t);
@@ -196,6 +197,24 @@ static void wrong_frees(int asks) {
   asked(asks, cuMemFree_v2(x));
 }
 
+/* what the host may touch: its own memory and what it shares with the device; then, by `what`, the device's */
+static void touches(const char *what) {
+  unsigned *pinned, *managed, *variable, *device;
+  void *module;
+  CHECK(cuModuleLoadData(&module, text));
+  CHECK(cuMemAllocHost_v2((void **)&pinned, 64));
+  CHECK(cuMemAllocManaged((void **)&managed, 64, 1));
+  CHECK(cuModuleGetGlobal_v2((uint64_t *)&variable, NULL, module, "total"));
+  CHECK(cuMemAlloc_v2((uint64_t *)&device, 8192));
+  pinned[0] = 3, managed[0] = pinned[0] + 1;
+  CHECK(cuMemcpyHtoD_v2((uint64_t)device, managed, 4));
+  CHECK(cuMemcpyDtoH_v2(pinned + 1, (uint64_t)device, 4));
+  printf("%u %u %u\n", *variable, managed[0], pinned[1]);
+  fflush(stdout);
+  if (!strcmp(what, "touches-read")) printf("%u\n", *(volatile unsigned *)device);
+  if (!strcmp(what, "touches-write")) *(volatile unsigned *)(device + 2000) = 1;
+}
+
 static unsigned total(void *module) {
   uint64_t at;
   unsigned value;
@@ -357,6 +376,7 @@ int main(int count, char **arguments) {
   else if (!strcmp(what, "wrong-frees")) wrong_frees(0);
   else if (!strcmp(what, "wrong-frees-asks")) wrong_frees(1);
   else if (!strcmp(what, "reset")) reset();
+  else if (!strncmp(what, "touches", 7)) touches(what);
   else if (!strcmp(what, "too-much")) too_much();
   else if (!strcmp(what, "registered")) registered();
   else if (!strcmp(what, "refused")) refused(0);

@@ -1,6 +1,7 @@
 """Programs over the driver library: what they compute, what is found, and what becomes of those that fork or die."""
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,30 @@ def test_a_reset_takes_streams_and_events_along_and_variables_have_their_first_v
     # 400: an invalid handle
     assert result.out.splitlines() == ["41", "400 400 400", "400", "37 0 0"], result.err
     assert (result.code, result.findings) == (0, [])
+
+
+@pytest.mark.parametrize("what", ["read", "write"])
+def test_the_host_has_no_access_to_device_memory(run_program, client, tmp_path, what):
+    """As on a GPU it ends the program; what was found is kept."""
+    ptx = tmp_path / "count.ptx"
+    ptx.write_text(COUNT)
+    result = run_program(client, ptx, f"touches-{what}")
+    assert (result.out, result.code) == ("5 4 4\n", -signal.SIGSEGV), result.err
+    (found,) = result.of_host
+    assert found.kind == "misuse"
+    assert found.message.startswith("the host accesses 0x")
+    assert found.message.endswith("which is memory of the device")
+    assert found.hint == "copy it with cudaMemcpy, or allocate it with cudaMallocManaged or cudaMallocHost"
+    if found.where is not None:
+        line = Path(__file__).with_name("client.c").read_text().splitlines()[found.where.line - 1]
+        assert f"touches-{what}" in line
+
+
+def test_the_host_has_access_to_what_it_shares_with_the_device(run_program, client, tmp_path):
+    ptx = tmp_path / "count.ptx"
+    ptx.write_text(COUNT)
+    result = run_program(client, ptx, "touches")
+    assert (result.out, result.code, result.of_host) == ("5 4 4\n", 0, []), result.err
 
 
 def test_a_wrong_call_is_found_at_its_line(run_program, client, ptx):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from kernbench.common.errors import MisuseError
-from kernbench.ptx.doors.driver.requests import Answer, FaultyCallError, RefusedError, Request, Result
+from kernbench.ptx.doors.driver.requests import Answer, FaultyCallError, HostAccessError, RefusedError, Request, Result
 from kernbench.ptx.doors.memory import DeviceMemory
 from kernbench.ptx.doors.terms.sites import launch_site
 
@@ -58,6 +58,7 @@ class Allocations:
             Request.SET: self._set,
             Request.REGISTER: self._register,
             Request.UNREGISTER: self._unregister,
+            Request.TOUCHED: self._touched,
         }
 
     def _allocate(self, words: Words, data: bytes) -> Answer:
@@ -123,6 +124,16 @@ class Allocations:
             return self._registered_range(words[0])
         piece = self._pieces.get(held.address) or _Piece(held.address, held.nbytes, _DEVICE, 0)
         return Answer(words=(piece.address, piece.nbytes, piece.kind, piece.number))
+
+    def _touched(self, words: Words, data: bytes) -> Answer:
+        """The program's own code reads or writes through a device pointer."""
+        (address,) = words
+        held = self._memory.array_at(address) if self._memory.holds(address) else None
+        where = (
+            f"in {held.name}, which is memory of the device" if held is not None else "in no allocation of the device"
+        )
+        hint = "copy it with cudaMemcpy, or allocate it with cudaMallocManaged or cudaMallocHost"
+        raise HostAccessError("misuse", f"the host accesses {address:#x}, {where}", hint)
 
     def _registered_range(self, address: int) -> Answer:
         for start, nbytes in self._registered.items():

@@ -88,7 +88,8 @@ class Refusals:
     def fault(self, session: Session, problem: FaultyCallError) -> int:
         """Record a call on memory that is refused; gives its number, by which `called` says who made it."""
         self._calls += 1
-        found = self._faults[self._calls] = Finding(problem.kind, str(problem), hint=f"{problem.hint}; {_UNSEEN}")
+        hint = f"{problem.hint}; {_UNSEEN}" if problem.has_code else problem.hint
+        found = self._faults[self._calls] = Finding(problem.kind, str(problem), hint=hint)
         session.note({"event": "host", "title": HOST, "number": self._calls, "findings": [found.to_dict()]})
         return self._calls
 

@@ -30,6 +30,7 @@ class Request(IntEnum):
     TIMED = 21
     CALLER = 22
     RESET = 23
+    TOUCHED = 24
 
 
 class Result(IntEnum):
@@ -77,10 +78,18 @@ class RefusedError(Exception):
 
 class FaultyCallError(RefusedError):
     """A call on memory that a GPU refuses as well: where the program does not ask for the error, it is in the verdict,
-    `kind` says as what.
+    `kind` says as what. An access of the host itself has no code that a program could ask for.
     """
+
+    has_code = True
 
     def __init__(self, kind: str, message: str, hint: str):
         super().__init__(Result.INVALID_VALUE, message)
         self.kind = kind
         self.hint = hint
+
+
+class HostAccessError(FaultyCallError):
+    """An access of the host to memory that is the device's alone: the program ends by it."""
+
+    has_code = False

@@ -1,6 +1,7 @@
 /* kernbench's stand-in for libcuda.so.1: the driver API over the PTX emulator. One unit, so that names can be aliases. */
 #define _GNU_SOURCE
 #include "link.c"
+#include "host_access.c"
 #include "device.c"
 #include "memory.c"
 #include "modules.c"

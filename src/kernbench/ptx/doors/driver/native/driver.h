@@ -73,6 +73,7 @@ enum Request {
   REQUEST_TIMED = 21,
   REQUEST_CALLER = 22,
   REQUEST_RESET = 23,
+  REQUEST_TOUCHED = 24,
 };
 
 enum { REPLY_WORDS = 192, ATTRIBUTES = 160 };
@@ -225,8 +226,10 @@ typedef struct {
   uint64_t flags;
 } Executable;
 
+/* `kind` is what memory of it is allocated as. */
 typedef struct {
   uint32_t magic;
+  int kind;
   uint64_t attributes[16];
 } Pool;
 
@@ -243,6 +246,14 @@ void lock(void);
 void unlock(void);
 /* A call of this thread was refused, and the program has not asked for the error since. */
 extern _Thread_local int unseen;
+
+/* Who made a call, or an access, that was refused: the fault's number, and where in the program it was. */
+void say_caller_at(uint64_t fault, Address at);
+
+/* host_access.c */
+void *ours_at(Address address);
+void grant(Address address, size_t bytes);
+int map_for_host(int file, Address base, size_t bytes);
 
 /* linked_in.c and compilers.c */
 int stands_in(uintptr_t base);

@@ -4,17 +4,12 @@
 #include <errno.h>
 #include <execinfo.h>
 #include <stdarg.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "driver.h"
-
-#ifndef MAP_FIXED_NOREPLACE
-#define MAP_FIXED_NOREPLACE 0x100000
-#endif
 
 typedef int (*Local)(uint32_t, const uint64_t *, size_t, const void *, size_t, uint64_t *, uint32_t *, const void **, size_t *);
 
@@ -111,20 +106,14 @@ static void explain(const Reply *reply) {
   else complain("more calls failed; what is wrong with them is not shown");
 }
 
-/* Where the program made a call on memory that was refused: the innermost return address that is not in this library, and
- * the file that is mapped there. */
-static void say_caller(uint64_t fault) {
-  enum { FRAMES = 32 };
-  void *frames[FRAMES];
-  Dl_info ours, at;
+void say_caller_at(uint64_t fault, Address address) {
+  Dl_info at;
   Reply reply;
-  uint64_t base = 0, address = 0;
+  uint64_t base = 0;
   char file[4096] = "";
-  if (!dladdr((void *)say_caller, &ours)) return;
-  int count = backtrace(frames, FRAMES);
-  for (int i = 0; i < count && !address; i++) {
-    if (!dladdr(frames[i], &at) || at.dli_fbase == ours.dli_fbase) continue;
-    base = (uint64_t)at.dli_fbase, address = (uint64_t)frames[i];
+  if (!address || !dladdr((void *)address, &at)) address = 0;
+  else {
+    base = (uint64_t)at.dli_fbase;
     /* the program itself has the name that it was called by */
     if (!realpath(at.dli_fname, file)) {
       ssize_t length = readlink("/proc/self/exe", file, sizeof file - 1);
@@ -133,6 +122,20 @@ static void say_caller(uint64_t fault) {
   }
   ASK(&reply, REQUEST_CALLER, file, strlen(file), fault, (uint64_t)pthread_self(), base, address);
   release(&reply);
+}
+
+/* Where the program made a call on memory that was refused: the innermost return address that is not in this library, and
+ * the file that is mapped there. */
+static void say_caller(uint64_t fault) {
+  enum { FRAMES = 32 };
+  void *frames[FRAMES];
+  Dl_info ours, at;
+  Address address = 0;
+  if (!dladdr((void *)say_caller, &ours)) return;
+  int count = backtrace(frames, FRAMES);
+  for (int i = 0; i < count && !address; i++)
+    if (dladdr(frames[i], &at) && at.dli_fbase != ours.dli_fbase) address = (Address)frames[i];
+  say_caller_at(fault, address);
 }
 
 int ask(uint32_t request, const uint64_t *words, size_t count, const void *data, size_t bytes, Reply *reply) {
@@ -173,13 +176,10 @@ static int map_device_memory(void) {
   if (!control || control->cmsg_type != SCM_RIGHTS) return 0;
   int file;
   memcpy(&file, CMSG_DATA(control), sizeof file);
-  void *wanted = (void *)words[0];
-  void *got = mmap(wanted, words[1], PROT_READ | PROT_WRITE,
-                   MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, file, 0);
+  int mapped = map_for_host(file, words[0], words[1]);
   close(file);
-  if (got == wanted) return 1;
-  complain("addresses from %p on are not free in this process: device memory cannot be mapped", wanted);
-  return 0;
+  if (!mapped) complain("addresses from %p on are not free in this process: device memory cannot be mapped", (void *)words[0]);
+  return mapped;
 }
 
 static int connect_to(const char *path) {

@@ -10,6 +10,7 @@ static int allocate(Address *address, size_t bytes, int kind) {
   Reply reply;
   int status = ASK(&reply, REQUEST_ALLOCATE, NULL, 0, bytes, (uint64_t)kind);
   if (!status) *address = reply.words[0];
+  if (!status && kind != DEVICE_MEMORY) grant(*address, bytes);
   release(&reply);
   return status;
 }
@@ -197,7 +198,7 @@ static int lend_from_now(void *host, size_t bytes, Address copy) {
   Lent *made = malloc(sizeof *made);
   REQUIRE(made, OUT_OF_MEMORY);
   pthread_mutex_lock(&lending);
-  *made = (Lent){host, (char *)copy, bytes, lent};
+  *made = (Lent){host, ours_at(copy), bytes, lent};
   lent = made;
   pthread_mutex_unlock(&lending);
   return SUCCESS;
@@ -299,8 +300,8 @@ int perform_copy(const Copy *copy) {
   release(&reply);
   for (size_t z = 0; z < copy->depth && !status; z++)
     for (size_t y = 0; y < copy->height; y++)
-      memmove((void *)(copy->dst + z * copy->dst_slice + y * copy->dst_pitch),
-              (const void *)(copy->src + z * copy->src_slice + y * copy->src_pitch), copy->width);
+      memmove(ours_at(copy->dst + z * copy->dst_slice + y * copy->dst_pitch),
+              ours_at(copy->src + z * copy->src_slice + y * copy->src_pitch), copy->width);
   return status;
 }
 
@@ -316,7 +317,7 @@ int perform_fill(const Fill *fill) {
   int status = ASK(&reply, REQUEST_SET, NULL, 0, fill->dst, fill->pitch, fill->width * fill->element, fill->height);
   release(&reply);
   for (size_t y = 0; y < fill->height && !status; y++)
-    fill_row((char *)fill->dst + y * fill->pitch, fill->width, fill->value, fill->element);
+    fill_row(ours_at(fill->dst + y * fill->pitch), fill->width, fill->value, fill->element);
   return status;
 }
 
@@ -497,7 +498,13 @@ EXPORT int cuMemsetD2D16Async(Address dst, size_t p, unsigned short v, size_t w,
 EXPORT int cuMemsetD2D32Async(Address dst, size_t p, unsigned v, size_t w, size_t h, void *s) { return set(dst, p, v, 4, w, h, s); }
 
 /* Pools: allocation in the order of a stream is allocation now, as everything is done when a call returns. */
-static Pool default_pool = {.magic = POOL, .attributes = {0, 1, 1, 1}};
+static Pool default_pool = {.magic = POOL, .kind = DEVICE_MEMORY, .attributes = {0, 1, 1, 1}};
+/* of the host, or managed: the host may touch what comes from it */
+static Pool hosts_pool = {.magic = POOL, .kind = MANAGED_MEMORY, .attributes = {0, 1, 1, 1}};
+
+enum { TYPE_MANAGED = 2, LOCATION_DEVICE = 1 };
+
+static Pool *pool_for(int type, const int *location) { return type == TYPE_MANAGED || (location && *location > LOCATION_DEVICE) ? &hosts_pool : &default_pool; }
 
 EXPORT int cuDeviceGetDefaultMemPool(Pool **pool, int device) {
   REQUIRE(pool, INVALID_VALUE);
@@ -510,8 +517,9 @@ EXPORT int cuDeviceGetMemPool(Pool **pool, int device) { return cuDeviceGetDefau
 EXPORT int cuDeviceSetMemPool(int device, Pool *pool) { return (void)device, IS(pool, POOL) ? SUCCESS : INVALID_VALUE; }
 
 EXPORT int cuMemGetDefaultMemPool(Pool **pool, void *location, int type) {
-  (void)location, (void)type;
-  return cuDeviceGetDefaultMemPool(pool, 0);
+  REQUIRE(pool, INVALID_VALUE);
+  *pool = pool_for(type, location);
+  return SUCCESS;
 }
 
 EXPORT int cuMemGetMemPool(Pool **pool, void *location, int type) { return cuMemGetDefaultMemPool(pool, location, type); }
@@ -526,12 +534,14 @@ EXPORT int cuMemPoolCreate(Pool **pool, const void *properties) {
   REQUIRE(pool && properties, INVALID_VALUE);
   *pool = fresh(POOL, sizeof **pool);
   REQUIRE(*pool, OUT_OF_MEMORY);
+  /* they begin with the type, types of handles, and the location */
+  (*pool)->kind = pool_for(*(const int *)properties, (const int *)properties + 2)->kind;
   memcpy((*pool)->attributes, default_pool.attributes, sizeof default_pool.attributes);
   return SUCCESS;
 }
 
 EXPORT int cuMemPoolDestroy(Pool *pool) {
-  REQUIRE(IS(pool, POOL) && pool != &default_pool, INVALID_VALUE);
+  REQUIRE(IS(pool, POOL) && pool != &default_pool && pool != &hosts_pool, INVALID_VALUE);
   pool->magic = 0;
   return SUCCESS;
 }
@@ -562,14 +572,16 @@ EXPORT int cuMemPoolGetAccess(int *flags, Pool *pool, void *location) {
 
 int capture_allocation(Address address, size_t bytes, int type, void *stream);
 
-EXPORT int cuMemAllocAsync(Address *address, size_t bytes, void *stream) {
-  int status = allocate(address, bytes, DEVICE_MEMORY);
+static int allocate_in_order(Address *address, size_t bytes, int kind, void *stream) {
+  int status = allocate(address, bytes, kind);
   return status ? status : capture_allocation(*address, bytes, NODE_ALLOCATE, stream);
 }
 
+EXPORT int cuMemAllocAsync(Address *address, size_t bytes, void *stream) { return allocate_in_order(address, bytes, DEVICE_MEMORY, stream); }
+
 EXPORT int cuMemAllocFromPoolAsync(Address *address, size_t bytes, Pool *pool, void *stream) {
   REQUIRE(IS(pool, POOL), INVALID_VALUE);
-  return cuMemAllocAsync(address, bytes, stream);
+  return allocate_in_order(address, bytes, pool->kind, stream);
 }
 
 /* memory that a graph uses lives as long as the graph may be launched again */

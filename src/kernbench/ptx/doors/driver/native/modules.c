@@ -277,7 +277,7 @@ EXPORT int cuModuleEnumerateFunctions(Kernel **list, unsigned room, Module *modu
 EXPORT int cuLibraryGetKernelCount(unsigned *count, Module *module) { return cuModuleGetFunctionCount(count, module); }
 EXPORT int cuLibraryEnumerateKernels(Kernel **list, unsigned room, Module *module) { return cuModuleEnumerateFunctions(list, room, module); }
 
-EXPORT int cuModuleGetGlobal_v2(Address *address, size_t *bytes, Module *module, const char *name) {
+static int variable_of(Address *address, size_t *bytes, Module *module, const char *name) {
   REQUIRE(initialised(), NOT_INITIALIZED);
   REQUIRE(name, INVALID_VALUE);
   REQUIRE(IS(module, MODULE), INVALID_HANDLE);
@@ -287,6 +287,18 @@ EXPORT int cuModuleGetGlobal_v2(Address *address, size_t *bytes, Module *module,
   if (!status && bytes) *bytes = reply.words[1];
   release(&reply);
   return status;
+}
+
+/* A variable that may be managed, which the driver does not tell apart: the host may touch it. */
+EXPORT int cuModuleGetGlobal_v2(Address *address, size_t *bytes, Module *module, const char *name) {
+  Address at;
+  size_t size;
+  int status = variable_of(&at, &size, module, name);
+  if (status) return status;
+  grant(at, size);
+  if (address) *address = at;
+  if (bytes) *bytes = size;
+  return SUCCESS;
 }
 
 EXPORT int cuLibraryGetGlobal(Address *address, size_t *bytes, Module *module, const char *name) { return cuModuleGetGlobal_v2(address, bytes, module, name); }

@@ -178,7 +178,7 @@ static int symbol_of(const void *host, Address *address, size_t *bytes) {
   Registered *found = host ? find(host) : NULL;
   REQUIRE(found, INVALID_SYMBOL);
   int error = load_registered(found->image);
-  return error ? error : cuModuleGetGlobal_v2(address, bytes, found->image->module, found->name);
+  return error ? error : variable_of(address, bytes, found->image->module, found->name);
 }
 
 typedef struct {

@@ -206,7 +206,7 @@ EXPORT int cuStreamAddCallback(void *handle, void (*function)(void *, int, void 
 /* A wait that the memory does not satisfy now would never end: nothing else runs meanwhile. */
 static int wait_for(const void *at, uint64_t value, unsigned flags, size_t bytes) {
   uint64_t found = 0, sign = (uint64_t)1 << (8 * bytes - 1);
-  memcpy(&found, at, bytes);
+  memcpy(&found, ours_at((Address)at), bytes);
   unsigned kind = flags & 3;
   int met = kind == 0 ? ((found - value) & (sign | (sign - 1))) < sign : kind == 1 ? found == value : kind == 2 ? (found & value) != 0 : ~(found | value) != 0;
   if (!met) complain("a stream waits for a value at %p that nothing written so far gives: on the emulator, where calls are done one after the other, it would wait for ever", at);
