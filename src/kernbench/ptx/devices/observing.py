@@ -33,7 +33,7 @@ def _reads_order(instruction: Instruction) -> bool:
     try:
         effects = resolve(instruction).effects
     except PtxError:
-        # textures, which have no rows in the table
+        # textures, which are not supported
         return False
     strong = effects.access in ("load", "store") and not _STRONG.isdisjoint(instruction.modifiers)
     return effects.observes_order or strong

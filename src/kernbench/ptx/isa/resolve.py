@@ -86,7 +86,7 @@ def _resolve(opcode: str, modifiers: tuple[str, ...], shapes: tuple[str, ...]) -
     """The resolved form, or the message that says why there is none."""
     candidates = forms_of(opcode)
     if opcode in TEXTURES:
-        return f"{opcode}: textures and surfaces have no rows in the table; read through a pointer with ld.global"
+        return f"{opcode}: textures and surfaces are not supported; read through a pointer with ld.global"
     if not candidates:
         return unknown("instruction", opcode, FORMS)
     fitting = [(form, mods) for form in candidates if (mods := slot_modifiers(form, modifiers)) is not None]

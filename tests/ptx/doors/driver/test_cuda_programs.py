@@ -246,6 +246,50 @@ def test_a_grid_that_no_gpu_takes_is_refused_and_the_program_may_ask(run_program
     assert result.out.splitlines() == ["invalid configuration argument", "no error", "1"]
 
 
+TEXTURE = """
+__global__ void fetch(cudaTextureObject_t from, float *y) { y[threadIdx.x] = tex1Dfetch<float>(from, threadIdx.x); }
+int main() {
+  float *y;
+  cudaMalloc(&y, 128);
+  fetch<<<1, 32>>>(0, y);
+  fetch<<<1, 16>>>(0, y);
+}
+"""
+
+
+@LONG
+def test_each_launch_of_a_kernel_that_cannot_run_is_refused_with_the_reason(run_program, built, tmp_path):
+    source = tmp_path / "texture.cu"
+    source.write_text(TEXTURE)
+    result = run_program(built("texture", PTX, sources=(source,)))
+    assert [launch["status"] for launch in result.launches] == ["refused"] * 2
+    assert all("textures and surfaces are not supported" in launch["error"] for launch in result.launches)
+
+
+LAUNCHING = """
+__global__ void inner(int *y) { y[threadIdx.x] = threadIdx.x; }
+__global__ void outer(int *y, int depth) {
+  inner<<<1, 32>>>(y);
+  if (depth) outer<<<1, 1>>>(y, depth - 1);
+}
+int main() {
+  int *y;
+  cudaMalloc(&y, 128);
+  outer<<<1, 1>>>(y, 1);
+}
+"""
+
+
+@LONG
+def test_a_kernel_that_launches_kernels_is_found_at_its_line(run_program, built, tmp_path):
+    source = tmp_path / "launching.cu"
+    source.write_text(LAUNCHING)
+    result = run_program(built("launching", PTX, "-rdc=true", "-lcudadevrt", sources=(source,)))
+    assert result.findings, result.err
+    assert all("dynamic parallelism) are not emulated" in finding["hint"] for finding in result.findings)
+    assert {finding["where"]["line"] for finding in result.findings} == {4, 5}
+
+
 KINDS = ["device as host", "host as device", "rows to the host"]
 REFUSED = ["pinned as device", "device as pinned", "managed as pinned", "from null", "to null", *KINDS, "after reset"]
 FREES = """

@@ -149,7 +149,7 @@ class Checks(LaunchObserver):
         who = some_threads(batch, lanes)
         message = f"{demangled(name)} is declared and has no body: it did nothing and gave zeros to {who}"
         hint = "compile the code that defines it into the same module; vprintf, __assertfail, malloc and free are known"
-        if name.startswith("cuda"):
+        if name.startswith(("cuda", "__cudaCDP")):
             hint = (
                 "kernels launched by kernels (dynamic parallelism) are not emulated: launch the inner one from the host"
             )

@@ -123,7 +123,7 @@ class _Decoder:
         self.module = kernel.module
         self.table = SlotTable()
         self.shared = SharedLayout()
-        names = self.module.variables, self.module.functions
+        names = self.module.variables, self.module.functions, self.module.kernels
         self.linker = Linker(self.table, *names, clustered=clustered, target=self.module.arch)
         self.blocks = 0
         self.sites: list[Site] = []

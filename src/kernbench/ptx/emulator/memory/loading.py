@@ -18,7 +18,7 @@ class LoadedModule:
 
     def __init__(self, module: Module, arena: Arena):
         self.allocations: dict[str, Allocation] = {}
-        self._functions = module.functions
+        self._functions, self._kernels = module.functions, module.kernels
         held = [v for v in module.variables.values() if v.space in ("global", "const")]
         for variable in held:
             self.allocations[variable.name] = _allocated(variable, arena)
@@ -61,8 +61,8 @@ class LoadedModule:
         assert not isinstance(value, tuple), "an element is no list of elements"
         name = value.text if isinstance(value, Name) else value.base.text
         offset = value.offset if isinstance(value, (Offset, Generic)) else 0
-        if name in self._functions:
-            return function_address(self._functions, name)
+        if name in self._functions or name in self._kernels:
+            return function_address(self._functions, self._kernels, name)
         if name not in self.allocations:
             raise PtxError(f"the initial value of '{of.name}' names '{name}', which has no address", of.line)
         return self.allocations[name].address + offset

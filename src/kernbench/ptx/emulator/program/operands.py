@@ -1,6 +1,6 @@
 """Decoding one instruction: operands become slots, with small steps around it where a register does not fit."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,6 +50,8 @@ class Linker:
     table: SlotTable
     variables: Mapping[str, Variable]
     functions: Mapping[str, Function]
+    # kernels of the module, whose addresses are handed to those that launch them
+    kernels: Collection[str] = ()
     codes: dict[str, Code] = field(default_factory=dict)
     shared: dict[tuple[int, str], int] = field(default_factory=dict)
     used: dict[str, Variable] = field(default_factory=dict)
@@ -61,13 +63,13 @@ class Linker:
     target: str = ""
 
     def function_address(self, name: str) -> int:
-        """The number that stands for a function's address."""
-        return function_address(self.functions, name)
+        """The number that stands for the address of a function or a kernel."""
+        return function_address(self.functions, self.kernels, name)
 
 
-def function_address(functions: Mapping[str, Function], name: str) -> int:
-    """The number that stands for a function's address: its number in the module."""
-    return FUNCTION_BASE * (1 + list(functions).index(name))
+def function_address(functions: Collection[str], kernels: Collection[str], name: str) -> int:
+    """The number that stands for the address of a function or a kernel: its number in the module."""
+    return FUNCTION_BASE * (1 + [*functions, *kernels].index(name))
 
 
 @dataclass(eq=False)
@@ -254,14 +256,14 @@ class Decoding(Closing):
         return self._fitted(slot, dtype, TYPES[type_name].storage)
 
     def symbol(self, name: str, offset: int = 0) -> AddressSlot:
-        """The address of a variable or function in its own space."""
+        """The address of a variable, function or kernel in its own space."""
         found = self.scope.variable(name)
         if found is not None:
             variable, scope = found
             return self._variable(variable, offset, id(scope))
         if name in self.linker.variables:
             return self._variable(self.linker.variables[name], offset, 0)
-        if name in self.linker.functions:
+        if name in self.linker.functions or name in self.linker.kernels:
             slot = self.table.constant(self.linker.function_address(name), "uint64")
             return AddressSlot(slot, 0, "function", name)
         raise self.error(f"'{name}' is not declared")

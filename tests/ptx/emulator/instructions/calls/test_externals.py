@@ -140,20 +140,28 @@ def test_a_function_that_nobody_defines(lab):
     assert "mystery is declared and has no body" in found.message
 
 
-def test_kernels_that_launch_kernels_are_refused_by_name(lab):
-    """Dynamic parallelism, which only its function's name tells apart from any that nobody defines."""
-    launch = ".extern .func (.param .b32 out) cudaLaunchDeviceV2 (.param .b64 given, .param .b64 stream);\n"
-    call = """{
+@pytest.mark.parametrize("name", ["cudaLaunchDeviceV2", "__cudaCDP2LaunchDeviceV2"])
+@pytest.mark.parametrize("kernel", ["kernel", "inner"])
+def test_kernels_that_launch_kernels_are_refused_by_name(lab, name, kernel):
+    """Dynamic parallelism, which only its function's name tells apart from any that nobody defines.
+
+    A kernel may launch itself or another: the address is what it passes.
+    """
+    launch = (
+        f".extern .func (.param .b32 out) {name} (.param .b64 given, .param .b64 stream);\n.entry inner() {{ ret; }}\n"
+    )
+    call = f"""{{
   .param .b64 a;
   .param .b64 b;
   .param .b32 c;
-  st.param.b64 [a], 0;
+  mov.u64 %rd1, {kernel};
+  st.param.b64 [a], %rd1;
   st.param.b64 [b], 0;
-  call (c), cudaLaunchDeviceV2, (a, b);
-  }
+  call (c), {name}, (a, b);
+  }}
 """
     (found,) = lab.findings(call, outside=launch)
-    assert "cudaLaunchDeviceV2" in found.message
+    assert name in found.message
     assert "dynamic parallelism) are not emulated: launch the inner one from the host" in found.hint
 
 

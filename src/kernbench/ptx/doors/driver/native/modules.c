@@ -209,7 +209,7 @@ static Kernel *describe_kernel(Module *module, const char *name, const Reply *re
   return made;
 }
 
-EXPORT int cuModuleGetFunction(Kernel **kernel, Module *module, const char *name) {
+static int function_of(Kernel **kernel, Module *module, const char *name, const Log *log) {
   REQUIRE(initialised(), NOT_INITIALIZED);
   REQUIRE(kernel && name, INVALID_VALUE);
   REQUIRE(IS(module, MODULE), INVALID_HANDLE);
@@ -219,6 +219,7 @@ EXPORT int cuModuleGetFunction(Kernel **kernel, Module *module, const char *name
   if (*kernel) return SUCCESS;
   Reply reply;
   int status = ASK(&reply, REQUEST_KERNEL, name, strlen(name), module->id);
+  if (status && log->room) snprintf(log->text, log->room, "%s", reply.data ? reply.data : "");
   lock();
   if (!status && !(*kernel = describe_kernel(module, name, &reply))) status = OUT_OF_MEMORY;
   unlock();
@@ -226,6 +227,7 @@ EXPORT int cuModuleGetFunction(Kernel **kernel, Module *module, const char *name
   return status;
 }
 
+EXPORT int cuModuleGetFunction(Kernel **kernel, Module *module, const char *name) { return function_of(kernel, module, name, &no_log); }
 EXPORT int cuLibraryGetKernel(Kernel **kernel, Module *module, const char *name) { return cuModuleGetFunction(kernel, module, name); }
 
 EXPORT int cuLibraryGetModule(Module **module, Module *library) {

@@ -84,6 +84,8 @@ typedef struct Registered {
   size_t bytes;
   void **managed;
   struct Registered *next;
+  /* of a kernel: why it cannot run, where its image can be loaded */
+  char *why;
 } Registered;
 
 enum { BUCKETS = 4096 };
@@ -100,7 +102,7 @@ static Registered *find(const void *host) {
 static void enroll(const void *host, Image *image, const char *name, size_t bytes) {
   Registered *made = calloc(1, sizeof *made);
   if (!made) return;
-  *made = (Registered){host, image, name, bytes, NULL, registered[bucket(host)]};
+  *made = (Registered){host, image, name, bytes, NULL, registered[bucket(host)], NULL};
   registered[bucket(host)] = made;
 }
 
@@ -128,7 +130,7 @@ EXPORT void __cudaRegisterManagedVar(void **handle, void **host, char *device, c
   (void)device, (void)external, (void)constant, (void)global;
   Registered *made = calloc(1, sizeof *made);
   if (!made) return;
-  *made = (Registered){host, (Image *)handle, name, bytes, host, managed_variables};
+  *made = (Registered){host, (Image *)handle, name, bytes, host, managed_variables, NULL};
   managed_variables = made;
   enroll(host, (Image *)handle, name, bytes);
 }
@@ -170,7 +172,10 @@ static int kernel_of(const void *host, Kernel **kernel) {
   REQUIRE(found, INVALID_DEVICE_FUNCTION);
   int error = load_registered(found->image);
   if (error) return error;
-  error = cuModuleGetFunction(kernel, found->image->module, found->name);
+  char why[512] = "";
+  const Log log = {why, sizeof why};
+  error = function_of(kernel, found->image->module, found->name, &log);
+  if (error && error != NOT_FOUND && !found->why) found->why = strdup(why);
   return error == NOT_FOUND ? INVALID_DEVICE_FUNCTION : error;
 }
 
@@ -210,7 +215,7 @@ EXPORT int __cudaPopCallConfiguration(Dim3 *grid, Dim3 *block, size_t *shared_by
 /* A launch of a kernel that is not to be had. */
 static int refuse_host(const void *host, const unsigned *grid, const unsigned *block, int error) {
   const Registered *of = IS(host, REFUSED_KERNEL) ? ((const RefusedKernel *)host)->of : host ? find(host) : NULL;
-  return refuse_launch(of ? of->name : "", grid, block, error, of ? of->image->why : "");
+  return refuse_launch(of ? of->name : "", grid, block, error, !of ? "" : of->why ? of->why : of->image->why);
 }
 
 static int check_configuration(const Kernel *kernel, Dim3 grid, Dim3 block, char *why, size_t room) {
