@@ -176,11 +176,12 @@ def finish(sums: Array, kind: str) -> Array:
 
 def _halves(a: Array, b: Array, c: Array, kinds: Kinds, **_: bool) -> Array:
     to, kind, _other, addend = kinds
-    sums = _fused(values(a, kind), values(b, kind), values(c, addend), *_least(kind, addend))
+    sums = _fused(values(a, kind), values(b, kind), values(c, addend), *least_exponents(kind, addend))
     return finish(sums, to)
 
 
-def _least(kind: str, addend: str) -> tuple[int, int]:
+def least_exponents(kind: str, addend: str) -> tuple[int, int]:
+    """The exponents that subnormals of operands and of the addend count with."""
     return _LEAST_EXPONENT[kind], -14 if addend == "f16" else -126
 
 

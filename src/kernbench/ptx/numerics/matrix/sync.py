@@ -1,10 +1,11 @@
 """mma.sync and wmma.mma: fragments in, fragments out, all warps of a row in one go."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.numerics.matrix.aligned import Layouts, is_aligned, multiply_rows
 from kernbench.ptx.numerics.matrix.fragments import from_fragments, to_fragments
 from kernbench.ptx.numerics.matrix.layout import (
     LANES,
@@ -29,10 +30,25 @@ def mma(
     shape: str, kinds: Kinds, a: Rows, b: Rows, c: Rows, out: Rows, satfinite: bool = False, xor: bool = False
 ) -> None:
     """mma.sync.aligned.shape.row.col: `kinds` are the types of D, A, B, C; operands are rows, one for each register."""
-    left = from_fragments(a, operand_a(shape, kinds[1]), kinds[1])
-    right = from_fragments(b, operand_b(shape, kinds[2]), kinds[2])
-    addend = from_fragments(c, accumulator(shape), kinds[3])
-    to_fragments(multiply(left, right, addend, kinds, satfinite, xor), accumulator(shape), out)
+    _multiplied(_of_mma, shape, kinds, (a, b, c, out), satfinite, xor)
+
+
+def _of_mma(shape: str, kinds: Kinds) -> Layouts:
+    return Layouts(operand_a(shape, kinds[1]), operand_b(shape, kinds[2]), accumulator(shape), accumulator(shape))
+
+
+def _multiplied(
+    of: Callable[[str, Kinds], Layouts], shape: str, kinds: Kinds, rows: Sequence[Rows], satfinite: bool, xor: bool
+) -> None:
+    """D = A B + C of registers that hold matrices as the layouts `of` a shape say."""
+    if is_aligned(kinds):
+        multiply_rows(of, shape, kinds, rows)
+        return
+    layouts, (a, b, c, out) = of(shape, kinds), rows
+    left = from_fragments(a, layouts.a, kinds[1])
+    right = from_fragments(b, layouts.b, kinds[2])
+    addend = from_fragments(c, layouts.c, kinds[3])
+    to_fragments(multiply(left, right, addend, kinds, satfinite, xor), layouts.d, out)
 
 
 def mma_sparse(
@@ -81,7 +97,9 @@ def wmma_mma(
     shape: str, kinds: Kinds, a: Rows, b: Rows, c: Rows, out: Rows, satfinite: bool = False, xor: bool = False
 ) -> None:
     """wmma.mma on fragments in our own order (`layout.wmma`)."""
-    left = from_fragments(a, wmma(shape, "a", kinds[1]), kinds[1])
-    right = from_fragments(b, wmma(shape, "b", kinds[2]), kinds[2])
-    addend = from_fragments(c, wmma(shape, "c", kinds[3]), kinds[3])
-    to_fragments(multiply(left, right, addend, kinds, satfinite, xor), wmma(shape, "c", kinds[0]), out)
+    _multiplied(_of_wmma, shape, kinds, (a, b, c, out), satfinite, xor)
+
+
+def _of_wmma(shape: str, kinds: Kinds) -> Layouts:
+    to, left, right, addend = kinds
+    return Layouts(wmma(shape, "a", left), wmma(shape, "b", right), wmma(shape, "c", addend), wmma(shape, "c", to))
