@@ -161,6 +161,16 @@ class BatchChecks(BatchObserver):
         self.clocks.touched(window.lane_numbers, None)
         return True
 
+    def reads_plainly(self, space: Space, site: Site, lanes: Array) -> tuple[Entering, Array] | None:
+        """Whole warps are about to read shared memory, if nothing is the matter with any word: how that is entered, and
+        which words copies still fill; None where each access has to be looked at.
+        """
+        entering = self.arguments(space, site, 0)
+        if self.log is not None or site.number in self._volatile or entering[2] == UNSEEN:
+            return None
+        self.clocks.touched(lanes, None)
+        return entering, self.copies.filled_by
+
     def limits(self, site: int) -> tuple[int, int] | None:
         """The first offset and the bytes of the array that a load is meant for; all memory where that is not known, and
         None where it has to be looked at.

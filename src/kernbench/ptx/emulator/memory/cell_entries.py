@@ -9,7 +9,7 @@ between the two). Where it does not, both are kept as long as there is room.
 Four words that are one (see `cells`) stay so where the short way is enough for all of them.
 
 Nearly all accesses take the short way in `note_read` and `note_write`, which are compiled into the loops: one look at
-each cell, one comparison with the warp's floor. The rest is compiled once (`_look`, `_read_slowly`, `_write_slowly`).
+each cell, one comparison with the warp's floor. The rest is compiled once (`_look`, `read_slowly`, `_write_slowly`).
 
 Words used below: `mine` is the new access as a cell without its bytes, `touched` the bytes of the word that it touches,
 `line` where the word's cells lie, `position` its number among the positions of the instruction, `lane` and `warp` who
@@ -247,14 +247,14 @@ def note_read(
             cells[line, READ] = np.uint64(mine | touched)
             lanes[line, LANES + READ] = np.uint32(bit)
         elif turn:
-            _take_turns(line, mine | touched, bit, cells, lanes)
+            take_turns(line, mine | touched, bit, cells, lanes)
         else:
-            _read_slowly(line, mine, touched, position, lane, warp, shadow, report)
+            read_slowly(line, mine, touched, position, lane, warp, shadow, report)
         word += GROUP if whole else 1
 
 
 @inlined
-def _take_turns(line: Int, mine: Int, bit: Int, cells: UInt64s, lanes: UInt32s) -> None:
+def take_turns(line: Int, mine: Int, bit: Int, cells: UInt64s, lanes: UInt32s) -> None:
     """Another warp reads what one has read: the last two are kept."""
     earlier = np.int64(cells[line, EARLIER_READ])
     held = np.int64(lanes[line, LANES + EARLIER_READ])
@@ -266,7 +266,7 @@ def _take_turns(line: Int, mine: Int, bit: Int, cells: UInt64s, lanes: UInt32s) 
 
 
 @kernel
-def _read_slowly(
+def read_slowly(
     line: Int, mine: Int, touched: Int, position: Int, lane: Int, warp: Int, shadow: ShadowArrays, report: Int64s
 ) -> None:
     """Enter a read of a word that has strong writes, or strong reads, or reads of other bytes."""

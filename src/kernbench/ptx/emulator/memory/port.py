@@ -61,6 +61,9 @@ Accessed = tuple[Array, Offset, int]
 Entering = tuple[Shadow, int, int]
 
 
+# shared memory for loops that read it by themselves, and how they enter that and which words copies still fill; without
+# checks there is nothing to enter
+SharedReads = tuple[Space, tuple[Entering, Array] | None]
 # what machine code takes that loads by itself: its plan, memory, and the states of its bytes
 PlainLoads = tuple[Array, Array, Array]
 
@@ -89,6 +92,11 @@ class Checker(Protocol):
     def loads_plainly(self, loads: tuple[Loaded, ...], window: Window) -> bool:
         """All lanes of a window are about to load from global memory, if nothing is the matter with any of the loads:
         whether that is all there is to know.
+        """
+
+    def reads_plainly(self, space: Space, site: Site, lanes: Array) -> "tuple[Entering, Array] | None":
+        """Whole warps are about to read shared memory, if nothing is the matter with any word: how that is entered, and
+        which words copies still fill; None where each access has to be looked at.
         """
 
     def limits(self, site: int) -> tuple[int, int] | None:
@@ -320,6 +328,16 @@ class Port:
         if known[2] is None:
             return None
         return known[2], arena.words[1], _NO_BYTES if self._checker is None else arena.state[1]
+
+    def shared_reads(self, lanes: Array, site: Site) -> SharedReads | None:
+        """What loops need that read shared memory by themselves, for whole warps; None where they cannot."""
+        part = self.space("shared")
+        if self._batch.cluster.size != 1:
+            return None
+        if self._checker is None:
+            return part, None
+        entered = self._checker.reads_plainly(part, site, lanes)
+        return None if entered is None else (part, entered)
 
     def _plan(self, loads: tuple[Loaded, ...]) -> Array | None:
         found: list[int] = []

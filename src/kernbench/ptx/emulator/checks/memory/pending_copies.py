@@ -23,6 +23,7 @@ _HINT = (
 )
 
 _NOBODY: Array = np.zeros(0, np.int64)
+_NOTHING: Array = np.zeros(0, np.int32)
 
 
 @kernel
@@ -57,9 +58,16 @@ class PendingCopies(CopiesObserver):
         self._reporter = reporter
         self._shared_name = shared_name
         # for each word, the number of the site whose copy fills it, -1 where none does; made at the first copy
-        self._filled_by: Array = np.zeros(0, np.int32)
+        self._filled_by: Array = _NOTHING
         self._count = 0
         self._early: Array = _NOBODY
+
+    @property
+    def filled_by(self) -> Array:
+        """For each word of shared memory the number of the site whose copy fills it, -1 where none does; empty where
+        there is no such word.
+        """
+        return self._filled_by if self._count else _NOTHING
 
     def begin(self, targets: Array, words: int, site: Site) -> None:
         """Copies may fill some words from each target on, from now on."""
