@@ -8,6 +8,7 @@ Races are looked for when the agent begins, as from then on its accesses may hap
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,8 @@ class Agent:
 
     `group` numbers the group of the issuing thread each operation belongs to, None for those that complete on a
     barrier. `kind` distinguishes queues ("copy", "bulk", "tensor"): a wait completes agents of its own kind only.
-    `reads` is called before `perform` where sources can be let go earlier than the whole is done.
+    `reads` is called before `perform` where sources can be let go earlier than the whole is done. Agents that follow
+    each other and have the same `together` are performed by one call of it, with the `work` of each.
     """
 
     kind: str
@@ -35,6 +37,10 @@ class Agent:
     signal: Callable[[Chosen], None] | None = None
     reads: Callable[[Chosen], None] | None = None
     group: Array | None = None
+    together: Callable[[list[Any]], None] | None = None
+    work: object = None
+    # somebody who wants to know what is done next
+    noting: Callable[[Chosen], None] | None = None
 
     def __post_init__(self) -> None:
         # positions of the operations that are not done, and of those whose sources were not taken
@@ -67,9 +73,18 @@ class Agent:
         if self.reads is not None and len(unread):
             self.reads(unread)
         self._left = left
+        if self.noting is not None:
+            self.noting(now)
         self.perform(now)
         if self.signal is not None:
             self.signal(now)
+
+    def handed_over(self) -> object:
+        """The work of all operations, none of which has completed, for somebody who completes it now."""
+        now, self._left = self._left, _NONE
+        if self.noting is not None:
+            self.noting(now)
+        return self.work
 
 
 _NONE: Array = np.arange(0)
@@ -125,8 +140,17 @@ class Agents:
     def drain(self) -> bool:
         """No warp can go on: everything in flight completes, in the order in which it began."""
         flying, self._flying = self._flying, []
-        for agent in flying:
-            agent.finish()
+        position = 0
+        while position < len(flying):
+            agent, end = flying[position], position + 1
+            if agent.together is not None:
+                while end < len(flying) and flying[end].together is agent.together:
+                    end += 1
+            if end - position > 1 and agent.together is not None:
+                agent.together([one.handed_over() for one in flying[position:end]])
+            else:
+                agent.finish()
+            position = end
         self.progress += len(flying)
         return bool(flying)
 

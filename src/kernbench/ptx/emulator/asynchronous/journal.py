@@ -4,8 +4,9 @@ Only the first CTA that runs (and its cluster) is followed; the others run the s
 noted, so they say what came before what in this execution and nothing about time.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -219,16 +220,12 @@ class Journal:
         if self._follows(agent.lanes):
             begun = _Begun(self._position, agent.lanes, agent.site, {})
             self._keep(begun)
-            agent.perform = self._noting(agent.perform, begun)
+            agent.noting = partial(self._done, begun)
         self._position += 1
 
-    def _noting(self, perform: Callable[[Array], None], begun: _Begun) -> Callable[[Array], None]:
-        def noted(chosen: Array) -> None:
-            self._keep(_Done(self._position, begun, chosen))
-            self._position += 1
-            perform(chosen)
-
-        return noted
+    def _done(self, begun: _Begun, chosen: Array) -> None:
+        self._keep(_Done(self._position, begun, chosen))
+        self._position += 1
 
     def used(self, warps: Array, site: Site) -> None:
         """Warps run an instruction that shows what their role is; most run several, one after the other."""

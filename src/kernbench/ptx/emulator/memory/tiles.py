@@ -10,6 +10,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Flag, Float32s, Int, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
+from kernbench.ptx.emulator.memory.pages.room import ROOMS
 from kernbench.ptx.emulator.memory.port import Port
 from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.numerics.matrix.descriptors import PIECE, MatrixDescriptor, TileMap, anchor, leaves_pattern, tile_map
@@ -144,12 +145,24 @@ def layout_of(descriptors: bytes, operand: Operand, decode: Decoder) -> Layout:
     return _layout(tiles_of(numbers, operand, decode), len(numbers))
 
 
+def joined_layout(tiles: list[Tiles], operand: Operand, count: int) -> Layout | None:
+    """Where tiles of elements of 16 bits lie that follow each other in depth, each the same in so many CTAs.
+
+    What is gathered then has the depth of all. None where their rows do not end with a piece.
+    """
+    if operand.transposed and operand.rows % (PIECE // 2):
+        return None
+    places = [one.map.pieces + one.base for one in tiles]
+    pieces = np.concatenate(places, axis=0 if operand.transposed else 1)
+    return Layout(np.zeros(count, np.int64), np.zeros(count, np.int64), np.ascontiguousarray(pieces, np.int64)[None])
+
+
 def gather_halves(batch: TileBatch, ctas: Array, layout: Layout, operand: Operand, across: bool = False) -> Array:
     """As `gather`, of elements of 16 bits."""
     size, memory = batch.shared_stride, batch.port.space("shared").words[8]
     _, rows, pieces = layout.pieces.shape
     columns, swapped = pieces * PIECE // 2, across and not operand.transposed
-    found: Array = np.empty((len(ctas), columns, rows) if swapped else (len(ctas), rows, columns), np.float32)
+    found = ROOMS.empty((len(ctas), columns, rows) if swapped else (len(ctas), rows, columns), np.float32)
     take_halves(memory, np.asarray(ctas, np.int64), layout, size, float32_table(operand.kind), swapped, found)
     if operand.transposed:
         return found[:, :, : operand.rows].swapaxes(1, 2)

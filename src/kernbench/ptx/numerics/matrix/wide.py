@@ -37,9 +37,9 @@ def float32_of(bits: Array, kind: str) -> Array:
     return found
 
 
-def product(a: Array, b: Array) -> Array:
-    """[tiles, m, n] of [tiles, m, k] and [tiles, n, k], all float32."""
-    made: Array = np.matmul(a, b.swapaxes(1, 2))
+def product(a: Array, b: Array, out: Array | None = None) -> Array:
+    """[tiles, m, n] of [tiles, m, k] and [tiles, n, k], all float32; `out` is written if it is given."""
+    made: Array = np.matmul(a, b.swapaxes(1, 2), out=out)
     return made
 
 

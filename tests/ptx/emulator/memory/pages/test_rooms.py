@@ -93,3 +93,15 @@ def test_threads_do_not_share_a_room(rooms):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_what_need_not_be_cleared_is_taken_again_as_it_is(rooms):
+    first = rooms.empty((2, MEGABYTE // 8), "float32")
+    first[...] = 7
+    where = address(first)
+    del first
+    again = rooms.empty((4, MEGABYTE // 16), "uint32")
+    assert again.shape == (4, MEGABYTE // 16)
+    assert address(again) == where or not rooms._rooms
+    assert address(rooms.empty((4, MEGABYTE // 16), "uint32")) != where
+    assert rooms.empty((3, 5), "int64").shape == (3, 5)

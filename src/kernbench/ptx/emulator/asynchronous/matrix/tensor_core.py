@@ -11,7 +11,19 @@ from kernbench.ptx.emulator.asynchronous.matrix.observer import MatrixBatch
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemory
 from kernbench.ptx.emulator.lanes.arrays import UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
-from kernbench.ptx.emulator.memory.tiles import HALVES, Operand, Tiles, gather, gather_pieces, tiles_of, unpacked
+from kernbench.ptx.emulator.memory.pages.room import ROOMS
+from kernbench.ptx.emulator.memory.tiles import (
+    HALVES,
+    Layout,
+    Operand,
+    Tiles,
+    gather,
+    gather_halves,
+    gather_pieces,
+    joined_layout,
+    tiles_of,
+    unpacked,
+)
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.numerics.matrix.descriptors import deep_descriptor, tcgen05_descriptor
 from kernbench.ptx.numerics.matrix.instruction import InstructionDescriptor, Part, instruction_descriptor, parts
@@ -124,6 +136,12 @@ class Products:
         decode, width = deep_descriptor if self.form.deep else tcgen05_descriptor, self.homes.shape[1]
         return tiles_of(descriptors if width == 1 else np.repeat(descriptors, width), self.operand(which), decode)
 
+    @cached_property
+    def sides(self) -> "tuple[_Side | None, _Side] | None":
+        """A and B of operations that are all given the same and say nothing more; see `_sides`."""
+        plain = self.equal and self.lanes is None and not self.shift
+        return _sides(self.form, self.first, len(self.ctas)) if plain else None
+
     def parts(self) -> tuple[Part, ...]:
         """Where D lies."""
         described = self.described
@@ -182,20 +200,39 @@ class TensorCore:
         self._memory = memory
         self._chain: Chain | None = None
 
-    def multiply(self, operations: Products) -> None:
-        """D = A B, or A B + D; operations that are alike in one product."""
-        plain = operations.equal and operations.lanes is None and not operations.shift
-        sides = _sides(operations.form, operations.first, len(operations.ctas)) if plain else None
-        if sides is not None:
-            left, right = sides
-            if left is None:
+    def multiply(self, several: list[Products]) -> None:
+        """D = A B, or A B + D, one after the other; operations that are alike in one product."""
+        first = 0
+        while first < len(several):
+            operations = several[first]
+            first += 1
+            sides = operations.sides
+            if sides is None:
+                self._multiply_apart(operations)
+            elif sides[0] is None:
                 self.flush()
-                self._multiply(operations, gather(self._batch, operations.ctas, *right))
+                self._multiply(operations, gather(self._batch, operations.ctas, *sides[1]))
             else:
-                chain = self._chained(operations)
-                chain.right.append(gather(self._batch, operations.ctas, *right))
-                chain.left.append(gather(self._batch, operations.ctas, *left))
+                chain, begin = self._chained(operations), first - 1
+                while first < len(several) and chain.takes(several[first]) and several[first].sides is not None:
+                    first += 1
+                self._take(chain, several[begin:first])
+
+    def _take(self, chain: Chain, several: list[Products]) -> None:
+        """Take A and B of operations that go on with a chain."""
+        batch, ctas = self._batch, several[0].ctas
+        joined = _joined(tuple((one.form, one.first) for one in several), len(ctas)) if len(several) > 1 else None
+        if joined is not None:
+            left, right, operands = joined
+            chain.right.append(gather_halves(batch, ctas, right, operands[1]))
+            chain.left.append(gather_halves(batch, ctas, left, operands[0]))
             return
+        for left, right in (_known(one.sides) for one in several):
+            chain.right.append(gather(batch, ctas, *right))
+            chain.left.append(gather(batch, ctas, *left))
+
+    def _multiply_apart(self, operations: Products) -> None:
+        """As `multiply`, of operations that may differ from each other, or say more than what to multiply."""
         for group in operations.alike():
             if group.described.problem:
                 continue
@@ -220,7 +257,7 @@ class TensorCore:
         if chain is None:
             return
         left, right = (x[0] if len(x) == 1 else np.concatenate(x, axis=2) for x in (chain.left, chain.right))
-        sums = product(left, right)
+        sums = product(left, right, ROOMS.empty((len(left), left.shape[1], right.shape[1]), np.float32))
         if chain.first.described.negated:
             np.negative(sums, out=sums)
         self._accumulate(chain.first, chain.first.homes.reshape(-1), chain.first.parts()[0], sums)
@@ -396,6 +433,34 @@ def _sides(form: Form, operands: tuple[int, ...], count: int) -> tuple[_Side | N
     if form.pair or one.described.problem or one.scales is not None or not (form.from_tensor or _chains(one)):
         return None
     return None if form.from_tensor else (one.tiles("a"), one.operand("a")), (one.tiles("b"), one.operand("b"))
+
+
+def _known(sides: tuple[_Side | None, _Side] | None) -> tuple[_Side, _Side]:
+    """A and B of operations that wait for others: both lie in shared memory."""
+    assert sides is not None
+    left, right = sides
+    assert left is not None
+    return left, right
+
+
+@lru_cache(1 << 8)
+def _joined(
+    several: tuple[tuple[Form, tuple[int, ...]], ...], count: int
+) -> tuple[Layout, Layout, tuple[Operand, Operand]] | None:
+    """Where A and B of operations with the same sums lie, one behind the other; None where elements have no 16 bits.
+
+    The operations are given by form and operands, and are the same for so many CTAs.
+    """
+    sides = [_known(_sides(form, operands, count)) for form, operands in several]
+    lefts, rights = [left for left, _ in sides], [right for _, right in sides]
+    operands = lefts[0][1], rights[0][1]
+    if any(operand.kind not in HALVES for operand in operands):
+        return None
+    made = [
+        joined_layout([one for tiles, _ in side for one in tiles], operand, count)
+        for side, operand in zip((lefts, rights), operands, strict=True)
+    ]
+    return None if made[0] is None or made[1] is None else (made[0], made[1], operands)
 
 
 def _chains(one: Products) -> bool:

@@ -69,6 +69,7 @@ class TensorUnit:
         self._batch = batch
         self.memory = TensorMemory(batch)
         self._core = TensorCore(batch, self.memory)
+        self._multiply = self._core.multiply
         self.checks = batch.checks.tensor(self.memory)
         bank = self._bank = batch.banks["uint32"]
         self._registers = bank[:, : batch.lanes].reshape(len(bank), -1, WARP)
@@ -106,8 +107,11 @@ class TensorUnit:
     def multiply(self, operations: Products, lanes: Array) -> None:
         """Lanes begin products."""
         self.checks.multiplies(operations, lanes)
-        core = self._core
-        self._begin(lanes, operations.form.site, lambda chosen: core.multiply(operations.part(chosen)))
+        multiply = self._multiply
+        agent = Agent("tensor", operations.form.site, lanes, lambda chosen: multiply([operations.part(chosen)]))
+        # they complete all at once, as nothing waits for a part of them
+        agent.together, agent.work = multiply, operations
+        self._batch.agents.begin(agent)
 
     def copy(self, form: CopyForm, pair: bool, lanes: Array, addresses: Array, descriptors: Array) -> None:
         """Lanes begin copies from shared memory."""

@@ -136,6 +136,12 @@ class Rooms:
         values.fill(value)
         return values
 
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """As `np.empty`, in a room that was used before if there is one."""
+        kind = dtype_of(dtype)
+        found = self._taken(kind.itemsize * prod(shape))
+        return np.empty(shape, kind) if found is None else found.view(kind).reshape(shape)
+
     def _taken(self, nbytes: int) -> Bytes | None:
         """A room of so many bytes, with whatever it was used for before; None where none is kept."""
         if not _KEPT <= nbytes <= self._largest:
@@ -168,5 +174,5 @@ def _held_by_nobody() -> int:
 
 
 _HELD_BY_NOBODY = _held_by_nobody()
-# for the process: registers, shared and tensor memory of launches
+# for the process: registers, shared and tensor memory of launches, and matrices that are multiplied
 ROOMS = Rooms(64 << 20, 16 << 20)
