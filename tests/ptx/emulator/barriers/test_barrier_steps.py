@@ -109,6 +109,43 @@ def test_a_round_ends_with_all_who_live_or_with_enough(seed):
     np.testing.assert_array_equal(units[done], 0)
 
 
+@pytest.mark.parametrize("seed", range(120))
+def test_who_completes_a_round_alone_leaves_the_barrier_as_it_was(seed):
+    crowd = Crowd(seed)
+    if seed % 2:
+        # all lanes of all warps but some, as they come to a barrier mostly
+        living = np.unpackbits(crowd.living.view(np.uint8), bitorder="little").astype(bool)
+        some = np.tile(np.repeat(crowd.rng.random(CTAS) < 0.7, WARP), WARPS)
+        some[:WARP] = True
+        crowd.active = living & some
+        crowd.lanes = from_mask(crowd.active)
+        crowd.came[...] = 0
+    here = np.where(crowd.rng.random(CTAS) < 0.9, 0, 32)
+    alive = np.array([one.bit_count() for one in crowd.living.tolist()]).reshape(WARPS, CTAS).sum(axis=0)
+    for count in (-1, 32, 64, 128):
+        before = [
+            here,
+            here.copy(),
+            np.full(CTAS, -1),
+            np.zeros((CTAS, WARPS), np.int64),
+            np.zeros((CTAS, WARPS), bool),
+        ]
+        lanes, units, expected, came, present = after = [one.copy() for one in before]
+        steps.enter(*given(crowd.lanes), crowd.living, True, count, *after)
+        done, votes = np.zeros(CTAS, bool), np.zeros(CTAS, np.int64)
+        steps.complete(lanes, units, expected, alive, done)
+        touched = lanes > here
+        steps.begin_again(done, lanes, units, expected, votes, came, present)
+        same = all((one == two).all() for one, two in zip(before, after, strict=True)) and done[touched].all()
+        found = steps.pass_alone(
+            *given(crowd.lanes), crowd.living, count, here, alive, crowd.rng.integers(0, 9, (2, CTAS))
+        )
+        # warps that come in part, or after others, go the long way
+        whole = all(threads % WARP == 0 for _, _, _, threads in crowd.warps()) and not here[touched].any()
+        assert found <= same
+        assert found or not (same and whole and seed % 2)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_uses_of_barriers_by_warp_and_barrier(seed):
     rng = np.random.default_rng(seed)

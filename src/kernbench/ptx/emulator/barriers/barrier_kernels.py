@@ -52,6 +52,39 @@ def find_rounds(
 
 
 @kernel
+def pass_alone(
+    warps: Int64s,
+    mask: Bools,
+    living: UInt32s,
+    count: int,
+    lanes: Int64s,
+    alive: Int64s,
+    sums: Int64s,
+) -> bool:
+    """Whether those who come complete the round of each of their CTAs by themselves, with all their living lanes.
+
+    Nobody may have come before them. `count` is as in `enter`; `sums` has room for two numbers for each CTA.
+    """
+    ctas = lanes.size
+    for cta in range(ctas):
+        sums[0, cta] = 0
+        sums[1, cta] = 0
+    for i in range(warps.size):
+        active, cta = active_in(mask, i), warps[i] % ctas
+        if active == 0:
+            continue
+        if active != np.int64(living[warps[i]]) or lanes[cta] > 0:
+            return False
+        sums[0, cta] += bits_set(active)
+        sums[1, cta] += WARP
+    for cta in range(ctas):
+        missing = sums[0, cta] < alive[cta] if count < 0 else sums[1, cta] < count
+        if sums[0, cta] > 0 and missing:
+            return False
+    return True
+
+
+@kernel
 def enter(
     warps: Int64s,
     mask: Bools,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.barriers.barrier_kernels import begin_again, complete, enter, find_rounds
+from kernbench.ptx.emulator.barriers.barrier_kernels import begin_again, complete, enter, find_rounds, pass_alone
 from kernbench.ptx.emulator.barriers.gathering import active_bits
 from kernbench.ptx.emulator.barriers.hub import BarrierScheduler
 from kernbench.ptx.emulator.lanes.fragment import Fragment
@@ -56,6 +56,9 @@ class Barriers:
         self._rounds: Array = np.zeros(self._batch.warps, np.int64)
         self._checks = self._batch.checks.barriers
         self._recorder = self._batch.recorder
+        # whether nobody wants to know who comes
+        self._unseen = not (self._batch.checks.checking or self._recorder.recording)
+        self._alone: Array = np.zeros((2, self._batch.ctas), np.int64)
 
     def _barrier(self, number: int) -> Barrier:
         found = self._barriers.get(number)
@@ -93,6 +96,9 @@ class Barriers:
             if not nobody_ended:
                 batch.checks.endings.gone_round(fragment, site)
             return fragment.at(following)
+        if self._unseen and waits and predicate is None and self._pass_alone(barrier, lanes, count):
+            self._scheduler.push(fragment.at(following))
+            return None
         self._checks.comes(barrier, lanes, count, operation, site)
         self._enter(barrier, lanes, predicate, waits, count)
         self._checks.arrives(number, lanes, waits, site)
@@ -103,6 +109,12 @@ class Barriers:
         if waits:
             return None
         return fragment.at(following)
+
+    def _pass_alone(self, barrier: Barrier, lanes: Lanes, count: int | None) -> bool:
+        """Whether lanes are all that their CTAs wait for, so that the barrier is afterwards as it was before."""
+        warps, mask = given(lanes)
+        many, batch = -1 if count is None else count, self._batch
+        return pass_alone(warps, mask, batch.alive_bits, many, barrier.lanes, batch.alive_by_cta, self._alone)
 
     def rounds(self, fragment: Fragment, number: int, count: int | None) -> list[Fragment]:
         """The lanes by the round of the barrier in which they are counted; nearly always all in one."""
