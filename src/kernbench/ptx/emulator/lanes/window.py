@@ -7,7 +7,7 @@ What else a batch has, its memory and its barriers, is not known here: `WindowOf
 an instruction which is given a window of a whole batch reaches all of it. Where only rows matter, a `Window` will do.
 """
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -26,6 +26,9 @@ ARGUMENT = CONSTANT + 1
 OUTSIDE = ARGUMENT + 1
 # warps that have a bit in one word
 WORD = 64
+# lanes of windows that remember masks by value, and how many of them each
+REMEMBERED = 2048
+_MASKS = 1 << 8
 
 
 class Storage(Protocol):
@@ -68,8 +71,9 @@ class WindowOf(Generic[BatchT]):
         # the same by slot, of those that are asked for most
         self._blanks: dict[int, Array] = {}
         self.rows: Rows = ()
-        # what was found of the last mask that was asked about: see `leaders`
-        self._leaders: tuple[Mask | None, Array, Array] | None = None
+        # what was found of the last mask that was asked about, and of small ones by their bytes: see `leaders`
+        self._last: tuple[Mask | None, Array, Array] | None = None
+        self._leaders: dict[bytes | None, tuple[Array, Array]] = {}
         # what `bases` gave, by outside slots
         self.known_bases: dict[tuple[int, ...], Array] = {}
         # where its positions lie in a row of the whole batch
@@ -95,15 +99,29 @@ class WindowOf(Generic[BatchT]):
         """The position of the first active lane of each warp that has one, and these warps; the same arrays again for
         the same mask.
         """
-        if self._leaders is None or self._leaders[0] is not mask or self._is_register(mask):
-            if mask is None:
-                found = np.arange(0, self.size, WARP)
-            else:
-                rows = mask.reshape(-1, WARP)
-                live = rows.any(axis=1)
-                found = (np.arange(len(rows)) * WARP + rows.argmax(axis=1))[live]
-            self._leaders = mask, found, self.warps[found // WARP]
-        return self._leaders[1:]
+        if self.size > REMEMBERED:
+            return self._leaders_of_many(mask)
+        key = None if mask is None else mask.tobytes()
+        found = self._leaders.get(key)
+        if found is None:
+            if len(self._leaders) >= _MASKS:
+                self._leaders.clear()
+            chosen = np.arange(0, self.size, WARP) if key is None else first_lanes(key)[0]
+            found = self._leaders[key] = chosen, self.warps[chosen // WARP]
+        return found
+
+    def singles(self, mask: Mask | None) -> Array | None:
+        """The positions of active lanes if no warp has two of them; None where one may have."""
+        if mask is None or self.size > REMEMBERED:
+            return None
+        found, alone = first_lanes(mask.tobytes())
+        return found if alone else None
+
+    def _leaders_of_many(self, mask: Mask | None) -> tuple[Array, Array]:
+        if self._last is None or self._last[0] is not mask or self._is_register(mask):
+            found = np.arange(0, self.size, WARP) if mask is None else _first_lanes(mask)
+            self._last = mask, found, self.warps[found // WARP]
+        return self._last[1:]
 
     def _is_register(self, mask: Mask | None) -> bool:
         """Whether a mask is a predicate itself, and may be another one by now."""
@@ -248,6 +266,21 @@ class _Gathered:
     def __getitem__(self, slot: int) -> Array:
         row = self._batch.row(slot)
         return row[self._lanes] if row.ndim else row
+
+
+def _first_lanes(mask: Mask) -> Array:
+    """The position of the first active lane of each warp that has one."""
+    rows = mask.reshape(-1, WARP)
+    found: Array = (np.arange(len(rows)) * WARP + rows.argmax(axis=1))[rows.any(axis=1)]
+    return found
+
+
+@lru_cache(1 << 11)
+def first_lanes(mask: bytes) -> tuple[Array, bool]:
+    """As `_first_lanes`, of a mask given by its bytes, and whether these are all active lanes; nobody writes to it."""
+    given: Mask = np.frombuffer(mask, bool)
+    found = _first_lanes(given)
+    return found, len(found) == np.count_nonzero(given)
 
 
 @kernel

@@ -77,11 +77,35 @@ class Products:
 
     def __post_init__(self) -> None:
         given = self.given
-        self.d, self.a, self.b, self.instruction, self.adds = given[:5]
         # addresses of the scales of A and B
         self.scales: tuple[Array, Array] | None = (given[5], given[6]) if len(given) > 5 else None
         self.first: tuple[int, ...] = tuple(given[:, 0].tolist())
         self._likeness = _EQUAL if len(self.ctas) == 1 else likeness(given, self.form.from_tensor)
+
+    @property
+    def d(self) -> Array:
+        """The address of D."""
+        return self.given[0]
+
+    @property
+    def a(self) -> Array:
+        """The address or the descriptor of A."""
+        return self.given[1]
+
+    @property
+    def b(self) -> Array:
+        """The descriptor of B."""
+        return self.given[2]
+
+    @property
+    def instruction(self) -> Array:
+        """The instruction descriptor."""
+        return self.given[_INSTRUCTION]
+
+    @property
+    def adds(self) -> Array:
+        """Whether it is added to what D holds."""
+        return self.given[_ADDS]
 
     @property
     def equal(self) -> bool:

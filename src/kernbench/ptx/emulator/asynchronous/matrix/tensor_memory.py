@@ -50,9 +50,10 @@ class TensorMemory:
         return True
 
     def chosen(self, ctas: Array) -> Array | slice:
-        """CTAs as an index: a slice where it is all of them, so that reading copies nothing."""
-        if len(ctas) == self._batch.ctas and (len(ctas) == 1 or (ctas == np.arange(len(ctas))).all()):
-            return slice(None)
+        """CTAs as an index: a slice where they follow each other, so that reading copies nothing."""
+        first, count = int(ctas[0]), len(ctas)
+        if count == 1 or (int(ctas[-1]) == first + count - 1 and (ctas == np.arange(first, first + count)).all()):
+            return slice(first, first + count)
         return ctas
 
     def read(self, ctas: Array, part: Part, column: int, count: int) -> Array:

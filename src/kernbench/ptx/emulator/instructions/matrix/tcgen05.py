@@ -200,7 +200,8 @@ def multiply(d: Decoding) -> Step:
         found, _ = operands.take(batch, lanes)
         for i in wide:
             found[i] &= np.uint64(0xFFFFFFFF)
-        operations = Products(form, (lanes // WARP) % batch.ctas, found[:count], shift, _enabled(found[count:]))
+        enabled = _enabled(found[count:]) if disabled else None
+        operations = Products(form, lanes // WARP % batch.ctas, found[:count] if disabled else found, shift, enabled)
         if batch.recorder.recording:
             batch.recorder.multiplied(form.site, lanes, *_described(operations))
         batch.tensor.multiply(operations, lanes)
@@ -254,6 +255,11 @@ def _by_threads(one: Callable[[Window, Array], None]) -> Step:
     """A step that single threads run: lanes of the same warp one after the other."""
 
     def general(window: Window, mask: Mask | None) -> None:
+        chosen = window.singles(mask)
+        if chosen is not None:
+            if len(chosen):
+                one(window, chosen)
+            return
         chosen = _active(window, mask)
         if len(chosen) == 0:
             return
