@@ -115,11 +115,23 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--full"):
         settings.load_profile("kernbench-full")
     if not hasattr(config, "workerinput"):
+        if config.getoption("numprocesses", None) and not reports.needs_all(config) and not reports.shows_files(config):
+            config.pluginmanager.register(reports.Ends(config), "ends")
         return
     if not reports.needs_all(config):
         config.pluginmanager.register(reports, "few_reports")
     number, count = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
     config.pluginmanager.register(rewriting.Turns(number, count), "turns")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """pytest-xdist's own but for `--dist loadfile`, as `make test` says."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests import scheduling
+
+    return scheduling.Files(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -39,8 +39,8 @@ def run(pytester, capsys):
     """Runs the suite; gives what was told of it, and what pytest shows but for times."""
     pytester.makepyfile(test_it=SUITE)
 
-    def run(plugins):
-        inside = pytester.inline_run("-p", "no:cacheprovider", "-rA", plugins=plugins)
+    def run(plugins, *options):
+        inside = pytester.inline_run("-p", "no:cacheprovider", "-rA", *options, plugins=plugins)
         whens = [call.report.when for call in inside.getcalls("pytest_runtest_logreport")]
         return whens, re.sub(r"\d+\.\d+s", "", capsys.readouterr().out)
 
@@ -54,6 +54,25 @@ def test_what_is_shown_is_the_same(run):
     assert "3 failed, 2 passed, 2 skipped, 1 xfailed, 3 errors" in shown
     assert everything.count("call") == few.count("call") == 7
     assert (len(everything), len(few)) == (25, 11)
+
+
+class Configured:
+    """As `conftest.py` does it for the process that prints."""
+
+    def pytest_configure(self, config):
+        config.pluginmanager.register(reports.Ends(config), "ends")
+
+
+def test_what_is_shown_of_a_quiet_run_is_the_same(run):
+    _, shown = run([], "-q")
+    _, shown_of_few = run([reports, Configured()], "-q")
+    assert shown_of_few == shown
+    assert "[100%]" in shown
+
+
+@pytest.mark.parametrize(("options", "shown"), [((), True), (("-v",), True), (("-q",), False)])
+def test_files_are_shown_unless_it_is_quiet(pytester, options, shown):
+    assert reports.shows_files(pytester.parseconfig(*options)) == shown
 
 
 @pytest.mark.parametrize("option", ["--durations=3", "--junitxml=out.xml", "-q"])

@@ -374,7 +374,7 @@ CLOCKS = {
 }
 CLOCK_IN_TEXT = re.compile(rf"\btime\.({'|'.join(sorted(CLOCKS))})\b")
 # one of them stands wherever there is anything to find
-CLOCK_WORDS = re.compile(r"\btime(it|out)?\b")
+CLOCK_WORDS = re.compile(r"\btime\.\w|\bfrom time import\b|\btimeit\b|\btimeout\s*=")
 # seconds that a program gets at least before a test gives it up: only one that hangs takes as long on a busy machine
 PATIENCE = 600
 # file -> why it may look at a clock, or be impatient
@@ -470,7 +470,7 @@ def test_a_function_that_keeps_all_numbers_is_seen(tmp_path):
     assert kept_for_ever(planted) == ["planted.py:3 of"]
 
 
-DISTRIBUTIONS = {"google": "protobuf", "_pytest": "pytest"}
+DISTRIBUTIONS = {"google": "protobuf", "_pytest": "pytest", "xdist": "pytest-xdist"}
 PYPROJECT = tomllib.loads((SOURCE.parent.parent / "pyproject.toml").read_text())
 
 

@@ -18,6 +18,7 @@ RUNS = {
         ("gated_delta_rule_chunk_output", "sm_90a_keys_64"),
         ("gated_delta_rule_chunk_output", "sm_100a_keys_64"),
         ("batched_incremental_attention", "shared_kv"),
+        ("batched_incremental_attention", "one_warp"),
     ],
 }
 

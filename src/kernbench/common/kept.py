@@ -18,9 +18,9 @@ _LOOK_AGAIN = 0.02
 
 
 @cache
-def _resolved(path: Path) -> Path:
+def _resolved(path: str) -> str:
     """A path without links: each part of it is asked for, which takes longer than to read a loop."""
-    return path.resolve()
+    return os.path.realpath(path)
 
 
 class RoomFolder:
@@ -32,14 +32,15 @@ class RoomFolder:
     def __init__(self, function: Numba, folder: str, package: Path):
         self._py_file = function.__code__.co_filename
         self._line = function.__code__.co_firstlineno
-        path, within = _resolved(Path(self._py_file)), _resolved(package)
-        ours = path.is_relative_to(within)
-        room = ".".join(path.parent.relative_to(within).parts) if ours else self._elsewhere(path)
+        path, within = _resolved(self._py_file), os.path.join(_resolved(str(package)), "")
+        ours = path.startswith(within)
+        room = os.path.dirname(path[len(within) :]).replace(os.sep, ".") if ours else self._elsewhere(path)
         self._folder = os.path.join(folder, room or "loops")
 
     @staticmethod
-    def _elsewhere(path: Path) -> str:
-        return f"file_{sha256(str(path).encode()).hexdigest()[:8]}_{sha256(path.read_bytes()).hexdigest()[:16]}"
+    def _elsewhere(path: str) -> str:
+        content = sha256(Path(path).read_bytes()).hexdigest()
+        return f"file_{sha256(path.encode()).hexdigest()[:8]}_{content[:16]}"
 
     def get_cache_path(self) -> str:
         """Where its files lie."""
