@@ -42,6 +42,15 @@ def test_what_nobody_wrote_takes_no_room():
     assert resident() - before < 64 << 20
 
 
+def test_devices_with_small_arrays_take_little_memory():
+    """A large page for the bytes of each and one for their states would be 80 MB."""
+    before = resident()
+    devices = [ptx.EmulatedDevice("sm_90a") for _ in range(20)]
+    arrays = [device.array(np.arange(1000)) for device in devices]
+    assert all(array.numpy()[999] == 999 for array in arrays)
+    assert resident() - before < 20 << 20
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_as_an_array_of_numpy(seed, monkeypatch):
     monkeypatch.setattr(large_arrays, "_MOST_RANGES", 3)

@@ -67,7 +67,8 @@ def striped_zeros(words: int, stripe: int) -> UInt64s:
 def sparse_bytes(nbytes: int, large_pages: bool = False) -> Bytes:
     """Zeros that take memory where they are written, page by page; they begin with a page.
 
-    Large pages are for what is written whole: far fewer of them are to be handed out, and to be copied in a fork.
+    Large pages are for what is written whole: far fewer of them are to be handed out, and to be copied in a fork. What
+    lies in the first of them would often be all that is ever written: it is in small pages as well.
     """
     try:
         room = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
@@ -76,6 +77,8 @@ def sparse_bytes(nbytes: int, large_pages: bool = False) -> Bytes:
     # a large page for a few bytes of it would be what this is to avoid; systems without large pages refuse that
     with suppress(OSError, AttributeError):
         room.madvise(mmap.MADV_HUGEPAGE if large_pages else mmap.MADV_NOHUGEPAGE)
+        if large_pages and nbytes > _LARGE_PAGE:
+            room.madvise(mmap.MADV_NOHUGEPAGE, 0, _LARGE_PAGE)
     return np.frombuffer(room, np.uint8)
 
 
