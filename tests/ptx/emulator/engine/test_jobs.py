@@ -96,6 +96,41 @@ AGAIN:
 }
 """
 
+# one thread of every block begins a bulk store of what all threads stored to shared memory, and waits after a loop
+STORES_IN_BULK = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 p)
+{
+  .reg .b32 %r<8>; .reg .pred %p<4>; .reg .b64 %rd<4>;
+  .shared .align 16 .b8 data[128];
+  ld.param.u64 %rd1, [p];
+  mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, data;
+  mad.lo.u32 %r3, %r1, 32, %r0;
+  shl.b32 %r4, %r0, 2;
+  add.u32 %r4, %r4, %r2;
+  st.shared.u32 [%r4], %r3;
+  fence.proxy.async.shared::cta;
+  bar.sync 0;
+  mul.wide.u32 %rd2, %r1, 128;
+  add.u64 %rd2, %rd2, %rd1;
+  setp.ne.u32 %p1, %r0, 0;
+  @%p1 bra BEHIND;
+  cp.async.bulk.global.shared::cta.bulk_group [%rd2], [%r2], 128;
+  cp.async.bulk.commit_group;
+BEHIND:
+  mov.u32 %r5, 0;
+AGAIN:
+  add.u32 %r5, %r5, 1;
+  setp.lt.u32 %p2, %r5, 300;
+  @%p2 bra AGAIN;
+  @%p1 bra DONE;
+  cp.async.bulk.wait_group 0;
+DONE:
+  ret;
+}
+"""
+
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
@@ -346,6 +381,30 @@ def test_what_a_long_first_batch_wrote_is_taken_back_where_nobody_had_written(mo
     assert runs[0][0].to_dict() == runs[1][0].to_dict()
     assert runs[0][1:] == runs[1][1:]
     assert runs[0][1] == [number + 2 for number in range(256)]
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_long_first_batch_with_stores_in_flight_is_begun_again_in_parts(monkeypatch, written):
+    """They have been asked for within the time after which it is looked at, and have changed nothing yet."""
+    monkeypatch.setattr(launching, "_LANES", 512)
+    monkeypatch.setattr(splitting, "WORTH", 1000.0)
+    runs, kernel = [], ptx.parse(STORES_IN_BULK).kernels["k"]
+    looks, look = [], splitting.Splitting._look
+
+    def later(self):
+        # by then all lanes are in the loop
+        looks.append(self)
+        monkeypatch.setattr(splitting, "PATIENCE", 1000.0 if len(looks) < 40 else 0.0)
+        look(self)
+
+    monkeypatch.setattr(splitting.Splitting, "_look", later)
+    for jobs in (1, 2):
+        device = ptx.EmulatedDevice("sm_90a")
+        out = device.array(np.ones(256, np.uint32), "out") if written else device.empty(256, np.uint32, "out")
+        runs.append((device.launch(kernel, 8, 32, [out], jobs=jobs).to_dict(), out.numpy().tolist()))
+    assert device.division.workers == (1 if written else 2)
+    assert runs[0] == runs[1]
+    assert runs[0][1] == list(range(256))
 
 
 @pytest.mark.parametrize("name", ["pipe", "fork"])

@@ -88,7 +88,7 @@ class Footprint:
     def take_back(self, fresh: Sequence[Extent]) -> bool:
         """Make all bytes unwritten again that are marked as written, if all lie in extents that were; whether it did.
 
-        Marks are left as they are.
+        What an operation in flight is to write is marked from its begin on, and still unwritten. Marks are left.
         """
         arena = self._arena
         marked = np.flatnonzero(self._pages)
@@ -102,7 +102,7 @@ class Footprint:
         )
         inside = lasts < ends[np.searchsorted(starts, firsts, side="right") - 1]
         words, states = (_pages_of(memory[1], pages) for memory in (arena.words, arena.state))
-        followed = (states == WRITTEN | TRACKED) | ~writes
+        followed = (states == WRITTEN | TRACKED) | (states == UNWRITTEN | TRACKED) | ~writes
         if not (inside.all() and followed.all() and _are_among(dirty, pages)):
             return False
         words[writes], states[writes] = POISON, UNWRITTEN | TRACKED
