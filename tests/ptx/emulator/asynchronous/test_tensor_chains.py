@@ -11,6 +11,7 @@ from kernbench.ptx.emulator.asynchronous.agents import Agent, Agents
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_core import Form, Products, TensorCore
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemory
 from kernbench.ptx.emulator.memory.arena import views
+from kernbench.ptx.numerics.matrix.instruction import Part
 
 CTAS, STRIDE = 3, 32 << 10
 KINDS = {"f16": ("f16", "f16"), "bf16": ("f16", "bf16"), "tf32": ("tf32", "tf32"), "e4m3": ("f8f6f4", "e4m3")}
@@ -91,3 +92,16 @@ def test_agents_that_follow_each_other_are_performed_by_one_call():
     assert agents.drain()
     assert log == [("noted", [0, 1]), ["a", "b"], ("c", [0, 1]), ("d", [0, 1]), ("e", [0, 1])]
     assert not agents.drain()
+
+
+@pytest.mark.parametrize("how", ["nothing", "write", "add"])
+def test_new_columns_are_poison_whatever_was_there_before(how):
+    memory, part = TensorMemory(SimpleNamespace(ctas=2)), Part((0, 4), (0, 32), (0, 64))
+    if how == "write":
+        memory.write(np.array([1]), part, 0, np.ones((1, 128, 64), np.uint32))
+    elif how == "add":
+        with np.errstate(all="ignore"):
+            assert memory.add(np.array([0, 1]), part, 0, np.ones((2, 128, 64), np.float32))
+    assert memory.allocate(1, 32, None) == 0
+    assert (memory.words[1, :, :, :32] == 0xFFFFFFFF).all()
+    assert memory.touched == (how != "nothing")

@@ -47,9 +47,11 @@ class OnBarrier:
             self._deliver(chosen)
 
     def _deliver(self, chosen: Chosen) -> None:
-        self.batch.mbarriers.deliver(
-            self.slots[chosen], self.phases[chosen], self.lanes[chosen], self.amounts[chosen], self.site
-        )
+        slots, phases, lanes, amounts = self.slots, self.phases, self.lanes, self.amounts
+        # of all of them there is nothing to choose
+        if len(chosen) < len(slots):
+            slots, phases, lanes, amounts = slots[chosen], phases[chosen], lanes[chosen], amounts[chosen]
+        self.batch.mbarriers.deliver(slots, phases, lanes, amounts, self.site)
 
     def enter(self, space: str, writes: bool, ranges: Ranges, atomic: bool = False) -> None:
         """Look for races of accesses that may happen from now on."""

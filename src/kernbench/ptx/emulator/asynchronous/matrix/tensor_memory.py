@@ -26,6 +26,8 @@ class TensorMemory:
         # for each CTA its allocations: number -> (first column, columns, site)
         self.allocations: list[dict[int, tuple[int, int, Site]]] = [{} for _ in range(batch.ctas)]
         self._number = 0
+        # whether anything may have been written; before, all words are poison
+        self.touched = False
 
     def allocate(self, cta: int, columns: int, site: Site) -> int:
         """The first column of a new allocation, -1 where none is free."""
@@ -35,7 +37,8 @@ class TensorMemory:
                 self._number += 1
                 owner[first : first + columns] = self._number
                 self.allocations[cta][self._number] = (first, columns, site)
-                self.words[cta, :, :, first : first + columns] = _POISON
+                if self.touched:
+                    self.words[cta, :, :, first : first + columns] = _POISON
                 return first
         return -1
 
@@ -68,6 +71,7 @@ class TensorMemory:
 
     def write(self, ctas: Array, part: Part, column: int, values: Array, lanes: Array | None = None) -> None:
         """Write words [ctas, rows, columns] of a part's lanes, those of `lanes` (a mask over 128) only."""
+        self.touched = True
         count = min(values.shape[2], COLUMNS - column)
         values = values[:, :, : max(count, 0)]
         quarters, rows = slice(*part.quarters), slice(*part.lanes)
@@ -84,6 +88,7 @@ class TensorMemory:
         chosen, columns = self.chosen(ctas), slice(column, column + sums.shape[2])
         if columns.stop > COLUMNS or not isinstance(chosen, slice):
             return False
+        self.touched = True
         there = self.words.view(np.float32)[chosen, slice(*part.quarters), slice(*part.lanes), columns]
         # of two numbers that are none, the processor gives the first
         np.add(sums.reshape(there.shape), there, out=there)

@@ -145,15 +145,20 @@ class TensorUnit:
     def commit(self, lanes: Array, slots: Array, owners: Array, site: Site) -> None:
         """When what lanes began is done, each of `slots` (barriers of the lanes `owners` counts) is arrived at."""
         mbarriers, checks = self._batch.mbarriers, self.checks
-        committed = checks.commits(lanes)
-        mbarriers.reach(slots, lanes[owners], site)
+        committed, named = checks.commits(lanes), lanes[owners]
+        mbarriers.reach(slots, named, site)
+        legal = not np.count_nonzero(slots < 0)
 
         def signal(chosen: Array) -> None:
+            if legal and len(chosen) == len(lanes):
+                committed(slots, owners)
+                mbarriers.signal(slots, named, site)
+                return
             arriving = slots >= 0
             if len(chosen) < len(lanes):
                 arriving &= np.isin(owners, chosen)
             committed(slots[arriving], owners[arriving])
-            mbarriers.signal(slots[arriving], lanes[owners[arriving]], site)
+            mbarriers.signal(slots[arriving], named[arriving], site)
 
         self._batch.agents.begin(Agent("tensor", site, lanes, lambda chosen: self._core.flush(), signal))
 
@@ -176,6 +181,7 @@ class TensorUnit:
         def perform(chosen: Array) -> None:
             self._core.flush()
             memory, layout = self.memory, access.layout
+            memory.touched = True
             order = self._in_order(warps, addresses, chosen)
             store_words(memory.words, warps, addresses, layout.rows, layout.columns, access.packed, held, order)
 
