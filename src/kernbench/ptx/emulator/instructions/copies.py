@@ -46,10 +46,20 @@ def begin(d: Decoding) -> Step:
         batch = window.batch
         lanes = window.lane_numbers if mask is None else window.lane_numbers[mask]
         chosen = slice(None) if mask is None else mask
+        destination = batch.port.addresses(window, target.slot)[chosen] + to
         origin = batch.port.addresses(window, source.slot)[chosen]
         left = None if limit is None else window.rows[limit][chosen]
-        undefined = _read(batch, origin, lanes, by, rows, left, site)
-        batch.copies.begin(lanes, batch.port.addresses(window, target.slot)[chosen] + to, rows, site, undefined)
+        taken = batch.copies.take(lanes, origin, source.offset, left, destination, rows)
+        if taken is None:
+            undefined = _read(batch, origin, lanes, by, rows, left, site)
+            batch.copies.begin(lanes, destination, rows, site, undefined)
+            return
+        undefined = None
+        if taken.many:
+            active = None if taken.many == lanes.size else taken.whole
+            batch.port.note_loads(origin, lanes, by, size, active, site)
+            undefined = _loaded(batch, None, lanes, 0, size)
+        batch.copies.begin_taken(taken, lanes, destination, rows, site, undefined)
 
     return action(general)
 

@@ -329,6 +329,23 @@ class Port:
             return None
         return known[2], arena.words[1], _NO_BYTES if self._checker is None else arena.state[1]
 
+    def plain_source(self) -> tuple[Array, Array, int, int] | None:
+        """Words of global memory, their states if checks look at these, the address at which it begins, and its bytes;
+        None where addresses of the host stand for others.
+        """
+        arena = self._arena
+        if arena.aliases is not None:
+            return None
+        return arena.words[_WORD], _NO_STATE if self._checker is None else arena.state[_WORD], GLOBAL_BASE, arena.used
+
+    def note_loads(
+        self, addresses: Array, lanes: Array, offset: np.uint64, nbytes: int, mask: Mask | None, site: Site
+    ) -> None:
+        """Active positions load from global memory, with which nothing is the matter."""
+        if self._checker is not None:
+            accessed = (addresses, offset, GLOBAL_BASE)
+            self._checker.note(self.space("global"), False, site, lanes, mask, accessed, nbytes)
+
     def shared_reads(self, lanes: Array, site: Site) -> SharedReads | None:
         """What loops need that read shared memory by themselves, for whole warps; None where they cannot."""
         part = self.space("shared")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from kernbench.ptx.emulator.asynchronous.copies.thread_kernels import (
     find_done,
     find_targets,
     part_copies,
+    take_copies,
     take_words,
 )
 from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
@@ -22,6 +24,23 @@ from kernbench.ptx.emulator.observer.definedness import Origin
 from kernbench.ptx.emulator.program.program import Site
 
 _WRITTEN = np.uint32(WRITTEN * 0x0101_0101)
+_EVERYWHERE = (1 << 64) - 1
+_UNLIMITED = np.zeros(0, np.uint32)
+# which bytes of each lane nobody wrote where they were read, [lanes, bytes], and where they come from
+Undefined = tuple[Array, Origin] | None
+
+
+class Taking(NamedTuple):
+    """Copies that have been read: words, targets and groups as a `Copy` has them, the lanes that copy anything, how
+    many these are, and whether neighbours copy to the same address.
+    """
+
+    words: Array
+    targets: Array
+    groups: Array
+    whole: Mask
+    many: int
+    repeated: bool
 
 
 @dataclass(eq=False)
@@ -108,10 +127,45 @@ class Copies:
         take_words(self._batch.banks["uint32"], rows, lanes, words)
         once = _differing(lanes, addresses, words)
         self._batch.port.announce(addresses[once], lanes[once], 4 * len(rows), None, site)
-        self._begun += 1
         targets, groups = self._targets(lanes, addresses, 4 * len(rows)), self._committed[lanes]
-        self._pending.append(Copy(lanes, addresses, targets, words, groups, rows, site, self._begun, undefined))
-        self._batch.checks.copies.begin(targets, len(rows), site)
+        self._add(Copy(lanes, addresses, targets, words, groups, rows, site, self._begun + 1, undefined))
+
+    def _add(self, copy: Copy) -> None:
+        self._begun = copy.number
+        self._pending.append(copy)
+        self._batch.checks.copies.begin(copy.targets, len(copy.rows), copy.site)
+
+    def take(
+        self, lanes: Array, origins: Array, offset: int, left: Array | None, addresses: Array, rows: Array
+    ) -> Taking | None:
+        """What lanes are about to copy from global to shared addresses, at most `left` bytes each; None where anything
+        is the matter with one of them. Nothing is begun yet.
+        """
+        batch, count = self._batch, len(rows)
+        source = batch.port.plain_source()
+        if source is None or (left is not None and (left.dtype != np.uint32 or not left.flags.c_contiguous)):
+            return None
+        memory, states, base, size = source
+        words, whole = np.empty((count, len(lanes)), np.uint32), np.empty(len(lanes), bool)
+        targets, groups = np.empty((2, len(lanes)), np.int64)
+        many, repeated = take_copies(
+            (memory, states, origins, np.uint64((offset - base) & _EVERYWHERE), np.uint64(size)),
+            _UNLIMITED if left is None else left,
+            (addresses, batch.ctas, batch.cluster.size, batch.shared_stride, batch.port.space("shared").size),
+            lanes,
+            self._committed,
+            (words, targets, groups, whole),
+        )
+        return None if many < 0 else Taking(words, targets, groups, whole, many, repeated)
+
+    def begin_taken(
+        self, taken: Taking, lanes: Array, addresses: Array, rows: Array, site: Site, undefined: Undefined = None
+    ) -> None:
+        """As `begin`, of what was taken."""
+        once = _differing(lanes, addresses, taken.words) if taken.repeated else slice(None)
+        self._batch.port.announce(addresses[once], lanes[once], 4 * len(rows), None, site)
+        copy = Copy(lanes, addresses, taken.targets, taken.words, taken.groups, rows, site, self._begun + 1, undefined)
+        self._add(copy)
 
     def commit(self, lanes: Array) -> None:
         """Close the lanes' current group."""

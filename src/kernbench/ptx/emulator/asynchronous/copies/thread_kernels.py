@@ -4,9 +4,22 @@ Words of registers are [words of a lane, lanes]. A target is the number of the f
 fills in the shared memory of the batch, -1 where there is no such memory.
 """
 
-from kernbench.ptx.emulator.lanes.arrays import Bools, Int, Int32s, Int64s, UInt32s, UInt64s
+import numpy as np
+
+from kernbench.ptx.emulator.lanes.arrays import Bools, Flag, Int, Int32s, Int64s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.clusters import find_shared
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
+from kernbench.ptx.emulator.memory.arena import WRITTEN
+
+_WRITTEN = np.uint32(WRITTEN * 0x0101_0101)
+# words of memory and their states, none where these are not looked at; each lane's address there, what is added to it,
+# and the bytes of memory
+Source = tuple[UInt32s, UInt32s, UInt64s, np.uint64, np.uint64]
+# each lane's address in shared memory, and where that lies: blocks of the batch, ranks of a cluster, the bytes between
+# blocks, and those that may be used
+Target = tuple[UInt64s, int, int, int, int]
+# words [words of a lane, lanes], targets and groups of copies, and the lanes that copy anything
+Taken = tuple[UInt32s, Int64s, Int64s, Bools]
 
 
 @kernel
@@ -23,6 +36,47 @@ def find_targets(
         targets[i] = -1
         if cta >= 0 and offset <= size - nbytes and offset % nbytes == 0:
             targets[i] = (cta * stride + offset) // 4
+
+
+@kernel
+def take_copies(
+    source: Source, left: UInt32s, target: Target, lanes: Int64s, committed: Int64s, taken: Taken
+) -> tuple[Int, Flag]:
+    """Read what lanes copy, if nothing is the matter with any of them: how many copy anything, and whether neighbours
+    copy to the same address.
+
+    Each copies all of its words, or none where it has no bytes `left`, which all have if that is empty. It is -1 where
+    one copies a part, from memory that is not there, not aligned, not written, or that is watched.
+    """
+    memory, states, origins, offset, size = source
+    addresses, ctas, ranks, stride, room = target
+    words, targets, groups, whole = taken
+    nbytes = np.uint64(4 * words.shape[0])
+    many, repeated = 0, False
+    for i in range(lanes.size):
+        whole[i] = left.size == 0 or left[i] >= nbytes
+        start = origins[i] + offset
+        if not whole[i]:
+            if left[i] != 0:
+                return -1, False
+            for k in range(words.shape[0]):
+                words[k, i] = 0
+        elif start & (nbytes - np.uint64(1)) or size < nbytes or start > size - nbytes:
+            return -1, False
+        else:
+            many += 1
+            word = start >> np.uint64(2)
+            for k in range(words.shape[0]):
+                if states.size > 0 and states[word + np.uint64(k)] != _WRITTEN:
+                    return -1, False
+                words[k, i] = memory[word + np.uint64(k)]
+        cta, shared = find_shared(addresses[i], lanes[i], ctas, ranks)
+        targets[i] = -1
+        if cta >= 0 and shared <= room - 4 * words.shape[0] and shared % (4 * words.shape[0]) == 0:
+            targets[i] = (cta * stride + shared) // 4
+        groups[i] = committed[lanes[i]]
+        repeated = repeated or (i > 0 and addresses[i] == addresses[i - 1])
+    return many, repeated
 
 
 @kernel
