@@ -7,16 +7,18 @@ one core as if nobody had tried.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from kernbench.common.compiled import seconds_compiling
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.journal import Journal
+from kernbench.ptx.emulator.engine.cutting import Plan, cut, halved
 from kernbench.ptx.emulator.engine.ticking import Time
 from kernbench.ptx.emulator.engine.waves import Waves
 from kernbench.ptx.emulator.engine.ways import merged_steps
@@ -36,14 +38,14 @@ if TYPE_CHECKING:
 WORTH = 0.3
 # seconds after which a launch of which nothing is known is begun again in parts
 PATIENCE = 0.15
-# what a part costs whatever its width, as so many threads: what its instructions cost in Python
+# what a part costs whatever its width, as so many threads, as long as no launch has shown it: its steps of Python
 FIXED_THREADS = 1000
+# seconds that parts must compute to show that, how many times as wide one must be, and the launches it is known by
+_TELLING, _WIDER, _SHOWN = 0.02, 1.5, 3
 # parts of half their width are tried where they have so many threads: what more lanes need does not fit into caches
 _NARROW = 4096
 # launches by which parts of a width are judged
 _JUDGED = 2
-# pieces of batches must run alike, and else are run again: how much slower than with the best number they may be
-_NEARLY = 1.1
 # of the seconds of a launch, those that it has on one core after a worker has used them all: enough to see where it is
 _LAST_SHARE = 0.1
 _LATE = "found that there is no time left"
@@ -77,6 +79,8 @@ class _History:
     pieces: bool = True
     # CPU seconds of parts for a thread of the grid in the last launches, by the threads of the widest part
     rates: dict[int, list[float]] = field(default_factory=dict)
+    # what a part costs whatever its width, as so many threads, in the last launches that showed it
+    fixed: list[float] = field(default_factory=list)
 
 
 _known: "WeakKeyDictionary[Program, _History]" = WeakKeyDictionary()
@@ -162,7 +166,7 @@ class Splitting:
 
     def due(self, waiting: Waves) -> bool:
         """No CTA runs: whether those that wait are to be run in parts."""
-        if self.reason or not self._launch.checks.quiet or sum(self._plan(waiting)) < 2:
+        if self.reason or not self._launch.checks.quiet or _parts_of(self._plan(waiting)) < 2:
             return False
         left, done = waiting.left, self._launch.all_ctas - waiting.left
         each = self._history.seconds
@@ -178,64 +182,47 @@ class Splitting:
         launch.meter.on_look = None
         footprint = launch.arena.footprint
         assert footprint is not None
-        if launch.untouched and sum(self._plan(launch.waves())) > 1 and footprint.take_back(self._fresh):
+        if launch.untouched and _parts_of(self._plan(launch.waves())) > 1 and footprint.take_back(self._fresh):
             self._restarted = True
             raise RestartError
 
-    def _plan(self, waiting: Waves) -> list[int]:
-        """In how many pieces each batch is run: in twice as many as need be where that was found to take less."""
-        usual = self._fewest(waiting)
-        finer = [2 * pieces for pieces in usual]
+    def _plan(self, waiting: Waves) -> Plan:
+        """The sizes of the parts of each batch, in clusters: half of what they need be where that takes less."""
+        usual = self._usual(waiting)
+        finer = halved(usual)
         here, there = (self._history.rates.get(self._width(waiting, plan), []) for plan in (usual, finer))
-        narrowest = waiting.most // max(finer, default=1) * waiting.size * self._launch.threads
+        narrowest = min(map(min, finer), default=0) * waiting.size * self._launch.threads
         # the first launch has much to do that is done once; each shows whether pieces can be put together
         if not self._history.pieces or self._jobs < 2 or narrowest < _NARROW or len(here) < _JUDGED:
             return usual
         return finer if not there or min(there) < min(here) else usual
 
-    def _width(self, waiting: Waves, plan: list[int]) -> int:
+    def _width(self, waiting: Waves, plan: Plan) -> int:
         """Threads of the widest part."""
-        return -(-waiting.most // min(plan, default=1)) * waiting.size * self._launch.threads
+        return max(map(max, plan), default=0) * waiting.size * self._launch.threads
 
-    def _fewest(self, waiting: Waves) -> list[int]:
-        """In how many pieces each batch is run: the fewest with which all of them end nearly as soon as they can.
-
-        As many as there are workers, or a multiple of that, may be run whole; those that are left are divided alike.
-        """
-        batches, jobs = waiting.batches, self._jobs
-        if not self._history.pieces or jobs < 2:
-            return [1] * batches
-        most = min(waiting.most, waiting.total)
-        threads = waiting.size * self._launch.threads
-
-        def length(whole: int, pieces: int) -> int:
-            rounds = -(-(batches - whole) * pieces // jobs)
-            part = -(-most // pieces) * threads + FIXED_THREADS
-            return whole // jobs * (most * threads + FIXED_THREADS) + rounds * part
-
-        # more than a piece for each worker is never sooner
-        choices = {
-            (whole, pieces): length(whole, pieces)
-            for whole in (0, batches // jobs * jobs)
-            for pieces in range(1, min(most, jobs) + 1)
-        }
-        best = min(choices.values())
-        nearly = [choice for choice, one in choices.items() if one <= _NEARLY * best]
-        whole, pieces = min(nearly, key=lambda choice: (choice[0] + (batches - choice[0]) * choice[1], choices[choice]))
-        return [1] * whole + [pieces] * (batches - whole)
+    def _usual(self, waiting: Waves) -> Plan:
+        """The fewest parts with which all of them end nearly as soon as they can."""
+        sizes = waiting.sizes
+        if not self._history.pieces or self._jobs < 2 or not sizes:
+            return [[size] for size in sizes]
+        fixed = median(self._history.fixed) if self._history.fixed else FIXED_THREADS
+        return cut(sizes, self._jobs, fixed / (waiting.size * self._launch.threads))
 
     def run(self, waiting: Waves) -> bool:
         """Run all CTAs that wait in parts; False if that makes a difference, and nothing of it counts."""
         plan, first = self._plan(waiting), waiting.given
         self._launch.meter.on_look = None
-        parts = [(batch, piece) for batch, pieces in enumerate(plan) for piece in range(pieces)]
-        units = len(parts)
+        sizes = [size for pieces in plan for size in pieces]
+        units = len(sizes)
+        # where each part begins; those that take longest are begun with
+        starts = list(accumulate(sizes[:-1], initial=first))
+        order = sorted(range(units), key=lambda number: -sizes[number])
 
-        def part(number: int) -> _Part | str:
-            batch, piece = parts[number]
-            ctas = waiting.piece(first + batch * waiting.most, piece, plan[batch])
+        def part(unit: int) -> _Part | str:
+            start, size = starts[order[unit]], sizes[order[unit]]
             # the first cluster of the grid is followed, if any is
-            return self._work(ctas, first + number == 0)
+            return self._work(waiting.piece(start, size), start == 0)
 
         jobs = min(self._jobs, units)
         try:
@@ -246,13 +233,16 @@ class Splitting:
             found = self._gathered(workers, units, self._launch.all_ctas - waiting.left)
             # they take their time to end, in which they are not needed
             workers.stop()
-            if found is None or not self._counted([found[n] for n in range(units)], plan):
+            if found is None:
                 return False
-            self._apply([found[n] for n in range(units)])
+            parts = [found[unit] for unit in sorted(range(units), key=order.__getitem__)]
+            if not self._counted(parts, plan):
+                return False
+            self._apply(parts)
         finally:
             workers.close()
         waiting.finish()
-        self._remember(list(found.values()), self._width(waiting, plan))
+        self._remember(parts, self._width(waiting, plan))
         self.division = Division(jobs, units)
         return True
 
@@ -263,6 +253,9 @@ class Splitting:
         if all(part.counts.way is not None and not part.printed for part in parts):
             rates = self._history.rates.setdefault(width, [])
             rates[:] = [*rates, sum(part.computed for part in parts) / self._threads(ctas)][-_JUDGED:]
+        shown = _fixed([self._threads(part.ctas) for part in parts], [part.computed for part in parts])
+        if shown is not None:
+            self._history.fixed = [*self._history.fixed, shown][-_SHOWN:]
 
     def _gathered(self, workers: Workers, count: int, ended: int) -> dict[int, _Part] | None:
         """What all parts did, if they have nothing in common."""
@@ -283,12 +276,12 @@ class Splitting:
             self._launch.report_progress(ended)
         return found
 
-    def _counted(self, parts: list[_Part], plan: list[int]) -> bool:
+    def _counted(self, parts: list[_Part], plan: Plan) -> bool:
         """Add what was counted; False where pieces of one batch do not show what it would count, or a budget ends."""
         total = Counts()
         following = iter(parts)
         for pieces in plan:
-            some = [part for part in islice(following, pieces) if part.ctas]
+            some = [part for part in islice(following, len(pieces)) if part.ctas]
             steps = self._steps(some)
             if steps is None:
                 self._history.pieces = False
@@ -350,6 +343,28 @@ class Splitting:
         journal = None if launch.journal is None else launch.journal.closed()
         seconds, computed = now() - began, _computed() - computed
         return _Part(len(ctas), touched, launch.meter.counts(), list(launch.printed), seconds, computed, journal)
+
+
+def _parts_of(plan: Plan) -> int:
+    return sum(map(len, plan))
+
+
+def _fixed(widths: Sequence[int], seconds: Sequence[float]) -> float | None:
+    """What a part costs whatever its width, as so many threads; None where parts of these widths do not show it.
+
+    The line through the means of the wider parts and of the narrower ones.
+    """
+    middle = (min(widths) + max(widths)) / 2
+    if max(widths) < _WIDER * min(widths) or min(seconds) < _TELLING:
+        return None
+    wider, narrower = [], []
+    for one in zip(widths, seconds, strict=True):
+        (wider if one[0] >= middle else narrower).append(one)
+    more, fewer = (fmean(width for width, _ in some) for some in (wider, narrower))
+    longer, shorter = (fmean(spent for _, spent in some) for some in (wider, narrower))
+    each = (longer - shorter) / (more - fewer)
+    # a part that takes as long as one that is wider shows no more than that
+    return min(max(0.0, shorter / each - fewer), more) if each > 0 else more
 
 
 def _begun(part: Callable[[int], _Part | str], units: int, jobs: int) -> Workers:

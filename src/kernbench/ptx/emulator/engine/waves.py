@@ -52,18 +52,16 @@ class Waves:
         return members.reshape(-1)
 
     @property
-    def batches(self) -> int:
-        """Batches that wait for their turn."""
-        return -(-(self.total - self.given) // self.most)
+    def sizes(self) -> list[int]:
+        """How many clusters the batches have that wait for their turn."""
+        return [min(self.most, self.total - first) for first in range(self.given, self.total, self.most)]
 
-    def piece(self, first: int, piece: int, pieces: int) -> Array:
-        """The CTA numbers of one of the pieces of the batch whose clusters stand from the `first` on.
-
-        For schedules that put CTAs in an order without drawing it.
-        """
-        drawn = self._schedule.wave(self.total, first, first + self.most)
-        clusters = np.array_split(drawn if self._chosen is None else self._chosen[drawn], pieces)[piece]
-        return cluster_members(self._grid, self._cluster, clusters).reshape(-1)
+    def piece(self, first: int, count: int) -> Array:
+        """The CTA numbers of so many clusters from the `first` on, for schedules that order CTAs without drawing."""
+        drawn = self._schedule.wave(self.total, first, first + count)
+        return cluster_members(
+            self._grid, self._cluster, drawn if self._chosen is None else self._chosen[drawn]
+        ).reshape(-1)
 
     def finish(self) -> None:
         """All have been run."""
