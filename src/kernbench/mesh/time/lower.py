@@ -11,7 +11,7 @@ Nodes: one for each command, one for each program's start, and two for each piec
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from kernbench.mesh.time.columns import IS_TRANSFER, Columns, cases, make_column
 from kernbench.mesh.time.conflicts import Conflicts, find_conflicts, layout, no_conflicts
 from kernbench.mesh.time.order import Commands, Program, Views, Waits, write_edges
 from kernbench.result.recording import NONE, CommandRow, Recording, Rows
+from kernbench.safety.processes.threads import thread_count, together
 from kernbench.timing import graph as g
 from kernbench.timing.graph import Edges, Graph, GraphBuilder, Ints, Small, no_edges
 
@@ -42,6 +43,8 @@ HOLDS, SENDS, RECEIVES = (
 )
 # edges from a command that are expected, and that there is room for at least
 EDGES_EACH, MANY_EDGES = 4, 1 << 12
+# commands from which on a recording is worth several threads
+LONG = 20_000
 _ENGINE = {"cpu": CPU, "gemm": GEMM, "math": MATH, "dma": FIRST_DMA, "ipcq": CPU}
 
 
@@ -74,9 +77,11 @@ class Lowered:
 
         A sweep times one graph thousands of times, and most of what is worked out depends on few keys of the machine.
         """
-        if name not in self._known or self._known[name][0] != given:
-            self._known[name] = given, make()
-        known: Known = self._known[name][1]
+        kept = self._known.get(name)
+        if kept is None or kept[0] != given:
+            # another thread may put something else there: what was made here is given
+            kept = self._known[name] = given, make()
+        known: Known = kept[1]
         return known
 
     def count_timing(self) -> int:
@@ -118,16 +123,27 @@ def lower(recording: Recording, channels: int, depth: int, slot: int) -> Lowered
 def _graph(
     recording: Recording, columns: Columns, channels: int, where: tuple[Small, Small], pieces: Pieces, depth: int
 ) -> Graph:
-    """The edges from commands, program by program, those from programs' starts, and those from pieces."""
+    """The edges from commands, program by program, those from programs' starts, and those from pieces. Programs of long
+    recordings are looked at by several threads, and what they found is put together in order.
+    """
     programs, commands = len(recording.streams), len(columns.op)
     longest = int(np.diff(columns.first).max(initial=0))
     builder = GraphBuilder(commands + programs + 2 * len(pieces.push), EDGES_EACH * commands)
-    found, starts = no_edges(EDGES_EACH * longest + MANY_EDGES), []
-    sizes = _sizes(recording)
-    for program, conflicts in enumerate(_conflicts(recording, columns, channels)):
-        found = _program_edges(recording, columns, program, where, FIRST_DMA + channels, conflicts, sizes, found)
-        starts.append(builder.add(int(columns.first[program + 1] - columns.first[program]), found))
-        found.filled[0] = 0
+    at_once = max(1, min(thread_count() if commands >= LONG else 1, programs))
+    rooms, starts = [no_edges(EDGES_EACH * longest + MANY_EDGES) for _ in range(at_once)], []
+    sizes, conflicts = _sizes(recording), _conflicts(recording, columns, channels)
+
+    def write(program: int) -> None:
+        given = recording, columns, program, where, FIRST_DMA + channels, conflicts[program], sizes
+        rooms[program % at_once] = _program_edges(*given, rooms[program % at_once])
+
+    for first in range(0, programs, at_once):
+        some = range(first, min(first + at_once, programs))
+        together(partial(write, program) for program in some)
+        for program in some:
+            found = rooms[program % at_once]
+            starts.append(builder.add(int(columns.first[program + 1] - columns.first[program]), found))
+            found.filled[0] = 0
     for edges in starts:
         builder.add(1, edges)
     builder.add(2 * len(pieces.push), _piece_edges(pieces, depth))

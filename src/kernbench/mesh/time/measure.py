@@ -1,6 +1,8 @@
 """What a person gets of a timed run: the timeline, time by engine, achieved rates, floors and where the gap went."""
 
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -12,12 +14,13 @@ from kernbench.mesh.time.counters import counters
 from kernbench.mesh.time.critical import CriticalPath, critical_path
 from kernbench.mesh.time.gap import split_gap
 from kernbench.mesh.time.lanes import lane_numbers, lanes
-from kernbench.mesh.time.lower import BLOCKING, CODE, FIRST_DMA, GEMM, MATH
+from kernbench.mesh.time.lower import BLOCKING, CODE, FIRST_DMA, GEMM, LONG, MATH
 from kernbench.mesh.time.work import Work, achieved_rates, count_work, work_floors
 from kernbench.result.reading import Data
 from kernbench.result.run import Run
 from kernbench.result.timeline import Timeline, Waits
 from kernbench.result.untimed import no_time
+from kernbench.safety.processes.threads import together
 from kernbench.timing import graph as g
 from kernbench.timing.graph import Ints
 
@@ -39,17 +42,22 @@ SENSITIVE = {
 
 def sensitivity(timing: Timing) -> dict[str, float]:
     """By how much of the time each rate, made 10 % better, would shorten the run; dispatch: if it were free."""
-    gains = {}
+    better: dict[str, Machine] = {}
     for name, (key, factor) in SENSITIVE.items():
         table, field = key.split(".")
         value = getattr(getattr(timing.machine, table), field)
-        try:
-            better = timing.machine.override({key: 0 if factor is None else round(value * factor, 6)})
-        except MachineError:
-            # the machine is at the end of what the key allows
-            continue
-        gains[name] = 1 - timing.again(better).total_ps / timing.total_ps if timing.total_ps else 0.0
-    return gains
+        # a machine may be at the end of what a key allows
+        with suppress(MachineError):
+            better[name] = timing.machine.override({key: 0 if factor is None else round(value * factor, 6)})
+    times: dict[str, int] = {}
+
+    def time_again(name: str) -> None:
+        times[name] = timing.again(better[name]).total_ps
+
+    # each has times of its own
+    is_long = timing.lowered.commands >= LONG
+    together((partial(time_again, name) for name in better), None if is_long else 1)
+    return {name: 1 - times[name] / timing.total_ps if timing.total_ps else 0.0 for name in better}
 
 
 def retime(run: Run, machine: Machine, drawn: bool = True) -> Run:
