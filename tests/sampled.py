@@ -5,7 +5,7 @@ A sample has every kind of case that the whole set has; what is left out is more
 
 import os
 import random
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,6 +45,29 @@ def _spread(indices: list[int], count: int) -> list[int]:
 def examples(usual: int, whole: int) -> int:
     """How many examples hypothesis draws, or programs a test makes: `usual`, or `whole` with `--full`."""
     return whole if full() else usual
+
+
+def each(cases: Iterable[Case]) -> Callable[[Callable[[Case], None]], Callable[[], None]]:
+    """A test of all cases, one after the other; what fails says which.
+
+    For cases of a millisecond or two, which is what pytest takes to have a test of its own for one of them.
+    """
+
+    def decorate(test: Callable[[Case], None]) -> Callable[[], None]:
+        # no parameters: pytest would take them for fixtures
+        def of_each() -> None:
+            for case in cases:
+                try:
+                    test(case)
+                except BaseException as error:
+                    error.add_note(f"the case is {case!r}")
+                    raise
+
+        of_each.__name__, of_each.__qualname__, of_each.__doc__ = test.__name__, test.__qualname__, test.__doc__
+        of_each.__module__ = test.__module__
+        return of_each
+
+    return decorate
 
 
 def covering(cases: Sequence[Mapping[str, int]], count: int) -> list[int]:

@@ -73,3 +73,19 @@ def test_the_option_runs_whole_sets(pytester, monkeypatch, options, counts):
     ran = [call.nodeid for call in inside.getcalls("pytest_runtest_logstart")]
     assert {name: sum(f"test_{name}" in test for test in ran) for name in counts} == counts
     assert len(ran) == sum(counts.values())
+
+
+def test_each_case_is_tested_and_the_one_that_fails_is_named():
+    seen = []
+
+    @sampled.each([3, 1, 0, 2])
+    def test_it(case):
+        """Of a number."""
+        seen.append(case)
+        assert 6 // case
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        test_it()
+    assert seen == [3, 1, 0]
+    assert raised.value.__notes__ == ["the case is 0"]
+    assert (test_it.__name__, test_it.__doc__, test_it.__module__) == ("test_it", "Of a number.", __name__)

@@ -199,7 +199,7 @@ def test_there_are_enough_points_and_few_to_tune_with():
     assert set(bounds) == set(BOUNDS)
 
 
-@pytest.mark.parametrize("point", COMPILED, ids=lambda point: point.id)
+@sampled.each(COMPILED)
 def test_a_point_can_be_launched(point):
     work = PROBLEMS[point.problem](**point.parameters)
     assert work.entry in ptx.parse(work.text).kernels

@@ -3,7 +3,7 @@
 import pickle
 
 import numpy as np
-import pytest
+from tests import sampled
 
 from kernbench.npu.recording.merging import _put
 from kernbench.npu.recording.record import ROW_TYPE, NpuRecording
@@ -45,7 +45,7 @@ def test_a_recording_that_was_kept_when_rows_were_always_a_list_can_be_read():
     assert "rows" not in vars(read)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@sampled.each(range(20))
 def test_rows_of_blocks_come_to_where_their_blocks_start(seed):
     rng = np.random.default_rng(seed)
     blocks, owners = int(rng.integers(1, 30)), int(rng.integers(1, 5))

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from tests import sampled
 
 from kernbench.npu.isa.operations import CLASSES, LOAD, POP, PUSH, STORE
 from kernbench.npu.isa.units import AIC, PER_LANE
@@ -44,7 +45,7 @@ def _way(node, source, kind, span_of):
     return end, further if passes and _PLAIN[kind[node]] else kind[node]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@sampled.each(range(30))
 def test_ways_back_end_at_a_span_and_take_on_the_first_kind_that_says_something(seed):
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 60))

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests import sampled
 from tests.ptx.emulator.asynchronous.conftest import edited, kinds
 from tests.ptx.emulator.asynchronous.kernels import dump_box, put_box
 
@@ -55,7 +56,7 @@ def test_operands_are_those_of_each_slot(seed):
         assert given == held.tolist()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@sampled.each(range(20))
 def test_operations_that_differ(seed):
     random = np.random.default_rng(seed)
     lanes = random.integers(0, 96, 40)
@@ -69,7 +70,7 @@ def test_operations_that_differ(seed):
     assert distinct(lanes, keys, more).tolist() == (list(range(40)) if apart else first)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@sampled.each(range(20))
 def test_rows_of_boxes_inside_the_tensor(seed):
     random = np.random.default_rng(seed)
     rank, element, unit = 1 + seed % 4, int(random.choice([1, 2, 4])), (1, 16)[seed % 2]
@@ -92,7 +93,7 @@ def test_rows_of_boxes_inside_the_tensor(seed):
     assert found[:, :count].T.tolist() == rows
 
 
-@pytest.mark.parametrize("seed", range(30))
+@sampled.each(range(30))
 def test_agents_read_and_finish_each_operation_once(seed):
     """By random masks, in turns, against a plain list of what was done."""
     random = np.random.default_rng(seed)

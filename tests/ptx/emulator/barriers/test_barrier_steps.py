@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 import numpy as np
-import pytest
+from tests import sampled
 
 from kernbench.ptx.emulator.barriers import barrier_kernels as steps
 from kernbench.ptx.emulator.barriers import mbarrier_kernels as kernels
@@ -43,7 +43,7 @@ class Crowd:
                 yield cta, inside, count, count + (WARP - alive) * full
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@sampled.each(SEEDS)
 def test_who_comes_is_counted(seed):
     crowd = Crowd(seed)
     lanes, units, came, expected = (x.copy() for x in (crowd.here, crowd.units, crowd.came, crowd.expected))
@@ -61,7 +61,7 @@ def test_who_comes_is_counted(seed):
         np.testing.assert_array_equal(found, want)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@sampled.each(SEEDS)
 def test_who_is_one_too_many_is_counted_in_the_next_round(seed):
     crowd, sums, until = Crowd(seed), defaultdict(int), {}
     for cta, inside, _, threads in crowd.warps():
@@ -78,7 +78,7 @@ def test_who_is_one_too_many_is_counted_in_the_next_round(seed):
         assert (last == 0) == (most <= count)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@sampled.each(SEEDS)
 def test_others_wait_for_another_number(seed):
     crowd, everybody = Crowd(seed), WARPS * WARP
     for count in (64, everybody):
@@ -89,7 +89,7 @@ def test_others_wait_for_another_number(seed):
         assert steps.count_others(*given(crowd.lanes), crowd.here, crowd.expected, everybody, count) == wanted
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@sampled.each(SEEDS)
 def test_a_round_ends_with_all_who_live_or_with_enough(seed):
     rng = np.random.default_rng(seed)
     lanes, units, expected = rng.integers(0, 3, 6) * 32, rng.integers(0, 5, 6) * 32, rng.choice([-1, 64, 96], 6)
@@ -109,7 +109,7 @@ def test_a_round_ends_with_all_who_live_or_with_enough(seed):
     np.testing.assert_array_equal(units[done], 0)
 
 
-@pytest.mark.parametrize("seed", range(120))
+@sampled.each(range(120))
 def test_who_completes_a_round_alone_leaves_the_barrier_as_it_was(seed):
     crowd = Crowd(seed)
     if seed % 2:
@@ -146,7 +146,7 @@ def test_who_completes_a_round_alone_leaves_the_barrier_as_it_was(seed):
         assert found or not (same and whole and seed % 2)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@sampled.each(SEEDS)
 def test_uses_of_barriers_by_warp_and_barrier(seed):
     rng = np.random.default_rng(seed)
     lanes = np.sort(rng.choice(CTAS * WARPS * WARP, 60, replace=False))
@@ -164,7 +164,7 @@ def test_uses_of_barriers_by_warp_and_barrier(seed):
     assert uses[:count].tolist() == rows
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@sampled.each(SEEDS)
 def test_warps_that_are_whole(seed):
     crowd, rng = Crowd(seed), np.random.default_rng(seed + 100)
     lanes = np.flatnonzero(crowd.active)

@@ -1,7 +1,7 @@
 """Waits on mbarriers: barriers are found and looked at by one loop, as by one that finds them and one that looks."""
 
 import numpy as np
-import pytest
+from tests import sampled
 
 from kernbench.ptx.emulator.barriers import mbarrier_kernels as kernels
 
@@ -29,7 +29,7 @@ def by_python(slots, wanted, parity, state):
     ]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@sampled.each(range(60))
 def test_one_loop_does_what_two_did(seed):
     rng = np.random.default_rng(seed)
     lookup, state = made(rng)

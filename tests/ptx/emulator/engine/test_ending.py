@@ -1,14 +1,14 @@
 """Lanes that end, by one loop, against the same said plainly."""
 
 import numpy as np
-import pytest
+from tests import sampled
 
 from kernbench.ptx.emulator.engine.ending import LIVING, STOPPED, end_lanes
 from kernbench.ptx.emulator.lanes.lanes import WARP, from_mask, lane_bits
 from kernbench.ptx.emulator.lanes.warp_bits import given
 
 
-@pytest.mark.parametrize("seed", range(30))
+@sampled.each(range(30))
 def test_lanes_end_in_a_block(seed):
     rng = np.random.default_rng(seed)
     ctas, inside = int(rng.integers(1, 5)), int(rng.integers(1, 9))

@@ -1,7 +1,7 @@
 """Sets of lanes that are split: the same lanes in two sets, whatever form each of them has."""
 
 import numpy as np
-import pytest
+from tests import sampled
 
 from kernbench.ptx.emulator.lanes.lanes import WARP, everything, from_mask
 
@@ -11,7 +11,7 @@ def members(lanes):
     return set() if lanes is None else set(lanes.lane_numbers()[lanes.active()].tolist())
 
 
-@pytest.mark.parametrize("seed", range(60))
+@sampled.each(range(60))
 def test_a_split_has_every_lane_on_one_side(seed):
     rng = np.random.default_rng(seed)
     warps = int(rng.integers(1, 40))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests import sampled
 
 from kernbench.ptx.emulator.memory.arena import TRACKED, UNWRITTEN, WRITTEN, Arena
 from kernbench.ptx.emulator.memory.footprint import (
@@ -18,7 +19,7 @@ from kernbench.ptx.emulator.memory.footprint import (
 SEEDS = range(24)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@sampled.each(SEEDS)
 def test_marks_are_packed_as_numpy_does(seed):
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 40))
@@ -40,7 +41,7 @@ def test_marks_are_packed_as_numpy_does(seed):
     assert bool(followed) == bool((held == WRITTEN).all())
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@sampled.each(SEEDS)
 def test_numbers_among_others(seed):
     rng = np.random.default_rng(seed)
     some, others = (np.unique(rng.integers(0, 6, int(rng.integers(0, 7)))) for _ in range(2))
@@ -55,7 +56,7 @@ def part_of(marks, first, contents):
     return Touched(pages, reads, writes, written, contents[written - first], written)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@sampled.each(SEEDS)
 def test_parts_are_admitted_and_applied_byte_by_byte(seed):
     rng = np.random.default_rng(seed)
     arena = Arena(1 << 30)

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
+from tests import sampled
 
 from kernbench.ptx.emulator.program.measures import Measures
 
@@ -27,7 +27,7 @@ def made(rng):
     return FakeBlock(tuple(range(int(rng.integers(0, 5)))), kinds, traffic, int(rng.integers(0, 3)))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@sampled.each(range(20))
 def test_sums_are_those_of_the_blocks(seed):
     rng = np.random.default_rng(seed)
     blocks = [made(rng) for _ in range(int(rng.integers(0, 12)))]

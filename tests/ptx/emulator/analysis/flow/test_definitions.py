@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from types import SimpleNamespace
 
-import pytest
+from tests import sampled
 
 from kernbench.ptx.emulator.analysis.flow.definitions import sources_of
 
@@ -56,7 +56,7 @@ def walked(program):
     return found
 
 
-@pytest.mark.parametrize("seed", range(60))
+@sampled.each(range(60))
 def test_sources_are_those_of_every_walk(seed):
     program = Program(random.Random(seed))
     writers = Counter(register.number for d in program for register in d.writes)

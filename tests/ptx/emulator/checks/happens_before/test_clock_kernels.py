@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests import sampled
 
 from kernbench.ptx.emulator.checks.happens_before import clock_kernels
 from kernbench.ptx.emulator.lanes.lanes import WARP, from_mask
@@ -26,7 +27,7 @@ def crowd(rng):
     return from_mask(active), rows
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@sampled.each(SEEDS)
 def test_all_who_meet_know_the_same_of_the_others(seed):
     rng = np.random.default_rng(seed)
     clocks, done, present = clocks_of(rng), rng.random(CTAS) < 0.7, rng.random((CTAS, WARPS)) < 0.7
@@ -52,7 +53,7 @@ def test_all_who_meet_know_the_same_of_the_others(seed):
     assert unlike == wanted
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@sampled.each(SEEDS)
 def test_who_comes_must_know_that_the_last_round_is_over(seed):
     rng = np.random.default_rng(seed)
     clocks, (lanes, rows) = clocks_of(rng), crowd(rng)
@@ -79,7 +80,7 @@ def test_who_comes_must_know_that_the_last_round_is_over(seed):
     np.testing.assert_array_equal(come, before)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@sampled.each(SEEDS)
 def test_a_closed_round_is_remembered_by_the_clocks_of_those_who_waited(seed):
     rng = np.random.default_rng(seed)
     clocks, done, waiting = clocks_of(rng), rng.random(CTAS) < 0.6, rng.random((CTAS, WARPS)) < 0.6
@@ -91,7 +92,7 @@ def test_a_closed_round_is_remembered_by_the_clocks_of_those_who_waited(seed):
         assert come[cta].tolist() == [0 if done[cta] else 7] * WARPS
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@sampled.each(SEEDS)
 def test_whole_warps_meet_or_nothing_is_done(seed):
     rng = np.random.default_rng(seed)
     clocks, (lanes, rows) = clocks_of(rng), crowd(rng)
@@ -113,7 +114,7 @@ def test_whole_warps_meet_or_nothing_is_done(seed):
     np.testing.assert_array_equal(clocks, before)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@sampled.each(SEEDS)
 def test_warps_advance_once_and_show_what_they_know(seed):
     rng = np.random.default_rng(seed)
     clocks, lanes = clocks_of(rng), rng.choice(CTAS * WARPS * WARP, 40)
@@ -134,7 +135,7 @@ def test_warps_advance_once_and_show_what_they_know(seed):
     np.testing.assert_array_equal(clocks, wanted)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@sampled.each(SEEDS)
 def test_lanes_that_know_more_than_is_handed_on(seed):
     rng = np.random.default_rng(seed)
     lanes, slots = rng.permutation(CTAS * WARPS * WARP)[:20], rng.integers(-1, 3, 20)
