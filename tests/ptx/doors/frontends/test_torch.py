@@ -215,6 +215,20 @@ def test_a_gpu_divides_numbers_by_zero(session):
     assert (x.view(2, 1) // torch.tensor([0, 2], device="cuda")).tolist() == [[-1, 3], [-2, -4]]
 
 
+def test_the_accelerator_is_the_gpu(session):
+    x = torch.zeros(1000, device="cuda")
+    assert torch.get_device_module() is torch.get_device_module("cuda") is torch.cuda
+    assert torch.get_device_module(x.device) is torch.cuda
+    assert torch.get_device_module("cpu") is torch.cpu
+    with torch.get_device_module().device(x.device):
+        assert on(torch.zeros(3, device=torch.accelerator.current_accelerator())) == "device"
+    if hasattr(torch.accelerator, "get_memory_info"):
+        assert torch.accelerator.memory_allocated() == torch.cuda.memory_allocated() >= x.nbytes
+        assert torch.accelerator.get_memory_info() == torch.cuda.mem_get_info()
+        torch.accelerator.reset_peak_memory_stats()
+        assert torch.accelerator.max_memory_allocated(x.device) > 0
+
+
 def test_autocast(session):
     x, w = torch.randn(4, 8, device="cuda"), torch.randn(8, 2, device="cuda")
     with torch.autocast("cuda", dtype=torch.bfloat16):

@@ -211,8 +211,28 @@ def accelerator_names() -> Names:
         "synchronize": lambda device=None: torch.cuda.synchronize(device),
         "device_index": DeviceContext,
         "empty_cache": _nothing,
+        "empty_host_cache": _nothing,
         "_device": device,
+        "memory_allocated": lambda device=None: torch.cuda.memory_allocated(device),
+        "max_memory_allocated": lambda device=None: torch.cuda.max_memory_allocated(device),
+        "memory_reserved": lambda device=None: torch.cuda.memory_reserved(device),
+        "max_memory_reserved": lambda device=None: torch.cuda.max_memory_reserved(device),
+        "memory_stats": lambda device=None: torch.cuda.memory_stats(device),
+        "reset_peak_memory_stats": _nothing,
+        "reset_accumulated_memory_stats": _nothing,
+        "get_memory_info": lambda device=None: torch.cuda.mem_get_info(device),
     }
+
+
+def device_module(known: Callable[..., object]) -> Callable[..., object]:
+    """`torch.get_device_module`, which gives that of the accelerator where no device is named."""
+
+    @functools.wraps(known)
+    def module(device: object = None) -> object:
+        # torch remembers its answers for good, and would give them when the device is gone
+        return torch.cuda if device is None else known(device)
+
+    return module
 
 
 def _nothing(*args: object, **kwargs: object) -> None:

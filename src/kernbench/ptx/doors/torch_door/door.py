@@ -16,6 +16,7 @@ from kernbench.ptx.doors.torch_door import dlpack, gradients, saving
 from kernbench.ptx.doors.torch_door.autocast import Autocast
 from kernbench.ptx.doors.torch_door.cuda_names import (
     accelerator_names,
+    device_module,
     cuda_names,
     graph_names,
     nvtx_names,
@@ -65,6 +66,8 @@ class TorchDoor:
         if hasattr(torch, "accelerator"):
             for name, value in own_functions(accelerator_names()).items():
                 self._patches.set_if_there(torch.accelerator, name, value)
+        if hasattr(torch, "get_device_module"):
+            self._patches.set(torch, "get_device_module", device_module(torch.get_device_module))
         for name, value in nvtx_names().items():
             self._patches.set_if_there(torch.cuda.nvtx, name, value)
         self._patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device=0: current_stream().cuda_stream)
