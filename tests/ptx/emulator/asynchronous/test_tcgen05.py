@@ -64,6 +64,21 @@ def test_columns_by_eights(n):
     np.testing.assert_allclose(result(words, "f32"), expected(a, b)[:, :8], atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("n", "said"), [(8, ""), (24, ""), (48, ""), (40, "with M = 128 it is 8, 24 or a multiple of 16")]
+)
+def test_columns_of_integers(n, said):
+    """The ISA's table of shapes: 8, 16, 24, 32, and from there on by sixteens."""
+    kinds = ("s32", "s8", "u8")
+    a, b, data, descriptors = tiles(3, 128, n, 32, kinds, "none", "none")
+    run, words = launch(kernel(mma("i8") + COMMIT + WAIT + load(8), 8), data, descriptors, idesc(128, n, kinds), 8)
+    if said:
+        assert said in run.findings[0].message
+    else:
+        assert not run.findings
+        np.testing.assert_array_equal(result(words, "s32"), expected(a, b)[:, :8])
+
+
 @pytest.mark.parametrize("mode", ["none", "32B", "64B", "128B", "128B/32B"])
 @pytest.mark.parametrize("majors", ["MK", "KN", "MN"])
 def test_transposed(mode, majors):
@@ -144,14 +159,14 @@ def test_a_from_tensor_memory(kind, d, a_kind, b_kind):
     np.testing.assert_allclose(result(words, d), expected(a, b), atol=atol)
 
 
-@pytest.mark.parametrize("schedule", ["canonical", "eager", 1])
-def test_accumulates_scaled(schedule):
-    kinds, n = ("f32", "f16", "f16"), 32
+@pytest.mark.parametrize(("d", "schedule"), [("f32", "canonical"), ("f32", "eager"), ("f32", 1), ("f16", "canonical")])
+def test_accumulates_scaled(d, schedule):
+    kinds, n = (d, "f16", "f16"), 32
     a, b, data, descriptors = tiles(7, 128, n, 16, kinds)
     code = kernel(mma("f16") + AGAIN.format(extra="", scale=", 1") + COMMIT + WAIT + load(n), n)
     run, words = launch(code, data, descriptors, idesc(128, n, kinds), n, schedule=schedule)
     assert not run.findings
-    np.testing.assert_allclose(result(words, "f32"), 1.5 * expected(a, b), atol=1e-4)
+    np.testing.assert_allclose(result(words, d), 1.5 * expected(a, b), atol=2e-2 if d == "f16" else 1e-4)
 
 
 def test_disabled_lanes():

@@ -155,12 +155,15 @@ def test_copy_unpacks():
     np.testing.assert_array_equal(np.ascontiguousarray(words).view(np.uint8), want)
 
 
-def test_shift():
+@pytest.mark.parametrize("quarter", [0, 2])
+def test_shift(quarter):
+    """31 of the 32 rows of one warp go one lane down (.31x256b); no other row does."""
     data = np.random.default_rng(11).integers(0, 256, 4096).astype(np.uint8)
-    more = "  @%p3 tcgen05.shift.cta_group::1.down [%r3];\n"
+    more = f"  add.u32 %r9, %r3, {32 * quarter << 16};\n  @%p3 tcgen05.shift.cta_group::1.down [%r9];\n"
     plain, shifted = copied("128x256b", data), copied("128x256b", data, more=more)
-    np.testing.assert_array_equal(shifted[1:], plain[:-1])
-    np.testing.assert_array_equal(shifted[0], plain[0])
+    first = 32 * quarter
+    plain[first + 1 : first + 32] = plain[first : first + 31].copy()
+    np.testing.assert_array_equal(shifted, plain)
 
 
 @pytest.mark.parametrize(("shape", "filled"), [("b4x16_p64", 8), ("b6x16_p32", 12)])

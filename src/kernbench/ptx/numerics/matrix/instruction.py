@@ -87,9 +87,8 @@ def _problem(bits: int, kind: str, formats: dict[int, str], m: int, n: int, grou
     rows = _ROWS[group, stationary]
     if m not in rows:
         return f"M is {m} (bits 24 to 28); here it is one of {', '.join(map(str, rows))}"
-    step = _column_step(kind, m, group, stationary)
-    if not step <= n <= 256 or n % step:
-        return f"N is {n} (bits 17 to 22); with M = {m} it is a multiple of {step} up to 256"
+    if n not in (allowed := _columns(kind, group, stationary)):
+        return f"N is {n} (bits 17 to 22); with M = {m} it is {_said(allowed)}"
     wanted = {"kind::i8": (2,), "kind::f16": (0, 1), "kind::f8f6f4": (0, 1), "kind::tf32": (1,)}.get(kind)
     if wanted is not None and bits >> 4 & 3 not in wanted:
         return f"the format of D (bits 4 and 5) is {bits >> 4 & 3}, which {kind} does not have"
@@ -111,11 +110,22 @@ def _scale_problem(bits: int, kind: str, m: int, group: str, scales: int, deep: 
     return ""
 
 
-def _column_step(kind: str, m: int, group: str, stationary: bool) -> int:
-    """The granularity of N; of floats with M = 128 as NVIDIA's compilers take it, finer than the ISA's table."""
+@cache
+def _columns(kind: str, group: str, stationary: bool) -> tuple[int, ...]:
+    """The values of N, by the ISA's table of shapes."""
     if stationary:
-        return 64
-    return 8 if group == "1" and (m == 64 or kind != "kind::i8") else 16
+        return 64, 128, 256
+    if kind == "kind::i8":
+        return (8, 16, 24, *range(32, 257, 16)) if group == "1" else tuple(range(32, 257, 32))
+    step = 8 if group == "1" else 16
+    return tuple(range(step, 257, step))
+
+
+def _said(allowed: tuple[int, ...]) -> str:
+    step = allowed[-1] - allowed[-2]
+    single = [n for n in allowed if n % step or len(allowed) <= 3]
+    many = "" if len(allowed) <= 3 else f"a multiple of {step} up to {allowed[-1]}"
+    return " or ".join(filter(None, [", ".join(map(str, single)), many]))
 
 
 @dataclass(frozen=True, slots=True)

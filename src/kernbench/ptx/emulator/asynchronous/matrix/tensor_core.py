@@ -11,6 +11,7 @@ from kernbench.ptx.emulator.asynchronous.matrix.observer import MatrixBatch
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemory
 from kernbench.ptx.emulator.lanes.arrays import UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
+from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.pages.room import ROOMS
 from kernbench.ptx.emulator.memory.tiles import (
     HALVES,
@@ -372,11 +373,12 @@ class TensorCore:
         if adds and plain and memory.add(ctas, part, column, sums):
             return
         before = memory.read(ctas, part, column, width) if adds else None
-        if before is not None and one.shift:
-            scaled = np.ascontiguousarray(before).view(np.float32) * np.float32(2.0**-one.shift)
-            before = scaled.view(np.uint32)
         if before is not None:
             before = np.ascontiguousarray(before)
+        if before is not None and one.shift:
+            # a D of float16 lies in the lower half of each word
+            held = before.view(np.float32) if described.kinds[0] == "f32" else float32_of(before & 0xFFFF, "f16")
+            sums, before = sums + held * np.float32(2.0**-one.shift), None
         result = accumulate(sums, before, described.kinds[0], described.saturates)
         lanes = None if one.lanes is None else one.lanes.reshape(len(ctas), -1)
         memory.write(ctas, part, column, result.astype(np.uint32, copy=False), lanes)
@@ -397,12 +399,12 @@ class TensorCore:
                 self._memory.write(homes, part, int(address) & 0xFFFF, rows[:, first : first + part.rows])
 
     def shift(self, ctas: Array, addresses: Array) -> None:
-        """tcgen05.shift: each of the rows goes one lane down, eight columns wide; the first stays."""
+        """tcgen05.shift: of a warp's 32 rows 31 go one lane down, eight columns wide; the first stays (.31x256b)."""
         self.flush()
         words = self._memory.words.reshape(len(self._memory.words), 128, -1)
         for cta, address in zip(ctas.tolist(), addresses.tolist(), strict=True):
             lane, column = (address >> _LANE_SHIFT) & 127, address & 0xFFFF
-            block = words[cta, lane:, column : column + 8]
+            block = words[cta, lane : lane + WARP, column : column + 8]
             block[1:] = block[:-1].copy()
 
 

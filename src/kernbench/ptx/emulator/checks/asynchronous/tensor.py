@@ -265,15 +265,18 @@ class TensorChecks(TensorObserver):
 
     def shifts(self, ctas: Array, lanes: Array, addresses: Array, site: Site) -> None:
         """Lanes begin shifts."""
-        self._order.begin(lanes, site)
+        pair = ctas.shape[1] == 2
+        self._order.begin(lanes, site, pair)
         for address in np.unique(addresses).tolist():
-            warps = lanes[addresses == address] // WARP
-            region = _all(address & 0xFFFF, 8)
+            warps, quarter, first = lanes[addresses == address] // WARP, address >> 21 & 3, address & 0xFFFF
+            region = Region(Part((quarter, quarter + 1), (0, WARP), (0, 0)), first, first + 8)
             if address >> 16 & 31:
                 message = f"the address of {thread_name(self._batch, int(lanes[0]))} has lane {address >> 16}"
                 self._report(site, message, "the lane of a shift is a multiple of 32", "lane")
             if self._allocated(warps, region, "the matrix", site):
                 self._order.enter(warps, region, True, COPY, site)
+                if pair:
+                    self._order.enter_peers(warps, region, True, COPY, site)
 
     def loads(self, access: Access, warps: Array, addresses: Array) -> None:
         """Warps load from tensor memory."""
