@@ -86,27 +86,32 @@ class Products:
     @property
     def d(self) -> Array:
         """The address of D."""
-        return self.given[0]
+        found: Array = self.given[0]
+        return found
 
     @property
     def a(self) -> Array:
         """The address or the descriptor of A."""
-        return self.given[1]
+        found: Array = self.given[1]
+        return found
 
     @property
     def b(self) -> Array:
         """The descriptor of B."""
-        return self.given[2]
+        found: Array = self.given[2]
+        return found
 
     @property
     def instruction(self) -> Array:
         """The instruction descriptor."""
-        return self.given[_INSTRUCTION]
+        found: Array = self.given[_INSTRUCTION]
+        return found
 
     @property
     def adds(self) -> Array:
         """Whether it is added to what D holds."""
-        return self.given[_ADDS]
+        found: Array = self.given[_ADDS]
+        return found
 
     @property
     def equal(self) -> bool:
@@ -248,9 +253,8 @@ class TensorCore:
         batch, ctas = self._batch, several[0].ctas
         joined = _joined(tuple((one.form, one.first) for one in several), len(ctas)) if len(several) > 1 else None
         if joined is not None:
-            left, right, operands = joined
-            chain.right.append(gather_halves(batch, ctas, right, operands[1]))
-            chain.left.append(gather_halves(batch, ctas, left, operands[0]))
+            chain.right.append(gather_halves(batch, ctas, *joined[1]))
+            chain.left.append(gather_halves(batch, ctas, *joined[0]))
             return
         for left, right in (_known(one.sides) for one in several):
             chain.right.append(gather(batch, ctas, *right))
@@ -472,7 +476,7 @@ def _known(sides: tuple[_Side | None, _Side] | None) -> tuple[_Side, _Side]:
 @lru_cache(1 << 8)
 def _joined(
     several: tuple[tuple[Form, tuple[int, ...]], ...], count: int
-) -> tuple[Layout, Layout, tuple[Operand, Operand]] | None:
+) -> tuple[tuple[Layout, Operand], tuple[Layout, Operand]] | None:
     """Where A and B of operations with the same sums lie, one behind the other; None where elements have no 16 bits.
 
     The operations are given by form and operands, and are the same for so many CTAs.
@@ -486,7 +490,7 @@ def _joined(
         joined_layout([one for tiles, _ in side for one in tiles], operand, count)
         for side, operand in zip((lefts, rights), operands, strict=True)
     ]
-    return None if made[0] is None or made[1] is None else (made[0], made[1], operands)
+    return None if made[0] is None or made[1] is None else ((made[0], operands[0]), (made[1], operands[1]))
 
 
 def _chains(one: Products) -> bool:
