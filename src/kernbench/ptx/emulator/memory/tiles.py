@@ -152,8 +152,8 @@ def joined_layout(tiles: list[Tiles], operand: Operand, count: int) -> Layout | 
     """
     if operand.transposed and operand.rows % (PIECE // 2):
         return None
-    places = [one.map.pieces + one.base for one in tiles]
-    pieces = np.concatenate(places, axis=0 if operand.transposed else 1)
+    offsets = [one.map.pieces + one.base for one in tiles]
+    pieces = np.concatenate(offsets, axis=0 if operand.transposed else 1)
     return Layout(np.zeros(count, np.int64), np.zeros(count, np.int64), np.ascontiguousarray(pieces, np.int64)[None])
 
 
