@@ -112,7 +112,7 @@ def _column(b: int, c: int, k: int, room: Room, top: Array, unit: Array, total: 
 
 
 @compiled
-def _cut(value: Real) -> Bits:
+def _cut(value: np.float64) -> Bits:
     """A float64 cut toward zero to the bits of an f32; a zero is +0, a NaN the canonical one."""
     low = np.uint64((1 << 29) - 1)
     found = np.uint32(0x7FFF_FFFF)

@@ -156,7 +156,7 @@ class Copies:
             self._committed,
             (words, targets, groups, whole),
         )
-        return None if many < 0 else Taking(words, targets, groups, whole, many, repeated)
+        return None if many < 0 else Taking(words, targets, groups, whole, int(many), bool(repeated))
 
     def begin_taken(
         self, taken: Taking, lanes: Array, addresses: Array, rows: Array, site: Site, undefined: Undefined = None
