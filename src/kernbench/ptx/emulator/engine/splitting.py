@@ -41,7 +41,7 @@ PATIENCE = 0.15
 # what a part costs whatever its width, as so many threads, as long as no launch has shown it: its steps of Python
 FIXED_THREADS = 1000
 # seconds that parts must compute to show that, how many times as wide one must be, and the launches it is known by
-_TELLING, _WIDER, _SHOWN = 0.02, 1.5, 3
+_ENOUGH, _WIDER, _SHOWN = 0.02, 1.5, 3
 # parts of half their width are tried where they have so many threads: what more lanes need does not fit into caches
 _NARROW = 4096
 # launches by which parts of a width are judged
@@ -355,9 +355,9 @@ def _fixed(widths: Sequence[int], seconds: Sequence[float]) -> float | None:
     The line through the means of the wider parts and of the narrower ones.
     """
     middle = (min(widths) + max(widths)) / 2
-    if max(widths) < _WIDER * min(widths) or min(seconds) < _TELLING:
+    if max(widths) < _WIDER * min(widths) or min(seconds) < _ENOUGH:
         return None
-    wider, narrower = [], []
+    wider, narrower = list[tuple[int, float]](), list[tuple[int, float]]()
     for one in zip(widths, seconds, strict=True):
         (wider if one[0] >= middle else narrower).append(one)
     more, fewer = (fmean(width for width, _ in some) for some in (wider, narrower))
