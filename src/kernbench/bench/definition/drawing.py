@@ -86,8 +86,8 @@ class _Filling:
         self._lock = Lock()
         # of stretches that are drawn: their numbers, and how many of those the next one begins with, too
         self._drawn: dict[int, tuple[Array, int]] = {}
-        # stretches that have their place, where the next begins, and how many of its numbers are there already
-        self._placed, self._end, self._common = 0, 0, 0
+        # stretches whose offset is known, that of the next one, and how many of its numbers are there already
+        self._known, self._end, self._common = 0, 0, 0
 
     def fill(self) -> np.random.PCG64:
         """Draw all; gives a generator that stands behind them. The one that there was is as before."""
@@ -103,7 +103,7 @@ class _Filling:
         return _Drawing(self._bits, number * STRETCH)
 
     def _draw(self, number: int) -> None:
-        """Draw a stretch, and place all that can be placed then."""
+        """Draw a stretch, and put all where it belongs whose offset is known then."""
         drawing, following = self._drawing(number), self._drawing(number + 1)
         numbers = np.empty(STRETCH + 2 * MOST_COMMON, self._found.dtype)
         count, end, at = 0, (number + 1) * STRETCH, drawing.at()
@@ -121,22 +121,22 @@ class _Filling:
             else:
                 following.put(np.empty(1, np.float32))
                 common, other = common + 1, following.at()
-        for place, placed in self._places(number, numbers[:count], common):
-            self._found[place : place + len(placed)] = placed
+        for offset, own in self._offsets(number, numbers[:count], common):
+            self._found[offset : offset + len(own)] = own
 
-    def _places(self, number: int, numbers: Array, common: int) -> list[tuple[int, Array]]:
-        """What has a place now that a stretch is drawn, with its place: threads end in any order."""
-        places = []
+    def _offsets(self, number: int, numbers: Array, common: int) -> list[tuple[int, Array]]:
+        """What has an offset now that a stretch is drawn, with its offset: threads end in any order."""
+        offsets = []
         with self._lock:
             self._drawn[number] = numbers, common
-            while self._placed in self._drawn:
-                numbers, common = self._drawn.pop(self._placed)
+            while self._known in self._drawn:
+                numbers, common = self._drawn.pop(self._known)
                 own = numbers[self._common :]
                 if self._end + len(own) > len(self._found):
                     raise _NotDividedError
-                places.append((self._end, own))
-                self._placed, self._end, self._common = self._placed + 1, self._end + len(own), common
-        return places
+                offsets.append((self._end, own))
+                self._known, self._end, self._common = self._known + 1, self._end + len(own), common
+        return offsets
 
 
 def _surely_before(words: int) -> int:
