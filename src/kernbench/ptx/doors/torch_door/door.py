@@ -16,8 +16,8 @@ from kernbench.ptx.doors.torch_door import dlpack, gradients, saving
 from kernbench.ptx.doors.torch_door.autocast import Autocast
 from kernbench.ptx.doors.torch_door.cuda_names import (
     accelerator_names,
-    device_module,
     cuda_names,
+    device_module,
     graph_names,
     nvtx_names,
     own_functions,

@@ -14,7 +14,7 @@ from kernbench.ptx.emulator.checks.asynchronous.warpgroups import WarpgroupCheck
 from kernbench.ptx.emulator.checks.findings.reporter import some_threads, thread_name
 from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks, masks_of
 from kernbench.ptx.emulator.checks.happens_before.ended_lanes import part_from_lanes
-from kernbench.ptx.emulator.checks.happens_before.knowledge import EVERYBODY, Knowledge, bits
+from kernbench.ptx.emulator.checks.happens_before.knowledge import EVERYBODY, Knowledge
 from kernbench.ptx.emulator.checks.happens_before.named_barriers import NamedBarriers
 from kernbench.ptx.emulator.checks.happens_before.patterns import MemoryOrder
 from kernbench.ptx.emulator.checks.happens_before.released_along import ALIKE, ReleasedAlong
@@ -335,7 +335,7 @@ class BatchChecks(BatchObserver):
         return self.clocks.unknown(lane, number, clock, mask)
 
     def knows_of(self, lane: int, cell: int, mask: int) -> bool:
-        """Whether what lanes of a warp of the same block did at the epoch of a cell happens before what a lane does now."""
+        """Whether what lanes of its block did at the epoch of a cell happens before what a lane does now."""
         _, number, clock = decode(cell)
         warp, ctas = lane // WARP, self._batch.ctas
         other = self.beside(warp, number)

@@ -28,7 +28,8 @@ class Origin:
     """Where an undefined value comes from.
 
     `kind` is the space of a load ("local", "shared", "global", "tensor"), "division", "register" for a store of a
-    register that was never set, or `CONTESTED` for a store by which several threads stored different values. `what` names the memory or the register, `way` the stores that it went through since.
+    register that was never set, or `CONTESTED` for a store by which threads stored different values. `what` names the
+    memory or the register, `way` the stores that it went through since.
     """
 
     site: Site

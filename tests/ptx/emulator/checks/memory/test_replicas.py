@@ -1,4 +1,4 @@
-"""Threads that store different values to one shared word in one instruction: in Triton's code a race where it matters."""
+"""Threads that store different values to one shared word in one instruction: of Triton's a race where it matters."""
 
 import numpy as np
 import pytest
@@ -86,8 +86,8 @@ USES = {
     "@%p1 st.global.v4.b32 [%rd7], {%r1, %r11, %r1, %r1};",
     "by way of shared memory": "ld.shared.b32 %r11, [%r8]; bar.sync 0; st.shared.b32 [%r9+128], %r11;"
     "ld.shared.b32 %r12, [%r9+128]; @%p1 st.global.b32 [%rd7], %r12;",
-    "a wide load": "and.b32 %r8, %r1, 12; mad.lo.u32 %r8, %r8, 4, %r6; ld.shared.v4.b32 {%r11, %r12, %r13, %r14}, [%r8];"
-    "@%p1 st.global.b32 [%rd7], %r13;",
+    "a wide load": "and.b32 %r8, %r1, 12; mad.lo.u32 %r8, %r8, 4, %r6;"
+    "ld.shared.v4.b32 {%r11, %r12, %r13, %r14}, [%r8]; @%p1 st.global.b32 [%rd7], %r13;",
 }
 
 

@@ -4,9 +4,9 @@ Where a tile has fewer elements than a block has threads, compilers let several 
 shared memory, with no predicate; Triton also lets several warps. Mostly they store the same bits, which is no race.
 Values that differ by rounding only are one result (`rounding`). Where they differ otherwise, a program of CUDA or PTX
 has a race, which its author wrote. Nobody writes stores to shared memory in Triton: its lanes differ where the value of
-the element is arbitrary, as the place of the largest of a row of NaN is, in rows that a mask drops later. There the word
-is *contested*: which of the values it holds is open, so that it is undefined, and the race is reported where something
-depends on it (ADR 124).
+the element is arbitrary, as the index of the largest of a row of NaN is, in rows that a mask drops later. There the
+word is *contested*: which of the values it holds is open, so that it is undefined, and the race is reported where
+something depends on it (ADR 124).
 
 A word is contested by one execution of one instruction. What another execution of it stored, or another instruction, is
 no replica: that stays a race at once.
@@ -115,15 +115,15 @@ class Replicas:
     def _contest(self, space: Space, site: Site, spot: Spot, stored: Array, races: Array) -> Array:
         """Make undefined what lanes contest in this execution of an instruction; the other races."""
         starts, legal = starts_of(space, spot)
-        places = {int(lane): int(start) for lane, start in zip(spot.lanes[legal], starts[legal], strict=True)}
+        begins = {int(lane): int(start) for lane, start in zip(spot.lanes[legal], starts[legal], strict=True)}
         left = []
         for race in races:
             position, cell, mask = race[:3].tolist()
             others, lane = self._others(site, spot, position, cell, mask), int(spot.lanes[position])
-            if not others or any(places.get(other) != places[lane] for other in others):
+            if not others or any(begins.get(other) != begins[lane] for other in others):
                 left.append(race)
                 continue
-            offsets = self._differing_values(site, spot, stored, lane, others) * stored.itemsize + places[lane]
+            offsets = self._differing_values(site, spot, stored, lane, others) * stored.itemsize + begins[lane]
             origin = self._undefined.contested(space, site, lane, others[0], offsets, stored.itemsize)
             own = int(self._checks.clocks.table()[lane // WARP, OWN])
             both = (cell & (1 << 64) - 1, mask), (own, 1 << lane % WARP)
@@ -146,7 +146,7 @@ class Replicas:
         """Lanes have stored where others contest words: in order after these or, with them, to no effect."""
         starts, legal = starts_of(space, spot)
         lanes = spot.lanes
-        settled = {}
+        settled: dict[int, bool] = {}
         for position in np.flatnonzero(legal).tolist() if space.name == "shared" else ():
             first = int(starts[position])
             for offset in range(first, first + spot.nbytes):

@@ -36,8 +36,8 @@ _GLOBAL_HINT = (
 )
 _TENSOR_HINT = "let a product or a store fill every column that is loaded, on every path that leads here"
 _CONTEST_HINT = (
-    "let one thread store it, or all the same value; in Triton such threads hold one element, of which each has a value "
-    "of its own: where that comes from a row of NaN or of -inf alone, mask the row before it is reduced"
+    "let one thread store it, or all the same value; in Triton such threads hold one element, of which each has a "
+    "value of its own: where that comes from a row of NaN or of -inf alone, mask the row before it is reduced"
 )
 # of a byte that is unwritten again
 _LOST = np.uint8(WRITTEN & ~UNWRITTEN)
@@ -81,8 +81,8 @@ class UndefinedValues(UndefinedObserver):
         known = self._contests.get(site.number)
         if known is None:
             names = " and ".join(thread_name(self._batch, lane) for lane in (other, one))
-            place = self._name(space, int(offsets[0]) % self._batch.shared_stride)
-            known = Origin(site, CONTESTED, f"{names} store different values to shared memory ({place})")
+            where = self._name(space, int(offsets[0]) % self._batch.shared_stride)
+            known = Origin(site, CONTESTED, f"{names} store different values to shared memory ({where})")
             self._contests[site.number] = known
         self._definedness.contested = True
         for offset in offsets.tolist():
@@ -192,9 +192,7 @@ class UndefinedValues(UndefinedObserver):
             message = f"{origin.what} is stored and was never set; it is read back by {who}, and the value {use}"
         elif origin.kind == CONTESTED:
             kind, hint = "race", _CONTEST_HINT
-            message = (
-                f"{origin.what} in one instruction, so that it may hold either; it is read by {who}, and the value {use}"
-            )
+            message = f"{origin.what} in one instruction, so it may hold either; {who} reads it, and the value {use}"
         else:
             message = f"{origin.kind} memory that nobody wrote ({origin.what}) is read by {who}, and the value {use}"
         self._reporter.add(kind, origin.site, message, hint, len(lanes), others)
