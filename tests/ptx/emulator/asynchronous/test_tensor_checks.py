@@ -18,6 +18,7 @@ from tests.ptx.emulator.asynchronous.tcgen05 import (
     result,
     tiles,
 )
+from tests.ptx.emulator.asynchronous.test_tcgen05 import A_TO_TENSOR, READY, SCALES
 
 from kernbench import ptx
 
@@ -261,6 +262,54 @@ def test_a_load_ahead_of_a_loop_that_does_not_run():
     kept = "  setp.eq.u32 %p6, %r20, 0;\n" + load(64) + back + "  mov.b32 %d0, 0;\n" * 64
     message = planted(kept.replace("setp.eq", "setp.ne")).findings[0].message
     assert "comes from tensor memory" in message
+
+
+def test_a_in_tensor_memory_that_nobody_wrote():
+    body = A_TO_TENSOR + mma("f16", a="[%r40]") + COMMIT + WAIT + load(64)
+    assert not planted(body).findings
+    never = "".join(line + "\n" for line in body.split("\n") if "tcgen05.st" not in line)
+    assert only(planted(never), "uninitialised-read").startswith("`@%p3 tcgen05.mma")
+    assert "A that thread (0, 0, 0) of block (0, 0, 0) reads, columns 64 to 72" in only(
+        planted(never), "uninitialised-read"
+    )
+
+
+SCALED = """
+  @%p3 tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale.scale_vec::1X [%r3], %rd4, %rd5, %r22, [%r40], [%r41], %p5;
+"""
+
+
+def scaled(*edits):
+    """A product of scaled blocks whose scales are stored, with lines changed."""
+    text = SCALES.format(column=64, offset=0) + SCALES.format(column=68, offset=512) + READY + SCALED
+    for old, new in edits:
+        assert old in text, old
+        text = text.replace(old, new)
+    said = (64 >> 3) << 17 | 1 << 23 | (128 >> 4) << 24
+    kinds = ("f32", "e4m3", "e4m3")
+    _, _, data, descriptors = tiles(12, 128, 64, 32, kinds)
+    return launch(kernel(text + COMMIT + WAIT + load(64), 64), data, descriptors, said, 64)[0]
+
+
+def test_scales_that_nobody_wrote():
+    assert not scaled().findings
+    run = scaled(("  add.u32 %r41, %r3, 68;", "  add.u32 %r41, %r3, 100;"))
+    assert "the scales of B that thread (0, 0, 0) of block (0, 0, 0) reads, columns 100 to 102" in only(
+        run, "uninitialised-read"
+    )
+
+
+@pytest.mark.parametrize("missing", ["tcgen05.wait::st.sync.aligned", "tcgen05.fence::before_thread_sync"])
+def test_scales_whose_stores_are_not_finished(missing):
+    message = only(scaled((f"  {missing};\n", "")), "race")
+    assert "reads column 64 of tensor memory" in message
+
+
+def test_scales_outside_the_allocation():
+    run = scaled(("  add.u32 %r41, %r3, 68;", "  add.u32 %r41, %r3, 127;"))
+    assert "the scales of B of thread (0, 0, 0) of block (0, 0, 0) reaches columns 127 to 129" in only(
+        run, "tensor-memory"
+    )
 
 
 REUSED = """.version 8.7

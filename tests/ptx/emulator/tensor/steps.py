@@ -89,6 +89,17 @@ class Steps(Frame):
         for name, said in dropped.items():
             if lines.get(name):
                 self.faults.append(Fault(f"{said}: {one} {two}", dict.fromkeys(lines[name]), {"race"}, where))
+                # a pair's work is begun by the first CTA: what the second has not finished before is not looked for
+                if self.group == 2 and one not in moves:
+                    edits = self._in_the_peer(name, lines[name])
+                    self.faults.append(Fault(f"{said} in the peer: {one} {two}", edits, {"race"}, where))
+
+    def _in_the_peer(self, name, lines):
+        """What leaves lines out in the second CTA of a pair only."""
+        said = self.text.lines[lines[-1] - 1].strip()
+        if name == "mbarrier":
+            return {lines[-1]: f"or.pred %p6, %p6, %p0; {said}"}
+        return {lines[-1]: f"@!%p0 {said}"}
 
     # moves
 

@@ -25,6 +25,7 @@ HEAD = """.version 8.7
   mov.u32 %r2, tiles;
   mov.u32 %r6, %ctaid.x;
   mov.u32 %r5, %cluster_ctarank;
+  setp.ne.u32 %p0, %r5, 0;
   // the warp that allocates, the thread that issues, the four warps that load and store
   setp.eq.u32 %p2, %r1, {allocates};
   mad.lo.u32 %r3, %r5, 1000, %r0;

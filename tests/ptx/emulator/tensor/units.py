@@ -205,7 +205,7 @@ class Units(Steps):
         if not product.accumulates and not before[0, :, at : at + product.width].any():
             wrong = f"setp.eq.b32 %p7, 0, 0; {self.text.lines[line - 1].strip()}"
             self.faults.append(Fault("adds to nothing", {line: wrong}, {"uninitialised-read"}, {line}))
-        return self._work_of_product(product, line, slot, at, a_at)
+        return self._work_of_product(product, line, slot, at, a_at, scales_at)
 
     def _left(self, product, slot, a_at, shared, use):
         """A as the instruction names it, and whether its rows are shifted on the way."""
@@ -249,7 +249,7 @@ class Units(Steps):
         self.kinds |= {"disabled lanes"} if product.disabled else set()
         self.kinds |= {"scale of d"} if product.scale else set()
 
-    def _work_of_product(self, product, line, slot, at, a_at):
+    def _work_of_product(self, product, line, slot, at, a_at, scales_at):
         _, lanes, columns = product.places(product.m // self.group)
         work = self._work(line, "mma", slot, (lanes, columns + at), True)
         if product.accumulates:
@@ -257,6 +257,10 @@ class Units(Steps):
         if a_at is not None:
             lanes = [lane for row in range(product.m // self.group) for _, lane in product.lanes_of_a(row)]
             work.reads[np.repeat(lanes, 8), np.tile(np.arange(8) + a_at, len(lanes))] = True
+        for where, rows in zip(scales_at, (128, product.n), strict=bool(scales_at)):
+            row = np.arange(rows)
+            for quarter in range(4):
+                work.reads[32 * quarter + row % 32, where + row // 32] = True
         return work
 
     def _disable(self, product):

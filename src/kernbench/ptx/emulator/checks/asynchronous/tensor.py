@@ -115,8 +115,8 @@ class TensorChecks(TensorObserver):
             self._descriptors.seen(which, tile, site)
         warps = begun.found[0]
         self._enter_target(plan.target, plan.adds, warps, False, site)
-        if plan.source is not None:
-            self._enter_source(plan.source, warps, site)
+        for what, regions in plan.sources:
+            self._enter_source(what, regions, warps, False, site)
         return True
 
     def _survey(self, plan: "_Plan", lanes: Array, site: Site) -> tuple[Begun | None, list[Array]]:
@@ -182,8 +182,8 @@ class TensorChecks(TensorObserver):
         self._aligned(int(group.d[0]) >> 16, group, lanes, site)
         filled = bool(group.adds[0]) and group.lanes is None
         self._enter_target(_target(group, filled), filled, warps, group.form.pair, site)
-        if group.form.from_tensor:
-            self._enter_source(_source(group), warps, site)
+        for what, regions in _sources(group):
+            self._enter_source(what, regions, warps, group.form.pair, site)
 
     def _enter_target(self, regions: "_Regions", filled: bool, warps: Array, pair: bool, site: Site) -> None:
         """Products of warps write D, and read it if it has to be `filled`."""
@@ -195,11 +195,14 @@ class TensorChecks(TensorObserver):
                 if pair:
                     self._order.enter_peers(warps, region, True, MULTIPLY, site)
 
-    def _enter_source(self, regions: "_Regions", warps: Array, site: Site) -> None:
-        """Products of warps read A in tensor memory."""
-        for region in self._left_over(regions, warps, False, site):
-            if self._allocated(warps, region, "A", site):
+    def _enter_source(self, what: str, regions: "_Regions", warps: Array, pair: bool, site: Site) -> None:
+        """Products of warps read A or scales in tensor memory."""
+        for region in self._left_over(regions, warps, False, site) if not pair else regions[0]:
+            if self._allocated(warps, region, what, site):
+                self._order.filled(warps, region, what, site)
                 self._order.enter(warps, region, False, MULTIPLY, site)
+                if pair:
+                    self._order.enter_peers(warps, region, False, MULTIPLY, site)
 
     def _left_over(self, regions: "_Regions", warps: Array, writes: bool, site: Site) -> Iterator[Region]:
         """Products of warps access regions, one after the other: those with which something may be wrong."""
@@ -377,15 +380,15 @@ class _Plan:
     """What operands mean with which nothing is wrong.
 
     Tiles in shared memory, whose they are, the swizzles that copies of these should have, and runs and pieces for
-    compiled loops; the last byte + 1 of them; where D lies and whether it has to be written, and where A does in tensor
-    memory.
+    compiled loops; the last byte + 1 of them; where D lies and whether it has to be written, and what is read beside it
+    of tensor memory: A and scales.
     """
 
     tiles: list[tuple[str, Tiles, str, tuple[Array, Array, Array]]]
     end: int
     target: _Regions
     adds: bool
-    source: _Regions | None
+    sources: list[tuple[str, _Regions]]
 
 
 @lru_cache(1 << 10)
@@ -408,7 +411,7 @@ def _plan(form: Form, operands: tuple[int, ...], whole: bool) -> _Plan | None:
         max(tile.base + tile.map.last for _, tile, _, _ in tiles),
         _target(one, adds),
         adds,
-        _source(one) if form.from_tensor else None,
+        _sources(one),
     )
 
 
@@ -417,11 +420,30 @@ def _target(group: Products, filled: bool) -> _Regions:
     return _regions(group.parts(), int(group.d[0]) & 0xFFFF, 0, filled)
 
 
-def _source(group: Products) -> _Regions:
-    """Where A of products lies in tensor memory."""
-    idesc = group.described
-    width = idesc.k * {"f16": 16, "bf16": 16, "tf32": 32, "b4": 4}.get(idesc.kinds[1], 8) // 32
-    return _regions(group.parts(), int(group.a[0]) & 0xFFFF, width, False)
+def _sources(group: Products) -> list[tuple[str, _Regions]]:
+    """Where what products read lies in tensor memory: A and scales."""
+    found, idesc, parts = [], group.described, group.parts()
+    if group.form.from_tensor:
+        width = idesc.k * {"f16": 16, "bf16": 16, "tf32": 32, "b4": 4}.get(idesc.kinds[1], 8) // 32
+        found.append(("A", _regions(parts, int(group.a[0]) & 0xFFFF, width, True)))
+    if group.scales is not None:
+        rows, scales = (idesc.m // group.homes.shape[1], idesc.n // len(parts)), idesc.k // group.form.block
+        for name, addresses, many, byte in zip("AB", group.scales, rows, idesc.scale_bytes, strict=True):
+            found.append((f"the scales of {name}", _scaled(int(addresses[0]) & 0xFFFF, many, -(-(byte + scales) // 4))))
+    return found
+
+
+@lru_cache(1 << 10)
+def _scaled(column: int, rows: int, words: int) -> _Regions:
+    """Where scales of rows lie: row r in lane r % 32 of every quarter and column r / 32, in one or more words."""
+    whole, rest = divmod(rows, WARP)
+    regions = []
+    for first in range(column, column + words * 4 * -(-rows // 128), 4 * -(-rows // 128)):
+        if whole:
+            regions.append(_all(first, whole))
+        if rest:
+            regions.append(Region(Part((0, 4), (0, rest), (0, 0)), first + whole, first + whole + 1))
+    return _rows(regions, True)
 
 
 def _has_other_lanes(group: Products) -> bool:
@@ -434,6 +456,10 @@ def _regions(parts: tuple[Part, ...], column: int, width: int, filled: bool) -> 
     """The columns of parts from one on, their own or `width`, as regions and as rows for compiled loops."""
     lengths = [width or part.columns[1] - part.columns[0] for part in parts]
     regions = [Region(part, column, column + length) for part, length in zip(parts, lengths, strict=True)]
+    return _rows(regions, filled)
+
+
+def _rows(regions: list[Region], filled: bool) -> _Regions:
     rows = [[groups_of(one.part), one.first, one.last, filled] for one in regions]
     return regions, np.array(rows, np.int64)
 

@@ -197,7 +197,9 @@ class TensorOrder:
         if empty >= 0:
             who = thread_name(self._batch, int(warps[empty]) * WARP)
             message = f"{what} that {who} reads, columns {region.first} to {region.last}, was not written"
-            hint = "clear the predicate that adds D in the first product, or store to tensor memory first"
+            hint = "store it to tensor memory first, or copy it there"
+            if "accumulator" in what:
+                hint = "clear the predicate that adds D in the first product, or store to tensor memory first"
             self._reporter.add("uninitialised-read", site, message, hint, about=what)
 
     def loaded(self, warps: Array, region: Region) -> None:
