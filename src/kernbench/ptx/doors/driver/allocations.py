@@ -206,7 +206,7 @@ class Allocations:
         """Raise where a copy names one side as memory of the host (2 bits: 1) or the device (2), and it is the other.
 
         Pinned and managed memory may be named as either. What a Python program has on the device may be memory of other
-        front ends, such as torch, which nobody has told of here.
+        front ends, such as torch, which the driver does not know.
         """
         held = self._memory.array_at(address) if self._memory.holds(address) else None
         piece = self._pieces.get(held.address) if held is not None else None

@@ -165,6 +165,11 @@ def test_kernels_that_launch_kernels_are_refused_by_name(lab, name, kernel):
     assert "dynamic parallelism) are not emulated: launch the inner one from the host" in found.hint
 
 
+def test_a_table_may_hold_the_address_of_a_kernel(lab):
+    outside = ".entry inner() { ret; }\n.global .u64 table[1] = {inner};\n"
+    assert lab.kinds("  ld.global.u64 %rd1, [table];\n", outside=outside) == []
+
+
 def test_printf_gives_the_number_of_values_it_took(lab):
     body = """
   .local .align 8 .b8 values[24];
