@@ -1,5 +1,6 @@
 # make demo: a job on each target, right and safe, and a planted race that is found.  make test: lint, types, tests.
 # make test-full: whole sets of cases, of which make test runs a sample.
+# make test-programs: tests that start programs (kernbench itself from the command line, compilers).
 # make test-doors: programs of torch and Triton, and all that nvcc builds.
 PYTHON ?= python3
 VENV   ?= .venv
@@ -19,7 +20,7 @@ MEASURED ?= $(addprefix tests/safety/test_,safety.py timed_order.py) \
 	$(addprefix tests/mesh/test_,deadlocks.py findings.py memory.py outputs.py) tests/npu \
 	$(addprefix tests/ptx/,emulator validation)
 
-.PHONY: demo test test-full test-doors coverage docs test-gpu calibrate bench bench-full install clean
+.PHONY: demo test test-full test-programs test-doors coverage docs test-gpu calibrate bench bench-full install clean
 
 install: $(STAMP)
 
@@ -43,6 +44,10 @@ test test-full: $(STAMP)
 	$(BIN)/python tools/compile_loops.py mesh npu & loops=$$!; $(BIN)/python tools/compile_loops.py ptx; wait $$loops; \
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(SETS); status=$$?; \
 	wait $$types || status=1; cat out/types.txt; exit $$status
+
+# what starts programs takes as long as a quarter of the other tests, and fails less often: apart, so that those answer soon
+test-programs: $(STAMP)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --programs
 
 # programs of torch and Triton, in an environment of its own. A plain `torch` would come with gigabytes of CUDA packages;
 # this release is the CPU build where one is to be had (TORCH=torch TRITON=triton==3.6.0 tests others). Where they cannot

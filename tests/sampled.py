@@ -1,6 +1,7 @@
 """Large sets of cases: `make test` runs a fixed sample of each, `make test-full` (`pytest --full`) the whole set.
 
-A sample has every kind of case that the whole set has; what is left out is more of the same (ADR 54).
+A sample has every kind of case that the whole set has; what is left out is more of the same (ADR 54). Tests that start
+programs, kernbench itself from a command line or a compiler, are run by `make test-programs` (`pytest --programs`).
 """
 
 import os
@@ -92,6 +93,7 @@ def covering(cases: Sequence[Mapping[str, int]], count: int) -> list[int]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run whole sets of cases where a sample runs otherwise")
+    parser.addoption("--programs", action="store_true", help="run the tests that start programs, and no others")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -105,12 +107,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of a test with the mark `sampled(count)` so many combinations of its parameters stay; what is named runs.
 
-    A test with the mark `named` stays where its file is named.
+    A test with the mark `named` stays where its file is named, one with the mark `programs` there and by `--programs`.
     """
+    if config.getoption("--programs"):
+        _deselect(config, items, {item for item in items if not item.get_closest_marker("programs")})
     if full():
         return
     files = {(config.invocation_params.dir / name.partition("::")[0]).resolve() for name in config.args}
-    _deselect(config, items, {item for item in items if item.get_closest_marker("named") and item.path not in files})
+    marks = ("named",) if config.getoption("--programs") else ("named", "programs")
+    later = {item for item in items if any(item.get_closest_marker(mark) for mark in marks)}
+    _deselect(config, items, {item for item in later if item.path not in files})
     if any("[" in name for name in config.args):
         return
     marked: dict[tuple[Path, str], list[pytest.Function]] = {}

@@ -52,6 +52,13 @@ def test_other(a): ...
 
 @pytest.mark.named
 def test_long(): ...
+
+@pytest.mark.programs
+def test_started(): ...
+
+@pytest.mark.programs
+@pytest.mark.named
+def test_both(): ...
 """
 
 
@@ -59,8 +66,10 @@ def test_long(): ...
     ("options", "counts"),
     [
         ([], {"marked": 6, "listed": 3, "other": 3}),
-        (["--full"], {"marked": 20, "listed": 10, "other": 3, "long": 1}),
-        (["test_it.py"], {"marked": 6, "listed": 3, "other": 3, "long": 1}),
+        (["--full"], {"marked": 20, "listed": 10, "other": 3, "long": 1, "started": 1, "both": 1}),
+        (["test_it.py"], {"marked": 6, "listed": 3, "other": 3, "long": 1, "started": 1, "both": 1}),
+        (["--programs"], {"started": 1}),
+        (["--programs", "--full"], {"started": 1, "both": 1}),
         (["test_it.py::test_long"], {"long": 1}),
         (["test_it.py::test_marked[4-3]"], {"marked": 1}),
     ],
@@ -68,7 +77,7 @@ def test_long(): ...
 def test_the_option_runs_whole_sets(pytester, monkeypatch, options, counts):
     monkeypatch.setenv(sampled.FULL, "")
     pytester.makepyfile(test_it=SUITE)
-    pytester.makeini("[pytest]\nmarkers =\n  sampled(count): some\n  named: long")
+    pytester.makeini("[pytest]\nmarkers =\n  sampled(count): some\n  named: long\n  programs: others")
     inside = pytester.inline_run("-p", "no:cacheprovider", *options, plugins=[sampled])
     ran = [call.nodeid for call in inside.getcalls("pytest_runtest_logstart")]
     assert {name: sum(f"test_{name}" in test for test in ran) for name in counts} == counts

@@ -199,6 +199,7 @@ def test_light_rooms_need_neither_greenlet_nor_pydantic():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+@pytest.mark.programs
 def test_ptx_benches_run_from_the_command_line_without_greenlet_and_perfetto():
     script = (
         "import sys\n"

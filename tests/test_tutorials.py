@@ -21,6 +21,8 @@ from typer.testing import CliRunner
 
 from kernbench.cli import app
 
+pytestmark = pytest.mark.programs
+
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PLAYED = [ROOT / "README.md", *sorted(DOCS.glob("tutorial-*.md"))]

@@ -23,6 +23,7 @@ def test_list(kernbench):
     assert "multi_user_decode" in done.stdout
 
 
+@pytest.mark.programs
 def test_a_stream_that_cannot_take_what_is_printed(tmp_path):
     write_new("mesh", "größe", tmp_path)
     command = [sys.executable, "-m", "kernbench.cli"]
@@ -104,6 +105,7 @@ def test_a_size_runs_without_data(kernbench):
     assert "for 80 layers" in done.stdout
 
 
+@pytest.mark.programs
 def test_a_ptx_bench_runs_on_the_emulator(kernbench):
     few = ["--set", "users=2", "--set", "lengths=9,3", "--set", "h_q=2", "--set", "h_kv=1", "--device", "emulator"]
     done = kernbench("run", DECODE, "--panel", "one_warp", "--all-algorithms", *few)

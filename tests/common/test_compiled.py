@@ -238,6 +238,7 @@ def kept_loops(tmp_path):
     return call
 
 
+@pytest.mark.programs
 def test_a_kept_loop_is_called_without_what_compiling_needs(kept_loops, tmp_path):
     assert kept_loops("loops.double(row)", "double") == "[2.0, 2.0, 2.0] True 0"
     assert kept_loops("loops.double(row)", "double") == "[2.0, 2.0, 2.0] False 1"

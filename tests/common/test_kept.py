@@ -9,6 +9,8 @@ import pytest
 
 from kernbench.common import compiled, kept
 
+pytestmark = pytest.mark.programs
+
 LOOPS = """
 import sys, time
 from pathlib import Path

@@ -304,6 +304,7 @@ def test_rows_are_read_without_importing_a_target():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+@pytest.mark.programs
 def test_a_bench_imports_no_target_but_its_own(tmp_path):
     barred = SCRIPT.replace("import shlex, sys\n", "import shlex, sys\nBARRED\n")
     barred = barred.replace("BARRED", "for name in ('npu', 'ptx'): sys.modules[f'kernbench.{name}'] = None")

@@ -11,6 +11,8 @@ from kernbench.bench.checking.check import Conditions, check_files, default_memo
 from kernbench.bench.discovery.new import filled_in
 from kernbench.common.errors import BenchError
 
+pytestmark = pytest.mark.programs
+
 SMALL = {"param(4,": "param(2,", "param(32,": "param(4,", "param(64,": "param(4,"}
 HOSTILE_IMPORT = {
     "leaves": "os._exit(0)",

@@ -14,6 +14,8 @@ from kernbench.bench.discovery.new import filled_in
 from kernbench.common.errors import BenchError
 from kernbench.result.acknowledged import Entry, fingerprint
 
+pytestmark = pytest.mark.programs
+
 SMALL = {"param(4,": "param(2,", "param(32,": "param(4,", "param(64,": "param(4,"}
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.programs
+
 BENCH = """
 from dataclasses import dataclass
 import numpy as np

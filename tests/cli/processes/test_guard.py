@@ -12,7 +12,10 @@ import pytest
 from kernbench.bench.discovery.new import filled_in
 from kernbench.cli.processes.guard import runs_files
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="copies of a process are made on Linux only")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="copies of a process are made on Linux only"),
+    pytest.mark.programs,
+]
 
 
 @pytest.fixture

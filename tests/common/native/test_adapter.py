@@ -128,6 +128,7 @@ print(row.tolist(), "numba" in sys.modules)
 """
 
 
+@pytest.mark.programs
 def test_what_is_kept_runs_without_numba(tmp_path):
     (tmp_path / "loops.py").write_text(LOOP)
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -159,6 +160,7 @@ print("numba" in sys.modules)
 """
 
 
+@pytest.mark.programs
 def test_benches_whose_loops_are_kept_run_without_numba():
     # the first may have to compile, and what other processes compile at that moment is not waited for
     environment = {**os.environ, "KERNBENCH_COMPILE": "always"}

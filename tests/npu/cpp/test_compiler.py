@@ -5,6 +5,8 @@ from tests.npu.cpp.compiled import needs_compiler
 
 from kernbench.npu.cpp import compiler
 
+pytestmark = pytest.mark.programs
+
 SOURCE = '#include "value.h"\nextern "C" int value() { return VALUE; }\n'
 
 

@@ -9,7 +9,7 @@ from kernbench import npu
 from kernbench.npu.cpp.compiler import build_kernel
 from kernbench.npu.cpp.kernel import CppKernel
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.programs]
 FILE = HERE / "direct.cpp"
 ROUNDS, N = 5, 32
 NO_WAIT, NO_FLAG = 1, 2

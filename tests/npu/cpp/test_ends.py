@@ -10,7 +10,7 @@ from kernbench.npu.cpp.compiler import build_kernel, compiler
 from kernbench.npu.cpp.kernel import CppKernel
 from kernbench.safety.budget import Budget
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.programs]
 FILE = HERE / "ends.cpp"
 X = np.random.default_rng(9).standard_normal((8, 64)).astype(np.float32)
 

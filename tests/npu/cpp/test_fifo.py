@@ -12,7 +12,7 @@ from kernbench import npu
 from kernbench.npu.cpp.compiler import build_kernel
 from kernbench.npu.cpp.kernel import CppKernel
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.programs]
 SOURCE = Path(__file__).parent / "fifo.cpp"
 ROUNDS = 5
 rng = np.random.default_rng(11)

@@ -11,7 +11,7 @@ from kernbench import npu
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.programs]
 rng = np.random.default_rng(5)
 X = rng.standard_normal((8, 64)).astype(np.float32)
 EMPTY = np.zeros((8, 64), np.float32)

@@ -8,7 +8,7 @@ from kernbench import npu
 from kernbench.npu.cpp.compiler import build_kernel
 from kernbench.npu.cpp.kernel import CppKernel
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.programs]
 FILE = HERE / "memory.cpp"
 SRC = np.arange(256, dtype=np.float32).reshape(8, 32)
 

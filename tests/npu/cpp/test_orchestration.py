@@ -1,6 +1,7 @@
 """Orchestrations in C++ run against the same runtime; either language submits kernels of the other."""
 
 import numpy as np
+import pytest
 from tests.npu.cpp.compiled import ORCHESTRATION, kernel, needs_compiler, orchestration
 from tests.npu.cpp.test_kernels import python_scale
 
@@ -10,7 +11,7 @@ from kernbench.npu.cpp.memory import stored
 from kernbench.npu.cpp.orchestration import CppOrchestration
 from kernbench.result.run import Status
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.programs]
 X = np.random.default_rng(7).standard_normal((24, 64)).astype(np.float32)
 
 

@@ -9,7 +9,7 @@ from kernbench import npu
 from kernbench.npu.cpp.compiler import build_kernel
 from kernbench.npu.cpp.kernel import CppKernel
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.programs]
 FILE = HERE / "scaled.cpp"
 M, K, N = 32, 128, 64
 S = K // 32

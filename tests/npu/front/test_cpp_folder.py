@@ -8,6 +8,8 @@ from tests.npu.cpp.compiled import KERNELS, ORCHESTRATION, needs_compiler
 from kernbench.bench import folder_bench, run_bench
 from kernbench.common.errors import BenchError
 
+pytestmark = pytest.mark.programs
+
 CONFIG = f"""
 ORCHESTRATION = {{"source": {str(ORCHESTRATION)!r}, "function_name": "aicpu_orchestration_entry"}}
 KERNELS = [{{"func_id": 0, "name": "SCALE", "source": {str(KERNELS)!r}, "core_type": "aiv", "function_name": "scale"}}]

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import pytest
 from tests.npu.cpp.compiled import needs_compiler
 
 from kernbench.npu.scene.cases import cases_of, files_in
@@ -12,7 +13,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "cpp_softmax"
 MENDED = """TSTORE(to, x);
         set_flag(PIPE_MTE3, PIPE_MTE2, EVENT_ID0);
         wait_flag(PIPE_MTE3, PIPE_MTE2, EVENT_ID0);"""
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.programs]
 
 
 def run(folder, name):

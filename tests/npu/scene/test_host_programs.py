@@ -8,6 +8,8 @@ from kernbench.npu.scene.cases import cases_of
 from kernbench.npu.scene.host_program import Buffer, DataType, TaskArgs, TensorArgType, Worker, scalar_to_uint64
 from kernbench.npu.scene.running import run_case
 
+pytestmark = pytest.mark.programs
+
 TEXT = f"""
 import ctypes
 

@@ -10,6 +10,8 @@ from kernbench.npu.scene.cases import cases_of, files_in
 from kernbench.npu.scene.mutants import mutants
 from kernbench.npu.scene.running import run_case
 
+pytestmark = pytest.mark.programs
+
 TEXT = f"""
 import ctypes
 

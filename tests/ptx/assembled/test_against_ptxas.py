@@ -14,6 +14,8 @@ from kernbench.ptx.sass.reading import read
 from kernbench.ptx.sass.tools import disassemble, find_nvdisasm
 from kernbench.ptx.text.walking import instructions_of
 
+pytestmark = pytest.mark.programs
+
 AT_ONCE = 40
 
 

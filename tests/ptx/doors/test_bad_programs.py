@@ -18,6 +18,8 @@ from kernbench.ptx.doors.summary import read_session
 from kernbench.ptx.front.commands import exec as command
 from kernbench.ptx.front.ending import descendants, end_program
 
+pytestmark = pytest.mark.programs
+
 
 def kinds(document):
     return {finding["kind"] for kernel in document["kernels"] for finding in kernel["findings"]}

@@ -16,6 +16,8 @@ from kernbench.ptx.comparing.sessions import SecondEmulator
 from kernbench.ptx.devices.gpu_process import LaunchFailedError
 from kernbench.ptx.emulator.asynchronous.copies import tensor_maps
 
+pytestmark = pytest.mark.programs
+
 ROOT = Path(__file__).parents[3]
 # y[i] = table[0][i] * scale + table[0][i], and the variable `scale` grows
 THROUGH_A_TABLE = """.version 8.0

@@ -26,6 +26,8 @@ from kernbench.ptx.doors.session import Launch, Notes
 from kernbench.ptx.doors.summary import KernelSummary, read_session
 from kernbench.ptx.front.commands import exec as command
 
+pytestmark = pytest.mark.programs
+
 # a program that launches as front ends do; it says how many threads, and what then
 PROGRAM = f"""
 import os, sys

@@ -95,6 +95,7 @@ def test_a_finding_fails_the_test_that_made_it(pytester):
     assert reports.count("add_one (launch 2): finished") == 1
 
 
+@pytest.mark.programs
 def test_findings_of_workers_reach_the_report(pytester, monkeypatch):
     """pytest-xdist: the tests run in processes of their own, each with a GPU of its own."""
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")

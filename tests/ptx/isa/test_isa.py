@@ -45,6 +45,7 @@ def refused(found: list[Sample], oldest: bool) -> dict[tuple[str, tuple[int, int
     return messages
 
 
+@pytest.mark.programs
 @needs_ptxas
 def test_ptxas_takes_every_choice_of_every_row_where_it_first_exists():
     """Of every third pair of a target and a version, with --full of all: each is a run of ptxas."""

@@ -181,6 +181,7 @@ def test_turns_of_a_loop_of_whole_numbers_alone_are_counted(monkeypatch, count):
     assert streams.joined > 0.99
 
 
+@pytest.mark.programs
 @needs_tools
 @pytest.mark.parametrize("seed", [4, 8, 11, 12, 13, 14, 31, 36, 37, 52, 80, 217])
 def test_random_programs_agree_with_their_traces(seed):

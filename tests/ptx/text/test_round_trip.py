@@ -42,6 +42,7 @@ def test_mixed():
     check(ptx.parse(MIXED))
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize(("arch", "option"), VARIANTS)
 def test_compiled(arch, option):
     module = ptx.parse(compiled("features.cu", arch, option))

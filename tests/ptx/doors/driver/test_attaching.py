@@ -11,6 +11,8 @@ from kernbench.ptx.doors.cute_door.door import keep_text
 from kernbench.ptx.doors.driver.images.kept import FOLDER as KEPT
 from kernbench.ptx.doors.driver.running import compiler_switches
 
+pytestmark = pytest.mark.programs
+
 # what front ends do, by hand
 CALLS = f"""
 import ctypes, sys

@@ -19,6 +19,8 @@ from kernbench.common.errors import BenchError, MisuseError
 from kernbench.ptx.doors import cuda_source
 from kernbench.ptx.front.commands.cuda import arguments_toml
 
+pytestmark = pytest.mark.programs
+
 SOURCE = Path(__file__).parent / "program.cu"
 LONG = pytest.mark.named
 RACED = next(n for n, line in enumerate(SOURCE.read_text().splitlines(), 1) if "raced on" in line)
