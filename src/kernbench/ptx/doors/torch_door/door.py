@@ -165,7 +165,7 @@ class TorchDoor:
             run = thread.run
 
             def run_with_modes() -> None:
-                del thread.run
+                vars(thread).pop("run", None)
                 # modes belong to a thread
                 with DeviceDispatch(storages, registrations, graphs), DeviceFunction(storages):
                     run()
@@ -174,7 +174,7 @@ class TorchDoor:
             try:
                 start(thread)
             except BaseException:
-                del thread.run
+                vars(thread).pop("run", None)
                 raise
 
         self._patches.set(threading.Thread, "start", start_with_modes)
