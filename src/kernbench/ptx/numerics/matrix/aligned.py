@@ -60,8 +60,8 @@ def _widen(row: Array, first: int, half: int, kind: int, least: int, found: Arra
 
 
 @compiled
-def _take(rows: Rows, first: int, places: Array, kind: int, least: int, room: Room) -> None:
-    """The elements that a warp has in registers, and their exponents, each to its place."""
+def _take(rows: Rows, first: int, indices: Array, kind: int, least: int, room: Room) -> None:
+    """The elements that a warp has in registers, and their exponents, each at its index."""
     values, exponents, behind = room
     found, those = values[behind:], exponents[behind:]
     per = 1 if kind >= _TF32 else 2
@@ -70,9 +70,9 @@ def _take(rows: Rows, first: int, places: Array, kind: int, least: int, room: Ro
         for half in range(per):
             _widen(row, np.uint64(first), half, kind, least, found, those)
             for lane in range(LANES):
-                place = np.uint64(places[number * per + half, lane])
-                values[place] = found[lane]
-                exponents[place] = those[lane]
+                index = np.uint64(indices[number * per + half, lane])
+                values[index] = found[lane]
+                exponents[index] = those[lane]
 
 
 @compiled
@@ -90,7 +90,7 @@ def _accumulate(total: Array, column: Array, factor: Real, unit: Array) -> None:
 
 @compiled
 def _column(b: int, c: int, k: int, room: Room, top: Array, unit: Array, total: Array) -> None:
-    """The column of the result that lies at `c` in place of that of C, by the column of B that lies at `b`.
+    """The column of the result that lies at `c` over that of C, by the column of B that lies at `b`.
 
     These are the exact sums of terms cut to 2**(e - 25).
     """
@@ -128,7 +128,7 @@ def _cut(value: np.float64) -> Bits:
 
 def _multiply_words(
     rows: tuple[Rows, Rows, Rows, Rows],
-    places: tuple[Array, Array, Array, Array],
+    indices: tuple[Array, Array, Array, Array],
     sizes: tuple[int, int, int],
     kind: int,
     least: tuple[int, int],
@@ -136,7 +136,7 @@ def _multiply_words(
 ) -> None:
     """D = A B + C of all warps, whose registers are `rows`: [m, n] of sums over k."""
     of_a, of_b, of_c, results = rows
-    in_a, in_b, in_c, in_d = places
+    in_a, in_b, in_c, in_d = indices
     (m, n, k), (values, exponents, _) = sizes, room
     # what is behind the matrices, a number for each row
     top, unit, total = exponents[exponents.size - m :], values[values.size - 2 * m :], values[values.size - m :]
@@ -167,9 +167,9 @@ class Layouts(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """Where a loop finds elements: places by element and lane, and the numbers of all matrices."""
+    """Where a loop finds elements: indices by element and lane, and the numbers of all matrices."""
 
-    places: tuple[Array, Array, Array, Array]
+    indices: tuple[Array, Array, Array, Array]
     sizes: tuple[int, int, int]
     numbers: int
 
@@ -180,20 +180,20 @@ def _plan(of: Callable[[str, Kinds], Layouts], shape: str, kinds: Kinds) -> _Pla
     (m, k), n = layouts.a.shape, layouts.b.shape[1]
     b, c, rest = m * k, m * k + k * n, m * k + k * n + m * n
 
-    def places(layout: Layout, begin: int, pitch: int) -> Array:
+    def indices(layout: Layout, begin: int, pitch: int) -> Array:
         found = begin + layout.columns * pitch + layout.rows
         return np.ascontiguousarray(found.T)
 
     def counted(layout: Layout, begin: int, pitch: int) -> Array:
-        """Of several copies of an element the first one counts; there is a place for the others behind all."""
-        found = places(layout, begin, pitch).T.ravel()
+        """Of several copies of an element the first one counts; the others go behind all."""
+        found = indices(layout, begin, pitch).T.ravel()
         spare = np.ones(found.size, bool)
         spare[layout.gather] = False
         found[spare] = rest
         return np.ascontiguousarray(found.reshape(LANES, -1).T)
 
     taken = counted(layouts.a, 0, m), counted(layouts.b, b, k), counted(layouts.c, c, m)
-    return _Plan((*taken, places(layouts.d, c, m)), (m, n, k), rest + 1)
+    return _Plan((*taken, indices(layouts.d, c, m)), (m, n, k), rest + 1)
 
 
 def is_aligned(kinds: Kinds) -> bool:
@@ -208,4 +208,4 @@ def multiply_rows(of: Callable[[str, Kinds], Layouts], shape: str, kinds: Kinds,
     size = plan.numbers + LANES + 2 * plan.sizes[0]
     room = np.empty(size), np.empty(size, np.int32), plan.numbers
     packed = tuple(tuple(row if row.flags.c_contiguous else np.ascontiguousarray(row) for row in some) for some in rows)
-    multiply_words(packed, plan.places, plan.sizes, _NUMBERS[kinds[1]], least_exponents(kinds[1], kinds[3]), room)
+    multiply_words(packed, plan.indices, plan.sizes, _NUMBERS[kinds[1]], least_exponents(kinds[1], kinds[3]), room)
