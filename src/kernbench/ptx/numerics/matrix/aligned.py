@@ -207,5 +207,14 @@ def multiply_rows(of: Callable[[str, Kinds], Layouts], shape: str, kinds: Kinds,
     # behind them what a register of a warp holds, and two numbers for each row of the result
     size = plan.numbers + LANES + 2 * plan.sizes[0]
     room = np.empty(size), np.empty(size, np.int32), plan.numbers
-    packed = tuple(tuple(row if row.flags.c_contiguous else np.ascontiguousarray(row) for row in some) for some in rows)
-    multiply_words(packed, plan.indices, plan.sizes, _NUMBERS[kinds[1]], least_exponents(kinds[1], kinds[3]), room)
+    given = tuple(
+        tuple(row if row.flags.c_contiguous else np.ascontiguousarray(row) for row in some) for some in rows[:3]
+    )
+    multiply_words(
+        (*given, tuple(rows[3])),
+        plan.indices,
+        plan.sizes,
+        _NUMBERS[kinds[1]],
+        least_exponents(kinds[1], kinds[3]),
+        room,
+    )
