@@ -145,6 +145,8 @@ class TensorUnit:
     def commit(self, lanes: Array, slots: Array, owners: Array, site: Site) -> None:
         """When what lanes began is done, each of `slots` (barriers of the lanes `owners` counts) is arrived at."""
         mbarriers, checks = self._batch.mbarriers, self.checks
+        # loops are compiled for each layout of their arrays: what `nonzero` found are columns of one array
+        slots, owners = np.ascontiguousarray(slots), np.ascontiguousarray(owners)
         committed, named = checks.commits(lanes), lanes[owners]
         mbarriers.reach(slots, named, site)
         legal = not np.count_nonzero(slots < 0)
