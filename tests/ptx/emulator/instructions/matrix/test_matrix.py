@@ -46,6 +46,28 @@ def test_store_matrix(lab, trans):
     assert all((out[i] == expected[i][:, :2]).all() for i in range(2))
 
 
+@pytest.mark.parametrize("trans", ["", ".trans"])
+def test_generic_addresses_of_matrices(lab, trans):
+    """Without a space the address is generic; one that does not point into shared memory is a finding."""
+    x = np.random.default_rng(0).integers(0, 1 << 16, (4, 8, 8)).astype("u2")
+    body = (
+        LOAD
+        + f"""
+  cvt.u64.u32 %rd2, %r12;
+  cvta.shared.u64 %rd2, %rd2;
+  ldmatrix.sync.aligned.m8n8.x2{trans}.b16 {{%r20, %r21}}, [%rd2+256];
+  bar.warp.sync 0xffffffff;
+  stmatrix.sync.aligned.m8n8.x2{trans}.b16 [%rd2], {{%r20, %r21}};
+  bar.warp.sync 0xffffffff;
+  ld.shared.u32 %r63, [%r12];
+"""
+    )
+    out = lab.compute(body, x, outside=TILE).view("u2").reshape(4, 8, 2)
+    assert (out[:2] == x[2:, :, :2]).all()
+    outside = "  ldmatrix.sync.aligned.m8n8.x1.b16 {%r20}, [%rd20];"
+    assert [one.kind for one in lab.launch(outside, x).findings] == ["out-of-bounds"]
+
+
 def test_move_matrix(lab):
     body = "  movmatrix.sync.aligned.m8n8.trans.b16 %r63, %r0;"
     halves = np.arange(32, dtype="u4").view("u2").reshape(8, 8)

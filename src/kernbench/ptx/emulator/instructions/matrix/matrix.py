@@ -1,6 +1,7 @@
 """Matrix fragments: loads and stores of 8x8 matrices by a warp, transposition, and multiply-accumulate."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +11,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.instructions.matrix.row_kernels import are_plain, load_rows, note_rows
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.access import new_report
+from kernbench.ptx.emulator.memory.arena import SHARED_BASE
 from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
 from kernbench.ptx.emulator.program.reports import Report
@@ -21,6 +23,7 @@ _LANE = np.arange(WARP)
 _ROWS, _ROW_BYTES = 8, 16
 # nothing comes into it: what is entered there is in order
 _NO_REPORT = new_report()
+_EVERYWHERE = (1 << 64) - 1
 
 
 def _from_lanes(row: Array, lanes: Array) -> Array:
@@ -48,6 +51,14 @@ def _moves(count: int, transposed: bool) -> list[tuple[int, Array, Array]]:
         for half in (0, 1):
             moves.append((matrix, 8 * matrix + 2 * (_LANE % 4) + half, 2 * (_LANE // 4)))
     return moves
+
+
+def _located(d: Decoding, index: int) -> tuple[AddressSlot, str]:
+    """The address of rows, and their space. Without a space it is generic, and has to point into shared memory."""
+    address, space = d.address(index), d.mod("space")
+    if not address.space and not space:
+        address = replace(address, offset=(address.offset - SHARED_BASE) & _EVERYWHERE)
+    return address, space_of(address.space or space or "shared")
 
 
 def _rows_report(d: Decoding, address: AddressSlot, space: str, registers: int) -> Report:
@@ -79,8 +90,7 @@ def load_narrow(d: Decoding) -> Step:
     Lane 8j + i (16j + i of sixteen rows) gives the address of row i of matrix j. Elements of 6 or 4 bits fill the
     first 12 or 8 of a row's 16 bytes and come in the lower bits of their bytes.
     """
-    address, targets = d.address(1), d.targets(0)
-    space = space_of(address.space or d.mod("space") or "shared")
+    (address, space), targets = _located(d, 1), d.targets(0)
     d.traffic = ("shared", "read", 4 * len(targets))
     d.report = _rows_report(d, address, space, len(targets))
     bits, transposed, site = _NARROW[d.mod("stype")], d.has("trans"), d.site
@@ -144,8 +154,7 @@ def load_matrix(d: Decoding) -> Step:
         return load_narrow(d)
     index = d.position("p")
     assert index is not None
-    address, targets = d.address(index), d.targets(0)
-    space = space_of(address.space or d.mod("space") or "shared")
+    (address, space), targets = _located(d, index), d.targets(0)
     d.traffic = ("shared", "read", 4 * len(targets))
     d.report = _rows_report(d, address, space, len(targets))
     transposed, site, count = d.has("trans"), d.site, len(targets)
@@ -180,8 +189,7 @@ def store_narrow(d: Decoding) -> Step:
 
     Byte v of lane t belongs to row 2 (t % 4) + v % 2, column t // 4 + 8 (v // 2).
     """
-    address, sources = d.address(0), [d.register_slot(slot) for slot in d.sources(1)]
-    space = space_of(address.space or d.mod("space") or "shared")
+    (address, space), sources = _located(d, 0), [d.register_slot(slot) for slot in d.sources(1)]
     d.traffic = ("shared", "written", 4 * len(sources))
     d.report = _rows_report(d, address, space, len(sources))
     site, scratch = d.site, d.temporary("uint8")
@@ -206,8 +214,7 @@ def store_matrix(d: Decoding) -> Step:
     """stmatrix: the other way round."""
     if not _plain_shape(d):
         return store_narrow(d)
-    address, sources = d.address(0), [d.register_slot(slot) for slot in d.sources(1)]
-    space = space_of(address.space or d.mod("space") or "shared")
+    (address, space), sources = _located(d, 0), [d.register_slot(slot) for slot in d.sources(1)]
     d.traffic = ("shared", "written", 4 * len(sources))
     d.report = _rows_report(d, address, space, len(sources))
     transposed, site, count = d.has("trans"), d.site, len(sources)
