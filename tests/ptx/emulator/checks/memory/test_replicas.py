@@ -119,6 +119,28 @@ def test_another_execution_of_the_store_is_another_store():
     assert kinds(TRITON, LANES, LANES, LANES, LANES < 0, store=loop.replace("BARRIER", "bar.sync 0;")) == []
 
 
+def test_what_another_execution_stored_is_a_race_though_all_store_the_same_now():
+    loop = (
+        "mov.u32 %r13, 0; AGAIN: add.u32 %r14, %r2, %r13; st.shared.b32 [%r7], %r14;"
+        "BARRIER add.u32 %r13, %r13, 1; setp.lt.u32 %p3, %r13, 2; @%p3 bra AGAIN;"
+    )
+    assert kinds(TRITON, PAIRS, PAIRS, PAIRS, LANES < 0, store=loop.replace("BARRIER", "")) == ["race"]
+    assert kinds(TRITON, PAIRS, PAIRS, PAIRS, LANES < 0, store=loop.replace("BARRIER", "bar.sync 0;")) == []
+
+
+def test_values_of_a_vector_are_rounded_as_all_that_is_stored_is():
+    """Little is left of a sum in lanes 0 and 1, which is no rounding of what the store has beside it."""
+    store = (
+        "mov.b32 %r13, 0x41200000; shr.u32 %r7, %r1, 1; mad.lo.u32 %r7, %r7, 8, %r6;"
+        "st.shared.v2.b32 [%r7], {%r2, %r13};"
+    )
+    values = np.full(32, 1e-3, np.float32)
+    values[:2] = 1e-9, 1.001e-9
+    for slot, expected in enumerate([["race"], [], [], []]):
+        reads = np.full(32, slot)
+        assert kinds(TRITON, values.view(np.int32), PAIRS, reads, LANES >= 0, store=store) == expected, slot
+
+
 def test_another_instruction_is_a_race_at_once():
     store = "setp.lt.u32 %p3, %r1, 16; @%p3 st.shared.b32 [%r6], %r2; @!%p3 st.shared.b32 [%r6], %r2;"
     values = LANES // 16

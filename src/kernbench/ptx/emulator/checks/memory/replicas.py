@@ -90,11 +90,11 @@ class Replicas:
         others = self._others(site, spot, position, cell, mask)
         if not others or site.number in self._program.integer_stores:
             return False
-        return self._near(site, spot, stored, int(spot.lanes[position]), others)
+        return self._near(site, stored, int(spot.lanes[position]), others, stored[:, spot.lanes])
 
-    def _near(self, site: Site, spot: Spot, stored: Array, lane: int, others: list[int]) -> bool:
+    def _near(self, site: Site, stored: Array, lane: int, others: list[int], kin: Array) -> bool:
         reduced = self._program.reduced_stores.get(site.number)
-        return differ_by_rounding(stored[:, lane], stored[:, others], stored[:, spot.lanes], reduced)
+        return differ_by_rounding(stored[:, lane], stored[:, others], kin, reduced)
 
     def _others(self, site: Site, spot: Spot, position: int, cell: int, mask: int) -> list[int]:
         """The lanes of a cell's access, if that was made by the same instruction and they may hold the same results."""
@@ -123,7 +123,12 @@ class Replicas:
             if not others or any(begins.get(other) != begins[lane] for other in others):
                 left.append(race)
                 continue
-            offsets = self._differing_values(site, spot, stored, lane, others) * stored.itemsize + begins[lane]
+            differing = self._differing_values(site, spot, stored, lane, others)
+            if not len(differing):
+                # all store the same now: what they race with is what another execution stored
+                left.append(race)
+                continue
+            offsets = differing * stored.itemsize + begins[lane]
             origin = self._undefined.contested(space, site, lane, others[0], offsets, stored.itemsize)
             own = int(self._checks.clocks.table()[lane // WARP, OWN])
             both = (cell & (1 << 64) - 1, mask), (own, 1 << lane % WARP)
@@ -133,12 +138,12 @@ class Replicas:
 
     def _differing_values(self, site: Site, spot: Spot, stored: Array, lane: int, others: list[int]) -> Array:
         """Which of the values that a store writes differ between lanes, by more than rounding."""
-        exact = site.number in self._program.integer_stores
+        exact, kin = site.number in self._program.integer_stores, stored[:, spot.lanes]
         found = []
         for index in range(len(stored)):
             one = stored[index : index + 1]
             differ = bool((one[:, others] != one[:, lane, None]).any())
-            if differ and (exact or not self._near(site, spot, one, lane, others)):
+            if differ and (exact or not self._near(site, one, lane, others, kin)):
                 found.append(index)
         return np.array(found, np.int64)
 
