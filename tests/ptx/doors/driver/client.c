@@ -213,6 +213,8 @@ static void touches(const char *what) {
   fflush(stdout);
   if (!strcmp(what, "touches-read")) printf("%u\n", *(volatile unsigned *)device);
   if (!strcmp(what, "touches-write")) *(volatile unsigned *)(device + 2000) = 1;
+  if (!strcmp(what, "touches-not-but-is-sent-the-signal")) raise(SIGSEGV);
+  if (!strcmp(what, "touches-in-a-child") && fork() == 0) *(volatile unsigned *)device = 1;
 }
 
 static unsigned total(void *module) {

@@ -199,6 +199,21 @@ def test_the_host_has_access_to_what_it_shares_with_the_device(run_program, clie
     assert (result.out, result.code, result.of_host) == ("5 4 4\n", 0, []), result.err
 
 
+def test_a_signal_that_somebody_sends_ends_the_program_as_ever(run_program, client, tmp_path):
+    ptx = tmp_path / "count.ptx"
+    ptx.write_text(COUNT)
+    result = run_program(client, ptx, "touches-not-but-is-sent-the-signal")
+    assert (result.out, result.code, result.of_host) == ("5 4 4\n", -signal.SIGSEGV, []), result.err
+
+
+def test_a_child_that_touches_device_memory_leaves_its_parents_link_alone(run_program, client, tmp_path):
+    ptx = tmp_path / "count.ptx"
+    ptx.write_text(COUNT)
+    result = run_program(client, ptx, "touches-in-a-child")
+    assert (result.out, result.code, result.of_host) == ("5 4 4\n", 0, []), result.err
+    assert result.err.count("fork before the first CUDA call") == 1
+
+
 def test_a_wrong_call_is_found_at_its_line(run_program, client, ptx):
     if shutil.which("addr2line") is None:
         pytest.skip("there is no addr2line")

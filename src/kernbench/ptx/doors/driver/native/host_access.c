@@ -44,17 +44,26 @@ static Address instruction_of(const void *state) {
 #endif
 }
 
-/* The instruction that was refused runs again when this returns, and the program ends, or gets to its own handler. */
-static void refuse_access(int number, siginfo_t *what, void *state) {
+/* Tell the emulator of an access; in a child of fork() nobody may, as the link is its parent's. */
+static void tell_of_access(Address address, Address from) {
   Dl_info ours, theirs;
-  Address address = (Address)what->si_addr, from = instruction_of(state);
-  sigaction(number, &device.before, NULL);
-  if (!is_of_device(address) || !from || !dladdr((void *)refuse_access, &ours)) return;
-  if (dladdr((void *)from, &theirs) && theirs.dli_fbase == ours.dli_fbase) return;
   Reply reply;
+  if (!from || !dladdr((void *)tell_of_access, &ours) || !initialised()) return;
+  if (dladdr((void *)from, &theirs) && theirs.dli_fbase == ours.dli_fbase) return;
   ASK(&reply, REQUEST_TOUCHED, NULL, 0, address);
   if (reply.count) say_caller_at(reply.words[0], from + 1);
   release(&reply);
+}
+
+/* The instruction that was refused runs again when this returns, and the program ends, or gets to its own handler. That is
+ * set last: other threads that make such an access meanwhile come here as well, and a fault in here ends the program. A
+ * signal that somebody sent comes again, as no instruction does. */
+static void refuse_access(int number, siginfo_t *what, void *state) {
+  Address address = (Address)what->si_addr;
+  int sent = what->si_code <= 0;
+  if (!sent && is_of_device(address)) tell_of_access(address, instruction_of(state));
+  sigaction(number, &device.before, NULL);
+  if (sent) raise(number);
 }
 
 /* Map the file that holds device memory at its addresses; returns whether they are free. */
