@@ -129,6 +129,15 @@ def test_limits_that_nobody_may_need_raise_nothing():
         compare(np.ones((1, 2), np.float16), limits)
 
 
+def test_limits_of_another_tolerance_are_worked_out_anew():
+    reference = np.array([[1.0, 2.0]])
+    options = {"compute_dtype": None, "reduction": None, "rank_axis": None, "ranks": None}
+    limits = limits_ahead(reference, name="o", dtype="f32", allowed=None, **options)
+    output = reference.astype(np.float32) + np.float32(0.01)
+    assert not compare(output, limits).passed
+    assert compare(output, limits, allowed=(0.0, 0.1)).passed
+
+
 def test_a_comparison_asks_nothing_that_was_worked_out_ahead(monkeypatch):
     drawn = [np.random.default_rng(seed).standard_normal((1, 12, 2, 8)) for seed in range(3)]
     reference = attention(*drawn)

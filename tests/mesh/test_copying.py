@@ -28,6 +28,11 @@ def test_a_source_is_a_copy(shape, dtype, jobs, monkeypatch):
         assert not np.shares_memory(found, given)
 
 
+def test_a_source_may_be_a_matrix_of_numpy():
+    value = np.arange(45.0, dtype=np.float32).reshape(5, 9)
+    assert np.array_equal(make_source(value.view(np.matrix), None), value)
+
+
 @pytest.mark.parametrize("jobs", ["1", "3"])
 @pytest.mark.parametrize("rows", [None, ((5, 1), (0, 4, 2), (3,))])
 def test_parts_of_ranks(rows, jobs, monkeypatch):

@@ -57,7 +57,7 @@ def compare(
     compute = output if compute_dtype is None else DTYPES[dtype_name(compute_dtype)]
     limits = reference if isinstance(reference, Limits) else None
     known = _as_reference(name, reference, reduction) if limits is None else limits.reference
-    if limits is None or (limits.output, limits.compute) != (output, compute):
+    if limits is None or (limits.output, limits.compute, limits.allowed) != (output, compute, allowed):
         limits = Limits(known, output, compute, allowed)
     _check_range(name, limits)
     shards = make_shards(known.shape, rank_axis, ranks, rank_bounds)

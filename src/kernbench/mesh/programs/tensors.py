@@ -143,7 +143,8 @@ def _copied(value: Array, kind: "np.dtype[np.generic]") -> Array:
     if value.nbytes <= _PART or not value.flags.c_contiguous:
         return np.array(value, dtype=kind)
     found = np.empty(value.shape, kind)
-    target, source, each = found.reshape(-1), value.reshape(-1), _PART // value.itemsize
+    # a matrix of NumPy has no flat form
+    target, source, each = found.reshape(-1), np.asarray(value).reshape(-1), _PART // value.itemsize
     parts = [slice(start, start + each) for start in range(0, value.size, each)]
     together(partial(np.copyto, target[part], source[part]) for part in parts)
     return found
