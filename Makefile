@@ -45,7 +45,7 @@ test test-full: $(STAMP)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(SETS); status=$$?; \
 	wait $$types || status=1; cat out/types.txt; exit $$status
 
-# what starts programs takes as long as a quarter of the other tests, and fails less often: apart, so that those answer soon
+# what starts programs takes as long as a quarter of the other tests: apart, so that those answer soon
 test-programs: $(STAMP)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --programs
 
