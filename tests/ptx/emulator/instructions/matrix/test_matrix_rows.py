@@ -12,7 +12,9 @@ ROWS = 32
 
 
 def program(seed):
-    """Two or four warps that store to rows of shared memory and load matrices, with barriers here and there."""
+    """Two or four warps that store to rows of shared memory, copy to them and load matrices, with barriers here and
+    there.
+    """
     rng = random.Random(seed)
     lines = []
 
@@ -25,12 +27,20 @@ def program(seed):
         lines.append(f"SKIP{at}:")
 
     def stored():
-        how = rng.randrange(4)
-        if how == 0:
-            return "st.shared.v4.b32 [%r4], {%r0, %r1, %r2, %r3};"
-        if how == 1:
-            return f"st.shared.b32 [%r5+{4 * rng.randrange(4)}], %r0;"
-        return f"st.shared.b16 [%r5+{2 * rng.randrange(8)}], %h0;" if how == 2 else "ld.shared.b32 %r6, [%r5];"
+        word = 4 * rng.randrange(4)
+        # a copy may still be under way when the next matrix is loaded
+        copied = rng.choice(("", "cp.async.wait_all;"))
+        return rng.choice(
+            (
+                "st.shared.v4.b32 [%r4], {%r0, %r1, %r2, %r3};",
+                f"st.shared.b32 [%r5+{word}], %r0;",
+                f"st.shared.b16 [%r5+{2 * rng.randrange(8)}], %h0;",
+                "ld.shared.b32 %r6, [%r5];",
+                f"cp.async.ca.shared.global [%r5+{word}], [%d2], 4; {copied}",
+                f"st.relaxed.cta.shared.b32 [%r5+{word}], %r0;",
+                f"atom.shared.add.u32 %r6, [%r5+{word}], 1;",
+            )
+        )
 
     # by the first warp, or by all of them at once, which is a race
     begun = (
@@ -60,11 +70,11 @@ def program(seed):
 .version 8.0
 .target sm_80
 .address_size 64
-.visible .entry kernel(.param .u64 out)
+.visible .entry kernel(.param .u64 out, .param .u64 words)
 {{
 .reg .b32 %r<16>; .reg .b16 %h<2>; .reg .b64 %d<4>; .reg .pred %p<2>;
 .shared .align 16 .b8 tile[{16 * ROWS}];
-mov.u32 %r0, %tid.x; shr.u32 %r1, %r0, 5; and.b32 %r2, %r0, 31; mov.u32 %r3, %ctaid.x;
+ld.param.u64 %d2, [words]; mov.u32 %r0, %tid.x; shr.u32 %r1, %r0, 5; and.b32 %r2, %r0, 31; mov.u32 %r3, %ctaid.x;
 mov.u32 %r8, tile; cvt.u16.u32 %h0, %r0; mov.u32 %r9, 0;
 {" ".join(f"mov.u32 %r{n}, 0;" for n in (6, 10, 11, 12, 13))}
 shl.b32 %r4, %r2, 4; add.u32 %r4, %r4, %r8; mul.lo.u32 %r5, %r2, 16; add.u32 %r5, %r5, %r8;
@@ -80,8 +90,9 @@ ret;
 def launched(text, warps, schedule, checks=True):
     device = EmulatedDevice("sm_80")
     out = device.array(np.zeros(2 * 32 * warps, np.uint32), "out")
+    words = device.array(np.arange(4, dtype=np.uint32), "words")
     kernel = parse(text).kernels["kernel"]
-    run = device.launch(kernel, (2,), (32 * warps,), [out], checks=checks, schedule=schedule)
+    run = device.launch(kernel, (2,), (32 * warps,), [out, words], checks=checks, schedule=schedule)
     return run.outputs["out"].tobytes(), repr(run.findings), run.status
 
 
