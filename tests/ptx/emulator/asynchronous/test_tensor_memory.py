@@ -1,5 +1,7 @@
 """Tensor memory: loads and stores of every shape, copies from shared memory, shifts."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from tests.ptx.emulator.asynchronous.matrices import (
@@ -16,6 +18,8 @@ from tests.ptx.emulator.asynchronous.tcgen05 import (
 )
 
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_core import CopyForm
+from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemory
+from kernbench.ptx.numerics.matrix.instruction import Part
 
 SHAPES = {
     "32x32b": (1, 1, lambda t, i: (t, i)),
@@ -164,6 +168,34 @@ def test_shift(quarter):
     first = 32 * quarter
     plain[first + 1 : first + 32] = plain[first : first + 31].copy()
     np.testing.assert_array_equal(shifted, plain)
+
+
+AGAIN = """
+  bar.sync 0;
+  @%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r3, 128;
+  @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 128;
+  bar.sync 0;
+  tcgen05.ld.sync.aligned.32x32b.x4.b32 {every}, [%r5];
+"""
+
+
+def test_what_was_stored_is_gone_when_columns_are_allocated_again():
+    code = kernel(filled() + AGAIN.format(every=names(4)), 128)
+    run, words = launch(code, np.zeros(64, np.uint8), (0, 0), 0, 128)
+    assert [finding.kind for finding in run.findings] == ["uninitialised-read"]
+    assert (words[:, :4] == 0xFFFFFFFF).all()
+
+
+@pytest.mark.parametrize("how", ["write", "add"])
+def test_what_products_and_copies_wrote_is_gone_when_columns_are_allocated_again(how):
+    memory, part = TensorMemory(SimpleNamespace(ctas=2)), Part((0, 4), (0, 32), (0, 8))
+    assert memory.allocate(1, 32, None) == 0
+    values = np.ones((1, 128, 8), np.float32)
+    memory.add(np.array([1]), part, 0, values) if how == "add" else memory.write(np.array([1]), part, 0, values)
+    memory.words[1] &= np.uint32(7)
+    assert memory.free(1, 0, 32)
+    assert memory.allocate(1, 32, None) == 0
+    assert (memory.words[1, :, :, :32] == 0xFFFFFFFF).all()
 
 
 @pytest.mark.parametrize(("shape", "filled"), [("b4x16_p64", 8), ("b6x16_p32", 12)])

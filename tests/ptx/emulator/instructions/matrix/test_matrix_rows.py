@@ -57,7 +57,7 @@ def program(seed):
         else:
             count, trans = rng.choice((1, 2, 4)), rng.choice(("", ".trans"))
             # rows by lane, as they stand, turned round, with some given twice, or odd
-            spread = rng.choice((1, 1, 3, 5, 2))
+            spread = rng.choice((1, 1, 3, 5, 2, 8, 16))
             shift = rng.choice((0, 0, 0, 0, 8, 4, 16 * ROWS)) if rng.random() < 0.2 else 0
             lines.append(f"mul.lo.u32 %r7, %r2, {spread}; and.b32 %r7, %r7, {ROWS - 1}; shl.b32 %r7, %r7, 4;")
             lines.append(f"add.u32 %r7, %r7, %r8; add.u32 %r7, %r7, {shift};")
