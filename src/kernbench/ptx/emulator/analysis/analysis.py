@@ -67,6 +67,7 @@ def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
         fences_tensor=any(d.effects.fences_tensor for d in every),
         hands_over=any(d.effects.fences or d.mod("sem") in _HANDING_OVER for d in every),
         volatile_sites=frozenset(d.site.number for d in every if d.mod("sem") == "volatile"),
+        noncoherent_sites=frozenset(d.site.number for d in every if d.has("nc")),
     )
 
 

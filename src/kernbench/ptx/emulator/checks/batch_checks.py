@@ -87,6 +87,7 @@ class BatchChecks(BatchObserver):
         self.replicas = Replicas(self, checks.program, self.undefined)
         # stores that have to be looked at each time, whatever they find: see `Replicas`
         self.contested = self.replicas.contested
+        self.noncoherent = checks.noncoherent.sites
         self.definedness.flags.begin(checks.program.undefined_registers, checks.program.undefined_numbers)
 
     @property
@@ -290,6 +291,11 @@ class BatchChecks(BatchObserver):
     def stored_again(self, space: Space, spot: Spot) -> None:
         """A store is done at a site of `contested`."""
         self.replicas.stored_again(space, spot)
+
+    def read_noncoherently(self, site: Site, lanes: Array, starts: Array, nbytes: int) -> None:
+        """Lanes read memory that the launch may write through the non-coherent cache."""
+        threads = self.clocks.numbers[lanes // WARP] * WARP + lanes % WARP
+        self._checks.noncoherent.read(site, threads, starts.astype(np.int64), nbytes)
 
     def _is_followed(self, space: Space, site: Site) -> bool:
         """Whether what a load brings of unwritten memory is reported only where it decides something."""

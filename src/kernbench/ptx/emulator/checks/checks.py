@@ -13,6 +13,7 @@ from kernbench.ptx.emulator.checks.happens_before.knowledge import Publications
 from kernbench.ptx.emulator.checks.happens_before.order import OrderLog
 from kernbench.ptx.emulator.checks.memory.meant import MeantArrays
 from kernbench.ptx.emulator.checks.memory.memory import MemoryReporter
+from kernbench.ptx.emulator.checks.memory.noncoherent import NoncoherentLoads
 from kernbench.ptx.emulator.checks.waiting.waits import deadlock_message
 from kernbench.ptx.emulator.lanes.clusters import cluster_members
 from kernbench.ptx.emulator.lanes.lanes import Lanes
@@ -80,7 +81,8 @@ class Checks(LaunchObserver):
     @property
     def quiet(self) -> bool:
         """Whether nothing was found, nor anything that may become a finding."""
-        return not (len(self.reporter.log) or self.later or self.memory.carries or self.publications.exhausted)
+        found = len(self.reporter.log) or self.later or self.memory.carries or self.publications.exhausted
+        return not (found or self.noncoherent.written_since())
 
     def begin(self, launch: Launch) -> None:
         """A launch is about to run: memory it may write is watched for races."""
@@ -105,6 +107,7 @@ class Checks(LaunchObserver):
         self.first_byte = first
         self.cells = _cells(first, last)
         self.clusters = _clusters(launch)
+        self.noncoherent = NoncoherentLoads(launch, self.reporter, self.memory, self.sites, self.cells)
 
     def _written_allocations(self, launch: Launch) -> list[Allocation]:
         """Allocations that the kernel may write, as far as its pointers show."""
@@ -138,6 +141,7 @@ class Checks(LaunchObserver):
     def forget(self, allocation: Allocation) -> None:
         """Memory has a new owner: what was done to it before is over."""
         clear(*self.cells, *self._words(allocation))
+        self.noncoherent.forget(*self._words(allocation))
 
     def _words(self, allocation: Allocation) -> tuple[int, int]:
         """The words of an allocation among those that have cells: the first, and the one behind the last."""
@@ -170,6 +174,7 @@ class Checks(LaunchObserver):
         """The launch has ended: what was found, outputs that were not written among it."""
         for add_findings in self.later:
             add_findings()
+        self.noncoherent.end()
         self.abandon()
         self._unwritten_outputs()
         return self.reporter.log.findings()

@@ -80,6 +80,8 @@ class Checker(Protocol):
 
     # sites of stores by which threads have stored different values to one word, in one instruction
     contested: set[int]
+    # sites of loads through the non-coherent cache
+    noncoherent: frozenset[int]
 
     def note(
         self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, accessed: Accessed, nbytes: int
@@ -109,6 +111,9 @@ class Checker(Protocol):
 
     def trouble(self, space: Space, site: Site, what: str, spot: "Spot", report: Int64s) -> None:
         """Something is wrong: turn the report into findings."""
+
+    def read_noncoherently(self, site: Site, lanes: Array, starts: Array, nbytes: int) -> None:
+        """Lanes read memory that the launch may write at a site of `noncoherent`, each from one of `starts` on."""
 
     def loaded(self, site: Site) -> None:
         """A load in which something was wrong is done, in all spaces."""
@@ -293,6 +298,9 @@ class Port:
                 shadow, number, seen = self._checker.arguments(part, site, scope)
                 if noted[0][-1] and seen != access.UNSEEN:
                     span = np.uint64(registers.itemsize * rows.size)
+                    if site.number in self._checker.noncoherent:
+                        count = int(noted[0][-1])
+                        self._checker.read_noncoherently(site, lanes[noted[0][:count]], noted[1][:count], int(span))
                     trouble = access.note_reads(*noted, span, lanes, self._report, shadow, number, seen)
             if trouble:
                 wrong, wide = True, registers.itemsize * rows.size

@@ -92,6 +92,7 @@ class Facts:
     fences_tensor: bool
     hands_over: bool
     volatile_sites: frozenset[int]
+    noncoherent_sites: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,6 +286,8 @@ class Program:
     hands_over: bool
     # sites of volatile loads and stores
     volatile_sites: frozenset[int]
+    # sites of loads through the non-coherent cache
+    noncoherent_sites: frozenset[int]
     # blocks that may follow each block of the kernel itself, and those of them that only jump or end
     edges: Mapping[int, tuple[int, ...]]
     idle: frozenset[int]

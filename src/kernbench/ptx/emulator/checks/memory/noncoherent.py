@@ -1,0 +1,225 @@
+"""Loads through the non-coherent cache (`ld.global.nc`: `__ldg`, `const __restrict__`) of what the same launch writes.
+
+The memory consistency model does not apply to them: no barrier or fence orders such a load with a write of the same
+launch. Not only the cache is behind: ptxas moves these loads over stores, fences and barriers, up or down, makes one of
+two, and takes them out of loops. So what they read must not be written from the launch's beginning to its end.
+
+*A load after the write* is found when it is made: the shadow cells have the writes of this launch. That the thread
+itself wrote is no excuse. *A write after the load* is looked for when the launch has ended, by all marked bytes: each
+has the thread that read it so, or says that several did, and who wrote last is in the cells again. A thread may write
+what it alone has read: kernels in place do, and what they store is made of what they have loaded.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name
+from kernbench.ptx.emulator.checks.memory.memory import MemoryReporter
+from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt32s, UInt64s
+from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.memory.access_sites import AccessSites
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
+from kernbench.ptx.emulator.memory.cells import (
+    EARLIER_STRONG,
+    LANES,
+    MIXED,
+    NUMBER_MASK,
+    NUMBER_SHIFT,
+    SITE_SHIFT,
+    decode,
+    lines_of,
+)
+from kernbench.ptx.emulator.memory.pages.room import sparse_zeros
+from kernbench.ptx.emulator.program.hub import LaunchHub
+from kernbench.ptx.emulator.program.program import Site
+from kernbench.result.finding import Other
+
+_WORD = 4
+_WRITES = EARLIER_STRONG + 1
+# the mark of a byte that several threads have read
+_SEVERAL = 0xFFFF_FFFF
+# above the barriers that hints of other races ask for, as they are of no help here
+_REACH = 2
+_HINT = (
+    "load it with ld.global, without .nc: in CUDA C++ without __ldg(), and not by a pointer to const that is "
+    "__restrict__; or write to another array"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Written:
+    """Writes to bytes: where these lie, and of each the cell and the lanes beside it."""
+
+    bytes: Int64s
+    cells: UInt64s
+    lanes: Int64s
+
+
+class NoncoherentLoads:
+    """Which bytes one launch has read through the non-coherent cache, of those that it may write."""
+
+    def __init__(
+        self,
+        launch: LaunchHub,
+        reporter: Reporter,
+        memory: MemoryReporter,
+        numbers: AccessSites,
+        cells: tuple[UInt64s, UInt32s],
+    ):
+        program = reporter.program
+        # who makes nothing of what a compiler lets all threads load has not read it
+        self.sites = program.noncoherent_sites - program.deferred - program.idle_loads.keys()
+        self._launch = launch
+        self._reporter = reporter
+        self._memory = memory
+        self._numbers = numbers
+        self._cells, self._lanes = cells
+        self._first = int(self._cells[-1, 0])
+        # for each byte the thread that has read it, plus one; for each word the last site that did
+        lines = len(self._cells) if self.sites else 0
+        self._readers: UInt32s = sparse_zeros(2 * lines).view(np.uint32)
+        self._read_at = sparse_zeros(lines // _WORD + 1).view(np.uint16)
+        # the words that have marks
+        self._marked: list[Int64s] = []
+        # the numbers of a write and of a load after it, which are reported
+        self._reported: set[tuple[int, int]] = set()
+
+    def read(self, site: Site, threads: Int64s, starts: Int64s, nbytes: int) -> None:
+        """Threads of the grid read `nbytes` bytes, each from one of `starts` on."""
+        offsets = starts - self._first
+        words = offsets[:, None] // _WORD + np.arange(-(-nbytes // _WORD))
+        touched = np.full(len(offsets), 15) if nbytes >= _WORD else ((1 << nbytes) - 1) << offsets % _WORD
+        lines = lines_of(self._lanes, words)
+        written = (self._cells[lines, :_WRITES] & touched.astype(np.uint64)[:, None, None]) != 0
+        late: Bools = written.any(axis=(1, 2))
+        if late.any():
+            # the first write that each thread has met
+            word, column = np.divmod(written[late].reshape(int(late.sum()), -1).argmax(axis=1), _WRITES)
+            which = np.arange(len(word))
+            line = lines[late][which, word]
+            met = _Written(
+                words[late][which, word] * _WORD, self._cells[line, column], self._lanes[line, LANES + column]
+            )
+            self._report_reads(site, threads[late], np.maximum(met.bytes, offsets[late]), met)
+        if not late.all():
+            self._mark(site, threads[~late] + 1, offsets[~late][:, None] + np.arange(nbytes))
+
+    def _report_reads(self, site: Site, threads: Int64s, offsets: Int64s, met: _Written) -> None:
+        """Threads have read bytes that the launch had written, in words from `met.bytes` on."""
+        for first, count in _by_site(met.cells >> np.uint64(SITE_SHIFT)):
+            cell = met.cells[first : first + 1]
+            number, warp, _ = decode(int(cell[0]))
+            lanes = _lanes_of(met.lanes[first : first + 1].astype(np.int64), cell, _lowest(int(cell[0]) & 15))
+            them = actor_name(self._launch, warp, _lowest(int(lanes[0])))
+            other = self._numbers.site(number)
+            where, address = self._named(int(offsets[first]))
+            message = (
+                f"{self._thread(int(threads[first]))} reads {where} at {address:#x} through the non-coherent cache "
+                f"(.nc); {them} has written it in the same launch, in PTX line {other.line} (`{other.text}`): no "
+                "barrier or fence orders the two, and what was there before may be read"
+            )
+            self._reported.add((number, self._numbers.number(site)))
+            self._add(site, message, count, where, other, f"the write, by {them}")
+
+    def _mark(self, site: Site, threads: Int64s, where: Int64s) -> None:
+        """Threads, numbered from 1, have read bytes: [threads, bytes]."""
+        own = np.broadcast_to(threads.astype(np.uint32)[:, None], where.shape)
+        held = self._readers[where]
+        self._read_at[where // _WORD] = self._numbers.number(site)
+        if ((held == own) | (held == _SEVERAL)).all():
+            return
+        self._marked.append(np.unique(where[held == 0] // _WORD))
+        marks = np.where((held == 0) | (held == own), own, np.uint32(_SEVERAL))
+        self._readers[where] = marks
+        # of several threads that read a byte at once, all but one see the mark of another
+        self._readers[where[self._readers[where] != marks]] = _SEVERAL
+
+    def written_since(self) -> bool:
+        """Whether another thread has written what was read so."""
+        return bool(self._marked) and len(self._since().bytes) > 0
+
+    def _since(self) -> _Written:
+        """Of each word that another thread has written after it was read so, the first byte for which that holds."""
+        words = np.unique(np.concatenate(self._marked))
+        lines, bytes_of = lines_of(self._lanes, words), np.arange(_WORD)
+        readers = self._readers.reshape(-1, _WORD)[words]
+        warps, lane = np.divmod(readers.astype(np.int64) - 1, WARP)
+        alone = np.where(readers == _SEVERAL, 0, 1 << lane)
+        found: list[tuple[Int64s, UInt64s, Int64s]] = []
+        for column in range(_WRITES):
+            cells, held = self._cells[lines, column, None], self._lanes[lines, LANES + column, None].astype(np.int64)
+            lanes = _lanes_of(held, cells, bytes_of)
+            own = (lanes == alone) & (_warps_of(cells) == warps)
+            wrong = (readers != 0) & (cells >> bytes_of.astype(np.uint64) & np.uint64(1) != 0) & ~own
+            which, byte = np.flatnonzero(wrong.any(axis=1)), wrong.argmax(axis=1)
+            byte = byte[which]
+            found.append((words[which] * _WORD + byte, cells[which, 0], lanes[which, byte]))
+        offsets, cells, lanes = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return _Written(offsets, cells, lanes)
+
+    def end(self) -> None:
+        """The launch has ended: writes of others to what was read so."""
+        if not self._marked:
+            return
+        found = self._since()
+        loads = self._read_at[found.bytes // _WORD].astype(np.int64)
+        writes = (found.cells >> np.uint64(SITE_SHIFT)).astype(np.int64)
+        for first, count in _by_site(loads << 16 | writes):
+            if (int(writes[first]), int(loads[first])) not in self._reported:
+                self._report_write(found, first, count, self._numbers.site(int(loads[first])))
+
+    def _report_write(self, found: _Written, first: int, count: int, load: Site) -> None:
+        number, warp, _ = decode(int(found.cells[first]))
+        reader = int(self._readers[found.bytes[first]])
+        who = "several threads have read it" if reader == _SEVERAL else f"{self._thread(reader - 1)} has read it"
+        them = actor_name(self._launch, warp, _lowest(int(found.lanes[first])))
+        where, address = self._named(int(found.bytes[first]))
+        message = (
+            f"{them} writes {where} at {address:#x}; {who} in the same launch through the non-coherent cache (.nc), "
+            f"in PTX line {load.line} (`{load.text}`): no barrier or fence orders the two, and what is read may be "
+            "what is written here"
+        )
+        self._add(self._numbers.site(number), message, count, where, load, "the load")
+
+    def _add(self, site: Site, message: str, count: int, where: str, other: Site, role: str) -> None:
+        location = self._reporter.location(other)
+        self._reporter.add(
+            "race", site, message, _HINT, count, (Other(role, location),), about=location, array=where, cause=other,
+            reach=_REACH,
+        )  # fmt: skip
+
+    def _named(self, offset: int) -> tuple[str, int]:
+        """The array of a byte that has a mark, and its address."""
+        address = GLOBAL_BASE + self._first + offset
+        return self._memory.global_name(address).rpartition(" at ")[0], address
+
+    def _thread(self, thread: int) -> str:
+        return actor_name(self._launch, thread // WARP, thread % WARP)
+
+    def forget(self, first: int, last: int) -> None:
+        """Words from `first` up to `last` have a new owner."""
+        self._readers[first * _WORD : last * _WORD] = 0
+
+
+def _by_site(keys: UInt64s | Int64s) -> Iterator[tuple[int, int]]:
+    """For each key, in the order in which they come, where it comes first and how often it comes."""
+    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    return iter(sorted(zip(first.tolist(), counts.tolist(), strict=True)))
+
+
+def _lanes_of(held: Int64s, cells: UInt64s, byte: int | Int64s) -> Int64s:
+    """The lanes of the accesses of cells to a byte of their words, as masks; `held` are the lanes beside the cells."""
+    found: Int64s = np.where(cells & np.uint64(MIXED) != 0, 1 << (held >> 8 * byte & 31), held)
+    return found
+
+
+def _warps_of(cells: UInt64s) -> Int64s:
+    """The numbers in the grid of those who made the accesses of cells."""
+    return (cells >> np.uint64(NUMBER_SHIFT) & np.uint64(NUMBER_MASK)).astype(np.int64) - 1
+
+
+def _lowest(mask: int) -> int:
+    """The lowest bit that is set."""
+    return (mask & -mask).bit_length() - 1
