@@ -1,10 +1,12 @@
 /* A program that uses the driver library alone, as a test says: ./client PTX-file what */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -197,6 +199,30 @@ static void wrong_frees(int asks) {
   asked(asks, cuMemFree_v2(x));
 }
 
+static pthread_barrier_t together;
+
+static void *write_there(void *there) {
+  pthread_barrier_wait(&together);
+  *(volatile unsigned *)there = 1; /* touches-threads */
+  return NULL;
+}
+
+static void touch_by_threads(unsigned *device) {
+  pthread_t threads[16];
+  pthread_barrier_init(&together, NULL, 16);
+  for (int i = 0; i < 16; i++) pthread_create(&threads[i], NULL, write_there, device + i);
+  for (int i = 0; i < 16; i++) pthread_join(threads[i], NULL);
+}
+
+/* a stack for signals as small as many programs have it, with nothing below it */
+static void use_a_small_stack(void) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), size = 8192;
+  char *room = mmap(NULL, page + size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  stack_t stack = {.ss_sp = room + page, .ss_size = size};
+  mprotect(room, page, PROT_NONE);
+  sigaltstack(&stack, NULL);
+}
+
 /* what the host may touch: its own memory and what it shares with the device; then, by `what`, the device's */
 static void touches(const char *what) {
   unsigned *pinned, *managed, *variable, *device;
@@ -215,6 +241,10 @@ static void touches(const char *what) {
   if (!strcmp(what, "touches-write")) *(volatile unsigned *)(device + 2000) = 1;
   if (!strcmp(what, "touches-not-but-is-sent-the-signal")) raise(SIGSEGV);
   if (!strcmp(what, "touches-in-a-child") && fork() == 0) *(volatile unsigned *)device = 1;
+  if (!strcmp(what, "touches-memcpy")) memcpy(pinned, device, fflush(stdout) + 64);
+  if (!strcmp(what, "touches-threads")) touch_by_threads(device);
+  if (!strcmp(what, "touches-stack")) use_a_small_stack();
+  if (!strcmp(what, "touches-stack")) *(volatile unsigned *)device = 1;
 }
 
 static unsigned total(void *module) {

@@ -175,9 +175,10 @@ def test_a_reset_takes_streams_and_events_along_and_variables_have_their_first_v
     assert (result.code, result.findings) == (0, [])
 
 
-@pytest.mark.parametrize("what", ["read", "write"])
+@pytest.mark.parametrize("what", ["read", "write", "memcpy", "threads", "stack"])
 def test_the_host_has_no_access_to_device_memory(run_program, client, tmp_path, what):
-    """As on a GPU it ends the program; what was found is kept."""
+    """As on a GPU it ends the program; what was found is kept: once for threads that touch it at the same time, at the
+    program's line where C's library does it, and however small its stack for signals is."""
     ptx = tmp_path / "count.ptx"
     ptx.write_text(COUNT)
     result = run_program(client, ptx, f"touches-{what}")
@@ -185,6 +186,7 @@ def test_the_host_has_no_access_to_device_memory(run_program, client, tmp_path, 
     (found,) = result.of_host
     assert found.kind == "misuse"
     assert found.message.startswith("the host accesses 0x")
+    assert f"kernbench: {found.message}" in result.err
     assert found.message.endswith("which is memory of the device")
     assert found.hint == "copy it with cudaMemcpy, or allocate it with cudaMallocManaged or cudaMallocHost"
     if found.where is not None:

@@ -2,6 +2,7 @@
  * cannot be accessed at their addresses, and this library moves bytes by a second mapping of the same file. A program that
  * reads or writes through a device pointer is told at which line, and ends by the signal by which it would end there. */
 #include <dlfcn.h>
+#include <execinfo.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -44,25 +45,72 @@ static Address instruction_of(const void *state) {
 #endif
 }
 
-/* Tell the emulator of an access; in a child of fork() nobody may, as the link is its parent's. */
-static void tell_of_access(Address address, Address from) {
+/* Whether an address lies in this library, or in C's or C++'s own, which act for whoever calls them (memcpy, free, printf). */
+static int is_of_libraries(Address address, const Dl_info *ours) {
+  static const char *const theirs[] = {"libc.", "libc-", "libstdc++.", "libc++."};
+  Dl_info at;
+  if (!dladdr((void *)address, &at) || !at.dli_fname) return 0;
+  const char *slash = strrchr(at.dli_fname, '/'), *name = slash ? slash + 1 : at.dli_fname;
+  for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++)
+    if (!strncmp(name, theirs[i], strlen(theirs[i]))) return 1;
+  return at.dli_fbase == ours->dli_fbase;
+}
+
+/* Where the program's own code is that made an access: behind it, as a return address is. */
+static Address behind_access(Address from, const Dl_info *ours) {
+  enum { FRAMES = 32 };
+  void *frames[FRAMES];
+  if (!is_of_libraries(from, ours)) return from + 1;
+  int count = backtrace(frames, FRAMES);
+  for (int i = 0; i < count; i++)
+    if (!is_of_libraries((Address)frames[i], ours)) return (Address)frames[i];
+  return from + 1;
+}
+
+static struct {
+  Address address, from;
+} refused;
+
+/* Report an access; in a child of fork() nobody may, as the link is its parent's. */
+static void report_access(void) {
   Dl_info ours, theirs;
+  Address address = refused.address, from = refused.from;
   Reply reply;
-  if (!from || !dladdr((void *)tell_of_access, &ours) || !initialised()) return;
+  if (!from || !dladdr((void *)report_access, &ours) || !initialised()) return;
   if (dladdr((void *)from, &theirs) && theirs.dli_fbase == ours.dli_fbase) return;
   ASK(&reply, REQUEST_TOUCHED, NULL, 0, address);
-  if (reply.count) say_caller_at(reply.words[0], from + 1);
+  if (reply.count) say_caller_at(reply.words[0], behind_access(from, &ours));
   release(&reply);
 }
 
-/* The instruction that was refused runs again when this returns, and the program ends, or gets to its own handler. That is
- * set last: other threads that make such an access meanwhile come here as well, and a fault in here ends the program. A
- * signal that somebody sent comes again, as no instruction does. */
+/* A stack that the program gave for signals may have 8 KiB, which printing alone takes. */
+static void report_with_room(void) {
+  static char room[1 << 17];
+  static ucontext_t here, there;
+  stack_t now;
+  if (sigaltstack(NULL, &now) || !(now.ss_flags & SS_ONSTACK) || getcontext(&there)) {
+    report_access();
+    return;
+  }
+  there.uc_stack.ss_sp = room, there.uc_stack.ss_size = sizeof room, there.uc_link = &here;
+  makecontext(&there, report_access, 0);
+  swapcontext(&here, &there);
+}
+
+/* The instruction that was refused runs again when this returns, and the program ends, or gets to its own handler. Threads
+ * that come here meanwhile wait, or one of them would end the program before the first access is reported; a fault in here
+ * ends the program. A signal that somebody sent is sent again, as no instruction does that. */
 static void refuse_access(int number, siginfo_t *what, void *state) {
-  Address address = (Address)what->si_addr;
+  static int entered;
+  static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
   int sent = what->si_code <= 0;
-  if (!sent && is_of_device(address)) tell_of_access(address, instruction_of(state));
-  sigaction(number, &device.before, NULL);
+  pthread_mutex_lock(&one);
+  if (!entered++) {
+    refused.address = (Address)what->si_addr, refused.from = instruction_of(state);
+    if (!sent && is_of_device(refused.address)) report_with_room();
+    sigaction(number, &device.before, NULL);
+  }
+  pthread_mutex_unlock(&one);
   if (sent) raise(number);
 }
 
