@@ -81,8 +81,12 @@ class Checks(LaunchObserver):
     @property
     def quiet(self) -> bool:
         """Whether nothing was found, nor anything that may become a finding."""
-        found = len(self.reporter.log) or self.later or self.memory.carries or self.publications.exhausted
-        return not (found or self.noncoherent.written_since())
+        return not (len(self.reporter.log) or self.later or self.memory.carries or self.publications.exhausted)
+
+    @property
+    def ended_quietly(self) -> bool:
+        """Whether that is so to the end of what has run."""
+        return self.quiet and not self.noncoherent.written_since()
 
     def begin(self, launch: Launch) -> None:
         """A launch is about to run: memory it may write is watched for races."""

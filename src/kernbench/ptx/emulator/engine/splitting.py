@@ -335,7 +335,7 @@ class Splitting:
         launch.arena.clear_written()
         if len(ctas) and not launch.run_batch(ctas):
             raise CannotSplitError("blocks wait for each other")
-        if not launch.checks.quiet:
+        if not launch.checks.ended_quietly:
             raise CannotSplitError("found something")
         touched = footprint.touched()
         if touched is None:

@@ -29,6 +29,11 @@ class LaunchObserver:
         """Whether nothing was found, nor anything that may become a finding."""
         return True
 
+    @property
+    def ended_quietly(self) -> bool:
+        """Whether that is so to the end of what has run."""
+        return True
+
     def begin(self, launch: "Launch") -> None:
         """A launch is about to run."""
 

@@ -156,7 +156,7 @@ def test_blocks_of_two_parts_are_held_against_each_other(found, monkeypatch):
     splitting.forget()
     load, store = "@%p1 ld.global.nc.u32 %r10, [%rd20];", "@%p2 st.global.u32 [%rd20], %r3;"
     lines = ("setp.eq.u32 %p1, %r1, {};", "setp.eq.u32 %p2, %r3, {};", "mov.u32 %r10, 0;", load, store, RESULT)
-    for reader, writer, where in ((8, 15 * 64, store), (15, 8 * 64, load)):
+    for reader, writer, where in ((8, 15 * 64, store), (15, 8 * 64, load), (0, 15 * 64, store), (15, 0, load)):
         given = (lines[0].format(reader), lines[1].format(writer), *lines[2:])
         alone, apart = (found(*given, grid=16, jobs=jobs) for jobs in (1, 3))
         assert [(one.kind, one.where.text) for one in alone] == [("race", where)]

@@ -5,9 +5,9 @@ launch. Not only the cache is behind: ptxas moves these loads over stores, fence
 two, and takes them out of loops. So what they read must not be written from the launch's beginning to its end.
 
 *A load after the write* is found when it is made: the shadow cells have the writes of this launch. That the thread
-itself wrote is no excuse. *A write after the load* is looked for when the launch has ended, by all marked bytes: each
-has the thread that read it so, or says that several did, and who wrote last is in the cells again. A thread may write
-what it alone has read: kernels in place do, and what they store is made of what they have loaded.
+itself wrote is no excuse. *A write after the load* is looked for when the launch has ended, by all marked words and
+bytes: each has the thread that read it so, or says that several did, and who wrote last is in the cells again. A thread
+may write what it alone has read: kernels in place do, and what they store is made of what they have loaded.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,9 @@ from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.access_sites import AccessSites
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.cells import (
+    APART,
     EARLIER_STRONG,
+    GROUP,
     LANES,
     MIXED,
     NUMBER_MASK,
@@ -38,6 +40,7 @@ from kernbench.result.finding import Other
 
 _WORD = 4
 _WRITES = EARLIER_STRONG + 1
+_NOTHING: Int64s = np.zeros(0, np.int64)
 # the mark of a byte that several threads have read
 _SEVERAL = 0xFFFF_FFFF
 # above the barriers that hints of other races ask for, as they are of no help here
@@ -77,12 +80,15 @@ class NoncoherentLoads:
         self._numbers = numbers
         self._cells, self._lanes = cells
         self._first = int(self._cells[-1, 0])
-        # for each byte the thread that has read it, plus one; for each word the last site that did
+        # for each word, and for each byte of those that were read in part, the thread that has read it, plus one; and
+        # for each word the first site that did
         lines = len(self._cells) if self.sites else 0
-        self._readers: UInt32s = sparse_zeros(2 * lines).view(np.uint32)
+        self._readers: dict[int, UInt32s] = {
+            unit: sparse_zeros(lines * _WORD // unit // 2 + 1).view(np.uint32) for unit in (_WORD, 1)
+        }
         self._read_at = sparse_zeros(lines // _WORD + 1).view(np.uint16)
-        # the words that have marks
-        self._marked: list[Int64s] = []
+        # the words, and bytes, that have marks
+        self._marked: dict[int, list[Int64s]] = {_WORD: [], 1: []}
         # the numbers of a write and of a load after it, which are reported
         self._reported: set[tuple[int, int]] = set()
 
@@ -91,9 +97,12 @@ class NoncoherentLoads:
         offsets = starts - self._first
         words = offsets[:, None] // _WORD + np.arange(-(-nbytes // _WORD))
         touched = np.full(len(offsets), 15) if nbytes >= _WORD else ((1 << nbytes) - 1) << offsets % _WORD
-        lines = lines_of(self._lanes, words)
-        written = (self._cells[lines, :_WRITES] & touched.astype(np.uint64)[:, None, None]) != 0
-        late: Bools = written.any(axis=(1, 2))
+        lines = self._lines(words)
+        cells = [self._cells[lines, column] for column in range(_WRITES)]
+        late: Bools = np.zeros(len(offsets), bool)
+        if (cells[0] | cells[1] | cells[2]).any():
+            written = (np.stack(cells, axis=2) & touched.astype(np.uint64)[:, None, None]) != 0
+            late = written.any(axis=(1, 2))
         if late.any():
             # the first write that each thread has met
             word, column = np.divmod(written[late].reshape(int(late.sum()), -1).argmax(axis=1), _WRITES)
@@ -103,8 +112,18 @@ class NoncoherentLoads:
                 words[late][which, word] * _WORD, self._cells[line, column], self._lanes[line, LANES + column]
             )
             self._report_reads(site, threads[late], np.maximum(met.bytes, offsets[late]), met)
-        if not late.all():
-            self._mark(site, threads[~late] + 1, offsets[~late][:, None] + np.arange(nbytes))
+        if nbytes >= _WORD:
+            self._mark(site, threads[~late] + 1, words[~late], _WORD)
+        else:
+            self._mark(site, threads[~late] + 1, offsets[~late][:, None] + np.arange(nbytes), 1)
+
+    def _lines(self, words: Int64s) -> Int64s:
+        """The lines that speak for words, [threads, words]; one for all four of a thread where that is so."""
+        if words.shape[1] == GROUP and not (words[:, 0] % GROUP).any():
+            heads = lines_of(self._lanes, words[:, :1])
+            if not self._lanes[heads, APART].any():
+                return heads
+        return lines_of(self._lanes, words)
 
     def _report_reads(self, site: Site, threads: Int64s, offsets: Int64s, met: _Written) -> None:
         """Threads have read bytes that the launch had written, in words from `met.bytes` on."""
@@ -123,56 +142,64 @@ class NoncoherentLoads:
             self._reported.add((number, self._numbers.number(site)))
             self._add(site, message, count, where, other, f"the write, by {them}")
 
-    def _mark(self, site: Site, threads: Int64s, where: Int64s) -> None:
-        """Threads, numbered from 1, have read bytes: [threads, bytes]."""
+    def _mark(self, site: Site, threads: Int64s, where: Int64s, unit: int) -> None:
+        """Threads, numbered from 1, have read words, or bytes: [threads, units]."""
+        readers = self._readers[unit]
         own = np.broadcast_to(threads.astype(np.uint32)[:, None], where.shape)
-        held = self._readers[where]
-        self._read_at[where // _WORD] = self._numbers.number(site)
+        held = readers[where]
         if ((held == own) | (held == _SEVERAL)).all():
             return
-        self._marked.append(np.unique(where[held == 0] // _WORD))
         marks = np.where((held == 0) | (held == own), own, np.uint32(_SEVERAL))
-        self._readers[where] = marks
-        # of several threads that read a byte at once, all but one see the mark of another
-        self._readers[where[self._readers[where] != marks]] = _SEVERAL
+        readers[where] = marks
+        # of several threads that read the same at once, all but one see the mark of another
+        lost = readers[where] != marks
+        fresh = where[(held == 0) & ~lost]
+        self._marked[unit].append(fresh)
+        self._read_at[fresh * unit // _WORD] = self._numbers.number(site)
+        readers[where[lost]] = _SEVERAL
 
     def written_since(self) -> bool:
         """Whether another thread has written what was read so."""
-        return bool(self._marked) and len(self._since().bytes) > 0
+        return any(len(self._since(unit).bytes) for unit in (_WORD, 1))
 
-    def _since(self) -> _Written:
+    def _since(self, unit: int) -> _Written:
         """Of each word that another thread has written after it was read so, the first byte for which that holds."""
-        words = np.unique(np.concatenate(self._marked))
+        marked = np.concatenate([_NOTHING, *self._marked[unit]])
+        words = marked if unit == _WORD else np.unique(marked // _WORD)
         lines, bytes_of = lines_of(self._lanes, words), np.arange(_WORD)
-        readers = self._readers.reshape(-1, _WORD)[words]
+        readers = self._readers[unit][(words[:, None] * _WORD + bytes_of) // unit]
         warps, lane = np.divmod(readers.astype(np.int64) - 1, WARP)
         alone = np.where(readers == _SEVERAL, 0, 1 << lane)
         found: list[tuple[Int64s, UInt64s, Int64s]] = []
         for column in range(_WRITES):
             cells, held = self._cells[lines, column, None], self._lanes[lines, LANES + column, None].astype(np.int64)
+            if not cells.any():
+                continue
             lanes = _lanes_of(held, cells, bytes_of)
             own = (lanes == alone) & (_warps_of(cells) == warps)
             wrong = (readers != 0) & (cells >> bytes_of.astype(np.uint64) & np.uint64(1) != 0) & ~own
-            which, byte = np.flatnonzero(wrong.any(axis=1)), wrong.argmax(axis=1)
-            byte = byte[which]
+            which = np.flatnonzero(wrong.any(axis=1))
+            byte = wrong[which].argmax(axis=1)
             found.append((words[which] * _WORD + byte, cells[which, 0], lanes[which, byte]))
-        offsets, cells, lanes = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return _Written(offsets, cells, lanes)
+        if not found:
+            return _Written(_NOTHING, _NOTHING.astype(np.uint64), _NOTHING)
+        return _Written(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
     def end(self) -> None:
         """The launch has ended: writes of others to what was read so."""
-        if not self._marked:
-            return
-        found = self._since()
+        for unit in (_WORD, 1):
+            self._report_writes(self._since(unit), unit)
+
+    def _report_writes(self, found: _Written, unit: int) -> None:
         loads = self._read_at[found.bytes // _WORD].astype(np.int64)
         writes = (found.cells >> np.uint64(SITE_SHIFT)).astype(np.int64)
         for first, count in _by_site(loads << 16 | writes):
             if (int(writes[first]), int(loads[first])) not in self._reported:
-                self._report_write(found, first, count, self._numbers.site(int(loads[first])))
+                self._report_write(found, first, count, self._numbers.site(int(loads[first])), unit)
 
-    def _report_write(self, found: _Written, first: int, count: int, load: Site) -> None:
+    def _report_write(self, found: _Written, first: int, count: int, load: Site, unit: int) -> None:
         number, warp, _ = decode(int(found.cells[first]))
-        reader = int(self._readers[found.bytes[first]])
+        reader = int(self._readers[unit][found.bytes[first] // unit])
         who = "several threads have read it" if reader == _SEVERAL else f"{self._thread(reader - 1)} has read it"
         them = actor_name(self._launch, warp, _lowest(int(found.lanes[first])))
         where, address = self._named(int(found.bytes[first]))
@@ -200,7 +227,11 @@ class NoncoherentLoads:
 
     def forget(self, first: int, last: int) -> None:
         """Words from `first` up to `last` have a new owner."""
-        self._readers[first * _WORD : last * _WORD] = 0
+        for unit, marked in self._marked.items():
+            start, stop = first * _WORD // unit, last * _WORD // unit
+            if marked:
+                self._readers[unit][start:stop] = 0
+                self._marked[unit] = [one[(one < start) | (one >= stop)] for one in marked]
 
 
 def _by_site(keys: UInt64s | Int64s) -> Iterator[tuple[int, int]]:
