@@ -148,21 +148,21 @@ def quad_accumulator(kind: str) -> Layout:
     return Layout((lane & 1) + (i & 2) + 4 * (lane // 16), (i & 4) + (lane & 2) + (i & 1), (8, 8))
 
 
-# How many copies of an operand a fragment of wmma holds.
-_WMMA_COPIES = {"f16": 2}
+# Elements of A or B in each lane's fragment of wmma, where that does not depend on the shape.
+_WMMA_ELEMENTS = {"f16": 16}
 
 
 @cache
 def wmma(shape: str, which: str, kind: str) -> Layout:
     """A fragment of wmma ("a", "b", "c"): our own order, elements of the matrix in row order lane after lane.
 
-    The order is private, as the ISA leaves it; operands of f16 are held twice, as their register count says. B of
-    elements smaller than a byte goes down its columns, so that a word of memory is a word of a register.
+    The order is private, as the ISA leaves it; operands of f16 fill eight registers of each lane whatever the shape, and
+    are held up to four times. B of elements smaller than a byte goes down its columns, so that a word of memory is a
+    word of a register.
     """
     m, n, k = dimensions(shape)
     rows, columns = {"a": (m, k), "b": (k, n), "c": (m, n)}[which]
-    copies = _WMMA_COPIES.get(kind, 1) if which != "c" else 1
-    elements = rows * columns * copies // LANES
+    elements = rows * columns // LANES if which == "c" else _WMMA_ELEMENTS.get(kind, rows * columns // LANES)
     linear = (np.arange(LANES)[:, None] * elements + np.arange(elements)[None, :]) % (rows * columns)
     if which == "b" and ELEMENT_BITS[kind] < 8:
         return Layout(linear % rows, linear // rows, (rows, columns))

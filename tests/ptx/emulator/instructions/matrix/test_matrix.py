@@ -105,21 +105,24 @@ def test_a_matrix_instruction_in_a_branch(lab):
     assert lab.kinds(body) == ["warp-mask"]
 
 
-def test_wmma(lab):
+@pytest.mark.parametrize("shape", ["m16n16k16", "m8n32k16", "m32n8k16"])
+def test_wmma(lab, shape):
+    """Operands of f16 take eight registers whatever the shape."""
     rng = np.random.default_rng(1)
-    a, b = rng.standard_normal((2, 16, 16)).astype("f2")
-    c = np.zeros((16, 16), "f4")
+    m, n, k = map(int, shape[1:].replace("n", " ").replace("k", " ").split())
+    a, b = rng.standard_normal((m, k)).astype("f2"), rng.standard_normal((n, k)).astype("f2")
+    c = np.zeros((m, n), "f4")
     ra = ", ".join(f"%r{10 + i}" for i in range(8))
     rb = ", ".join(f"%r{20 + i}" for i in range(8))
     f = ", ".join(f"%f{i}" for i in range(8))
     body = f"""
-  wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {{{ra}}}, [%rd20];
-  wmma.load.b.sync.aligned.col.m16n16k16.global.f16 {{{rb}}}, [%rd21];
-  wmma.load.c.sync.aligned.row.m16n16k16.global.f32 {{{f}}}, [%rd22];
-  wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {{{f}}}, {{{ra}}}, {{{rb}}}, {{{f}}};
-  wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd23], {{{f}}};
+  wmma.load.a.sync.aligned.row.{shape}.global.f16 {{{ra}}}, [%rd20];
+  wmma.load.b.sync.aligned.col.{shape}.global.f16 {{{rb}}}, [%rd21];
+  wmma.load.c.sync.aligned.row.{shape}.global.f32 {{{f}}}, [%rd22];
+  wmma.mma.sync.aligned.row.col.{shape}.f32.f32 {{{f}}}, {{{ra}}}, {{{rb}}}, {{{f}}};
+  wmma.store.d.sync.aligned.row.{shape}.global.f32 [%rd23], {{{f}}};
 """
-    assert lab.kinds(body, a, b, c, lab.empty((16, 16), "f4")) == []
+    assert lab.kinds(body, a, b, c, lab.empty((m, n), "f4")) == []
     assert np.allclose(lab.run.outputs["out"], a.astype("f8") @ b.T, atol=1e-3)
 
 
