@@ -156,9 +156,9 @@ _WMMA_ELEMENTS = {"f16": 16}
 def wmma(shape: str, which: str, kind: str) -> Layout:
     """A fragment of wmma ("a", "b", "c"): our own order, elements of the matrix in row order lane after lane.
 
-    The order is private, as the ISA leaves it; operands of f16 fill eight registers of each lane whatever the shape, and
-    are held up to four times. B of elements smaller than a byte goes down its columns, so that a word of memory is a
-    word of a register.
+    The order is private, as the ISA leaves it; operands of f16 fill eight registers of each lane whatever the shape,
+    and are held up to four times. B of elements smaller than a byte goes down its columns, so that a word of memory is
+    a word of a register.
     """
     m, n, k = dimensions(shape)
     rows, columns = {"a": (m, k), "b": (k, n), "c": (m, n)}[which]
