@@ -26,7 +26,7 @@ from typing import TypeVar
 import numpy as np
 
 from kernbench.common.kept import Numba
-from kernbench.common.native.kinds import Instruction
+from kernbench.common.native.kinds import PREFETCH, Instruction
 
 # what a compiled function gives; its arguments are whatever its callers compile it for
 Result = TypeVar("Result")
@@ -169,6 +169,17 @@ def by_numba() -> ModuleType:
         for register in waiting or ():
             register()
     return module
+
+
+def prefetch(array: object, *index: object) -> None:
+    """An element of an array will be read and written soon: loops that we compile have the processor fetch its line.
+
+    In Python, and in loops that numba compiles, nothing happens. An index is never below zero.
+    """
+
+
+part(prefetch)
+prefetch.plain = PREFETCH  # type: ignore[attr-defined]
 
 
 class Intrinsic:

@@ -175,6 +175,22 @@ def test_several_elements(stop):
     assert is_native(loop)
 
 
+@pytest.mark.parametrize("gaps", [False, True])
+def test_what_is_fetched_ahead_changes_nothing(gaps):
+    def given():
+        rows = np.arange(60, dtype=np.int32).reshape(10, 6)
+        return (rows[:, ::2] if gaps else rows), np.arange(20)[::2], np.zeros(10, np.int64)
+
+    loop, *all_given = native_loop(plain.fetched_ahead), given(), given(), given()
+    for function, arrays in zip(
+        (loop, plain.fetched_ahead, compiled.njit()(plain.fetched_ahead)), all_given, strict=True
+    ):
+        function(*arrays)
+    results = [[array.tolist() for array in arrays] for arrays in all_given]
+    assert results[0] == results[1] == results[2]
+    assert is_native(loop)
+
+
 def test_a_division_by_zero_is_python_s():
     loop = native_loop(plain.divided)
     assert loop(7, -2) == -4

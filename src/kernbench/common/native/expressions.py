@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from kernbench.common.native.kinds import (
     ADDRESS,
     BLOCK,
+    EMPTY,
     INT,
     LANE,
+    PREFETCH,
     READ,
     ROOM,
     TRUTH,
@@ -443,6 +445,13 @@ class Expressions:
         self.save(number, address, item)
         return number
 
+    def _prefetch(self, given: list[ast.expr]) -> Known:
+        """The line of an element, which will be written, goes to all caches."""
+        array, *indices = (self.value(item) for item in given)
+        address, _ = self.address(array, [Value(UINT, (self.out.cast(index, UINT),)) for index in indices])
+        self.out.do(f"call void @llvm.prefetch.p0(ptr {address}, i32 1, i32 3, i32 1)")
+        return Value(EMPTY, ())
+
     def _of_fractions(self, how: str, given: list[ast.expr]) -> Known:
         values = [self.value(item) for item in given]
         kind = number_kind(values[0])
@@ -512,6 +521,7 @@ _OF_ROWS: dict[Instruction, Callable[[Expressions, list[ast.expr]], Known]] = {
     ADDRESS: Expressions._address,
     READ: Expressions._read,
     WRITE: Expressions._write,
+    PREFETCH: Expressions._prefetch,
 }
 _CALLS: dict[str, Callable[[Expressions, list[ast.expr]], Known]] = {
     "len": Expressions._len,

@@ -83,9 +83,10 @@ class Instruction:
 
 # Instructions of loops over rows, which are written where they stand. `at(row, lane)`: an element of a row, or a number
 # that every lane reads; `room()`: 32 bits for each lane of a block; `address(table)`: where numbers lie that are known;
-# `read(room, index)`, `write(room, index, number)`: of either, by an index that is never below zero.
-LANE, ROOM, ADDRESS, READ, WRITE = (
-    Instruction((), TRUTH, name) for name in ("lane", "room", "address", "read", "write")
+# `read(room, index)`, `write(room, index, number)`: of either, by an index that is never below zero;
+# `prefetch(array, index, ...)`: an element will be written soon, so that the processor fetches its line.
+LANE, ROOM, ADDRESS, READ, WRITE, PREFETCH = (
+    Instruction((), TRUTH, name) for name in ("lane", "room", "address", "read", "write", "prefetch")
 )
 # lanes of a block
 BLOCK = 256

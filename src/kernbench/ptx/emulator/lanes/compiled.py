@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from kernbench.common import compiled
+from kernbench.common.compiled import prefetch
 from kernbench.common.native_loops import native_loop
 
-__all__ = ["inlined", "kernel", "part"]
+__all__ = ["inlined", "kernel", "part", "prefetch"]
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")

@@ -12,7 +12,7 @@ import numpy as np
 from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Flag, Int, Int64s, UInt32s, UInt64s, Word, Words
 from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN
-from kernbench.ptx.emulator.memory.cell_entries import note_read, note_write
+from kernbench.ptx.emulator.memory.cell_entries import AHEAD, fetch, note_read, note_write
 from kernbench.ptx.emulator.memory.cells import STORE, SUSPECT, Shadow, named
 
 OUTSIDE, MISALIGNED, UNINITIALISED, RACE, READ_ONLY = range(5)
@@ -439,9 +439,11 @@ def note_reads(
     scope: Int,
 ) -> Int:
     """Enter the reads that a load has noted, and count races with them."""
-    arrays = named(shadow)
-    for k in range(noted[noted.size - 1]):
+    arrays, many = named(shadow), noted[noted.size - 1]
+    for k in range(many):
         i = noted[k]
+        if k + AHEAD < many:
+            fetch(starts[k + AHEAD], arrays)
         note_read(starts[k], span, lanes[i], i, arrays, site, scope, report)
     return _total(report)
 
@@ -459,9 +461,11 @@ def note_writes(
     kind: Int,
 ) -> Int:
     """Enter the writes that a store has noted, and count races with them."""
-    arrays = named(shadow)
-    for k in range(noted[noted.size - 1]):
+    arrays, many = named(shadow), noted[noted.size - 1]
+    for k in range(many):
         i = noted[k] & ~SAME
+        if k + AHEAD < many:
+            fetch(starts[k + AHEAD], arrays)
         note_write(starts[k], span, lanes[i], i, noted[k] & SAME != 0, arrays, site, scope, kind, report)
     return _total(report)
 

@@ -19,7 +19,7 @@ makes it.
 import numpy as np
 
 from kernbench.ptx.emulator.lanes.arrays import Flag, Int, Int64s, UInt32s, UInt64s
-from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part
+from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part, prefetch
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import (
     APART,
@@ -189,6 +189,24 @@ def _room(line: Int, column: Int, mine: Int, touched: Int, lane: Int, warp: Int,
         if ordered(cell, mask, lane, warp, shadow):
             return
     _move(line, column, column + 1, cells, lanes)
+
+
+# how many accesses before an access its line is fetched: as many take about as long as memory does
+AHEAD = 12
+
+
+@inlined
+def fetch(start: np.uint64, shadow: ShadowArrays) -> None:
+    """The line of an access will be needed soon, and that of its head.
+
+    Lines of the words of a tile lie far apart and are in no cache, and which one is next the processor cannot guess:
+    without this, entering an access is mostly waiting for its line.
+    """
+    cells = shadow.cells
+    word = (np.int64(start) - np.int64(cells[cells.shape[0] - 1, 0])) >> 2
+    head = head_line(word, shadow.lanes)
+    prefetch(cells, head, 0)
+    prefetch(cells, line_of(word, head, shadow.lanes), 0)
 
 
 @inlined

@@ -12,7 +12,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Flag, Int, Int32s, Int64s, UInt32s, UInt64s
-from kernbench.ptx.emulator.lanes.compiled import kernel, part
+from kernbench.ptx.emulator.lanes.compiled import kernel, part, prefetch
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.access_sites import AccessSites
 from kernbench.ptx.emulator.memory.arena import TRACKED
@@ -44,6 +44,8 @@ from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
 
 _RACE, _FENCE = 0, 1
+# how many ranges before a range the lines of its heads are fetched, and then those of words that are apart
+_AHEAD, _NEAR = 16, 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -419,6 +421,10 @@ def note_ranges(
         operation = what.owners[i]
         offset, length = what.starts[i] - first_byte, what.lengths[i]
         word, last_word = offset >> 2, (offset + length + 3) >> 2
+        if i + _AHEAD < what.starts.size:
+            _fetch_heads((what.starts[i + _AHEAD] - first_byte) >> 2, what.lengths[i + _AHEAD], cells, lanes)
+        if i + _NEAR < what.starts.size:
+            _fetch_words((what.starts[i + _NEAR] - first_byte) >> 2, what.lengths[i + _NEAR], cells, lanes)
         while word < last_word:
             byte = max(4 * word, offset)
             if not memory.state[byte + first_byte] & TRACKED:
@@ -444,6 +450,25 @@ def note_ranges(
             last_operation, last_line = operation if whole else np.int64(-1), line
             word += GROUP if whole else 1
     return count
+
+
+@part
+def _fetch_heads(word: Int, length: Int, cells: UInt64s, lanes: UInt32s) -> None:
+    """The first lines of a range will be needed soon: of the first two groups, as a product reads 32 bytes of a row."""
+    head = head_line(word, lanes)
+    prefetch(cells, head, 0)
+    if length > 4 * GROUP:
+        prefetch(cells, head + 1, 0)
+
+
+@part
+def _fetch_words(word: Int, length: Int, cells: UInt64s, lanes: UInt32s) -> None:
+    """The same of the other words of these groups, where they have lines of their own."""
+    for group in range(word & ~(GROUP - 1), word + min((length + 3) >> 2, 2 * GROUP), GROUP):
+        head = head_line(group, lanes)
+        if lanes[head, APART] != 0:
+            for member in range(1, GROUP):
+                prefetch(cells, line_of(member, head, lanes), 0)
 
 
 @part
