@@ -50,6 +50,16 @@ def test_a_rate_that_binds_saves_a_tenth_of_its_part_and_others_nothing():
     assert saved["mufu"] > 0.05 > saved["hbm bandwidth"]
 
 
+@pytest.mark.parametrize("programs", [reading(32, 32), shared(16)])
+def test_changes_that_are_timed_at_once_save_what_they_save_one_after_the_other(programs, monkeypatch):
+    found = []
+    for jobs in ("1", "4"):
+        monkeypatch.setenv("KERNBENCH_JOBS", jobs)
+        timed = again(programs, ctas=264)
+        found.append((timed.rates(), timed.one_more_cta(), advise(timed, None, True)))
+    assert found[0] == found[1]
+
+
 def test_accesses_that_touch_too_many_sectors_are_named_with_what_they_cost():
     scattered = advice(again(reading(32, 32), ctas=264))["uncoalesced access"]
     assert (scattered["line"], scattered["by"]) == (1, AGAIN)

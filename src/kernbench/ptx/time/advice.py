@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kernbench.ptx.recording.recording import Events
 from kernbench.ptx.time.causes import REASONS, UNITS
-from kernbench.ptx.time.changes import Again, Change
+from kernbench.ptx.time.changes import Again, Change, Given
 from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.lines import SECTOR, least_passes, least_sectors, warps_of_events
 from kernbench.ptx.time.result import LaunchTime, Unit
@@ -150,10 +150,10 @@ def _uncoalesced(again: Again) -> list[Advice]:
     events, instructions = again.recording.events, again.recording.instructions
     least = least_sectors(events)
     found = []
-    for row in _dearest(events.sectors - least, again):
-        here = events.instruction == row
+    rows = {row: events.instruction == row for row in _dearest(events.sectors - least, again)}
+    savings = again.saved(*(Given(events=_coalesced(events, here, least)) for here in rows.values()))
+    for (row, here), saved in zip(rows.items(), savings, strict=True):
         share = float(least[here].sum() / events.sectors[here].sum())
-        saved = again.saved(events=_coalesced(events, here, least))
         message = f"{100 * share:.0f} % of the bytes that `{instructions.text[row]}` moves are what its lanes ask for"
         hint = "let neighbouring lanes access neighbouring bytes, or pass through shared memory"
         found.append(Advice("uncoalesced access", int(instructions.line[row]), message, _ps(saved), AGAIN, hint))
@@ -176,20 +176,25 @@ def _conflicts(again: Again, time_again: bool) -> list[Advice]:
     events, instructions = again.recording.events, again.recording.instructions
     least = least_passes(events)
     found = []
-    for row in _dearest(events.wavefronts - least, again):
-        here = events.instruction == row
+    rows = {row: events.instruction == row for row in _dearest(events.wavefronts - least, again)}
+    savings = again.saved(*(_without_conflicts(events, here, least) for here in rows.values())) if time_again else []
+    for number, (row, here) in enumerate(rows.items()):
         times = float(events.wavefronts[here].sum() / least[here].sum())
         more = float(((events.wavefronts - least) * warps_of_events(again.recording))[here].sum())
         message = f"`{instructions.text[row]}` takes {times:.1f} times the passes over the banks that its bytes need"
         hint = "pad rows, or swizzle addresses, so that lanes of one pass hit different banks"
         if time_again:
-            free = replace(events, wavefronts=np.where(here, least, events.wavefronts).astype(np.uint16))
-            saved, by = again.saved(events=free), AGAIN
+            saved, by = savings[number], AGAIN
         else:
             of_sm = more / float(again.gpu.chip.sms) / (again.time.clock_mhz * 1e6)
             saved, by = min(of_sm, above_floor(again.time)), ACCOUNT
         found.append(Advice("bank conflict", int(instructions.line[row]), message, _ps(saved), by, hint))
     return found
+
+
+def _without_conflicts(events: Events, here: NDArray[np.bool_], least: NDArray[np.float64]) -> Given:
+    """Some accesses passing over the banks no more often than their bytes need."""
+    return Given(events=replace(events, wavefronts=np.where(here, least, events.wavefronts).astype(np.uint16)))
 
 
 def _spills(again: Again) -> list[Advice]:
@@ -200,7 +205,8 @@ def _spills(again: Again) -> list[Advice]:
     which = int(np.argmax(again.time.stalls.issued * ops.implicit))
     message = f"{again.streams.spill_bytes:,} bytes of registers are spilled to local memory"
     hint = "fewer live values, a smaller tile, more threads, or a higher limit of registers"
-    return [Advice("spills", int(ops.line[which]), message, _ps(again.saved(streams=kept)), AGAIN, hint)]
+    (saved,) = again.saved(Given(streams=kept))
+    return [Advice("spills", int(ops.line[which]), message, _ps(saved), AGAIN, hint)]
 
 
 def _occupancy(again: Again, one_more: Change | None) -> list[Advice]:

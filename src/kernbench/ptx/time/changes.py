@@ -1,10 +1,11 @@
 """What a change would save: the same recording and streams timed again on a GPU or with accesses that differ a bit.
 
-A launch is timed again for each change. For small launches that is a part of a second; larger ones are timed again only
-when asked (`--sensitivity`). Nothing is run or joined anew.
+A launch is timed again for each change, several changes at once. For small launches that is a part of a second; larger
+ones are timed again only when asked (`--sensitivity`). Nothing is run or joined anew.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from kernbench.common.errors import KernbenchError
 from kernbench.ptx.machine import Gpu
@@ -12,6 +13,7 @@ from kernbench.ptx.recording.recording import Events, LaunchRecording
 from kernbench.ptx.sass.streams import Streams
 from kernbench.ptx.time.launch import time_launch
 from kernbench.ptx.time.result import LaunchTime
+from kernbench.safety.processes.threads import together
 
 # simulated instructions up to which a launch is timed again without being asked to: all changes take about a second
 MOST_UNASKED = 200_000
@@ -45,6 +47,15 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Given:
+    """What is different when a launch is timed again; None: what it was timed with."""
+
+    gpu: Gpu | None = None
+    events: Events | None = None
+    streams: Streams | None = None
+
+
+@dataclass(frozen=True)
 class Again:
     """A launch that was timed on a GPU, to be timed again."""
 
@@ -58,19 +69,29 @@ class Again:
         """Whether it is timed again without being asked to."""
         return self.time.simulated <= MOST_UNASKED
 
-    def saved(self, gpu: Gpu | None = None, events: Events | None = None, streams: Streams | None = None) -> float:
-        """Seconds that the launch is faster with another GPU, other events or other streams; never negative."""
-        recording = self.recording if events is None else replace(self.recording, events=events)
+    def saved(self, *changes: Given) -> list[float]:
+        """Seconds that the launch is faster with each of the changes; never negative.
+
+        They are timed at once: the model has only its own arrays, and is machine code that does not hold Python.
+        """
+        found: dict[int, float] = {}
+        together(partial(self._save, found, number, changed) for number, changed in enumerate(changes))
+        return [found[number] for number in range(len(changes))]
+
+    def _save(self, found: dict[int, float], number: int, changed: Given) -> None:
+        recording = self.recording if changed.events is None else replace(self.recording, events=changed.events)
         try:
-            other = time_launch(recording, streams or self.streams, gpu or self.gpu)
+            other = time_launch(recording, changed.streams or self.streams, changed.gpu or self.gpu)
         except KernbenchError:
-            return 0.0
-        return max(self.time.seconds - other.seconds, 0.0)
+            found[number] = 0.0
+        else:
+            found[number] = max(self.time.seconds - other.seconds, 0.0)
 
     def rates(self) -> dict[str, float]:
         """Share of the time that 10 % more of each rate saves."""
         whole = self.time.seconds
-        return {name: self.saved(gpu=_faster(self.gpu, *keys)) / whole for name, keys in _RATES.items()}
+        saved = self.saved(*(Given(gpu=_faster(self.gpu, *keys)) for keys in _RATES.values()))
+        return {name: seconds / whole for name, seconds in zip(_RATES, saved, strict=True)}
 
     def one_more_cta(self) -> Change | None:
         """What an SM that holds one more CTA saves, and what that needs; None where the grid has no more of them."""
@@ -78,7 +99,8 @@ class Again:
         if held.limit == "grid" or -(-self.recording.ctas // int(self.gpu.chip.sms)) <= held.ctas:
             return None
         roomy, needs = _roomy(self.gpu, self.recording, self.streams, held.ctas + 1)
-        return Change("one more CTA per SM", needs, self.saved(gpu=roomy) / self.time.seconds)
+        (saved,) = self.saved(Given(gpu=roomy))
+        return Change("one more CTA per SM", needs, saved / self.time.seconds)
 
 
 def _faster(gpu: Gpu, more: tuple[str, ...], less: tuple[str, ...]) -> Gpu:
