@@ -151,8 +151,11 @@ class Launch:
 
     @property
     def folded_wrongly(self) -> bool:
-        """Whether a loop that was taken to repeat itself did not: what was recorded is of no use."""
-        return any(context.core.folded_wrongly for context in self._contexts)
+        """Whether a loop that was taken to repeat itself did not, or a program never got to record what it did: what
+        was recorded is of no use.
+        """
+        ended = self.status is Status.FINISHED
+        return any(c.core.folded_wrongly or (c.core.passed_unseen and not ended) for c in self._contexts)
 
     @property
     def scratch_peak(self) -> int:

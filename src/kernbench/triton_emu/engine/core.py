@@ -65,6 +65,8 @@ class Core:
         self.refused: dict[tuple[str, str, str, Place], None] = {}
         # whether iterations that are alike are recorded without running, and one of them was not as predicted
         self.folds = self.folded_wrongly = False
+        # whether messages of a repeated routine were passed before its commands were recorded
+        self.passed_unseen = False
         # the same for a run with data; while a loop is watched there: how each value since then came about
         self.folds_values = False
         self.trace: list[Traced] | None = None

@@ -3,7 +3,8 @@
 `Port` is the recording one: no data, no blocking. A machine subclasses it.
 """
 
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.common.errors import KernelError
@@ -11,6 +12,16 @@ from kernbench.result.finding import Other, Place
 from kernbench.safety.memory import Region
 
 Shape = tuple[int, ...]
+
+
+class Passed(NamedTuple):
+    """A message without data that a program sends, or receives, and waits for at once."""
+
+    is_sent: bool
+    direction: str
+    shape: Shape
+    dtype: str
+    where: Place
 
 
 class Port:
@@ -71,6 +82,14 @@ class Port:
     def wait_recv(self, request: Any, where: Place) -> tuple[Array | None, str]:
         """Block until the message is there; gives its data and type."""
         return None, request
+
+    def pass_again(self, messages: Sequence[Passed]) -> None:
+        """Send and receive messages without data, one after the other."""
+        for is_sent, direction, shape, dtype, where in messages:
+            if is_sent:
+                self.send_now(direction, None, shape, dtype, where)
+            else:
+                self.recv_now(direction, shape, dtype, where)
 
     def element_type(self, address: int) -> str:
         """The element type of the tensor at `address`; f16 where nothing is known."""

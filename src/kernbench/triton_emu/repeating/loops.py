@@ -19,7 +19,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 from kernbench.common.dtypes import Array
-from kernbench.triton_emu.pe.port import Port, Shape
+from kernbench.result.finding import Place
+from kernbench.triton_emu.pe.port import Passed, Port, Shape
 from kernbench.triton_emu.pe.scratch import ScratchPool
 from kernbench.triton_emu.repeating.affine import Affine, Terms, Watched
 from kernbench.triton_emu.repeating.folding import Boundary, Fold
@@ -79,6 +80,8 @@ class WatchedPort:
     def __init__(self, port: Port):
         self.port = port
         self.effects = 0
+        # messages without data, where somebody notes them: a routine sends and receives them again
+        self.messages: list[Passed] | None = None
         # what is found here costs no more than with the port itself
         self.__dict__.update((name, getattr(port, name)) for name in _HARMLESS)
         if port.carries_data:
@@ -93,6 +96,21 @@ class WatchedPort:
         """A load that gives values, of integers say, is not repeated."""
         found = self.port.load(*args)
         self.effects += found[0] is not None
+        return found
+
+    def send_now(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: Place) -> None:
+        """A message that leaves is an effect; one without data may be noted."""
+        self.effects += 1
+        if self.messages is not None and data is None:
+            self.messages.append(Passed(True, direction, shape, dtype, where))
+        self.port.send_now(direction, data, shape, dtype, where)
+
+    def recv_now(self, direction: str, shape: Shape, dtype: str | None, where: Place) -> tuple[Array | None, str]:
+        """So is one that comes; what has no type of its own in the kernel may be another one each time."""
+        self.effects += 1
+        found = self.port.recv_now(direction, shape, dtype, where)
+        if self.messages is not None and found[0] is None and dtype is not None:
+            self.messages.append(Passed(False, direction, shape, dtype, where))
         return found
 
     def store(self, address: int, data: Array | None, *args: Any) -> int:

@@ -27,6 +27,8 @@ class Recorder(Protocol):
     folds: bool
     folds_values: bool
     folded_wrongly: bool
+    # whether messages of a repeated routine were passed before its rows were recorded
+    passed_unseen: bool
     trace: list[Traced] | None
     # what a loop may only name, not change
     opaque: tuple[type, ...]

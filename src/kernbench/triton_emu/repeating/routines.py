@@ -5,7 +5,8 @@ The first call of its kind runs, with numbers that notice every use but sums, mu
 from free blocks of scratch memory, then a later call with the same arguments does the same, by induction over its
 commands: the same rows, with numbers moved on, addresses in HBM moved by the difference of the given ones, and scratch
 blocks taken from the same shelves in the same order. Before a function is trusted, one such call runs and must give the
-predicted rows.
+predicted rows. Messages that it sent and received without data go again, one by one, before the rows are recorded; a
+launch that does not end then runs again without any of this (docs/adr/0126).
 """
 
 from collections.abc import Callable, Iterable
@@ -120,13 +121,14 @@ class Routines:
         for one in watched:
             watch.open(one)
         start.effects, watch.logs_all = context._port.effects, True
+        context._port.messages = start.messages
         try:
             numbers = [Affine(number, ((one, 1),)) for number, one in zip(at, watched, strict=False)]
             result = self._run(function, args, numbers)
             start.note(context)
         finally:
             start.restore(context)
-            watch.logs_all = False
+            watch.logs_all, context._port.messages = False, None
             for one in watched:
                 watch.close(one)
         if start.did_more or any(one.was_seen for one in watched):

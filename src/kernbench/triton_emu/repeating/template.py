@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from kernbench.common.dtypes import Array
 from kernbench.common.pe_commands import OPERATIONS, SCRATCH, TensorHandle
 from kernbench.result.recording import FIRST_VIEW, NONE
+from kernbench.triton_emu.pe.port import Passed
 from kernbench.triton_emu.pe.scratch import ALIGNMENT, Block, Noted, ScratchPool
 from kernbench.triton_emu.repeating.affine import Span, Terms, Watched
 from kernbench.triton_emu.repeating.folding import MOST_LOGGED, rows_of
@@ -44,6 +45,8 @@ class Start:
         self.sizes = {block.addr: block.nbytes for shelf in pool._shelves.values() for block in shelf}
         self.effects = 0
         self.did_more = True
+        # messages without data that it sent and received
+        self.messages: list[Passed] = []
         self.accesses: list[Access] = []
         # rows of numbers whose ends were given
         self.spans: list[Span] = []
@@ -58,7 +61,7 @@ class Start:
         """After the call, while it is still watched: what it did besides recording."""
         pool = context._scratch
         self.did_more = (
-            context._port.effects != self.effects
+            context._port.effects != self.effects + len(self.messages)
             or len(context.refused) != self.refused
             or context.adopted != self.adopted
         )
@@ -90,6 +93,7 @@ class Template:
         self._hbm(context, start.accesses, watched)
         self._rows_of_numbers(start.spans, watched)
         self._taken = self._scratch(context._scratch, start)
+        self._messages = start.messages
         moves = IS_TRANSFER[self._rows["op"]]
         # whether another program would do the same: it does not know who it is, and all its addresses are given
         self.is_private = context.ids_asked != start.ids_asked or int(moves.sum()) != len(self._loads)
@@ -207,6 +211,10 @@ class Template:
 
     def repeat(self, context: Recorder, at: tuple[int, ...]) -> Any:
         """Record a call without running it; what it gives back."""
+        if self._messages:
+            # what others see of this program while it waits here is too little, if it never goes on
+            context.passed_unseen = True
+            context._port.pass_again(self._messages)
         stream, first, first_view = context.stream, context.steps, context._views_made
         rows, views = self._moved(context, at)
         rows["addr"][self._made], views["addr"], blocks = self._taken.take(context)

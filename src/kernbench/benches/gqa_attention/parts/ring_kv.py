@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernbench.benches.gqa_attention.parts.online_softmax import State, finish, fold, start
-from kernbench.benches.gqa_attention.parts.routes import Hop
+from kernbench.benches.gqa_attention.parts.passing import Outline, Step, Travelling, pass_on
+from kernbench.benches.gqa_attention.parts.routes import BOTH, Hop
 from kernbench.benches.gqa_attention.parts.tiles import Keys, Queries, Tiling, by_head, have_one_head, without_position
 from kernbench.benches.gqa_attention.parts.waves import Pair, PairShapes, exchange
 from kernbench.common.dtypes import ITEMSIZE
@@ -85,6 +86,10 @@ class ChunkStore:
         """Keep a block that arrived."""
         raise NotImplementedError
 
+    def exchange(self, hop: Hop) -> list[int]:
+        """One step of the waves; whose chunks have arrived."""
+        return exchange(self._tl, self, hop)
+
     def keep(self, owners: set[int]) -> None:
         """Only these chunks will still be folded or passed on."""
 
@@ -126,6 +131,9 @@ class HbmChunks(ChunkStore):
         # where K begins and the bytes of its rows, and those of V
         self._rows = [number for base, t in landing for number in (base, tiling.d_head * ITEMSIZE[t])]
         self._landed: dict[tuple[int, int], tuple[int, int, tuple[int, int]]] = {}
+        # by blocks, where those of a chunk lie from where it begins; steps that were passed on, each once
+        self._outlines: dict[object, Outline] = {}
+        self._steps: dict[Step, Step] = {}
 
     def _landed_at(self, owner: int, number: int) -> tuple[int, int, tuple[int, int]]:
         """Where K and V of a block land, and their shape."""
@@ -162,10 +170,38 @@ class HbmChunks(ChunkStore):
         k, v, shape = self._landed_at(owner, number)
         return self._tl.load(k, shape=shape), self._tl.load(v, shape=shape)
 
+    def exchange(self, hop: Hop) -> list[int]:
+        """As a routine, where whole pairs travel."""
+        sends, receives = ([(r.direction, r.owner) for r in some if r.owner is not None] for some in hop)
+        if any(route.parts != BOTH for route in (*hop.sends, *hop.receives)):
+            return super().exchange(hop)
+        parts = tuple(tuple(self._travelling(*one) for one in some) for some in (sends, receives))
+        step = parts[0], parts[1], self._tiling.d_head, self._types
+        begins = [address for _, owner in sends + receives for address in self.begin(owner, 0)]
+        self._tl.routine(pass_on, self._tl, self._steps.setdefault(step, step), at=tuple(begins))
+        return list(dict.fromkeys(owner for _, owner in receives))
+
+    def _travelling(self, direction: str, owner: int) -> Travelling:
+        is_own = owner == self._tiling.rank
+        blocks = self.blocks(owner)
+        # but for positions, which say nothing of where they lie
+        key = is_own, tuple([block[:3] for block in blocks])
+        outline = self._outlines.get(key)
+        if outline is None:
+            outline = self._outlines[key] = tuple(self._ahead(owner, block) for block in blocks)
+        return direction, self._tiling.key_strides if is_own else None, outline
+
+    def _ahead(self, owner: int, block: Keys) -> tuple[int, int, int]:
+        """Rows of a block, and how far its K and V lie from where those of its chunk begin."""
+        k, v = (at - first for at, first in zip(self.addresses(owner, block), self.begin(owner, 0), strict=True))
+        return block.rows, k, v
+
     def close(self) -> None:
         """The addresses of messages as well."""
         super().close()
         self._landed.clear()
+        self._outlines.clear()
+        self._steps.clear()
 
     def put(self, owner: int, number: int, pair: Pair) -> None:
         """Store it."""
@@ -328,7 +364,7 @@ def attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, hops:
     queries.fold_chunk(chunks, tiling.rank)
     met = [tiling.rank]
     for hop in hops:
-        arrived = exchange(tl, chunks, hop)
+        arrived = chunks.exchange(hop)
         chunks.keep(set(arrived))
         for owner in arrived:
             queries.fold_chunk(chunks, owner)

@@ -195,12 +195,22 @@ class Tiling:
 
     def load_key_rows(self, tl: "TLContext", address: int, rows: int) -> TensorHandle:
         """Rows of one head of K or V as they lie in a tensor."""
-        handle: TensorHandle = tl.load(address, shape=(rows, self.d_head), strides=(self.h_kv * self.d_head, 1))
-        return handle
+        return load_head_rows(tl, address, (rows, self.d_head), self.key_strides)
+
+    @property
+    def key_strides(self) -> tuple[int, int]:
+        """Of the rows of one head of K or V in a tensor."""
+        return self.h_kv * self.d_head, 1
 
     def key_shape(self, block: Keys) -> tuple[int, int]:
         """Shape of a block's K, and of its V."""
         return block.rows, self.d_head
+
+
+def load_head_rows(tl: "TLContext", address: int, shape: tuple[int, int], strides: tuple[int, int]) -> TensorHandle:
+    """Rows of one head of K or V that lie in a tensor."""
+    handle: TensorHandle = tl.load(address, shape=shape, strides=strides)
+    return handle
 
 
 def _cuts(segment: Segment, most: int) -> list[Segment]:
