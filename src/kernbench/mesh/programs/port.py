@@ -1,5 +1,7 @@
 """A PE's outside in a launch: its address space, its queues, and the launch's log of findings."""
 
+from collections.abc import Sequence
+
 from kernbench.common.dtypes import Array, poisoned
 from kernbench.common.ipcq_types import OPPOSITE
 from kernbench.mesh.programs.calls import Calls
@@ -10,7 +12,7 @@ from kernbench.result.checkpoint import Checkpoint, Taken
 from kernbench.result.finding import Finding, FindingLog, Other, Place
 from kernbench.safety.budget import OverBudgetError, Watchdog
 from kernbench.safety.memory import AddressSpace, Problem, Region
-from kernbench.triton_emu.pe.port import Port, Shape
+from kernbench.triton_emu.pe.port import Passed, Port, Shape
 
 # lines that a launch keeps of what its programs print
 MOST_LINES = 10_000
@@ -140,6 +142,25 @@ class MeshPort(Port):
             return super().recv_now(direction, shape, dtype, where)
         queue.take()
         return message.data, message.dtype
+
+    def pass_again(self, messages: Sequence[Passed]) -> None:
+        """Send and receive messages without data, one after the other; most need nobody to wait."""
+        if self._scheduler.is_random or self.calls is not None:
+            super().pass_again(messages)
+            return
+        for is_sent, direction, shape, dtype, where in messages:
+            queue = (self.outgoing if is_sent else self.incoming).get(direction)
+            if queue is None:
+                super().pass_again([Passed(is_sent, direction, shape, dtype, where)])
+            elif is_sent:
+                message = Message(self.program, None, shape, dtype, queue.pieces(shape, dtype), where, queue)
+                queue.offer(message, self._wake)
+                if message.arrived != message.pieces:
+                    self.wait_send(message, where)
+            elif (ready := queue.ready()) is not None and ready.shape == shape and ready.dtype == dtype:
+                queue.take()
+            else:
+                super().recv_now(direction, shape, dtype, where)
 
     def wait_send(self, request: Message, where: Place) -> None:
         """Give way until the message has left."""

@@ -5,7 +5,6 @@ or none can go on. What programs compute does not depend on the order; the sched
 import random
 from collections import deque
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from enum import StrEnum
 from time import thread_time
 from typing import Any
@@ -97,9 +96,11 @@ class Scheduler:
 
     def give_turn(self, program: Program) -> None:
         """Let a program run until it gives way or ends."""
-        # what the watchdog sends may arrive when the program has just given way
-        with suppress(OverBudgetError):
+        try:
             self._switch_to(program)
+        except OverBudgetError:
+            # what the watchdog sends may arrive when the program has just given way
+            return
 
     def pause(self, program: Program) -> None:
         """Called in a program: give way, and be the next."""
@@ -159,10 +160,13 @@ class Scheduler:
     def _switch_to(self, program: Program) -> None:
         self.switches += 1
         self._running = program
-        # the watchdog may speak just as the program gives way: it has ended then, or will be met again
-        with suppress(OverBudgetError):
+        try:
             program.coroutine.switch()
-        self.switches += 1
+        except OverBudgetError:
+            # the watchdog may speak just as the program gives way: it has ended then, or will be met again
+            return
+        finally:
+            self.switches += 1
 
     def abandon(self, error: OverBudgetError) -> None:
         """Called in a program that will not stop: leave it where it is, for good."""

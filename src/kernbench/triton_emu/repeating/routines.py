@@ -37,6 +37,8 @@ class Known:
         # functions whose calls are not alike, and those of which a prediction was right
         self.irregular: set[CodeType] = set()
         self.trusted: set[CodeType] = set()
+        # what some program watches now: others that come to it meanwhile just run
+        self.watched: set[tuple[object, ...]] = set()
         # calls of so few commands that they are not worth watching
         self.short: set[tuple[object, ...]] = set()
 
@@ -75,7 +77,7 @@ class Routines:
             self.known.irregular.add(code)
             return self._run(function, args, at)
         key = (code, len(at), state.number)
-        if key in self.known.short:
+        if key in self.known.short or key in self.known.watched:
             return self._run(function, args, at)
         template = self.known.templates.get(key) or self.known.templates.get((id(context), *key))
         alike = template is not None and (template.marks is state.marks or template.marks == state.marks)
@@ -116,6 +118,7 @@ class Routines:
         """Run it, and keep what it did if that can be repeated."""
         context, watch = self._context, self._context.watch
         start = Start(context)
+        self.known.watched.add(key)
         # one more than there are addresses: the port and the allocator are watched even if there is none
         watched = [Watched(start.spans) for _ in (*at, None)]
         for one in watched:
@@ -128,6 +131,7 @@ class Routines:
             start.note(context)
         finally:
             start.restore(context)
+            self.known.watched.discard(key)
             watch.logs_all, context._port.messages = False, None
             for one in watched:
                 watch.close(one)

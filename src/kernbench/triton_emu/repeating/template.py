@@ -113,12 +113,12 @@ class Template:
             own = (column == NONE) | (column >= self._row) | (column <= FIRST_VIEW - self._view)
             if not own.all():
                 raise NotAlikeError
-        # whole rows as words, of which the operands that are values of commands move; and those that are views
-        self._words = _words(self._rows)
-        self._moving = np.zeros_like(self._words)
+        # which operands are values of commands, and which are views
+        self._moving: dict[str, NDArray[np.int32]] = {}
         self._viewed: dict[str, Ints] = {}
         for name, column in zip("abc", numbers[:3], strict=True):
-            self._moving[:, _word_of(self._rows, name)] = column >= 0
+            if (column >= 0).any():
+                self._moving[name] = (column >= 0).astype(np.int32)
             if len(viewed := np.flatnonzero(column <= FIRST_VIEW)):
                 self._viewed[name] = viewed
         self._producers = (numbers[3] >= 0).astype(np.int32)
@@ -149,6 +149,10 @@ class Template:
                 raise NotAlikeError
         self._loads = np.flatnonzero(self._factors.any(axis=1))
         self._factors = self._factors[self._loads]
+        # nearly always an address moves with one of the numbers: which, and by how much
+        self._which = np.abs(self._factors).argmax(axis=1) if len(self._loads) else self._loads
+        self._step = self._factors.sum(axis=1)
+        self._moves_singly = bool(((self._factors != 0).sum(axis=1) == 1).all())
         # those of one tensor after each other
         ranges = sorted(self._bounds.items(), key=lambda one: one[1])
         self._ranges = [(key, (key[0], key[3]), _moves(key[2]), low, high) for key, (low, high) in ranges]
@@ -200,12 +204,13 @@ class Template:
     def _moved(self, context: Recorder, at: tuple[int, ...]) -> tuple[Array, Array]:
         """Rows and views of a call, but for their scratch addresses."""
         further, views_further = context.steps - self._row, context._views_made - self._view
-        moved = self._moving * np.int32(further)
-        moved += self._words
-        rows, views = moved.reshape(-1).view(self._rows.dtype), self._views.copy()
+        rows, views = self._rows.copy(), self._views.copy()
+        for name, moving in self._moving.items():
+            rows[name] += moving * np.int32(further)
         for name, viewed in self._viewed.items():
             rows[name][viewed] -= np.int32(views_further)
-        rows["x"][self._loads] += self._factors @ (np.array(at, np.int64) - self._at)
+        away = np.array(at, np.int64) - self._at
+        rows["x"][self._loads] += away[self._which] * self._step if self._moves_singly else self._factors @ away
         views["producer"] += self._producers * np.int32(further)
         return rows, views
 
@@ -254,18 +259,6 @@ class Predicted:
         if not self._is_placed:
             self._place(rows["addr"][self._made], views["addr"])
         return np.array_equal(rows, self.rows) and np.array_equal(views, self.views)
-
-
-def _words(rows: Array) -> NDArray[np.int32]:
-    """Rows as numbers of 32 bits, [rows, words]."""
-    return np.ascontiguousarray(rows).view(np.int32).reshape(len(rows), -1)
-
-
-def _word_of(rows: Array, name: str) -> int:
-    """Which word of a row a field of 32 bits is."""
-    fields = rows.dtype.fields
-    assert fields is not None
-    return int(fields[name][1]) // 4
 
 
 class _Model:

@@ -54,7 +54,7 @@ class ChunkStore:
         """(number, block) of the blocks of one head: heads are cut alike."""
         blocks = self.blocks(owner)
         count = len(blocks) // self._tiling.h_kv
-        return [(head * count + i, block._replace(head=head)) for i, block in enumerate(blocks[:count])]
+        return list(enumerate(blocks[head * count : (head + 1) * count], head * count))
 
     def read(self, owner: int, number: int, block: Keys) -> Pair:
         """A block to fold, known by its number and by what it is."""
@@ -131,7 +131,8 @@ class HbmChunks(ChunkStore):
         # where K begins and the bytes of its rows, and those of V
         self._rows = [number for base, t in landing for number in (base, tiling.d_head * ITEMSIZE[t])]
         self._landed: dict[tuple[int, int], tuple[int, int, tuple[int, int]]] = {}
-        # by blocks, where those of a chunk lie from where it begins; steps that were passed on, each once
+        # where the blocks of each chunk lie from where it begins, and alike ones once; steps that were passed on, too
+        self._outline_of: dict[int, Outline] = {}
         self._outlines: dict[object, Outline] = {}
         self._steps: dict[Step, Step] = {}
 
@@ -161,7 +162,11 @@ class HbmChunks(ChunkStore):
 
     def begin(self, owner: int, head: int) -> tuple[int, int]:
         """Where K and V of a head of a rank's chunk begin."""
-        return self.addresses(owner, Keys(head, 0, 0, 0))
+        if owner == self._tiling.rank:
+            return self.addresses(owner, Keys(head, 0, 0, 0))
+        k, k_bytes, v, v_bytes = self._rows
+        row = (owner * self._tiling.h_kv + head) * self._tiling.S_kv_per_rank
+        return k + row * k_bytes, v + row * v_bytes
 
     def get(self, owner: int, number: int) -> Pair:
         """Load it from the tensor, or from where it landed."""
@@ -173,6 +178,8 @@ class HbmChunks(ChunkStore):
     def exchange(self, hop: Hop) -> list[int]:
         """As a routine, where whole pairs travel."""
         sends, receives = ([(r.direction, r.owner) for r in some if r.owner is not None] for some in hop)
+        if not sends and not receives:
+            return []
         if any(route.parts != BOTH for route in (*hop.sends, *hop.receives)):
             return super().exchange(hop)
         parts = tuple(tuple(self._travelling(*one) for one in some) for some in (sends, receives))
@@ -182,14 +189,19 @@ class HbmChunks(ChunkStore):
         return list(dict.fromkeys(owner for _, owner in receives))
 
     def _travelling(self, direction: str, owner: int) -> Travelling:
-        is_own = owner == self._tiling.rank
+        outline = self._outline_of.get(owner)
+        if outline is None:
+            outline = self._outline_of[owner] = self._outline(owner)
+        return direction, self._tiling.key_strides if owner == self._tiling.rank else None, outline
+
+    def _outline(self, owner: int) -> Outline:
         blocks = self.blocks(owner)
         # but for positions, which say nothing of where they lie
-        key = is_own, tuple([block[:3] for block in blocks])
-        outline = self._outlines.get(key)
-        if outline is None:
-            outline = self._outlines[key] = tuple(self._ahead(owner, block) for block in blocks)
-        return direction, self._tiling.key_strides if is_own else None, outline
+        key = owner == self._tiling.rank, tuple([block[:3] for block in blocks])
+        found = self._outlines.get(key)
+        if found is None:
+            found = self._outlines[key] = tuple(self._ahead(owner, block) for block in blocks)
+        return found
 
     def _ahead(self, owner: int, block: Keys) -> tuple[int, int, int]:
         """Rows of a block, and how far its K and V lie from where those of its chunk begin."""
@@ -200,6 +212,7 @@ class HbmChunks(ChunkStore):
         """The addresses of messages as well."""
         super().close()
         self._landed.clear()
+        self._outline_of.clear()
         self._outlines.clear()
         self._steps.clear()
 
