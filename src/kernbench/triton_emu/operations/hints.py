@@ -45,8 +45,8 @@ class Hints(Part):
         """function(*args, *at): a part of a kernel that is called again and again with other addresses `at`.
 
         In a launch without data, a call with arguments like those of an earlier one is recorded without running it, if
-        nothing that the function can reach holds handles. It may give back handles that it made. `at` may also be
-        positions: numbers that it adds up, multiplies, and takes as both ends of an `arange`.
+        nothing that the function can reach holds handles. It may give back handles that it made, and send and receive.
+        `at` may also be positions: numbers that it adds up, multiplies, and takes as both ends of an `arange`.
         """
         return self._core.routines.call(function, args, tuple(at))
 

@@ -185,10 +185,13 @@ class Template:
         """
         known: dict[object, Allowed] = {}
         for key, form, moves, low, high in self._ranges:
-            further = _sum(moves, moved)
+            # as `_sum` and `_is_inside` do it: a call of many chunks has hundreds of ranges
+            further = moves[0][1] * moved[moves[0][0]] if len(moves) == 1 else _sum(moves, moved)
             allowed = known.get(form)
-            if allowed is not None and _is_inside(allowed, low + further, high + further):
-                continue
+            if allowed is not None:
+                first, last, base, itemsize = allowed
+                if first <= low + further and high + further <= last and not (low + further - base) % itemsize:
+                    continue
             allowed = _allowed(context, key, low + further, high + further)
             if allowed is None:
                 return False

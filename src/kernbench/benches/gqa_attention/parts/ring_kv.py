@@ -248,6 +248,8 @@ class QuerySet:
     def fold_chunk(self, chunks: ChunkStore, owner: int) -> None:
         """Fold `owner`'s chunk into every tile that sees some of it."""
         k = v = None
+        if not self._sees(chunks.blocks(owner)):
+            return
         for head, tiles in by_head(self._tiles):
             for number, block in chunks.of_head(owner, head):
                 seen = seeing(self._tiling, self._tiles, tiles, block)
@@ -256,6 +258,11 @@ class QuerySet:
                     self.fold_block(seen, k, v, (block.position, block.rows))
         del k, v
         self.drop_mask()
+
+    def _sees(self, blocks: Sequence[Keys]) -> bool:
+        """Whether any tile sees some of these keys."""
+        first = min((block.position for block in blocks), default=0)
+        return any(not self._tiling.hides_all(tile, first) for tile in self._tiles)
 
     def fold_block(
         self, tiles: Sequence[tuple[int, bool]], k: TensorHandle, v: TensorHandle, run: tuple[int, int]
