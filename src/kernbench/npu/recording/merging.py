@@ -5,6 +5,7 @@ and kept when (`Notes`); so they can be numbered again as one process that runs 
 """
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +14,7 @@ from kernbench.common.dtypes import Array
 from kernbench.npu.isa.operations import AWAIT, BARRIER, CLASSES, LOAD, PLAIN, POST, SCALAR, SET, STORE, WAIT
 from kernbench.npu.recording.record import NONE, ROW_TYPE, Ints, NpuRecording, Pattern, Tables, TileShape
 from kernbench.result.finding import Place
+from kernbench.safety.processes.threads import together
 
 Sizes = tuple[int, int, int]
 
@@ -82,8 +84,12 @@ def merge(recording: NpuRecording, first_block: int, own: Part, parts: list[Part
     starts = kept + np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     merged = np.empty(int(starts[-1]), ROW_TYPE)
     merged[:kept] = recording.array()
-    for part, numbers in zip(parts, maps[1:], strict=True):
+
+    def put(part: Part, numbers: list[Ints]) -> None:
         _put(merged, starts[:-1], part.counts, _renumbered(part.rows, numbers))
+
+    # parts have no row in common; rows of millions are memory that is touched for the first time, on both sides
+    together(partial(put, part, numbers) for part, numbers in zip(parts, maps[1:], strict=True))
     recording.block_first[first_block:] = starts[:-1].tolist()
     recording.observers.update(*(part.observers for part in parts))
     recording.take(merged)

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kernbench.npu.tasks.shadow import Ints
 from kernbench.npu.tasks.task import Context
 
 __kernbench_internal__ = True
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -23,12 +22,14 @@ class Footprint:
 def footprints(context: Context, first_block: int) -> Footprint:
     """What blocks from a number on touched, and what the orchestrator read meanwhile."""
     writes, reads = {}, {}
+    asked = np.array(context.asked, np.int64).reshape(-1, 2)
     for buffer in context.buffers:
         written, read = buffer.shadow.touched_since(first_block)
-        read += [(offset, offset + 1) for number, offset in context.asked if number == buffer.number]
-        if written:
+        elements = asked[asked[:, 0] == buffer.number, 1]
+        read = np.concatenate([read, np.column_stack([elements, elements + 1])])
+        if len(written):
             writes[buffer.number] = _joined(written)
-        if read:
+        if len(read):
             reads[buffer.number] = _joined(read)
     return Footprint(writes, reads)
 
@@ -55,9 +56,9 @@ def adopt(context: Context, footprint: Footprint) -> None:
         context.buffers[number].shadow.written_elsewhere(spans.tolist())
 
 
-def _joined(spans: list[tuple[int, int]]) -> Ints:
+def _joined(spans: Ints) -> Ints:
     """Stretches in order, those that meet as one."""
-    found = np.array(sorted(spans), np.int64).reshape(-1, 2)
+    found = spans[np.argsort(spans[:, 0], kind="stable")]
     ends = np.maximum.accumulate(found[:, 1])
     begins = np.concatenate([[True], found[1:, 0] > ends[:-1]])
     lasts = np.concatenate([begins[1:], [True]])

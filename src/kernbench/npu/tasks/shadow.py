@@ -13,10 +13,11 @@ from functools import lru_cache
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernbench.npu.tasks.caching import Line
 from kernbench.npu.tasks.task import Block, Context, Task
-from kernbench.npu.tasks.tensors import Buffer, Shape, Tensor
+from kernbench.npu.tasks.tensors import Buffer, Shape, Tensor, reach
 from kernbench.result.finding import Other, Place
 
 __kernbench_internal__ = True
@@ -25,6 +26,7 @@ NOBODY = 0
 ORCHESTRATOR = 1 << 60
 # where the runs of neighbouring elements of a view begin, relative to its first, and how long each is
 Runs = tuple[tuple[int, ...], int]
+Ints = NDArray[np.int64]
 ELEMENT: Runs = ((0,), 1)
 
 
@@ -241,20 +243,20 @@ class Shadow:
         left = sum(self._length(k) for k, (writer, _) in enumerate(self._pieces) if writer == NOBODY)
         return left - sum(not self.holds(element) for element in self._notified)
 
-    def touched_since(self, block: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Stretches that blocks from a number on wrote, and those that they read."""
-        written, read = [], []
-        for k, (mark, readers) in enumerate(self._pieces):
-            span = (self._starts[k], self._starts[k + 1])
-            if NOBODY != mark < ORCHESTRATOR and abs(mark) > block:
-                written.append(span)
-            if readers > block or (readers < 0 and max(self._sets[-readers]) >= block):
-                read.append(span)
-        extents = [tensor.extent for owner, _, tensor in self._reads if owner.number >= block]
-        if extents:
+    def touched_since(self, block: int) -> tuple[Ints, Ints]:
+        """Stretches, (first element, one past the last), that blocks from a number on wrote, and those they read."""
+        edges, pieces = np.array(self._starts, np.int64), np.array(self._pieces, np.int64).reshape(-1, 2)
+        spans, (marks, readers) = np.column_stack([edges[:-1], edges[1:]]), pieces.T
+        numbers, which = np.unique(readers, return_inverse=True)
+        last = np.array([n - 1 if n >= 0 else max(self._sets[-n]) for n in numbers.tolist()], np.int64)
+        read = spans[last[which] >= block]
+        here = [tensor for owner, _, tensor in self._reads if owner.number >= block]
+        if here:
             # nobody here wrote the buffer: a rough answer will do
-            read.append((min(low for low, _ in extents), max(high for _, high in extents)))
-        return written, read
+            low = min(tensor.offset for tensor in here)
+            high = max(tensor.offset + reach(tensor.shape, tensor.strides) for tensor in here)
+            read = np.concatenate([read, [[low, high]]])
+        return spans[(marks != NOBODY) & (marks < ORCHESTRATOR) & (np.abs(marks) > block)], read
 
     def written_elsewhere(self, spans: list[tuple[int, int]]) -> None:
         """Blocks of another process wrote these stretches; who they are does not matter any more."""
