@@ -19,7 +19,7 @@ Pieces = tuple[Array, Array]
 
 
 def lay_out(tiles: list[TileShape], sizes: dict[str, int], nesting: Collection[int] = ()) -> tuple[Tiles, int]:
-    """What `happens_before.check` needs of tiles, and how many cells there are."""
+    """What `stretches.check` needs of tiles, and how many cells there are."""
     pieces = [_pieces(tile, sizes) for tile in tiles]
     edges = {memory: _edges(memory, tiles, pieces) for memory in _MEMORIES}
     cells = [_cells(edges[memory_of(tile.space)], *piece) for tile, piece in zip(tiles, pieces, strict=True)]

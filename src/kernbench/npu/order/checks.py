@@ -10,7 +10,7 @@ from kernbench.npu.core.tiles import describe
 from kernbench.npu.isa.model import ChipModel
 from kernbench.npu.isa.operations import CLASSES, NAMES, POST
 from kernbench.npu.isa.units import LANES, PIPES, THREADS, capacities, memory_of
-from kernbench.npu.order import clocks, happens_before
+from kernbench.npu.order import clocks, happens_before, stretches
 from kernbench.npu.order.cells import lay_out
 from kernbench.npu.recording.record import NpuRecording
 from kernbench.npu.tasks.task import Context, called_from
@@ -53,11 +53,11 @@ def inspect(
 ) -> tuple[Array, int]:
     """Violations among the rows, and the digest of their order where `identity` has a number for each row."""
     rows = recording.array()
-    return happens_before.check(
+    return stretches.check(
         recording.firsts(),
-        clocks.Rows(**{name: rows[name].copy() for name in clocks.Rows._fields}),
+        clocks.Rows(**{name: rows[name] for name in clocks.Rows._fields}),
         CLASSES,
-        *lay_out(recording.tables.tiles, capacities(chip.spaces), recording.tables.nesting),
+        lay_out(recording.tables.tiles, capacities(chip.spaces), recording.tables.nesting),
         np.array([_reach(p) for p in recording.tables.patterns] or [0], np.int64),
         max(1, buffers),
         recording.fifo_table(),
@@ -68,7 +68,7 @@ def inspect(
 
 
 def posts_table(recording: NpuRecording, watched: list[int] | None = None) -> clocks.Posts:
-    """What `happens_before.check` needs of posts and waits between cores; it gives the clocks of `watched` rows."""
+    """What `stretches.check` needs of posts and waits between cores; it gives the clocks of `watched` rows."""
     rows = recording.array()
     op = rows["op"]
     count = int((CLASSES[op] == POST).sum())

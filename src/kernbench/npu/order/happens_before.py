@@ -12,28 +12,15 @@ tile is made of whole ones. A block starts with nothing known and all memory unw
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernbench.common.compiled import inlined, part
 from kernbench.common.deferred import deferred
 from kernbench.npu.isa.operations import AWAIT, BARRIER, LOAD, OPERATIONS, POP, POST, PUSH, SCALAR, SET, STORE, WAIT
 from kernbench.npu.isa.units import EVENTS, PER_LANE, PIPE_NUMBER, THREADS
-from kernbench.npu.order.clocks import (
-    NO_POSTS,
-    Cells,
-    Clocks,
-    Digest,
-    Fifos,
-    Flags,
-    Found,
-    Ints,
-    Memory,
-    Posts,
-    Rows,
-    Tiles,
-)
 
-_V, _S = PIPE_NUMBER["V"], PIPE_NUMBER["S"]
+# the pipe on which entries need not wait for those before them, on chips that do not say otherwise
+LOOSE = PIPE_NUMBER["V"]
+_S = PIPE_NUMBER["S"]
 _ADD = OPERATIONS["tstore_add"].code
 
 # what can be wrong: codes of the rows of `violations`
@@ -295,63 +282,18 @@ def _begin_block(block, first, end, rows, classes, memory, clocks):  # type: ign
             memory.last[rows.c[i]] = -1
 
 
-def check(
-    firsts: Ints,
-    rows: Rows,
-    classes: NDArray[np.int8],
-    tiles: Tiles,
-    cells: int,
-    extents: Ints,
-    buffers: int,
-    fifos: Ints,
-    identity: NDArray[np.uint64],
-    posts: Posts = NO_POSTS,
-    vector_order: bool = False,
-) -> tuple[Ints, int]:
-    """All blocks, the first rows of which are `firsts`; gives violations. With `vector_order` V is a pipe like others.
-
-    `fifos` are, for each block and FIFO: depth, bits of the lanes that push, bits of those that pop. Where `identity`
-    has a number for each row, the second result is a digest of the order of all accesses: equal for two launches in
-    which the same accesses have the same others surely done before them, by whatever flags and barriers. 0 without.
-    """
-    n = len(rows.op)
-    found = Found(np.empty((MOST, 4), np.int64), np.zeros(1, np.int64))
-    state = Cells(
-        np.full(cells, -1, np.int64), np.zeros(cells, np.int32), np.full((cells, PER_LANE), -1, np.int64)
-    )  # fmt: skip
-    clocks = Clocks(np.zeros((THREADS, THREADS), np.int64), np.zeros(THREADS, np.int64), *np.zeros((3, n), np.int64))
-    memory = Memory(np.full(buffers, -1, np.int64), np.full(n, -1, np.int64), np.full(buffers, -1, np.int64))
-    # for each pipe and number of its entries: how many of them are accesses
-    longest = int(np.diff(firsts).max(initial=0)) if len(identity) else 0
-    digest = Digest(identity, np.zeros((THREADS, longest + 1), np.int64))
-    given = rows, classes, tiles, extents, _fifos(fifos), posts
-    loose = -1 if vector_order else _V
-    result = _check(firsts, *given, state, _flags(), clocks, memory, digest, found, loose)
-    return found.rows[: min(int(found.number[0]), MOST)], int(result)
-
-
-def _flags() -> Flags:
-    keys = THREADS * PER_LANE * EVENTS
-    set_row, wait_row, early, stamp = np.full((4, keys), -1, np.int64)
-    carried, touched = np.zeros((keys, THREADS), np.int64), np.empty(keys, np.int64)
-    return Flags(set_row, wait_row, early, carried, touched, stamp)
-
-
-def _fifos(shape: Ints) -> Fifos:
-    deepest = max(1, int(shape[:, :, 0].max(initial=1)))
-    return Fifos(shape, *np.zeros((2, max(1, shape.shape[1]), 3, deepest, THREADS), np.int64))
-
-
 @deferred(lambda firsts, rows, *_: 20 * len(rows.op), wraps=True)
-def _check(firsts, rows, classes, tiles, extents, fifos, posts, cells, flags, clocks, memory, digest, found, loose):  # type: ignore[no-untyped-def]
+def check_blocks(
+    firsts, rows, classes, tiles, extents, fifos, posts, cells, flags, clocks, memory, digest, found, loose, before
+):  # type: ignore[no-untyped-def]
+    """Some blocks, whose rows are numbered from the first of them on: `before` it are so many others, which count in
+    what is kept of posts."""
     known, done = clocks.known, clocks.done
     wanted = len(digest.identity) > 0
-    total = np.uint64(0)
-    # the next row whose clock is wanted
-    looked = 0
+    # the sum of the digest, and the next row whose clock is wanted
+    total, looked = np.uint64(0), 0
     for block in range(len(firsts) - 1):
-        first = firsts[block]
-        touches = 0
+        first, touches = firsts[block], 0
         _begin_block(block, first, firsts[block + 1], rows, classes, memory, clocks)
         for i in range(first, firsts[block + 1]):
             what = classes[rows.op[i]]
@@ -363,12 +305,12 @@ def _check(firsts, rows, classes, tiles, extents, fifos, posts, cells, flags, cl
             if pipe != loose:
                 known[p, p] = done[p]
             if what == AWAIT:
-                _await(rows.x[i], p, first, posts, known)
+                _await(rows.x[i], p, before + first, posts, known)
             if looked < len(posts.wanted) and posts.wanted[looked] == i:
                 _copy(posts.clocks[looked], known[p])
                 looked += 1
             if what == POST:
-                _post(i, rows.x[i], p, posts, clocks)
+                _post(before + i, rows.x[i], p, posts, clocks)
             elif what in (SET, WAIT):
                 src, dst = lane * PER_LANE + np.int64(rows.a[i]), lane * PER_LANE + np.int64(rows.b[i])
                 touches = _flag(i, what, block, touches, src, dst, np.int64(rows.c[i]), flags, clocks, found)
