@@ -5,10 +5,17 @@ import pytest
 from tests.npu.small import flag, kinds, line_of
 
 from kernbench import npu
+from kernbench.npu.order import stretches
 from kernbench.npu.time.clock import time_recording
 
 X = np.arange(16 * 16, dtype=np.float32).reshape(16, 16)
 SCHEDULES = ["canonical", "reversed", 1, 2]
+
+
+@pytest.fixture(autouse=True, params=[stretches.ROWS, 1], ids=["together", "each block by itself"])
+def stretch(request, monkeypatch):
+    """Posts carry the same to other blocks wherever a stretch of blocks ends."""
+    monkeypatch.setattr(stretches, "ROWS", request.param)
 
 
 def launch(orchestrate, *arrays, chip="a2a3", **options):
@@ -287,6 +294,20 @@ def test_one_block_tells_another(schedule):
     run = outcome(lambda c, x, s, g, o: send(c, x, s, g), lambda c, x, s, g, o: receive(c, s, g, o), schedule)
     timed_in_order(run)
     assert (run.outputs["out"] == X[0]).all()
+
+
+def test_what_another_block_knew_of_its_pipes_says_nothing_of_ones_own():
+    def waits(core, x, signal):
+        tile = core.alloc("UB", (1, 16))
+        core.tload(tile, x[0:1])
+        core.twait(signal[0], 1)
+        # the other block's load is over, not this one's
+        core.texp(tile, tile)
+
+    run = outcome(lambda c, x, s, g, o: send(c, x, s, g), lambda c, x, s, g, o: waits(c, x, g))
+    assert [finding.message.split(",")[0].split(" of ")[0] for finding in run.findings if finding.kind == "race"] == [
+        "texp on pipe V"
+    ]
 
 
 def test_a_wait_that_is_over_before_anybody_notifies_orders_nothing():
