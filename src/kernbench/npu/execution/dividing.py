@@ -18,6 +18,7 @@ from kernbench.common.dtypes import Array
 from kernbench.npu.recording.merging import Notes, Part, merge, part_of
 from kernbench.npu.tasks.footprint import Footprint, adopt, are_apart, footprints
 from kernbench.npu.tasks.task import Context, Task
+from kernbench.npu.tasks.tensors import Tensor
 from kernbench.safety.processes.copies import Copies
 from kernbench.safety.processes.outside import Outside
 from kernbench.safety.processes.workers import can_fork
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 __kernbench_internal__ = True
 # seconds of computing that a launch takes before it is divided
 AFTER = 0.15
+# bytes of its arguments for each block of a task, from which on a launch is divided before the first one: blocks that
+# read so much take tens of milliseconds or more, all but one of which would wait for the first
+LARGE = 1 << 26
 _COMPILED = "kernbench.npu.cpp.process"
 
 
@@ -65,6 +69,7 @@ class Division:
         self._can_fork = jobs > 1 and can_fork()
         self._threads = threading.active_count() + 1
         self._is_due = self._can_fork
+        self._is_large = False
         self._begun = process_time()
         self._copies = Copies()
         self._outside = Outside()
@@ -89,7 +94,7 @@ class Division:
 
     def look(self, executor: "Executor") -> None:
         """Between two blocks: divide the launch if that is due. It returns in the process itself and in each copy."""
-        if not self._is_due or process_time() - self._begun < AFTER:
+        if not self._is_due or not (self._is_large or process_time() - self._begun >= AFTER):
             return
         self._is_due = False
         # more processes than blocks that can run at once would have nothing to do
@@ -165,6 +170,8 @@ class Division:
 
     def submitted(self, task: Task) -> None:
         """A task begins: those of few blocks are run where the one before them was."""
+        if self._is_due:
+            self._is_large = _is_large(task)
         if self._notes is None:
             return
         earlier = [n for n in task.record.dependences if n in self._homes]
@@ -225,6 +232,13 @@ class Division:
                 assert array is not None
                 for (start, stop), found in zip(one.footprint.writes[number].tolist(), values, strict=True):
                     array[start:stop] = found
+
+
+def _is_large(task: Task) -> bool:
+    """Whether each of several blocks of a task has much to read, if they share what the task is given."""
+    buffers = {one.buffer.number: one.buffer for one in task.arguments if isinstance(one, Tensor)}
+    blocks = task.record.blocks
+    return blocks > 1 and sum(buffer.nbytes for buffer in buffers.values()) >= blocks * LARGE
 
 
 def _values(context: Context, footprint: Footprint) -> dict[int, list[Array]]:
