@@ -70,6 +70,25 @@ def test_blocks_that_keep_apart_are_divided(shapes_only):
     assert [(d.parts, d.why) for d in divisions] == [(2, ""), (8, "")]
 
 
+@pytest.mark.parametrize(
+    ("more", "blocks", "parts"),
+    [(0, 8, (2, 8)), (1, 8, (1, 1)), (0, 1, (1, 1))],
+    ids=["large", "a byte too small", "one block"],
+)
+def test_a_task_whose_blocks_have_much_to_read_is_divided_before_the_first(more, blocks, parts, monkeypatch):
+    """Other launches have to take a while first."""
+    monkeypatch.setattr(dividing, "AFTER", 1e9)
+    x, y, _ = arrays()
+    monkeypatch.setattr(dividing, "LARGE", (x.nbytes + y.nbytes) // 8 + more)
+
+    def orchestrate(rt, x, y):
+        rt.submit(aiv0=scaled, args=[npu.IN(x), npu.OUT(y)], block_num=blocks)
+
+    run, divisions = runs_alike(lambda chip: chip.launch(orchestrate, x, y))
+    assert run.outputs["y"][:ROWS].any()
+    assert tuple(d.parts for d in divisions) == parts
+
+
 def test_processes_of_compiled_kernels_are_not_copied(monkeypatch):
     monkeypatch.setattr(process, "begun", [1])
     run, divisions = runs_alike(lambda chip: chip.launch(chain, *arrays()))

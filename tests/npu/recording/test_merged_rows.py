@@ -3,8 +3,10 @@
 import pickle
 
 import numpy as np
+import pytest
 from tests import sampled
 
+from kernbench.npu.recording import record
 from kernbench.npu.recording.merging import _put
 from kernbench.npu.recording.record import ROW_TYPE, NpuRecording
 
@@ -28,6 +30,19 @@ def test_rows_that_are_taken_over_are_those_that_were_recorded():
     assert taken.rows == recorded.rows
     assert taken.count == 5
     assert taken.array().tobytes() == recorded.array().tobytes()
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 29])
+def test_rows_become_an_array_some_at_a_time(count, monkeypatch):
+    monkeypatch.setattr(record, "_AT_ONCE", 8)
+    rows = _rows(count)
+    recorded = NpuRecording()
+    recorded.rows.extend(row.tobytes() for row in rows)
+    found = recorded.array()
+    assert found.tobytes() == rows.tobytes()
+    assert found.dtype == ROW_TYPE
+    # it stands for what was recorded
+    assert not found.flags.writeable
 
 
 def test_a_recording_that_was_kept_when_rows_were_always_a_list_can_be_read():
