@@ -283,9 +283,9 @@ def _begin_block(block, first, end, rows, classes, memory, clocks):  # type: ign
 
 
 @deferred(lambda firsts, rows, *_: 20 * len(rows.op), wraps=True)
-def check_blocks(
+def check_blocks(  # type: ignore[no-untyped-def]
     firsts, rows, classes, tiles, extents, fifos, posts, cells, flags, clocks, memory, digest, found, loose, before
-):  # type: ignore[no-untyped-def]
+):
     """Some blocks, whose rows are numbered from the first of them on: `before` it are so many others, which count in
     what is kept of posts."""
     known, done = clocks.known, clocks.done
