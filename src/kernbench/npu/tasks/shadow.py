@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from kernbench.npu.tasks.caching import Line
 from kernbench.npu.tasks.task import Block, Context, Task
-from kernbench.npu.tasks.tensors import Buffer, Shape, Tensor, reach
+from kernbench.npu.tasks.tensors import Buffer, Shape, Tensor
 from kernbench.result.finding import Other, Place
 
 __kernbench_internal__ = True
@@ -41,7 +41,7 @@ class Shadow:
         self._size = prod(buffer.shape)
         self._starts = [0, self._size] if self._size else [0]
         self._pieces = [(NOBODY, NOBODY)] * (len(self._starts) - 1)
-        self._reads: list[tuple[Block, int, Tensor]] = []
+        self._reads: list[tuple[Block, int, Tensor, Runs]] = []
         self._write_sites: dict[int, int] = {}
         self._read_sites: dict[int, int] = {}
         self._sets: list[frozenset[int]] = [frozenset()]
@@ -62,7 +62,7 @@ class Shadow:
         if not self._is_written:
             if not self._buffer.external:
                 self._uninitialised(tensor, prod(tensor.shape))
-            self._reads.append((block, site, tensor))
+            self._reads.append((block, site, tensor, runs))
             return
         missing, number = 0, block.number
         for first, last in self._spans(tensor.offset, runs):
@@ -250,11 +250,12 @@ class Shadow:
         numbers, which = np.unique(readers, return_inverse=True)
         last = np.array([n - 1 if n >= 0 else max(self._sets[-n]) for n in numbers.tolist()], np.int64)
         read = spans[last[which] >= block]
-        here = [tensor for owner, _, tensor in self._reads if owner.number >= block]
+        here = [(tensor.offset, runs) for owner, _, tensor, runs in self._reads if owner.number >= block]
         if here:
-            # nobody here wrote the buffer: a rough answer will do
-            low = min(tensor.offset for tensor in here)
-            high = max(tensor.offset + reach(tensor.shape, tensor.strides) for tensor in here)
+            # nobody here wrote the buffer: a rough answer will do. Views are many, and forms of views few
+            forms = {id(runs): runs for _, runs in here}
+            reach = {number: max(starts, default=0) + length for number, (starts, length) in forms.items()}
+            low, high = min(offset for offset, _ in here), max(offset + reach[id(runs)] for offset, runs in here)
             read = np.concatenate([read, [[low, high]]])
         return spans[(marks != NOBODY) & (marks < ORCHESTRATOR) & (np.abs(marks) > block)], read
 
@@ -312,8 +313,8 @@ class Shadow:
         if self._is_written:
             return
         self._is_written = True
-        for block, site, tensor in self._reads:
-            for first, last in self._spans(tensor.offset, runs_of(tensor.shape, tensor.strides)):
+        for block, site, tensor, runs in self._reads:
+            for first, last in self._spans(tensor.offset, runs):
                 for k in range(first, last):
                     mark, readers = self._pieces[k]
                     joined = block.number + 1 if readers == NOBODY else self._joined(readers, block.number)

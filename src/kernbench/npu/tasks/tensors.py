@@ -1,7 +1,6 @@
 """Global tensors: strided views of buffers in device memory, and when two of them overlap."""
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 from math import prod
 from operator import index
@@ -211,13 +210,9 @@ def packed(shape: Shape) -> Shape:
 
 def extent(offset: int, shape: Shape, strides: Shape) -> tuple[int, int]:
     """First and one past the last element touched; strides are not negative."""
-    return offset, offset + reach(shape, strides)
-
-
-@lru_cache(maxsize=4096)
-def reach(shape: Shape, strides: Shape) -> int:
-    """How far the last element of a view lies behind its first, and one; 0 where it has none."""
-    return 0 if 0 in shape else sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1
+    if 0 in shape:
+        return offset, offset
+    return offset, offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1
 
 
 def overlap(a: Tensor, b: Tensor) -> bool:
