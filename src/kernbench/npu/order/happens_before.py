@@ -286,10 +286,8 @@ def _begin_block(block, first, end, rows, classes, memory, clocks):  # type: ign
 def check_blocks(  # type: ignore[no-untyped-def]
     firsts, rows, classes, tiles, extents, fifos, posts, cells, flags, clocks, memory, digest, found, loose, before
 ):
-    """Some blocks, whose rows are numbered from the first of them on: `before` it are so many others, which count in
-    what is kept of posts."""
-    known, done = clocks.known, clocks.done
-    wanted = len(digest.identity) > 0
+    """Some blocks, whose rows are numbered from their first; `before` them are others, which count in rows of posts."""
+    known, done, wanted = clocks.known, clocks.done, len(digest.identity) > 0
     # the sum of the digest, and the next row whose clock is wanted
     total, looked = np.uint64(0), 0
     for block in range(len(firsts) - 1):
