@@ -44,6 +44,7 @@ ROOMS = (
     "ptx/sass",
     "ptx/time",
 )
+COMPILE, ALWAYS = "KERNBENCH_COMPILE", "always"
 # versions that are kept in any case: of two checkouts in turn, say
 _KEPT = 4
 # seconds: a version that was begun with since then may be in use, and a process whose folder goes away fails
@@ -104,6 +105,11 @@ def counted() -> Iterator[None]:
         yield
     finally:
         STOPWATCH.on_end(None)
+
+
+def at_once() -> bool:
+    """Whether every loop is compiled, and optimised, when it is first needed."""
+    return os.environ.get(COMPILE) == ALWAYS
 
 
 def seconds_compiling() -> float:

@@ -22,10 +22,9 @@ from typing import Generic, cast
 
 import numpy as np
 
-from kernbench.common.compiled import Result
+from kernbench.common.compiled import ALWAYS, COMPILE, Result, at_once
 from kernbench.common.native_loops import NativeLoop, native_loop
 
-COMPILE, ALWAYS = "KERNBENCH_COMPILE", "always"
 # rows above which a single call is not tried in Python: some tenths of a second
 MOST_ROWS = 50_000
 # seconds of a loop in Python, in all processes together, after which it is compiled
@@ -70,7 +69,7 @@ class Deferred(Generic[Result]):
 
     def _is_compiled(self, arguments: tuple[object, ...]) -> bool:
         """Whether it is compiled here, or kept on disk, or is to be in any case."""
-        wanted = os.environ.get(COMPILE) == ALWAYS or getattr(_HERE, "beside_others", False)
+        wanted = at_once() or getattr(_HERE, "beside_others", False)
         return self._compiled.is_compiled or wanted or self._compiled.is_kept(arguments)
 
     @cached_property

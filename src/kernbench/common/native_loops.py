@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -27,7 +27,16 @@ from kernbench.common.native.entry import Entry, as_named, kind_of, layout_is_kn
 from kernbench.common.native.expressions import Function
 from kernbench.common.native.functions import Module
 from kernbench.common.native.kinds import EMPTY, Kind, NotPlain
-from kernbench.common.native.machine import Code, loaded, located, machine_name, pointers_are_plain, translated
+from kernbench.common.native.machine import (
+    Code,
+    loaded,
+    located,
+    machine_name,
+    pointers_are_plain,
+    quickly_translated,
+    translated,
+)
+from kernbench.common.native.trials import Trial
 
 _LOG = logging.getLogger(__name__)
 SUFFIX = ".loop"
@@ -49,11 +58,20 @@ def native_loop(function: Callable[..., Result]) -> "NativeLoop[Result]":
     return NativeLoop(function)
 
 
+def patient_loop(function: Callable[..., Result]) -> "NativeLoop[Result]":
+    """A loop that many runs need for a moment: translated quickly, and optimised when that pays (docs/adr/0128)."""
+    made = NativeLoop(function)
+    made.is_patient = True
+    return made
+
+
 class NativeLoop(Generic[Result]):
     """A loop, with its machine code for each list of kinds of arguments that it was called with."""
 
     # in loops that call it, it is a function of its own
     is_loop = True
+    # whether it is optimised only after it has run for a while
+    is_patient = False
 
     def __init__(self, function: Callable[..., Result]):
         self.py_func = function
@@ -124,11 +142,34 @@ class NativeLoop(Generic[Result]):
         with compiled.counted():
             try:
                 name = self._name(kinds)
-                made = self._room.kept(name) or self._room.kept_or_made(name, lambda: self._made(name, kinds))
-                return loaded(made.code, name, made.table)
+                made = self._room.kept(name)
+                if made is None and self.is_patient and not compiled.at_once():
+                    with suppress(NotPlain, RuntimeError):
+                        return self._on_trial(name, kinds)
+                return self._optimised(name, kinds, made)
             except (NotPlain, RuntimeError, OSError) as error:
                 _LOG.info("the loop %s is left to numba: %s", self.__qualname__, error)
                 return None
+
+    def _optimised(self, name: str, kinds: tuple[Kind, ...], made: _Made | None = None) -> Code:
+        made = made or self._room.kept_or_made(name, lambda: self._made(name, kinds))
+        return loaded(made.code, name, made.table)
+
+    def _on_trial(self, name: str, kinds: tuple[Kind, ...]) -> Trial:
+        """Code that is translated quickly, until it has run long enough."""
+        kept_as = f"quick_{name}"
+        make = partial(self._made, name, kinds, quickly=True)
+        made = self._room.kept(kept_as) or self._room.kept_or_made(kept_as, make)
+        code = loaded(made.code, name, made.table, kept_as)
+        tally = self._room.path(kept_as, ".spent")
+        return Trial(code, len(made.code), tally, partial(self._settled, name, kinds))
+
+    def _settled(self, name: str, kinds: tuple[Kind, ...], trial: Trial) -> None:
+        """A trial is over: the optimised code takes its place."""
+        with _ONE_AT_A_TIME, compiled.counted(), suppress(NotPlain, RuntimeError, OSError):
+            if trial in self.entries:
+                code = self._optimised(name, kinds, self._room.kept(name))
+                self.entries[self.entries.index(trial)] = self._known[kinds] = code
 
     def _name(self, kinds: tuple[Kind, ...]) -> str:
         """A name for the machine code that no other has; objects may lie otherwise in another Python or NumPy."""
@@ -151,13 +192,14 @@ class NativeLoop(Generic[Result]):
     def _room(self) -> "KeptCode":
         return KeptCode(self.py_func, self.__qualname__)
 
-    def _made(self, name: str, kinds: tuple[Kind, ...]) -> _Made:
+    def _made(self, name: str, kinds: tuple[Kind, ...], quickly: bool = False) -> _Made:
         if cast(Numba, self.py_func).__closure__ or self.__name__ == "<lambda>":
             raise NotPlain("its name, which its machine code is kept by, does not distinguish it from others")
         module = Module()
         written = module.called(cast(Function, self.py_func), kinds)
         entry = Entry(name, written.name, kinds, written.result)
-        return _Made(translated(module.text + entry.text), entry.names)
+        translate = quickly_translated if quickly else translated
+        return _Made(translate(module.text + entry.text), entry.names)
 
 
 def numba_loop(function: Callable[..., Result], **options: object) -> "NumbaLoop[Result]":
@@ -177,7 +219,7 @@ class NumbaLoop(NativeLoop[Result]):
         """The same loop as numba calls it."""
         return compiled.loop(self.py_func, **self._options)
 
-    def _made(self, name: str, kinds: tuple[Kind, ...]) -> _Made:
+    def _made(self, name: str, kinds: tuple[Kind, ...], quickly: bool = False) -> _Made:
         called, text = compiled.by_numba().text_of(self.py_func, kinds, self._options)
         entry = Entry(name, f"adapter.{name}", kinds, EMPTY, exact=True)
         around = Module().text + adapter(text, called, kinds, f"adapter.{name}") + entry.text
@@ -193,15 +235,20 @@ def row_loop(function: Callable[..., Result], written_as: str) -> "RowLoop[Resul
 class RowLoop(NumbaLoop[Result]):
     """A loop over rows: by our own pass, several lanes a step, where all that it calls is plain; numba's otherwise."""
 
-    def _made(self, name: str, kinds: tuple[Kind, ...]) -> _Made:
+    is_patient = True
+
+    def _made(self, name: str, kinds: tuple[Kind, ...], quickly: bool = False) -> _Made:
         try:
             module = Module(as_numpy=True)
             written = module.called(cast(Function, self.py_func), kinds)
         except NotPlain as error:
+            if quickly:
+                raise
             _LOG.info("the loop %s is compiled by numba: %s", self.__qualname__, error)
             return super()._made(name, kinds)
         entry = Entry(name, written.name, kinds, written.result)
-        return _Made(translated(module.text + entry.text, vectorised=True), entry.names)
+        text = module.text + entry.text
+        return _Made(quickly_translated(text) if quickly else translated(text, vectorised=True), entry.names)
 
 
 class KeptCode:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.native_loops import native_loop
+from kernbench.common.native_loops import patient_loop
 from kernbench.ptx.machine import NOT_VALIDATED, Gpu
 from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.sass.streams import Streams
@@ -36,7 +36,7 @@ MOST_SPANS = 200_000
 MOST_NOTES = 200_000
 
 
-@native_loop
+@patient_loop
 def _count_syncs(counts, paths, bases, start, event_at, what, sync, further):  # type: ignore[no-untyped-def]
     """How many arrivals of a CTA contribute to each completion of the CTAs that are so many ranks further."""
     size = len(counts)

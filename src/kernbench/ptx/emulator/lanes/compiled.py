@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 
 from kernbench.common import compiled
 from kernbench.common.compiled import prefetch
-from kernbench.common.native_loops import native_loop
+from kernbench.common.native_loops import patient_loop
 
 __all__ = ["inlined", "kernel", "part", "prefetch"]
 
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 def kernel(function: Callable[Given, Result]) -> Callable[Given, Result]:
     """A loop over rows; also what several of them call that takes long to compile: it is kept on disk for all."""
-    made: Callable[Given, Result] = native_loop(function)  # type: ignore[assignment]
+    made: Callable[Given, Result] = patient_loop(function)  # type: ignore[assignment]
     return made
 
 
