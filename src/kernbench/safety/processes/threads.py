@@ -30,6 +30,9 @@ def together(works: Iterable[Callable[[], object]], jobs: int | None = None, mos
     What one of them raises is raised when all threads have ended; works that nobody began by then are not done.
     """
     wanted = list(works)
+    if len(wanted) == 1:
+        wanted[0]()
+        return
     waiting = iter(wanted)
     errors: list[BaseException] = []
     count = min(thread_count(jobs, most), len(wanted))

@@ -60,6 +60,9 @@ class _Written:
     lanes: Int64s
 
 
+_NONE = _Written(_NOTHING, _NOTHING.astype(np.uint64), _NOTHING)
+
+
 class NoncoherentLoads:
     """Which bytes one launch has read through the non-coherent cache, of those that it may write."""
 
@@ -164,6 +167,8 @@ class NoncoherentLoads:
 
     def _since(self, unit: int) -> _Written:
         """Of each word that another thread has written after it was read so, the first byte for which that holds."""
+        if not self._marked[unit]:
+            return _NONE
         marked = np.concatenate([_NOTHING, *self._marked[unit]])
         words = marked if unit == _WORD else np.unique(marked // _WORD)
         lines, bytes_of = lines_of(self._lanes, words), np.arange(_WORD)
@@ -182,13 +187,15 @@ class NoncoherentLoads:
             byte = wrong[which].argmax(axis=1)
             found.append((words[which] * _WORD + byte, cells[which, 0], lanes[which, byte]))
         if not found:
-            return _Written(_NOTHING, _NOTHING.astype(np.uint64), _NOTHING)
+            return _NONE
         return _Written(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
     def end(self) -> None:
         """The launch has ended: writes of others to what was read so."""
         for unit in (_WORD, 1):
-            self._report_writes(self._since(unit), unit)
+            found = self._since(unit)
+            if len(found.bytes):
+                self._report_writes(found, unit)
 
     def _report_writes(self, found: _Written, unit: int) -> None:
         loads = self._read_at[found.bytes // _WORD].astype(np.int64)
