@@ -29,7 +29,7 @@ def good(result):
     assert result.safe
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("panel", PANELS)
 @pytest.mark.parametrize("heads", [(8, 8), (64, 8), (64, 1)])
 @pytest.mark.parametrize("n_ranks", [1, 2, 3, 8])

@@ -23,6 +23,7 @@ print(user.twice(3))
 """
 
 
+@pytest.mark.programs
 def test_a_constant_of_another_file_is_not_stale(tmp_path, monkeypatch):
     (tmp_path / "constants.py").write_text("FACTOR = 2\n")
     (tmp_path / "user.py").write_text(

@@ -64,6 +64,7 @@ def called(tmp_path):
     return call
 
 
+@pytest.mark.programs
 def test_a_loop_is_kept(called, tmp_path):
     assert called() == "[2.0, 2.0, 2.0] ['double']"
     assert called() == "[2.0, 2.0, 2.0] []"

@@ -278,6 +278,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.programs
 def test_a_loop_that_was_compiled_elsewhere_is_called(tmp_path):
     def told(place, *words):
         (tmp_path / place).mkdir(exist_ok=True)

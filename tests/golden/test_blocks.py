@@ -89,6 +89,7 @@ def test_an_error_of_a_block_is_raised(monkeypatch):
         in_blocks(refuse, (np.arange(16.0).reshape(4, 4),))
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("guess", ["f16", "bf16", "f32"])
 @pytest.mark.parametrize("how", ["right", "rows", "nan", "zeros", "noise"])
 @pytest.mark.parametrize(

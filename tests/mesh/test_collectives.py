@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests import sampled
 
 from kernbench import machine, mesh
 from kernbench.common.errors import MisuseError
@@ -71,7 +72,7 @@ def test_right_and_safe(operation, name, topology, ranks):
 @pytest.mark.parametrize(("operation", "name", "topology"), CASES)
 def test_many_pieces_odd_sizes_shallow_queues_and_any_schedule(operation, name, topology):
     size = 8 * 37 if operation in ("all_gather", "reduce_scatter") else 301
-    for schedule in ("canonical", "reversed", 1, 2):
+    for schedule in sampled.some(["canonical", "reversed", 1, 2], 2):
         small = {"ipcq.slot": 64, "ipcq.depth": 2}
         host, tensor, before = prepared(topology, 8, size, overrides=small, schedule=schedule)
         run = call(host, operation, name, tensor)

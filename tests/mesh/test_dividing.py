@@ -124,6 +124,7 @@ def growing(x, y, *, tl):
     tl.store(y, value)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("schedule", ["canonical", "reversed"])
 @pytest.mark.parametrize("after", range(7))
 def test_numbers_are_those_of_one_process(monkeypatch, after, schedule):

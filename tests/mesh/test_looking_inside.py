@@ -5,6 +5,7 @@ import sys
 import textwrap
 
 import numpy as np
+import pytest
 
 from kernbench import mesh
 from kernbench.machine import load
@@ -69,6 +70,7 @@ def test_shapes_where_there_is_no_data():
     assert tl.core._port.printed == ["x f32 [2, 3] without data"]
 
 
+@pytest.mark.programs
 def test_a_breakpoint_lands_in_the_kernel(tmp_path):
     script = tmp_path / "debugged.py"
     script.write_text(

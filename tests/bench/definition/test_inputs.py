@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests import sampled
 
 from kernbench.bench import ShapesOnly, normal
 from kernbench.bench.definition import drawing, inputs
@@ -53,6 +54,7 @@ def test_whole_numbers_are_not_drawn():
         ShapesOnly().integers(8)
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f8e4m3"])
 @pytest.mark.parametrize("shape", [(7,), (3, 5, 7), (64, 64), (0, 4)])
 @pytest.mark.parametrize("stretch", [2, 16, 70, 1 << 12])
@@ -92,7 +94,7 @@ def _filled(seed, count, before, monkeypatch, jobs):
 def test_stretches_meet_wherever_they_begin(monkeypatch):
     """With short stretches many begin inside a number, which takes several words."""
     monkeypatch.setattr(drawing, "STRETCH", 8)
-    for seed in range(60):
+    for seed in range(sampled.examples(20, 60)):
         count, before = 200 + 37 * seed, seed % 3
         alone, apart = (_filled(seed, count, before, monkeypatch, jobs) for jobs in ("1", "3"))
         assert apart[:3] == alone[:3]

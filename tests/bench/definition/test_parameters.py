@@ -64,7 +64,7 @@ def test_described_for_tables():
     assert lengths.kind == "int,..."
 
 
-@settings(max_examples=sampled.examples(30, 100))
+@settings(max_examples=sampled.examples(15, 100))
 @given(st.dictionaries(st.sampled_from(["heads", "scale", "causal", "dtype", "lengths"]), st.text()))
 def test_any_text_is_taken_or_refused(settings):
     with suppress(KernbenchError):

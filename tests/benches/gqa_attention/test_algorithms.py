@@ -99,7 +99,7 @@ MANY_SETS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("algorithm", ["mesh_kv", "ring_kv", "stream_kv", "zigzag_kv", "tiled_kv"])
+@pytest.mark.parametrize("algorithm", sampled.some(["mesh_kv", "ring_kv", "stream_kv", "zigzag_kv", "tiled_kv"], 3))
 def test_heads_that_are_alike_are_recorded_as_if_each_had_run(algorithm, monkeypatch):
     repeated = []
     repeat = Template.repeat
@@ -157,7 +157,7 @@ def test_same_digits_under_every_schedule_and_depth(algorithm):
     ways = list(itertools.product(depths, ("canonical", "reversed", 1)))
     outputs = [
         good(run(algorithm, schedule=schedule, n_ranks=8, context=24, **{"machine.ipcq.depth": depth})).outputs["o"]
-        for depth, schedule in sampled.some(ways, 4)
+        for depth, schedule in sampled.some(ways, 3)
     ]
     for output in outputs[1:]:
         np.testing.assert_array_equal(output, outputs[0])
@@ -165,7 +165,9 @@ def test_same_digits_under_every_schedule_and_depth(algorithm):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_never_faster_than_its_limits(algorithm):
-    for settings in ({"context": 150 if sampled.full() else 70}, {"causal": False, "h_q": 8, "h_kv": 8}):
+    ways = [{"context": 150 if sampled.full() else 70}, {"causal": False, "h_q": 8, "h_kv": 8}]
+    # by turns with and without a mask
+    for settings in sampled.some(ways[:: 1 - 2 * (list(ALGORITHMS).index(algorithm) % 2)], 1):
         metrics = good(run(algorithm, timed=True, **settings)).metrics
         assert metrics["time_ps"] >= max(metrics["limits_ps"].values())
 

@@ -18,10 +18,10 @@ LONGEST = 60_000
 
 
 def some_of_each() -> list[Case]:
-    """A kernel of every third benchmark, with --full all; so does `python -m benchmarks.calibration check`."""
+    """A kernel of every fifth benchmark, with --full all; so does `python -m benchmarks.calibration check`."""
     different = {(case.source.text, case.block): case for case in ALL if len(case.source.text) < LONGEST}
     one_of_each = sampled.some(list(different.values()), 1, kind=lambda case: case.benchmark)
-    return sampled.some(one_of_each, len(one_of_each) // 3)
+    return sampled.some(one_of_each, len(one_of_each) // 5)
 
 
 @pytest.mark.parametrize("case", some_of_each(), ids=lambda case: case.name)

@@ -133,6 +133,7 @@ def test_nothing_is_launched_after_a_stopped_kernel(command, mine):
     assert "uninitialised-read" not in shown
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize(("target", "line"), [("mesh", "m = new\n"), ("npu", "core.tmuls(s_ub, s_ub, scale)\n")])
 def test_leaving_the_debugger_ends_the_run(target, line, mine, tmp_path):
     mine(target, line, f"breakpoint(); {line}")

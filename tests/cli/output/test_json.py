@@ -125,6 +125,7 @@ def test_every_command_writes_a_documented_document(folder, monkeypatch):
     assert not load_runs("ptx-run.json").runs[0].findings
 
 
+@pytest.mark.programs
 @needs_compiler
 def test_commands_that_compile_write_a_documented_document(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -14,9 +14,10 @@ from kernbench.ptx.proof import prove
 from kernbench.safety.budget import Budget
 
 
-@pytest.mark.sampled(3)
+# other tests have heads of 64
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("size", [64, 128, 256])
+@pytest.mark.parametrize("size", sampled.some([256, 64, 128], 2))
 def test_sizes(size, causal):
     Problem(PrefillShape(2, 1, size, causal=causal), (200,)).check()
 
@@ -50,7 +51,7 @@ def test_pages(page, size, layout):
     Problem(shape, (70, 1, 130), (150, 40, 130)).check()
 
 
-@pytest.mark.parametrize("schedule", sampled.some(["reversed", "eager", 1], 2))
+@pytest.mark.parametrize("schedule", sampled.some(["reversed", "eager", 1], 1))
 def test_pages_under_several_schedules(schedule):
     Problem(PrefillShape(2, 2, 64, cache=PagedCache(16)), (130, 64, 1), (200, 64, 300)).check(schedule=schedule)
 

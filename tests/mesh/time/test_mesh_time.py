@@ -267,6 +267,7 @@ def test_deeper_queues_are_not_slower_where_nothing_is_shared(depth, more):
     assert total(kernel, 2, deep) <= total(kernel, 2, shallow)
 
 
+@pytest.mark.programs
 def test_the_same_digits_on_any_hash_seed():
     script = (
         "from kernbench.bench import find, run_bench\n"

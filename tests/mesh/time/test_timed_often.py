@@ -1,6 +1,7 @@
 """A recording that is timed often is timed by chains: with the same times and causes as one that is timed once."""
 
 import pytest
+from tests import sampled
 from tests.mesh import random_kernels as kernels
 
 from kernbench import machine
@@ -44,12 +45,12 @@ def check(recording, described, by_chains):
 
 def test_random_kernels(often):
     shared = 0
-    for seed in range(40):
+    for seed in range(sampled.examples(16, 40)):
         program = kernels.make(seed)
         run = kernels.launch(program)
         if run.safe:
             shared += check(run.recording, program.described, often)
-    assert shared > 10
+    assert shared > sampled.examples(4, 10)
 
 
 @pytest.mark.parametrize("panel", ["single_user_decode", "multi_user_prefill"])

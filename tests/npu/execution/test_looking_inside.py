@@ -5,6 +5,7 @@ import sys
 import textwrap
 
 import numpy as np
+import pytest
 
 from kernbench import npu
 from kernbench.npu import IN, MTE2, MTE3, OUT, UB, V
@@ -67,6 +68,7 @@ def test_a_checkpoint_of_something_else_is_a_finding():
     assert "a tile is wanted" in finding.message
 
 
+@pytest.mark.programs
 def test_breakpoint_lands_in_the_kernels_frame(tmp_path):
     script = tmp_path / "stops.py"
     script.write_text(

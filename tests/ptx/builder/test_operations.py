@@ -34,6 +34,7 @@ def test_operations_come_back_from_their_text(target):
     assert ptx.parse(module.emit()) == module
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize("target", sorted(set(TARGETS.values())))
 def test_ptxas_takes_every_operation(target):
     need_ptxas(target, built(target).version)

@@ -30,6 +30,7 @@ def test_every_case_is_there_once_and_parses():
         assert list(ptx.parse(source(case)).kernels) == ["apply"]
 
 
+@pytest.mark.programs
 def test_every_case_is_ptx_for_the_real_assembler():
     """Of every eighth, with --full of all."""
     need_ptxas("sm_90", (8, 7))

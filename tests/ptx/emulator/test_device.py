@@ -166,7 +166,7 @@ def test_registers_go_with_their_launch(body, checks, lab, monkeypatch):
     try:
         given = (np.zeros(4096, "f4"), lab.empty(4096, "f4"))
         outside = ".shared .align 8 .b8 buffer[16];"
-        lab.launch(body, *given, grid=64, block=64, outside=outside, checks=checks, budget=Budget(steps=100_000))
+        lab.launch(body, *given, grid=64, block=64, outside=outside, checks=checks, budget=Budget(steps=20_000))
         assert taken
         assert not any(bank() is not None for bank in taken)
     finally:
@@ -185,7 +185,7 @@ def test_memory_goes_with_the_last_who_names_it(body, checks):
         lab = Lab(device)
         outside = ".shared .align 8 .b8 buffer[16];"
         given = (np.zeros(4096, "f4"), lab.empty(4096, "f4"))
-        run = lab.launch(body, *given, grid=64, block=64, outside=outside, checks=checks, budget=Budget(steps=100_000))
+        run = lab.launch(body, *given, grid=64, block=64, outside=outside, checks=checks, budget=Budget(steps=20_000))
         del device, lab, given
         assert arena() is None
         # what was found stays readable

@@ -99,6 +99,7 @@ assert launch.run.origin["exact"], launch.run.origin
 """
 
 
+@pytest.mark.programs
 def test_programs_run_exactly(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "program.py").write_text(PROGRAM)

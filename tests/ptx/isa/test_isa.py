@@ -55,6 +55,7 @@ def test_ptxas_takes_every_choice_of_every_row_where_it_first_exists():
     assert refused([sample for pair in chosen for sample in pairs[pair]], True) == {}
 
 
+@pytest.mark.programs
 @needs_ptxas
 def test_ptxas_takes_mixtures():
     found = [sample for form in FORMS[::5] for sample in samples(form, extra=4, seed=form_seed(form))]

@@ -40,9 +40,9 @@ def test_equal_blocks_take_no_more_memory_however_many(monkeypatch):
     asked = []
     require = Store.require
     monkeypatch.setattr(Store, "require", lambda self, more: (asked.append(self._nbytes + more), require(self, more)))
-    recording = recorded(body, 100, grid=20_000)
-    assert (recording.ctas, recording.classes, len(recording.traces.block)) == (20_000, 1, 102)
-    assert recording.warp_steps == 20_000 * 102
+    recording = recorded(body, 40, grid=10_000)
+    assert (recording.ctas, recording.classes, len(recording.traces.block)) == (10_000, 1, 42)
+    assert recording.warp_steps == 10_000 * 42
     assert max(asked) < 1 << 20
 
 

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from tests import sampled
 from tests.ptx.recording.kernels import recorded
 from tests.ptx.recording.test_handovers import ONE_THREAD
 
@@ -90,7 +91,7 @@ def chain(look: str, end: str, between: str = "") -> str:
     return f"{ONE_THREAD}{BEFORE}LOOK:\n  {look}\n{between}{end}{AFTER}DONE:"
 
 
-@pytest.mark.sampled(22)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("look", LOOKS)
 def test_one_turn_whatever_looks_and_however_it_waits(look, end):
@@ -113,7 +114,7 @@ def test_one_thread_looks_for_its_block(look):
     assert steps <= 2 * 5 + 6
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(sampled.examples(6, 12)))
 def test_random_loops_that_look(seed):
     """Instructions that change nothing but registers of a turn stand anywhere in it."""
     chosen = random.Random(seed)

@@ -51,6 +51,7 @@ def test_compiled(arch, option):
     assert list(problems(module)) == []
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize(("arch", "option"), VARIANTS)
 def test_printed_text_assembles(arch, option):
     module = ptx.parse(compiled("features.cu", arch, option))

@@ -142,7 +142,7 @@ def test_more_bandwidth_does_not_make_a_launch_slower(name, ctas, key, factor):
     assert after <= before * (1 + APART)
 
 
-@pytest.mark.parametrize("name", sampled.some([name for name in KERNELS if name not in ATOMICS], 5))
+@pytest.mark.parametrize("name", sampled.some([name for name in KERNELS if name not in ATOMICS], 3))
 def test_twice_the_work_in_steady_state_takes_twice_as_long(name):
     """Waves of CTAs: what further ones add is in proportion to them, launch and first wave aside.
 

@@ -158,6 +158,7 @@ def test_what_an_assembler_takes_is_taken(text):
     assert first(text) == (0, "")
 
 
+@pytest.mark.programs
 def test_ptxas_says_the_same():
     """Of a third of the texts, with --full of all; here each has a test of its own."""
     need_ptxas("sm_100a", (9, 0))

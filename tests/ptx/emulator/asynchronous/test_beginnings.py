@@ -209,6 +209,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("schedule", ["canonical", "eager"])
 def test_blocks_with_equal_maps_of_their_own(fault, schedule):

@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from tests import sampled
 
 from kernbench.ptx import EmulatedDevice, parse
 from kernbench.ptx.emulator.asynchronous.copies.copies import Copies
@@ -60,7 +61,7 @@ def launched(text, schedule, checks=True):
     return run.outputs["out"].tobytes(), repr(run.findings), run.status
 
 
-@pytest.mark.parametrize("first", range(0, 48, 8))
+@pytest.mark.parametrize("first", range(0, sampled.examples(24, 48), 8))
 def test_copies_at_once_are_as_before(first, monkeypatch):
     taken = []
     take = Copies.take

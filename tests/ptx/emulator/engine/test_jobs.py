@@ -512,7 +512,7 @@ def test_an_error_in_a_worker_comes_again_on_one_core(lab, monkeypatch):
 
 
 # with --full some 500 programs, safe and changed
-@pytest.mark.parametrize("seed", range(260) if sampled.full() else range(0, 20, 3))
+@pytest.mark.parametrize("seed", range(260) if sampled.full() else range(0, 20, 5))
 def test_random_programs_are_the_same_on_any_number_of_processes(seed, monkeypatch):
     for number, program in enumerate((safe_program(seed), changed_program(seed))):
         if program is not None:

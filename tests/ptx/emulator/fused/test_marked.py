@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests import sampled
 
 from kernbench import ptx
 from kernbench.ptx.devices import device
@@ -107,7 +108,7 @@ def anew(monkeypatch):
 @pytest.mark.usefixtures("anew")
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("checks", [False, True])
-@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("part", range(sampled.examples(3, 6)))
 def test_findings_and_results_are_the_same(monkeypatch, part, checks):
     found = []
     for seed in range(12 * part, 12 * part + 12):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests import sampled
 
 from kernbench import ptx
 from kernbench.ptx.conformance import expand, inputs_for, run_case, source
@@ -119,7 +120,8 @@ def packed(opcode, words, values, parts, signed):
     return (total if "add" in words else result) % 2**32
 
 
-@pytest.mark.parametrize("start", range(3))
+# with --full every third case, here every ninth
+@pytest.mark.parametrize("start", range(sampled.examples(1, 3)))
 def test_cases_in_plain_python(start):
     device = ptx.EmulatedDevice("sm_90a")
     for case in CASES[start::9]:

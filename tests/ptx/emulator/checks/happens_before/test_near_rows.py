@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests import sampled
 
 from kernbench.ptx.emulator.checks.asynchronous.handover import Handover
 from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks
@@ -348,14 +349,14 @@ def same(systems, reference=None):
         assert states[0][name] == known, name
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(sampled.examples(3, 6)))
 def test_rows_and_names_and_plain_dictionaries_hold_the_same(seed):
     systems, reference = (System(rows=True), System(rows=False)), Reference()
     run_all(seed, 60, systems, reference, lambda: same(systems, reference))
     assert systems[0].clocks.near.suffices
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(sampled.examples(3, 6)))
 def test_rows_become_names_when_something_of_another_block_is_acquired(seed):
     """A lane, or a warp, acquires what a block of another batch knows, of which the reference knows nothing."""
     systems = System(rows=True), System(rows=False)

@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from tests import sampled
 
 from kernbench.ptx import EmulatedDevice, parse
 from kernbench.ptx.emulator.instructions.matrix import matrix
@@ -96,7 +97,7 @@ def launched(text, warps, schedule, checks=True):
     return run.outputs["out"].tobytes(), repr(run.findings), run.status
 
 
-@pytest.mark.parametrize("first", range(0, 48, 8))
+@pytest.mark.parametrize("first", range(0, sampled.examples(24, 48), 8))
 def test_rows_at_once_are_as_lane_by_lane(first, monkeypatch):
     asked = []
     found = matrix._are_loaded
