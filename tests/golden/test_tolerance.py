@@ -119,7 +119,7 @@ def test_a_correct_kernel_passes(element, size, shape):
         assert verdict.passed, verdict.reason
 
 
-@pytest.mark.parametrize("seed", sampled.some(range(150), 40))
+@sampled.each(sampled.some(range(150), 40))
 def test_a_correct_kernel_passes_for_any_seed(seed):
     random = np.random.default_rng([1, seed])
     S_q, d = (int(random.choice([1, 2, 16, 48])), int(random.choice([8, 40, 64])))

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pytest
+from tests import sampled
 
 from kernbench import npu
 from kernbench.bench import default_cases, folder_bench, run_bench
@@ -74,7 +74,7 @@ def test_the_table_of_operations_is_up_to_date():
     assert (DOCS / "npu-operations.md").read_text() == markdown()
 
 
-@pytest.mark.parametrize("op", OPERATIONS.values(), ids=OPERATIONS)
+@sampled.each(OPERATIONS.values())
 def test_the_calls_of_the_table_are_those_of_a_core(op):
     """Each call of the table fits its method, and has no argument that the method lacks."""
     told = [name.split("=")[0].strip() for name in call_of(op).partition("(")[2].rstrip(")").split(",")]

@@ -4,7 +4,7 @@ from inspect import get_annotations, signature
 from types import SimpleNamespace
 from typing import get_overloads
 
-import pytest
+from tests import sampled
 
 from kernbench.triton_emu.operations.computing import Computing
 from kernbench.triton_emu.operations.signatures import Binary, Unary
@@ -24,7 +24,7 @@ def parameters(function):
     return [name for name in signature(function).parameters if name != "self"]
 
 
-@pytest.mark.parametrize("name", FORMS)
+@sampled.each(FORMS)
 def test_each_form_has_the_parameters_of_the_operation(name):
     assert isinstance(vars(TLContext)[name], Lent)
     forms = overloads(FORMS[name])

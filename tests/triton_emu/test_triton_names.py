@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
+from tests import sampled
 
 from kernbench import mesh
 from kernbench.common.errors import KernelError
@@ -33,7 +34,7 @@ TRITON = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TRITON)
+@sampled.each(TRITON)
 def test_a_name_works_or_is_refused_with_what_to_write(name):
     if hasattr(TLContext, name):
         assert name not in REFUSED
@@ -53,7 +54,7 @@ def test_what_is_refused_is_not_there():
     assert not [name for name in REFUSED if hasattr(TLContext, name)]
 
 
-@pytest.mark.parametrize("name", METHODS)
+@sampled.each(METHODS)
 def test_methods_of_handles_are_operations(name):
     assert callable(getattr(TLContext, name))
     assert getattr(TensorHandle, name).__name__ == name
@@ -114,7 +115,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@sampled.each(WRONG)
 def test_habits_from_elsewhere_are_met_with_an_explanation(case):
     body, says, remedy = WRONG[case]
     (finding,) = findings_of(body)

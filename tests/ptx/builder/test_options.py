@@ -3,7 +3,7 @@
 import inspect
 import typing
 
-import pytest
+from tests import sampled
 
 from kernbench.ptx.builder import Context
 from kernbench.ptx.builder.values import options
@@ -53,7 +53,7 @@ def test_options_are_slots_of_the_table():
 METHODS = [name for name, _ in inspect.getmembers(Context, inspect.isfunction) if name.rstrip("_") in FORMS]
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if names_taken(getattr(Context, name)) is not None])
+@sampled.each([name for name in METHODS if names_taken(getattr(Context, name)) is not None])
 def test_every_modifier_of_an_instruction_can_be_named(name):
     slots = {slot.name for form in forms_of(name.rstrip("_")) for slot in form.slots}
     assert slots - names_taken(getattr(Context, name)) - GIVEN == set()

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests import sampled
 
 from kernbench import ptx
 from kernbench.common.errors import KernbenchError
@@ -217,7 +218,7 @@ REFUSALS = {
 ONE = PtxFunction("one").param("f32", "y").returns("f32").build(lambda ctx: ctx.return_(ctx.param("y")))
 
 
-@pytest.mark.parametrize("name", REFUSALS)
+@sampled.each(REFUSALS)
 def test_refusals(name):
     program, message = REFUSALS[name]
     error = refused(lambda ctx: program(ctx, ctx.param("n"), ctx.param("s"), ctx.pointer("x", "f32")))

@@ -1,6 +1,7 @@
 """What the builder refuses of the asynchronous units, at the line that asks for it."""
 
 import pytest
+from tests import sampled
 
 from kernbench.ptx.builder import PtxBuildError, PtxKernel
 
@@ -193,7 +194,7 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSALS)
+@sampled.each(REFUSALS)
 def test_refused(name):
     program, message = REFUSALS[name]
     kernel = PtxKernel("k").param("u64", "x").param("tensormap", "map")

@@ -43,7 +43,7 @@ def test_every_case_is_ptx_for_the_real_assembler():
     assert len(assemble(header + "".join(kernels), "sm_90", options=["-O0"]).kernels) == len(cases)
 
 
-@pytest.mark.parametrize("case", CASES[::37], ids=lambda case: case.name)
+@sampled.each(CASES[::37])
 def test_inputs_have_the_shape_of_their_registers_and_repeat(case):
     first, second = inputs_for(case, 512), inputs_for(case, 512)
     for value, given, again in zip(case.inputs, first, second, strict=True):

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 import pytest
+from tests import sampled
 
 from kernbench import ptx
 from kernbench.common.errors import BenchError
@@ -47,7 +48,7 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@sampled.each(NAMES)
 def test_names(name):
     assert demangled(name) == NAMES[name]
 

@@ -4,6 +4,7 @@ import heapq
 import random
 
 import pytest
+from tests import sampled
 
 from kernbench.ptx.emulator.engine.cutting import cut, halved
 from kernbench.ptx.emulator.engine.splitting import _fixed
@@ -48,7 +49,7 @@ def test_three_batches_for_workers_that_they_cannot_be_dealt_to_evenly(jobs, gai
     assert gain * ended(plan, jobs, 6.0) < alike(batches, jobs, 6.0)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@sampled.each(range(200))
 def test_any_batches_are_cut_whole_and_no_later_than_alike(seed):
     rng = random.Random(seed)
     most, jobs, fixed = rng.randint(1, 60), rng.randint(1, 20), rng.choice([0.0, 0.5, 3.0, 20.0])
