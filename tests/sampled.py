@@ -4,6 +4,7 @@ A sample has every kind of case that the whole set has; what is left out is more
 programs, kernbench itself from a command line or a compiler, are run by `make test-programs` (`pytest --programs`).
 """
 
+import functools
 import os
 import random
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -54,10 +55,13 @@ def each(cases: Iterable[Case]) -> Callable[[Callable[[Case], None]], Callable[[
     For cases of a millisecond or two, which is what pytest takes to have a test of its own for one of them.
     """
 
+    # an iterator would be empty the second time
+    held = list(cases)
+
     def decorate(test: Callable[[Case], None]) -> Callable[[], None]:
         # no parameters: pytest would take them for fixtures
         def of_each() -> None:
-            for case in cases:
+            for case in held:
                 try:
                     test(case)
                 except BaseException as error:
@@ -67,6 +71,15 @@ def each(cases: Iterable[Case]) -> Callable[[Callable[[Case], None]], Callable[[
         of_each.__name__, of_each.__qualname__, of_each.__doc__ = test.__name__, test.__qualname__, test.__doc__
         of_each.__module__ = test.__module__
         return of_each
+
+    return decorate
+
+
+def each_row(rows: Iterable[Sequence[object]]) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """As `each`, for cases that are values of several parameters."""
+
+    def decorate(test: Callable[..., None]) -> Callable[[], None]:
+        return each(rows)(functools.wraps(test)(lambda row: test(*row)))
 
     return decorate
 

@@ -98,3 +98,18 @@ def test_each_case_is_tested_and_the_one_that_fails_is_named():
     assert seen == [3, 1, 0]
     assert raised.value.__notes__ == ["the case is 0"]
     assert (test_it.__name__, test_it.__doc__, test_it.__module__) == ("test_it", "Of a number.", __name__)
+
+
+def test_each_row_is_given_as_parameters():
+    seen = []
+
+    @sampled.each_row([(1, "a"), (2, "b")])
+    def test_it(number, letter):
+        seen.append(f"{number}{letter}")
+        assert number < 2
+
+    with pytest.raises(AssertionError) as raised:
+        test_it()
+    assert seen == ["1a", "2b"]
+    assert raised.value.__notes__ == ["the case is (2, 'b')"]
+    assert test_it.__name__ == "test_it"

@@ -169,7 +169,7 @@ def test_a_cast_to_the_same_type_is_the_array_itself(dtype):
     assert cast(array, dtype) is array
 
 
-@pytest.mark.parametrize(("left", "right"), list(combinations_with_replacement(ORDER, 2)))
+@sampled.each_row(list(combinations_with_replacement(ORDER, 2)))
 def test_promotion_is_commutative_and_keeps_a_type_with_itself(left, right):
     assert promote(left, right) == promote(right, left)
     assert promote(left, left) == left
@@ -198,7 +198,7 @@ def holds(wider, narrow):
     return np.array_equal(after[np.isfinite(before)], before[np.isfinite(before)])
 
 
-@pytest.mark.parametrize(("left", "right"), list(combinations_with_replacement(ORDER, 2)))
+@sampled.each_row(list(combinations_with_replacement(ORDER, 2)))
 def test_promotion_gives_the_narrowest_type_that_holds_both_or_the_float(left, right):
     result = promote(left, right)
     kinds = {DTYPES[left].kind == "float", DTYPES[right].kind == "float"}

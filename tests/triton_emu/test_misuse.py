@@ -5,6 +5,7 @@ from math import inf, nan
 
 import numpy as np
 import pytest
+from tests import sampled
 
 from kernbench import mesh
 from kernbench.common.errors import KernelError
@@ -178,7 +179,7 @@ ARGUMENTS = [
     case("unknown operation", "misuse", "Did you mean 'softmax'", lambda g: g.tl.sofmax(g.x)),
 ]
 
-misuses = pytest.mark.parametrize(("kind", "says", "body"), SHAPES + DTYPES + ARGUMENTS)
+misuses = sampled.each_row([misuse.values for misuse in SHAPES + DTYPES + ARGUMENTS])
 
 
 @misuses

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from tests import sampled
 
 from kernbench.common.errors import KernelError
 from kernbench.common.ipcq_types import IpcqRecvCmd, IpcqSendCmd
@@ -149,7 +150,7 @@ ONE_COMMAND = [
 ]
 
 
-@pytest.mark.parametrize(("body", "shape", "dtype", "ops"), NO_COMMAND + ONE_COMMAND)
+@sampled.each_row([one.values for one in NO_COMMAND + ONE_COMMAND])
 def test_shape_type_and_commands(body, shape, dtype, ops):
     result, commands = record(body)
     assert (result.shape, result.dtype) == (shape, dtype)

@@ -142,9 +142,7 @@ def test_more_pes_lower_the_limit_of_arithmetic_and_not_that_of_memory():
 # Teams
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 9, 64])
-@pytest.mark.parametrize("h_kv", [1, 2, 3, 8, 12])
-@pytest.mark.parametrize("closed", [False, True])
+@sampled.each_row(itertools.product([1, 2, 3, 4, 8, 9, 64], [1, 2, 3, 8, 12], [False, True]))
 def test_a_team_has_every_head_and_every_pe(size, h_kv, closed):
     order = list(np.random.default_rng(size).permutation(np.arange(1, size)))
     arms = arms_of([0, *order], closed)

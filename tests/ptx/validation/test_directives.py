@@ -142,7 +142,7 @@ ALL_GOOD = [
 ]
 
 
-@pytest.mark.parametrize(("text", "message", "line"), ALL_REFUSED, ids=range(len(ALL_REFUSED)))
+@sampled.each_row(ALL_REFUSED)
 def test_what_an_assembler_refuses_is_refused_at_its_line(text, message, line):
     found = first(text)
     assert found[1].startswith(message)

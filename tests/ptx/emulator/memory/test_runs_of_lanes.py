@@ -1,7 +1,9 @@
 """Loads of a run of lanes, which take a short loop: the same as with a mask that leaves nobody out, which do not."""
 
+from itertools import product
+
 import numpy as np
-import pytest
+from tests import sampled
 
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED, UNWRITTEN, WRITTEN
@@ -35,10 +37,7 @@ def loaded(addresses, states, rows, masked, checked, first_lane):
     return trouble, bank, report, many, noted[:many], starts[:many]
 
 
-@pytest.mark.parametrize("checked", [False, True])
-@pytest.mark.parametrize("rows", [[2], [4, 0, 3, 1], [1, 5]], ids=len)
-@pytest.mark.parametrize("flaw", FLAWS)
-@pytest.mark.parametrize("lane", [0, 41, LANES - 1])
+@sampled.each_row(product(FLAWS, [0, 41, LANES - 1], [[2], [4, 0, 3, 1], [1, 5]], [False, True]))
 def test_a_run_is_loaded_as_its_lanes_are(flaw, lane, rows, checked):
     rng = np.random.default_rng(lane)
     span = 4 * len(rows)
