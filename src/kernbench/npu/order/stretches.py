@@ -74,7 +74,7 @@ def check(
         kept = state, flags, clocks, memory, Digest(identity[first:end], prefix), found
         own = firsts[begin : stop + 1] - first
         total += int(check_blocks(own, *given, *carried, *kept, -1 if vector_order else LOOSE, first))
-        parts.append(_placed(found, first))
+        parts.append(_counted_from(found, first))
     return np.concatenate(parts)[:MOST], total & _ALL_BITS
 
 
@@ -102,7 +102,7 @@ def _wanted(posts: Posts, first: int, end: int) -> Posts:
     return posts._replace(wanted=posts.wanted[begin:stop] - first, clocks=posts.clocks[begin:stop])
 
 
-def _placed(found: Found, first: int) -> Ints:
+def _counted_from(found: Found, first: int) -> Ints:
     """Violations in a stretch, by the numbers that its rows have in the launch."""
     rows = found.rows[: min(int(found.number[0]), MOST)].copy()
     rows[:, 1:3] += np.where(rows[:, 1:3] >= 0, first, 0)

@@ -463,7 +463,12 @@ def _fetch_heads(word: Int, length: Int, cells: UInt64s, lanes: UInt32s) -> None
 
 @part
 def _fetch_words(word: Int, length: Int, cells: UInt64s, lanes: UInt32s) -> None:
-    """The same of the other words of these groups, where they have lines of their own."""
+    """The same of the other words of these groups, where they have lines of their own.
+
+    A range without bytes may lie anywhere, also where there is no memory: nothing is read for it.
+    """
+    if length <= 0:
+        return
     for group in range(word & ~(GROUP - 1), word + min((length + 3) >> 2, 2 * GROUP), GROUP):
         head = head_line(group, lanes)
         if lanes[head, APART] != 0:
