@@ -67,6 +67,28 @@ def test_through_shared_memory(size, schedule):
     assert (got[size // 4 :] == 0).all()
 
 
+@pytest.mark.parametrize("behind", [False, True])
+def test_what_is_only_read_lies_far_from_what_has_shadow_cells(behind):
+    """Of 32 copies at once, lines of those to come are fetched ahead; of the source there are none, on either side."""
+    body = """  mul.wide.u32 %rd3, %r0, 131072;
+  add.u64 %rd1, %rd1, %rd3;
+  shl.b32 %r4, %r0, 4;
+  add.u32 %r4, %r1, %r4;
+  mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 16;
+  cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r4], [%rd1], 16, [%r2];
+"""
+    body += WAIT + "  ld.shared.u32 %r5, [%r4];\n  mul.wide.u32 %rd4, %r0, 4;\n  add.u64 %rd2, %rd2, %rd4;\n"
+    body += "  st.global.u32 [%rd2], %r5;\n"
+    device = ptx.EmulatedDevice("sm_90a")
+    given = [np.arange(1 << 20, dtype=np.uint32), np.zeros(32, np.uint32)]
+    order = (1, 0) if behind else (0, 1)
+    made = {which: device.array(given[which]) for which in order}
+    kernel = ptx.parse(FRAME.format(body=body, count=32, arch="sm_90a")).kernels["kernel"]
+    run = device.launch(kernel, 1, 32, [made[0], made[1], 16])
+    assert run.findings == []
+    assert (made[1].numpy() == np.arange(32) * 32768).all()
+
+
 def test_sizes_and_addresses_are_multiples_of_16():
     source, target = np.arange(512, dtype=np.uint32), np.zeros(512, np.uint32)
     run, _ = launch(THROUGH, source, target, 24)

@@ -465,13 +465,14 @@ def _fetch_heads(word: Int, length: Int, cells: UInt64s, lanes: UInt32s) -> None
 def _fetch_words(word: Int, length: Int, cells: UInt64s, lanes: UInt32s) -> None:
     """The same of the other words of these groups, where they have lines of their own.
 
-    A range without bytes may lie anywhere, also where there is no memory: nothing is read for it.
+    A range without bytes may lie anywhere, also where there is no memory: nothing is read for it. What a launch only
+    reads has no lines: it lies before the first of them or behind the last.
     """
     if length <= 0:
         return
     for group in range(word & ~(GROUP - 1), word + min((length + 3) >> 2, 2 * GROUP), GROUP):
         head = head_line(group, lanes)
-        if lanes[head, APART] != 0:
+        if 0 <= head < lanes.shape[0] and lanes[head, APART] != 0:
             for member in range(1, GROUP):
                 prefetch(cells, line_of(member, head, lanes), 0)
 
