@@ -116,3 +116,23 @@ def test_two_works_give_what_they_give(monkeypatch, jobs, worth):
     with pytest.raises(ZeroDivisionError):
         both(lambda: 3, lambda: 1 // 0, worth)
     assert threading.active_count() == before
+
+
+def test_an_interrupt_between_two_threads_leaves_no_thread_and_begins_nothing_more(monkeypatch):
+    before, done, waited_for = threading.active_count(), [], threading.Event()
+    begin, end = threading.Thread.start, threading.Thread.join
+
+    def interrupted(thread):
+        begin(thread)
+        raise KeyboardInterrupt
+
+    def joined(thread):
+        waited_for.set()
+        end(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    monkeypatch.setattr(threading.Thread, "join", joined)
+    with pytest.raises(KeyboardInterrupt):
+        together([partial(waited_for.wait, 5.0)] + [partial(done.append, 1)] * 10, jobs=4)
+    assert threading.active_count() == before
+    assert not done

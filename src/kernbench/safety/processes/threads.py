@@ -49,17 +49,26 @@ def together(works: Iterable[Callable[[], object]], jobs: int | None = None, mos
             errors.append(error)
 
     threads: list[threading.Thread] = []
-    # where the system has no more threads, this one and those that there are do the rest
-    with suppress(RuntimeError):
-        for _ in range(count - 1):
-            thread = threading.Thread(target=work)
-            thread.start()
-            threads.append(thread)
-    work()
-    for thread in threads:
-        thread.join()
+    try:
+        # where the system has no more threads, this one and those that there are do the rest
+        with suppress(RuntimeError):
+            for _ in range(count - 1):
+                threads.append(threading.Thread(target=work))
+                threads[-1].start()
+        work()
+        _joined(threads)
+    except BaseException as error:  # Ctrl-C outside of a work: nothing more is begun, and no thread is left
+        errors.append(error)
+        _joined(threads)
     if errors:
         raise errors[0]
+
+
+def _joined(threads: Iterable[threading.Thread]) -> None:
+    for thread in threads:
+        # one that the system refused was never begun
+        if thread.ident is not None:
+            thread.join()
 
 
 def both(one: Callable[[], One], two: Callable[[], Two], worth: bool = True) -> tuple[One, Two]:
