@@ -40,12 +40,13 @@ def repeats(monkeypatch):
     return counts
 
 
-def launched(kernel, *args, folds=True, schedule=None, depth=4):
+def launched(kernel, *args, folds=True, schedule=None, depth=4, further=None):
     machine = load("reference").override({"ipcq.depth": depth})
     host = mesh.Host(machine, ranks=RANKS, shapes_only=True, install="line")
     host.folds = folds
     x, y = (host.replicate(np.broadcast_to(np.float32(0), (512, 768))) for _ in range(2))
-    return host.launch(kernel, x, y, *args, schedule=schedule)
+    tensors = (x, y) if further is None else (x, y, host.replicate(further))
+    return host.launch(kernel, *tensors, *args, schedule=schedule)
 
 
 def told(run):
@@ -147,6 +148,31 @@ def test_what_comes_without_a_type_may_be_another_one_each_time(repeats):
 
     assert same(kernel).safe
     assert not repeats
+
+
+def number_from_the_west(tl, y):
+    number = tl.recv(dir="W", shape=(1,), dtype="i32")
+    tl.store(y, tl.load(y, shape=(4, 4)))
+    return number
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "reversed", 7])
+def test_whole_numbers_that_come_with_their_values_later_are_looked_at(schedule, repeats):
+    table = np.arange(16, dtype=np.int32)
+
+    def kernel(x, y, numbers, tl):
+        rank = tl.program_id(0)
+        for i in range(9):
+            if rank == 0:
+                known = tl.load(numbers + 4 * i, shape=(1,))
+                tl.send(dir="E", src=known if i > 4 else tl.cast(tl.load(x, shape=(1,)), "i32"))
+            elif rank == 1:
+                number = tl.routine(number_from_the_west, tl, at=(y + i * ROW,))
+                tl.device_assert(number < 6, "small")
+
+    run = same(kernel, schedule=schedule, further=table)
+    assert [(f.kind, f.count) for f in run.findings] == [("kernel-error", 3)]
+    assert repeats
 
 
 def test_one_program_watches_a_kind_of_call_while_others_run_theirs(monkeypatch, repeats):

@@ -143,11 +143,11 @@ class MeshPort(Port):
         queue.take()
         return message.data, message.dtype
 
-    def pass_again(self, messages: Sequence[Passed]) -> None:
+    def pass_again(self, messages: Sequence[Passed]) -> bool:
         """Send and receive messages without data, one after the other; most need nobody to wait."""
         if self._scheduler.is_random or self.calls is not None:
-            super().pass_again(messages)
-            return
+            return super().pass_again(messages)
+        had_values = False
         for is_sent, direction, shape, dtype, where in messages:
             queue = (self.outgoing if is_sent else self.incoming).get(direction)
             if queue is None:
@@ -158,9 +158,10 @@ class MeshPort(Port):
                 if message.arrived != message.pieces:
                     self.wait_send(message, where)
             elif (ready := queue.ready()) is not None and ready.shape == shape and ready.dtype == dtype:
-                queue.take()
+                had_values |= queue.take().data is not None
             else:
-                super().recv_now(direction, shape, dtype, where)
+                had_values |= super().recv_now(direction, shape, dtype, where)[0] is not None
+        return had_values
 
     def wait_send(self, request: Message, where: Place) -> None:
         """Give way until the message has left."""

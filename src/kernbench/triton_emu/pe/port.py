@@ -83,13 +83,15 @@ class Port:
         """Block until the message is there; gives its data and type."""
         return None, request
 
-    def pass_again(self, messages: Sequence[Passed]) -> None:
-        """Send and receive messages without data, one after the other."""
+    def pass_again(self, messages: Sequence[Passed]) -> bool:
+        """Send and receive messages without data, one after the other; whether one that came had values after all."""
+        had_values = False
         for is_sent, direction, shape, dtype, where in messages:
             if is_sent:
                 self.send_now(direction, None, shape, dtype, where)
             else:
-                self.recv_now(direction, shape, dtype, where)
+                had_values |= self.recv_now(direction, shape, dtype, where)[0] is not None
+        return had_values
 
     def element_type(self, address: int) -> str:
         """The element type of the tensor at `address`; f16 where nothing is known."""

@@ -14,7 +14,7 @@ from kernbench.triton_emu.repeating.affine import Span, Terms, Watched
 from kernbench.triton_emu.repeating.folding import MOST_LOGGED, rows_of
 from kernbench.triton_emu.repeating.recorder import Recorder
 from kernbench.triton_emu.repeating.repeated_scratch import Events, Shelves, Taken
-from kernbench.triton_emu.repeating.replay import NotAlikeError
+from kernbench.triton_emu.repeating.replay import NotAlikeError, UnlikeIterationError
 
 if TYPE_CHECKING:
     from kernbench.triton_emu.repeating.loops import Access
@@ -222,7 +222,10 @@ class Template:
         if self._messages:
             # what others see of this program while it waits here is too little, if it never goes on
             context.passed_unseen = True
-            context._port.pass_again(self._messages)
+            if context._port.pass_again(self._messages):
+                # whole numbers keep their values: what the function would have done with these only a run can show
+                context.folded_wrongly = True
+                raise UnlikeIterationError
         stream, first, first_view = context.stream, context.steps, context._views_made
         rows, views = self._moved(context, at)
         rows["addr"][self._made], views["addr"], blocks = self._taken.take(context)
