@@ -238,6 +238,22 @@ def test_an_error_after_repeated_messages_leaves_what_others_recorded(repeats):
     assert repeats
 
 
+def test_an_error_that_does_not_come_again_is_not_lost(repeats):
+    ends = []
+
+    def kernel(x, y, tl):
+        to_the_east(tl, x, y, (9, 9, 9))
+        if tl.program_id(0) == 1:
+            ends.append(1)
+            if len(ends) == 1:
+                raise ValueError("not set up")
+
+    run = launched(kernel)
+    assert (run.status, [f.message for f in run.findings]) == ("failed", ["ValueError: not set up"])
+    assert repeats
+    assert len(ends) == 2
+
+
 PLAN = st.tuples(
     st.sampled_from([(), ("E",), ("W",), ("E", "W"), ("W", "E")]), st.sampled_from([(16, 16), (8, 32), (48, 16)])
 )

@@ -299,16 +299,21 @@ class Host:
     def _launched(
         self, setting: Setting, kernel: Callable[..., object], used: list[Tensor], args: Any, kwargs: Any
     ) -> tuple[Launch, Recording]:
-        """Run the kernel; where a loop was taken to repeat itself and did not, once more with every iteration."""
+        """Run the kernel; where a loop was taken to repeat itself and did not, once more with every iteration. So it is
+        where it did not end and recorded too little; if it ends then (it depends on what is kept between launches),
+        how it did not counts all the same.
+        """
         self._begin(used, setting.carries_data)
         launch = Launch(setting, kernel, tuple(map(_address, args)), {k: _address(v) for k, v in kwargs.items()})
         recording = launch.run()
         self.division = launch.division
-        if launch.folded_wrongly:
+        if launch.folded_wrongly or launch.recorded_too_little:
             if launch.kept is not None:
                 launch.kept.restore()
             every = replace(setting, folds=False, folds_values=False)
-            return self._launched(every, kernel, used, args, kwargs)
+            again = self._launched(every, kernel, used, args, kwargs)
+            if launch.folded_wrongly or again[0].status is not Status.FINISHED:
+                return again
         return launch, recording
 
     def _begin(self, used: list[Tensor], carries_data: bool) -> None:

@@ -151,11 +151,13 @@ class Launch:
 
     @property
     def folded_wrongly(self) -> bool:
-        """Whether a loop that was taken to repeat itself did not, or a program never got to record what it did: what
-        was recorded is of no use.
-        """
-        ended = self.status is Status.FINISHED
-        return any(c.core.folded_wrongly or (c.core.passed_unseen and not ended) for c in self._contexts)
+        """Whether a loop or a call that was taken to repeat itself did not: nothing of this launch is of use."""
+        return any(c.core.folded_wrongly for c in self._contexts)
+
+    @property
+    def recorded_too_little(self) -> bool:
+        """Whether it did not end, and a program that passed messages again may not have recorded what it did."""
+        return self.status is not Status.FINISHED and any(c.core.passed_unseen for c in self._contexts)
 
     @property
     def scratch_peak(self) -> int:
