@@ -238,6 +238,23 @@ def test_an_error_after_repeated_messages_leaves_what_others_recorded(repeats):
     assert repeats
 
 
+def test_a_launch_that_is_run_again_begins_with_the_whole_numbers_that_were_given(repeats):
+    def kernel(x, y, numbers, tl):
+        tl.device_print("number", number := tl.load(numbers, shape=(1,)))
+        tl.store(numbers, tl.load(numbers + 4, shape=(1,)))
+        to_the_east(tl, x, y, (12, 12, 9))
+        for _ in range(int(number)):
+            tl.store(y, tl.load(x, shape=(4, 4)))
+        if tl.program_id(0) == 2:
+            tl.recv(dir="W", shape=(1, 1), dtype="f32")
+            tl.recv(dir="E", shape=(1, 1), dtype="f32")
+            raise ValueError("enough")
+
+    run = same(kernel, further=np.array([3, 7, 9], np.int32))
+    assert run.status == "failed"
+    assert repeats
+
+
 def test_an_error_that_does_not_come_again_is_not_lost(repeats):
     ends = []
 

@@ -92,7 +92,8 @@ class Launch:
         self._contexts: list[TLContext] = []
         self._queues: list[Queue] = []
         self._routines, self._trust = Known(), Trust()
-        self.kept = Kept() if setting.folds_values else None
+        # without data only tensors of whole numbers are written
+        self.kept = Kept() if setting.folds_values or setting.folds else None
         self.log = FindingLog()
         # what the programs printed, in the order they ran
         self.printed: list[str] = []
