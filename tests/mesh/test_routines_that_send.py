@@ -9,6 +9,7 @@ from tests import sampled
 from kernbench import mesh
 from kernbench.machine import load
 from kernbench.mesh.time import retime
+from kernbench.safety.budget import Budget
 from kernbench.triton_emu.repeating.routines import Known
 from kernbench.triton_emu.repeating.template import Template
 
@@ -40,13 +41,13 @@ def repeats(monkeypatch):
     return counts
 
 
-def launched(kernel, *args, folds=True, schedule=None, depth=4, further=None):
+def launched(kernel, *args, folds=True, schedule=None, depth=4, further=None, budget=None):
     machine = load("reference").override({"ipcq.depth": depth})
     host = mesh.Host(machine, ranks=RANKS, shapes_only=True, install="line")
     host.folds = folds
     x, y = (host.replicate(np.broadcast_to(np.float32(0), (512, 768))) for _ in range(2))
     tensors = (x, y) if further is None else (x, y, host.replicate(further))
-    return host.launch(kernel, *tensors, *args, schedule=schedule)
+    return host.launch(kernel, *tensors, *args, schedule=schedule, budget=budget)
 
 
 def told(run):
@@ -253,6 +254,14 @@ def test_a_launch_that_is_run_again_begins_with_the_whole_numbers_that_were_give
     run = same(kernel, further=np.array([3, 7, 9], np.int32))
     assert run.status == "failed"
     assert repeats
+
+
+def test_the_time_of_a_launch_ends_where_calls_repeat():
+    def kernel(x, y, tl):
+        for _ in range(20_000):
+            tl.routine(step, tl, (), (), (16, 16), "f32", at=(x, y))
+
+    assert launched(kernel, budget=Budget(steps=10**9, total_seconds=1e-9)).status == "over budget"
 
 
 def test_an_error_that_does_not_come_again_is_not_lost(repeats):

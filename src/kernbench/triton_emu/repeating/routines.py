@@ -77,7 +77,8 @@ class Routines:
             self.known.irregular.add(code)
             return self._run(function, args, at)
         key = (code, len(at), state.number)
-        if key in self.known.short or key in self.known.watched:
+        # a launch whose time is up ends at a command that runs
+        if key in self.known.short or key in self.known.watched or context._port.is_late():
             return self._run(function, args, at)
         template = self.known.templates.get(key) or self.known.templates.get((id(context), *key))
         alike = template is not None and (template.marks is state.marks or template.marks == state.marks)
