@@ -280,6 +280,51 @@ def test_an_error_that_does_not_come_again_is_not_lost(repeats):
     assert len(ends) == 2
 
 
+def as_often_as_it_says(tl, box, x, y):
+    tile = tl.recv(dir="W", shape=(4, 4), dtype="f32")
+    for _ in range(box[0]):
+        tl.store(y, tl.load(x, shape=(4, 4)))
+    tl.store(y, tile)
+
+
+def test_what_another_program_changes_behind_a_receive_is_noticed(repeats):
+    def run(folds):
+        box = [1]
+
+        def kernel(x, y, tl):
+            for i in range(12):
+                if tl.program_id(0) == 0:
+                    tl.recv(dir="E", shape=(1,), dtype="f32")
+                    box[0] = 1 if i < 6 else 3
+                    tl.send(dir="E", src=tl.load(x, shape=(4, 4)))
+                elif tl.program_id(0) == 1:
+                    tl.send(dir="W", src=tl.load(x, shape=(1,)))
+                    tl.routine(as_often_as_it_says, tl, box, at=(x + i * ROW, y))
+
+        return launched(kernel, folds=folds)
+
+    folded, full = run(True), run(False)
+    assert repeats
+    assert [len(rows) for rows in folded.recording.streams] == [len(rows) for rows in full.recording.streams]
+
+
+def test_checkpoints_of_a_launch_that_dies_are_taken_once():
+    taken = []
+    host = mesh.Host(load("reference"), ranks=RANKS, shapes_only=True, install="line")
+    host.checkpoints = taken.append
+    x, y = (host.replicate(np.broadcast_to(np.float32(0), (512, 768))) for _ in range(2))
+    numbers = host.replicate(np.array([3, 7, 9], np.int32))
+
+    def kernel(x, y, numbers, tl):
+        tl.checkpoint("numbers", tl.load(numbers, shape=(3,), dtype="i32"))
+        to_the_east(tl, x, y, (9, 9, 9))
+        if tl.program_id(0) == 1:
+            raise ValueError("enough")
+
+    assert host.launch(kernel, x, y, numbers).status == "failed"
+    assert len(taken) == RANKS
+
+
 PLAN = st.tuples(
     st.sampled_from([(), ("E",), ("W",), ("E", "W"), ("W", "E")]), st.sampled_from([(16, 16), (8, 32), (48, 16)])
 )

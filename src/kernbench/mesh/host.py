@@ -345,7 +345,8 @@ class Host:
             budget,
             self.stop,
             self.checkpoints,
-            self.folds and not carries_data and self.stop is None,
+            # whoever takes checkpoints would have those of a launch that is run again twice
+            self.folds and not carries_data and self.stop is None and self.checkpoints is None,
             self.folds and carries_data and self.stop is None and self._can_be_kept(),
             wanted_jobs(None),
         )

@@ -16,7 +16,7 @@ from typing import TypeVar
 from kernbench.triton_emu.repeating.affine import Affine, Watched
 from kernbench.triton_emu.repeating.loop_state import State, UnknownStateError
 from kernbench.triton_emu.repeating.recorder import Recorder
-from kernbench.triton_emu.repeating.replay import NotAlikeError
+from kernbench.triton_emu.repeating.replay import NotAlikeError, UnlikeIterationError
 from kernbench.triton_emu.repeating.template import Start, Template
 from kernbench.triton_emu.repeating.witness import KnownStates
 
@@ -85,9 +85,22 @@ class Routines:
         if template is None or not alike or not template.fits(context, at):
             return self._recorded(key, state, function, args, at)
         if code in self.known.trusted:
-            result: Result = template.repeat(context, at)
-            return result
+            return self._repeated(template, function, args, at)
         return self._checked(template, code, function, args, at)
+
+    def _repeated(
+        self, template: Template, function: Callable[..., Result], args: tuple[object, ...], at: tuple[int, ...]
+    ) -> Result:
+        """Record it without running it. While its messages wait other programs run, which may change what it depends on
+        behind its receive: then the launch is run again.
+        """
+        result: Result = template.repeat(self._context, at)
+        if template.passes_messages:
+            after = self._state((function, *args))
+            if after is None or after.marks != template.marks:
+                self._context.folded_wrongly = True
+                raise UnlikeIterationError
+        return result
 
     def _run(self, function: Callable[..., Result], args: tuple[object, ...], at: Iterable[int | Affine]) -> Result:
         result = function(*args, *at)

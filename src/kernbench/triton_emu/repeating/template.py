@@ -169,6 +169,11 @@ class Template:
 
     # Again
 
+    @property
+    def passes_messages(self) -> bool:
+        """Whether the call sends or receives."""
+        return bool(self._messages)
+
     def fits(self, context: Recorder, at: tuple[int, ...]) -> bool:
         """Whether a call with these addresses finds the memory it needs, stays in bounds and within the budget."""
         if not self._taken.fits(context._scratch) or context.steps + len(self._rows) > context._max_steps:
