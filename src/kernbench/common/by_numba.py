@@ -218,3 +218,7 @@ def type_of(thing: Numba) -> Numba:
 
 
 _EVENTS.register("numba:compile", _Listener())
+
+
+# loops that fetch ahead call it: numba knows it as soon as it is there
+register(compiled.prefetch, {"_nrt": False})

@@ -184,7 +184,7 @@ def prefetch(array: object, *index: object) -> None:
     """
 
 
-part(prefetch)
+# `by_numba` knows it as a part
 prefetch.plain = PREFETCH  # type: ignore[attr-defined]
 
 
