@@ -13,7 +13,6 @@ from kernbench.machine import load
 from kernbench.mesh.time import retime
 from kernbench.safety.budget import Budget
 from kernbench.triton_emu.repeating import folding, routines
-from kernbench.triton_emu.repeating.template import Template
 
 SHAPES = ((16, 16), (8, 32), (16, 1), (48, 16))
 ROW = 768 * 4
@@ -26,22 +25,6 @@ def short_ones_too():
         patch.setattr("kernbench.triton_emu.repeating.loops.FEWEST", 5)
         patch.setattr("kernbench.triton_emu.repeating.routines.FEWEST_COMMANDS", 1)
         yield
-
-
-@pytest.fixture
-def repeats(monkeypatch):
-    """The commands of each call that was recorded without running it."""
-    counts = []
-    repeat = Template.repeat
-
-    def counted(self, context, at):
-        before = context.steps
-        result = repeat(self, context, at)
-        counts.append(context.steps - before)
-        return result
-
-    monkeypatch.setattr(Template, "repeat", counted)
-    return counts
 
 
 def launched(kernel, *args, folds=True, scratch="4 MiB", rows=512, budget=None, **options):

@@ -11,7 +11,6 @@ from kernbench.machine import load
 from kernbench.mesh.time import retime
 from kernbench.safety.budget import Budget
 from kernbench.triton_emu.repeating.routines import Known
-from kernbench.triton_emu.repeating.template import Template
 
 ROW = 768 * 4
 RANKS = 3
@@ -23,22 +22,6 @@ def short_ones_too():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kernbench.triton_emu.repeating.routines.FEWEST_COMMANDS", 1)
         yield
-
-
-@pytest.fixture
-def repeats(monkeypatch):
-    """The commands of each call that was recorded without running it."""
-    counts = []
-    repeat = Template.repeat
-
-    def counted(self, context, at):
-        before = context.steps
-        result = repeat(self, context, at)
-        counts.append(context.steps - before)
-        return result
-
-    monkeypatch.setattr(Template, "repeat", counted)
-    return counts
 
 
 def launched(kernel, *args, folds=True, schedule=None, depth=4, further=None, budget=None):

@@ -202,3 +202,19 @@ def test_instructions_give_the_same_bits_on_trial_and_optimised(name, kept_here,
         loop(*rows[:-1], results[-1])
     assert is_on_trial(quick)
     assert np.array_equal(*results)
+
+
+def test_a_trial_whose_end_is_interrupted_ends_later(clock):
+    settled = []
+
+    def settle(trial):
+        settled.append(trial)
+        if len(settled) == 1:
+            raise KeyboardInterrupt
+
+    trial = Trial(lambda: 7, 1, None, settle)
+    clock[0] = 1.0
+    with pytest.raises(KeyboardInterrupt):
+        trial()
+    assert [trial(), trial()] == [7, 7]
+    assert settled == [trial, trial]

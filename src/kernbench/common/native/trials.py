@@ -47,9 +47,13 @@ class Trial:
         ticks = int((self._spent - self._noted) / _TICK)
         self._noted += ticks * _TICK
         if self._spent > self._limit:
-            # once: where it cannot be optimised, it stays
-            self._limit = float("inf")
-            self._settle(self)
+            # once: where it cannot be optimised, it stays; where somebody interrupts that, it is tried again
+            limit, self._limit = self._limit, float("inf")
+            try:
+                self._settle(self)
+            except BaseException:
+                self._limit = limit
+                raise
         elif self._tally is not None:
             with suppress(OSError), self._tally.open("ab") as file:
                 file.write(b"." * ticks)
