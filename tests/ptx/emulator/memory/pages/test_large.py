@@ -51,10 +51,14 @@ def test_devices_with_small_arrays_take_little_memory():
     assert resident() - before < 20 << 20
 
 
+@pytest.mark.parametrize("jobs", ["1", "3"])
 @pytest.mark.parametrize("seed", range(6))
-def test_as_an_array_of_numpy(seed, monkeypatch):
+def test_as_an_array_of_numpy(seed, jobs, monkeypatch):
+    """With several threads, too, each of which has some of the pages."""
+    monkeypatch.setenv("KERNBENCH_JOBS", jobs)
     monkeypatch.setattr(large_arrays, "_MOST_RANGES", 3)
     monkeypatch.setattr(large_arrays, "_TOGETHER", 2)
+    monkeypatch.setattr(large_arrays, "_PIECE", 1)
     rng, held = random.Random(seed), LargeArrays()
     where = Extent(256 * rng.randrange(1, 40), PAGE * 24 + 256 * rng.randrange(1, 40) + rng.randrange(256))
     given = np.zeros(where.nbytes, np.uint8)

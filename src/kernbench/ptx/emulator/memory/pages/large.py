@@ -18,6 +18,8 @@ from kernbench.ptx.emulator.memory.pages.mapping import Templates, ask_for_large
 from kernbench.ptx.emulator.memory.pages.room import require_room, sparse_bytes
 from kernbench.safety.processes.threads import together
 
+# the first byte and the end of some bytes
+Range = tuple[int, int]
 # arrays of so many bytes or more are kept like this
 LARGE = 64 << 20
 # bytes that `dirty` has one mark for
@@ -25,8 +27,9 @@ BLOCK = 256
 PAGE = mmap.PAGESIZE
 # ranges of one value beyond this many in an array are written instead: a process has some ten thousand mappings
 _MOST_RANGES = 1024
-# pages that are looked at together
-_TOGETHER = 4096
+# pages that are looked at together, so that what NumPy makes of them in between stays in a cache; and those that are
+# worth a thread
+_PIECE, _TOGETHER = 64, 4096
 # pages that are brought together
 _AT_ONCE = 1024
 # bytes that are to be free before more data is brought in
@@ -61,7 +64,7 @@ class Extent:
         return slice(-(-self.start // PAGE), self.end // PAGE)
 
     @property
-    def ends(self) -> tuple[tuple[int, int], tuple[int, int]]:
+    def ends(self) -> tuple[Range, Range]:
         """The bytes before the whole pages, and those behind them, in pages that others have a part of as well."""
         return (self.start, self.pages.start * PAGE), (self.pages.stop * PAGE, self.end)
 
@@ -119,7 +122,8 @@ class LargeArrays:
 
     def note(self, blocks: Int64s) -> None:
         """Kernels wrote to blocks, by their numbers."""
-        pages = np.unique(blocks // (PAGE // BLOCK))
+        # a page comes as often as blocks of it were written, which costs less than to find out
+        pages = blocks // (PAGE // BLOCK)
         self._filled[pages] = True
         self._changed[pages] = True
 
@@ -132,8 +136,15 @@ class LargeArrays:
         found = sparse_bytes(where.nbytes)
         if value:
             _templates().fill(found.ctypes.data, found.size, value)
-        for start, end in self._parts(where, self._filled):
-            found[start - where.start : end - where.start] = self.words[start:end]
+        parts = self._parts(where, self._filled)
+        if _bytes_of(parts) >= _NEARLY_ALL * found.size:
+            ask_for_large_pages(found.ctypes.data, found.size)
+
+        def copy(some: list[Range]) -> None:
+            for start, end in some:
+                found[start - where.start : end - where.start] = self.words[start:end]
+
+        together(partial(copy, some) for some in _shared_out(parts))
         return found
 
     def differing(self, where: Extent, state: int, usual: int, ignored: int) -> tuple[int, int]:
@@ -142,27 +153,40 @@ class LargeArrays:
         `usual` is the state where nobody wrote; bits of `ignored` do not count.
         """
         parts = self._parts(where, self._changed)
-        count = 0 if usual == state else where.nbytes - sum(end - start for start, end in parts)
-        first = -1 if usual == state else _first_gap(where, parts)
-        for start, end in parts:
-            other = (self.states[start:end] & ~np.uint8(ignored)) != state
-            found = int(np.count_nonzero(other))
-            if found and (first < 0 or start < first):
-                first = start + int(np.argmax(other))
-            count += found
-        return count, first - where.start if first >= 0 else -1
+        count = 0 if usual == state else where.nbytes - _bytes_of(parts)
+        firsts = [_first_gap(where, parts)] if usual != state else []
+        # what each share of the parts found: how many, and the first of each part that has one
+        found: list[tuple[int, list[int]]] = []
+
+        def look(some: list[Range]) -> None:
+            number, began = 0, list[int]()
+            for start, end in some:
+                other = (self.states[start:end] & ~np.uint8(ignored)) != state
+                if here := int(np.count_nonzero(other)):
+                    number += here
+                    began.append(start + int(np.argmax(other)))
+            found.append((number, began))
+
+        together(partial(look, some) for some in _shared_out(parts))
+        count += sum(number for number, _ in found)
+        known = [first for first in (*firsts, *(first for _, began in found for first in began)) if first >= 0]
+        return count, min(known) - where.start if known else -1
 
     def mark(self, where: Extent, bit: int, on: bool, usual: int) -> None:
         """Set a bit in the states of all bytes of an array, or clear it; `usual` is the state where nobody wrote."""
         for start, end in self._gaps(where):
             _templates().fill(self.states.ctypes.data + start, end - start, usual | bit if on else usual)
-        for start, end in self._parts(where, self._changed):
-            if on:
-                self.states[start:end] |= np.uint8(bit)
-            else:
-                self.states[start:end] &= ~np.uint8(bit)
 
-    def _gaps(self, where: Extent) -> list[tuple[int, int]]:
+        def mark(some: list[Range]) -> None:
+            for start, end in some:
+                if on:
+                    self.states[start:end] |= np.uint8(bit)
+                else:
+                    self.states[start:end] &= ~np.uint8(bit)
+
+        together(partial(mark, some) for some in _shared_out(self._parts(where, self._changed)))
+
+    def _gaps(self, where: Extent) -> list[Range]:
         """The ranges of bytes whose states nobody changed, as far as they are few; the others count as changed."""
         parts = self._parts(where, self._changed)
         inner = list(pairwise([where.start, *(edge for part in parts for edge in part), where.end]))[::2]
@@ -171,18 +195,34 @@ class LargeArrays:
             self._changed[start // PAGE : end // PAGE] = True
         return gaps[:_MOST_RANGES]
 
-    def _parts(self, where: Extent, pages: Bools) -> list[tuple[int, int]]:
+    def _parts(self, where: Extent, pages: Bools) -> list[Range]:
         """Ranges of an array's bytes in marked pages, and in those that others have a part of; in their order."""
         marked = np.flatnonzero(pages[where.pages]) + where.pages.start
         breaks = np.flatnonzero(np.diff(marked) != 1)
         firsts, lasts = (np.append(0, breaks + 1), np.append(breaks, len(marked) - 1)) if len(marked) else ([], [])
         inner = [
-            (start, min(start + _TOGETHER * PAGE, last * PAGE + PAGE))
+            (start, min(start + _PIECE * PAGE, last * PAGE + PAGE))
             for first, last in zip(marked[firsts].tolist(), marked[lasts].tolist(), strict=True)
-            for start in range(first * PAGE, last * PAGE + PAGE, _TOGETHER * PAGE)
+            for start in range(first * PAGE, last * PAGE + PAGE, _PIECE * PAGE)
         ]
         before, behind = where.ends
         return [before, *inner, behind]
+
+
+def _bytes_of(parts: list[Range]) -> int:
+    return sum(end - start for start, end in parts)
+
+
+def _shared_out(parts: list[Range]) -> list[list[Range]]:
+    """The parts in shares of some megabytes, for threads: a share of a single page would not be worth one."""
+    shares, room = list[list[Range]](), 0
+    for start, end in parts:
+        if room <= 0:
+            shares.append([])
+            room = _TOGETHER * PAGE
+        shares[-1].append((start, end))
+        room -= end - start
+    return shares
 
 
 def _not_zero(pages: Array) -> Bools:
@@ -197,7 +237,7 @@ def _not_zero(pages: Array) -> Bools:
     return found
 
 
-def _first_gap(where: Extent, parts: list[tuple[int, int]]) -> int:
+def _first_gap(where: Extent, parts: list[Range]) -> int:
     """The first byte of an array that lies in none of some parts of it, which are in order; -1 for none."""
     at = where.start
     for start, end in parts:
