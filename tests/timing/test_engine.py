@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import sampled
 
-from kernbench.timing.engine import run_events, run_longest_path
+from kernbench.timing.engine import CycleError, never_done, run_events, run_longest_path
 from kernbench.timing.graph import make_graph
 from kernbench.timing.servers import Rates
 
@@ -124,6 +124,14 @@ def test_ties_are_broken_the_same_way_every_time():
     assert len({r.finish.tobytes() for r in runs}) == 1
 
 
-def test_a_cycle_is_our_own_mistake():
-    with pytest.raises(AssertionError, match="cycle"):
-        run_events(build(2, [(0, 1, 0), (1, 0, 0)]), rates([1, 1], [-1, -1], [0, 0]))
+@pytest.mark.parametrize("run", [run_events, run_longest_path])
+def test_a_cycle_is_an_error_that_counts_what_is_left(run):
+    """Node 0 is before the cycle, node 3 behind it."""
+    graph, given = build(4, [(0, 1, 0), (1, 2, 0), (2, 1, 0), (2, 3, 0)]), rates([1] * 4, [-1] * 4, [0] * 4)
+    with pytest.raises(CycleError, match="a cycle: 3 of 4 steps"):
+        run(graph, given)
+    assert never_done(graph, given).tolist() == [False, True, True, True]
+
+
+def test_a_graph_without_a_cycle_is_done():
+    assert not never_done(build(2, [(0, 1, 0)]), rates([1, 1], [-1, -1], [0, 0])).any()

@@ -22,8 +22,10 @@ from kernbench.mesh.dividing.division import Division, Outcome
 from kernbench.mesh.programs.placement import Placement
 from kernbench.mesh.programs.port import MeshPort, waiting
 from kernbench.mesh.programs.queues import Message, Queue
-from kernbench.mesh.programs.scheduler import Program, Scheduler, State
+from kernbench.mesh.programs.scheduler import Program, Scheduler
+from kernbench.mesh.programs.state import State
 from kernbench.mesh.programs.tensors import Tensor
+from kernbench.mesh.programs.waiters import waiter
 from kernbench.mesh.wiring import Wiring
 from kernbench.result.checkpoint import Taken
 from kernbench.result.finding import Finding, FindingLog, Place
@@ -331,11 +333,7 @@ class Launch:
         request, where = waiting(program.waits)
         queue = request.queue
         assert queue is not None
-        side = OPPOSITE[queue.direction]
-        if isinstance(request, Message):
-            action = f"send {queue.direction} waits for a free slot in the neighbour's queue (depth {queue.depth})"
-            return Waiter(seat, action, where, queue.receiver, f"received from {side}")
-        return Waiter(seat, f"receive from {side} waits for a message", where, queue.sender, f"sent {queue.direction}")
+        return waiter(seat, isinstance(request, Message), queue, where)
 
     def _deadlock_hint(self) -> str:
         blocked = [q for q in self._queues if q.outbox]

@@ -8,9 +8,11 @@ Where every transfer has its server to itself, the two passes agree to the last 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernbench.common.compiled import part
 from kernbench.common.deferred import deferred
+from kernbench.common.errors import KernbenchError
 from kernbench.timing.graph import Graph, Ints, Small
 from kernbench.timing.servers import NEVER, Rates, begin, complete, insert, server_room, set_due, start_tree, whole
 
@@ -29,11 +31,18 @@ class Times:
         return int(self.finish.max(initial=0))
 
 
+class CycleError(KernbenchError):
+    """Nodes of a graph wait for each other, so that some never start. A target says what its programs do then."""
+
+    def __init__(self, done: int, count: int):
+        super().__init__(f"a cycle: {count - done} of {count} steps wait for each other, or for one that does")
+
+
 def run_events(graph: Graph, rates: Rates) -> Times:
     """Time the graph by events, sharing servers fairly."""
     times = _blank(graph)
     done = _events(*_arguments(graph, rates, times), *server_room(rates))
-    assert done == graph.nodes, "the graph has a cycle"
+    check_done(done, graph.nodes)
     return times
 
 
@@ -41,8 +50,23 @@ def run_longest_path(graph: Graph, rates: Rates) -> Times:
     """Time the graph by one pass in topological order; every transfer has its server to itself."""
     times = _blank(graph)
     done = _longest_path(*_arguments(graph, rates, times))
-    assert done == graph.nodes, "the graph has a cycle"
+    check_done(done, graph.nodes)
     return times
+
+
+def check_done(done: int, count: int) -> None:
+    """All steps were done, or some wait for each other."""
+    if done != count:
+        raise CycleError(done, count)
+
+
+def never_done(graph: Graph, rates: Rates) -> NDArray[np.bool_]:
+    """The nodes that are never done, on a cycle or behind one: the same ones at any rates."""
+    waiting = graph.indegree.copy()
+    given, rows, times, (_, *room) = _arguments(graph, rates, _blank(graph))
+    _longest_path(given, rows, times, (waiting, *room))
+    left: NDArray[np.bool_] = waiting > 0
+    return left
 
 
 def _blank(graph: Graph) -> Times:
@@ -51,7 +75,7 @@ def _blank(graph: Graph) -> Times:
     return Times(start, finish, np.full(graph.nodes, -1, np.int32))
 
 
-def _arguments(graph: Graph, rates: Rates, times: Times) -> tuple[object, ...]:
+def _arguments(graph: Graph, rates: Rates, times: Times) -> tuple[tuple[object, ...], ...]:
     """What both passes take: what is given, the times they fill in, what each node still waits for, and a stack.
 
     Nodes and edges are never below zero: as such numbers they need not be looked at for counting from the end.

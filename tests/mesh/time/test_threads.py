@@ -42,6 +42,6 @@ class Shared(dict):
 
 
 def test_what_is_known_of_a_recording_is_what_was_made_for_it():
-    known = lower.Lowered(None, None, None, None, None, 1, Shared())
+    known = lower.Lowered(None, None, None, None, None, 1, 1, 1, Shared())
     assert known.once("steps", "mine", lambda: "mine") == "mine"
     assert known.once("steps", "others", lambda: "mine") == "theirs"

@@ -7,7 +7,8 @@ from functools import partial
 from kernbench.mesh.programs.placement import Placement
 from kernbench.mesh.programs.port import MeshPort
 from kernbench.mesh.programs.queues import Message, Queue, Receive
-from kernbench.mesh.programs.scheduler import Program, Scheduler, State
+from kernbench.mesh.programs.scheduler import Program, Scheduler
+from kernbench.mesh.programs.state import State
 from kernbench.mesh.programs.tensors import Tensor
 from kernbench.result.finding import FindingLog
 from kernbench.result.recording import Tables

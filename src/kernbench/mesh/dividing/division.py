@@ -17,7 +17,7 @@ from kernbench.mesh.dividing.exchange import Exchange
 from kernbench.mesh.dividing.own_programs import Answer, OwnPrograms
 from kernbench.mesh.dividing.parts import Numbering, Part, adopt
 from kernbench.mesh.dividing.turns import Turns
-from kernbench.mesh.programs.scheduler import State
+from kernbench.mesh.programs.state import State
 from kernbench.result.recording import Stream
 from kernbench.safety.memory import AddressSpace
 from kernbench.safety.processes.copies import Copies

@@ -13,7 +13,7 @@ from kernbench.mesh.dividing.exchange import Exchange
 from kernbench.mesh.dividing.parts import Begun, Part, part_of
 from kernbench.mesh.programs.calls import Calls
 from kernbench.mesh.programs.queues import Message, Queue
-from kernbench.mesh.programs.scheduler import State
+from kernbench.mesh.programs.state import State
 from kernbench.result.finding import Place
 from kernbench.safety.budget import Watchdog
 from kernbench.safety.processes.copies import Copies

@@ -5,27 +5,17 @@ or none can go on. What programs compute does not depend on the order; the sched
 import random
 from collections import deque
 from collections.abc import Callable, Collection
-from enum import StrEnum
 from time import thread_time
 from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from kernbench.common.errors import MisuseError
+from kernbench.mesh.programs.state import State
 from kernbench.safety.budget import Budget, OverBudgetError, Watchdog
 
 # programs that could not be stopped; dropping the last reference to one would resume it
 _abandoned: list[object] = []
-
-
-class State(StrEnum):
-    """Where a program stands; the words complete the sentence "rank 3 ..."."""
-
-    READY = "is ready"
-    WAITING = "waits"
-    RETURNED = "has returned"
-    FAILED = "stopped with an error"
-    STOPPED = "was stopped"
 
 
 class Program:

@@ -6,11 +6,12 @@ import numpy as np
 
 from kernbench.common.errors import MachineError
 from kernbench.machine import Machine
+from kernbench.mesh.time.blocked import blocked_error
 from kernbench.mesh.time.costs import fixed_times, rates
 from kernbench.mesh.time.lower import FIRST_DMA, GEMM, MATH, Lowered, lower
 from kernbench.result.recording import Recording
 from kernbench.timing.chains import Chains, make_chains
-from kernbench.timing.engine import Times, run_events, run_longest_path
+from kernbench.timing.engine import CycleError, Times, never_done, run_events, run_longest_path
 from kernbench.timing.needed import Lanes
 from kernbench.timing.playing import in_order_of_time, run_chains, steps_of
 from kernbench.timing.servers import Rates
@@ -36,15 +37,16 @@ class Timing:
         return self.times.total
 
     def again(self, machine: Machine) -> "Timing":
-        """The same commands with other rates. A machine of another shape needs another functional pass."""
+        """The same commands with other rates, channels or queues; other shapes need another functional pass."""
         lowered = self.lowered
-        if machine.dma.channels != lowered.channels:
+        channels, depth, slot = machine.dma.channels, machine.ipcq.depth, machine.ipcq.slot
+        if (channels, depth, slot) != (lowered.channels, lowered.depth, lowered.slot):
             return time_recording(lowered.recording, machine)
         return _timed(lowered, machine)
 
 
 def time_recording(recording: Recording, machine: Machine) -> Timing:
-    """Time the recording of a finished, safe run."""
+    """Time the recording of a finished, safe run. Queues in which it would block itself are an error."""
     lowered = lower(recording, machine.dma.channels, machine.ipcq.depth, machine.ipcq.slot)
     return _timed(lowered, machine)
 
@@ -56,6 +58,15 @@ def _timed(lowered: Lowered, machine: Machine) -> Timing:
 
 
 def _run(lowered: Lowered, machine: Machine, given: Rates) -> Times:
+    """Times and causes, or what blocks them."""
+    try:
+        return _played(lowered, machine, given)
+    except CycleError:
+        # what is wrong with which program, when it is known that something is
+        raise blocked_error(lowered, machine, never_done(lowered.graph, given)) from None
+
+
+def _played(lowered: Lowered, machine: Machine, given: Rates) -> Times:
     """Times and causes are the same whichever pass it is."""
     if not lowered.once("shares servers", None, lambda: shares_servers(lowered)):
         return run_longest_path(lowered.graph, given)

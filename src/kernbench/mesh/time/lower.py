@@ -62,7 +62,10 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A recording as a graph, with what is needed to give its nodes durations; `engine` is each command's engine."""
+    """A recording as a graph, with what is needed to give its nodes durations; `engine` is each command's engine.
+
+    A machine with other channels or queues (`depth` slots of `slot` bytes) has another graph.
+    """
 
     recording: Recording
     columns: Columns
@@ -70,6 +73,8 @@ class Lowered:
     graph: Graph
     engine: Small
     channels: int
+    depth: int
+    slot: int
     _known: dict[str, tuple[object, Any]] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, name: str, given: object, make: Callable[[], Known]) -> Known:
@@ -117,7 +122,7 @@ def lower(recording: Recording, channels: int, depth: int, slot: int) -> Lowered
     _set_entries(entry, pieces.send, pieces.push)
     _set_entries(entry, pieces.recv, pieces.take)
     graph = _graph(recording, columns, channels, (engine, entry), pieces, depth)
-    return Lowered(recording, columns, pieces, graph, engine, channels)
+    return Lowered(recording, columns, pieces, graph, engine, channels, depth, slot)
 
 
 def _graph(
@@ -184,14 +189,14 @@ def _program_edges(
         Commands(op, columns.type[start:stop], rows.column("addr"), engine, entry),
         (rows.column("a"), rows.column("b"), rows.column("c")),
         Views(views.column("type"), views.column("producer"), views.column("addr")),
-        Waits(HOLDS[op], _awaited(op, rows, y)),
+        Waits(HOLDS[op], awaited(op, rows, y)),
         sizes,
         conflicts.arrays,
         edges,
     )
 
 
-def _awaited(op: Array, rows: Rows[CommandRow], y: Ints) -> Small:
+def awaited(op: Array, rows: Rows[CommandRow], y: Ints) -> Small:
     """For each wait of a program the command it waits for, -1 elsewhere; both know the number of their request."""
     awaited = np.full(len(op), NONE, np.int32)
     asynchronous = np.flatnonzero((op == CODE["send_async"]) | (op == CODE["recv_async"]))
