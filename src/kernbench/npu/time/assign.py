@@ -19,6 +19,7 @@ from kernbench.common.deferred import deferred
 from kernbench.npu.isa.model import ChipModel
 from kernbench.npu.isa.units import AIC, AIV0, AIV1, LANES
 from kernbench.npu.recording.record import NpuRecording, TaskRecord
+from kernbench.npu.time.blocked import no_cores
 from kernbench.npu.time.costs import Ints, submit_time
 from kernbench.npu.time.launches import may_stage
 from kernbench.npu.time.reclaim import Waits
@@ -53,7 +54,7 @@ class Assignment:
 
 
 def assign(recording: NpuRecording, chip: ChipModel, times: Ints, waits: Waits) -> Assignment:
-    """Place all blocks; `times` is how long each takes."""
+    """Place all blocks; `times` is how long each takes. A chip that has no cores for one of them is an error."""
     tasks, followers, holders, producers = _tasks(recording, waits)
     commands, values = _commands(recording, chip, waits)
     owner = recording.owners()
@@ -74,6 +75,9 @@ def assign(recording: NpuRecording, chip: ChipModel, times: Ints, waits: Waits) 
     )
     fixed = np.asarray(times, np.int64), chip.tasks.dispatch_ps
     _play(tasks, commands, lists, fixed, placed, cores, threads, oldest, room)
+    if len(placed) and placed[:, 0].min() < 0:
+        # of the tasks that wait, the first one waits for no other
+        raise no_cores(recording, chip, int(owner[placed[:, 0] < 0].min()))
     return Assignment(placed[:, 0], placed[:, 1], placed[:, 4:], placed[:, 2], placed[:, 3], staged[:, 1] > 0)
 
 
@@ -108,7 +112,7 @@ def _commands(recording: NpuRecording, chip: ChipModel, waits: Waits) -> tuple[I
         makes_task = command.makes_task
         table[number, _TARGET] = command.target if makes_task else _NONE
         table[number, _COST] = submit_time(recording, chip, command)
-        table[number, [_SLOT, _RING]] = slot, recording.tasks[slot].ring if slot >= 0 else 0
+        table[number, [_SLOT, _RING]] = slot, waits.ring_of[slot] if slot >= 0 else 0
     table[:, _WAITS], values = _joined([c.waits for c in recording.commands])
     return table, values
 

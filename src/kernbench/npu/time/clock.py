@@ -48,7 +48,7 @@ class Timing:
 
 
 def time_recording(recording: NpuRecording, chip: ChipModel) -> Timing:
-    """Time the recording of a finished, safe run."""
+    """Time the recording of a finished, safe run. A chip on which it would block itself is an error."""
     waits = ring_waits(recording, chip)
     # cases are kept with the recording
     lowered, _ = both(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from kernbench.npu.isa.model import ChipModel
 from kernbench.npu.recording.record import NpuRecording
+from kernbench.npu.time.blocked import full_ring
 
 
 @dataclass
@@ -16,19 +17,20 @@ class Waits:
     `holders[task]` are the tasks that must be done before its slot is reclaimed: itself, its consumers so far and the
     users of its tensors; `ring_before` and `ring_after` the tasks beside it in its ring; `closed_by` the command that
     closes its scope.
-    `ring_first` is the first task of each ring.
+    `ring_of[task]` is the ring a task is in, `ring_first` the first task of each ring.
     """
 
     slot_of: list[int] = field(default_factory=list)
     holders: list[tuple[int, ...]] = field(default_factory=list)
     ring_before: list[int] = field(default_factory=list)
     ring_after: list[int] = field(default_factory=list)
+    ring_of: list[int] = field(default_factory=list)
     ring_first: list[int] = field(default_factory=list)
     closed_by: list[int] = field(default_factory=list)
 
 
 def ring_waits(recording: NpuRecording, chip: ChipModel) -> Waits:
-    """Play the rings of a recording."""
+    """Play the rings of a recording; a chip whose rings could never give what one of its submits takes is an error."""
     waits = Waits()
     tasks = recording.tasks
     consumers: list[list[int]] = [[] for _ in tasks]
@@ -38,20 +40,26 @@ def ring_waits(recording: NpuRecording, chip: ChipModel) -> Waits:
     closes = {c.target: i for i, c in enumerate(recording.commands) if c.verb == "close"}
     waits.closed_by = [closes.get(t.scope, -1) for t in tasks]
     limits = (chip.tasks.window, chip.tasks.heap, chip.tasks.dependences)
+    # as it was recorded, but for scopes that are too deep for this chip: they share its last ring
+    waits.ring_of = [min(task.ring, chip.tasks.rings - 1) for task in tasks]
     rings: dict[int, _Ring] = {}
     waits.ring_before, waits.ring_after = [-1] * len(tasks), [-1] * len(tasks)
     # by whom each slot was wanted; who is submitted later cannot hold it
     wanted_by = [len(tasks)] * len(tasks)
-    for command in recording.commands:
+    for number, command in enumerate(recording.commands):
         slot = -1
         if command.makes_task:
             task = tasks[command.target]
-            ring = rings.setdefault(task.ring, _Ring(limits))
+            ring = rings.setdefault(waits.ring_of[task.number], _Ring(limits))
             amounts = (1, task.created_bytes, len(task.dependences))
             waits.ring_before[task.number] = ring.members[-1] if ring.members else -1
             for earlier in ring.take(task.number, amounts):
+                if not 0 <= waits.closed_by[earlier] < number:
+                    raise full_ring(recording, chip, command, waits.ring_of[task.number], tasks[earlier])
                 wanted_by[earlier] = task.number
                 slot = earlier
+            if ring.lacks:
+                raise full_ring(recording, chip, command, waits.ring_of[task.number])
         waits.slot_of.append(slot)
     waits.holders = [(t.number, *(c for c in consumers[t.number] if c < wanted_by[t.number])) for t in tasks]
     for number, earlier in enumerate(waits.ring_before):
@@ -68,6 +76,11 @@ class _Ring:
     amounts: list[tuple[int, int, int]] = field(default_factory=list)
     used: list[int] = field(default_factory=lambda: [0, 0, 0])
     oldest: int = 0
+
+    @property
+    def lacks(self) -> bool:
+        """Whether its tasks hold more than there is: the last one alone, if nothing could be reclaimed any more."""
+        return any(used > limit for used, limit in zip(self.used, self.limits, strict=True))
 
     def take(self, task: int, amounts: tuple[int, int, int]) -> list[int]:
         """Add a task; gives those that must be reclaimed for it, oldest first."""
