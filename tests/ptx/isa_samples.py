@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tests.ptx.toolchain import run_ptxas
 
-from kernbench.ptx.isa.forms.form import Form, OperandRule, Resolved
+from kernbench.ptx.isa.forms.form import EITHER, Form, OperandRule, Resolved
 from kernbench.ptx.isa.resolve import filled
 from kernbench.ptx.isa.since import since
 from kernbench.ptx.text.types import TYPES
@@ -49,6 +49,8 @@ class Sample:
     form: Form
     text: str
     mods: tuple[tuple[str, str], ...]
+    # operands that are predicates and could be values
+    predicates: tuple[str, ...] = ()
 
 
 def samples(form: Form, extra: int = 0, seed: int = 0) -> Iterator[Sample]:
@@ -58,9 +60,14 @@ def samples(form: Form, extra: int = 0, seed: int = 0) -> Iterator[Sample]:
         if (form.opcode, mods.get("space")) in _NEED_A_CALL:
             continue
         for rules in _operand_lists(filled(form, mods)):
-            operands = ", ".join(_operand(form, rule, index, mods) for index, rule in enumerate(rules))
+            operands = [_operand(form, rule, index, mods) for index, rule in enumerate(rules)]
             name = ".".join([form.opcode, *(choice for choice in choices if choice)])
-            yield Sample(form, f"{name} {operands};", tuple(mods.items()))
+            yield Sample(form, f"{name} {', '.join(operands)};", tuple(mods.items()))
+            either = [index for index, rule in enumerate(rules) if rule.shape == EITHER]
+            for index in either:
+                operands[index] = "%p5"
+                text = f"{name} {', '.join(operands)};"
+                yield Sample(form, text, tuple(mods.items()), (rules[index].name,))
 
 
 def _choices(form: Form, extra: int, rng: random.Random) -> Iterator[list[str]]:
@@ -135,7 +142,7 @@ def target_of(form: Form) -> str:
 def oldest_target(sample: Sample) -> tuple[str, tuple[int, int]]:
     """The oldest target and version the table claims for a sample, as far back as ptxas 13.0 goes."""
     form = sample.form
-    first = since(Resolved(form, dict(sample.mods)))
+    first = since(Resolved(form, dict(sample.mods)), sample.predicates)
     number = next(sm for sm in sorted(_TARGET_VERSIONS) if sm >= first.sm)
     letter = "a" if form.family else ""
     if form.family not in ("", "a"):

@@ -308,6 +308,7 @@ def copies(ctx, r):
     tile = ctx.shared("f32", 64, name="tile")
     ctx.cp_async(tile, r.at_f32, 16), ctx.cp_async(tile[4], r.at_f32[4], 4), ctx.cp_async(tile + r.u32, r.at_f32, 8)
     ctx.cp_async(tile, r.at_f32, 16, r.u32), ctx.cp_async(tile, r.at_f32, 16, 0, mask=r.p)
+    ctx.cp_async(tile, r.at_f32, 16, ignore=r.p), ctx.cp_async(tile, r.at_f32, 4, ignore=~r.p, policy=r.u64)
     ctx.cp_async(tile, r.at_f32, 16, cop="ca"), ctx.cp_async(tile, r.at_f32, 16, fetch="L2::128B", policy=r.u64)
     ctx.cp_async_commit(), ctx.cp_async_wait(1), ctx.cp_async_wait(), ctx.cp_async_wait_all()
 

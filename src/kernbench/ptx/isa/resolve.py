@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from kernbench.common.errors import unknown
-from kernbench.ptx.isa.forms.form import Form, OperandRule, Resolved
+from kernbench.ptx.isa.forms.form import EITHER, Form, OperandRule, Resolved
 from kernbench.ptx.isa.table import FORMS, forms_of
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import (
@@ -49,6 +49,7 @@ _ALLOWED: dict[str, frozenset[str]] = {
     "reg|imm": frozenset(("name", "number")),
     "sym": frozenset(("name", "number", "offset")),
     "pred": frozenset(("name", "not", "number")),
+    EITHER: frozenset(("name", "not", "number")),
     "addr": frozenset(("addr",)),
     "tensor": frozenset(("tensor",)),
     "label": frozenset(("name",)),

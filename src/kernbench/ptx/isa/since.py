@@ -1,6 +1,7 @@
 """Where an instruction exists: its row's version and target, and those of its modifiers that came later."""
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from kernbench.ptx.isa.forms.form import Form, Resolved
@@ -48,15 +49,19 @@ _OF_INSTRUCTION = {
     ("cvta", "param"): Since((7, 7), 70),
     ("isspacep", "param"): Since((7, 7), 70),
 }
+# (meaning, operand) where a predicate stands in place of a value
+_PREDICATES = {("cp.async", "src_size"): Since((7, 5), 80)}
 _TARGET = re.compile(r"(?:sm|compute)_(\d+)([af]?)")
 
 
-def since(resolved: Resolved) -> Since:
-    """The least version and target number that have this instruction with these modifiers."""
+def since(resolved: Resolved, predicates: Iterable[str] = ()) -> Since:
+    """The least version and target number that have this instruction with these modifiers, and with predicates at
+    operands of these names, which could be values.
+    """
     form = resolved.form
     found = Since(form.version, form.sm)
-    for modifier in resolved.mods.values():
-        later = _OF_INSTRUCTION.get((form.opcode, modifier)) or _MODIFIERS.get(modifier)
+    younger = [_OF_INSTRUCTION.get((form.opcode, mod)) or _MODIFIERS.get(mod) for mod in resolved.mods.values()]
+    for later in (*younger, *(_PREDICATES.get((resolved.meaning, name)) for name in predicates)):
         if later is not None:
             found = Since(max(found.version, later.version), max(found.sm, later.sm))
     return found

@@ -113,7 +113,9 @@ def wait(machine: Machine, thread: Thread, address: int, wanted: int, parity: bo
 
 @dataclass(eq=False)
 class Operation:
-    """A copy under way: `party` does it, and `reader`, who only reads its source, may be known to be done earlier."""
+    """A copy under way: `party` does it, and `reader`, who only reads its source, may be known to be done earlier. It
+    reads `taken` bytes, and the rest are zeros.
+    """
 
     machine: Machine
     party: Party
@@ -121,6 +123,7 @@ class Operation:
     spaces: tuple[str, str]
     addresses: tuple[int, int]
     nbytes: int
+    taken: int
     line: int
     mbarrier: int | None = None
     finished: bool = False
@@ -133,8 +136,10 @@ class Operation:
         machine, (to, source) = self.machine, self.spaces
         if self in machine.in_flight:
             machine.in_flight.remove(self)
-        data = machine.read(source, self.party, self.addresses[1], self.nbytes)
-        machine.note(self.reader, source, self.addresses[1], self.nbytes, False, 0, False, self.line)
+        data = bytes(self.nbytes)
+        if self.taken:
+            data = machine.read(source, self.party, self.addresses[1], self.taken) + data[self.taken :]
+            machine.note(self.reader, source, self.addresses[1], self.taken, False, 0, False, self.line)
         machine.write(to, self.party, self.addresses[0], data)
         machine.note(self.party, to, self.addresses[0], self.nbytes, True, 0, False, self.line)
         if self.mbarrier is not None:
@@ -146,15 +151,24 @@ class Operation:
 
 def copy(
     machine: Machine, thread: Thread, spaces: tuple[str, str], addresses: tuple[int, int], nbytes: int,
-    mbarrier: int | None, line: int, bulk: bool,
+    mbarrier: int | None, line: int,
 ) -> None:  # fmt: skip
-    """A copy begins: it is done on an mbarrier, or in the thread's open group. Bulk copies are of the async proxy."""
-    party, reader = machine.new_party(thread, bulk), machine.new_party(thread, bulk)
-    operation = Operation(machine, party, reader, spaces, addresses, nbytes, line, mbarrier)
+    """A bulk copy begins, of the async proxy: it is done on an mbarrier, or in the thread's open group."""
+    party, reader = machine.new_party(thread, True), machine.new_party(thread, True)
+    operation = Operation(machine, party, reader, spaces, addresses, nbytes, nbytes, line, mbarrier)
     machine.in_flight.append(operation)
     thread.clock += 1
     if mbarrier is None:
-        (thread.bulk if bulk else thread.groups)[-1].append(operation)
+        thread.bulk[-1].append(operation)
+
+
+def copy_lane(machine: Machine, thread: Thread, addresses: tuple[int, int], nbytes: int, taken: int, line: int) -> None:
+    """A copy of one thread begins, in its open group: `taken` bytes of global memory, and zeros behind them."""
+    party, reader = machine.new_party(thread, False), machine.new_party(thread, False)
+    operation = Operation(machine, party, reader, ("shared", "global"), addresses, nbytes, taken, line)
+    machine.in_flight.append(operation)
+    thread.clock += 1
+    thread.groups[-1].append(operation)
 
 
 @dataclass(eq=False)

@@ -331,6 +331,8 @@ def _copy(read: Reader) -> Step:
         keep = read.value(read.instruction.operands[0])(machine.threads[0]) if read.instruction.operands else None
         sources = "read" in read.modifiers
         return lambda thread: asynchronous.wait_group(thread, keep, bulk, sources)
+    if not bulk:
+        return _lane_copy(read)
     to, source, size = read.address(0), read.address(1), read.value(read.instruction.operands[2])
     spaces = [name.partition("::")[0] for name in read.modifiers if name.partition("::")[0] in ("shared", "global")]
     barrier = read.address(3) if len(read.instruction.operands) > 3 else None
@@ -339,15 +341,30 @@ def _copy(read: Reader) -> Step:
     def begin(thread: Thread) -> None:
         addresses, mbarrier = (to(thread), source(thread)), None if barrier is None else barrier(thread)
         if blocks is None or mbarrier is None:
-            asynchronous.copy(
-                machine, thread, (spaces[0], spaces[1]), addresses, size(thread), mbarrier, read.line, bulk
-            )
+            asynchronous.copy(machine, thread, (spaces[0], spaces[1]), addresses, size(thread), mbarrier, read.line)
             return
         # the same copy for each block of the mask: to the same offset there, counted by the mbarrier at its own
         for rank in (rank for rank in range(machine.cluster) if blocks(thread) >> rank & 1):
             there, counter = (machine.in_block(rank, at) for at in (addresses[0], mbarrier))
             pair = there, addresses[1]
-            asynchronous.copy(machine, thread, (spaces[0], spaces[1]), pair, size(thread), counter, read.line, bulk)
+            asynchronous.copy(machine, thread, (spaces[0], spaces[1]), pair, size(thread), counter, read.line)
+
+    return begin
+
+
+def _lane_copy(read: Reader) -> Step:
+    """cp.async: of some bytes, the rest zeros, if it says how many; of none where a predicate holds."""
+    machine, operands = read.machine, read.instruction.operands
+    to, source, size = read.address(0), read.address(1), read.value(operands[2])
+    limit = resolve(read.instruction).operand("src_size")
+    left = size if limit is None else read.value(operands[limit])
+    if limit is not None and read.is_predicate(operands[limit]):
+        ignored = left
+        left = lambda thread: 0 if ignored(thread) else size(thread)  # noqa: E731
+
+    def begin(thread: Thread) -> None:
+        nbytes, taken = size(thread), min(left(thread), size(thread))
+        asynchronous.copy_lane(machine, thread, (to(thread), source(thread)), nbytes, taken, read.line)
 
     return begin
 

@@ -34,6 +34,8 @@ class Program:
     labels: dict[str, int] = field(default_factory=dict)
     # variable -> space and offset
     variables: dict[str, tuple[str, int]] = field(default_factory=dict)
+    # registers that are predicates
+    predicates: set[str] = field(default_factory=set)
     sizes: dict[str, int] = field(default_factory=lambda: {"shared": 0, "local": 0, "param": 0})
 
     def add(self, variable: Variable) -> None:
@@ -63,7 +65,9 @@ def _flatten(block: Block, outside: Mapping[str, str], program: Program) -> None
     """Add a scope's instructions; the names it declares get its number, so that inner ones hide outer ones."""
     names = {**outside, **{name: f"{name}@{block.line}" for name in _declared(block)}}
     for statement in block.statements:
-        if isinstance(statement, Variable):
+        if isinstance(statement, Registers) and statement.type == "pred":
+            program.predicates.update(names[name] for name in _registers(statement))
+        elif isinstance(statement, Variable):
             program.add(replace(statement, name=names[statement.name]))
         elif isinstance(statement, Label):
             program.labels[names[statement.name]] = len(program.instructions)
@@ -77,10 +81,16 @@ def _declared(block: Block) -> list[str]:
     found = []
     for statement in block.statements:
         if isinstance(statement, Registers):
-            for name, count in statement.names:
-                found += [f"{name}{i}" for i in range(count)] if count else [name]
+            found += _registers(statement)
         elif isinstance(statement, (Label, Variable)):
             found.append(statement.name)
+    return found
+
+
+def _registers(declared: Registers) -> list[str]:
+    found = []
+    for name, count in declared.names:
+        found += [f"{name}{i}" for i in range(count)] if count else [name]
     return found
 
 

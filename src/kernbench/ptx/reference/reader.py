@@ -53,6 +53,11 @@ class Reader:
             raise self.unknown()
         return self._name(operand.text)
 
+    def is_predicate(self, operand: Operand) -> bool:
+        """Whether an operand is a predicate, perhaps negated."""
+        named = isinstance(operand, Name) and operand.text in self.machine.program.predicates
+        return named or isinstance(operand, Not)
+
     def _name(self, text: str) -> Value:
         if text in self.machine.program.variables:
             start = self.machine.program.variables[text][1]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from weakref import WeakValueDictionary
 
-from kernbench.ptx.isa.forms.form import OperandRule, Resolved
+from kernbench.ptx.isa.forms.form import EITHER, OperandRule, Resolved
 from kernbench.ptx.isa.parts import is_part, split_part
 from kernbench.ptx.isa.resolve import TEXTURES, resolve
 from kernbench.ptx.isa.since import has_target, since, targets
@@ -140,7 +140,9 @@ class _OperandChecker:
 
     def availability(self) -> None:
         """The module's version and target must have the instruction."""
-        form, first, name = self.resolved.form, since(self.resolved), self.instruction.name
+        form, name = self.resolved.form, self.instruction.name
+        operands = zip(self.resolved.rules, self.instruction.operands, strict=True)
+        first = since(self.resolved, (rule.name for rule, one in operands if self._is_either(rule, one)))
         if self.module.version < first.version:
             has = ".".join(map(str, self.module.version))
             needs = ".".join(map(str, first.version))
@@ -176,8 +178,17 @@ class _OperandChecker:
         if isinstance(found, Variable) and self.resolved.effects.law == "address":
             self._refuse(variable_problem(self.resolved, rule, found, self.instruction.name))
 
+    def _is_either(self, rule: OperandRule, operand: Operand) -> bool:
+        """Whether a predicate stands where a value could."""
+        if rule.shape != EITHER or not isinstance(operand, (Name, Not)):
+            return False
+        found = self.scope.find(operand.text) if isinstance(operand, Name) else None
+        return isinstance(operand, Not) or (isinstance(found, Register) and found.type == "pred")
+
     def _register_or_vector(self, name: str, rule: OperandRule) -> None:
-        if rule.shape.startswith("vec"):
+        if self._is_either(rule, Name(name)):
+            self.register(name, "pred", False)
+        elif rule.shape.startswith("vec"):
             self._vector_register(name, rule)
         else:
             self.register(name, rule.type, rule.wider)

@@ -19,10 +19,12 @@ class Asynchronous(Issuer):
         nbytes: int,
         valid: Value | None = None,
         *,
+        ignore: Condition | None = None,
         mask: Condition | None = None,
         **how: Unpack[Copying],
     ) -> None:
         """Start a copy of 4, 8 or 16 bytes to shared memory; of `valid` bytes, the rest zeros, where that is given.
+        Where the predicate `ignore` holds it reads nothing and writes zeros.
 
         16 bytes go past the L1 cache (`cop="cg"`) unless `cop="ca"` says otherwise.
         """
@@ -32,6 +34,10 @@ class Asynchronous(Issuer):
             if location is None or location.space.partition("::")[0] not in (wanted, ""):
                 raise self.error(f"cp.async copies from global to shared memory, and {wanted} is {location!r}")
         policy = how.pop("policy", None)
+        if valid is not None and ignore is not None:
+            raise self.error("cp.async takes valid= or ignore=, not both: valid=0 ignores the source, too")
+        if ignore is not None:
+            self.body.needs.feature("cp.async that ignores its source", 80, (7, 5), self.body.here())
         slots: dict[str, object] = {
             "async": True,
             "cop": "cg" if nbytes == 16 else "ca",
@@ -41,7 +47,8 @@ class Asynchronous(Issuer):
         }
         if policy is not None:
             slots["hint"] = "L2::cache_hint"
-        given = [to, source, nbytes, *([] if valid is None else [valid]), *([] if policy is None else [policy])]
+        limit = valid if ignore is None else ignore
+        given = [to, source, nbytes, *([] if limit is None else [limit]), *([] if policy is None else [policy])]
         self.issue("cp", slots, given, pred=mask)
 
     def cp_async_commit(self) -> None:

@@ -7,7 +7,7 @@ from kernbench.common.errors import unknown
 from kernbench.ptx.builder.values.numbers import is_number
 from kernbench.ptx.builder.values.pointer import Location, location_of
 from kernbench.ptx.builder.values.values import Inverted, Label, Register
-from kernbench.ptx.isa.forms.form import Form, OperandRule
+from kernbench.ptx.isa.forms.form import EITHER, Form, OperandRule
 from kernbench.ptx.isa.resolve import filled, fits, form_text, slot_modifiers
 from kernbench.ptx.isa.table import FORMS, forms_of
 
@@ -90,11 +90,13 @@ def _fits(rule: OperandRule, value: object) -> bool:
     if isinstance(value, Label):
         return rule.shape == "label"
     if isinstance(value, Inverted):
-        return rule.shape == "pred"
+        return rule.shape in ("pred", EITHER)
     if is_number(value):
         return rule.shape != "label"
     if isinstance(value, Register):
-        return rule.shape not in ("imm", "label", "callee", "args") and (rule.type == "pred") == (value.type == "pred")
+        is_predicate = value.type == "pred"
+        known = rule.shape not in ("imm", "label", "callee", "args")
+        return known and ((rule.type == "pred") == is_predicate or (rule.shape == EITHER and is_predicate))
     return False
 
 

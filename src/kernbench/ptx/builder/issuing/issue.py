@@ -18,7 +18,7 @@ from kernbench.ptx.builder.values.numbers import immediate, is_number, needs_reg
 from kernbench.ptx.builder.values.options import Condition, Number, Registers, Targets, Value
 from kernbench.ptx.builder.values.pointer import location_of
 from kernbench.ptx.builder.values.values import Inverted, Label, Predicate, Register
-from kernbench.ptx.isa.forms.form import OperandRule
+from kernbench.ptx.isa.forms.form import EITHER, OperandRule
 from kernbench.ptx.isa.resolve import filled, resolve
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Address, Guard, Instruction, Name, Not, Operand, Pair, Vector
@@ -235,7 +235,8 @@ class Issuer:
         if not isinstance(value, Register):
             return self._number(name, rule, value, reads)
         self._own(value)
-        if not agrees(rule.type, value.type, rule.wider):
+        is_predicate = rule.shape == EITHER and isinstance(value, Predicate)
+        if not is_predicate and not agrees(rule.type, value.type, rule.wider):
             raise self.error(f"{name}: {rule.name} is {value!r}, and .{rule.type} is wanted{_remedy(rule.type, value)}")
         reads.append(value.name)
         return Name(value.name)

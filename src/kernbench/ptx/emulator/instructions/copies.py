@@ -11,21 +11,23 @@ from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.reports import Report
-from kernbench.ptx.emulator.program.steps import Step, action
+from kernbench.ptx.emulator.program.steps import Step, action, compute, cut
 from kernbench.ptx.emulator.units.batch import Batch, Window
+from kernbench.ptx.text.module import Name, Not
 
 # bytes of each lane that nobody wrote, and where they come from
 Undefined = tuple[Array, Any] | None
 
 
 def begin(d: Decoding) -> Step:
-    """cp.async: bytes beyond `src_size` are zeros; the data is read now and arrives at the wait."""
+    """cp.async: bytes beyond `src_size` are zeros, or all where it is a predicate that holds; the data is read now and
+    arrives at the wait.
+    """
     size = d.constant_of(2) or 0
     if size not in (4, 8, 16):
         raise d.error(f"cp.async copies 4, 8 or 16 bytes, not {size}")
     target, source = d.address(0), d.address(1)
-    present = d.position("src_size")
-    limit = None if present is None else d.row_slot(d.source(present))
+    limit = _limit(d, size)
     rows = np.array(d.bank_rows([d.temporary("uint32") for _ in range(size // 4)])[1], np.int64)
     d.traffic = ("global", "read", size)
     d.report = Report(
@@ -62,6 +64,29 @@ def begin(d: Decoding) -> Step:
         batch.copies.begin_taken(taken, lanes, destination, rows, site, undefined)
 
     return action(general)
+
+
+def _limit(d: Decoding, size: int) -> int | None:
+    """The slot with the bytes that each lane reads; None where all do."""
+    present = d.position("src_size")
+    if present is None:
+        return None
+    operand = d.operands[present]
+    negated = isinstance(operand, Not)
+    name = operand.operand if isinstance(operand, Not) else operand
+    register = d.scope.register(name.text) if isinstance(name, Name) else None
+    if register is not None:
+        d.amount_reads.append(register)
+    if not negated and (register is None or register.type != "pred"):
+        return d.row_slot(d.source(present))
+    # it is said where the source is to be ignored
+    kept, one, left = d.temporary("bool"), d.temporary("uint32"), d.temporary("uint32")
+    d.before += [
+        compute(np.logical_not, (d.source(present, "pred"),), (kept,)),
+        compute(cut, (kept,), (one,)),
+        compute(np.multiply, (one, d.table.constant(size, "uint32")), (left,)),
+    ]
+    return left
 
 
 def _read(

@@ -91,6 +91,8 @@ class Decoding(Closing):
     writes: list[Register] = field(default_factory=list)
     # what an access's address is made of: registers, a parameter or variable it names, its slot and offset
     address_reads: list[Register] = field(default_factory=list)
+    # what says how many bytes are copied, or whether any are
+    amount_reads: list[Register] = field(default_factory=list)
     address_symbol: str = ""
     names_variable: bool = False
     address_slot: int | None = None
@@ -366,7 +368,7 @@ class Decoding(Closing):
     def deciding(self) -> list[Register]:
         """Registers whose value decides something that others see: addresses, what is stored, branches."""
         effects = self.effects
-        found = list(self.address_reads)
+        found = [*self.address_reads, *(r for r in self.amount_reads if r not in self.address_reads)]
         if effects.publishes or effects.flow == "indexed branch":
             found = list(self.reads)
         guard = self.instruction.guard
@@ -377,13 +379,15 @@ class Decoding(Closing):
         return found
 
     def role_of(self, register: Register) -> str:
-        """What a deciding register is here: "address", "guard", "target" or "value"."""
+        """What a deciding register is here: "address", "amount", "guard", "target" or "value"."""
         guard = self.instruction.guard
         if guard is not None and guard.register == register.name:
             return "guard"
         if self.effects.flow == "indexed branch":
             return "target"
-        return "address" if register in self.address_reads else "value"
+        if register in self.address_reads:
+            return "address"
+        return "amount" if register in self.amount_reads else "value"
 
     def own_steps(self) -> list[Step]:
         """The steps of an instruction without a guard that computes something, with those that fit its registers."""

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from kernbench.ptx.isa.forms.effects import Effects
 
+# the shape of an operand that is a value of the rule's type, or a predicate in its place
+EITHER = "reg|imm|pred"
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -21,12 +24,12 @@ class OperandRule:
 
     `role` is "d" (written), "a" (read), "da" (read and written), "addr", "label", "callee", "args". `type` is a scalar
     type's name, or "{slot}" for the type chosen in a slot, with a suffix for derived widths: "{type}*2" twice as wide,
-    "{type}/4" a quarter of the bits; "addr" for addresses. `shape` says what may stand there: "reg", "reg1" (also
-    in braces), "imm", "reg|imm", "sym" (also a variable, function or special register), "pred" (a predicate, perhaps
-    negated), "vec1" to "vec128", "vec{slot}", "vec{any}", "addr", "tensor" (an address with coordinates), "pair",
-    "label", "callee", "args". `second` is the rule of a pair's second half. `wider` allows registers wider than the
-    type; `when` names the slot that brings the operand; `parts` says that a register may be followed by a part of it
-    (`%r1.b0`).
+    "{type}/4" a quarter of the bits; "addr" for addresses. `shape` says what may stand there: "reg", "reg1" (also in
+    braces), "imm", "reg|imm", "sym" (also a variable, function or special register), "pred" (a predicate, perhaps
+    negated), "reg|imm|pred" (a value of the type or a predicate: which, only a register's declaration says), "vec1" to
+    "vec128", "vec{slot}", "vec{any}", "addr", "tensor" (an address with coordinates), "pair", "label", "callee",
+    "args". `second` is the rule of a pair's second half. `wider` allows registers wider than the type; `when` names the
+    slot that brings the operand; `parts` says that a register may be followed by a part of it (`%r1.b0`).
     """
 
     name: str

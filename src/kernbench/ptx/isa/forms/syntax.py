@@ -3,28 +3,28 @@
 Modifiers, separated by spaces: `type:u32|s32` is a slot named `type` that must hold one of these, `rnd?:rn|rz` one that
 may, `ftz?` a slot whose only modifier is its name.
 
-Operands, separated by commas: `=d` is written, `+d` read and written, `a` read; `[a]` an address, `<a>` an address
-with coordinates. After the name, in this order: `!` registers only, `#` immediates only, `&` also symbols and special
-registers, `~` registers may be wider than the type, `^` a part of a register will do; `*4` a vector of four, `*vec` one
-as long as slot `vec` says (`v4`, `x4`), `*num*2` twice as long, `*n/2` half of the n in slot `shape` (`m64n128k16`),
-`*any` of any length, `!*1` one register, in braces or not; `:u32` the type: a scalar type or a slot, without it slot
-`type`, and `:type*2` and `:type/4` widen and narrow it; `@slot` there when that slot is filled; `?` optional.
-`=d|p:pred` is a pair, `=d|p:pred?` one whose second half may be missing. `->l` is a label, `->f()` a callee, `(args)` a
-list.
+Operands, separated by commas: `=d` is written, `+d` read and written, `a` read; `[a]` an address, `<a>` an address with
+coordinates. After the name, in this order: `!` registers only, `#` immediates only, `&` also symbols and special
+registers, `~` registers may be wider than the type, `^` a part of a register will do, `%` also a predicate, perhaps
+negated; `*4` a vector of four, `*vec` one as long as slot `vec` says (`v4`, `x4`), `*num*2` twice as long, `*n/2` half
+of the n in slot `shape` (`m64n128k16`), `*any` of any length, `!*1` one register, in braces or not; `:u32` the type: a
+scalar type or a slot, without it slot `type`, and `:type*2` and `:type/4` widen and narrow it; `@slot` there when that
+slot is filled; `?` optional. `=d|p:pred` is a pair, `=d|p:pred?` one whose second half may be missing. `->l` is a
+label, `->f()` a callee, `(args)` a list.
 """
 
 import re
 
 from kernbench.ptx.isa.forms.effects import Effects
-from kernbench.ptx.isa.forms.form import Form, OperandRule, Slot
+from kernbench.ptx.isa.forms.form import EITHER, Form, OperandRule, Slot
 from kernbench.ptx.text.types import TYPES
 
 _OPERAND = re.compile(
-    r"(?P<role>=|\+|->)?(?P<open>[\[<(]?)(?P<name>\w+)(?P<close>[\])>]?)(?P<flags>[!#&~^]*)(?P<call>\(\))?"
+    r"(?P<role>=|\+|->)?(?P<open>[\[<(]?)(?P<name>\w+)(?P<close>[\])>]?)(?P<flags>[!#&~^%]*)(?P<call>\(\))?"
     r"(?:\*(?P<count>\w+(?:[*/]\d+)?))?(?::(?P<type>[\w]+(?:[*/]\d+)?))?(?:@(?P<when>\w+))?(?P<optional>\?)?"
 )
 _ROLES = {"=": "d", "+": "da", None: "a"}
-_SHAPES = {"!": "reg", "#": "imm", "&": "sym"}
+_SHAPES = {"!": "reg", "#": "imm", "&": "sym", "%": EITHER}
 
 
 class Group:

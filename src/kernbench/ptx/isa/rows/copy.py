@@ -51,12 +51,14 @@ _HINT = "hint?:L2::cache_hint"
 _POLICY = "policy:b64@hint"
 _BYTES = "completion:mbarrier::complete_tx::bytes"
 _FETCH = "fetch?:L2::64B|L2::128B|L2::256B"
+# how many bytes are read, or whether none is
+_LIMIT = "src_size%:u32?"
 _TO_SHARED = f"dst:shared|shared::cta src:global {_HINT} {_FETCH}"
 
 row(
     "cp",
     f"async cop:ca {_TO_SHARED}",
-    f"[dst], [src], size#:u32, src_size:u32?, {_POLICY}",
+    f"[dst], [src], size#:u32, {_LIMIT}, {_POLICY}",
     "cp.async",
     since="7.0",
     sm=80,
@@ -64,7 +66,7 @@ row(
 row(
     "cp",
     f"async cop:cg {_TO_SHARED}",
-    f"[dst], [src], size#:u32, src_size:u32?, {_POLICY}",
+    f"[dst], [src], size#:u32, {_LIMIT}, {_POLICY}",
     "cp.async",
     since="7.0",
     sm=80,

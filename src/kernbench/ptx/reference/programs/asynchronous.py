@@ -174,12 +174,27 @@ def copies(w: Writer) -> None:
         mine, index, source = w.slot((base, more)[number], size=size), w.new("%r"), w.new("%rd")
         w.add(f"add.u32 {index}, %r4, {w.rng.randrange(64)};", f"rem.u32 {index}, {index}, {TABLE * 4 // size};")
         w.add(f"mad.wide.u32 {source}, {index}, {size}, %rd1;")
-        w.add(f"cp.async.{kind}.shared.global [{mine}], [{source}], {size};")
+        w.add(f"cp.async.{kind}.shared.global [{mine}], [{source}], {size}{_limit(w, size)};")
         w.add("cp.async.commit_group;")
     for number in range(groups):
         w.sync(f"cp.async.wait_group {groups - 1 - number};", "copied")
         w.everybody()
         take(w, w.slot((base, more)[number], w.rng.choice(w.living), w.rng.randrange(WARP), size))
+
+
+def _limit(w: Writer, size: int) -> str:
+    """How many bytes a copy reads, where that is said: a number, a register, or a predicate of lanes that read none."""
+    way, predicate = w.rng.randrange(5), w.new("%p")
+    if way == 0:
+        return ""
+    if way == 1:
+        return f", {w.rng.randrange(size + 1)}"
+    w.add(f"setp.lt.u32 {predicate}, %r2, {w.rng.randrange(WARP + 1)};")
+    if way == 2:
+        left = w.new("%r")
+        w.add(f"selp.u32 {left}, {w.rng.randrange(size + 1)}, {size}, {predicate};")
+        return f", {left}"
+    return f", {predicate}" if way == 3 else f", !{predicate}"
 
 
 def arriving_copies(w: Writer) -> None:

@@ -26,6 +26,7 @@ _USES = {
     "guard": "decides whether this runs",
     "target": "decides where this goes",
     "address": "is part of the address",
+    "amount": "decides how much is copied",
     "value": "is stored",
 }
 _HANDED_ON = "is handed on"
