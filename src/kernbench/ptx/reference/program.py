@@ -113,7 +113,12 @@ def _operand(operand: Operand, names: Mapping[str, str]) -> Operand:
     if isinstance(operand, Pair):
         return Pair(_operand(operand.first, names), _operand(operand.second, names))
     if isinstance(operand, Address):
-        return Address(_operand(operand.base, names), operand.offset, tuple(_operand(o, names) for o in operand.more))
+        return Address(
+            _operand(operand.base, names),
+            operand.offset,
+            tuple(_operand(o, names) for o in operand.more),
+            operand.unified,
+        )
     return operand
 
 

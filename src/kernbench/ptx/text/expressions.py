@@ -237,7 +237,7 @@ class Expressions(Cursor):
             more.append(self.operand())
         self.expect("]", "to close the address")
         self._depth -= 1
-        return Address(base, offset, tuple(more))
+        return Address(base, offset, tuple(more), self.accept(".unified"))
 
     def _vector(self) -> Operand:
         self._deeper()

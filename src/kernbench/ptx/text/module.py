@@ -69,11 +69,15 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`[base + offset]`, or with more between the brackets, as tensor copies have: `[map, {x, y}]`."""
+    """`[base + offset]`, or with more between the brackets, as tensor copies have: `[map, {x, y}]`.
+
+    Of a `unified` one, `[base].unified`, host and device have the same address, as they always have here.
+    """
 
     base: "Operand"
     offset: int = 0
     more: tuple["Operand", ...] = ()
+    unified: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def _shifted(base: str, offset: int) -> str:
 
 def _address(operand: Address) -> str:
     inside = [_shifted(operand_text(operand.base), operand.offset), *map(operand_text, operand.more)]
-    return f"[{', '.join(inside)}]"
+    return f"[{', '.join(inside)}]" + (".unified" if operand.unified else "")
 
 
 _OPERANDS: dict[type, Callable[[Any], str]] = {

@@ -280,6 +280,9 @@ class _OperandChecker:
 
     def _address(self, operand: Address, rule: OperandRule) -> None:
         base = operand.base
+        accessed = self.resolved.effects.access in ("load", "atomic")
+        if operand.unified and not (accessed and self.resolved.mods.get("space", "global") == "global"):
+            raise self._problem(f"{self.instruction.name} takes no .unified: loads and atomics of global memory do")
         if isinstance(base, Name):
             self._refuse(self._address_base(base.text, rule))
         elif isinstance(base, Integer):

@@ -118,12 +118,14 @@ def test_half_of_the_lanes():
             assert abs(got[thread, i] - want[row, column]) < 1e-4
 
 
+@pytest.mark.parametrize("mask", ["", ", 0", ", %rd0"])
 @pytest.mark.parametrize(("m", "n"), [(32, 128), (64, 128), (128, 64)])
-def test_stationary_weights(m, n):
+def test_stationary_weights(m, n, mask):
     kinds = ("f32", "bf16", "bf16")
     a, b, data, descriptors = tiles(5, m, n, 16, kinds)
     width = n * m // 128
-    code = kernel(mma("f16", ws=".ws") + COMMIT + WAIT + load(width), width)
+    zero = "  mov.b64 %rd0, 0;\n" if "%" in mask else ""
+    code = kernel(zero + mma("f16", ws=".ws", extra=mask) + COMMIT + WAIT + load(width), width)
     run, words = launch(code, data, descriptors, idesc(m, n, kinds), width)
     assert not run.findings, run.findings
     got, want = result(words, "f32"), expected(a, b)

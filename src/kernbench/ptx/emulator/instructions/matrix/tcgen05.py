@@ -183,7 +183,7 @@ def multiply(d: Decoding) -> Step:
     disabled = [] if mask_index is None else d.sources(mask_index)
     shift = 0 if scale_index is None else d.constant_of(scale_index) or 0
     zero = d.position("zero_mask")
-    zero_mask = None if zero is None else d.source(zero)
+    zero_mask = None if zero is None else d.row_slot(d.source(zero))
     # as `Products` has them, and the words that disable lanes
     located = (target, left if form.from_tensor else None, None, None, None, *scales)
     values = (None, left, right, idesc, adds, *scales)

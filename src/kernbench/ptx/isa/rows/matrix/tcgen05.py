@@ -140,7 +140,7 @@ for a, collector in _A_FORMS:
         for kind, family in _WS_KINDS:
             _row(
                 f"op:mma ws {sparse}group:cta_group::1 {kind} collector?:{_COLLECTOR_B}",
-                f"{operands}, enable_d:pred, zero_mask!:b64?",
+                f"{operands}, enable_d:pred, zero_mask:b64?",
                 meaning.replace("mma", "mma.ws"),
                 family=family,
             )
