@@ -129,6 +129,27 @@ def test_loops_of_our_own_compiler_are_one_file_each(folder, keep, tmp_path):
     assert sharing.kept().loops == {"ptx.time.engine.simulate": 12}
 
 
+def test_export_and_import_count_the_same_loops(folder, keep, tmp_path):
+    """A loop has versions, for other types of arguments, of a file each, or of a table and its code."""
+    versions = {
+        "timing/engine.play-9.loop_0123456789abcdef01234567.loop": b"for floats",
+        "timing/engine.play-9.loop_89abcdef0123456789abcdef.loop": b"for integers",
+        "ptx.time/engine.simulate-7.py312.1.nbc": b"code",
+        "ptx.time/engine.simulate-7.py312.nbi": b"of another Python",
+    }
+    keep({**FILES, **versions})
+    exported = len(sharing.kept().loops)
+    digest = sharing.export(tmp_path / "loops.zip")
+    assert sharing.bring(tmp_path / "loops.zip", digest) == (0, exported) == (0, 2)
+    # one version of one loop is missing
+    next(path for path in folder.rglob("*.loop")).unlink()
+    assert sharing.bring(tmp_path / "loops.zip", digest) == (1, 1)
+    sharing.clear()
+    assert sharing.bring(tmp_path / "loops.zip", digest) == (exported, 0)
+    assert len(sharing.kept().loops) == exported
+    assert lying(folder) == {**FILES, **versions}
+
+
 @pytest.mark.parametrize(
     "name",
     [

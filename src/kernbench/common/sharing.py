@@ -56,7 +56,7 @@ def kept() -> Kept:
     folder = _folder()
     loops: dict[str, int] = {}
     for path in _files(folder):
-        loop = f"{path.parent.name}.{path.name.split('-')[0]}"
+        loop = _loop_of(f"{path.parent.name}/{path.name}")
         loops[loop] = loops.get(loop, 0) + path.stat().st_size
     return Kept(folder, dict(sorted(loops.items())))
 
@@ -77,7 +77,8 @@ def export(target: Path) -> str:
 
 
 def bring(source: Path, digest: str | None = None) -> tuple[int, int]:
-    """Keep the loops of a file that `export` wrote, but for those that are kept already; gives how many of each.
+    """Keep the loops of a file that `export` wrote, but for versions that are kept already; gives how many loops had a
+    new one, and how many had none: together those that `export` counted.
 
     `digest` is that of the whole file, from whom it is known who made it.
     """
@@ -128,6 +129,12 @@ def _folder() -> Path:
     if not found:
         raise CacheError("no compiled loops are kept: neither the user's cache nor a temporary folder can be written")
     return Path(found)
+
+
+def _loop_of(file: str) -> str:
+    """The name of the loop that a file is a version of, or a part of one."""
+    room, _, name = file.partition("/")
+    return f"{room}.{name.split('-')[0]}"
 
 
 def _files(folder: Path) -> list[Path]:
@@ -200,7 +207,9 @@ def _unpack(source: Path, archive: zipfile.ZipFile, name: str, expected: str, ap
 
 
 def _move_in(sums: dict[str, str], apart: Path, folder: Path) -> tuple[int, int]:
-    """Move the loops that are not kept yet to where they are; of each its code first, then the table that names it."""
+    """Move the versions of loops that are not kept yet to where they are; of each its code first, then the table that
+    names it. Gives how many loops had one, and how many had none.
+    """
     alone = [name for name in sums if name.endswith(SUFFIX)]
     new = [name for name in alone if not (folder / name).exists()]
     for name in new:
@@ -213,4 +222,5 @@ def _move_in(sums: dict[str, str], apart: Path, folder: Path) -> tuple[int, int]
         (folder / loop).parent.mkdir(exist_ok=True)
         for name in [name for name in sums if code.fullmatch(name)] + [f"{loop}{_INDEX}"]:
             os.replace(apart / name, folder / name)
-    return len(wanted) + len(new), len(loops) + len(alone) - len(wanted) - len(new)
+    brought = {_loop_of(name) for name in (*new, *wanted)}
+    return len(brought), len({_loop_of(name) for name in sums} - brought)

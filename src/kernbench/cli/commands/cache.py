@@ -98,14 +98,14 @@ def warm(targets: TARGETS = None, json: JSON = None) -> None:
     for target in targets or runs:
         if target not in runs:
             raise CacheError(unknown("target", target, runs))
-    before = set(sharing.kept().loops)
+    before = sharing.kept().loops
     with compiled_at_once():
         for target in targets or runs:
             for name, panel in runs[target]:
                 run_bench(find(name), panel, timed=True)
     held = sharing.kept()
-    results().print(
-        f"{len(set(held.loops) - before)} loops compiled; {len(held.loops)} are kept in {held.folder}", soft_wrap=True
-    )
+    # of a loop that was kept, another version is new
+    compiled = sum(before.get(name) != size for name, size in held.loops.items())
+    results().print(f"{compiled} loops compiled; {len(held.loops)} are kept in {held.folder}", soft_wrap=True)
     document = {"folder": str(held.folder), "machine": sharing.machine_type(), "loops": held.loops}
     write_document(json, "cache warm", document)
