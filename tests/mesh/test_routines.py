@@ -378,7 +378,7 @@ def test_the_budget_counts_repeated_commands():
 
 
 def test_templates_are_not_kept_without_end(monkeypatch, repeats):
-    monkeypatch.setattr(routines, "MOST_TEMPLATES", 2)
+    monkeypatch.setattr(routines, "MOST_KINDS", 2)
 
     def kernel(x, y, tl):
         for i in range(40):
@@ -386,6 +386,98 @@ def test_templates_are_not_kept_without_end(monkeypatch, repeats):
 
     same(kernel)
     assert repeats
+
+
+def named(tl, way, x, y):
+    tile = tl.load(x, shape=(16, 16))
+    for _ in range(3 if way != "short" else 1):
+        tile = tile * 2.0 if way == "double" else tl.exp(tile)
+    tl.store(y, tile)
+
+
+def of_a_list(tl, ways, x, y):
+    named(tl, ways[0], x, y)
+
+
+def of_an_option(tl, options, x, y):
+    named(tl, options["way"], x, y)
+
+
+def times(tl, factor, x, y):
+    tl.store(y, tl.load(x, shape=(16, 16)) * factor)
+
+
+CALLS, OF_A_KIND = 24, 2
+IN_TURN = {
+    "text": (named, ("double", "exp")),
+    "texts in a tuple": (of_a_list, (("double", 1), ("exp", 1))),
+    "lists": (of_a_list, (["double"], ["exp"])),
+    "dictionaries": (of_an_option, ({"way": "double"}, {"way": "exp"})),
+    "numbers": (scaled, (1, 2)),
+    "floats": (times, (0.5, 2.5)),
+    "numbers of several types": (times, (2, 2.0, True)),
+    "as many as are kept": (named, tuple(f"way {number}" for number in range(routines.MOST_ALIKE))),
+}
+
+
+@pytest.mark.parametrize("which", IN_TURN)
+def test_calls_of_several_kinds_in_turn_repeat(which, repeats):
+    """Whatever tells the kinds apart. Of two programs that do the same one watches a kind, and the function is checked
+    once: all other calls repeat.
+    """
+    function, kinds = IN_TURN[which]
+
+    def kernel(x, y, tl):
+        for i in range(CALLS):
+            tl.routine(function, tl, kinds[i % len(kinds)], at=(x + i * ROW, y + i * ROW))
+
+    assert same(kernel).safe
+    assert len(repeats) >= 2 * CALLS - OF_A_KIND * len(kinds)
+
+
+def test_more_kinds_than_are_kept_run_each_time(repeats):
+    """And those that are kept are not more than there may be."""
+    kinds = [f"way {number}" for number in range(routines.MOST_ALIKE + 1)]
+
+    def kernel(x, y, tl):
+        if tl.program_id(0) == 0:
+            for i in range(4 * len(kinds)):
+                tl.routine(named, tl, kinds[i % len(kinds)], at=(x + i * ROW, y + i * ROW))
+
+    assert same(kernel).safe
+    assert not repeats
+
+
+def test_a_kind_takes_the_place_of_the_same_one_and_of_the_oldest():
+    known = routines.Known()
+    for number in (0, 1, 0, *range(2, 20)):
+        known.keep((1,), routines.Kind([number], None))
+    assert [kind.marks for kind in known.kinds[1,]] == [[number] for number in range(20 - routines.MOST_ALIKE, 20)]
+    known.keep((1,), routines.Kind([15], None))
+    assert [kind.marks[0] for kind in known.kinds[1,]] == [12, 13, 14, 16, 17, 18, 19, 15]
+    assert known.find([(2,), (1,)], [16]) == routines.Kind([16], None)
+    assert known.find([(2,), (1,)], [3]) is None
+
+
+def test_how_many_kinds_there_are_is_counted(monkeypatch):
+    monkeypatch.setattr(routines, "MOST_KINDS", 20)
+    known = routines.Known()
+    for number in range(1000):
+        known.keep((number * number % 7,), routines.Kind([number % 11], None))
+        assert sum(map(len, known.kinds.values())) <= 20
+        assert known.find([(number * number % 7,)], [number % 11])
+
+
+def test_short_calls_of_one_kind_leave_long_ones_of_another(monkeypatch, repeats):
+    monkeypatch.setattr(routines, "FEWEST_COMMANDS", 5)
+
+    def kernel(x, y, tl):
+        for i in range(CALLS):
+            tl.routine(named, tl, "short" if i % 2 else "long", at=(x + i * ROW, y + i * ROW))
+
+    assert same(kernel).safe
+    assert set(repeats) == {5}
+    assert len(repeats) >= CALLS - OF_A_KIND
 
 
 # a step of a random routine: its kind, which values it takes, and a shape

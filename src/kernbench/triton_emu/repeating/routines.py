@@ -11,7 +11,7 @@ launch that does not end then runs again without any of this (docs/adr/0126).
 
 from collections.abc import Callable, Iterable
 from types import CodeType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from kernbench.triton_emu.repeating.affine import Affine, Watched
 from kernbench.triton_emu.repeating.loop_state import State, UnknownStateError
@@ -22,36 +22,53 @@ from kernbench.triton_emu.repeating.witness import KnownStates
 
 __kernbench_internal__ = True
 
-# templates that a program keeps
-MOST_TEMPLATES = 4096
+# kinds of calls that a launch keeps; and of those that the numbers among what they depend on do not tell apart (of a
+# function that is given directions in turn, say)
+MOST_KINDS, MOST_ALIKE = 4096, 8
 # commands below which repeating costs as much as running
-Result = TypeVar("Result")
 FEWEST_COMMANDS = 16
+Result = TypeVar("Result")
+# a function, how many addresses it is given, a number of what it depends on; in front of them the program, if only its
+# calls are known to do the same
+Key = tuple[object, ...]
+
+
+class Kind(NamedTuple):
+    """A kind of call: what it depends on, and what repeats it; None where it is so short that it is not worth it."""
+
+    marks: list[object]
+    template: Template | None
 
 
 class Known:
     """What the programs of a launch know of the functions that they call through `tl.routine`."""
 
     def __init__(self) -> None:
-        self.templates: dict[tuple[object, ...], Template] = {}
+        # those of each key that were recorded last
+        self.kinds: dict[Key, list[Kind]] = {}
+        self._count = 0
         # functions whose calls are not alike, and those of which a prediction was right
         self.irregular: set[CodeType] = set()
         self.trusted: set[CodeType] = set()
         # what some program watches now: others that come to it meanwhile just run
-        self.watched: set[tuple[object, ...]] = set()
-        # calls of so few commands that they are not worth watching
-        self.short: set[tuple[object, ...]] = set()
+        self.watched: set[Key] = set()
 
-    def keep(self, key: tuple[object, ...], template: Template) -> None:
-        """Keep a template, and not too many."""
-        while len(self.templates) >= MOST_TEMPLATES:
-            del self.templates[next(iter(self.templates))]
-        self.templates[key] = template
+    def find(self, keys: Iterable[Key], marks: list[object]) -> Kind | None:
+        """The kind of calls that depend on just this."""
+        kinds = [kind for key in keys for kind in self.kinds.get(key, ())]
+        # nearly always a state that was looked at is found again: the same list
+        same = next((kind for kind in kinds if kind.marks is marks), None)
+        return same or next((kind for kind in kinds if kind.marks == marks), None)
 
-    def note_short(self, key: tuple[object, ...]) -> None:
-        """Calls of this kind are few commands: run them."""
-        if len(self.short) < MOST_TEMPLATES:
-            self.short.add(key)
+    def keep(self, key: Key, kind: Kind) -> None:
+        """Keep a kind, in the place of the same one if there is one, and not too many."""
+        before = self.kinds.pop(key, [])
+        others = [one for one in before if one.marks is not kind.marks and one.marks != kind.marks]
+        kept = [*others[-(MOST_ALIKE - 1) :], kind]
+        self._count += len(kept) - len(before)
+        while self._count > MOST_KINDS and self.kinds:
+            self._count -= len(self.kinds.pop(next(iter(self.kinds))))
+        self.kinds[key] = kept
 
 
 class Routines:
@@ -77,12 +94,13 @@ class Routines:
             self.known.irregular.add(code)
             return self._run(function, args, at)
         key = (code, len(at), state.number)
+        kind = self.known.find((key, (id(context), *key)), state.marks)
+        template = None if kind is None else kind.template
+        is_short = kind is not None and template is None
         # a launch whose time is up ends at a command that runs
-        if key in self.known.short or key in self.known.watched or context._port.is_late():
+        if is_short or key in self.known.watched or context._port.is_late():
             return self._run(function, args, at)
-        template = self.known.templates.get(key) or self.known.templates.get((id(context), *key))
-        alike = template is not None and (template.marks is state.marks or template.marks == state.marks)
-        if template is None or not alike or not template.fits(context, at):
+        if template is None or not template.fits(context, at):
             return self._recorded(key, state, function, args, at)
         if code in self.known.trusted:
             return self._repeated(template, function, args, at)
@@ -123,7 +141,7 @@ class Routines:
 
     def _recorded(
         self,
-        key: tuple[object, ...],
+        key: Key,
         state: State,
         function: Callable[..., Result],
         args: tuple[object, ...],
@@ -153,7 +171,7 @@ class Routines:
             self.known.irregular.add(function.__code__)
             return result
         if context.steps - start.row < FEWEST_COMMANDS:
-            self.known.note_short(key)
+            self.known.keep(key, Kind(state.marks, None))
             return result
         after = self._state((function, *args))
         if after is not None and after.marks == state.marks:
@@ -162,7 +180,7 @@ class Routines:
 
     def _keep(
         self,
-        key: tuple[object, ...],
+        key: Key,
         marks: list[object],
         start: Start,
         watched: list[Watched],
@@ -174,7 +192,7 @@ class Routines:
         except NotAlikeError:
             return
         template.marks = marks
-        self.known.keep((id(self._context), *key) if template.is_private else key, template)
+        self.known.keep((id(self._context), *key) if template.is_private else key, Kind(marks, template))
 
     def _checked(
         self,
