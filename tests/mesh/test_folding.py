@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import sampled
+from tests.mesh import both_ways
 
-from kernbench import mesh
-from kernbench.machine import load
-from kernbench.mesh.time import retime
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget
 from kernbench.triton_emu.repeating.folding import Fold
@@ -38,26 +36,15 @@ def short_loops_too():
         yield
 
 
-def launched(kernel, *args, folds=True, scratch="4 MiB", rows=4096, **options):
-    machine = load("reference").override({"pe.scratch": scratch})
-    host = mesh.Host(machine, ranks=2, shapes_only=True, **options)
-    host.folds = folds
-    x, y = (host.replicate(np.broadcast_to(np.float32(0), (rows, 768))) for _ in range(2))
-    return host.launch(kernel, x, y, *args)
+ROWS = 4096
 
 
-def same(kernel, *args, **options):
-    """Both ways give the same rows, views, counts and findings; the folded run."""
-    folded, full = (launched(kernel, *args, folds=folds, **options) for folds in (True, False))
-    for one, other in zip(folded.recording.streams, full.recording.streams, strict=True):
-        assert np.array_equal(one.rows.columns(), other.rows.columns())
-        assert np.array_equal(one.views.columns(), other.views.columns())
-    assert folded.metrics == full.metrics
-    assert folded.status == full.status
-    assert [(f.kind, f.where, f.count, f.message) for f in folded.findings] == [
-        (f.kind, f.where, f.count, f.message) for f in full.findings
-    ]
-    return folded
+def launched(kernel, *args, rows=ROWS, **options):
+    return both_ways.launched(kernel, *args, rows=rows, **options)
+
+
+def same(kernel, *args, rows=ROWS, **options):
+    return both_ways.same(kernel, *args, rows=rows, **options)
 
 
 @pytest.fixture
@@ -87,13 +74,9 @@ def softmax(x, y, n, step=BYTES, *, tl):
 
 
 def test_the_loop_of_an_attention_kernel_is_folded_and_timed_alike(folds):
-    folded = same(softmax, 300)
+    assert same(softmax, 300).safe
     assert folds
     assert min(folds) > 290
-    full = launched(softmax, 300, folds=False)
-    timed, reference = (retime(run, load("reference")) for run in (folded, full))
-    assert timed.metrics == reference.metrics
-    assert np.array_equal(timed.timeline.start, reference.timeline.start)
 
 
 def exchanging(x, y, n, *, tl):

@@ -4,11 +4,9 @@ import sys
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 import pytest
+from tests.mesh.both_ways import launched, same
 
-from kernbench import mesh
-from kernbench.machine import load
 from kernbench.triton_emu.repeating import routines, witness
 from kernbench.triton_emu.repeating.loop_state import State
 
@@ -32,23 +30,6 @@ def looks(monkeypatch):
 
     monkeypatch.setattr(routines, "State", looked)
     return taken
-
-
-def launched(kernel, folds):
-    host = mesh.Host(load("reference"), ranks=2, shapes_only=True)
-    host.folds = folds
-    x, y = (host.replicate(np.broadcast_to(np.float32(0), (CALLS, 768))) for _ in range(2))
-    return host.launch(kernel, x, y)
-
-
-def same(kernel):
-    """Both ways record the same commands; how many."""
-    folded, full = (launched(kernel, folds) for folds in (True, False))
-    for one, other in zip(folded.recording.streams, full.recording.streams, strict=True):
-        assert np.array_equal(one.rows.columns(), other.rows.columns())
-        assert np.array_equal(one.views.columns(), other.views.columns())
-    assert folded.metrics == full.metrics
-    return folded.recording.commands
 
 
 class Tile(NamedTuple):
@@ -90,7 +71,7 @@ def test_a_state_is_taken_down_once(looks):
             sizes = (i // 12, 2)
             tl.routine(by_plan, tl, plan, Tile(i // 12, 0), sizes, at=(x + i * ROW, y + i * ROW))
 
-    launched(kernel, True)
+    launched(kernel)
     # of each of two kinds, on each of two ranks: before the call that is kept and after it
     assert len(looks) <= 2 * 2 * 3 < 2 * CALLS
     same(kernel)
@@ -186,7 +167,7 @@ def test_what_changes_between_calls_is_noticed(name, monkeypatch):
                 change(plan, 1 + i // 6 % 3)
             tl.routine(function, tl, plan, at=(x + i * ROW, y + i * ROW))
 
-    assert same(kernel) > 2 * 3 * CALLS
+    assert same(kernel).recording.commands > 2 * 3 * CALLS
 
 
 def test_what_a_kernel_adds_to_its_context_is_noticed():

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import sampled
+from tests.mesh.both_ways import launched, same, same_commands
 
 from kernbench import mesh
 from kernbench.machine import load
-from kernbench.mesh.time import retime
 from kernbench.safety.budget import Budget
 from kernbench.triton_emu.repeating import folding, routines
 
@@ -25,31 +25,6 @@ def short_ones_too():
         patch.setattr("kernbench.triton_emu.repeating.loops.FEWEST", 5)
         patch.setattr("kernbench.triton_emu.repeating.routines.FEWEST_COMMANDS", 1)
         yield
-
-
-def launched(kernel, *args, folds=True, scratch="4 MiB", rows=512, budget=None, **options):
-    machine = load("reference").override({"pe.scratch": scratch})
-    host = mesh.Host(machine, ranks=2, shapes_only=True, **options)
-    host.folds = folds
-    x, y = (host.replicate(np.broadcast_to(np.float32(0), (rows, 768))) for _ in range(2))
-    return host.launch(kernel, x, y, *args, budget=budget)
-
-
-def same(kernel, *args, **options):
-    """Both ways give the same rows, views, counts and findings; the run with repeated calls."""
-    folded, full = (launched(kernel, *args, folds=folds, **options) for folds in (True, False))
-    for one, other in zip(folded.recording.streams, full.recording.streams, strict=True):
-        assert np.array_equal(one.rows.columns(), other.rows.columns())
-        assert np.array_equal(one.views.columns(), other.views.columns())
-    assert folded.metrics == full.metrics
-    assert folded.status == full.status
-    assert [(f.kind, f.where, f.count, f.message) for f in folded.findings] == [
-        (f.kind, f.where, f.count, f.message) for f in full.findings
-    ]
-    if full.safe:
-        machine = load("reference")
-        assert retime(folded, machine).metrics == retime(full, machine).metrics
-    return folded
 
 
 def scaled(tl, factor, x, y):
@@ -338,11 +313,9 @@ def test_a_function_that_knows_more_than_its_arguments_runs(function):
     recorded = []
     for folds in (True, False):
         forget()
-        recorded.append(launched(kernel, folds=folds, rows=310, install="line"))
+        recorded.append(launched(kernel, folds=folds, rows=310))
     folded, full = recorded
-    assert folded.recording.commands == full.recording.commands
-    for one, other in zip(folded.recording.streams, full.recording.streams, strict=True):
-        assert np.array_equal(one.rows.columns(), other.rows.columns())
+    same_commands(folded.recording, full.recording)
     assert [(f.kind, f.count) for f in folded.findings] == [(f.kind, f.count) for f in full.findings]
 
 

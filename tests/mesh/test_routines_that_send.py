@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import sampled
+from tests.mesh import both_ways
 
 from kernbench import mesh
 from kernbench.machine import load
-from kernbench.mesh.time import retime
 from kernbench.safety.budget import Budget
 from kernbench.triton_emu.repeating.routines import Known
 
@@ -24,34 +24,12 @@ def short_ones_too():
         yield
 
 
-def launched(kernel, *args, folds=True, schedule=None, depth=4, further=None, budget=None):
-    machine = load("reference").override({"ipcq.depth": depth})
-    host = mesh.Host(machine, ranks=RANKS, shapes_only=True, install="line")
-    host.folds = folds
-    x, y = (host.replicate(np.broadcast_to(np.float32(0), (512, 768))) for _ in range(2))
-    tensors = (x, y) if further is None else (x, y, host.replicate(further))
-    return host.launch(kernel, *tensors, *args, schedule=schedule, budget=budget)
-
-
-def told(run):
-    return [(f.kind, f.where, f.count, f.message, f.ranks) for f in run.findings]
+def launched(kernel, *args, **options):
+    return both_ways.launched(kernel, *args, ranks=RANKS, **options)
 
 
 def same(kernel, *args, **options):
-    """Both ways give the same rows, tables, counts, findings and times; the run with repeated calls."""
-    folded, full = (launched(kernel, *args, folds=folds, **options) for folds in (True, False))
-    assert len(folded.recording.streams) == len(full.recording.streams)
-    for one, other in zip(folded.recording.streams, full.recording.streams, strict=True):
-        assert np.array_equal(one.rows.columns(), other.rows.columns())
-        assert np.array_equal(one.views.columns(), other.views.columns())
-    assert folded.recording.tables.types == full.recording.tables.types
-    assert (folded.metrics, folded.status) == (full.metrics, full.status)
-    assert told(folded) == told(full)
-    assert folded.views.get("printf") == full.views.get("printf")
-    if full.safe:
-        machine = load("reference")
-        assert retime(folded, machine).metrics == retime(full, machine).metrics
-    return folded
+    return both_ways.same(kernel, *args, ranks=RANKS, **options)
 
 
 def step(tl, sends, receives, shape, kind, x, y):
