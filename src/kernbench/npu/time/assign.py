@@ -60,7 +60,7 @@ def assign(recording: NpuRecording, chip: ChipModel, times: Ints, waits: Waits) 
     owner = recording.owners()
     blocks = np.lexsort((np.array(recording.block_index, np.int64), owner))
     # cluster, first lane, thread, block started before on that thread, blocks before on its cores
-    placed = np.full((len(owner), 4 + len(LANES)), _NONE, np.int64)
+    assigned = np.full((len(owner), 4 + len(LANES)), _NONE, np.int64)
     # for each block when it was staged, and whether it was
     staged = np.zeros((len(owner), 2), np.int64)
     cores = np.full((len(LANES), chip.clusters.count), _NONE, np.int64)
@@ -74,11 +74,11 @@ def assign(recording: NpuRecording, chip: ChipModel, times: Ints, waits: Waits) 
         (queues, np.zeros((6, 1), np.int64), np.empty(len(tasks), np.int64)),
     )
     fixed = np.asarray(times, np.int64), chip.tasks.dispatch_ps
-    _play(tasks, commands, lists, fixed, placed, cores, threads, oldest, room)
-    if len(placed) and placed[:, 0].min() < 0:
+    _play(tasks, commands, lists, fixed, assigned, cores, threads, oldest, room)
+    if len(assigned) and assigned[:, 0].min() < 0:
         # of the tasks that wait, the first one waits for no other
-        raise no_cores(recording, chip, int(owner[placed[:, 0] < 0].min()))
-    return Assignment(placed[:, 0], placed[:, 1], placed[:, 4:], placed[:, 2], placed[:, 3], staged[:, 1] > 0)
+        raise no_cores(recording, chip, int(owner[assigned[:, 0] < 0].min()))
+    return Assignment(assigned[:, 0], assigned[:, 1], assigned[:, 4:], assigned[:, 2], assigned[:, 3], staged[:, 1] > 0)
 
 
 def _tasks(recording: NpuRecording, waits: Waits) -> tuple[Ints, Ints, Ints, Ints]:
@@ -174,7 +174,7 @@ def _pop(heap, size):  # type: ignore[no-untyped-def]
 
 
 @deferred(lambda tasks, commands, lists, *_: 50 * (len(tasks) + len(commands) + len(lists[4])))
-def _play(tasks, commands, lists, fixed, placed, cores, threads, oldest, room):  # type: ignore[no-untyped-def]
+def _play(tasks, commands, lists, fixed, assigned, cores, threads, oldest, room):  # type: ignore[no-untyped-def]
     """Play events until nothing is left. An event is the end of a block or a command; queues hold tasks: three for
     those that are ready, three for those that may be staged."""
     owner, (times, dispatch_ps) = lists[4], fixed
@@ -193,7 +193,7 @@ def _play(tasks, commands, lists, fixed, placed, cores, threads, oldest, room): 
         now, number = events[size[0], 0], events[size[0], 2]
         if events[size[0], 1] == _BLOCK:
             task = owner[number]
-            _take(tasks[task, _LANES], placed[number, 1], placed[number, 0], free, True)
+            _take(tasks[task, _LANES], assigned[number, 1], assigned[number, 0], free, True)
             tasks[task, _LEFT] -= 1
             if tasks[task, _LEFT] == 0:
                 _complete(task, tasks, lists, times, room, now)
@@ -214,15 +214,15 @@ def _play(tasks, commands, lists, fixed, placed, cores, threads, oldest, room): 
                 # what was queued to be staged may have become ready since
                 block = -1
                 if q < 3 or not tasks[task, _READY]:
-                    block = _dispatch(task, tasks, lists, free, cores, placed)
+                    block = _dispatch(task, tasks, lists, free, cores, assigned)
                     if block < 0:
                         break
                 if block < 0 or tasks[task, _WAITING] == 0:
                     _pop(queues[q], lengths[q])
                 if block < 0:
                     continue
-                ready = _thread(block, threads, placed, now) + dispatch_ps
-                threads[placed[block, 2], 0] = ready
+                ready = _thread(block, threads, assigned, now) + dispatch_ps
+                threads[assigned[block, 2], 0] = ready
                 if q < 3:
                     _push(events, size, ready + times[block], _BLOCK, block)
                 else:
@@ -323,7 +323,7 @@ def _complete(task, tasks, lists, times, room, now):  # type: ignore[no-untyped-
 
 
 @part
-def _dispatch(task, tasks, lists, free, cores, placed):  # type: ignore[no-untyped-def]
+def _dispatch(task, tasks, lists, free, cores, assigned):  # type: ignore[no-untyped-def]
     """Put the next block of a task on the first cores that are free; -1 where there are none."""
     lanes, blocks = tasks[task, _LANES], tasks[task + 1, _BLOCKS] - tasks[task, _BLOCKS]
     if tasks[task, _SYNC] and tasks[task, _WAITING] == blocks:
@@ -337,14 +337,14 @@ def _dispatch(task, tasks, lists, free, cores, placed):  # type: ignore[no-untyp
         return -1
     block = lists[3][tasks[task + 1, _BLOCKS] - tasks[task, _WAITING]]
     tasks[task, _WAITING] -= 1
-    placed[block, 0], placed[block, 1] = cluster, first_lane
+    assigned[block, 0], assigned[block, 1] = cluster, first_lane
     _take(lanes, first_lane, cluster, free, False)
     count = 0
     for lane in range(3):
         if _has(lanes, first_lane, lane):
             other = cores[lane, cluster]
             cores[lane, cluster] = block
-            count = _insert(other, placed[block, 4:], count)
+            count = _insert(other, assigned[block, 4:], count)
     return block
 
 
@@ -365,13 +365,13 @@ def _insert(other, before, count):  # type: ignore[no-untyped-def]
 
 
 @part
-def _thread(block, threads, placed, now):  # type: ignore[no-untyped-def]
+def _thread(block, threads, assigned, now):  # type: ignore[no-untyped-def]
     """The scheduler thread that is free first starts a block; gives when it begins to."""
     first = 0
     for thread in range(1, len(threads)):
         if threads[thread, 0] < threads[first, 0]:
             first = thread
-    placed[block, 2], placed[block, 3] = first, threads[first, 1]
+    assigned[block, 2], assigned[block, 3] = first, threads[first, 1]
     threads[first, 1] = block
     return max(now, threads[first, 0])
 

@@ -22,7 +22,7 @@ from kernbench.triton_emu.repeating.witness import KnownStates
 
 __kernbench_internal__ = True
 
-# kinds of calls that a launch keeps; and of those that the numbers among what they depend on do not tell apart (of a
+# kinds of calls that a launch keeps; and of those that the numbers among what they depend on do not distinguish (of a
 # function that is given directions in turn, say)
 MOST_KINDS, MOST_ALIKE = 4096, 8
 # commands below which repeating costs as much as running
