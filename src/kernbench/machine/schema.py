@@ -6,12 +6,13 @@ made, the reading of a file or an override, the list of keys, and the text of a 
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar, get_origin, get_type_hints
 
 from kernbench.common.errors import MachineError, unknown
 from kernbench.machine.keys import Key, Role, clipped, described, printable
 
 Entry = Key | type["Table"]
+Made = TypeVar("Made", bound="Table")
 _ABSENT = object()
 
 
@@ -58,7 +59,7 @@ class Table:
         reading = _Reading(complete=not also, problems=list(also), whole=cls.whole, above_zero=cls.above_zero)
         values = reading.table(cls, tree)
         _refuse(reading.problems, source)
-        return cls(**values)
+        return _made(cls, values)
 
     def changed(self, tree: Mapping[str, object]) -> "Self | None":
         """This table with what `tree` names changed, nothing else being read again; None if anything is wrong."""
@@ -68,11 +69,7 @@ class Table:
             if value is None:
                 return None
             values[name] = value
-        if self.conflicts(values):
-            return None
-        made = object.__new__(type(self))
-        vars(made).update(values)
-        return made
+        return None if self.conflicts(values) else _made(type(self), values)
 
     def _value(self, name: str, raw: object) -> object:
         """What `raw` says of a key or of a table inside; None if that is wrong."""
@@ -109,6 +106,13 @@ class Table:
             name: entry.data(getattr(self, name)) if isinstance(entry, Key) else getattr(self, name).to_dict()
             for name, entry in self.schema.items()
         }
+
+
+def _made(table: type[Made], values: Mapping[str, object]) -> Made:
+    """A table of values that were read from its keys: making it as a dataclass would read all of them once more."""
+    made = object.__new__(table)
+    vars(made).update(values)
+    return made
 
 
 def _entry(hint: Any) -> Entry:
@@ -179,7 +183,7 @@ class _Reading:
         before = len(self.problems)
         values = self.table(table, raw, f"{name}.")
         usable = len(self.problems) == before and len(values) == len(table.schema)
-        return table(**values) if usable else _ABSENT
+        return _made(table, values) if usable else _ABSENT
 
     def _note(self, name: str, raw: object, what: str) -> object:
         self.problems.append(f"{name} = {clipped(raw)}: {what}")

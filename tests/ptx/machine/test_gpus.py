@@ -29,6 +29,20 @@ def test_every_figure_of_a_bundled_gpu_says_where_it_comes_from(name):
     assert sum(gpu.sources().values()) == len(gpu.figures())
 
 
+def test_predictions_are_those_of_the_figures_whatever_the_file_is_called(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('extends = "h200"\n', encoding="utf-8")
+    same = load(file)
+    assert (same.name, same.validity) == ("mine", "validated")
+    assert H200.validity == "validated"
+    other = H200.override({"clock.most": "1 GHz"})
+    assert (other.name, other.predictions, other.validity) == ("h200", "validated", "not validated")
+    # as they were, by another way
+    again = other.override({"clock.most": H200.clock.most})
+    assert again is not H200
+    assert again.validity == "validated"
+
+
 @pytest.mark.parametrize("name", bundled())
 def test_a_gpu_written_to_a_file_is_read_as_it_was(name, tmp_path):
     file = tmp_path / "again.toml"
