@@ -14,6 +14,7 @@ from kernbench.ptx.time.chip.occupancy import Occupancy, occupancy
 from kernbench.ptx.time.chip.power import WORTH, clock_under_power
 from kernbench.ptx.time.costs import OpCosts, clock_of, constants, op_costs, ticks
 from kernbench.ptx.time.engine import codes
+from kernbench.ptx.time.engine.agenda import new_agenda
 from kernbench.ptx.time.engine.engine import simulate
 from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.events import EventCosts, Floats, event_costs, event_counts, has_code
@@ -338,7 +339,7 @@ def _state(ctas: int, warps: int, syncs: int, subs: int) -> tuple[Ints, ...]:
     of_ctas[:, codes.C_WARPS] = warps
     return (
         of_warps, of_ctas, np.zeros((ctas, syncs), np.int64), np.zeros((ctas, syncs), np.int64),
-        np.zeros((ctas * warps, codes.GROUP_KINDS, codes.GROUPS), np.int64), np.full(subs, codes.NEVER, np.int64),
+        np.zeros((ctas * warps, codes.GROUP_KINDS, codes.GROUPS), np.int64), new_agenda(subs),
     )  # fmt: skip
 
 

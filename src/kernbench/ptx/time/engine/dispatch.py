@@ -2,6 +2,7 @@
 
 from kernbench.common.compiled import part
 from kernbench.ptx.time.engine import codes as c
+from kernbench.ptx.time.engine.agenda import look_by
 from kernbench.ptx.time.engine.memory import served
 from kernbench.ptx.time.engine.reasons import Reason
 
@@ -38,7 +39,7 @@ def start_cluster(slot, now, grid, state, servers, constants, counts):  # type: 
 def _start_cta(cta, kind, of_cluster, begin, grid, state, constants, counts):  # type: ignore[no-untyped-def]
     """A CTA of a class, in a cluster of a kind, begins in its slot."""
     class_paths, class_events, syncs, path_start = grid[3], grid[4], grid[6], grid[7]
-    warps, ctas, remaining, done, next_issue = state[0], state[1], state[2], state[3], state[5]
+    warps, ctas, remaining, done, agenda = state[0], state[1], state[2], state[3], state[5]
     ctas[cta, c.C_LEFT] = ctas[cta, c.C_WARPS]
     ctas[cta, c.C_STARTED] = begin
     ctas[cta, c.C_CLASS] = kind
@@ -63,7 +64,7 @@ def _start_cta(cta, kind, of_cluster, begin, grid, state, constants, counts):  #
         warps[w, c.W_TAKEN] = -1
         per_sm = constants[c.PER_SM]
         sub = w // per_sm * c.SUB_CORES + w % per_sm % c.SUB_CORES
-        next_issue[sub] = min(next_issue[sub], begin)
+        look_by(sub, begin, agenda)
 
 
 @part

@@ -8,6 +8,7 @@ a row for each instruction, event, warp and slot of a CTA; `codes` names their c
 from kernbench.common.compiled import part
 from kernbench.common.native_loops import native_loop
 from kernbench.ptx.time.engine import codes as c
+from kernbench.ptx.time.engine.agenda import first_due, look_next
 from kernbench.ptx.time.engine.clusters import bulk_load, bulk_shared, cluster_arrive, cluster_wait, concerned, remote
 from kernbench.ptx.time.engine.dispatch import finish_warp, start_cluster
 from kernbench.ptx.time.engine.memory import copy, levels, missed, served, spread, traffic, written_through
@@ -364,34 +365,24 @@ def _note_unit(notes, row, w, sub, op, event, tables, state, servers):  # type: 
         notes[row, c.N_UNTIL] = until
 
 
-@part
-def _first(next_issue):  # type: ignore[no-untyped-def]
-    """The sub-core that is to be looked at next."""
-    sub, now = -1, c.NEVER
-    for candidate in range(len(next_issue)):
-        if next_issue[candidate] < now:
-            now, sub = next_issue[candidate], candidate
-    return sub, now
-
-
 @native_loop
 def simulate(tables, path, grid, state, servers, constants, counts, stalls, issued, spans, notes):  # type: ignore[no-untyped-def]
     """All CTAs of the grid, from the first to the last; gives when the last warp ends, in ticks, how many instructions
     were issued, and how many warps wait for what nobody does. `notes` has room for what one CTA does.
     """
     path_op, path_event = path
-    warps, ctas, next_issue = state[0], state[1], state[5]
+    warps, ctas, agenda = state[0], state[1], state[5]
     for slot in range(len(state[6])):
         start_cluster(slot, constants[c.WARP_START], grid, state, servers, constants, counts)
     count = 0
     end = 0
     while True:
-        sub, now = _first(next_issue)
+        sub, now = first_due(agenda)
         if sub < 0:
             break
         w, soonest = _choose(sub, now, path_op, tables, warps, servers[0], constants)
         if w < 0:
-            next_issue[sub] = soonest
+            look_next(sub, soonest, agenda)
             continue
         at = warps[w, c.W_AT]
         op = path_op[at]
@@ -404,7 +395,7 @@ def simulate(tables, path, grid, state, servers, constants, counts, stalls, issu
         warps[w, c.W_ISSUED] = now
         warps[w, c.W_AT] = at + 1
         count += 1
-        next_issue[sub] = now + constants[c.ISSUE]
+        look_next(sub, now + constants[c.ISSUE], agenda)
         sm = sub // c.SUB_CORES
         waits = _execute(w, sub, sm, op, event, now, tables, state, servers, constants)
         if noted < len(notes):

@@ -2,13 +2,14 @@
 
 from kernbench.common.compiled import part
 from kernbench.ptx.time.engine import codes as c
+from kernbench.ptx.time.engine.agenda import look_by
 from kernbench.ptx.time.engine.memory import served
 
 
 @part
 def contribute(cta, sync, when, lag, state, constants):  # type: ignore[no-untyped-def]
     """One of those that a completion waits for is there at `when`; the last one lets all waiters go `lag` later."""
-    warps, ctas, remaining, done, next_issue = state[0], state[1], state[2], state[3], state[5]
+    warps, ctas, remaining, done, agenda = state[0], state[1], state[2], state[3], state[5]
     remaining[cta, sync] -= 1
     if when > done[cta, sync]:
         done[cta, sync] = when
@@ -24,7 +25,7 @@ def contribute(cta, sync, when, lag, state, constants):  # type: ignore[no-untyp
                 if warps[w, counter] == c.NEVER:
                     warps[w, counter] = wake
             sub = w // per_sm * c.SUB_CORES + w % per_sm % c.SUB_CORES
-            next_issue[sub] = min(next_issue[sub], wake)
+            look_by(sub, wake, agenda)
 
 
 @part
