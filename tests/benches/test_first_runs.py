@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 
 import pytest
+from tests import sampled
 
 from kernbench.bench import find, run_bench
 from kernbench.common import deferred
@@ -14,7 +15,8 @@ ROOMS = ("timing", "mesh.time", "npu.order", "npu.time")
 OF_LARGE = ("kernbench.timing.chains.", "kernbench.timing.needed.", "kernbench.timing.playing.")
 RUNS = [
     ("milestone_gqa_llama70b", "single_user_decode", {"context": 64}),
-    ("milestone_gqa_llama70b", "single_user_prefill", {"context": 64}),
+    # the same loops over more commands
+    *([("milestone_gqa_llama70b", "single_user_prefill", {"context": 64})] if sampled.full() else []),
     ("paged_attention", "context_33", {}),
     ("paged_attention", "contexts_33_17", {}),
 ]

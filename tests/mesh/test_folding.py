@@ -361,7 +361,7 @@ def several(tl, entries, x, y):
     several_entries(x, y, entries, tl=tl)
 
 
-@settings(max_examples=sampled.examples(12, 30), deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(8, 30), deadline=None, derandomize=True)
 @given(
     st.lists(
         st.tuples(
@@ -545,7 +545,7 @@ def apply(tl, v, operation, x, y):
         v[a] = tl.full(SHAPES[shape], 1.0)
 
 
-@settings(max_examples=sampled.examples(12, 30), deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(8, 30), deadline=None, derandomize=True)
 @given(
     st.lists(OPERATIONS, max_size=5),
     st.lists(OPERATIONS, max_size=6),
@@ -566,7 +566,7 @@ def part_of_loops(tl, body, inner, n, m, x, y):
     interpreted(x, y, body, inner, n, m, tl=tl)
 
 
-@settings(max_examples=sampled.examples(15, 30), deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(10, 30), deadline=None, derandomize=True)
 @given(
     st.lists(OPERATIONS, max_size=5),
     st.lists(OPERATIONS, min_size=1, max_size=6),

@@ -229,7 +229,7 @@ def test_a_launch_that_is_run_again_finds_its_tensors_as_they_were(folds, monkey
     assert folds
 
 
-@settings(max_examples=sampled.examples(10, 40), deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(7, 40), deadline=None, derandomize=True)
 @given(
     st.lists(
         st.tuples(

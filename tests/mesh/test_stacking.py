@@ -243,7 +243,7 @@ def program(x, y, steps, moves, *, tl):
         tl.store(y + (j + 100) * 1024, tl.broadcast_to(values[len(values) // 2], (16, 16)))
 
 
-@settings(max_examples=sampled.examples(8, 60), deadline=None, derandomize=True)
+@settings(max_examples=sampled.examples(5, 60), deadline=None, derandomize=True)
 @given(
     st.lists(CALLS, min_size=1, max_size=8).map(tuple),
     st.lists(st.sampled_from((4, 64, 1024, 4096)), min_size=1, max_size=3).map(tuple),

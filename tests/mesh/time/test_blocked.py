@@ -3,8 +3,9 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sampled
 from tests.mesh.planted import line_of
 
 from kernbench import machine, mesh
@@ -135,6 +136,7 @@ def same_as_a_launch(recorded, again, on):
     return "waits for ever"
 
 
+@settings(max_examples=sampled.examples(15, 50))
 @given(programs())
 def test_what_a_launch_with_these_queues_finds_is_what_is_said(drawn):
     steps, patience = drawn
