@@ -12,6 +12,7 @@ from kernbench.ptx.emulator.analysis.flow.dataflow import (
     written_parameters,
 )
 from kernbench.ptx.emulator.analysis.flow.meant import meant_parameters
+from kernbench.ptx.emulator.analysis.flow.meant_variables import meant_variables
 from kernbench.ptx.emulator.analysis.in_flight import watch_in_flight
 from kernbench.ptx.emulator.analysis.integer_stores import integer_stores
 from kernbench.ptx.emulator.analysis.loads.revalidated import validated_loads
@@ -61,6 +62,7 @@ def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
         idle=idle,
         writers=tuple(writers),
         meant=meant,
+        meant_variables=meant_variables(decoded),
         written_params=written_parameters(writers, decoded.kernel),
         parameter_types=parameter_types(kernel, sources),
         asynchronous=any(d.effects.asynchronous for d in every),

@@ -85,6 +85,7 @@ def _program(decoded: Decoded, facts: Facts, blocks: list[Block], aliased: bool)
         blind=facts.blind,
         writers=facts.writers,
         meant=facts.meant,
+        meant_variables=facts.meant_variables,
         written_params=facts.written_params,
         parameter_types=facts.parameter_types,
         asynchronous=facts.asynchronous,

@@ -23,6 +23,7 @@ from kernbench.ptx.emulator.checks.memory.memory import COPIES
 from kernbench.ptx.emulator.checks.memory.pending_copies import PendingCopies
 from kernbench.ptx.emulator.checks.memory.replicas import Replicas
 from kernbench.ptx.emulator.checks.memory.undefined import DIVISION_HINT, UndefinedValues
+from kernbench.ptx.emulator.checks.memory.variables import leaves, strays_from
 from kernbench.ptx.emulator.checks.memory.warp_synchronous import WarpSynchronous
 from kernbench.ptx.emulator.checks.waiting.endings import Endings
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt32s
@@ -65,6 +66,7 @@ class BatchChecks(BatchObserver):
     def __init__(self, checks: "Checks", batch: Batch):
         self._checks = checks
         self._meant = checks.program.meant
+        self._meant_variables = checks.program.meant_variables
         self.batch = self._batch = batch
         self.reporter = self._reporter = checks.reporter
         self.sites = checks.sites
@@ -139,6 +141,8 @@ class BatchChecks(BatchObserver):
             self.clocks.touched(lanes, active)
         if space.name == "shared":
             self.along.accessed(lanes, active)
+            if site.number in self._meant_variables:
+                self._check_variables(space, writes, site, lanes, active, accessed, nbytes)
         if space.name == "global" and site.number in self._meant and self._checks.meant.leaves(site, accessed):
             self._check_meant(writes, site, lanes, active, accessed, nbytes)
         self.copies.touched(space, writes, site, lanes, active, accessed, nbytes)
@@ -162,12 +166,15 @@ class BatchChecks(BatchObserver):
         self.clocks.touched(window.lane_numbers, None)
         return True
 
-    def reads_plainly(self, space: Space, site: Site, lanes: Array) -> tuple[Entering, Array] | None:
+    def reads_plainly(self, space: Space, site: Site, addresses: Array, lanes: Array) -> tuple[Entering, Array] | None:
         """Whole warps are about to read shared memory, if nothing is the matter with any word: how that is entered, and
-        which words copies still fill; None where each access has to be looked at.
+        which words copies still fill; None where each access has to be looked at. `addresses` are where lanes read.
         """
         entering = self.arguments(space, site, 0)
         if self.log is not None or site.number in self._volatile or entering[2] == UNSEEN:
+            return None
+        variables = self._meant_variables.get(site.number)
+        if variables is not None and leaves(variables, (addresses, 0, 0)):
             return None
         self.clocks.touched(lanes, None)
         return entering, self.copies.filled_by
@@ -194,6 +201,20 @@ class BatchChecks(BatchObserver):
             first = int(strays[0])
             address, lane = GLOBAL_BASE + int(starts[first]), int(lanes[first])
             self._checks.memory.stray(self._batch, site, writes, address, nbytes, lane, len(strays))
+
+    def _check_variables(
+        self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, accessed: Accessed, nbytes: int
+    ) -> None:
+        """An access must not leave the variables of shared memory that its address is made from for another one."""
+        variables = self._meant_variables[site.number]
+        if not leaves(variables, accessed):
+            return
+        starts = offsets_of(accessed)
+        strays = strays_from(variables, self._checks.program.shared, starts, active, space.size - nbytes)
+        if len(strays):
+            first = int(strays[0])
+            offset, lane = int(starts[first]), int(lanes[first])
+            self._checks.memory.stray_variable(self._batch, site, writes, offset, nbytes, lane, len(strays))
 
     def arguments(self, space: Space, site: Site, scope: int) -> Entering:
         """The space's shadow, the site and the scope of the access, as the compiled kernels take them."""

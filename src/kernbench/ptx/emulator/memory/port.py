@@ -96,9 +96,11 @@ class Checker(Protocol):
         whether that is all there is to know.
         """
 
-    def reads_plainly(self, space: Space, site: Site, lanes: Array) -> "tuple[Entering, Array] | None":
+    def reads_plainly(
+        self, space: Space, site: Site, addresses: Array, lanes: Array
+    ) -> "tuple[Entering, Array] | None":
         """Whole warps are about to read shared memory, if nothing is the matter with any word: how that is entered, and
-        which words copies still fill; None where each access has to be looked at.
+        which words copies still fill; None where each access has to be looked at. `addresses` are where lanes read.
         """
 
     def limits(self, site: int) -> tuple[int, int] | None:
@@ -354,14 +356,14 @@ class Port:
             accessed = (addresses, offset, GLOBAL_BASE)
             self._checker.note(self.space("global"), False, site, lanes, mask, accessed, nbytes)
 
-    def shared_reads(self, lanes: Array, site: Site) -> SharedReads | None:
+    def shared_reads(self, addresses: Array, lanes: Array, site: Site) -> SharedReads | None:
         """What loops need that read shared memory by themselves, for whole warps; None where they cannot."""
         part = self.space("shared")
         if self._batch.cluster.size != 1:
             return None
         if self._checker is None:
             return part, None
-        entered = self._checker.reads_plainly(part, site, lanes)
+        entered = self._checker.reads_plainly(part, site, addresses, lanes)
         return None if entered is None else (part, entered)
 
     def _plan(self, loads: tuple[Loaded, ...]) -> Array | None:

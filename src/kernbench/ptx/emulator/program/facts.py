@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kernbench.ptx.emulator.program.access_order import Order
-from kernbench.ptx.emulator.program.program import Reduced, Site, WaitLoop, Word, WriteSite
+from kernbench.ptx.emulator.program.program import Reduced, SharedVariable, Site, WaitLoop, Word, WriteSite
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import ControlStep, General, Step
 
@@ -85,6 +85,8 @@ class Facts:
     writers: tuple[WriteSite, ...]
     # kernel parameters that the address of an access is made of, where all of them are known
     meant: Mapping[int, frozenset[Word]]
+    # variables of shared memory that the address of an access is made of, where all of them are known
+    meant_variables: Mapping[int, tuple[SharedVariable, ...]]
     written_params: frozenset[str] | None
     # what all loads and stores through a kernel parameter take its elements for, and where; those that agree
     parameter_types: Mapping[str, tuple[str, Site]]

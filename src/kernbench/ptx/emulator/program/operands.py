@@ -95,6 +95,8 @@ class Decoding(Closing):
     amount_reads: list[Register] = field(default_factory=list)
     address_symbol: str = ""
     names_variable: bool = False
+    # where the variables of shared memory that it names begin
+    shared_variables: list[int] = field(default_factory=list)
     address_slot: int | None = None
     address_offset: int = 0
     address_space: str = ""
@@ -275,6 +277,7 @@ class Decoding(Closing):
         self.names_variable = variable.space != "param"
         if variable.space == "shared":
             start = self.linker.shared[scope, name] + offset
+            self.shared_variables.append(start - offset)
             if self.linker.clustered:
                 return AddressSlot(self.table.number(SymbolSlot("shared", name, start)), 0, "shared", name)
             return AddressSlot(self.table.constant(start, "uint64"), 0, "shared", name)

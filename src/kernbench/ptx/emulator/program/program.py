@@ -274,6 +274,8 @@ class Program:
     writers: tuple[WriteSite, ...]
     # by site of an access, kernel parameters that its address is made of; where all of them are known
     meant: Mapping[int, frozenset[Word]]
+    # by site of an access, variables of shared memory that its address is made of; where all are known, and some others
+    meant_variables: Mapping[int, tuple[SharedVariable, ...]]
     # kernel parameters whose memory the program may write; None where that is unknown
     written_params: frozenset[str] | None
     # what all loads and stores through a kernel parameter take its elements for, and where; those that agree

@@ -8,6 +8,7 @@ is scaled.
 
 from collections.abc import Mapping
 from collections.abc import Set as AnySet
+from typing import TypeVar
 
 from kernbench.ptx.emulator.analysis.flow.dataflow import origins_of
 from kernbench.ptx.emulator.instructions.decode import Body
@@ -15,12 +16,13 @@ from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Word
 from kernbench.ptx.text.module import Address, Integer, Kernel
 
+Origin = TypeVar("Origin")
 _NOBODY: frozenset[Word] = frozenset()
 # where a value comes from that could be any pointer
 _ANYBODY = frozenset((Word("?", 0),))
 # the largest element: an index is scaled by so much and may still be a distance
 _ELEMENT_BYTES = 16
-_PRODUCTS = frozenset(("product", "product and sum", "shift left"))
+PRODUCTS = frozenset(("product", "product and sum", "shift left"))
 _SPACES = ("global", "generic", "")
 _POINTER_BYTES = 8
 
@@ -61,8 +63,8 @@ def _origin(decoding: Decoding, sources: Mapping[int, AnySet[Word]]) -> frozense
     if not effects.forwards or (effects.law == "pack" and wide):
         return _ANYBODY
     origin = _NOBODY.union(*(sources.get(register.number, _NOBODY) for register in decoding.reads))
-    if effects.law in _PRODUCTS and _is_index(decoding):
-        return _added(decoding, sources) | (origin - _ANYBODY)
+    if effects.law in PRODUCTS and is_index(decoding, _ELEMENT_BYTES):
+        return added_origin(decoding, sources) | (origin - _ANYBODY)
     # the address of a parameter, or of a variable of the module: a shorter one is of shared memory
     return _ANYBODY if decoding.parameter or (decoding.names_variable and wide) else origin
 
@@ -76,18 +78,18 @@ def _words(decoding: Decoding) -> frozenset[Word]:
     )
 
 
-def _is_index(decoding: Decoding) -> bool:
-    """Whether the product of an instruction cannot be a pointer, nor a distance of two in elements."""
+def is_index(decoding: Decoding, element_bytes: int) -> bool:
+    """Whether the product of an instruction cannot be a pointer, nor a distance of two in elements of so many bytes."""
     if decoding.effects.law == "shift left":
         by = decoding.operands[2]
-        return isinstance(by, Integer) and _ELEMENT_BYTES < 1 << by.value < 1 << 32
+        return isinstance(by, Integer) and element_bytes < 1 << by.value < 1 << 32
     factors = [operand.value for operand in decoding.operands[1:3] if isinstance(operand, Integer)]
-    return not factors or abs(factors[0]) > _ELEMENT_BYTES
+    return not factors or abs(factors[0]) > element_bytes
 
 
-def _added(decoding: Decoding, sources: Mapping[int, AnySet[Word]]) -> frozenset[Word]:
-    """What is added to a product."""
+def added_origin(decoding: Decoding, sources: Mapping[int, AnySet[Origin]]) -> frozenset[Origin]:
+    """What the number is made of that an instruction adds to a product."""
     if decoding.effects.law != "product and sum":
-        return _NOBODY
+        return frozenset()
     added = [register for register in decoding.registers_of(3) if register is not None]
-    return _NOBODY.union(*(sources.get(register.number, _NOBODY) for register in added))
+    return frozenset[Origin]().union(*(sources.get(register.number, frozenset()) for register in added))

@@ -198,6 +198,21 @@ class MemoryReporter:
         hint = _BOUNDS_HINT if one is None else _bounds_hint(address, one)
         self._reporter.add("out-of-bounds", site, message, hint, count, about="stray", array=meant[0])
 
+    def stray_variable(
+        self, batch: Batch, site: Site, writes: bool, offset: int, nbytes: int, lane: int, count: int
+    ) -> None:
+        """An access leaves the variables of shared memory that its address is made from, and falls into another one."""
+        what = "atomic" if site.effects.updates else "store" if writes else "load"
+        variables = self._program.meant_variables[site.number]
+        one, names = variables[0], [f"'{each.name}'" for each in variables]
+        other = self.shared_name(offset).partition("+")[0]
+        where = f"in {other}, although its address is made from {' or '.join(names)}"
+        if len(variables) == 1 and one.size is not None:
+            beside = self._beside(f"{names[0]} in shared memory", one.offset, one.size, offset, nbytes)
+            where = f"{beside}, in {other}"
+        message = f"{thread_name(batch, lane)} {_WORDS[what][1]} {nbytes} bytes at {offset:#x}, {where}"
+        self._reporter.add("out-of-bounds", site, message, _BOUNDS_HINT, count, about="stray", array=one.name)
+
     def _named(self, allocation: Allocation) -> str:
         return self._names.get(allocation.address, allocation.name or "array")
 

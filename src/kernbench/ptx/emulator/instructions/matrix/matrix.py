@@ -135,7 +135,7 @@ def _are_loaded(window: Window, base: Array, bank: str, targets: Array, transpos
     """Load matrices from shared memory where nothing is the matter with any row, as nearly always; False where that is
     left to do.
     """
-    reads = window.batch.port.shared_reads(window.lane_numbers, site)
+    reads = window.batch.port.shared_reads(base, window.lane_numbers, site)
     if reads is None:
         return False
     part, entered = reads
