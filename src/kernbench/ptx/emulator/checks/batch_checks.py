@@ -174,7 +174,7 @@ class BatchChecks(BatchObserver):
         if self.log is not None or site.number in self._volatile or entering[2] == UNSEEN:
             return None
         variables = self._meant_variables.get(site.number)
-        if variables is not None and leaves(variables, (addresses, 0, 0)):
+        if variables is not None and leaves(variables, (addresses, 0, 0), space.size):
             return None
         self.clocks.touched(lanes, None)
         return entering, self.copies.filled_by
@@ -207,7 +207,7 @@ class BatchChecks(BatchObserver):
     ) -> None:
         """An access must not leave the variables of shared memory that its address is made from for another one."""
         variables = self._meant_variables[site.number]
-        if not leaves(variables, accessed):
+        if not leaves(variables, accessed, space.size):
             return
         starts = offsets_of(accessed)
         strays = strays_from(variables, self._checks.program.shared, starts, active, space.size - nbytes)

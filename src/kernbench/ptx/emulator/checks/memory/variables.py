@@ -17,13 +17,16 @@ from kernbench.ptx.emulator.program.program import SharedVariable
 _ALL = (1 << 64) - 1
 
 
-def leaves(variables: Sequence[SharedVariable], accessed: Accessed) -> bool:
-    """Whether an access may leave the variables that it is meant for: a quick look, at lanes too that take no part."""
+def leaves(variables: Sequence[SharedVariable], accessed: Accessed, size: int) -> bool:
+    """Whether an access may leave the variables that it is meant for, in a memory of so many bytes: a quick look, at
+    lanes too that take no part.
+    """
     first, *others = variables
-    if others or first.size is None:
+    if others:
         return True
     addresses, offset, base = accessed
-    return bool(reaches(addresses, np.uint64((base + first.offset - int(offset)) & _ALL), np.uint64(first.size)))
+    nbytes = size - first.offset if first.size is None else first.size
+    return bool(reaches(addresses, np.uint64((base + first.offset - int(offset)) & _ALL), np.uint64(nbytes)))
 
 
 def strays_from(
