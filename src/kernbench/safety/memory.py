@@ -19,6 +19,7 @@ WINDOW_BITS = 40
 WINDOW = 1 << WINDOW_BITS
 # windows below this one belong to the host, those from here on to the program itself
 FIRST_WORKSPACE = 1 << 20
+Marks = NDArray[np.bool_] | None
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Region:
     """`shape` elements of `dtype` from address `base`. `array` is flat; None in a run without data.
 
     `written` marks the elements that hold something, None once all do. `fresh` marks those written since `begin`, where
-    somebody asked for it; `loaded` and `stored` say whether anything was read or written since then.
+    somebody asked for it; `loaded` and `stored` say whether anything was read or written since then. `unknown` marks
+    whole numbers that a run without data was to write and did not compute, None while there are none.
     """
 
     name: str
@@ -44,11 +46,12 @@ class Region:
     shape: tuple[int, ...]
     dtype: str
     array: Array | None
-    written: NDArray[np.bool_] | None
+    written: Marks
     shared: bool = False
-    fresh: NDArray[np.bool_] | None = None
+    fresh: Marks = None
     loaded: bool = False
     stored: bool = False
+    unknown: Marks = None
     end: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,22 +76,23 @@ class Kept:
     """The host's regions as they were before the first store into each, so that a launch can be run again."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, tuple[Region, Array | None, NDArray[np.bool_] | None, bool]] = {}
+        self._kept: dict[int, tuple[Region, Array | None, Marks, bool, Marks]] = {}
 
     def keep(self, region: Region) -> None:
         """Before a store."""
         if id(region) not in self._kept and region.base >> WINDOW_BITS < FIRST_WORKSPACE:
-            array, written = region.array, region.written
+            array, written, unknown = region.array, region.written, region.unknown
             if not region.shared:
                 # what is shared is never written
                 array = None if array is None else array.copy()
                 written = None if written is None else written.copy()
-            self._kept[id(region)] = (region, array, written, region.shared)
+                unknown = None if unknown is None else unknown.copy()
+            self._kept[id(region)] = (region, array, written, region.shared, unknown)
 
     def restore(self) -> None:
         """Everything as it was."""
-        for region, array, written, shared in self._kept.values():
-            region.array, region.written, region.shared = array, written, shared
+        for region, array, written, shared, unknown in self._kept.values():
+            region.array, region.written, region.shared, region.unknown = array, written, shared, unknown
 
 
 class AddressSpace:
@@ -154,7 +158,8 @@ class AddressSpace:
         if problem is None and region is not None and region.dtype != kind:
             problem = _type_problem(region, kind)
         if region is None or problem is not None:
-            return (poisoned(shape, kind) if self._carries_data else None), kind, problem
+            has_values = self._carries_data or (region is not None and self._holds_values(region))
+            return (poisoned(shape, kind) if has_values else None), kind, problem
         if region.array is None or not self._holds_values(region):
             return None, kind, None
         region.loaded = True
@@ -162,6 +167,8 @@ class AddressSpace:
         if region.written is not None:
             problem = _unwritten(region, address, shape, strides, kind)
             window = window.copy()
+        if region.unknown is not None and not _marks(region, ~region.unknown, address, shape, strides, kind).all():
+            return None, kind, problem
         return window, kind, problem
 
     def lent_at(self, address: int, shape: tuple[int, ...], dtype: str | None) -> Region | None:
@@ -214,23 +221,19 @@ class AddressSpace:
         problem = self._check(region, address, shape, strides, dtype, "store", value_dtype)
         if problem is None and strides is not None:
             problem = _self_overlap(region, shape, strides)
-        if (
-            problem is not None
-            or region is None
-            or region.array is None
-            or data is None
-            or not self._holds_values(region)
-        ):
+        if problem is not None or region is None or region.array is None or not self._holds_values(region):
             return itemsize, problem
         if self._kept is not None:
             self._kept.keep(region)
         array = self._own(region)
-        target = _window(array, address - region.base, shape, strides, array.dtype)
-        target[...] = cast(data, dtype)
+        if data is None and region.unknown is None:
+            region.unknown = np.zeros(array.size, np.bool_)
+        if data is not None:
+            _window(array, address - region.base, shape, strides, array.dtype)[...] = cast(data, dtype)
         region.stored = True
-        for marks in (region.written, region.fresh):
+        for marks, mark in ((region.written, True), (region.fresh, True), (region.unknown, data is None)):
             if marks is not None:
-                _window(marks, _item_offset(region, address), shape, strides, marks.dtype)[...] = True
+                _window(marks, _item_offset(region, address), shape, strides, marks.dtype)[...] = mark
         return itemsize, None
 
     def _holds_values(self, region: Region) -> bool:
@@ -327,7 +330,7 @@ def _unwritten(
     region: Region, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: str
 ) -> Problem | None:
     assert region.written is not None
-    marks = _marks(region, address, shape, strides, dtype)
+    marks = _marks(region, region.written, address, shape, strides, dtype)
     if marks.all():
         return None
     missing = int(marks.size - np.count_nonzero(marks))
@@ -342,14 +345,18 @@ def _unwritten(
 
 
 def _marks(
-    region: Region, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: str
+    region: Region,
+    marked: NDArray[np.bool_],
+    address: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+    dtype: str,
 ) -> NDArray[np.bool_]:
-    """For each element read, whether all of its bytes were written."""
-    assert region.written is not None
+    """For each element read, whether all of its bytes are marked."""
     held, wanted = ITEMSIZE[region.dtype], ITEMSIZE[dtype]
     if held == wanted:
-        return _window(region.written, _item_offset(region, address), shape, strides, region.written.dtype)
-    by_byte = np.repeat(region.written, held)
+        return _window(marked, _item_offset(region, address), shape, strides, marked.dtype)
+    by_byte = np.repeat(marked, held)
     steps = tuple(s * wanted for s in (strides or _packed(shape)))
     every = np.ndarray((*shape, wanted), by_byte.dtype, by_byte, address - region.base, (*steps, 1))
     return np.asarray(every.all(axis=-1))
