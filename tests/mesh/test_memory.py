@@ -212,3 +212,25 @@ def test_messages_name_the_type_of_the_value():
         "load of a 2x4 f16 tile touches ",
     ):
         assert any(message.startswith(begin) for message in messages), (begin, messages)
+
+
+def loads_beyond(q_ptr, o_ptr, *, tl):
+    tl.load(1 << 63, shape=(S, D))
+
+
+def stores_beyond(q_ptr, o_ptr, *, tl):
+    tl.store(q_ptr << 60, tl.zeros((S, D)))
+
+
+def tile_beyond(q_ptr, o_ptr, *, tl):
+    tl.load(tl.make_block_ptr(q_ptr, (1 << 80, D), (D, 1), (1 << 70, 0), (S, D)), boundary_check=(0,))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "mark"), [(loads_beyond, "tl.load"), (stores_beyond, "tl.store"), (tile_beyond, "tl.load")]
+)
+@pytest.mark.parametrize("shapes_only", [False, True])
+def test_an_address_of_more_bits_than_there_are(kernel, mark, shapes_only):
+    finding = only(launch(kernel, shapes_only=shapes_only), "out-of-bounds")
+    at(finding, kernel, mark)
+    assert "beyond all memory" in finding.message

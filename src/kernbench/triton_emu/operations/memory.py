@@ -15,6 +15,8 @@ from kernbench.triton_emu.stacking.transfers import Load, Store
 
 __kernbench_internal__ = True
 
+# an address is recorded in 63 bits
+_MOST_ADDRESS = (1 << 63) - 1
 _PADDING = {"": 0, "zero": 0, "nan": float("nan")}
 
 
@@ -63,7 +65,7 @@ class Memory(Part):
         if type(ptr) is BlockPointer:
             return self._load_tile(ptr, self._whole_numbers(boundary_check), padding_option)
         sizes = self._shape(shape)
-        address = ptr if type(ptr) is int and ptr >= 0 else self._address("load", ptr)
+        address = ptr if type(ptr) is int and 0 <= ptr <= _MOST_ADDRESS else self._address("load", ptr)
         steps = None if strides is None else self._steps(sizes, strides)
         name = dtype if dtype is None or (type(dtype) is str and dtype in DTYPES) else self._dtype(dtype)
         where = self._sites.places[site]
@@ -133,7 +135,7 @@ class Memory(Part):
         return self._core._port.workspace(self._shape(shape), self._dtype(dtype), name, place)
 
     def _address(self, verb: str, ptr: "int | BlockPointer | TensorHandle | Affine") -> int:
-        if type(ptr) is int and ptr >= 0:
+        if type(ptr) is int and 0 <= ptr <= _MOST_ADDRESS:
             return ptr
         if isinstance(ptr, TensorHandle) and ptr.space == "hbm":
             return ptr.addr
@@ -145,6 +147,7 @@ class Memory(Part):
                 f"{verb}: {ptr!r} is no byte address",
                 "pass the tensor to the launch; addresses are whole numbers of bytes (divide with //)",
             )
+        self._not_beyond(f"{verb} at {address:#x}", address)
         return address
 
     def _steps(self, shape: Shape, strides: Sizes) -> Shape:
@@ -220,7 +223,7 @@ class Memory(Part):
         data: Array | None = None
         address = tile.base + clip.start * ITEMSIZE[dtype]
         if 0 not in clip.sizes:
-            self._not_before(tile, address)
+            self._in_memory(tile, address)
             data, dtype = self._core._port.load(address, clip.sizes, tile.strides, None, self._sites.places[site])
         # without data, too, whole numbers of a tensor are known, and so is what lies around it
         is_known = data is not None or self._carries_data or (0 in clip.sizes and dtype not in FLOATS)
@@ -243,16 +246,21 @@ class Memory(Part):
         if 0 in clip.sizes:
             return
         address = tile.base + clip.start * ITEMSIZE[self._core._port.element_type(tile.base)]
-        self._not_before(tile, address)
+        self._in_memory(tile, address)
         part = None if data is None else data[clip.inside]
         itemsize = self._core._port.store(
             address, part, clip.sizes, tile.strides, value.dtype, self._sites.places[site]
         )
         self._record("store", site, value.number, address, self._tables.pattern(clip.sizes, tile.strides, itemsize))
 
-    def _not_before(self, tile: BlockPointer, address: int) -> None:
+    def _in_memory(self, tile: BlockPointer, address: int) -> None:
         if address < 0:
             self._fail("out-of-bounds", f"a tile at offsets {tile.offsets} begins before all memory")
+        self._not_beyond(f"a tile at offsets {tile.offsets}", address)
+
+    def _not_beyond(self, access: str, address: int) -> None:
+        if address > _MOST_ADDRESS:
+            self._fail("out-of-bounds", f"{access} lies beyond all memory: addresses have 63 bits")
 
     def _checked_axes(self, tile: BlockPointer, axes: Shape) -> Shape:
         count = len(tile.shape)
