@@ -5,7 +5,7 @@ from kernbench.bench.definition.inputs import ShapesOnly, normal
 from kernbench.bench.definition.parameters import describe, param
 from kernbench.bench.discovery.folders import default_cases, folder_bench, platform_chip
 from kernbench.bench.discovery.registry import find, known, load_file
-from kernbench.bench.running.runner import limit_of, parameters_of, run_bench
+from kernbench.bench.running.runner import limit_of, parameters_of, run_bench, variants_of
 
 __all__ = [
     "Bench",
@@ -26,4 +26,5 @@ __all__ = [
     "parameters_of",
     "platform_chip",
     "run_bench",
+    "variants_of",
 ]

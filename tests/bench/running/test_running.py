@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernbench.bench import find, known, run_bench
+from kernbench.bench import find, known, run_bench, variants_of
 from kernbench.bench.discovery.collection import python_files
 from kernbench.bench.running import runner
 from kernbench.common.errors import BenchError, MachineError
@@ -56,6 +56,12 @@ OWN = textwrap.dedent('''
 
     bench = Bench("own", "doubling", Parameters, inputs, golden, host, launch)
 ''')
+
+
+def given(inputs, more=""):
+    """A file whose bench has other fields."""
+    ending = f"Bench('own', '', Parameters, {inputs}, golden, host, launch, {more})"
+    return OWN[: OWN.index("bench = Bench(")] + f"bench = {ending}\n"
 
 
 @pytest.fixture
@@ -131,7 +137,21 @@ def test_folders_of_kernels_are_no_benches():
         (OWN.replace("return torch.launch(", "torch.launch("), "launch must return the Run"),
         (
             OWN.replace("def launch(p, x, *, torch)", "def launch(p, x, *, host)"),
-            "launch of bench own raised TypeError",
+            r"bad.py:\d+: launch of bench own raised TypeError",
+        ),
+        (OWN.replace("def inputs(p, rng)", "def inputs(p)"), r"bad.py:\d+: inputs of bench own raised TypeError"),
+        (OWN.replace("def golden(p, x)", "def golden(p)"), r"bad.py:\d+: golden of bench own raised TypeError"),
+        (given("3"), "inputs must be a function; got 3"),
+        (given("inputs", "panels=[1]"), "panels must be name -> values of parameters"),
+        (given("inputs", "panels={3: {}}"), "panels must be name -> values of parameters"),
+        (given("inputs", "sizes={'s': 3}"), "sizes must be name -> Size"),
+        (given("inputs", "repeats=80"), "repeats must be a Repeats"),
+        (given("inputs", "limits=lambda p, m: None"), "limits must return name -> picoseconds, 0 or more; got None"),
+        (given("inputs", "limits=lambda p, m: {'hbm': -1}"), "limits must return name -> picoseconds, 0 or more"),
+        (given("inputs", "limits=lambda p, m: 1 / 0"), r"bad.py:\d+: limits of bench own raised ZeroDivisionError"),
+        (
+            OWN.replace("def inputs(p, rng):", "def inputs(p, rng):\n    return\n"),
+            "inputs must return name -> array; got N",
         ),
         (
             OWN.replace('return {"o": Expected', '1 / 0\n    return {"o": Expected'),
@@ -152,6 +172,29 @@ def test_bad_files(tmp_path, content, words):
     file.write_text(content)
     with pytest.raises(BenchError, match=words):
         run_bench(find(str(file)))
+
+
+@pytest.mark.parametrize(
+    ("variants", "words"),
+    [
+        ("None", "variants must return name -> Variant; got None"),
+        ("{'a': 3}", "variants must return name -> Variant"),
+        ("1 / 0", "variants of bench own raised ZeroDivisionError"),
+    ],
+)
+def test_bad_variants(tmp_path, variants, words):
+    file = tmp_path / "bad.py"
+    file.write_text(given("inputs", f"variants=lambda p: {variants}"))
+    with pytest.raises(BenchError, match=words):
+        variants_of(find(str(file)))
+
+
+def test_a_bench_may_state_no_limit(tmp_path):
+    file = tmp_path / "none.py"
+    file.write_text(given("inputs", "limits=lambda p, machine: {}"))
+    run = run_bench(find(str(file)), timed=True)
+    assert run.metrics["time_ps"] > 0
+    assert "limit" not in run.metrics
 
 
 def test_missing_file_and_panel(own):

@@ -9,6 +9,9 @@ from kernbench.common.errors import BenchError
 from kernbench.result.reading import Fields
 from kernbench.result.run import Run
 
+# functions that a bench may do without
+_OPTIONAL = ("limits", "variants", "intermediates")
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -86,11 +89,26 @@ class Bench:
     file: str = ""
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier():
+        if not isinstance(self.name, str) or not self.name.isidentifier():
             raise BenchError(f"a bench's name is a Python identifier; got {self.name!r}")
+        if not hasattr(self.parameters, "__dataclass_fields__"):
+            raise BenchError(f"bench {self.name}: parameters must be a frozen dataclass; got {self.parameters!r}")
+        for name in ("inputs", "golden", "host", "launch", "limits", "variants", "intermediates"):
+            function = getattr(self, name)
+            self._check(name, (function is None and name in _OPTIONAL) or callable(function), "a function")
+        self._check("panels", _named(self.panels, Mapping), "name -> values of parameters")
+        self._check("sizes", _named(self.sizes, Size), "name -> Size")
+        self._check("repeats", self.repeats is None or isinstance(self.repeats, Repeats), "a Repeats")
         for name, size in self.sizes.items():
             strangers = set(size.settings) - set(self.panels)
             if strangers:
                 raise BenchError(f"bench {self.name}: size {name} names {sorted(strangers)}, which are no panels")
-        if not hasattr(self.parameters, "__dataclass_fields__"):
-            raise BenchError(f"bench {self.name}: parameters must be a frozen dataclass; got {self.parameters!r}")
+
+    def _check(self, name: str, holds: bool, wanted: str) -> None:
+        if not holds:
+            raise BenchError(f"bench {self.name}: {name} must be {wanted}; got {getattr(self, name)!r}")
+
+
+def _named(given: object, kind: type) -> bool:
+    """Whether it gives one of a kind for each name."""
+    return isinstance(given, Mapping) and all(isinstance(n, str) and isinstance(v, kind) for n, v in given.items())

@@ -1,25 +1,21 @@
 """Running a bench: parameters, inputs from a seed, launch, and the golden's verdict, in one Run."""
 
-import traceback
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from kernbench import golden
 from kernbench.bench.definition import parameters
-from kernbench.bench.definition.bench import Bench
+from kernbench.bench.definition.bench import Bench, Variant
 from kernbench.bench.definition.inputs import ShapesOnly
 from kernbench.bench.definition.machines import load_machine, machine_changes, split_settings, target_of
-from kernbench.bench.discovery.modules import folders_of, importable, passes_through
 from kernbench.bench.discovery.registry import loaded_anew
+from kernbench.bench.running.calling import call, inputs_of, limits_of
 from kernbench.bench.running.first_wrong import Intermediates
 from kernbench.bench.running.judging import judge, worked_ahead
-from kernbench.bench.running.libraries import blamed
 from kernbench.bench.running.orders import (
     ALWAYS,
     CHEAP,
@@ -42,10 +38,6 @@ from kernbench.targets.target import check_timed
 
 if TYPE_CHECKING:
     from kernbench.bench.definition.host import Host
-
-_PACKAGE = Path(golden.__file__).parent.parent
-# what a function of a bench gives
-Given = TypeVar("Given")
 
 
 def run_bench(
@@ -89,7 +81,7 @@ def run_bench(
     shapes_only = shapes_only or (size is not None and bench.sizes[size].shapes_only)
     p, host, overrides = _made(bench, panel, chosen, changes)
     host.shapes_only = host.shapes_only or shapes_only
-    inputs = _call(bench, "inputs", bench.inputs, p, ShapesOnly() if shapes_only else np.random.default_rng(seed))
+    inputs = inputs_of(bench, p, ShapesOnly() if shapes_only else np.random.default_rng(seed))
     _set_host(bench, p, host, schedule, budget, stop)
     _set_target(p, host, timed or recorded, exact, blocks)
     is_asked = not (host.shapes_only or stop is not None or blocks)
@@ -102,7 +94,7 @@ def run_bench(
         _add_views(run, host, watch, comparing)
         stopped = _note_stop(run, stop)
         if not stopped and _is_judged(run, host):
-            run.comparison = _call(bench, "golden", judge, bench, run, p, inputs, ahead, timing.begin)
+            run.comparison = call(bench, "golden", judge, bench, run, p, inputs, ahead, timing.begin)
     origin = {"bench": bench.name, "panel": panel, "size": size, "seed": seed, "parameters": _values(bench, p)}
     run.origin.update(origin, machine_overrides=overrides)
     if not stopped and kept is not None and may_repeat(first := Launched(run, host, watch.kernels), second_order):
@@ -162,7 +154,7 @@ class _Repeat:
     def accepted(self, launched: Launched) -> bool | None:
         """Whether the golden accepts the outputs of a launch."""
         p, _, _ = _made(self.bench, self.panel, self.chosen, self.changes)
-        verdicts = _call(self.bench, "golden", judge, self.bench, launched.run, p, self.inputs)
+        verdicts = call(self.bench, "golden", judge, self.bench, launched.run, p, self.inputs)
         return all(verdict.passed for verdict in verdicts)
 
 
@@ -174,7 +166,7 @@ def _made(
         p = parameters.make(bench.parameters, chosen)
         overrides = machine_changes(bench.name, p, changes)
         machine = load_machine(p)
-        host = _call(bench, "host", bench.host, p, machine.override(overrides) if overrides else machine)
+        host = call(bench, "host", bench.host, p, machine.override(overrides) if overrides else machine)
     except KernbenchError as error:
         if panel is None:
             raise
@@ -243,7 +235,7 @@ def _set_budget(bench: Bench, p: object, host: "Host", budget: Budget | Mapping[
         changed: dict[str, Any] = {**budget, **({"source": GIVEN} if "steps" in budget else {})}
         host.budget = replace(host.budget, **changed)
     if bench.limits is not None and host.budget.source == FOLLOWS_WORK:
-        host.limit_ps = max(_call(bench, "limits", bench.limits, p, host.machine).values(), default=None)
+        host.limit_ps = max(limits_of(bench, p, host.machine).values(), default=None)
 
 
 def parameters_of(
@@ -254,6 +246,18 @@ def parameters_of(
     return parameters.make(bench.parameters, chosen)
 
 
+def variants_of(
+    bench: Bench, panel: str | None = None, settings: Mapping[str, object] | None = None, size: str | None = None
+) -> dict[str, Variant]:
+    """Other ways to do what `run_bench` would run, by name; none where the bench names none."""
+    if bench.variants is None:
+        return {}
+    found: object = call(bench, "variants", bench.variants, parameters_of(bench, panel, settings, size))
+    if not isinstance(found, Mapping) or not all(isinstance(way, Variant) for way in found.values()):
+        raise BenchError(f"bench {bench.name}: variants must return name -> Variant; got {found!r}")
+    return {str(name): way for name, way in found.items()}
+
+
 def limit_of(
     bench: Bench, panel: str | None = None, settings: Mapping[str, object] | None = None, size: str | None = None
 ) -> int:
@@ -262,7 +266,7 @@ def limit_of(
         return 0
     chosen, changes = split_settings({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
     p, host, _ = _made(bench, panel, chosen, changes)
-    return max(_call(bench, "limits", bench.limits, p, host.machine).values(), default=0)
+    return max(limits_of(bench, p, host.machine).values(), default=0)
 
 
 def _launched(bench: Bench, p: object, inputs: object, host: "Host", stop: Stopper | None) -> Run:
@@ -270,7 +274,7 @@ def _launched(bench: Bench, p: object, inputs: object, host: "Host", stop: Stopp
     if stop is not None:
         host.launch = _halting(host.launch, stop)
     try:
-        run = _call(bench, "launch", bench.launch, p, inputs, torch=host)
+        run = call(bench, "launch", bench.launch, p, inputs, torch=host)
     except StoppedError:
         return host.launches[-1]
     except BenchError:
@@ -326,7 +330,7 @@ def _intermediates(bench: Bench, host: "Host", p: object, inputs: object) -> Int
             f"bench {bench.name} has no intermediates: give it a function intermediates(p, inputs) -> name -> array"
             " (docs/looking-inside.md has an example)"
         )
-    wanted = _call(bench, "intermediates", bench.intermediates, p, inputs)
+    wanted = call(bench, "intermediates", bench.intermediates, p, inputs)
     comparing = Intermediates(bench.name, wanted)
     host.checkpoints = comparing.take
     return comparing
@@ -345,31 +349,6 @@ def _acknowledged(run: Run, launches: list[Run], baseline: list[Entry] | None, s
     return joined(run, launches)
 
 
-def _folders(bench: Bench) -> tuple[Path, ...]:
-    """Where the bench's functions find what they import when they are called; bundled benches need nothing."""
-    if not bench.file or Path(bench.file).is_relative_to(_PACKAGE):
-        return ()
-    return folders_of(Path(bench.file))
-
-
-def _call(bench: Bench, name: str, function: Callable[..., Given], *args: object, **kwargs: object) -> Given:
-    """Call a function of the bench; what it raises is reported as the bench's own mistake, at its line."""
-    try:
-        with importable(*_folders(bench)):
-            return function(*args, **kwargs)
-    except KernbenchError:
-        raise
-    except BaseException as error:
-        if passes_through(error):
-            raise
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [f for f in frames if f.filename == bench.file] or frames
-        where = f"{own[-1].filename}:{own[-1].lineno}"
-        ours = blamed(error, [Path(bench.file)]) if isinstance(error, Exception) and bench.file else None
-        text = f"{where}: {name} of bench {bench.name} raised {type(error).__name__}: {error}"
-        raise ours or BenchError(text) from error
-
-
 def _timing(host: Any, timed: bool, drawn: bool, sensitivity: bool) -> Timing:
     def retime(one: Run) -> Run:
         target = registry.of_run(one)
@@ -383,8 +362,8 @@ def _timed(bench: Bench, p: object, timed: Run, host: Any) -> Run:
     """With what the bench says of its time."""
     if bench.repeats is not None and "time_ps" in timed.metrics:
         timed.metrics["repeats"] = {"count": bench.repeats.count, "of": bench.repeats.of}
-    if bench.limits is not None and "time_ps" in timed.metrics:
-        limits = dict(_call(bench, "limits", bench.limits, p, host.machine))
+    limits = limits_of(bench, p, host.machine) if "time_ps" in timed.metrics else {}
+    if limits:
         binding = max(limits, key=lambda name: limits[name])
         ratio = timed.metrics["time_ps"] / limits[binding] if limits[binding] else None
         timed.metrics |= {"limits_ps": limits, "limit": binding, "limit_ratio": ratio}

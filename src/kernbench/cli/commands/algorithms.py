@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from kernbench.bench import Variant, parameters_of
+from kernbench.bench import Variant, variants_of
 from kernbench.cli.arguments.request import Request
 from kernbench.cli.commands.report import write_page
 from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, progress, results
@@ -112,7 +112,10 @@ def _variants(request: Request) -> dict[str | None, dict[str, Variant]]:
     if bench.variants is None:
         raise BenchError(f"bench {bench.name} has one algorithm only: it names no variants")
     size = request.options["size"]
-    found = {p: dict(bench.variants(parameters_of(bench, p, values, size))) for p in request.panels}
+    found = {p: variants_of(bench, p, values, size) for p in request.panels}
+    if empty := [p for p, ways in found.items() if not ways]:
+        of = f" for panel {empty[0]}" if empty[0] else ""
+        raise BenchError(f"bench {bench.name}: variants names no algorithm{of}")
     chosen = {key for ways in found.values() for way in ways.values() for key in way.settings} & set(values)
     if chosen:
         raise BenchError(f"--all-algorithms runs every {', '.join(chosen)}: leave --set {min(chosen)} away")

@@ -1,0 +1,77 @@
+"""Calling the functions of a bench: what they raise, or give that is of no use, is the bench's own mistake."""
+
+import inspect
+import traceback
+from collections.abc import Callable, Mapping
+from math import isfinite
+from numbers import Real
+from pathlib import Path
+from typing import TypeVar
+
+from kernbench import golden
+from kernbench.bench.definition.bench import Bench
+from kernbench.bench.discovery.modules import folders_of, importable, passes_through
+from kernbench.bench.running.libraries import blamed
+from kernbench.common.errors import BenchError, KernbenchError
+
+_PACKAGE = Path(golden.__file__).parent.parent
+# what a function of a bench gives
+Given = TypeVar("Given")
+
+
+def inputs_of(bench: Bench, p: object, rng: object) -> Mapping[str, object]:
+    """Its inputs, by name."""
+    inputs: object = call(bench, "inputs", bench.inputs, p, rng)
+    if not isinstance(inputs, Mapping):
+        raise BenchError(f"bench {bench.name}: inputs must return name -> array; got {type(inputs).__name__}")
+    return inputs
+
+
+def limits_of(bench: Bench, p: object, machine: object) -> dict[str, int]:
+    """Picoseconds that no schedule can beat, by name; none where the bench states none."""
+    if bench.limits is None:
+        return {}
+    limits: object = call(bench, "limits", bench.limits, p, machine)
+    if not isinstance(limits, Mapping) or not all(_is_time(limit) for limit in limits.values()):
+        raise BenchError(f"bench {bench.name}: limits must return name -> picoseconds, 0 or more; got {limits!r}")
+    return dict(limits)
+
+
+def _is_time(limit: object) -> bool:
+    return isinstance(limit, Real) and isfinite(limit) and float(limit) >= 0
+
+
+def _folders(bench: Bench) -> tuple[Path, ...]:
+    """Where the bench's functions find what they import when they are called; bundled benches need nothing."""
+    if not bench.file or Path(bench.file).is_relative_to(_PACKAGE):
+        return ()
+    return folders_of(Path(bench.file))
+
+
+def call(bench: Bench, name: str, function: Callable[..., Given], *args: object, **kwargs: object) -> Given:
+    """Call a function of the bench; what it raises is reported as the bench's own mistake, at its line."""
+    try:
+        with importable(*_folders(bench)):
+            return function(*args, **kwargs)
+    except KernbenchError:
+        raise
+    except BaseException as error:
+        if passes_through(error):
+            raise
+        where = _raised_at(bench, getattr(bench, name, None), error)
+        ours = blamed(error, [Path(bench.file)]) if isinstance(error, Exception) and bench.file else None
+        text = f"{where}: {name} of bench {bench.name} raised {type(error).__name__}: {error}"
+        raise ours or BenchError(text) from error
+
+
+def _raised_at(bench: Bench, function: object, error: BaseException) -> str:
+    """The innermost line of the bench's file that an error came from, else of anybody's; where the function did not
+    take what it was called with, the line that begins it.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    others = [f for f in frames if not Path(f.filename).is_relative_to(_PACKAGE)]
+    own = [f for f in frames if f.filename == bench.file] or others
+    if own:
+        return f"{own[-1].filename}:{own[-1].lineno}"
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else bench.file
