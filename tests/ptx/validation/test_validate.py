@@ -105,6 +105,14 @@ def test_good(body):
         (".param .b64 a; .param .b32 r; call (r), f, (a);", "'f' has 2 arguments, and this call gives 1"),
         (".param .b64 a; .param .b32 b; call f, (a, b);", "'f' has 1 results, and this call gives 0"),
         (
+            ".param .b64 a; .param .b32 b; call (8192), f, (a, b);",
+            "8192 cannot take a result: a register or a parameter can",
+        ),
+        (
+            ".param .b64 a; .param .b32 b; call (1.5), f, (a, b);",
+            "1.5 cannot take a result: a register or a parameter can",
+        ),
+        (
             ".param .b64 a; .param .b64 b; .param .b32 r; call (r), f, (a, b);",
             "'b' has 8 bytes, and 'b' of the callee 4",
         ),

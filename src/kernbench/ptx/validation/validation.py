@@ -326,6 +326,8 @@ class _OperandChecker:
                 word = "results" if what == "results" else "arguments"
                 raise self._problem(f"{signature.name!r} has {len(variables)} {word}, and this call gives {len(items)}")
             for item, variable in zip(items, variables, strict=False):
+                if what == "results" and not isinstance(item, Name):
+                    raise self._problem(f"{operand_text(item)} cannot take a result: a register or a parameter can")
                 self._argument(item, variable)
 
     def _signature(self, parts: dict[str, Operand]) -> Function | None:

@@ -46,6 +46,12 @@ def test_an_access_far_from_all_is_named_by_its_own_array(lab, arrays):
     assert f"offset {1 << 28} of 'x', which has 32 bytes" in found.message
 
 
+@pytest.mark.parametrize("by", ["0x7fffffffffffffff", "-1", "64"])
+def test_a_shift_by_all_bits_and_more_leaves_nothing(lab, arrays, by):
+    text = f"shl.b64 %rd1, %rd21, {by};\n  add.u64 %rd1, %rd1, %rd20;\n  ld.global.u32 %r5, [%rd1];"
+    assert lab.kinds(text, *arrays, block=1) == []
+
+
 @pytest.mark.parametrize(("scale", "wrapped"), [(1 << 30, False), (1 << 31, True), (-(1 << 31), True)])
 def test_an_access_that_is_very_far_off_may_be_an_index_that_wrapped(lab, arrays, scale, wrapped):
     text = REACHING.replace("u32 %rd1", "s32 %rd1").format(scale=scale)

@@ -82,7 +82,7 @@ def is_index(decoding: Decoding, element_bytes: int) -> bool:
     """Whether the product of an instruction cannot be a pointer, nor a distance of two in elements of so many bytes."""
     if decoding.effects.law == "shift left":
         by = decoding.operands[2]
-        return isinstance(by, Integer) and element_bytes < 1 << by.value < 1 << 32
+        return isinstance(by, Integer) and 0 <= by.value < 32 and 1 << by.value > element_bytes
     factors = [operand.value for operand in decoding.operands[1:3] if isinstance(operand, Integer)]
     return not factors or abs(factors[0]) > element_bytes
 
