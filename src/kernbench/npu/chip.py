@@ -283,7 +283,7 @@ class _Launch:
             # NaN and infinity are values in kernels, not accidents
             with np.errstate(all="ignore"):
                 self.runtime.open(False, where)
-                check_ran(orchestrate(self.runtime, *given, **more))
+                check_ran(orchestrate(self.runtime, *given, **more), "orchestration")
                 self.context.report_caught(None)
                 self.runtime.close_all()
                 self.runtime.finish()

@@ -6,7 +6,7 @@ from kernbench.common.errors import KernelError
 from kernbench.result.finding import Place
 
 
-def check_ran(result: object) -> None:
+def check_ran(result: object, what: str = "kernel") -> None:
     """Refuse what a kernel returned if that shows that none of its lines ran; reported at the function's first line."""
     # nearly all return nothing, and to ask for these classes takes a microsecond
     if result is None or not isinstance(result, (Generator, Coroutine, AsyncGenerator)):
@@ -16,5 +16,5 @@ def check_ran(result: object) -> None:
     if not isinstance(result, AsyncGenerator):
         result.close()
     place = Place(code.co_filename, code.co_firstlineno, code.co_name) if code else None
-    hint = "a kernel is a plain function: programs give way by themselves where they wait"
-    raise KernelError("misuse", f"the kernel {word}, so that calling it ran none of its lines", hint, place)
+    hint = f"write the {what} as a plain function: it gives way by itself where it waits"
+    raise KernelError("misuse", f"the {what} {word}, so that calling it ran none of its lines", hint, place)

@@ -220,3 +220,12 @@ def test_a_put_that_fits_nothing_is_refused_and_what_follows_it_needs_its_own_fl
 
     run = run_kernel(reads_on, np.ones((2, 16), np.float32), out=np.zeros((2, 16), np.float32))
     assert "race" in kinds(run)
+
+
+def test_a_tile_has_no_lines_in_the_cache():
+    def kernel(core, x, out):
+        core.dcci(core.alloc("UB", (1, 16), "i32", name="t"))  # no view of a tensor
+
+    (finding,) = (f for f in submit(kernel, X, X).findings if f.kind == "misuse")
+    assert "dcci: a view of a tensor is wanted, whose lines the cache has; got <Tile 't'" in finding.message
+    assert finding.where.line == line_of(kernel, "no view of a tensor")

@@ -314,3 +314,11 @@ def test_predicates_without_meaning(make, told):
     run = launch(lambda rt, out: rt.submit(aiv0=fill, args=[npu.OUT(out), 1.0], predicate=make(out)) and None)
     assert run.status == "failed"
     assert told in run.findings[0].message
+
+
+def test_an_orchestration_that_is_a_generator_is_called_one():
+    def orchestrate(rt, x):
+        yield rt
+
+    (finding,) = npu.Chip("a2a3").launch(orchestrate, np.zeros((4, 16), np.float32)).findings
+    assert finding.message.startswith("the orchestration has a yield in it, so that calling it ran none of its lines")

@@ -78,6 +78,10 @@ class Scalars(Signalling):
         if frame is not self._frame:
             self._entered(frame)
         site = self.sites.here()
+        if tensor is not None and not isinstance(tensor, Tensor):
+            self.context.fail(
+                "misuse", f"dcci: a view of a tensor is wanted, whose lines the cache has; got {tensor!r}"
+            )
         lines = self.cache.drop(tensor)
         changed = [line for line in lines if line.written]
         if not changed:
