@@ -103,6 +103,8 @@ class Decoding(Closing):
     # the space a store writes, and the kernel parameter a load reads
     store_space: str = ""
     parameter: str = ""
+    # a store to where a tensor map says, which lies at the address
+    by_map: bool = False
     # how an access of memory orders others
     order: Order = WEAK
     # what it runs, and steps of those who look inside, before it

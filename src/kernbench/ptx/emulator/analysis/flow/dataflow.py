@@ -120,14 +120,30 @@ def write_sites(bodies: list[Body], origins: list[dict[int, set[str]]]) -> list[
     """
     found = []
     for body, sources in zip(bodies, origins, strict=True):
-        for decoding in (d for decodings in body.decodings for d in decodings):
+        every = [d for decodings in body.decodings for d in decodings]
+        loaded = origins_of(body, _loaded) if any(d.by_map for d in every) else {}
+        for decoding in every:
             if not decoding.effects.writes or not decoding.store_space:
                 continue
             origin: set[str] = set().union(*(sources.get(r.number, set()) for r in decoding.address_reads))
             if not origin:
                 origin = {decoding.address_symbol or UNKNOWN}
+            if decoding.by_map and not _is_parameter(decoding, loaded, origin):
+                origin = {UNKNOWN}
             found.append(WriteSite(decoding.site, decoding.store_space, frozenset(origin)))
     return found
+
+
+def _is_parameter(decoding: Decoding, loaded: Mapping[int, AnySet[str]], origin: AnySet[str]) -> bool:
+    """Whether an address is that of a parameter: a tensor map there names its tensor, one in memory may name any."""
+    return not origin & {UNKNOWN, VARIABLE} and not any(loaded.get(r.number) for r in decoding.address_reads)
+
+
+def _loaded(decoding: Decoding, sources: Mapping[int, AnySet[str]]) -> set[str]:
+    """The instructions that loaded what a value is made of, from parameters as well."""
+    if decoding.effects.access == "load":
+        return {decoding.instruction.name}
+    return set[str]().union(*(sources.get(register.number, set()) for register in decoding.reads))
 
 
 def written_parameters(sites: list[WriteSite], kernel: Kernel) -> frozenset[str] | None:
