@@ -147,9 +147,27 @@ def test_what_empty_gives_is_unwritten_until_somebody_writes(session):
     assert not session.memory.undefined(x.data_ptr(), 128).any()
 
 
-def test_defaults_contexts_generators_and_threads(session):
-    with torch.device("cuda"):
-        assert on(torch.zeros(3)) == "device"
+MADE = ("zeros", "tensor", "as_tensor", "randn", "arange")
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", torch.device("cuda")])
+def test_a_default_device(session, device):
+    with torch.device(device):
+        assert {on(FACTORIES[name]()) for name in MADE} == {"device"}
+        assert {on(FACTORIES[name](device="cpu")) for name in MADE} == {"host"}
+        with torch.device("cpu"):
+            assert {on(FACTORIES[name]()) for name in MADE} == {"host"}
+    torch.set_default_device(device)
+    try:
+        assert {on(FACTORIES[name]()) for name in MADE} == {"device"}
+        assert torch.get_default_device() == torch.device("cuda", 0)
+        assert on(torch.from_numpy(np.ones(3))) == "host"
+    finally:
+        torch.set_default_device(None)
+    assert {on(FACTORIES[name]()) for name in MADE} == {"host"}
+
+
+def test_generators_and_threads(session):
     generator = torch.Generator(device="cuda").manual_seed(3)
     assert isinstance(generator, torch.Generator)
     assert on(torch.rand(3, device="cuda", generator=generator)) == "device"

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext, _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernbench.ptx.doors.torch_door.generators import DeviceGenerator
@@ -309,6 +310,8 @@ class DeviceFunction(_SessionMode, TorchFunctionMode):  # type: ignore[misc]
             kwargs["generator"] = kwargs["generator"].of
         device = kwargs.get("device")
         if device is None:
+            device = _default_device(func)
+        if device is None:
             return func(*args, **kwargs)
         if is_cuda_device(device):
             kwargs["device"] = _HOST
@@ -327,6 +330,16 @@ class DeviceFunction(_SessionMode, TorchFunctionMode):  # type: ignore[misc]
             # what gradients are asked for is what the program gets, not what it was copied from
             return cast(torch.Tensor, transfer(self._storages, result.detach(), True)).requires_grad_()
         return transfer(self._storages, result, True)
+
+
+def _default_device(func: Callable[..., object]) -> torch.device | None:
+    """Where a call makes a tensor that says nothing of a device: what `torch.set_default_device` or `with` has said."""
+    # torch keeps its own mode below all others; calls that are no operators (`torch.tensor`) go from there to CUDA
+    if not torch._C._len_torch_function_stack():
+        return None
+    lowest = torch._C._get_function_stack_at(0)
+    here = isinstance(lowest, DeviceContext) and func in _device_constructors()
+    return cast(torch.device, lowest.device) if here else None
 
 
 def moved_to(storages: Storages, tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
