@@ -41,6 +41,14 @@ def test_a_stream_is_the_current_one_inside_its_block_and_in_its_thread(session)
     assert cuda.ExternalStream(4711).cuda_stream == 4711
 
 
+def test_a_tensor_is_said_to_be_used_on_a_stream(session):
+    x = torch.ones(4, device="cuda")
+    stream = torch.cuda.Stream()
+    assert x.record_stream(stream) is None
+    x.record_stream(torch.cuda.current_stream())
+    assert x.tolist() == [1] * 4
+
+
 CAPTURED = """
 import ctypes, torch
 driver = ctypes.CDLL("libcuda.so.1")

@@ -122,6 +122,8 @@ class TorchDoor:
         self._patches.set(tensor, "cuda", cuda)
         self._patches.set(tensor, "cpu", cpu)
         self._patches.set(tensor, "to", to)
+        # torch looks at the stream before it asks a mode; what is freed is kept until work that uses it is done anyway
+        self._patches.set(tensor, "record_stream", lambda tensor, stream: None)
         for name in _READS:
             self._patches.set(tensor, name, self._waiting(getattr(tensor, name)))
 

@@ -436,5 +436,4 @@ _MOVES: dict[Any, Any] = {
     torch.Tensor.cpu: _cpu,
     torch.Tensor.pin_memory: lambda storages, tensor, *args, **kwargs: pin(storages.memory, tensor),
     torch.Tensor.is_pinned: lambda storages, tensor, *args, **kwargs: is_pinned(storages.memory, tensor),
-    torch.Tensor.record_stream: lambda storages, tensor, *args, **kwargs: None,
 }
