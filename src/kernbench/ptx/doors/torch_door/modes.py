@@ -207,9 +207,10 @@ class DeviceDispatch(_SessionMode, TorchDispatchMode):  # type: ignore[misc]
             inside = wish is not False and any(self._storages.holds(tensor) for tensor in given)
         if wish and not given and "device" in kwargs:
             inside, kwargs = True, {**kwargs, "device": _DEVICE}
-        if inside:
+        chosen = own if inside else self._registrations.for_host(func)
+        if chosen is not None:
             with wished(None), self, DeviceFunction(self._storages):
-                return own(*args, **kwargs)
+                return chosen(*args, **kwargs)
         result = func(*args, **kwargs)
         if wish:
             with _NO_FUNCTION_MODE():

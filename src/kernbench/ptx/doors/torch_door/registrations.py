@@ -1,7 +1,8 @@
 """Operators that a program implements for CUDA by itself, with `torch.library`: they run for tensors of the device.
 
 Torch finds them by the device that it knows, which is the host. So functions that are registered for the key "CUDA" are
-kept, and the mode that sees all operators calls them.
+kept, and the mode that sees all operators calls them. So it does with those for all devices, which torch would call
+where no mode is on: they make tensors of the device.
 """
 
 import functools
@@ -14,6 +15,9 @@ from kernbench.ptx.doors.patching import Patches
 
 _KEY = "CUDA"
 _COMPOSITE = "CompositeImplicitAutograd"
+_ANYWHERE = "CompositeExplicitAutograd"
+# torch's own operators have functions for the host, which are the faster ones
+_TORCH = ("aten", "prims")
 _C: Any = torch._C
 Function = Callable[..., object]
 
@@ -38,7 +42,8 @@ class Registrations:
             before = set(library._op_impls)
             result = original(library, name, function, *rest, **options)
             for key in library._op_impls - before:
-                if key.endswith(f"/{_KEY}"):
+                namespace, _, kind = key.split("/")
+                if kind == _KEY or (kind == _ANYWHERE and namespace not in _TORCH):
                     self._keep(library, key, function, bool(options.get("with_keyset")))
             return result
 
@@ -49,14 +54,23 @@ class Registrations:
         """The function that is registered for an operator now."""
         if not self._functions or not hasattr(operator, "overloadpacket"):
             return None
-        key = f"{operator.name().replace('::', '/')}/{_KEY}"
-        return self._functions.get(key) if key in torch.library._impls else None
+        name = operator.name().replace("::", "/")
+        known = (f"{name}/{kind}" for kind in (_KEY, _ANYWHERE))
+        live = (key for key in known if key in self._functions and key in torch.library._impls)
+        return next((self._functions[key] for key in live), None)
+
+    def for_host(self, operator: object) -> Function | None:
+        """The function that is registered for all devices, where none is for the host."""
+        assert isinstance(operator, torch._ops.OpOverload)
+        key = f"{operator.name().replace('::', '/')}/{_ANYWHERE}"
+        own = _C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CPU")
+        return None if own or key not in torch.library._impls else self._functions.get(key)
 
     def _keep(self, library: Any, key: str, function: Function, with_keyset: bool) -> None:
         keys = _C.DispatchKeySet(_C.DispatchKey.CUDA)
         self._functions[key] = functools.partial(function, keys) if with_keyset else function
-        namespace, name, _ = key.split("/")
-        if _C._dispatch_has_kernel_for_dispatch_key(f"{namespace}::{name}", _COMPOSITE):
+        namespace, name, kind = key.split("/")
+        if kind == _KEY and _C._dispatch_has_kernel_for_dispatch_key(f"{namespace}::{name}", _COMPOSITE):
             # torch would take it apart before any mode sees it
             packet, _, overload = name.partition(".")
             operator = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
