@@ -13,7 +13,7 @@ from tests.ptx.doors.kernels import ADD_ONE, word
 from kernbench import ptx
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors import forecast
-from kernbench.ptx.doors.arena import POISON_WORD
+from kernbench.ptx.doors.arena import LARGE, POISON_WORD
 from kernbench.ptx.doors.forecast import Forecast, LaunchRefusedError
 from kernbench.ptx.doors.options import Options, options_from, read_options
 from kernbench.ptx.doors.records import read_records
@@ -132,9 +132,18 @@ def test_what_is_not_chosen_runs_without_checks(session_of):
     treatments = [launch(session, x, y, n=65, blocks=2).treatment for _ in range(2)]
     assert treatments == ["checked", "unchecked"]
     assert [len(one.findings) for one in session.launches] == [2, 0]
-    other = session_of(only=("softmax*",))
-    assert launch(other, x, y).treatment == "unchecked"
-    assert not session.memory.undefined(y, 256).any()
+
+
+@pytest.mark.parametrize("nbytes", [512, LARGE])
+def test_what_a_launch_without_checks_stores_counts_as_written(session_of, nbytes):
+    session = session_of(only=("softmax*",))
+    memory = session.memory
+    x, y = memory.allocate(256, "x", written=True), memory.allocate(nbytes, "y")
+    assert launch(session, x, y).treatment == "unchecked"
+    assert not memory.undefined(y, 256).any()
+    assert memory.undefined(y + 256, 256).all()
+    assert launch(session_of(), y, x).ok
+    memory.free(y)
 
 
 def test_what_is_skipped_does_not_run(session_of):

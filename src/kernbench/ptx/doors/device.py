@@ -102,6 +102,8 @@ class DoorDevice(EmulatedDevice):
         setting = replace(setting, clusters=chosen, progress=how.progress, exact=how.exact, jobs=wanted_jobs(None))
         names = self._array_names(request)
         self.memory.settle()
+        if not how.checks:
+            self._arena.clear_written()
         try:
             recorder = RecordedLaunch(program) if how.record else None
             run = self._perform(program, setting, names, how.checks, recorder=recorder)
@@ -109,6 +111,8 @@ class DoorDevice(EmulatedDevice):
             self._untrack()
             raise
         finally:
+            if not how.checks:
+                self.memory.count_stored()
             self.memory.hand_back()
         run.origin.update(self._origin(kernel, shape[0], shape[1], request.shared_bytes, how.schedule, how.exact))
         return run

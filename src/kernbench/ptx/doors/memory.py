@@ -19,6 +19,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.ptx.devices.device import PARAMETER_BYTES
 from kernbench.ptx.doors.arena import LARGE, POISON_WORD, MappedArena
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED, UNWRITTEN, WRITTEN, Allocation
+from kernbench.ptx.emulator.memory.pages.large import BLOCK
 from kernbench.ptx.emulator.memory.pages.mapping import bytes_at
 
 # arrays up to this size may be tables of addresses
@@ -166,6 +167,23 @@ class DeviceMemory:
         for adopted in self._in_reach():
             self.arena.contents(adopted.copy)[...] = bytes_at(adopted.address, adopted.nbytes)
 
+    def count_stored(self) -> None:
+        """After a launch without checks, which keeps no states: what it stored counts as written.
+
+        That is what changed since `arena.clear_written`.
+        """
+        arena = self.arena
+        blocks = np.flatnonzero(arena.dirty[: arena.used // BLOCK])
+        for found in arena.allocations() if blocks.size else ():
+            ends = (found.offset // BLOCK, -(-(found.offset + found.nbytes) // BLOCK))
+            first, last = np.searchsorted(blocks, ends)
+            if first == last:
+                continue
+            if found.sparse:
+                _fill_blocks(arena.states(found), blocks[first:last] - ends[0])
+            else:
+                _settled(arena.contents(found), arena.states(found), 4)
+
     def _in_reach(self) -> list[Adopted]:
         return [adopted for adopted in self._adopted.values() if not adopted.out_of_reach]
 
@@ -280,6 +298,12 @@ def _settled(memory: Array, states: Array, unit: int) -> bool:
     if (rest != np.frombuffer(POISON_WORD.to_bytes(4, "little"), np.uint8)[: rest.size]).any():
         states[whole:] |= np.uint8(WRITTEN)
     return False
+
+
+def _fill_blocks(states: Array, blocks: Array) -> None:
+    """Mark some blocks of memory, which held zeros instead of poison, as written; neighbours at once."""
+    for run in np.split(blocks, np.flatnonzero(np.diff(blocks) != 1) + 1):
+        states[int(run[0]) * BLOCK : (int(run[-1]) + 1) * BLOCK] |= np.uint8(WRITTEN)
 
 
 _PROCESS: list[DeviceMemory] = []
