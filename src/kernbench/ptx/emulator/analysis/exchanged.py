@@ -4,7 +4,7 @@ Lanes of a warp load, give each other the values (`shfl.sync`, `redux.sync`, vot
 back to where their parts came from. PTX orders no memory there. Yet nobody has the result of the exchange before every
 lane has given its value, and no lane can give what it has not loaded: where what is stored is made of that result, the
 load of any lane of the warp is done. A lane that is a turn of a loop ahead has loaded after the exchange: such loads
-count only where the warp meets before each turn.
+count only where the warp meets before each turn. Of an exchange of some lanes (a constant mask) it holds for these.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,24 +17,25 @@ from kernbench.ptx.text.module import Integer, Name
 _FULL = 0xFFFF_FFFF
 
 
-def exchanged_loads(body: Body) -> Iterator[tuple[int, frozenset[int]]]:
-    """Sites of stores, each with the sites of the loads that are done in all lanes of its warp when it runs."""
+def exchanged_loads(body: Body) -> Iterator[tuple[int, Mapping[int, int]]]:
+    """Sites of stores, each with the sites of the loads that are done when it runs, and in which lanes, as a mask."""
     every = [(block, d) for block, decodings in enumerate(body.decodings) for d in decodings]
     if not any(d.effects.exchanges for _, d in every):
         return
     constants = _constants([d for _, d in every])
-    meetings = [(block, d) for block, d in every if d.effects.exchanges and _of_whole_warps(d, constants)]
+    meetings = [(block, d) for block, d in every if d.effects.exchanges and _members(d, constants)]
     loads = [(block, d) for block, d in every if d.effects.access == "load" and d.writes]
     stores = [(block, d) for block, d in every if d.effects.access == "store"]
     if not meetings or not loads or not stores:
         return
     made_of = _made_of(body, [d for _, d in (*loads, *meetings)])
     barriers = frozenset(block for block, d in every if _gathers(d, constants))
-    passing = _Passing(body, barriers, loads, meetings, made_of)
+    members = [_members(d, constants) for _, d in meetings]
+    passing = _Passing(body, barriers, loads, meetings, members, made_of)
     for block, d in stores:
         found = passing.loads_before(block, made_of.get(d.site.number, 0) >> len(loads))
         if found:
-            yield d.site.number, frozenset(load.site.number for n, (_, load) in enumerate(loads) if found >> n & 1)
+            yield d.site.number, {loads[number][1].site.number: lanes for number, lanes in found.items()}
 
 
 def _constants(every: list[Decoding]) -> dict[int, int]:
@@ -51,22 +52,22 @@ def _constants(every: list[Decoding]) -> dict[int, int]:
     return found
 
 
-def _of_whole_warps(d: Decoding, constants: Mapping[int, int]) -> bool:
-    """Whether all lanes of a warp come there together."""
+def _members(d: Decoding, constants: Mapping[int, int]) -> int:
+    """The lanes of a warp that come there together, as a mask; 0 where that is not known."""
     index = d.position("mask")
     if index is None or d.instruction.guard is not None:
-        return False
+        return 0
     operand = d.operands[index]
     register = d.scope.register(operand.text) if isinstance(operand, Name) else None
     members = d.constant_of(index) if register is None else constants.get(register.number)
-    return members is not None and members & _FULL == _FULL
+    return (members or 0) & _FULL
 
 
 def _gathers(d: Decoding, constants: Mapping[int, int]) -> bool:
     """Whether lanes of a warp meet there, and go on together."""
     if not d.effects.barrier or d.mod("mode") == "arrive":
         return False
-    return d.position("mask") is None or _of_whole_warps(d, constants)
+    return d.position("mask") is None or _members(d, constants) == _FULL
 
 
 def _made_of(body: Body, origins: list[Decoding]) -> dict[int, int]:
@@ -87,6 +88,11 @@ def _made_of(body: Body, origins: list[Decoding]) -> dict[int, int]:
     return found
 
 
+def _bits(mask: int) -> Iterator[int]:
+    """The numbers of the bits that are set."""
+    return (number for number in range(mask.bit_length()) if mask >> number & 1)
+
+
 class _Passing:
     """Which loads are followed by an exchange of their values on every way to a block."""
 
@@ -96,25 +102,28 @@ class _Passing:
         barriers: frozenset[int],
         loads: list[tuple[int, Decoding]],
         meetings: list[tuple[int, Decoding]],
+        members: list[int],
         made_of: Mapping[int, int],
     ):
         self._edges, self._barriers = body.edges, barriers
         every = (1 << len(loads)) - 1
-        # the block that ends with each exchange, and the loads that it is made of
-        self._meetings = [(block, made_of.get(d.site.number, 0) & every) for block, d in meetings]
+        # the block that ends with each exchange, the loads that it is made of, and its lanes
+        given = [made_of.get(d.site.number, 0) & every for _, d in meetings]
+        blocks = [block for block, _ in meetings]
+        self._meetings = list(zip(blocks, given, members, strict=True))
         self._in_block: dict[int, int] = {}
         for number, (block, _) in enumerate(loads):
             self._in_block[block] = self._in_block.get(block, 0) | 1 << number
         self._known: dict[tuple[int, frozenset[int]], frozenset[int]] = {}
 
-    def loads_before(self, block: int, meetings: int) -> int:
-        """The loads, as bits, whose values one of some exchanges has given on every way to a block."""
-        found = 0
-        for number, (meeting, given) in enumerate(self._meetings):
-            if meetings >> number & 1 and given & ~found:
+    def loads_before(self, block: int, meetings: int) -> dict[int, int]:
+        """The loads whose values some exchanges have given on every way to a block, each with the lanes of these."""
+        found: dict[int, int] = {}
+        for number, (meeting, given, lanes) in enumerate(self._meetings):
+            if meetings >> number & 1:
                 for start, here in self._in_block.items():
-                    if here & given & ~found and self._between(start, meeting, block):
-                        found |= here & given
+                    if here & given and self._between(start, meeting, block):
+                        found |= {load: found.get(load, 0) | lanes for load in _bits(here & given)}
         return found
 
     def _between(self, load: int, meeting: int, store: int) -> bool:

@@ -72,8 +72,8 @@ class Facts:
     carrying: frozenset[int]
     # stores of what a butterfly reduction gave, with how its lanes rounded
     reduced_stores: Mapping[int, Reduced]
-    # stores of what lanes made of values that they exchanged, with the loads that gave those
-    exchanged: Mapping[int, frozenset[int]]
+    # stores of what lanes made of values that they exchanged, with the loads that gave those and their lanes
+    exchanged: Mapping[int, Mapping[int, int]]
     # stores of what only integer instructions have made; updates of memory whose old value nothing reads
     integer_stores: frozenset[int]
     blind: frozenset[int]

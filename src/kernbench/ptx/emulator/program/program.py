@@ -266,8 +266,8 @@ class Program:
     integer_stores: frozenset[int]
     # sites of stores of what a butterfly reduction gave, with how its lanes rounded
     reduced_stores: Mapping[int, Reduced]
-    # sites of stores, with those of loads that all lanes of the warp have done by then: see `analysis.exchanged`
-    exchanged: Mapping[int, frozenset[int]]
+    # sites of stores, with those of loads that lanes of the warp have done by then, and which: see `analysis.exchanged`
+    exchanged: Mapping[int, Mapping[int, int]]
     # sites of reductions, and of atomics whose result nothing reads
     blind: frozenset[int]
     # everything in it that writes memory

@@ -89,6 +89,33 @@ def test_an_exchange_on_one_of_two_ways_says_nothing(lab):
     assert [found.kind for found in run.findings] == ["race"]
 
 
+# all lanes load, and all but the first exchange and store
+SOME = """
+  mov.u32 %r5, smem;
+  shl.b32 %r6, %r0, 2;
+  add.u32 %r6, %r6, %r5;
+  st.shared.u32 [%r6+64], %r0;
+  bar.sync 0;
+  ld.shared.u32 %r8, [%r6+64];
+  setp.eq.u32 %p4, %r0, 0;
+  @%p4 bra OVER;
+  shfl.sync.idx.b32 %r7, %r8, 1, 31, 0xfffffffe;
+  st.shared.u32 [%r6+{to}], %r7;
+OVER:
+"""
+
+
+def test_of_some_lanes_an_exchange_says_what_these_have_loaded(lab):
+    run = lab.launch(SOME.format(to=68), outside=SHARED, block=32)
+    assert (run.findings, [found.kind for found in run.formal]) == ([], ["race"])
+
+
+def test_of_some_lanes_an_exchange_says_nothing_of_others(lab):
+    run = lab.launch(SOME.format(to=60), outside=SHARED, block=32)
+    assert [(found.kind, found.count) for found in run.findings] == [("race", 1)]
+    assert "thread (0, 0, 0)" in run.findings[0].message
+
+
 TURNS = """
   mov.u32 %r5, smem;
   shl.b32 %r6, %r0, 2;

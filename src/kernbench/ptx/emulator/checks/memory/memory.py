@@ -1,5 +1,6 @@
 """Memory findings: what an access did, to which array, by whom; and who raced with it."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -37,8 +38,8 @@ class WarpSynchronousAccesses(Protocol):
     def fences_between(self, lanes: Array, races: Array) -> Array:
         """Which races have a fence between the two accesses."""
 
-    def exchanges_between(self, lanes: Array, races: Array, loads: frozenset[int], sites: AccessSites) -> Array:
-        """Which races are with one of some loads by the same warp."""
+    def exchanges_between(self, lanes: Array, races: Array, loads: Mapping[int, int], sites: AccessSites) -> Array:
+        """Which races are with one of some loads by given lanes of the same warp."""
 
 
 class Patterns(Protocol):
@@ -109,7 +110,7 @@ class MemoryReporter:
         if space.name == "shared":
             reasons = checks.released_along(spot.lanes[races[:, 0]], cells)
             excuses = np.where((excuses == 0) & (reasons > 0), reasons.astype(np.uint64) + np.uint64(1), excuses)
-        loads = self._program.exchanged.get(site.number, frozenset())
+        loads = self._program.exchanged.get(site.number, {})
         exchanged = checks.warp_synchronous.exchanges_between(spot.lanes, races, loads, checks.sites)
         excuses = np.where((excuses == 0) & exchanged, np.uint64(len(_EXCUSES) - 1), excuses)
         keys, first, which, counts = np.unique(

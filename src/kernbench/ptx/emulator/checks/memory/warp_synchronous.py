@@ -9,7 +9,7 @@ lane stores what it made of the values that others loaded and gave it (`analysis
 faults: of volatile accesses of lanes that had parted, and of ordinary accesses, which compilers move and leave out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from kernbench.ptx.isa.forms.effects import Effects
 from kernbench.result.finding import Other
 
 WORD = 4
+_LANES = 0xFFFF_FFFF
 TOGETHER = (
     "the lanes ran the earlier access together, so that every GPU so far has done it for all of them before the later "
     "one begins"
@@ -137,13 +138,16 @@ class WarpSynchronous:
             found[i] = number == self._clocks.numbers[warp] and clock <= self._fence_clocks[warp] and not apart
         return found
 
-    def exchanges_between(self, lanes: Array, races: Array, loads: frozenset[int], sites: "SitesOfAccesses") -> Bools:
-        """For each race of lanes whether the other side is one of some loads by the same warp."""
+    def exchanges_between(
+        self, lanes: Array, races: Array, loads: Mapping[int, int], sites: "SitesOfAccesses"
+    ) -> Bools:
+        """For each race of lanes whether the other side is one of some loads by given lanes of the same warp."""
         found = np.zeros(len(races), bool)
-        for i, (position, cell, *_) in enumerate(races.tolist() if loads else ()):
+        for i, (position, cell, mask, *_) in enumerate(races.tolist() if loads else ()):
             other, number, _ = decode(cell & (1 << 64) - 1)
             same = number == self._clocks.numbers[int(lanes[position]) // WARP]
-            found[i] = same and sites.site(other).number in loads
+            done = loads.get(sites.site(other).number) if same else None
+            found[i] = done is not None and not mask & _LANES & ~done
         return found
 
     def access(
