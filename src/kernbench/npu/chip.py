@@ -354,7 +354,8 @@ class _Launch:
                         f"{left:,} of {total:,} elements of output {buffer.describe()} were never written",
                         args[0][0].where,
                         (),
-                        "check which blocks store which part, and the last, ragged ones",
+                        "check which blocks store which part, and the last, ragged ones; what is to keep its values is "
+                        "INOUT",
                     ),
                     buffer.name,
                 )
