@@ -57,7 +57,7 @@ class KernelSummary:
         refused = "refused" if any(launch["treatment"] == REFUSED for launch in self.launches) else ""
         if kinds or self.failed or self.unfinished:
             ended = len(self.failed) > len(self.refused) or self.unfinished
-            return ", ".join(filter(None, (kinds, "failed" if ended and not kinds else "", refused)))
+            return ", ".join(filter(None, (kinds, "did not end" if ended and not kinds else "", refused)))
         if self.checked:
             return "none (some refused)" if refused else "none"
         if refused:

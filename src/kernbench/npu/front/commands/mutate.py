@@ -37,9 +37,8 @@ def mutate(
     for one in found:
         for mutant in mutants(one, Budget(seconds=20)):
             counts[mutant.outcome] += 1
-            console.print(
-                f"{mutant.where}: {mutant.change}: {mutant.outcome} {', '.join(mutant.kinds)}: {mutant.where.text}"
-            )
+            outcome = f"{mutant.outcome} {', '.join(mutant.kinds)}".rstrip()
+            console.print(f"{mutant.where}: {mutant.change}: {outcome}: {mutant.where.text}")
             row = {"case": one.title, "where": str(mutant.where), "change": mutant.change, "outcome": mutant.outcome}
             data.append({**row, "kinds": list(mutant.kinds)})
     console.print(

@@ -229,7 +229,7 @@ class Checks(LaunchObserver):
         self.reporter.general(
             "over-budget",
             f"the launch did not end within {spent}; it was stopped with {lanes.count} threads at {line}"
-            f"{self._loop_around(block)}, and was still changing registers or memory: it may be long or endless",
+            f"{self._loop_around(block)}, and did not come to repeat itself unchanged: it may be long or endless",
             "check the loop's condition, or give more: --max-seconds on the command line, "
             "budget=Budget(steps=..., seconds=...) of a launch in Python",
             site=site,
