@@ -21,6 +21,7 @@ from kernbench.ptx.emulator.analysis.loops import find_wait_loops
 from kernbench.ptx.emulator.analysis.reduced_stores import reduced_stores
 from kernbench.ptx.emulator.analysis.retries import is_retried
 from kernbench.ptx.emulator.analysis.undefined.definedness import Following, find_undefined
+from kernbench.ptx.emulator.analysis.volatile_data import volatile_data
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded
 from kernbench.ptx.emulator.program.facts import Beside, Facts
 from kernbench.ptx.emulator.program.program import WaitLoop
@@ -41,6 +42,7 @@ def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
     in_flight = [watch_in_flight(decoded, body) for body in bodies]
     unused = tuple(find_unused_loads(decoded, body, writers, aliased, validated) for body in bodies)
     meant = meant_parameters(kernel, decoded.kernel)
+    hands_over = any(d.effects.fences or d.mod("sem") in _HANDING_OVER for d in every)
     following = Following(bool(decoded.compiler), decoded.local_bytes > 0)
     edges, ends, idle = _ends(kernel)
     return Facts(
@@ -67,7 +69,8 @@ def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
         parameter_types=parameter_types(kernel, sources),
         asynchronous=any(d.effects.asynchronous for d in every),
         fences_tensor=any(d.effects.fences_tensor for d in every),
-        hands_over=any(d.effects.fences or d.mod("sem") in _HANDING_OVER for d in every),
+        hands_over=hands_over,
+        volatile_data=frozenset() if hands_over else volatile_data(decoded),
         volatile_sites=frozenset(d.site.number for d in every if d.mod("sem") == "volatile"),
         noncoherent_sites=frozenset(d.site.number for d in every if d.has("nc")),
     )

@@ -92,6 +92,7 @@ def _program(decoded: Decoded, facts: Facts, blocks: list[Block], aliased: bool)
         fences_tensor=facts.fences_tensor,
         hands_over=facts.hands_over,
         volatile_sites=facts.volatile_sites,
+        volatile_data=facts.volatile_data,
         noncoherent_sites=facts.noncoherent_sites,
         edges=facts.edges,
         idle=facts.idle,

@@ -24,6 +24,7 @@ from kernbench.ptx.emulator.checks.memory.pending_copies import PendingCopies
 from kernbench.ptx.emulator.checks.memory.replicas import Replicas
 from kernbench.ptx.emulator.checks.memory.undefined import DIVISION_HINT, UndefinedValues
 from kernbench.ptx.emulator.checks.memory.variables import leaves, strays_from
+from kernbench.ptx.emulator.checks.memory.volatile_data import VolatileData
 from kernbench.ptx.emulator.checks.memory.warp_synchronous import WarpSynchronous
 from kernbench.ptx.emulator.checks.waiting.endings import Endings
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt32s
@@ -81,6 +82,7 @@ class BatchChecks(BatchObserver):
         self.barriers = NamedBarriers(batch, self, checks.reporter)
         self.warpgroups = WarpgroupChecks(batch, self)
         self.warp_synchronous = WarpSynchronous(batch, self.clocks, checks.reporter, checks.memory.shared_name)
+        self.volatile_data = VolatileData(batch, self.clocks, checks.reporter, checks.memory.shared_name)
         self._volatile = checks.program.volatile_sites
         self.copies: PendingCopies = PendingCopies(batch, checks.reporter, checks.memory.shared_name)
         self.idle = IdleReads(checks, self, batch.warps)
@@ -148,6 +150,8 @@ class BatchChecks(BatchObserver):
         self.copies.touched(space, writes, site, lanes, active, accessed, nbytes)
         if site.number in self._volatile:
             self.warp_synchronous.access(space, accessed, lanes, active, nbytes, writes, site)
+            if self._checks.program.volatile_data:
+                self.volatile_data.access(space, accessed, lanes, active, nbytes, writes, site)
         if self.log is not None:
             starts = offsets_of(accessed)
             if space.origins.size:

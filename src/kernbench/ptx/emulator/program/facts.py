@@ -94,6 +94,8 @@ class Facts:
     fences_tensor: bool
     hands_over: bool
     volatile_sites: frozenset[int]
+    # volatile loads of shared memory that take data, in kernels that pass nothing by flags
+    volatile_data: frozenset[int]
     noncoherent_sites: frozenset[int]
 
 

@@ -288,6 +288,8 @@ class Program:
     hands_over: bool
     # sites of volatile loads and stores
     volatile_sites: frozenset[int]
+    # sites of volatile loads of shared memory that take data, in programs that pass nothing by flags
+    volatile_data: frozenset[int]
     # sites of loads through the non-coherent cache
     noncoherent_sites: frozenset[int]
     # blocks that may follow each block of the kernel itself, and those of them that only jump or end

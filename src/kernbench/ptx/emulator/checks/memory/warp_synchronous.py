@@ -156,15 +156,8 @@ class WarpSynchronous:
         """Lanes, those of whole warps of which some are active, make a volatile access."""
         if space.name != "shared" or nbytes < WORD:
             return
-        starts, along = offsets_of(accessed), _along(lanes, active)
-        # what lies outside is reported elsewhere
-        good = (starts >= 0) & (starts + nbytes <= self._batch.shared_stride) & (starts % WORD == 0)
-        good = good if active is None else good & active
-        starts, lanes, along = starts[good], lanes[good], along[good]
-        count = nbytes // WORD
-        first = (space.origins[lanes].astype(np.int64) + starts) // WORD
-        words = (first[:, None] + np.arange(count)).reshape(-1)
-        self._enter(words, np.repeat(lanes, count), np.repeat(along, count), writes, site)
+        words, positions = touched_words(space, accessed, lanes, active, nbytes, self._batch.shared_stride)
+        self._enter(words, lanes[positions], _along(lanes, active)[positions], writes, site)
 
     def _enter(self, words: Array, lanes: Array, along: Array, writes: bool, site: Site) -> None:
         if self._reads is None or self._writes is None:
@@ -222,6 +215,21 @@ class WarpSynchronous:
             "race", site, message, SYNCWARP, len(words), seen, about=about, array=array, cause=earlier, formal=formal,
             habit="warp-synchronous",
         )  # fmt: skip
+
+
+def touched_words(
+    space: Space, accessed: Accessed, lanes: Array, active: Mask | None, nbytes: int, size: int
+) -> tuple[Array, Array]:
+    """The words of shared memory that lanes access, of `size` bytes of each block, and for each word the position.
+
+    What lies outside is reported elsewhere.
+    """
+    starts = offsets_of(accessed)
+    good = (starts >= 0) & (starts + nbytes <= size) & (starts % WORD == 0)
+    positions = np.flatnonzero(good if active is None else good & active)
+    first = (space.origins[lanes[positions]].astype(np.int64) + starts[positions]) // WORD
+    count = nbytes // WORD
+    return (first[:, None] + np.arange(count)).reshape(-1), np.repeat(positions, count)
 
 
 def _along(lanes: Array, active: Mask | None) -> Array:

@@ -1,0 +1,65 @@
+"""Volatile loads of shared memory that take data from other threads, in kernels that pass nothing by flags.
+
+Volatile accesses are strong, and a program may use them as flags: then what they read early or late is meant. Where
+what is read goes into what is stored, and decides nothing, it is data, which only a barrier can bring in time.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Set as AnySet
+
+from kernbench.ptx.emulator.analysis.flow.dataflow import origins_of
+from kernbench.ptx.emulator.instructions.decode import Body, Decoded
+from kernbench.ptx.emulator.memory.port import space_of
+from kernbench.ptx.emulator.program.operands import Decoding
+
+Sources = Mapping[int, AnySet[int]]
+_NOTHING: frozenset[int] = frozenset()
+
+
+def volatile_data(decoded: Decoded) -> frozenset[int]:
+    """Their sites; none where what a volatile load or an atomic gives may decide anything."""
+    found = set[int]()
+    for body in decoded.bodies:
+        if not any(_is_looked_at(d) for d in body):
+            continue
+        sources = origins_of(body, _origin)
+        if any(_decides(d, sources) for d in body):
+            return _NOTHING
+        found |= _stored(body, sources)
+    loads = {d.site.number for body in decoded.bodies for d in body if _is_volatile_load(d)}
+    return frozenset(found & loads)
+
+
+def _is_volatile_load(d: Decoding) -> bool:
+    return d.effects.access == "load" and d.mod("sem") == "volatile" and space_of(d.mod("space")) == "shared"
+
+
+def _is_looked_at(d: Decoding) -> bool:
+    """Whether it reads what others may have written meanwhile."""
+    return _is_volatile_load(d) or (d.effects.updates and bool(d.writes))
+
+
+def _origin(d: Decoding, sources: Sources) -> frozenset[int]:
+    """The volatile loads and atomics that a result is made of, what other lanes give included."""
+    if _is_looked_at(d):
+        return frozenset((d.site.number,))
+    return _NOTHING if d.effects.access == "load" else _made_of(d, sources)
+
+
+def _made_of(d: Decoding, sources: Sources) -> frozenset[int]:
+    return _NOTHING.union(*(sources.get(register.number, _NOTHING) for register in d.reads))
+
+
+def _decides(d: Decoding, sources: Sources) -> bool:
+    """Whether such a value decides something: where lanes go, what they access, what a function or an atomic does."""
+    addresses = any(sources.get(register.number) for register in d.address_reads)
+    predicates = any(register.type == "pred" for register in d.writes)
+    passed = d.effects.updates or (
+        d.effects.access == "store" and space_of(d.address_space or d.mod("space")) == "local"
+    )
+    return addresses or ((predicates or passed or d.effects.flow != "") and bool(_made_of(d, sources)))
+
+
+def _stored(body: Body, sources: Sources) -> frozenset[int]:
+    """What the values of stores are made of."""
+    return _NOTHING.union(*(_made_of(d, sources) for d in body if d.effects.access == "store"))
