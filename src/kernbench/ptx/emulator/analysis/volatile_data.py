@@ -17,7 +17,7 @@ _NOTHING: frozenset[int] = frozenset()
 
 
 def volatile_data(decoded: Decoded) -> frozenset[int]:
-    """Their sites; none where what a volatile load or an atomic gives may decide anything."""
+    """Their sites; none where what a strong load, of whatever memory, or an atomic gives may decide anything."""
     found = set[int]()
     for body in decoded.bodies:
         if not any(_is_looked_at(d) for d in body):
@@ -26,21 +26,23 @@ def volatile_data(decoded: Decoded) -> frozenset[int]:
         if any(_decides(d, sources) for d in body):
             return _NOTHING
         found |= _stored(body, sources)
-    loads = {d.site.number for body in decoded.bodies for d in body if _is_volatile_load(d)}
+    loads = {d.site.number for body in decoded.bodies for d in body if _takes_data(d)}
     return frozenset(found & loads)
 
 
-def _is_volatile_load(d: Decoding) -> bool:
+def _takes_data(d: Decoding) -> bool:
+    """Whether it is a volatile load of shared memory, whose value is data if it decides nothing."""
     return d.effects.access == "load" and d.mod("sem") == "volatile" and space_of(d.mod("space")) == "shared"
 
 
 def _is_looked_at(d: Decoding) -> bool:
-    """Whether it reads what others may have written meanwhile."""
-    return _is_volatile_load(d) or (d.effects.updates and bool(d.writes))
+    """Whether it reads what others may have written meanwhile: a strong load of any memory, or an atomic."""
+    strong = d.effects.access == "load" and d.mod("sem") not in ("", "weak")
+    return strong or (d.effects.updates and bool(d.writes))
 
 
 def _origin(d: Decoding, sources: Sources) -> frozenset[int]:
-    """The volatile loads and atomics that a result is made of, what other lanes give included."""
+    """The strong loads and atomics that a result is made of, what other lanes give included."""
     if _is_looked_at(d):
         return frozenset((d.site.number,))
     return _NOTHING if d.effects.access == "load" else _made_of(d, sources)

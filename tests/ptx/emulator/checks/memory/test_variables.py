@@ -1,7 +1,7 @@
 """Accesses that leave the variable of shared memory that their address is made from, and fall into another one.
 
-`%r3` is the number of the thread. Both variables have 128 bytes, which 32 threads write before; what is between `x` and
-`y` is no matter, as each access goes to where `y` begins.
+`%r3` is the number of the thread in the grid, `%r0` that in its block. Both variables have 128 bytes, which 32 threads
+write before; what is between `x` and `y` is no matter, as each access goes to where `y` begins.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ BOTH = """
   .shared .align 16 .b8 y[128];
   mov.u32 %r10, x;
   mov.u32 %r11, y;
-  shl.b32 %r12, %r3, 2;
+  shl.b32 %r12, %r0, 2;
   add.u32 %r13, %r10, %r12;
   add.u32 %r14, %r11, %r12;
   st.shared.u32 [%r13], %r3;
@@ -138,3 +138,19 @@ def test_the_end_of_the_static_variables_is_not_dynamic_memory(lab):
         "offset 144 of 'y' in shared memory, which has 128 bytes: 16 bytes behind its end, in 'dynamic'"
         in found.message
     )
+
+
+def test_in_a_cluster_it_is_the_variable_of_the_other_block(lab):
+    text = """
+  mov.u32 %r9, %cluster_ctarank;
+  xor.b32 %r9, %r9, 1;
+  mapa.shared::cluster.u32 %r6, %r13, %r9;
+  barrier.cluster.arrive.aligned;
+  barrier.cluster.wait.aligned;
+  ld.shared::cluster.u32 %r5, [%r6+{at}];
+  barrier.cluster.arrive.aligned;
+  barrier.cluster.wait.aligned;
+"""
+    assert lab.kinds(BOTH + text.format(at=0), block=32, grid=2, cluster=2) == []
+    (found,) = lab.findings(BOTH + text.format(at=BEGIN), block=32, grid=2, cluster=2)
+    assert "16 bytes behind its end, in 'y'" in found.message

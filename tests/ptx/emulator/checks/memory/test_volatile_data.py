@@ -1,5 +1,6 @@
 """Data that warps hand each other through volatile shared memory: found where no barrier orders it; flags are meant."""
 
+import numpy as np
 import pytest
 
 # `%r4` is the address of the word of a thread, `%r5` of that of the thread 32 on, round the block of 64
@@ -71,6 +72,9 @@ def test_a_word_that_all_warps_read(lab):
         READ + "  atom.shared.add.u32 %r9, [%r4], %r7;\n",
         # a lock, whoever gets it
         "  atom.shared.cas.b32 %r9, [s], 0, 0;\n  setp.eq.u32 %p1, %r9, 0;\n" + READ + ADD + WRITE,
+        # a flag in other memory, or by a generic address
+        "  ld.volatile.global.u32 %r9, [%rd20];\n  setp.ne.u32 %p1, %r9, 5;\n" + READ + ADD + WRITE,
+        "  ld.relaxed.gpu.u32 %r9, [%rd20];\n  setp.ne.u32 %p1, %r9, 5;\n" + READ + ADD + WRITE,
         # a fence says that something is handed over
         READ + "  membar.cta;\n" + ADD + WRITE,
         # writes alone
@@ -78,7 +82,7 @@ def test_a_word_that_all_warps_read(lab):
     ],
 )  # fmt: skip
 def test_what_may_be_meant_is_clean(lab, body):
-    assert found(lab, BARRIER + body) == []
+    assert lab.kinds(HEAD + BARRIER + body, np.zeros(1, "u4"), block=64) == []
 
 
 def test_barriers_of_some_warps_count(lab):
@@ -101,3 +105,22 @@ END:
 def test_blocks_have_their_own_words(lab):
     body = BARRIER + "  ld.volatile.shared.u32 %r7, [%r4];\n" + ADD + WRITE
     assert found(lab, body, grid=4) == []
+
+
+def test_a_reader_of_another_block_of_the_cluster_is_no_warp_of_this_one(lab):
+    """The second block has met more often when it reads the other's words, and both meet before these are written."""
+    meet = "  barrier.cluster.arrive.aligned;\n  barrier.cluster.wait.aligned;\n"
+    body = """
+  mov.u32 %r9, %cluster_ctarank;
+  setp.eq.u32 %p1, %r9, 0;
+  @%p1 bra READ;
+  bar.sync 0;
+  bar.sync 0;
+  bar.sync 0;
+READ:
+  xor.b32 %r9, %r9, 1;
+  mapa.shared::cluster.u32 %r10, %r5, %r9;
+  ld.volatile.shared::cluster.u32 %r7, [%r10];
+  add.u32 %r8, %r7, 1;
+"""
+    assert found(lab, meet + body + meet + WRITE + meet, grid=2, cluster=2) == []

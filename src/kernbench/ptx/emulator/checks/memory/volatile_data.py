@@ -77,10 +77,10 @@ class VolatileData:
         before.enter(words[others], lanes[others], clocks[others], site.number)
 
     def _look(self, last: _Last, words: Array, lanes: Array, site: Site, writes: bool) -> None:
-        """Which of the last accesses of words, by other warps, are not known to be done."""
-        warps, others = lanes // WARP, last.warps(words)
-        near = np.flatnonzero((others >= 0) & (others != warps))
-        ctas = self._batch.ctas
+        """Which of the last accesses of words, by other warps of the block, are not known to be done."""
+        warps, others, ctas = lanes // WARP, last.warps(words), self._batch.ctas
+        # of another block of the cluster, too, a word may be accessed
+        near = np.flatnonzero((others >= 0) & (others != warps) & (others % ctas == warps % ctas))
         known = self._clocks.clocks[warps[near] % ctas, warps[near] // ctas, others[near] // ctas]
         near = near[(last.clocks[words[near]] > known) & ~self._clocks.helps(lanes[near])]
         for number in np.unique(last.sites[words[near]]).tolist():
