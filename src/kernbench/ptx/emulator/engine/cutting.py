@@ -1,7 +1,7 @@
-"""How the batches of a launch are cut into parts, so that all workers end as soon as they can.
+"""How the batches of a launch are cut into parts, so that all workers end as early as possible.
 
-A part costs its width and something more, whatever its width: its instructions are run once for all of it, in Python.
-So parts are few. Workers take the widest part that nobody has taken; a part belongs to one batch.
+A part has a fixed cost, whatever its width: its instructions are interpreted once for all of it, in Python. So there
+are few parts. Each worker takes the widest part that is left; a part belongs to one batch.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Lanes that end: they live no longer, and the block that they ran last is kept."""
+"""Lanes that exit: they are removed from the living lanes, and the basic block that they ran last is kept."""
 
 import numpy as np
 

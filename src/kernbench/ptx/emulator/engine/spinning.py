@@ -1,9 +1,9 @@
-"""Spinning: a loop that came round without changing anything waits for memory, and is parked instead of run.
+"""Spinning: a loop that completes an iteration without changing anything waits for memory, and is parked.
 
-One that comes back to an earlier state without looking at memory never ends, and is reported at once. States are
-compared each round where a loop reads what others write, and now and then everywhere else. A loop that looks at a
-clock repeats nothing but while time stands still, and then waits for a later one. One that waits for nothing but a
-clock has it sooner: after many rounds time goes faster, so that a second is no more than some hundred rounds.
+A loop that returns to an earlier state without reading memory never ends, and is reported at once. States are compared
+in each iteration where a loop reads what others write, and now and then in all other loops. A loop that reads a clock
+never repeats its state, except while the clock stands still; then it is parked until a later time. For a loop that
+waits for a clock alone the clock runs faster after many iterations, so that a second is at most some hundred of them.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
-"""A launch on several cores: its CTAs run in parts, in worker processes, and count only if that makes no difference.
+"""A launch on several cores: its CTAs run in parts, in worker processes, speculatively.
 
-Workers run parts of the grid from the same memory, each as if it came next. If no part reads or writes a byte that
-another has written, if nothing was found and nothing looked at what the others do, then the parts give what they give
-one after the other, to the last bit, and are put together. Otherwise nothing of it counts, and the launch goes on on
-one core as if nobody had tried.
+Workers run parts of the grid from the same memory, each as if its part came next. The parts give what they would give
+one after the other, to the last bit, if no part reads or writes a byte that another has written, if there is no
+finding, and if nothing depends on the progress of other parts (clocks, polling). Then they are merged. Otherwise
+their results are dropped, and the launch continues on one core from the state before.
 """
 
 import time

@@ -1,9 +1,9 @@
-"""Time as a kernel reads it: instructions run so far; where every thread only polls, it stands still and leaps.
+"""Time as a kernel reads it: the number of instructions run so far; where every thread only polls, it stops and jumps.
 
-Loops that back off read clocks, so that no two rounds of them are the same. When nothing but such loops is left, time
-stands still, and a loop that changes nothing repeats its state and is parked. Then time goes on by days at once, some
-times over: what gives up after a while does so, and what is still parked waits for something that never comes. Where a
-loop waits for a time by itself, it comes sooner, and is exceeded by a small part of what has passed.
+Loops with a back-off read clocks, so that no two of their iterations are the same. When only such loops are left, the
+clock stands still, and a loop that changes nothing repeats its state and is parked. Then the clock jumps by weeks,
+several times: loops with a timeout give up, and what is still parked waits for something that never comes. Where a
+loop waits for nothing but a time, that time comes sooner, and is exceeded by a small part of what has passed.
 """
 
 from kernbench.ptx.emulator.program.meter import Meter

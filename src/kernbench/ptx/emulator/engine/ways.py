@@ -1,15 +1,15 @@
-"""The way of a batch, made of the ways of its pieces: how many instructions it would have run as one.
+"""The path of a batch, merged from the paths of its pieces: how many instructions it would have run as one.
 
-A way is the blocks that a piece ran, by their numbers, with what happened whenever no warp of it could go on: waits
-that had become complete were woken (`WOKEN`), or else what was in flight arrived (`ARRIVED`).
+A path (*way*) is the list of basic blocks that a piece ran, by number, with what happened whenever none of its warps
+could continue: completed waits were woken (`WOKEN`), or else what was in flight arrived (`ARRIVED`).
 
-The scheduler always runs the fragment that stands first in the program, and fragments at one block are one. CTAs of
-different pieces share nothing that has a say in that. So the batch runs, of all blocks that its pieces would run next,
-the first, for all pieces that would run it. Only when all pieces are stuck does anything happen to those who wait: as
-in one piece, what is complete is woken before anything in flight arrives, and what arrives does so everywhere at once.
+The scheduler always runs the fragment that is first in program order, and fragments at one block are merged. CTAs of
+different pieces share nothing that affects that choice. So among the next blocks of all pieces the batch runs the
+first one, for all pieces that are at it. Waits are woken only when all pieces are stuck: as in one piece, completed
+waits before anything in flight arrives, and arrivals in all pieces at once.
 
-That holds where waits are for barriers and asynchronous work. A piece with loops that poll, barriers of clusters or
-calls that are not inlined has no way that could be merged.
+That holds where waits are for barriers and asynchronous work. A piece with polling loops, barriers of clusters or
+calls that are not inlined has no path that could be merged.
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,12 @@
-"""The text of a chain in LLVM's language: steps that compute, loads, and what lanes of a warp exchange.
+"""The LLVM text of a chain: arithmetic steps, loads, and exchanges between lanes of a warp.
 
-First it looks, then it acts. A loop over all lanes computes the addresses of all loads and looks whether they are
-plain: aligned, inside, meant for the array that they reach, of bytes that were written. Where one is not, nothing has
-been done, and all of it is left to the steps. Memory that will be loaded is asked for on the way.
+First it checks, then it acts. A loop over all lanes computes the addresses of all loads and checks that each is plain:
+aligned, inside the array that it is meant for, and of initialised bytes. If one is not, nothing has been done, and the
+steps run one by one. Memory that will be loaded is prefetched on the way.
 
 Then warp after warp is computed, eight lanes at a time. Where lanes exchange values with others than these eight, the
-loop over the lanes of a warp ends and another begins: what is exchanged lies in a buffer, and registers that are wanted
-behind lie in their rows, which are in the nearest cache.
+loop over the lanes of a warp ends and another begins: exchanged values are in a buffer, and registers that are used
+afterwards in their rows, which are in the nearest cache.
 """
 
 from collections.abc import Sequence

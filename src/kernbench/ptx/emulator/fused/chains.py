@@ -1,7 +1,7 @@
-"""Chains: steps that compute or load and exchanges of whole warps that follow each other, over blocks, as one call.
+"""Chains: consecutive arithmetic steps, loads and exchanges of whole warps, across basic blocks, as one call.
 
-Like runs they go step by step until machine code pays. Where something is the matter with a load, nothing has been
-done, and the steps say what it is; so findings are theirs.
+Like runs they are interpreted step by step until machine code pays. If a load has a fault, the call does nothing, and
+the steps run one by one and report it; so the findings are theirs.
 """
 
 from typing import NamedTuple

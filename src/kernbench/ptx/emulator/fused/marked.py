@@ -1,4 +1,4 @@
-"""Steps between which others follow undefined values: those are left out as long as nothing is undefined."""
+"""Runs of steps with steps between them that track undefined values: those are skipped while nothing is undefined."""
 
 from kernbench.ptx.emulator.lanes.flags import Registers
 from kernbench.ptx.emulator.lanes.lanes import Mask

@@ -1,9 +1,9 @@
-"""Runs: steps of a block that follow each other and only compute, run one by one until machine code pays.
+"""Runs: consecutive arithmetic steps of a basic block, interpreted one by one until machine code pays.
 
-What steps cost by themselves is known well enough: each some microseconds, and a nanosecond or two a lane. A run that
-has cost half as much as it takes to compile is compiled: what is compiled is kept, and serves others. What another
-process has made is taken from disk much earlier. What is counted is steps and lanes, not time: the same launch compiles
-the same runs each time. Results are the same in any case.
+The cost of a step is known well enough: some microseconds fixed, and a nanosecond or two a lane. A run that has cost
+half as much as it takes to compile is compiled; the code is cached and serves other programs. Code that another process
+has compiled is loaded from disk much earlier. Steps and lanes are counted, not time: the same launch compiles the same
+runs each time. Results are the same in any case.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,8 @@
-"""Loads of words by a run of lanes, eight lanes at a time where addresses follow each other, as those of a warp do.
+"""Loads of words by a run of lanes, eight lanes at a time where addresses are contiguous, as in most warps.
 
-Memory that lanes come to soon is asked for ahead: each warp reads elsewhere, so that the processor cannot guess where.
-It does what `memory.access` does for such loads as long as nothing is the matter with any lane, and says how many lanes
-that were; whoever asks leaves the whole load to `access` if it was not all of them. Results have 32 bits, so that no
-address lies in the row that they go to.
+Memory is prefetched: each warp reads elsewhere, so the processor cannot predict it. A loop does what `memory.access`
+does for such loads as long as no lane has a fault, and returns the number of lanes it did; if those are not all, the
+caller leaves the whole load to `access`. Results have 32 bits, so that no address is in the row that they go to.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,9 @@
-"""Actors: everything in a CTA that reads or writes memory in an order of its own, and the columns of its clock.
+"""Actors: everything in a CTA that accesses memory in an order of its own, and the columns of its vector clock.
 
-A warp's knowledge is a row of clocks with one column an actor. Beside the warps there are: each warp as the async proxy
-sees it (what a proxy fence has let through), and as one of its lanes has published it for all; the bulk groups, wgmma
-groups and tensor-core operations that each warp began, its loads and stores of tensor memory, and each mbarrier of the
-CTA, on whose phases copies complete.
+A warp's knowledge is a row of clocks with one column an actor. The actors are: each warp; each warp as the async proxy
+sees it (up to its last proxy fence), and as one of its lanes has published it for all; the bulk groups, wgmma groups
+and tensor-core operations that each warp began, its loads and stores of tensor memory; and each mbarrier of the CTA,
+on whose phases copies complete.
 """
 
 from dataclasses import dataclass

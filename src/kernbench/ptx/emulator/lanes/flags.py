@@ -1,4 +1,4 @@
-"""Which bytes of registers are undefined, for each lane; and in which warps any are, which is all that most ask."""
+"""Which bytes of registers are undefined, for each lane; and which warps have any: most callers need only that."""
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache

@@ -1,7 +1,7 @@
-"""What lanes give an instruction that few of them run: all its operands by one loop, whatever kinds of slots they are.
+"""The operands of an instruction that few lanes run: one loop reads all of them, whatever kinds of slots they are.
 
-An operation beside the threads, which one lane of a block begins, has up to ten operands. To look at each of them by
-several functions over rows of one entry takes longer than what the operation does.
+An asynchronous operation, which one lane of a block begins, has up to ten operands. Reading each of them by several
+functions over rows of one entry would take longer than the operation itself.
 """
 
 from collections.abc import Sequence

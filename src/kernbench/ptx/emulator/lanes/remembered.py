@@ -1,7 +1,7 @@
-"""Sets of lanes that were made before: a program parts and joins the same lanes again and again, in every launch.
+"""A cache of sets of lanes: a program splits and joins the same sets again and again, in every launch.
 
-A set is a value that nobody changes, so that one serves whoever makes an equal one. It is found by the set that it
-comes from and by what was asked for, byte by byte, in a tenth of the time of making it. Only small ones are kept.
+A set is immutable, so that equal sets can share one object. The key is the set that it is made from and the bytes of
+the predicate or other set; a look-up takes a tenth of the time of making it. Only small sets are kept.
 """
 
 import numpy as np

@@ -1,6 +1,7 @@
-"""Compiled steps of vector clocks: what nearly every arrival, fence and meeting asks of them, and does.
+"""Compiled loops over vector clocks: what nearly every arrival, fence and reconvergence needs to check and record.
 
-A round of a barrier is closed when all have come that it waits for. Warps that come to the next one must know that.
+A round of a barrier is closed when all warps that it waits for have arrived. Warps that arrive at the next round must
+know that.
 """
 
 import numpy as np

@@ -1,13 +1,13 @@
-"""Lanes that end before the rest of their warp: what they did since their warp last released is known to nobody.
+"""Lanes that exit before the rest of their warp: what they did since their warp last released is known to nobody.
 
-A barrier orders what those threads did that come to it. A lane that has ended is not waited for and never comes, so
-nothing promises that others see what it did. A clock counts for a whole warp, though, and whoever learns of the warp's
-clock later would learn of that lane, too. So before a warp publishes its own clock, the shadow cells of what its
-ended lanes did at their last clock get a clock that nobody ever knows.
+A barrier orders the accesses of the threads that arrive at it. A lane that has exited is not waited for and never
+arrives, so nothing promises that others see what it did. But a clock counts for a whole warp: whoever acquires the
+warp's clock later would acquire that lane's accesses, too. So before a warp publishes its own clock, the shadow cells
+of what its exited lanes did at their last clock get a clock that nobody ever acquires.
 
-That is exact: every release advances the clock of its warp. What is known of the clock before a lane's last came from
-a release while the lane lived, which took it along or published other lanes by name. The last clock is first published
-when the lane has ended.
+That is exact, since every release advances the clock of its warp. Clocks before a lane's last one were released while
+the lane lived: either such a release included the lane, or it published other lanes by name. The last clock is first
+published after the lane has exited.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,8 +1,8 @@
 """Vector clocks as they travel: what an actor releases, and another acquires.
 
-A piece of knowledge is a vector clock over all actors of the grid, stored by CTA, as most of it is zero, and with
-single lanes named where only they have released. It never changes; joining two (the larger of each entry) gives a
-third. Rows are shared between pieces. Zero is what nobody need know: clocks begin at one.
+A piece of knowledge is a vector clock over all actors of the grid, stored by CTA, since most of it is zero, and with
+single lanes named where only they have released. It is immutable; joining two (the larger of each entry) makes a
+third. Rows are shared between pieces. A zero means that nothing is known: clocks begin at one.
 """
 
 from collections.abc import Iterator

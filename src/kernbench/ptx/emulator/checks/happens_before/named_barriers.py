@@ -1,9 +1,9 @@
-"""What barriers with a number of threads order: who waits learns of all who came, who only arrives learns nothing.
+"""What barriers with a thread count order: warps that wait acquire from all that arrived, others acquire nothing.
 
-Hardware counts threads, whoever they are. A warp that comes while an earlier round of the same barrier may still be
-open can be counted in that round instead: it must know that the round is over, because it waited there itself or
-because somebody who did has published it since; of a round of arrivals alone, it must know of each of them. That holds
-for a barrier without a number, too, which counts the whole block. One that comes to the same round twice knows nothing
+Hardware counts threads, whoever they are. So a warp that arrives while an earlier round of the same barrier may still
+be open can be counted in that round instead. It must know that the round is over: because it waited there itself, or
+because a warp that waited has published it since; of a round of arrivals alone, it must know of each arrival. The same
+holds for a barrier without a count, which counts the whole block. A warp that arrives twice at one round knows nothing
 of the kind.
 """
 

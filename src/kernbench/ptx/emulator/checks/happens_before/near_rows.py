@@ -1,19 +1,19 @@
-"""What single lanes know, and what is known of them by name, within their CTAs: rows of arrays for a whole batch.
+"""Clocks of single lanes, and what is known of them by name, within their CTAs: rows of arrays for a whole batch.
 
 A few lanes of a CTA wait, commit and arrive for their warps (elect.sync), and those of all CTAs of a batch do it in the
-same step. So what they know is kept as rows of arrays: a step of all CTAs is a few operations of NumPy. Each of these
-holds such knowledge:
+same step. So their clocks are rows of arrays: a step of all CTAs is a few NumPy operations. Three kinds of holders have
+rows:
 
 - a lane that knows more than its warp: a vector clock of the actors of its CTA, and clocks of single lanes by name;
 - a warp: names only, as its vector clock is in `Clocks.clocks`;
-- an mbarrier: what lanes released to it that know more than compiled loops hand on. It is not taken apart by phases: a
-  wait learns of what was released until then.
+- an mbarrier: what was released to it by lanes that know more than compiled loops pass on. It is not split by phases: a
+  wait acquires everything released until then.
 
 Lanes of a CTA have a column for their names from when one of them, in any CTA of the batch, first releases without the
-rest of its warp. Those are few, as a rule one for each warp. Joining is the larger of each entry, as for vector clocks.
+rest of its warp. Those are few, usually one for each warp. Joining takes the larger of each entry.
 
-That is all there is to know as long as nobody acquires anything of another CTA. From then on, and in clusters from the
-beginning, knowledge is kept by name (`Knowledge`), and here remain the rows of lanes that compiled loops read.
+That suffices as long as nothing of another CTA is acquired. From then on, and in clusters from the beginning, clocks
+are kept by name (`Knowledge`), and only the rows of lanes that compiled loops read remain here.
 """
 
 from dataclasses import dataclass

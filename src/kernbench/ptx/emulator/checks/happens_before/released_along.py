@@ -1,17 +1,19 @@
-"""Order that every GPU keeps and PTX does not promise: accesses to shared memory that are done when somebody arrives.
+"""Order that every GPU keeps and PTX does not promise: accesses to shared memory complete before a later arrival.
 
-All lanes of a warp read a buffer, and one of them (elect.sync) arrives on the mbarrier that lets others fill it again.
-By the letter of PTX an arrival releases what its own thread did, and nothing orders the reads of the other 31. No GPU
+All lanes of a warp read a buffer, and one of them (elect.sync) arrives on the mbarrier that lets others refill it. By
+the letter of PTX an arrival releases what its own thread did, and nothing orders the reads of the other 31. No GPU
 shows it: one instruction is executed for all its lanes before the next one of any of them begins. Official pipelines
-rely on that, so that a race whose earlier access was published that way is formal. So it is where a thread of another
-block arrived and the wait is of .cta scope, which is the default: scopes say which caches are looked at, and shared
-memory has none. And so is a copy that a thread has waited for which then met others at a relaxed barrier of the
-cluster: its bytes lie where they belong by then. Stores to another block's memory do not, and stay a race.
+rely on that, so a race whose earlier access was published that way is formal. Two more cases are formal:
 
-How far that goes is one more column for each warp in the vector clocks (`Actors.along`), beside the column of what the
-warp has released: it travels wherever clocks do, and is asked for races only. An arriving lane publishes its warp's
-clock there if it took part in each access to shared memory since the lanes last met; once lanes have parted, an arrival
-of one says nothing of what another did alone.
+- A thread of another block arrived, and the wait has .cta scope, the default. Scopes say which caches are checked, and
+  shared memory has none.
+- A thread waited for a copy and then met others at a relaxed barrier of the cluster. The bytes have arrived by then.
+  Stores to another block's memory need not have, and stay a race.
+
+The implementation is one more column for each warp in the vector clocks (`Actors.along`), beside the column of what the
+warp has released: it travels wherever clocks do, and is read for races only. An arriving lane publishes its warp's
+clock there if it took part in each access to shared memory since the lanes last met. Once lanes have diverged, an
+arrival of one says nothing of what another did alone.
 """
 
 from collections.abc import Iterable
