@@ -54,7 +54,14 @@ def machine_name() -> str:
 
 @cache
 def _linker() -> "llvm.LLJIT":
-    return llvm.create_lljit_compiler(_machine())
+    """What loads object files.
+
+    LLVM's older loader gives code and data pages of their own, wherever the system has some. Code reaches its data only
+    within 4 GiB on 64-bit ARM and 2 GiB on x86-64; where the pages lie further apart, as memory of a device that is
+    reserved in between may cause, that loader aborts the process. JITLink takes one range of addresses for all that is
+    loaded together.
+    """
+    return llvm.create_lljit_compiler(_machine(), use_jit_link=True)
 
 
 def translated(text: str, beside: str = "", entry: str = "", vectorised: bool = False, optimised: bool = True) -> bytes:
