@@ -30,11 +30,15 @@ CASES: dict[str, tuple[str, str, str | None, dict[str, object]]] = {
     "mesh, decode of 16 users": (
         "milestone_gqa_llama70b", "multi_user_decode", None, {"context": 4096, "users": 16, "lengths": ()},
     ),
+    # in the two before, eight ranks at most have work
+    "mesh, prefill of 2,048 on 64 ranks": (
+        "milestone_gqa_llama70b", "single_user_prefill", None, {"machine": "large", "n_ranks": 64, "context": 2048},
+    ),
 }  # fmt: skip
 
 
-FILES = 8
-CHECK = f"check of a folder of {FILES} files"
+# folders to check: of eight files no more than eight are checked at once
+CHECKS = {f"check of a folder of {files} files": files for files in (8, 48)}
 # by the number of cores
 AIMS = {2: 1.8, 16: 10.0}
 _FILE = """from dataclasses import replace
@@ -45,14 +49,14 @@ bench = replace(whole.bench, name="file_{0}", panels={{"one": whole.bench.panels
 """
 
 
-def checked(jobs: int) -> str:
-    """What `kernbench check` says of each file, without its seconds."""
+def checked(count: int, jobs: int) -> str:
+    """What `kernbench check` says of each of so many files, without its seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / f"file_{number}.py" for number in range(FILES)]
+        files = [Path(folder) / f"file_{number}.py" for number in range(count)]
         for number, file in enumerate(files):
             file.write_text(_FILE.format(number))
         cases = list(check_files(files, Conditions(jobs=jobs)))
-    assert [case.passed for case in cases] == [True] * FILES, [case.error for case in cases]
+    assert [case.passed for case in cases] == [True] * count, [case.error for case in cases]
     return sha256(
         repr([(case.file.name, case.panel, case.run and digest(case.run)) for case in cases]).encode()
     ).hexdigest()
@@ -62,14 +66,14 @@ def measured(name: str, jobs: int) -> tuple[float, float, float, str]:
     """Seconds by the clock, CPU seconds of this process and of its copies, and digits for the outcome."""
     os.environ["KERNBENCH_JOBS"] = str(jobs)
     before, began = os.times(), time.perf_counter()
-    if name == CHECK:
+    if name in CHECKS:
         os.environ["KERNBENCH_JOBS"] = "1"
-        found = checked(jobs)
+        found = checked(CHECKS[name], jobs)
     else:
         bench, panel, size, settings = CASES[name]
         run = run_bench(find(bench), panel, settings, timed=True, size=size)
     wall, after = time.perf_counter() - began, os.times()
-    found = found if name == CHECK else digest(run)
+    found = found if name in CHECKS else digest(run)
     return wall, sum(after[:2]) - sum(before[:2]), sum(after[2:4]) - sum(before[2:4]), found
 
 
@@ -87,7 +91,7 @@ def main() -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--cases", nargs="+", default=[*CASES, CHECK], metavar="NAME")
+    parser.add_argument("--cases", nargs="+", default=[*CASES, *CHECKS], metavar="NAME")
     given = parser.parse_args()
     # what is compiled or imported once does not count
     run_bench(find("paged_attention"), "context_33", timed=True)

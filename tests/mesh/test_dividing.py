@@ -15,9 +15,6 @@ from benchmarks.mesh_jobs import everything
 from kernbench import mesh
 from kernbench.mesh.dividing import division, own_programs
 from kernbench.mesh.dividing.exchange import Exchange
-from kernbench.mesh.dividing.turns import Turns
-from kernbench.mesh.programs.calls import RECEIVE, SEND, WAIT
-from kernbench.mesh.programs.queues import Queue
 from kernbench.safety.budget import Budget
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -415,29 +412,3 @@ def test_processes_are_stuck_only_if_nothing_is_under_way():
     exchange._idle[:] = 2
     assert [exchange.is_stuck(), exchange.is_stuck()] == [False, False]
     exchange.close()
-
-
-def played(calls, depth, newest_first=False):
-    """Whether two programs return that send to each other over queues of a depth, and the order in which they go on."""
-    queues = [Queue(0, 1, "E", depth, 64, ("a", "b")), Queue(1, 0, "W", depth, 64, ("b", "a"))]
-    turns = Turns(2, queues)
-    for number, player in enumerate(turns.players):
-        player.calls = calls[number]
-        player.outgoing = {"E": turns.queues[number]}
-        player.incoming = {"W": turns.queues[1 - number]}
-    order = []
-    return turns.play([0, 1], newest_first, lambda *where: order.append(where)), order
-
-
-def test_turns_are_found_again():
-    exchanging = [(SEND, "E", 1), (WAIT, 0, 0), (RECEIVE, "W", 0), (WAIT, 1, 0)]
-    fine, order = played([exchanging, exchanging], 1)
-    assert fine
-    # the first sends and waits for a message; the second finds it, and returns
-    assert order == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (0, 4)]
-    assert played([exchanging, exchanging], 1, newest_first=True)[1][0] == (1, 0)
-    twice = [(SEND, "E", 1), (WAIT, 0, 0), (SEND, "E", 1), (WAIT, 1, 0), (RECEIVE, "W", 0), (WAIT, 2, 0)]
-    twice += [(RECEIVE, "W", 0), (WAIT, 3, 0)]
-    assert played([twice, twice], 2)[0]
-    assert not played([twice, twice], 1)[0]
-    assert not played([exchanging[:2], []], 1)[0]

@@ -36,6 +36,8 @@ _PACKAGE = Path(__file__).parent.parent
 ROOMS = (
     "common",
     "timing",
+    "mesh/dividing",
+    "mesh/programs",
     "mesh/time",
     "npu",
     "ptx/emulator",

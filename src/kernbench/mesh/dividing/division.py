@@ -16,7 +16,7 @@ from kernbench.mesh.dividing.divided import Divided
 from kernbench.mesh.dividing.exchange import Exchange
 from kernbench.mesh.dividing.own_programs import Answer, OwnPrograms
 from kernbench.mesh.dividing.parts import Numbering, Part, adopt
-from kernbench.mesh.dividing.turns import Turns
+from kernbench.mesh.dividing.turns import Caller, Turns
 from kernbench.mesh.programs.state import State
 from kernbench.result.recording import Stream
 from kernbench.safety.memory import AddressSpace
@@ -122,9 +122,13 @@ class Division:
         if process_time() - self._begun + sum(one.seconds for one in answers) > launch.budget.total_seconds:
             return "it goes beyond its budget"
         parts = {part.number: part for one in answers for part in one.parts}
-        numbering = Numbering(launch.tables, parts)
-        if not self._turns(parts).play(launch.scheduler.ready(), launch.scheduler.newest_first, numbering.visit):
+        turns = Turns(self._callers(parts), len(launch.programs), launch.queues)
+        outcome = turns.play(launch.scheduler.ready(), launch.scheduler.newest_first)
+        if not outcome.everybody_returns:
             return "queues as deep as the machine's make programs wait for each other, or messages are left"
+        numbering = Numbering(launch.tables, parts)
+        for program in outcome.order:
+            numbering.meet(program)
         for number in left:
             self.streams[number] = numbering.stream(launch.contexts[number].commands, parts[number])
         launch.tables.become(numbering.tables)
@@ -132,18 +136,20 @@ class Division:
         self._end(parts)
         return ""
 
-    def _turns(self, parts: dict[int, Part]) -> Turns:
+    def _callers(self, parts: dict[int, Part]) -> dict[int, Caller]:
+        """The programs that were left, with what they asked of their queues."""
         launch = self._launch
-        turns = Turns(len(launch.programs), launch.queues)
-        copies = {id(queue): copy for queue, copy in zip(launch.queues, turns.queues, strict=True)}
-        for number, part in parts.items():
-            player, port = turns.players[number], launch.ports[number]
-            player.calls = part.calls
-            player.waits = launch.programs[number].state is State.WAITING
-            player.requests = [turns.copy_of(request) for request in launch.under_way(number)]
-            player.outgoing = {direction: copies[id(queue)] for direction, queue in port.outgoing.items()}
-            player.incoming = {direction: copies[id(queue)] for direction, queue in port.incoming.items()}
-        return turns
+        return {
+            number: Caller(
+                part.calls,
+                [met.call for met in part.met],
+                launch.ports[number].outgoing,
+                launch.ports[number].incoming,
+                launch.under_way(number),
+                launch.programs[number].state is State.WAITING,
+            )
+            for number, part in parts.items()
+        }
 
     def _end(self, parts: dict[int, Part]) -> None:
         """All programs have returned, with this in their memory; what is left of them here reaches nothing any more."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.pe_commands import OPERATIONS
-from kernbench.mesh.programs.calls import Call, Calls, Met
+from kernbench.mesh.programs.calls import Calls, Met, Noted
 from kernbench.mesh.programs.tensors import Tensor
 from kernbench.result.finding import Place
 from kernbench.result.recording import Stream, Tables
@@ -44,7 +44,7 @@ class Part:
     number: int
     rows: Array
     views: Array
-    calls: list[Call]
+    calls: Noted
     met: list[Met]
     peak: int
     memory: list[Memory]
@@ -58,7 +58,7 @@ def part_of(number: int, context: TLContext, calls: Calls, begun: Begun, tensors
     views = stream.views.tail(len(stream.views) - begun.views)
     regions = [(i, tensor.regions[number]) for i, tensor in enumerate(tensors) if number in tensor.regions]
     memory = [_memory(i, region) for i, region in regions]
-    return Part(number, rows, views, calls.made, calls.met, context.scratch_peak, memory)
+    return Part(number, rows, views, calls.noted(), calls.met, context.scratch_peak, memory)
 
 
 def _memory(tensor: int, region: Region) -> Memory:
@@ -75,7 +75,7 @@ def adopt(memory: Memory, region: Region) -> None:
 
 
 class Numbering:
-    """Numbers of tables as one process gives them: `visit` programs in the order of its turns."""
+    """Numbers of tables as one process gives them: `meet` for programs in the order in which it would meet anything."""
 
     def __init__(self, tables: Tables, parts: Mapping[int, Part]):
         self.tables = tables.copied()
@@ -85,15 +85,13 @@ class Numbering:
         # from the numbers of a program to those of all, for lines, types and patterns
         self._numbers = {number: tuple(list(range(count)) for count in known) for number in parts}
 
-    def visit(self, program: int, calls: int) -> None:
-        """A program goes on after so many calls."""
-        left = self._left.get(program)
-        while left and left[-1].call == calls:
-            met = left.pop()
-            sites, types, patterns = self._numbers[program]
-            sites.extend(self._site(line) for line in met.sites)
-            types.extend(self.tables.type_number(*kind) for kind in met.types)
-            patterns.extend(self.tables.pattern(*key) for key in met.patterns)
+    def meet(self, program: int) -> None:
+        """A program meets what it met next."""
+        met = self._left[program].pop()
+        sites, types, patterns = self._numbers[program]
+        sites.extend(self._site(line) for line in met.sites)
+        types.extend(self.tables.type_number(*kind) for kind in met.types)
+        patterns.extend(self.tables.pattern(*key) for key in met.patterns)
 
     def _site(self, line: Place) -> int:
         number = self._sites.get(line)

@@ -1,120 +1,219 @@
 """The turns of programs, found again from their calls: who runs when, and for how long, as in one process.
 
 Programs that run in several processes take turns in another order than in one, and queues between processes hold any
-number of messages. What a program asks of its queues is the same in any order, so that the order of one process, and
-whether queues of the machine's depth let every program return, is found by going through these calls alone.
+number of messages. What a program asks of its queues is the same in any order. So going through these calls alone, by
+the rules of the scheduler and of the queues, gives the order of one process, and says whether queues of the machine's
+depth let every program return.
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from kernbench.mesh.programs.calls import SEND, Call
+import numpy as np
+from numpy.typing import NDArray
+
+from kernbench.mesh.dividing.turn_kernels import go_through
+from kernbench.mesh.programs.calls import SEND, WAIT, Noted
 from kernbench.mesh.programs.queues import Message, Queue, Receive
-from kernbench.mesh.programs.scheduler import Program
-from kernbench.result.finding import Place
 
+Ints = NDArray[np.int64]
+Flags = NDArray[np.int8]
 Request = Message | Receive
-_NOWHERE = Place("", 0)
 
 
-@dataclass(eq=False)
-class Player:
-    """A program that is gone through again. `requests` has those of before first, as copies."""
+class CallRows(NamedTuple):
+    """Calls of all programs, one program after the other. `what` is a queue, or the number of a request to wait for."""
 
-    number: int
-    calls: Sequence[Call] = ()
-    done: int = 0
+    kind: Flags
+    what: Ints
+    pieces: Ints
+
+
+class ProgramRows(NamedTuple):
+    """Of each program: the first of its calls, and how many are done; whether it waits; the first of its requests, and
+    how many it has made; the first time it met something new, and the next time.
+    """
+
+    first_call: Ints
+    done: Ints
+    waits: Flags
+    first_request: Ints
+    requests: Ints
+    first_met: Ints
+    met: Ints
+
+
+class QueueRows(NamedTuple):
+    """Of each queue: free slots; where its messages and receives begin; and how far both have come.
+
+    Messages of a queue go through three states in their order, so that four numbers say where each is: those from
+    `arriving` to before `arrived` lie in slots, those from `leaving` to before `sent` wait for slots. One of which some
+    pieces have arrived is both. Receives from `posted` to before `asked` wait for a message.
+    """
+
+    free: Ints
+    first_message: Ints
+    arriving: Ints
+    arrived: Ints
+    leaving: Ints
+    sent: Ints
+    first_receive: Ints
+    posted: Ints
+    asked: Ints
+
+
+class MessageRows(NamedTuple):
+    """Of each message, those of one queue after the other: its sender, its request, its pieces and where they are."""
+
+    sender: Ints
+    request: Ints
+    pieces: Ints
+    arrived: Ints
+    taken: Ints
+
+
+class ReceiveRows(NamedTuple):
+    """Of each receive, those of one queue after the other: its program and its request."""
+
+    receiver: Ints
+    request: Ints
+
+
+class Rows(NamedTuple):
+    """Everything that changes: programs, which requests are done, queues and what is in them; the programs whose turn
+    comes, in a ring with its two ends. `met` says after how many calls programs met something new.
+    """
+
+    programs: ProgramRows
+    done: Flags
+    queues: QueueRows
+    messages: MessageRows
+    receives: ReceiveRows
+    met: Ints
+    turns: Ints
+    ends: Ints
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A program: its calls, when it met something new, and what it had under way before.
+
+    `outgoing` and `incoming` are its queues, by direction; `under_way` are the requests that its calls may wait for.
+    """
+
+    calls: Noted
+    met: Sequence[int]
+    outgoing: Mapping[str, Queue]
+    incoming: Mapping[str, Queue]
+    under_way: Sequence[Request] = ()
     waits: bool = False
-    outgoing: dict[str, Queue] = field(default_factory=dict)
-    incoming: dict[str, Queue] = field(default_factory=dict)
-    requests: list[Request] = field(default_factory=list)
 
-    @property
-    def has_returned(self) -> bool:
-        """Whether all calls are done."""
-        return self.done == len(self.calls)
+
+class Outcome(NamedTuple):
+    """Whether all programs return and all messages are received; the programs, each when it next met something new."""
+
+    everybody_returns: bool
+    order: list[int]
 
 
 class Turns:
-    """Players at queues that are copies of the launch's: what happens here changes nothing there."""
+    """Callers at queues as they were when a launch was divided. What happens here changes nothing of the launch."""
 
-    def __init__(self, programs: int, queues: Sequence[Queue]):
-        self.players = [Player(number) for number in range(programs)]
-        self._copies: dict[int, Request] = {}
-        self._queues: dict[int, Queue] = {}
-        self._ready: deque[Player] = deque()
-        self.queues = [self._queue(queue) for queue in queues]
+    def __init__(self, callers: Mapping[int, Caller], programs: int, queues: Sequence[Queue]):
+        self._callers = [callers.get(number) for number in range(programs)]
+        self._queues = queues
+        self._number = {id(queue): number for number, queue in enumerate(queues)}
+        # requests of before that lie in queues, by their identity: their numbers among all requests
+        self._known: dict[int, int] = {}
 
-    def copy_of(self, request: Request) -> Request:
-        """The copy of a request that is under way."""
-        copy = self._copies.get(id(request))
-        if copy is None:
-            copy = self._copies[id(request)] = self._request(request)
-        return copy
+    def play(self, ready: Sequence[int], newest_first: bool) -> Outcome:
+        """Go through all calls, those of `ready` programs first."""
+        calls = self._calls()
+        programs, done = self._programs(calls)
+        queues, messages, receives = self._links(calls)
+        met = np.array([one for caller in self._callers if caller for one in caller.met], np.int64)
+        turns = np.zeros(len(self._callers) + 1, np.int64)
+        turns[: len(ready)] = ready
+        programs.waits[list(ready)] = 0
+        rows = Rows(programs, done, queues, messages, receives, met, turns, np.array([0, len(ready)]))
+        order = np.zeros(len(met), np.int64)
+        noted = go_through(rows, calls, newest_first, order)
+        returned = (programs.done == np.diff(programs.first_call)).all()
+        received = (queues.arriving == queues.sent).all() and (queues.posted == queues.asked).all()
+        return Outcome(bool(returned and received), order[:noted].tolist())
 
-    def _queue(self, queue: Queue) -> Queue:
-        copy = Queue(queue.sender, queue.receiver, queue.direction, queue.depth, queue.slot, queue.names)
-        self._queues[id(queue)] = copy
-        copy.free = queue.free
-        copy.outbox.extend(self.copy_of(one) for one in queue.outbox)  # type: ignore[misc]
-        copy.arriving.extend(self.copy_of(one) for one in queue.arriving)  # type: ignore[misc]
-        copy.posted.extend(self.copy_of(one) for one in queue.posted)  # type: ignore[misc]
-        return copy
+    def _calls(self) -> CallRows:
+        rows = [self._with_queues(caller) for caller in self._callers if caller is not None]
+        whole = np.concatenate(rows) if rows else np.zeros((0, 3), np.int64)
+        return CallRows(whole[:, 0].astype(np.int8), whole[:, 1].copy(), whole[:, 2].copy())
 
-    def _request(self, request: Request) -> Request:
-        queue = self._queues.get(id(request.queue))
-        if isinstance(request, Message):
-            sender = self._player(request.sender)
-            form = request.shape, request.dtype, request.pieces, request.where
-            return Message(sender, None, *form, queue, request.arrived, request.taken)
-        copy = Receive(self._player(request.receiver), request.shape, request.dtype, request.where, queue)
-        copy.message = None if request.message is None else self.copy_of(request.message)  # type: ignore[assignment]
-        return copy
+    def _with_queues(self, caller: Caller) -> Ints:
+        """A program's calls, with numbers of queues in place of directions."""
+        rows = caller.calls.rows.astype(np.int64)
+        for ends, sends in ((caller.outgoing, True), (caller.incoming, False)):
+            names = caller.calls.directions
+            numbers = np.array([self._number[id(ends[name])] if name in ends else -1 for name in names], np.int64)
+            those = (rows[:, 0] != WAIT) & ((rows[:, 0] == SEND) == sends)
+            rows[those, 1] = numbers[rows[those, 1]]
+        return rows
 
-    def _player(self, program: object) -> Player | None:
-        return self.players[program.number] if isinstance(program, Program) else None
+    def _programs(self, calls: CallRows) -> tuple[ProgramRows, Flags]:
+        """Programs before their first call, and which requests are done."""
+        lengths = [len(caller.calls.rows) if caller else 0 for caller in self._callers]
+        before = [len(caller.under_way) if caller else 0 for caller in self._callers]
+        first_call = _starts(lengths)
+        new = np.zeros(len(calls.kind) + 1, np.int64)
+        np.cumsum(calls.kind != WAIT, out=new[1:])
+        first_request = _starts(np.diff(new[first_call]) + np.array(before, np.int64))
+        waits = np.array([bool(caller and caller.waits) for caller in self._callers], np.int8)
+        done = np.zeros(first_request[-1], np.int8)
+        for caller, start in zip(self._callers, first_request.tolist(), strict=False):
+            for number, request in enumerate(caller.under_way if caller else (), start):
+                self._known[id(request)] = number
+                done[number] = request.done
+        first_met = _starts([len(caller.met) if caller else 0 for caller in self._callers])
+        calls_done, made = np.zeros(len(lengths), np.int64), np.array(before, np.int64)
+        return ProgramRows(first_call, calls_done, waits, first_request, made, first_met, first_met[:-1].copy()), done
 
-    def play(self, ready: Sequence[int], newest_first: bool, visit: Callable[[int, int], None]) -> bool:
-        """Go through all calls, those of `ready` programs first; `visit(program, calls)` whenever one more is done, and
-        when a program has its first turn. Whether all returned and every message was received.
-        """
-        self._ready.extend(self.players[number] for number in ready)
-        for player in self._ready:
-            player.waits = False
-        while self._ready:
-            player = self._ready.pop() if newest_first else self._ready.popleft()
-            self._run(player, visit)
-        everybody = all(player.has_returned for player in self.players)
-        return everybody and not any(queue.unreceived or queue.posted for queue in self.queues)
+    def _links(self, calls: CallRows) -> tuple[QueueRows, MessageRows, ReceiveRows]:
+        """Queues as they were, with room for all that the calls send and receive."""
+        held = [[*queue.arriving, *(one for one in queue.outbox if one.arrived == 0)] for queue in self._queues]
+        waiting = [list(queue.posted) for queue in self._queues]
+        count = len(self._queues)
+        sends = np.bincount(calls.what[calls.kind == SEND], minlength=count)
+        asks = np.bincount(calls.what[(calls.kind != SEND) & (calls.kind != WAIT)], minlength=count)
+        in_slots = np.array([len(queue.arriving) for queue in self._queues], np.int64)
+        sent, asked = (np.array([len(ones) for ones in lists], np.int64) for lists in (held, waiting))
+        leaving = sent - np.array([len(queue.outbox) for queue in self._queues], np.int64)
+        first_message, first_receive = _starts(sends + sent), _starts(asks + asked)
+        queues = QueueRows(
+            np.array([queue.free for queue in self._queues], np.int64), first_message, np.zeros(count, np.int64),
+            in_slots, leaving, sent,
+            first_receive, np.zeros(count, np.int64), asked,
+        )  # fmt: skip
+        messages = MessageRows(*(np.zeros(first_message[-1], np.int64) for _ in MessageRows._fields))
+        receives = ReceiveRows(*(np.zeros(first_receive[-1], np.int64) for _ in ReceiveRows._fields))
+        for number in range(count):
+            for row, message in enumerate(held[number], first_message[number]):
+                known = self._known.get(id(message), -1)
+                fields = (_program(message.sender), known, message.pieces, message.arrived, message.taken)
+                for column, value in zip(messages, fields, strict=True):
+                    column[row] = value
+            for row, receive in enumerate(waiting[number], first_receive[number]):
+                receives.receiver[row] = _program(receive.receiver)
+                receives.request[row] = self._known.get(id(receive), -1)
+        return queues, messages, receives
 
-    def _wake(self, player: Player) -> None:
-        if player.waits:
-            player.waits = False
-            self._ready.append(player)
 
-    def _run(self, player: Player, visit: Callable[[int, int], None]) -> None:
-        if not player.done:
-            visit(player.number, 0)
-        while player.done < len(player.calls):
-            if not self._call(player, *player.calls[player.done]):
-                player.waits = True
-                return
-            player.done += 1
-            visit(player.number, player.done)
+def _program(owner: object) -> int:
+    """The number of the program that a request belongs to."""
+    number: int = getattr(owner, "number", -1)
+    return number
 
-    def _call(self, player: Player, kind: int, what: str | int, pieces: int) -> bool:
-        """Whether a call is done; else the program waits."""
-        if isinstance(what, int):
-            return player.requests[what].done
-        if kind == SEND:
-            queue = player.outgoing[what]
-            message = Message(player, None, (), "", pieces, _NOWHERE, queue)
-            player.requests.append(message)
-            queue.offer(message, self._wake)
-        else:
-            queue = player.incoming[what]
-            receive = Receive(player, (), None, _NOWHERE, queue)
-            player.requests.append(receive)
-            queue.post(receive, self._wake)
-        return True
+
+def _starts(lengths: Sequence[int] | Ints) -> Ints:
+    """Where each of several runs begins if they lie one after the other, and where the last one ends."""
+    found = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=found[1:])
+    return found

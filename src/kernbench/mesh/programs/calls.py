@@ -3,14 +3,17 @@ between two such calls: enough to find out later in which order one process woul
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import numpy as np
+
+from kernbench.common.dtypes import Array
 from kernbench.result.finding import Place
 from kernbench.result.recording import HandleType, Tables
 from kernbench.safety.places import SiteTable
 
 # a send in a direction, with its pieces; a receive from one; a wait for a request, by its number
-SEND, RECEIVE, WAIT = range(3)
-Call = tuple[int, str | int, int]
+SEND, RECEIVE, WAIT = 0, 1, 2
 # a pattern as tables look for it: shape, strides in elements, bytes of an element
 Key = tuple[tuple[int, ...], tuple[int, ...] | None, int]
 
@@ -25,6 +28,13 @@ class Met:
     patterns: list[Key]
 
 
+class Noted(NamedTuple):
+    """Calls as rows of kind, what and pieces; `what` is the number of a direction, or of the request awaited."""
+
+    rows: Array
+    directions: list[str]
+
+
 @dataclass
 class Calls:
     """The calls of one program since it was divided, each noted when it is done.
@@ -35,9 +45,11 @@ class Calls:
 
     tables: Tables
     sites: SiteTable
-    made: list[Call] = field(default_factory=list)
+    # kind, what and pieces of each
+    made: list[tuple[int, int, int]] = field(default_factory=list)
     met: list[Met] = field(default_factory=list)
     _numbers: dict[int, int] = field(default_factory=dict)
+    _directions: dict[str, int] = field(default_factory=dict)
     _requests: int = 0
     _known: tuple[int, int, int] = (0, 0, 0)
 
@@ -51,16 +63,16 @@ class Calls:
     def sent(self, request: object, direction: str, pieces: int) -> None:
         """A send began."""
         self._number(request)
-        self._note((SEND, direction, pieces))
+        self._note(SEND, self._direction(direction), pieces)
 
     def posted(self, request: object, direction: str) -> None:
         """A receive began."""
         self._number(request)
-        self._note((RECEIVE, direction, 0))
+        self._note(RECEIVE, self._direction(direction))
 
     def waited(self, request: object) -> None:
         """A request is done, and the program has waited for it."""
-        self._note((WAIT, self._numbers[id(request)], 0))
+        self._note(WAIT, self._numbers[id(request)])
 
     def settle(self) -> None:
         """Keep what was met since the last call."""
@@ -77,10 +89,17 @@ class Calls:
         self._numbers[id(request)] = self._requests
         self._requests += 1
 
-    def _note(self, call: Call) -> None:
+    def _direction(self, name: str) -> int:
+        return self._directions.setdefault(name, len(self._directions))
+
+    def _note(self, kind: int, what: int, pieces: int = 0) -> None:
         # what was met so far was met before this call was done
         self.settle()
-        self.made.append(call)
+        self.made.append((kind, what, pieces))
+
+    def noted(self) -> Noted:
+        """All calls."""
+        return Noted(np.array(self.made, np.int32).reshape(-1, 3), list(self._directions))
 
     def _sizes(self) -> tuple[int, int, int]:
         return len(self.tables.sites), len(self.tables.types), len(self.tables.patterns)
