@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernbench.common.errors import BenchError, KernbenchError, KernelError, MachineError, MisuseError, unknown
+from kernbench.common.errors import BenchError, KernbenchError, KernelError, MachineError, MisuseError, said, unknown
 
 
 @pytest.mark.parametrize("kind", [MisuseError, MachineError, BenchError, KernelError])
@@ -32,3 +32,30 @@ def test_an_unknown_name_lists_the_known_ones_and_guesses():
 
 def test_an_unknown_name_far_from_all_gets_no_guess():
     assert unknown("axis", "zzz", ["row", "column"]) == "unknown axis 'zzz'; known: row, column."
+
+
+class MuteError(Exception):
+    """Raises when it is asked what it says."""
+
+    def __str__(self):
+        return {}["text"]
+
+
+class OddError(Exception):
+    """Says something that is no text."""
+
+    def __str__(self):
+        return 5
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("three"), "ValueError: three"),
+        (MemoryError(), "MemoryError"),
+        (MuteError(), "MuteError, which cannot say why: its __str__ raises KeyError"),
+        (OddError(), "OddError, which cannot say why: its __str__ raises TypeError"),
+    ],
+)
+def test_what_any_error_says(error, text):
+    assert said(error) == text

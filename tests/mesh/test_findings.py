@@ -57,3 +57,18 @@ def test_one_launch_may_be_shapes_only():
     assert run.outputs == {}
     assert np.isnan(host.gather(o)).all()
     assert not np.isnan(host.launch(clean, q, o).outputs["o"]).any()
+
+
+class MuteError(Exception):
+    """Raises when it is asked what it says."""
+
+    def __str__(self):
+        return str(1 // 0)
+
+
+def test_an_error_that_cannot_say_what_it_is():
+    def mute(q_ptr, o_ptr, *, tl):
+        raise MuteError
+
+    finding = only(launch(mute, 2), "kernel-error")
+    assert finding.message == "MuteError, which cannot say why: its __str__ raises ZeroDivisionError"

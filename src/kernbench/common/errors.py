@@ -47,6 +47,18 @@ class KernelError(KernbenchError):
         return f"{place}{self.message}" + (f" ({self.hint})" if self.hint else "")
 
 
+def said(error: BaseException) -> str:
+    """What an error is, and what it says; also of one that raises another error when it is asked."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as another:
+        return f"{name}, which cannot say why: its __str__ raises {type(another).__name__}"
+    return f"{name}: {text}" if text else name
+
+
 def unknown(what: str, name: object, known: Iterable[object]) -> str:
     """The message for a name nobody knows: it lists the known ones and the likely meant one."""
     names = [str(k) for k in known]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from greenlet import GreenletExit
 
-from kernbench.common.errors import KernbenchError, KernelError
+from kernbench.common.errors import KernbenchError, KernelError, said
 from kernbench.common.ipcq_types import OPPOSITE
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.machine import Machine
@@ -253,7 +253,7 @@ class Launch:
             raise
         except BaseException as error:
             _report_caught(port, context)
-            message = f"{type(error).__name__}: {error}"
+            message = said(error)
             port.report("kernel-error", message, _remedy(error), self._raised_at(error))
             return State.FAILED
         return State.RETURNED

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernbench.common.errors import BenchError, KernbenchError, unknown
+from kernbench.common.errors import BenchError, KernbenchError, said, unknown
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -217,7 +217,7 @@ def _loaded(entry: "EntryPoint") -> Listed:
     except KernbenchError:
         raise
     except Exception as error:
-        why = f"{type(error).__name__}: {error}"
+        why = said(error)
         raise BenchError(f"{_who(entry)} cannot be imported ({why}): mend or uninstall it") from error
     if not isinstance(row, Listed):
         raise BenchError(f"{_who(entry)} is a {type(row).__name__}; kernbench.targets.registry.Listed is wanted")

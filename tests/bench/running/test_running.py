@@ -318,6 +318,61 @@ def test_a_host_without_a_budget_is_named(change, words, given, tmp_path):
         run_bench(find(str(file)), budget=given)
 
 
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("raise GeneratorExit('gone')", "own.py:3: could not be loaded: GeneratorExit: gone"),
+        ("import asyncio; raise asyncio.CancelledError", "own.py:3: could not be loaded: CancelledError"),
+        ("import greenlet; raise greenlet.GreenletExit", "own.py:3: could not be loaded: GreenletExit"),
+        (
+            "raise type('Mute', (Exception,), {'__str__': lambda self: 1 / 0})",
+            "Mute, which cannot say why: its __str__",
+        ),
+    ],
+)
+def test_whatever_a_file_raises_is_reported_as_its_own(tmp_path, statement, words):
+    for function in ("", "    "):
+        anchor = "def inputs(p, rng):\n" if function else "import numpy as np\n"
+        file = tmp_path / "own.py"
+        file.write_text(OWN.replace(anchor, f"{anchor}{function}{statement}\n", 1))
+        line = file.read_text().splitlines().index(function + statement) + 1
+        wanted = words.replace("own.py:3", f"own.py:{line}")
+        wanted = wanted.replace("could not be loaded:", "inputs of bench own raised") if function else wanted
+        with pytest.raises(BenchError) as raised:
+            run_bench(find(str(file)))
+        assert wanted in str(raised.value)
+
+
+SKIPS = OWN.replace("import numpy as np\n", "import numpy as np\nimport pytest\npytest.skip('no luck')\n", 1)
+
+
+def test_a_bench_that_skips_the_test_does_so(tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(SKIPS)
+    with pytest.raises(pytest.skip.Exception, match="no luck"):
+        find(str(file))
+
+
+def test_a_bench_skips_nothing_where_no_test_runs(tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    file = tmp_path / "own.py"
+    file.write_text(SKIPS)
+    with pytest.raises(BenchError, match=r"own.py:\d+: could not be loaded: Skipped: no luck"):
+        find(str(file))
+
+
+@pytest.mark.parametrize("statement", ["sys.path.clear()", "sys.path = None"])
+def test_a_file_takes_nothing_from_where_imports_are_looked_for(tmp_path, statement):
+    before = list(sys.path)
+    file = tmp_path / "own.py"
+    file.write_text(OWN.replace("import numpy as np\n", f"import sys\nimport numpy as np\n{statement}\n", 1))
+    try:
+        assert run_bench(find(str(file))).ok
+        assert set(sys.path) == set(before)
+    finally:
+        sys.path[:] = before
+
+
 def test_what_check_takes_is_said(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(

@@ -404,6 +404,8 @@ def test_heap_and_dependence_pool_are_rings_too():
         (lambda rt, t: rt.submit(aiv=copy, block_num=25, sync_start=True), "the chip has 24 clusters"),
         (lambda rt, t: rt.submit(aic=copy, block_num=25, sync_start=True), "the chip has 24 clusters"),
         (lambda rt, t: rt.submit(aiv0=copy, block_num=0), "a task has at least one block"),
+        (lambda rt, t: rt.submit(aiv0=copy, block_num=1 << 40), "1 lanes has at most 32,767 blocks"),
+        (lambda rt, t: rt.submit(aic=copy, aiv=copy, block_num=10923), "3 lanes has at most 10,922 blocks"),
         (lambda rt, t: rt.submit(aiv0=copy, args=[npu.CREATE((-1, 8))]), "a sequence of whole numbers from 0 on"),
         (lambda rt, t: rt.submit(aiv0=copy, predicate=t), "one element of a tensor is wanted"),
         (
@@ -420,6 +422,14 @@ def test_submits_without_meaning(submit, told):
     assert run.status == "failed"
     assert told in run.findings[0].message
     assert run.findings[0].where.file == __file__
+
+
+def test_as_many_blocks_as_there_may_be():
+    def nothing(core):
+        pass
+
+    run = launch(lambda rt, out: rt.submit(aiv0=nothing, block_num=32767) and None)
+    assert [finding.kind for finding in run.findings] == []
 
 
 def test_sync_start_that_fits():

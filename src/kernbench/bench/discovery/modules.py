@@ -2,6 +2,7 @@
 
 import importlib.util
 import linecache
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -9,33 +10,42 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from kernbench.common.errors import BenchError
+from kernbench.common.errors import BenchError, said
 from kernbench.safety.alarm import TooLateError, within
 
 # how the names of modules begin that are loaded from a file
 OURS = "kernbench_user_"
 # a file that takes longer to import has an endless loop, or does its work in the wrong place
 IMPORT_SECONDS = 120.0
-# packages whose exceptions steer, and say nothing of the code that they leave
-_STEERING = {"kernbench", "greenlet", "_pytest", "pytest", "asyncio"}
 
 
 @contextmanager
 def importable(*folders: Path) -> Iterator[None]:
     """Inside, files of these folders can import each other; afterwards the names they took are free again."""
     # thousands of names: to compare two lists of the same texts takes a third of what two sets take
-    before = list(sys.modules)
+    before, searched, ways = list(sys.modules), sys.path, list(sys.path)
     paths = [str(folder) for folder in folders]
     sys.path[:0] = paths
     try:
         yield
     finally:
-        for path in paths:
-            sys.path.remove(path)
+        _search_again(searched, ways, paths)
         added = set(sys.modules).difference(before) if list(sys.modules) != before else ()
         for name in added:
             if any(_found_in(folder, name) for folder in folders):
                 del sys.modules[name]
+
+
+def _search_again(searched: list[str], before: list[str], added: list[str]) -> None:
+    """Imports look no longer where only the file's own are; what the file itself has added stays, and where it has
+    taken something away, so that we would not find our own, that comes back.
+    """
+    now = list(sys.path or ())
+    for path in added:
+        if path in now:
+            now.remove(path)
+    searched[:] = now + [path for path in before if path not in now]
+    sys.path = searched
 
 
 def _found_in(folder: Path, name: str) -> bool:
@@ -87,12 +97,17 @@ def load_module(file: Path) -> ModuleType:
 
 
 def passes_through(error: BaseException) -> bool:
-    """Whether an error that left somebody's code is not about it: a person who interrupts, a test that skips itself, or
-    what kernbench and greenlet steer by.
+    """Whether an error that left somebody's code is not about it: a person who interrupts, a test that skips itself,
+    what kernbench steers by, or greenlet where that ends the coroutine that this is.
     """
     if isinstance(error, (Exception, SystemExit, TooLateError)):
         return False
-    return isinstance(error, (KeyboardInterrupt, GeneratorExit)) or type(error).__module__.split(".")[0] in _STEERING
+    rooms = {str(kind.__module__).split(".")[0] for kind in type(error).__mro__}
+    if "greenlet" in rooms:
+        return sys.modules["greenlet"].getcurrent().parent is not None
+    # a bench skips nothing where no test runs
+    is_of_a_test = "_pytest" in rooms and "PYTEST_CURRENT_TEST" in os.environ
+    return isinstance(error, KeyboardInterrupt) or "kernbench" in rooms or is_of_a_test
 
 
 def error_text(error: BaseException, file: Path) -> str:
@@ -106,4 +121,4 @@ def error_at(error: BaseException, file: Path) -> tuple[int, str]:
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)]
     if isinstance(error, SyntaxError) and error.filename == str(file) and error.lineno:
         lines.append(error.lineno)
-    return (lines[-1] or 0 if lines else 0), f"{type(error).__name__}: {error}"
+    return (lines[-1] or 0 if lines else 0), said(error)

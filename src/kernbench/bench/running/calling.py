@@ -12,7 +12,7 @@ from kernbench import golden
 from kernbench.bench.definition.bench import Bench
 from kernbench.bench.discovery.modules import folders_of, importable, passes_through
 from kernbench.bench.running.libraries import blamed
-from kernbench.common.errors import BenchError, KernbenchError
+from kernbench.common.errors import BenchError, KernbenchError, said
 
 _PACKAGE = Path(golden.__file__).parent.parent
 # what a function of a bench gives
@@ -60,7 +60,7 @@ def call(bench: Bench, name: str, function: Callable[..., Given], *args: object,
             raise
         where = _raised_at(bench, getattr(bench, name, None), error)
         ours = blamed(error, [Path(bench.file)]) if isinstance(error, Exception) and bench.file else None
-        text = f"{where}: {name} of bench {bench.name} raised {type(error).__name__}: {error}"
+        text = f"{where}: {name} of bench {bench.name} raised {said(error)}"
         raise ours or BenchError(text) from error
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernbench.common.errors import BenchError
+from kernbench.common.errors import BenchError, said
 
 _FUNCTIONS = {name: value for name, value in vars(np).items() if callable(value)}
 _SHOWN = 4
@@ -31,8 +31,8 @@ def blamed(error: Exception, files: Iterable[Path]) -> BenchError | None:
     which = ", ".join(f"numpy.{name}" for name in names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
     is_, they = ("is", "it") if len(names) == 1 else ("are", "them")
     return BenchError(
-        f"{where}{which} {is_} not NumPy's own any more, and kernbench computes with {they} ({type(error).__name__}: "
-        f"{error}): give the replacement a name of its own"
+        f"{where}{which} {is_} not NumPy's own any more, and kernbench computes with {they} ({said(error)}): "
+        "give the replacement a name of its own"
     )
 
 

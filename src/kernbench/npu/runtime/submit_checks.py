@@ -10,6 +10,8 @@ from kernbench.npu.tasks.tensors import Tensor
 
 __kernbench_internal__ = True
 MOST_TENSORS, MOST_SCALARS = 32, 16
+# the runtime counts the parts of a task, one for each lane of each block, in 16 bits
+MOST_PARTS = 2**15 - 1
 Kernel = Callable[..., object]
 
 
@@ -21,6 +23,12 @@ def check_submit(
         context.fail("misuse", "a task needs a kernel, a function: submit(aic=..., aiv=...)")
     if isinstance(blocks, bool) or not hasattr(blocks, "__index__") or blocks < 1:
         context.fail("misuse", f"block_num {blocks!r}: a task has at least one block")
+    if blocks * len(kernels) > MOST_PARTS:
+        context.fail(
+            "misuse",
+            f"block_num {blocks:,}: a task with {len(kernels)} lanes has at most {MOST_PARTS // len(kernels):,} blocks",
+            "let a block do more, in a loop, or submit several tasks",
+        )
     if sync_start:
         _check_together(context, kernels, blocks)
     check_args(context, args)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernbench.common.errors import BenchError, unknown
+from kernbench.common.errors import BenchError, said, unknown
 from kernbench.npu.scene.modules import load, offered
 from kernbench.npu.scene.offered import SceneTestCase
 
@@ -59,7 +59,7 @@ def cases_of(
     except ImportError as error:
         raise BenchError(f"{file} cannot be read: {error}{_install(error)}") from None
     except Exception as error:
-        raise BenchError(f"{file} cannot be read: it raises {type(error).__name__}: {error}") from None
+        raise BenchError(f"{file} cannot be read: it raises {said(error)}") from None
     tests = [
         t for t in vars(module).values()
         if isinstance(t, type) and issubclass(t, SceneTestCase) and t.SCENE and t.__module__ == module.__name__

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import cast
 
-from kernbench.common.errors import BenchError, KernbenchError
+from kernbench.common.errors import BenchError, KernbenchError, said
 from kernbench.npu.chip import Chip
 from kernbench.npu.scene.cases import Case
 from kernbench.npu.scene.host_program import Callables, CallConfig, Worker
@@ -119,4 +119,4 @@ def _called(case: Case, program: Callable[..., object], *given: object, **named:
     except (KernbenchError, AssertionError):
         raise
     except Exception as error:
-        raise BenchError(f"{case.title}: the program of the host raises {type(error).__name__}: {error}") from None
+        raise BenchError(f"{case.title}: the program of the host raises {said(error)}") from None

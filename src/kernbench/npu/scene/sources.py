@@ -7,7 +7,7 @@ from typing import TypeVar, cast
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.common.errors import BenchError
+from kernbench.common.errors import BenchError, said
 from kernbench.npu.cpp.compiler import build_kernel
 from kernbench.npu.cpp.kernel import CppKernel
 from kernbench.npu.cpp.memory import stored
@@ -32,7 +32,7 @@ def own(case: Case, what: str, function: Callable[..., R], *given: object) -> R:
             cut = f"cut it: --set NAME=VALUE ({sizes})" if sizes else "the case has no sizes to cut"
             needs = f"needs more memory than this computer has left ({room / 2**30:.1f} GiB)"
             raise BenchError(f"{case.title}: {what} of the test {needs}; {cut}") from None
-        message = f"{case.title}: {what} of the test raises {type(error).__name__}: {error}"
+        message = f"{case.title}: {what} of the test raises {said(error)}"
         raise BenchError(message) from None
 
 
