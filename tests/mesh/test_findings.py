@@ -72,3 +72,43 @@ def test_an_error_that_cannot_say_what_it_is():
 
     finding = only(launch(mute, 2), "kernel-error")
     assert finding.message == "MuteError, which cannot say why: its __str__ raises ZeroDivisionError"
+
+
+@pytest.mark.parametrize(
+    "grow",
+    [
+        lambda tl, q: tl.zeros((1 << 16, 1 << 16)),
+        lambda tl, q: tl.arange(0, 1 << 30),
+        lambda tl, q: tl.load(q, (1 << 20, 1 << 13)),
+        lambda tl, q: tl.load(q, (1 << 20, 1 << 13), strides=(0, 0)),
+        lambda tl, q: tl.load(tl.make_block_ptr(q, (1, 1), (1, 1), (0, 0), (1 << 20, 1 << 13)), boundary_check=(0, 1)),
+        lambda tl, q: wide(tl, q) + 1,
+        lambda tl, q: tl.exp(wide(tl, q)),
+        lambda tl, q: tl.where(wide(tl, q) > 0, 1, 2),
+        lambda tl, q: tl.cumsum(wide(tl, q), 0),
+        lambda tl, q: tl.sort(wide(tl, q)),
+        lambda tl, q: tl.softmax(wide(tl, q)),
+        lambda tl, q: tl.cat([wide(tl, q), wide(tl, q)]),
+        lambda tl, q: tl.dot(wide(tl, q), wide(tl, q).T),
+        lambda tl, q: tl.dot(wide(tl, q).T, tl.broadcast_to(wide(tl, q)[:, :4], (1 << 20, 4))),
+        lambda tl, q: tl.randn(0, wide(tl, q).to("i32", bitcast=True)),
+        lambda tl, q: tl.histogram(tl.arange(0, 4), 1 << 40),
+        lambda tl, q: tl.send("E", wide(tl, q)),
+        lambda tl, q: tl.send_async("E", wide(tl, q)),
+    ],
+)
+def test_a_value_far_too_large_is_not_computed(grow, monkeypatch):
+    def kernel(q_ptr, o_ptr, *, tl):
+        grow(tl, q_ptr)
+
+    host = mesh.Host("reference", ranks=2)
+    q, o = host.shard(np.zeros((2, 1), np.float32), axis=0), host.workspace((2, 1))
+    run = host.launch(kernel, q, o)
+    assert run.status is Status.FAILED
+    assert "scratch-overflow" in {finding.kind for finding in run.findings}
+    assert "kernel-error" not in {finding.kind for finding in run.findings}
+
+
+def wide(tl, q_ptr):
+    """A view of one number as 32 GiB: no command, and no memory."""
+    return tl.broadcast_to(tl.load(q_ptr, (1, 1)), (1 << 20, 1 << 13))

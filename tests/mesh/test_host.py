@@ -58,6 +58,9 @@ def test_a_rank_may_have_any_rows():
         ([[0, 1]], "gives 1 ranks their indices; there are 2"),
         ([[0], [0]], "every index from 0 to 1 to exactly one rank"),
         ([[0], [2]], "every index"),
+        (5, r"as \[\[0, 7\], \[1, 6\], ...\]; got 5"),
+        ([["a"], [1]], "rows gives each rank its indices, as"),
+        ([[0.5], [1]], "rows gives each rank its indices, as"),
     ],
 )
 def test_rows_that_are_no_split_are_refused(rows, words):
@@ -65,6 +68,19 @@ def test_rows_that_are_no_split_are_refused(rows, words):
         mesh.Host("reference", ranks=2).shard(np.zeros(2, np.float32), rows=rows)
     with pytest.raises(MisuseError, match="give the axis too"):
         mesh.Host("reference", ranks=2).empty((2,), rows=[[0], [1]])
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        ([[1.0], [2.0, 3.0]], "list is no array: .* inhomogeneous"),
+        (np.broadcast_to(np.float32(1), (1 << 40, 4)), "larger than any memory"),
+    ],
+)
+def test_arrays_that_cannot_be_taken_are_refused(array, words):
+    for take in ("shard", "replicate"):
+        with pytest.raises(MisuseError, match=words):
+            getattr(mesh.Host("reference", ranks=2), take)(array)
 
 
 @pytest.mark.parametrize("rows", [1, 5, 7, 8, 9])

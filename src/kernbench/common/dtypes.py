@@ -171,7 +171,10 @@ def as_array(value: object) -> Array:
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise MisuseError(f"{type(value).__name__} does not hand its data over: {error}") from None
     if hasattr(value, "__array__") or isinstance(value, (list, tuple, int, float)):
-        return np.asarray(value)
+        try:
+            return np.asarray(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise MisuseError(f"{type(value).__name__} is no array: {error}") from None
     raise MisuseError(f"{type(value).__name__} is no array: pass a NumPy array, a torch tensor or a DLPack object")
 
 

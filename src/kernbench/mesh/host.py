@@ -206,6 +206,7 @@ class Host:
             if DTYPES[kind].kind == "float":
                 nothing = np.broadcast_to(np.zeros((), DTYPES[kind].numpy), given.shape)
                 return self._add(name, given.shape, kind, axis, nothing, False, rows)
+        _require_memory(given.shape, dtype_name(given.dtype if dtype is None else dtype))
         source = make_source(given, dtype)
         return self._add(name, source.shape, dtype_name(source.dtype), axis, source, False, rows)
 
@@ -218,8 +219,6 @@ class Host:
             raise MisuseError(f"a shape is a sequence of whole numbers; got {shape!r}") from None
         if any(n < 0 for n in sizes):
             raise MisuseError(f"a shape has no negative sizes; got {sizes}")
-        if prod(sizes) * ITEMSIZE[dtype_name(dtype)] > WINDOW // 2:
-            raise MisuseError(f"a tensor of shape {sizes} is larger than any memory: at most {WINDOW // 2} bytes")
         return self._add(name, sizes, dtype_name(dtype), axis, None, is_output, rows)
 
     def _add(
@@ -232,6 +231,7 @@ class Host:
         is_output: bool,
         rows: Rows | None,
     ) -> Tensor:
+        _require_memory(shape, dtype)
         if axis is not None and (not hasattr(axis, "__index__") or not -len(shape) <= axis < len(shape)):
             raise MisuseError(f"axis {axis!r} of a tensor of shape {shape}")
         if rows is not None and axis is None:
@@ -488,6 +488,12 @@ def _describe(value: object) -> object:
 def _place(kernel: Callable[..., object]) -> Place:
     code = getattr(inspect.unwrap(kernel), "__code__", None)
     return Place(code.co_filename, code.co_firstlineno, code.co_name) if code else Place("<kernel>", 0)
+
+
+def _require_memory(shape: tuple[int, ...], dtype: str) -> None:
+    """Refuse a tensor that no memory holds, before it is made."""
+    if prod(shape) * ITEMSIZE[dtype] > WINDOW // 2:
+        raise MisuseError(f"a tensor of shape {shape} is larger than any memory: at most {WINDOW // 2} bytes")
 
 
 def _metrics(recording: Recording) -> dict[str, dict[str, int] | int]:

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -123,12 +124,22 @@ class Tensor:
 
 def checked_rows(rows: Any, size: int, ranks: int) -> tuple[Array, ...]:
     """The indices that each rank has, checked: every index of the axis belongs to exactly one rank."""
-    parts = tuple(np.asarray(part, np.int64).reshape(-1) for part in rows)
+    try:
+        parts = tuple(_indices(part) for part in rows)
+    except (TypeError, OverflowError):
+        raise MisuseError(f"rows gives each rank its indices, as [[0, 7], [1, 6], ...]; got {rows!r:.200}") from None
     if len(parts) != ranks:
         raise MisuseError(f"rows gives {len(parts)} ranks their indices; there are {ranks}")
     if not np.array_equal(np.sort(np.concatenate(parts)), np.arange(size)):
         raise MisuseError(f"rows must give every index from 0 to {size - 1} to exactly one rank")
     return parts
+
+
+def _indices(part: "Array | Iterable[SupportsIndex]") -> Array:
+    """Whole numbers as an array; whatever else NumPy would make them of is a TypeError."""
+    if isinstance(part, np.ndarray) and part.dtype.kind in "iu":
+        return part.reshape(-1).astype(np.int64)
+    return np.asarray([index(row) for row in part], np.int64)
 
 
 def make_source(value: Array, dtype: str | None) -> Array:

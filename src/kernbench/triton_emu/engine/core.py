@@ -85,7 +85,9 @@ class Core:
             self._fail, self._emit, self._record, self._view, self._read, self._data, self._missing_data
         )  # fmt: skip
         self.lent_values = (self._handle, self._scalar, self._dtype, self._fit)
-        self.lent_shapes = (self._shape, self._whole_numbers, self._axis)
+        self.lent_shapes = (self._shape, self._whole_numbers, self._axis, self._kind, self._require_room)
+        # bytes of a value at which a kernel is stopped before the value is computed; only data takes our memory
+        self._hopeless = _HOPELESS * max(scratch_size, 1 << 20) if self._carries_data else 1 << 62
         # what was reported of each line whose value did not fit
         self._overflows: dict[int, tuple[str, tuple[Other, ...]]] = {}
 
@@ -111,8 +113,20 @@ class Core:
         message, others = known
         hint = "use smaller blocks, drop handles that are no longer needed (del), or write in place (out=)"
         self._port.report("scratch-overflow", message, hint, self._tables.sites[site], others)
-        if self._carries_data and self._scratch.used + size > _HOPELESS * max(self._scratch.size, 1 << 20):
+        if self._carries_data and self._scratch.used + size > self._hopeless:
             self._fail("scratch-overflow", f"{message}. The kernel is stopped here", hint)
+
+    def _require_room(self, nbytes: int) -> None:
+        """Stop a kernel before so many bytes are computed that it would be stopped for their size afterwards."""
+        if nbytes > self._hopeless:
+            self._overflow(nbytes)
+
+    def _kind(self, shape: Shape, dtype: str) -> ScratchType:
+        """The type of a value that is about to be computed."""
+        kind = self._tables.scratch_type(shape, dtype)
+        if kind.nbytes > self._hopeless:
+            self._overflow(kind.nbytes)
+        return kind
 
     def _overflow_text(self, size: int) -> tuple[str, tuple[Other, ...]]:
         pool = self._scratch
@@ -532,7 +546,7 @@ def _offset_in(base: Array, other: Array) -> int | None:
 
 def _size(nbytes: int) -> str:
     """Bytes as people read them."""
-    for unit, scale in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+    for unit, scale in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if nbytes >= scale:
             return f"{nbytes / scale:.4g} {unit}"
     return f"{nbytes} bytes"

@@ -17,4 +17,4 @@ class Part:
         (self._sites, self._tables, self._scratch, self._carries_data) = core.lent_state
         (self._fail, self._emit, self._record, self._view, self._read, self._data, self._missing_data) = core.lent_steps
         (self._handle, self._scalar, self._dtype, self._fit) = core.lent_values
-        (self._shape, self._whole_numbers, self._axis) = core.lent_shapes
+        (self._shape, self._whole_numbers, self._axis, self._kind, self._require_room) = core.lent_shapes

@@ -94,7 +94,7 @@ class Arithmetic(Part):
                 self._fail("misuse", f"{op} of a handle of {dtype} by 0", "whole numbers have no quotient by 0")
         elif op in numerics.INTEGER_ONLY:
             self._fail("dtype", f"{op} needs integers; got {dtype}", "cast the operands with .to('i32')")
-        kind = self._tables.scratch_type(shape, result)
+        kind = self._kind(shape, result)
         if all(not isinstance(v, TensorHandle) or v.dtype == "f32" for v in (a, b)):
             # f32 needs no widening and no rounding: the NumPy function itself
             plan = Plan(kind, numerics.BINARY[op])
@@ -182,7 +182,7 @@ class Arithmetic(Part):
             compute: Callable[..., Array] = Elementwise(numerics.unary, op, dtype=dtype)
         else:
             compute = function if isinstance(function, np.ufunc) else Elementwise(function)
-        plan = self._plans[key] = Plan(self._tables.scratch_type(handle.shape, dtype), compute)
+        plan = self._plans[key] = Plan(self._kind(handle.shape, dtype), compute)
         return plan
 
     def _fma(self, operands: tuple[Operand, Operand, Operand], out: TensorHandle | None) -> TensorHandle:
@@ -221,7 +221,7 @@ class Arithmetic(Part):
         for operand, value in zip(operands, values, strict=True):
             if type(operand) is not TensorHandle:
                 self._fit(value, dtype)
-        plan = Plan(self._tables.scratch_type(shape, dtype), Elementwise(numerics.fma, dtype=dtype))
+        plan = Plan(self._kind(shape, dtype), Elementwise(numerics.fma, dtype=dtype))
         if dtype in FLOATS or len(handles) == len(operands):
             self._plans[key] = plan
         return plan
@@ -258,7 +258,7 @@ class Arithmetic(Part):
         result = dtype or handle.dtype
         if op in ("argmax", "argmin") or (op == "sum" and dtype is None and result in ("i1", "i8")):
             result = "i32"
-        kind = self._tables.scratch_type(shape, result)
+        kind = self._kind(shape, result)
         if handle.dtype == result == "f32":
             function = numerics.REDUCTIONS[op]
             plan = Plan(kind, Along(function, axis=along, keepdims=True), recorded)
@@ -279,7 +279,7 @@ class Arithmetic(Part):
         key = ("cast", handle.type, dtype)
         plan = self._plans.get(key)
         if plan is None:
-            kind = self._tables.scratch_type(handle.shape, dtype)
+            kind = self._kind(handle.shape, dtype)
             plan = self._plans[key] = Plan(kind, Elementwise(cast, dtype=dtype))
         data = None if x is None else plan.compute(x)
         if self._core.trace is not None:

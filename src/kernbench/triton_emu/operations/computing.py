@@ -73,12 +73,12 @@ class Computing(Part):
             return self._convert(self._broadcast_to(value.reshape(()), self._shape(shape)), self._dtype(dtype), None)
         sizes, kind, number = self._shape(shape), self._dtype(dtype), self._scalar(value)
         self._fit(number, kind)
-        data = None
+        made, data = self._kind(sizes, kind), None
         if self._core._port.carries_data:
             wide = np.full(sizes, number, np.float32 if DTYPES[kind].kind == "float" else np.int64)
             data = cast(wide, kind)
             self._core._traced(self._core.steps, lambda: data)
-        return self._emit("full", site, self._tables.scratch_type(sizes, kind), data)
+        return self._emit("full", site, made, data)
 
     def zeros(self, shape: Sizes, dtype: ElementType = "f32") -> TensorHandle:
         """`shape` zeros."""
@@ -98,9 +98,10 @@ class Computing(Part):
             self._fail("shape", f"arange from {first} to {last}: the end lies before the start")
         self._fit(first, "i32")
         self._fit(max(first, last - 1), "i32")
+        kind = self._kind((last - first,), "i32")
         data = np.arange(first, last, dtype=np.int32) if self._core._port.carries_data else None
         self._core._traced(self._core.steps, lambda: data)
-        return self._emit("arange", site, self._tables.scratch_type((last - first,), "i32"), data)
+        return self._emit("arange", site, kind, data)
 
     def dot(
         self,
@@ -148,7 +149,9 @@ class Computing(Part):
         out_dtype: ElementType,
     ) -> Plan:
         result = self._dot_type(a, b, out_dtype)
-        kind = self._tables.scratch_type(self._dot_shape(a, b, acc), result)
+        kind = self._kind(self._dot_shape(a, b, acc), result)
+        # products copy views that lie apart
+        self._require_room(max(a.nbytes, b.nbytes))
         operands = (a, b) if acc is None else (a, b, acc)
         if result == "f32" and all(h.dtype == "f32" for h in operands):
             plan = Plan(kind, np.matmul if acc is None else Product(numerics.dot_f32))
@@ -194,10 +197,10 @@ class Computing(Part):
         if handle.shape[axis] == 0:
             self._fail("shape", f"softmax over an empty axis of a handle of shape {handle.shape}")
         kind = handle.dtype if handle.dtype in FLOATS else "f32"
-        x = self._data(handle)
+        x, made = self._data(handle), self._kind(handle.shape, kind)
         data = None if x is None else numerics.softmax(x, axis, kind)
         self._core._traced(self._core.steps, Along(numerics.softmax, axis=axis, dtype=kind), handle)
-        return self._emit("softmax", site, self._tables.scratch_type(handle.shape, kind), data, handle.number, x=axis)
+        return self._emit("softmax", site, made, data, handle.number, x=axis)
 
     max = _extreme("max", "Largest")
     min = _extreme("min", "Smallest")
@@ -238,7 +241,7 @@ class Computing(Part):
         for handle, number in ((x_handle, a), (y_handle, b)):
             if handle is None:
                 self._fit(number, kind)
-        m = self._data(mask)
+        m, made = self._data(mask), self._kind(shape, kind)
         data = None
         if m is not None and a is not None and b is not None:
             data = _chosen(m, a, b, kind)
@@ -246,9 +249,7 @@ class Computing(Part):
             given = (a if x_handle is None else x_handle, b if y_handle is None else y_handle)
             self._core._traced(self._core.steps, Elementwise(_chosen, kind=kind), mask, *given)
         x_number, y_number = (NONE if h is None else h.number for h in (x_handle, y_handle))
-        return self._emit(
-            "where", site, self._tables.scratch_type(shape, kind), data, mask.number, x_number, y_number, out=out
-        )
+        return self._emit("where", site, made, data, mask.number, x_number, y_number, out=out)
 
     def _where_type(self, x_handle: _Out, a: Operand, y_handle: _Out, b: Operand) -> str:
         if x_handle is not None and y_handle is not None:

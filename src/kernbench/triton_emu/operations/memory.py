@@ -1,5 +1,7 @@
 """Memory as `tl` sees it: HBM by byte address, whole tiles, tiles with strides, and tiles by offset."""
 
+from math import prod
+
 import numpy as np
 
 from kernbench.common.dtypes import DTYPES, FLOATS, ITEMSIZE, Array
@@ -26,6 +28,8 @@ class Memory(Part):
     def __init__(self, core: Core):
         super().__init__(core)
         self._watch = core.watch
+        # shapes and element types of loads that are not too large by far
+        self._fitting: set[tuple[Shape, str | None]] = set()
         self._known_steps: dict[Shape, Shape] = {}
         # type and pattern of what loads give, by shape, strides and element type
         self._made: dict[tuple[Shape, Shape | None, str], tuple[ScratchType, int]] = {}
@@ -68,6 +72,7 @@ class Memory(Part):
         address = ptr if type(ptr) is int and 0 <= ptr <= _MOST_ADDRESS else self._address("load", ptr)
         steps = None if strides is None else self._steps(sizes, strides)
         name = dtype if dtype is None or (type(dtype) is str and dtype in DTYPES) else self._dtype(dtype)
+        self._require_fit(sizes, name, address)
         where = self._sites.places[site]
         core = self._core
         if core.trace is not None:
@@ -83,6 +88,12 @@ class Memory(Part):
             if unwatched is not None:
                 self._plain_loads[address >> WINDOW_BITS, sizes, steps] = (unwatched, kind, pattern)
         return core._emit("load", site, kind, data, NONE, NONE, NONE, address, pattern)
+
+    def _require_fit(self, sizes: Shape, name: str | None, address: int) -> None:
+        """Stop a kernel that loads a tile far larger than its scratch memory, before there is one."""
+        if (sizes, name) not in self._fitting:
+            self._require_room(prod(sizes) * ITEMSIZE[name or self._core._port.element_type(address)])
+            self._fitting.add((sizes, name))
 
     def store(
         self,
@@ -220,6 +231,7 @@ class Memory(Part):
         clip = tile.clipped(self._checked_axes(tile, checked))
         dtype = self._core._port.element_type(tile.base)
         fill = self._padding(padding_option, dtype)
+        self._kind(tile.block_shape, dtype)
         data: Array | None = None
         address = tile.base + clip.start * ITEMSIZE[dtype]
         if 0 not in clip.sizes:

@@ -29,6 +29,7 @@ class Messages(Part):
         site = self._sites.here()
         place = self._sites.places[site]
         direction, data = self._direction(dir), self._read("send", src)
+        self._require_room(src.nbytes)
         # recorded first, so that a program that blocks here shows what it is doing
         self._record("send", site, src.number, _DIRECTION[direction], NONE)
         self._core._port.send_now(direction, data, src.shape, src.dtype, place)
@@ -47,6 +48,7 @@ class Messages(Part):
         site = self._sites.here()
         place = self._sites.places[site]
         direction, handle = self._direction(dir), self._handle("send_async", src)
+        self._require_room(handle.nbytes)
         request = self._core._port.send(direction, self._data(handle), handle.shape, handle.dtype, place)
         number = self._next_request()
         self._record("send_async", site, handle.number, _DIRECTION[direction], number)

@@ -37,11 +37,10 @@ class Randomness(Part):
             self._fail("dtype", f"philox: counters of {[h.dtype for h in handles]}", "offsets are integers: tl.arange")
         shape = np.broadcast_shapes(*(handle.shape for handle in handles))
         key = seed if isinstance(seed, int) else int(self._compute.value_of(self._handle("philox", seed)))
-        data = None
+        kind, data = self._kind((4, *shape), "i32"), None
         if all(value is not None for _, value in operands):
             counters = [np.broadcast_to(np.asarray(value), shape) for _, value in operands]
             data = numerics.philox(key, counters, n_rounds)
-        kind = self._tables.scratch_type((4, *shape), "i32")
         first, second, third = ([handle.number for handle in handles] + [NONE] * 3)[:3]
         state = self._emit("philox", site, kind, data, first, second, third)
         for _ in range(n_rounds - 1):

@@ -82,10 +82,10 @@ class Rearranging(Part):
 
     def _joined(self, a: TensorHandle, b: TensorHandle, shape: Shape, how: Callable[..., Array]) -> TensorHandle:
         kind = promote(a.dtype, b.dtype)
-        x, y = self._data(a), self._data(b)
+        x, y, made = self._data(a), self._data(b), self._kind(shape, kind)
         data = None if x is None or y is None else how(cast(x, kind), cast(y, kind))
         site = self._sites.here(3)
-        return self._emit("cat", site, self._tables.scratch_type(shape, kind), data, a.number, b.number)
+        return self._emit("cat", site, made, data, a.number, b.number)
 
     # Picking and ordering
 
@@ -103,8 +103,8 @@ class Rearranging(Part):
             self._fail("dtype", f"gather: the index is {picks.dtype}", "indices are i32 or i8")
         x, i = self._data(source), self._data(picks)
         self._check_picks(i, source.shape[along])
+        kind = self._kind(picks.shape, source.dtype)
         data = None if x is None or i is None else np.take_along_axis(x, i.astype(np.int64), along)
-        kind = self._tables.scratch_type(picks.shape, source.dtype)
         return self._emit("gather", site, kind, data, source.number, picks.number)
 
     def _check_picks(self, picks: Array | None, size: int) -> None:
@@ -120,9 +120,8 @@ class Rearranging(Part):
         site = self._sites.here()
         handle = self._handle("sort", x)
         axis = self._axis("sort", handle, -1 if dim is None else dim)
-        values = self._data(handle)
+        values, kind = self._data(handle), self._kind(handle.shape, handle.dtype)
         data = None if values is None else numerics.sort(values, axis, bool(descending))
-        kind = self._tables.scratch_type(handle.shape, handle.dtype)
         stages = max(handle.shape[axis] - 1, 0).bit_length()
         sorted_ = self._emit("sort_pass", site, kind, data, handle.number, x=axis)
         for _ in range(stages * (stages + 1) // 2 - 1):
@@ -146,13 +145,12 @@ class Rearranging(Part):
         if input.dtype in FLOATS or bins < 1:
             self._fail("dtype", f"histogram of {input.dtype} into {bins} bins", "integers, into at least one bin")
         chosen = None if mask is None else self._read("histogram", mask)
-        data = None
+        kind, data = self._kind((bins,), "i32"), None
         if values is not None:
             counted = (values >= 0) & (values < bins)
             counted = counted if chosen is None else counted & chosen
             data = np.bincount(values[counted].astype(np.int64), minlength=bins).astype(np.int32)
         number = NONE if mask is None else mask.number
-        kind = self._tables.scratch_type((bins,), "i32")
         return self._emit("histogram", site, kind, data, input.number, number, x=NONE)
 
     # Folding
@@ -175,8 +173,9 @@ class Rearranging(Part):
         along = self._axis(op, input, axis)
         narrow = input.dtype in ("i1", "i8")
         kind = ("i32" if narrow else input.dtype) if dtype is None else self._dtype(dtype)
+        made = self._kind(input.shape, kind)
         data = None if x is None else numerics.scan(op, x, along, bool(reverse), kind)
-        return self._emit(op, site, self._tables.scratch_type(input.shape, kind), data, input.number, x=along)
+        return self._emit(op, site, made, data, input.number, x=along)
 
     def xor_sum(self, input: TensorHandle, axis: int | None = None, keep_dims: bool = True) -> TensorHandle:
         """All elements along `axis` (all axes for None) combined by exclusive or: one command."""

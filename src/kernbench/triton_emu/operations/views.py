@@ -86,7 +86,7 @@ class Views(Part):
         if handle.strides is not None and not _row_major_view(handle):
             # elements that do not lie in this order are moved: one command, space of its own
             whole = self._data(handle)
-            kind = self._tables.scratch_type(sizes, handle.dtype)
+            kind = self._kind(sizes, handle.dtype)
             moved = None if whole is None else np.ascontiguousarray(whole).reshape(sizes)
             if self._core.trace is not None:
                 self._core._traced(self._core.steps, partial(copied, sizes), handle)
