@@ -252,6 +252,8 @@ class Launch:
         except (KeyboardInterrupt, GreenletExit):
             raise
         except BaseException as error:
+            if context.core.watch.may_have_caused(error):
+                context.core.folded_wrongly = True
             _report_caught(port, context)
             message = said(error)
             port.report("kernel-error", message, _remedy(error), self._raised_at(error))

@@ -7,8 +7,14 @@ what their bodies do may depend on the iteration, so that each has to run. The n
 indices too; they may also be the ends of a row of numbers (`arange`), which is recorded by its length alone.
 """
 
+import operator
 from collections.abc import Callable
 from operator import index
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from kernbench.common.dtypes import Array
 
 __kernbench_internal__ = True
 
@@ -39,8 +45,6 @@ class Affine:
     """A whole number that is `now`, and `step` more in the next iteration of each loop in `terms`."""
 
     __slots__ = ("now", "terms")
-    # NumPy numbers leave arithmetic to this class
-    __array_ufunc__ = None
 
     def __init__(self, now: int, terms: Terms):
         self.now = now
@@ -60,17 +64,19 @@ class Affine:
         if type(other) is Affine:
             return _made(self.now + other.now, (*self.terms, *other.terms))
         number = _whole(other)
-        return NotImplemented if number is None else _made(self.now + number, self.terms)
+        return _add(self, other) if number is None else _made(self.now + number, self.terms)
 
-    __radd__ = __add__
+    def __radd__(self, other: object) -> "Affine | int":
+        return _radd(self, other) if _whole(other) is None else self + other
 
     def __mul__(self, other: object) -> "Affine | int":
         number = _whole(other)
         if number is None:
-            return self.seen() * other.seen() if type(other) is Affine else NotImplemented
+            return _mul(self, other)
         return _made(self.now * number, tuple((loop, step * number) for loop, step in self.terms))
 
-    __rmul__ = __mul__
+    def __rmul__(self, other: object) -> "Affine | int":
+        return _rmul(self, other) if _whole(other) is None else self * other
 
     def __neg__(self) -> "Affine | int":
         return self * -1
@@ -82,10 +88,21 @@ class Affine:
         if type(other) is Affine:
             return self + other * -1
         number = _whole(other)
-        return NotImplemented if number is None else self + -number
+        return _sub(self, other) if number is None else self + -number
 
-    def __rsub__(self, other: "Affine | int") -> "Affine | int":
-        return self * -1 + other
+    def __rsub__(self, other: object) -> "Affine | int":
+        number = _whole(other)
+        return _rsub(self, other) if number is None else self * -1 + number
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
+        return np.asarray(self.seen(), dtype)
+
+    def __array_ufunc__(self, function: np.ufunc, method: str, *given: object, **how: object) -> object:
+        """Sums and products with NumPy's whole numbers are such indices as well; all else of NumPy gets the value."""
+        exact = _EXACT.get(function) if method == "__call__" and not how else None
+        if exact is not None and all(type(one) is Affine or _whole(one) is not None for one in given):
+            return exact(*(one if type(one) is Affine else _whole(one) for one in given))
+        return getattr(function, method)(*map(_value, given), **{name: _value(one) for name, one in how.items()})
 
     def __index__(self) -> int:
         return self.seen()
@@ -116,7 +133,13 @@ def _whole(value: object) -> int | None:
     """A plain whole number, None for anything else."""
     if type(value) is int:
         return value
-    return index(value) if hasattr(value, "__index__") and type(value) is not Affine and not _is_handle(value) else None
+    if not hasattr(value, "__index__") or type(value) is Affine or _is_handle(value):
+        return None
+    try:
+        return index(value)
+    except TypeError:
+        # an array of several numbers
+        return None
 
 
 def _is_handle(value: object) -> bool:
@@ -134,23 +157,56 @@ def _made(now: int, terms: Terms) -> "Affine | int":
     return Affine(now, kept) if kept else now
 
 
+def _value(given: object) -> object:
+    return given.seen() if type(given) is Affine else given
+
+
+def _with(function: Callable[..., "Affine | int"], *, reflected: bool = False) -> Callable[..., "Affine | int"]:
+    """An operation with another operand: on the value itself, but for handles, for which it is a command of theirs.
+
+    Of whole numbers it gives a whole number, of others what Python gives.
+    """
+
+    def operate(self: Affine, other: object, *more: object) -> "Affine | int":
+        if _is_handle(other):
+            return NotImplemented  # type: ignore[no-any-return]
+        if reflected:
+            return function(_value(other), self.seen(), *more)
+        return function(self.seen(), _value(other), *more)
+
+    return operate
+
+
 def _looking(name: str) -> Callable[..., object]:
     def look(self: Affine, *others: object) -> object:
-        given = [other.seen() if type(other) is Affine else other for other in others]
-        return getattr(self.seen(), name)(*given)
+        return getattr(self.seen(), name)(*map(_value, others))
 
     look.__name__ = name
     return look
 
 
+_EXACT: dict[np.ufunc, Callable[..., object]] = {
+    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul,
+}  # fmt: skip
+_add, _radd = _with(operator.add), _with(operator.add, reflected=True)
+_sub, _rsub = _with(operator.sub), _with(operator.sub, reflected=True)
+_mul, _rmul = _with(operator.mul), _with(operator.mul, reflected=True)
 # everything else that whole numbers can do, with the value itself
+_OPERATORS: dict[str, Callable[..., Affine | int]] = {
+    "floordiv": operator.floordiv, "mod": operator.mod, "divmod": divmod, "truediv": operator.truediv, "pow": pow,
+    "lshift": operator.lshift, "rshift": operator.rshift, "and": operator.and_, "or": operator.or_,
+    "xor": operator.xor,
+}  # fmt: skip
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _LOOKING = (
-    "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__int__", "__float__", "__complex__",
-    "__str__", "__repr__", "__format__", "__abs__", "__invert__", "__round__", "__trunc__", "__floor__", "__ceil__",
-    "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__", "__divmod__", "__rdivmod__", "__truediv__", "__rtruediv__",
-    "__pow__", "__rpow__", "__lshift__", "__rlshift__", "__rshift__", "__rrshift__", "__and__", "__rand__", "__or__",
-    "__ror__", "__xor__", "__rxor__", "bit_length", "bit_count", "as_integer_ratio", "to_bytes", "conjugate",
-    "is_integer",
+    "__bool__", "__int__", "__float__", "__complex__", "__str__", "__repr__", "__format__", "__abs__", "__invert__",
+    "__round__", "__trunc__", "__floor__", "__ceil__", "bit_length", "bit_count", "as_integer_ratio", "to_bytes",
+    "conjugate", "is_integer",
 )  # fmt: skip
+for _name, _function in _OPERATORS.items():
+    setattr(Affine, f"__{_name}__", _with(_function))
+    setattr(Affine, f"__r{_name}__", _with(_function, reflected=True))
+for _name in _COMPARISONS:
+    setattr(Affine, f"__{_name}__", _with(getattr(operator, _name)))
 for _name in _LOOKING:
     setattr(Affine, _name, _looking(_name))

@@ -15,6 +15,7 @@ import dis
 import sys
 from collections.abc import Iterable, Iterator
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_OPTIMIZED
+from pickle import PickleError
 from types import CodeType, FrameType
 from typing import Any
 
@@ -25,6 +26,7 @@ from kernbench.triton_emu.pe.scratch import ScratchPool
 from kernbench.triton_emu.repeating.affine import Affine, Terms, Watched
 from kernbench.triton_emu.repeating.folding import Boundary, Fold
 from kernbench.triton_emu.repeating.loop_state import UnknownStateError
+from kernbench.triton_emu.repeating.names import asks_for_types
 from kernbench.triton_emu.repeating.recorder import Recorder
 from kernbench.triton_emu.repeating.replay import NotAlikeError, UnlikeIterationError
 
@@ -147,6 +149,8 @@ class Watch:
         # whether what the allocator does for repeated iterations is noted as well, and how much that was
         self.logs_all = False
         self.noted = 0
+        # whether the program was given indices that stand for numbers
+        self.gave_indices = False
         # shared by the programs of a launch
         self.trust = Trust()
 
@@ -171,6 +175,12 @@ class Watch:
                     self._context._scratch.stop_log()
                 self._context._port = self._context._port.port
 
+    def may_have_caused(self, error: BaseException) -> bool:
+        """Whether a plain number might have done where an index that stands for one raised this, as in code of C that
+        takes nothing else.
+        """
+        return self.gave_indices and isinstance(error, (TypeError, AttributeError, PickleError))
+
     def take(self, ptr: Affine, shape: Shape, strides: Shape | None) -> int:
         """The address that an access uses now."""
         if self.loops:
@@ -183,6 +193,7 @@ class Loop:
 
     def __init__(self, context: Recorder, indices: range, where: tuple[CodeType, int]):
         self._context = context
+        context.watch.gave_indices = True
         self._indices = indices
         self._where = where
         # what a loop begins with is seldom what it goes on with
@@ -315,7 +326,7 @@ def loop(context: Recorder, indices: range, frame: FrameType) -> Iterable[int]:
     iterations a watched loop in a context that folds, or one that leaves scratch memory as that would; else a range.
     """
     where = frame.f_code, frame.f_lasti
-    if len(indices) < min(FEWEST, FEWEST_LONG) or not _is_for(*where):
+    if len(indices) < min(FEWEST, FEWEST_LONG) or not _is_for(*where) or asks_for_types(where[0]):
         return indices
     computes = context.folds_values and where not in context.watch.trust.irregular
     return Loop(context, indices, where) if context.folds or computes else _unwatched(context._scratch, indices)
