@@ -123,3 +123,63 @@ def test_a_scope_that_is_refused_and_caught_is_found():
 
     (finding,) = npu.Chip("a2a3").launch(orchestrate, ZERO).findings
     assert finding.where.line == line_of(orchestrate, "rt.scope():")
+
+
+PYTHONS = {
+    "tensor + 1": "is no number to compute with",
+    "2 * tensor": "is no number to compute with",
+    "-tensor": "is no number to compute with",
+    "tensor[0, 0] > 3": "is no number to compare",
+    "1 if tensor[0, 0] else 2": "cannot be true or false",
+    "0.5 in tensor": "cannot be searched",
+    "tensor.__setitem__(0, 1)": "cannot be written into by index",
+    "np.array(tensor)": "is no array of NumPy",
+    "tensor[4 / 2]": "2.0 is no index of a tensor",
+    "tensor['a']": "'a' is no index of a tensor",
+    "tensor[:1.5]": "1.5 is no index of a tensor",
+    "len(tensor[0, 0])": "has no axis to count along",
+    "tile + tile": "is no number to compute with",
+    "tile < 1": "is no number to compare",
+    "tile[0]": "cannot be indexed",
+    "list(tile)": "cannot be looped over or unpacked",
+}
+
+
+@pytest.mark.parametrize("where", ["kernel", "orchestration"])
+@pytest.mark.parametrize("text", PYTHONS)
+def test_pythons_own_operations_say_what_to_write(text, where):
+    def kernel(core, tensor, out):
+        if where == "kernel":
+            eval(text, {"tensor": tensor, "tile": core.alloc("UB", (8, 8)), "np": np})
+
+    def orchestrate(rt, tensor, out):
+        if where == "orchestration":
+            eval(text, {"tensor": tensor, "np": np})
+        rt.submit(aiv0=kernel, args=[npu.IN(tensor), npu.OUT(out)])
+
+    if "tile" in text and where == "orchestration":
+        return
+    run = npu.Chip("a2a3").launch(orchestrate, X, ZERO)
+    assert run.status == "failed"
+    (finding,) = (one for one in run.findings if one.kind == "misuse")
+    assert PYTHONS[text] in finding.message
+    assert finding.hint
+
+
+def test_tensors_are_looped_over_unpacked_and_asked_for():
+    seen = []
+
+    def kernel(core, tensor, out, missing, tile=None):
+        seen.append([(row.shape, row.offset) for row in tensor])
+        first, second = tensor[2:4]
+        seen.append(
+            (len(tensor), first.offset, second.offset, bool(tensor), bool(missing), bool(core.alloc("UB", (8, 8))))
+        )
+
+    def orchestrate(rt, tensor, out):
+        seen.append([row.shape for row in tensor])
+        rt.submit(aiv0=kernel, args=[npu.IN(tensor), npu.OUT(out), None])
+
+    run = npu.Chip("a2a3").launch(orchestrate, X, ZERO)
+    assert seen == [[(8,)] * 8, [((8,), 8 * n) for n in range(8)], (8, 16, 24, True, False, True)]
+    assert "out-of-bounds" not in kinds(run)

@@ -1,6 +1,6 @@
 """Tiles: rectangles of elements at byte offsets of a core's memories, placed by hand or by an allocator."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from kernbench.common.errors import KernelError
 from kernbench.npu.isa.mistakes import MISTAKES
 from kernbench.npu.isa.units import ALIGNMENT
 from kernbench.npu.recording.record import NONE, TileKey
+from kernbench.npu.tasks.opaque import Opaque
 
 if TYPE_CHECKING:
     from kernbench.npu.core.core import Core
@@ -20,7 +21,7 @@ ROW, COL = "row", "col"
 _LARGEST = 1 << 24
 
 
-class Tile:
+class Tile(Opaque):
     """`shape` elements of `dtype` at byte `offset` of `space`; operations work on the `valid` part.
 
     `view`, `reshape` and `rows` give other tiles on the same bytes, on purpose; two tiles that were placed apart and
@@ -58,6 +59,20 @@ class Tile:
         self.data: Any = self._data()
         # of the same element type, by what was asked for
         self._views: dict[object, Tile] = {}
+
+    def _refuse_python(self, doing: str) -> NoReturn:
+        """A tile is computed with by the core."""
+        hint = (
+            "operations on tiles are methods of the core, destinations first: core.tadd(dst, a, b), core.tmuls(dst, a, "
+            "2.0); core.get(tile, row, column) gives one element, tile.rows(first, count) some rows"
+        )
+        self.core.context.fail("misuse", f"{self!r} {doing}", hint)
+
+    def __getitem__(self, key: object) -> NoReturn:
+        self._refuse_python("cannot be indexed")
+
+    def __iter__(self) -> NoReturn:
+        self._refuse_python("cannot be looped over or unpacked")
 
     def __repr__(self) -> str:
         return f"<Tile {self.describe()}>"

@@ -1,14 +1,16 @@
 """Global tensors: strided views of buffers in device memory, and when two of them overlap."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array
+from kernbench.npu.tasks.opaque import Opaque
 
 if TYPE_CHECKING:
     from kernbench.npu.tasks.shadow import Shadow
@@ -64,7 +66,7 @@ class ReadValue(int):
         return "" if self.source is None else f"{self.source[0]}[{', '.join(map(str, self.source[1]))}]"
 
 
-class Tensor:
+class Tensor(Opaque):
     """A view of a buffer: from element `offset`, `shape` elements with `strides` (in elements).
 
     Indexing with numbers and slices gives smaller views; `T` exchanges the last two axes. In a kernel a tensor is bound
@@ -88,6 +90,28 @@ class Tensor:
         self.strides = strides
         self.binding = binding
         self.broken = broken
+
+    def _refuse_python(self, doing: str) -> NoReturn:
+        """A tensor in device memory has no value here."""
+        hint = (
+            "an element is read with core.read(tensor, index) in a kernel and rt.read(tensor, index) in an "
+            "orchestration; core.tload(tile, tensor) brings a part to a core"
+        )
+        self.buffer.shadow.context.fail("misuse", f"{self!r} {doing}", hint)
+
+    def __bool__(self) -> bool:
+        # `if bias:` asks whether there is one; `if gate[0]:` wants the element
+        if not self.shape:
+            self._refuse_python("cannot be true or false: its value is not known here")
+        return True
+
+    def __len__(self) -> int:
+        if not self.shape:
+            self._refuse_python("has no axis to count along")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator["Tensor"]:
+        return (self[number] for number in range(len(self)))
 
     def __repr__(self) -> str:
         return f"<Tensor {'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype} of {self.buffer.describe()}>"
@@ -149,17 +173,26 @@ class Tensor:
                 shape, strides = (count, *shape), (stride * step, *strides)
                 offset += start * stride
             else:
-                at = index(part)
+                at = self._whole(part)
                 if not 0 <= at < size:
                     broken = self._outside(axis, part, str(at))
                 offset += at * stride
         return Tensor(self.buffer, offset, shape, strides, self.binding, broken)
 
+    def _whole(self, part: object) -> int:
+        """A part of an index that is a number, in whatever way it says so."""
+        try:
+            return index(part)  # type: ignore[arg-type]
+        except TypeError:
+            hint = "numbers are divided with // for an index; core.read(tensor, ...) reads one from a table"
+            message = f"{part!r} is no index of a tensor: whole numbers and slices are"
+            self.buffer.shadow.context.fail("misuse", message, hint)
+
     def _bounds(self, axis: int, part: slice, size: int, broken: bool) -> tuple[int, int, int, bool]:
         """First element, number and step of a slice; and whether it, or what it is a part of, lies outside."""
-        start = 0 if part.start is None else index(part.start)
-        stop = size if part.stop is None else index(part.stop)
-        step = 1 if part.step is None else index(part.step)
+        start = 0 if part.start is None else self._whole(part.start)
+        stop = size if part.stop is None else self._whole(part.stop)
+        step = 1 if part.step is None else self._whole(part.step)
         if step < 1:
             self.buffer.shadow.context.fail(
                 "misuse", f"a slice of a tensor goes forward, by steps from 1 on; got {step}"

@@ -1,0 +1,61 @@
+"""What tiles and tensors are not: numbers, and arrays of NumPy. Python's own operations on them say what to write."""
+
+from collections.abc import Callable
+from typing import NoReturn
+
+__kernbench_internal__ = True
+# what Python calls for an operation, and what the operation does, in words
+_ARITHMETIC = (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+)
+_ALONE = ("neg", "pos", "abs", "invert")
+_COMPARISONS = ("lt", "le", "gt", "ge")
+
+
+class Opaque:
+    """Something that a program names and does not look into; `_refuse_python` says so, as a finding at its line."""
+
+    __slots__ = ()
+    # NumPy's functions refuse it instead of making an array of objects
+    __array_ufunc__ = None
+
+    def _refuse_python(self, doing: str) -> NoReturn:
+        """Refuse an operation of Python."""
+        raise NotImplementedError
+
+    def __contains__(self, value: object) -> bool:
+        self._refuse_python("cannot be searched with `in`")
+
+    def __setitem__(self, key: object, value: object) -> None:
+        self._refuse_python("cannot be written into by index")
+
+    def __array__(self, *how: object, **more: object) -> NoReturn:
+        self._refuse_python("is no array of NumPy")
+
+
+def _refused(doing: str) -> Callable[..., NoReturn]:
+    def refuse(self: Opaque, *others: object) -> NoReturn:
+        self._refuse_python(doing)
+
+    return refuse
+
+
+for _name in _ARITHMETIC:
+    for _way in ("", "r", "i"):
+        setattr(Opaque, f"__{_way}{_name}__", _refused("is no number to compute with"))
+for _name in _ALONE:
+    setattr(Opaque, f"__{_name}__", _refused("is no number to compute with"))
+for _name in _COMPARISONS:
+    setattr(Opaque, f"__{_name}__", _refused("is no number to compare"))
