@@ -106,3 +106,27 @@ def test_copies_where_the_compiler_checks_sizes(tmp_path, monkeypatch):
         compiler.cache_clear()
     assert run.safe, run.findings
     np.testing.assert_array_equal(run.outputs["out"], X)
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("throw 3;", "global.cpp, as it is loaded, throws an exception that nobody catches"),
+        ("_exit(0);", "global.cpp, as it is loaded, ends its process"),
+        ("*(volatile int *)8 = 1;", "global.cpp, as it is loaded, crashed: a segmentation fault at address 0x8"),
+    ],
+)
+def test_what_a_global_does_before_any_kernel(tmp_path, statement, words):
+    source = tmp_path / "global.cpp"
+    made = f"struct Global {{ Global() {{ {statement} }} }};\nstatic Global made;\n"
+    source.write_text(f'#include <unistd.h>\n{made}extern "C" void nothing(long *args) {{}}\n')
+
+    def orchestrate(rt, x, out):
+        kernel = CppKernel(build_kernel(source, "aiv"), source, "nothing", "nothing")
+        rt.submit(aiv0=kernel, args=[npu.IN(x), npu.OUT(out)])
+
+    run = npu.Chip("a2a3").launch(orchestrate, X, np.full_like(X, 7))
+    (finding,) = (one for one in run.findings if one.kind == "kernel-error")
+    assert finding.message.startswith(words)
+    assert finding.where.file == str(source)
+    assert "constructors of its global variables" in finding.hint

@@ -111,7 +111,7 @@ class Running:
     def begin(self) -> None:
         """Have the process call the kernel."""
         words = b"".join(argument_words(self._memory, value) for value in self._arguments)
-        core, number = self.core, self.process.library(self.kernel.library)
+        core, number = self.core, self.process.library(self.kernel.library, self.kernel.source)
         head = (number, len(self._arguments), core.block_idx, core.block_num, core.sub_block_id, 0)
         self.process.call(programs.RUN, CALL.pack(*head, self.kernel.symbol.encode()) + words)
 

@@ -107,7 +107,7 @@ class _Running:
             if element and isinstance(value, Tensor):
                 self._memory.shown_as[value.buffer.number] = element
         words = b"".join(argument_words(self._memory, value) for value in arguments)
-        number = self.process.library(self.program.library)
+        number = self.process.library(self.program.library, self.program.source)
         head = CALL.pack(number, len(arguments), 0, 1, 0, 0, self.program.symbol.encode())
         self.process.call(programs.ORCHESTRATE, head + words)
 

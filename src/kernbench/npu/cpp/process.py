@@ -11,6 +11,8 @@ from struct import Struct
 
 from kernbench.common.errors import KernelError
 from kernbench.npu.cpp.compiler import build_host
+from kernbench.npu.cpp.ends import crash
+from kernbench.result.finding import Place
 
 __kernbench_internal__ = True
 HEAD = Struct("<IHHI")
@@ -57,13 +59,13 @@ class Process:
         self.is_alive = True
         self.base = int.from_bytes(next(self.records())[BODY:], "little")
 
-    def library(self, path: Path) -> int:
-        """The number of a library, which is loaded the first time."""
+    def library(self, path: Path, source: Path) -> int:
+        """The number of the library that a source was compiled to, which is loaded the first time."""
         if path not in self._libraries:
             self._send(LOAD, os.fsencode(path))
             record = next(self.records(), b"")
             if not record or record[0] != LOADED:
-                raise KernelError("misuse", f"{path} cannot be loaded: {record[BODY:].decode(errors='replace')}")
+                raise _not_loaded(record, path, source)
             self._libraries[path] = len(self._libraries)
         return self._libraries[path]
 
@@ -135,6 +137,18 @@ class Process:
         while self._pipes:
             os.close(self._pipes.pop())
         _ended.append(self._program)
+
+
+def _not_loaded(record: bytes, path: Path, source: Path) -> KernelError:
+    """Why a library was not loaded, from the record that came instead; what its source makes of globals runs then."""
+    where, who = Place(str(source), 1, ""), f"{source.name}, as it is loaded,"
+    hint = "look at the constructors of its global variables: they run before any kernel"
+    if record and record[0] == CRASHED:
+        error = crash(record[BODY:], who, path, where)
+        return KernelError(error.kind, error.message, hint, error.where)
+    if not record:
+        return KernelError("kernel-error", f"{who} ends its process", hint, where)
+    return KernelError("misuse", f"{source} cannot be loaded: {record[BODY:].decode(errors='replace')}")
 
 
 def _nothing() -> None:
