@@ -1,5 +1,6 @@
 """The two passes against a slow, obvious simulation in exact fractions, and against each other."""
 
+from contextlib import nullcontext
 from fractions import Fraction
 from math import ceil
 
@@ -9,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import sampled
 
+from kernbench.common.deferred import compiled_at_once
+from kernbench.timing import engine, graph
 from kernbench.timing.engine import CycleError, never_done, run_events, run_longest_path
-from kernbench.timing.graph import make_graph
+from kernbench.timing.graph import make_graph, one_by_one
 from kernbench.timing.servers import Rates
 
 
@@ -86,6 +89,25 @@ def test_events_match_the_obvious_simulation(problem):
     nodes, edges, duration, server, nbytes = problem
     start, finish = obvious(nodes, edges, duration, server, nbytes, [Fraction(1, 2), Fraction(2)])
     times = run_events(build(nodes, edges), rates(duration, server, nbytes))
+    assert times.start.tolist() == start
+    assert times.finish.tolist() == finish
+
+
+@pytest.mark.parametrize("many", [0, 10**9])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_is_fetched_ahead_and_done_at_once_changes_nothing(monkeypatch, many, compiled):
+    """Whether lines are fetched ahead depends on the number of nodes; works may be done in any order."""
+    rng = np.random.default_rng(0)
+    nodes = 300
+    edges = [(int(rng.integers(0, n)), n, 0) for n in range(1, nodes) for _ in range(2)]
+    duration, server = rng.integers(0, 9, nodes).tolist(), rng.integers(-1, 2, nodes).tolist()
+    nbytes = rng.integers(0, 50, nodes).tolist()
+    start, finish = obvious(nodes, edges, duration, server, nbytes, [Fraction(1, 2), Fraction(2)])
+    monkeypatch.setattr(engine, "_MANY", many)
+    monkeypatch.setattr(graph, "_AT_ONCE", 7)
+    with compiled_at_once() if compiled else nullcontext():
+        given_rates = rates(duration, server, nbytes)
+        times = run_events(build(nodes, edges), given_rates, lambda works: one_by_one(reversed(list(works))))
     assert times.start.tolist() == start
     assert times.finish.tolist() == finish
 

@@ -394,11 +394,8 @@ class _Launch:
 
     def metrics(self) -> dict[str, dict[str, int] | int | list[dict[str, object]]]:
         """Counts of the functional pass."""
-        recording, rows = (
-            self.context.recording,
-            self.context.recording.array() if self.context.recording.count else None,
-        )
-        counts = np.bincount(rows["op"], minlength=len(TABLE)) if rows is not None else np.zeros(len(TABLE), int)
+        recording = self.context.recording
+        counts = recording.operations()
         return {
             "commands": int(counts[CLASSES < 5].sum()),
             "rows": recording.count,

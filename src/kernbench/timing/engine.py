@@ -6,15 +6,20 @@ Where every transfer has its server to itself, the two passes agree to the last 
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.common.compiled import part
+from kernbench.common.compiled import part, prefetch
 from kernbench.common.deferred import deferred
 from kernbench.common.errors import KernbenchError
-from kernbench.timing.graph import Graph, Ints, Small
+from kernbench.timing.graph import Graph, Ints, Small, Together, one_by_one, pieces
 from kernbench.timing.servers import NEVER, Rates, begin, complete, insert, server_room, set_due, start_tree, whole
+
+# nodes of a graph that is larger than the caches of a core; there, how many nodes and edges behind the one that is met
+# lie those whose lines are fetched
+_MANY, _SOON = 1 << 17, 48
 
 
 @dataclass(frozen=True)
@@ -38,10 +43,10 @@ class CycleError(KernbenchError):
         super().__init__(f"a cycle: {count - done} of {count} steps wait for each other, or for one that does")
 
 
-def run_events(graph: Graph, rates: Rates) -> Times:
-    """Time the graph by events, sharing servers fairly."""
-    times = _blank(graph)
-    done = _events(*_arguments(graph, rates, times), *server_room(rates))
+def run_events(graph: Graph, rates: Rates, together: Together = one_by_one) -> Times:
+    """Time the graph by events, sharing servers fairly. What can be done at once before, `together` does."""
+    times = _blank(graph, together)
+    done = _events(*_arguments(graph, rates, times, together), *server_room(rates), graph.nodes > _MANY)
     check_done(done, graph.nodes)
     return times
 
@@ -69,22 +74,32 @@ def never_done(graph: Graph, rates: Rates) -> NDArray[np.bool_]:
     return left
 
 
-def _blank(graph: Graph) -> Times:
+def _blank(graph: Graph, together: Together = one_by_one) -> Times:
     """No node has been reached: anything is later than its start."""
-    start, finish = np.full(graph.nodes, -1, np.int64), np.empty(graph.nodes, np.int64)
-    return Times(start, finish, np.full(graph.nodes, -1, np.int32))
+    start, finish = np.empty((2, graph.nodes), np.int64)
+    cause = np.empty(graph.nodes, np.int32)
+
+    def fill(part: slice) -> None:
+        start[part], finish[part], cause[part] = -1, 0, -1
+
+    together(partial(fill, part) for part in pieces(graph.nodes))
+    return Times(start, finish, cause)
 
 
-def _arguments(graph: Graph, rates: Rates, times: Times) -> tuple[tuple[object, ...], ...]:
+def _arguments(
+    graph: Graph, rates: Rates, times: Times, together: Together = one_by_one
+) -> tuple[tuple[object, ...], ...]:
     """What both passes take: what is given, the times they fill in, what each node still waits for, and a stack.
 
     Nodes and edges are never below zero: as such numbers they need not be looked at for counting from the end.
     """
+    waiting = np.empty(graph.nodes, np.int32)
+    together(partial(np.copyto, waiting[part], graph.indegree[part]) for part in pieces(graph.nodes))
     return (
         (graph.offsets.view(np.uint32), graph.targets.view(np.uint32), graph.lags),
         (rates.duration, rates.server, rates.nbytes, rates.bytes_per_ps, rates.dispatch, rates.latency),
         (times.start, times.finish, times.cause),
-        (graph.indegree.copy(), np.empty(graph.nodes, np.uint32), graph.numbers),
+        (waiting, np.empty(graph.nodes, np.uint32), graph.numbers),
     )
 
 
@@ -120,6 +135,21 @@ def release(u, end, offsets, targets, lags, dispatch, latency, start, cause, wai
     return top
 
 
+@part
+def _fetch(u, offsets, targets, duration, server, start, finish, cause, waiting):  # type: ignore[no-untyped-def]
+    """Node u is met: those behind it will be soon. Many programs take turns, each in lines of its own, so that the
+    processor does not guess which it needs next."""
+    soon = u + _SOON
+    prefetch(offsets, soon)
+    prefetch(duration, soon)
+    prefetch(server, soon)
+    prefetch(start, soon)
+    prefetch(finish, soon)
+    prefetch(cause, soon)
+    prefetch(waiting, soon)
+    prefetch(targets, offsets[u] + _SOON)
+
+
 @deferred(lambda graph, *_: len(graph[0]) + len(graph[1]))
 def _longest_path(graph, rates, times, work):  # type: ignore[no-untyped-def]
     offsets, targets, lags = graph
@@ -141,7 +171,7 @@ def _longest_path(graph, rates, times, work):  # type: ignore[no-untyped-def]
 
 
 @deferred(lambda graph, *_: len(graph[0]) + len(graph[1]))
-def _events(graph, rates, times, work, transfers, servers, tree):  # type: ignore[no-untyped-def]
+def _events(graph, rates, times, work, transfers, servers, tree, is_large):  # type: ignore[no-untyped-def]
     offsets, targets, lags = graph
     duration, server, nbytes, bytes_per_ps, dispatch, latency = rates
     start, finish, cause = times
@@ -162,6 +192,8 @@ def _events(graph, rates, times, work, transfers, servers, tree):  # type: ignor
         while top:
             top -= 1
             u = stack[top]
+            if is_large:
+                _fetch(u, offsets, targets, duration, server, start, finish, cause, waiting)
             if server[u] < 0:
                 end = start[u] + duration[u]
                 finish[u] = end

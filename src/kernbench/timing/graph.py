@@ -24,6 +24,9 @@ Small = NDArray[np.int32]
 Bytes = NDArray[np.int8]
 # does some works, in any order or at once
 Together = Callable[[Iterable[Callable[[], object]]], None]
+# nodes or edges that are one work: memory that is had for the first time takes the system as long as what is written to
+# it, and threads can do that at once
+_AT_ONCE = 1 << 18
 
 # why a node had to wait: kinds of edges
 DISPATCH, ENGINE, OPERAND, MESSAGE, CREDIT, LINK, POSTED, SPACE, MEMORY = range(9)
@@ -65,6 +68,27 @@ class Graph:
     def numbers(self) -> NDArray[np.uint32]:
         """The numbers of the nodes, by which transfers that begin or end at once are in order."""
         return np.arange(self.nodes, dtype=np.uint32)
+
+    def number(self, together: Together) -> None:
+        """Number the nodes at once, before anybody asks for it."""
+        numbers = np.empty(self.nodes, np.uint32)
+
+        def fill(part: slice) -> None:
+            numbers[part] = np.arange(part.start, part.stop, dtype=np.uint32)
+
+        together(partial(fill, part) for part in pieces(self.nodes))
+        vars(self)["numbers"] = numbers
+
+
+def one_by_one(works: Iterable[Callable[[], object]]) -> None:
+    """Some works, one after the other."""
+    for work in works:
+        work()
+
+
+def pieces(count: int) -> list[slice]:
+    """So many nodes, or edges, in pieces that are one work each."""
+    return [slice(begin, min(begin + _AT_ONCE, count)) for begin in range(0, max(count, 1), _AT_ONCE)]
 
 
 class Edges(NamedTuple):
@@ -171,13 +195,28 @@ def graph_of(nodes: int, apart: Sequence[Unlagged], others: Sequence[Unlagged], 
     together(partial(_count, one.sources, offsets[1:]) for one in apart)
     for one in others:
         _count(one.sources, offsets[1:])
-    np.cumsum(offsets, out=offsets)
-    slots = offsets[:-1].copy()
+    slots = _summed(offsets, together)
     targets, kinds = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.int8)
     together(partial(_put_edges, *one, slots, targets, kinds, indegree) for one in apart)
     for one in others:
         _put_edges(*one, slots, targets, kinds, indegree)
-    return Graph(offsets, targets, np.zeros(len(targets), np.int32), kinds, indegree)
+    graph = Graph(offsets, targets, np.zeros(len(targets), np.int32), kinds, indegree)
+    graph.number(together)
+    return graph
+
+
+def _summed(offsets: Small, together: Together) -> Small:
+    """Sum up how many edges each node has, which stand behind it; and a copy of where those of each node begin."""
+    slots, parts = np.empty(len(offsets), np.int32), pieces(len(offsets))
+    together(partial(np.cumsum, offsets[part], out=offsets[part]) for part in parts)
+    sums = [0, *np.cumsum([offsets[part.stop - 1] for part in parts]).tolist()]
+
+    def add(part: slice, before: int) -> None:
+        np.add(offsets[part], np.int32(before), out=offsets[part])
+        slots[part] = offsets[part]
+
+    together(partial(add, part, before) for part, before in zip(parts, sums[:-1], strict=True))
+    return slots
 
 
 def with_other_edges(graph: Graph, first: int, others: Sequence[Unlagged]) -> Graph:
@@ -195,7 +234,9 @@ def with_other_edges(graph: Graph, first: int, others: Sequence[Unlagged]) -> Gr
     slots = offsets[:-1].copy()
     for one in others:
         _put_edges(*one, slots, targets, kinds, indegree)
-    return Graph(offsets, targets, np.zeros(len(targets), np.int32), kinds, indegree)
+    changed = Graph(offsets, targets, np.zeros(len(targets), np.int32), kinds, indegree)
+    vars(changed)["numbers"] = graph.numbers
+    return changed
 
 
 @part

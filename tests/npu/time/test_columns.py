@@ -190,6 +190,6 @@ def test_a_span_behind_one_that_says_little_is_said_to_have_waited_for_what_that
     span_of, onto = np.array([5, -1, -1, -1, -1], np.int32), np.array([0, 0, 0, 0, 0], np.int32)
     cause, nodes = np.array([-1, 1, 2, 3, 4], np.int32), np.array([3, 4, 0])
     shown, after = np.empty((2, 3), np.int64)
-    _show(nodes, kind[nodes], source, kind, (span_of, onto, cause, _PLAIN), shown, after)
+    _show(0, len(nodes), nodes, (source, kind, kind, span_of, onto, cause, _PLAIN), shown, after)
     assert shown.tolist() == [telling[1], telling[2], plain]
     assert after.tolist() == [5, 5, -1]

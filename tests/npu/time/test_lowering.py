@@ -13,6 +13,7 @@ from kernbench.npu.time.lower import Lowered, _number, join
 from kernbench.npu.time.measure import retime
 from kernbench.npu.time.reclaim import Waits
 from kernbench.safety.jobs import VARIABLE
+from kernbench.timing import graph
 
 
 def test_a_recording_of_more_nodes_than_numbers_of_the_graph_is_refused():
@@ -38,6 +39,7 @@ def test_a_recording_that_is_timed_by_several_threads_takes_the_same_time(monkey
     run = run_bench(find("paged_attention"), "contexts_33_64_48_15", {"form": form}, timed=False)
     alone = retime(run, load("a2a3"))
     monkeypatch.setattr(lower, "_LONG", 1)
+    monkeypatch.setattr(graph, "_AT_ONCE", 100)
     monkeypatch.setenv(VARIABLE, "3")
     assert len(lower.stretches(run.recording)) > 1
     run.recording.cases = None

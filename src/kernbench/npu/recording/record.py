@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.dtypes import Array
-from kernbench.npu.isa.operations import AWAIT, CLASSES, POST
+from kernbench.npu.isa.operations import AWAIT, CLASSES, POST, TABLE
 from kernbench.result.finding import Place
 
 Ints = NDArray[np.int64]
@@ -235,6 +235,14 @@ class NpuRecording:
         if self._array is None or len(self._array) != self.count:
             self._array = _put_together(self._rows)
         return self._array
+
+    def operations(self) -> Ints:
+        """How many rows each operation has."""
+        op, counts = self.array()["op"] if self.count else np.empty(0, np.int16), np.zeros(len(TABLE), np.int64)
+        # NumPy counts wider numbers than these: those of some thousand rows stay in the cache
+        for start in range(0, len(op), _AT_ONCE):
+            counts += np.bincount(op[start : start + _AT_ONCE], minlength=len(TABLE))
+        return counts
 
     def columns(self, *names: str) -> tuple[Array, ...]:
         """Columns of all rows, where they lie, as compiled loops read them; `message` is x of pushes and pops."""

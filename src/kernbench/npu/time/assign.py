@@ -52,6 +52,10 @@ class Assignment:
     previous: Ints
     staged: NDArray[np.bool_]
 
+    def is_like(self, other: "Assignment") -> bool:
+        """Whether all blocks are on the same cores, in the same order."""
+        return all(np.array_equal(own, vars(other)[name]) for name, own in vars(self).items())
+
 
 def assign(recording: NpuRecording, chip: ChipModel, times: Ints, waits: Waits) -> Assignment:
     """Place all blocks; `times` is how long each takes. A chip that has no cores for one of them is an error."""

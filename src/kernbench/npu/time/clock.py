@@ -12,13 +12,13 @@ import numpy as np
 from kernbench.npu.isa.model import ChipModel
 from kernbench.npu.recording.record import NpuRecording
 from kernbench.npu.time.assign import Assignment, assign
-from kernbench.npu.time.costs import Ints, cases, durations, spread, submit_time
+from kernbench.npu.time.costs import Ints, cases, durations, move, spread, submit_time
 from kernbench.npu.time.edges import longest_paths
 from kernbench.npu.time.lower import Lowered, core_edges, is_long, join, join_again, lower
 from kernbench.npu.time.reclaim import ring_waits
 from kernbench.safety.processes.threads import both, together
 from kernbench.timing.engine import Times, run_events
-from kernbench.timing.graph import NO_SERVER, Graph
+from kernbench.timing.graph import NO_SERVER, Graph, pieces
 from kernbench.timing.servers import Rates
 
 
@@ -63,28 +63,35 @@ def _placed(lowered: Lowered, chip: ChipModel) -> Timing:
     given = rates(lowered, chip, cost)
     assignment = assign(recording, chip, _alone(lowered, cost), lowered.waits)
     graph = join(lowered, core_edges(lowered, assignment))
-    times = run_events(graph, given)
+    times = run_events(graph, given, together)
     if len(recording.block_task) > chip.clusters.count:
-        assignment = assign(recording, chip, _spent(lowered, times), lowered.waits)
-        graph = join_again(lowered, graph, core_edges(lowered, assignment))
-        times = run_events(graph, given)
+        before, assignment = assignment, assign(recording, chip, _spent(lowered, times), lowered.waits)
+        # blocks that are placed as they were have the times that they had
+        if not assignment.is_like(before):
+            graph = join_again(lowered, graph, core_edges(lowered, assignment))
+            times = run_events(graph, given, together)
     return Timing(lowered, chip, assignment, graph, given, times, cost)
 
 
 def rates(lowered: Lowered, chip: ChipModel, cost: Ints) -> Rates:
     """Durations of all nodes, by the time of each case of rows, and what shares the memory's bandwidth."""
     nodes, recording = lowered.nodes, lowered.recording
-    duration = np.zeros(nodes.total, np.int64)
-    spread(cases(recording)[1], cost, lowered.transfers, nodes.path, duration)
-    count = len(lowered.transfers)
+    # what is not written to stays zero, and takes no memory
+    duration, nbytes = np.zeros(nodes.total, np.int64), np.zeros(nodes.total, np.int64)
+    server, case, count = np.empty(nodes.total, np.int32), cases(recording)[1], len(lowered.transfers)
+
+    def fill(part: slice) -> None:
+        server[part] = NO_SERVER
+        spread(case[part], cost, duration[: nodes.rows][part])
+
+    together(partial(fill, part) for part in pieces(nodes.total))
+    move(lowered.transfers, nodes.path, duration)
     duration[nodes.begin : nodes.begin + count] = chip.memory.latency_ps
     duration[nodes.dispatch : nodes.end] = chip.tasks.dispatch_ps
     duration[nodes.issue :] = chip.cycles_ps(chip.clusters.issue)
     for number, command in enumerate(recording.commands):
         duration[nodes.command + number] = submit_time(recording, chip, command)
-    server = np.full(nodes.total, NO_SERVER, np.int32)
     server[nodes.memory : nodes.memory + count] = 0
-    nbytes = np.zeros(nodes.total, np.int64)
     nbytes[nodes.memory : nodes.memory + count] = lowered.found.moved
     bandwidth = np.array([chip.memory.bytes_per_ps])
     return Rates(duration, server, nbytes, bandwidth, 0, np.zeros(1, np.int64), np.array([0, count]))

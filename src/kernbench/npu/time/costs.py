@@ -201,10 +201,15 @@ def _find_transfers(columns, classes, sizes, out):  # type: ignore[no-untyped-de
 
 
 @deferred(lambda case, *_: len(case))
-def spread(case, cost, transfers, path, duration):  # type: ignore[no-untyped-def]
-    """The time of each row, by its case; that of a transfer is its path's, whose nodes begin at `path`."""
+def spread(case, cost, duration):  # type: ignore[no-untyped-def]
+    """The time of each row, by its case."""
     for i in range(len(case)):
         duration[i] = cost[case[i]]
+
+
+@deferred(lambda transfers, *_: len(transfers))
+def move(transfers, path, duration):  # type: ignore[no-untyped-def]
+    """The time of a row that is a transfer is its path's; the nodes of paths begin at `path`."""
     for k in range(len(transfers)):
         duration[path + k] = duration[transfers[k]]
         duration[transfers[k]] = 0

@@ -22,7 +22,7 @@ from kernbench.npu.time.costs import Ints, Transfers, find_transfers
 from kernbench.npu.time.launches import launch_edges, may_stage
 from kernbench.npu.time.reclaim import Waits
 from kernbench.safety.processes.threads import in_stretches, thread_count, together
-from kernbench.timing.graph import Graph, Unlagged, graph_of, with_other_edges
+from kernbench.timing.graph import Graph, Unlagged, graph_of, pieces, with_other_edges
 
 _COLUMNS = ("op", "lane", "pipe", "a", "b", "c", "message")
 # what 32 bits with a sign number
@@ -158,13 +158,16 @@ def _signals(recording: NpuRecording) -> Edges:
     return posts, waits, np.full(len(posts), e.SIGNAL, np.int64)
 
 
-def transfer_edges(lowered: Lowered) -> Unlagged:
-    """A transfer begins, uses its path and the shared bandwidth at once, and is done with both."""
-    nodes, count = lowered.nodes, len(lowered.transfers)
-    one = np.arange(nodes.begin, nodes.dispatch, dtype=np.int32)
-    rows = lowered.transfers.astype(np.int32)
-    source = np.concatenate([one[:count], one])
-    target = np.concatenate([one[count:], rows, rows])
+def _transfer_edges(lowered: Lowered, part: slice) -> Unlagged:
+    """Some transfers begin, use their paths and the shared bandwidth at once, and are done with both."""
+    nodes = lowered.nodes
+    begin, path, memory = (
+        np.arange(first + part.start, first + part.stop, dtype=np.int32)
+        for first in (nodes.begin, nodes.path, nodes.memory)
+    )
+    rows = lowered.transfers[part].astype(np.int32)
+    source = np.concatenate([begin, begin, path, memory])
+    target = np.concatenate([path, memory, rows, rows])
     return Unlagged(source, target, np.full(len(source), e.STARTED, np.int8))
 
 
@@ -228,11 +231,16 @@ def core_edges(lowered: Lowered, assignment: Assignment) -> Edges:
 
 def join(lowered: Lowered, cores: Edges) -> Graph:
     """The graph of all edges, with those that depend on cores."""
-    transfers = transfer_edges(lowered)
-    sizes = [len(part.sources) for part in (*lowered.inner, transfers)]
-    _check_count(sum(sizes) + len(lowered.outer[0]) + len(cores[0]), "edges")
-    others = [transfers, _unlagged(lowered.outer), _unlagged(cores)]
-    return graph_of(lowered.nodes.total, lowered.inner, others, together)
+    count = len(lowered.transfers)
+    sizes = [len(part.sources) for part in lowered.inner]
+    _check_count(sum(sizes) + 4 * count + len(lowered.outer[0]) + len(cores[0]), "edges")
+    parts = in_stretches(
+        lambda begin, end: _transfer_edges(lowered, slice(begin, end)),
+        [(part.start, part.stop) for part in pieces(count)],
+    )
+    # what a transfer's edges lead from or to is its own, and edges inside blocks lead to where it begins
+    apart = [*lowered.inner, *parts]
+    return graph_of(lowered.nodes.total, apart, [_unlagged(lowered.outer), _unlagged(cores)], together)
 
 
 def join_again(lowered: Lowered, graph: Graph, cores: Edges) -> Graph:

@@ -1,6 +1,8 @@
 """The swimlane of a timed run: orchestrator, schedulers, every core with its blocks, and every pipe; with arrows."""
 
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -10,11 +12,11 @@ from kernbench.npu.isa.units import AIC, LANES, PIPE_NUMBER, PIPES, S
 from kernbench.npu.time import edges as e
 from kernbench.npu.time.clock import Timing
 from kernbench.npu.time.costs import Ints, Small
-from kernbench.npu.time.lower import is_long
+from kernbench.npu.time.lower import is_long, stretches
 from kernbench.npu.time.waiting import span_waits
 from kernbench.result.finding import Place
 from kernbench.result.timeline import Lane, Step, Timeline, Waits
-from kernbench.safety.processes.threads import both
+from kernbench.safety.processes.threads import both, in_stretches, together
 
 _PER_CORE = len(PIPES) + 1
 
@@ -49,14 +51,15 @@ def lane_numbers(timing: Timing) -> Small:
     """The lane of each row."""
     recording = timing.lowered.recording
     numbers = np.empty(recording.count, np.int32)
-    _number_lanes(recording.firsts(), *recording.columns("lane", "pipe"), _core_lanes(timing), numbers)
+    given = recording.firsts(), *recording.columns("lane", "pipe"), _core_lanes(timing), numbers
+    together(partial(_number_lanes, begin, end, *given) for begin, end in stretches(recording))
     return numbers
 
 
-@deferred(lambda firsts, lane, *_: len(lane))
-def _number_lanes(firsts, lane, pipe, cores, numbers):  # type: ignore[no-untyped-def]
-    """The lane of each row: behind that of its core."""
-    for block in range(len(firsts) - 1):
+@deferred(lambda begin, end, firsts, *_: firsts[end] - firsts[begin])
+def _number_lanes(begin, end, firsts, lane, pipe, cores, numbers):  # type: ignore[no-untyped-def]
+    """The lane of each row of blocks from `begin` up to `end`: behind that of its core."""
+    for block in range(begin, end):
         for i in range(firsts[block], firsts[block + 1]):
             numbers[i] = cores[block, lane[i]] + 1 + pipe[i]
 
@@ -117,66 +120,91 @@ def swimlane(timing: Timing) -> Swimlane:
     """All spans that take time, blocks on their cores, and arrows: each dependence and each FIFO message once."""
     row_lanes, names = lane_numbers(timing), list(NAMES)
     numbers = {name: i for i, name in enumerate(names)}
-    rows, entries, span_of = _rows(timing, row_lanes)
     commands, spoken = _commands(timing, names, numbers)
     dispatches = _dispatches(timing, names, numbers)
     blocks, owner = _blocks(timing, names, numbers)
-    spans = (rows, commands, dispatches, blocks)
-    firsts = np.cumsum([0, *(len(part[0]) for part in spans)])
-    # blocks on their cores and commands are no rows: messages are between the spans that are there already
+    others = (commands, dispatches, blocks)
+    columns, begins, span_of, count = _rows(timing, row_lanes, [len(part[0]) for part in others])
+    firsts = (count + np.cumsum([0, *(len(part[0]) for part in others)])).tolist()
+    for part, (begin, end) in zip(others, pairwise(firsts), strict=True):
+        for into, column in zip(columns, part, strict=True):
+            into[begin:end] = column
+    # blocks on their cores and commands are no rows: messages are between rows alone
     waits, messages = both(
-        lambda: _waits(timing, (entries, spoken, owner), firsts, span_of),
+        lambda: _waits(timing, (begins, spoken, owner), firsts, span_of),
         lambda: _messages(timing, span_of),
         is_long(timing.lowered.recording),
     )
-    flows = np.concatenate([_dependences(timing, owner, int(firsts[3])), messages])
-    lane, name, site, begin, end = (np.concatenate(parts) for parts in zip(*spans, strict=True))
-    return Swimlane(timing, all_lanes(timing), names, lane, name, site, begin, end, flows, waits, row_lanes)
+    flows = np.concatenate([_dependences(timing, owner, firsts[2]), messages])
+    lane, name, site, start, finish = columns
+    return Swimlane(timing, all_lanes(timing), names, lane, name, site, start, finish, flows, waits, row_lanes)
 
 
-def _rows(timing: Timing, row_lanes: Small) -> tuple[tuple[Ints, ...], Small, Small]:
-    """A span for each row that takes time, a transfer's from where it begins; the node where each span begins, and the
-    span of each node, or -1."""
+def _rows(timing: Timing, row_lanes: Small, more: list[int]) -> tuple[tuple[Ints, ...], Small, Small, int]:
+    """A span for each row that takes time, a transfer's from where it begins, as columns with room for those that
+    follow: so many commands, dispatches, and blocks on their cores. The node where each span begins, with room for
+    commands and dispatches; the span of each node, or -1; and how many rows take time."""
     nodes, recording, times = timing.lowered.nodes, timing.lowered.recording, timing.times
-    span_of, entries = np.full(nodes.total, -1, np.int32), np.empty(nodes.rows, np.int32)
-    out = tuple(np.empty(nodes.rows, np.int64) for _ in range(5))
-    transfers = (timing.lowered.transfers, nodes.begin)
-    given = (row_lanes, *recording.columns("op", "site"), times.start, times.finish)
-    count = _write_rows(given, transfers, span_of, entries, out)
-    # what is left is memory that was never touched
-    return tuple(column[:count] for column in out), entries[:count], span_of
+    firsts, transfers, parts = recording.firsts(), timing.lowered.transfers, stretches(recording)
+    moved = np.searchsorted(transfers, firsts[[begin for begin, _ in parts]]).tolist()
+    where = {part: (int(firsts[part[0]]), int(firsts[part[1]]), at) for part, at in zip(parts, moved, strict=True)}
+    passed = times.start, times.finish, transfers, nodes.begin
+    counts = in_stretches(lambda begin, end: int(_count_rows(*where[begin, end], *passed)), parts)
+    spans = np.cumsum([0, *counts]).tolist()
+    columns = tuple(np.empty(spans[-1] + sum(more), np.int64) for _ in range(5))
+    begins, span_of = np.empty(spans[-1] + more[0] + more[1], np.int32), np.empty(nodes.total, np.int32)
+    given = (row_lanes, *recording.columns("op", "site"))
+    works = [
+        partial(_write_rows, *where[part], first, given, passed, span_of, begins, columns)
+        for part, first in zip(parts, spans[:-1], strict=True)
+    ]
+    together([*works, partial(span_of[nodes.rows :].fill, -1)])
+    return columns, begins, span_of, spans[-1]
 
 
-@deferred(lambda given, *_: 2 * len(given[0]))
-def _write_rows(given, transfers, span_of, entries, out):  # type: ignore[no-untyped-def]
-    """Write spans of rows that take time, and give how many there are."""
-    lane, op, site, start, finish = given
-    moving, begin = transfers
-    n, moved = 0, 0
-    for i in range(len(lane)):
+@deferred(lambda first, end, *_: end - first)
+def _count_rows(first, end, moved, start, finish, moving, begin):  # type: ignore[no-untyped-def]
+    """How many rows from `first` up to `end` take time; `moved` is the first transfer that is not before them."""
+    count = 0
+    for i in range(first, end):
         node = i
         if moved < len(moving) and moving[moved] == i:
             node = begin + moved
             moved += 1
         if finish[i] > start[node]:
+            count += 1
+    return count
+
+
+@deferred(lambda first, end, *_: 2 * (end - first))
+def _write_rows(first, end, moved, n, given, passed, span_of, begins, out):  # type: ignore[no-untyped-def]
+    """Write spans of rows from `first` up to `end` that take time, from number `n` on."""
+    lane, op, site = given
+    start, finish, moving, begin = passed
+    for i in range(first, end):
+        node = i
+        if moved < len(moving) and moving[moved] == i:
+            node = begin + moved
+            moved += 1
+        span_of[i] = -1
+        if finish[i] > start[node]:
             out[0][n], out[1][n], out[2][n], out[3][n], out[4][n] = lane[i], op[i], site[i], start[node], finish[i]
-            span_of[i], entries[n] = n, node
+            span_of[i], begins[n] = n, node
             n += 1
-    return n
 
 
-def _waits(timing: Timing, shown: tuple[Small, Ints, Ints], firsts: Ints, rows: Small) -> Waits:
-    """What rows, commands and dispatches waited for; blocks on their cores waited for their dispatch."""
-    nodes, (entries, commands, owner) = timing.lowered.nodes, shown
+def _waits(timing: Timing, shown: tuple[Small, Ints, Ints], firsts: list[int], span_of: Small) -> Waits:
+    """What rows, commands and dispatches waited for; blocks on their cores waited for their dispatch. The begins of
+    rows are there, and so are their spans; those of the others are added to them."""
+    nodes, (begins, commands, owner) = timing.lowered.nodes, shown
     blocks = np.arange(len(timing.lowered.recording.block_task))
-    span_of = rows.copy()
-    span_of[nodes.command + commands] = firsts[1] + np.arange(len(commands))
-    span_of[nodes.dispatch + blocks] = firsts[2] + blocks
-    span_of[nodes.end + owner] = firsts[3] + np.arange(len(owner))
-    begins = np.concatenate([entries, nodes.command + commands, nodes.dispatch + blocks])
-    found = span_waits(timing, begins, span_of)
-    kind = np.concatenate([found.kind, np.full(len(owner), e.DISPATCHED, np.int64)])
-    return Waits(found.kinds, kind, np.concatenate([found.after, firsts[2] + owner]))
+    span_of[nodes.command + commands] = firsts[0] + np.arange(len(commands))
+    span_of[nodes.dispatch + blocks] = firsts[1] + blocks
+    span_of[nodes.end + owner] = firsts[2] + np.arange(len(owner))
+    begins[firsts[0] :] = np.concatenate([nodes.command + commands, nodes.dispatch + blocks])
+    found = span_waits(timing, begins, span_of, len(owner))
+    found.kind[len(begins) :], found.after[len(begins) :] = e.DISPATCHED, firsts[1] + owner
+    return found
 
 
 def _columns(*columns: Ints) -> tuple[Ints, ...]:

@@ -1,5 +1,6 @@
 """What each span waited for: from its begin back over nodes that take no time, to a span that had to end first."""
 
+from collections.abc import Iterable
 from functools import partial
 from itertools import pairwise
 
@@ -8,45 +9,64 @@ import numpy as np
 from kernbench.common.deferred import deferred
 from kernbench.npu.time import edges as e
 from kernbench.npu.time.clock import Timing
-from kernbench.npu.time.costs import Ints, Small
+from kernbench.npu.time.costs import Small
 from kernbench.npu.time.lower import is_long
 from kernbench.result.timeline import Waits
 from kernbench.safety.processes.threads import thread_count, together
+from kernbench.timing.graph import Bytes
 
 NOTHING = len(e.KIND_NAMES)
 KINDS = (*e.KIND_NAMES, "nothing")
 _PLAIN = np.isin(np.arange(len(KINDS)), e.PLAIN)
 
 
-def span_waits(timing: Timing, nodes: Ints, span_of: Small) -> Waits:
-    """Of spans that begin with `nodes`; `span_of` gives each node's span, or -1.
+def span_waits(timing: Timing, nodes: Small, span_of: Small, more: int) -> Waits:
+    """Of spans that begin with `nodes`, with room for so many `more`; `span_of` gives each node's span, or -1.
 
     A row behind a wait follows it in its pipe, and that says little: the flag does. So the first kind on the way back
     that is not plain is given.
     """
     cause, graph = timing.times.cause, timing.graph
+    parts = thread_count() if is_long(timing.lowered.recording) else 1
     # nodes without a cause are their own, and end every way
-    source, kind = np.arange(len(cause), dtype=np.int32), np.full(len(cause), NOTHING, np.int8)
-    count = thread_count() if is_long(timing.lowered.recording) else 1
-    ends = np.linspace(0, len(cause), count + 1).astype(np.int64).tolist()
+    source, onto, way = (np.empty(len(cause), np.int32) for _ in range(3))
+    kind, said = (np.empty(len(cause), np.int8) for _ in range(2))
+    together(partial(_alone, begin, end, source, onto, kind) for begin, end in _ranges(len(cause), parts))
     given = (graph.offsets, graph.targets, graph.kinds, cause, source, kind)
-    together(partial(_sources, begin, end, *given) for begin, end in pairwise(ends))
-    own = kind[nodes]
-    onto = np.full(len(source), -1, np.int32)
-    _follow(source, kind, span_of, _PLAIN, onto, np.empty(len(source), np.int32))
-    shown, after = np.empty((2, len(nodes)), np.int64)
-    _show(nodes, own, source, kind, (span_of, onto, cause, _PLAIN), shown, after)
+    together(partial(_sources, begin, end, *given) for begin, end in _ranges(len(cause), parts))
+    together(partial(_copy, kind[begin:end], said[begin:end]) for begin, end in _ranges(len(cause), parts))
+    _follow(source, said, span_of, _PLAIN, onto, way)
+    shown, after = np.empty((2, len(nodes) + more), np.int64)
+    known = source, kind, said, span_of, onto, cause, _PLAIN
+    together(partial(_show, begin, end, nodes, known, shown, after) for begin, end in _ranges(len(nodes), parts))
     return Waits(KINDS, shown, after)
 
 
-@deferred(lambda nodes, *_: len(nodes))
-def _show(nodes, own, source, kind, given, shown, after):  # type: ignore[no-untyped-def]
+def _ranges(count: int, parts: int) -> Iterable[tuple[int, int]]:
+    """So many parts, (begin, end), of about the same size."""
+    return pairwise(np.linspace(0, count, parts + 1).astype(np.int64).tolist())
+
+
+def _alone(begin: int, end: int, source: Small, onto: Small, kind: Bytes) -> None:
+    """Nodes from `begin` up to `end` as long as nobody is known to have waited."""
+    source[begin:end] = np.arange(begin, end, dtype=np.int32)
+    onto[begin:end] = -1
+    kind[begin:end] = NOTHING
+
+
+def _copy(kind: Bytes, said: Bytes) -> None:
+    said[...] = kind
+
+
+@deferred(lambda begin, end, *_: end - begin)
+def _show(begin, end, nodes, known, shown, after):  # type: ignore[no-untyped-def]
     """What each of some nodes is said to have waited for: a kind of edge, and the span where the way back ends."""
-    span_of, onto, cause, plain = given
-    for i in range(len(nodes)):
-        first = source[nodes[i]]
-        shown[i] = kind[first] if plain[own[i]] and onto[first] != first else own[i]
-        after[i] = span_of[onto[first]] if cause[nodes[i]] >= 0 else -1
+    source, kind, said, span_of, onto, cause, plain = known
+    for i in range(begin, end):
+        node = nodes[i]
+        first, own = source[node], kind[node]
+        shown[i] = said[first] if plain[own] and onto[first] != first else own
+        after[i] = span_of[onto[first]] if cause[node] >= 0 else -1
 
 
 @deferred(lambda begin, end, offsets, *_: offsets[end] - offsets[begin])
