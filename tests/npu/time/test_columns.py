@@ -60,7 +60,9 @@ def test_ways_back_end_at_a_span_and_take_on_the_first_kind_that_says_something(
     span_of = np.where(rng.random(count) < 0.3, np.arange(count), -1)
     wanted = [_way(node, source, kind, span_of) for node in range(count)]
     onto = np.full(count, -1, np.int32)
-    _follow(source, kind, span_of, _PLAIN, onto, np.empty(count, np.int32))
+    # in any order
+    for begin, end in sorted(pairwise([0, count // 3, count]), key=lambda _: rng.random()):
+        _follow(begin, end, _PLAIN, np.empty(count, np.int32), source, kind, span_of, onto)
     assert list(zip(onto.tolist(), kind.tolist(), strict=True)) == wanted
 
 
@@ -91,8 +93,9 @@ def _random_rows(rng, count):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_transfers_are_the_rows_that_move_bytes(seed):
+    """Looked at as a whole, and in parts, of which one is empty."""
     rng = np.random.default_rng(seed)
-    recording = NpuRecording()
+    recording = NpuRecording(block_first=[0, 90, 90, 251], block_task=[0] * 4, block_index=[0, 1, 2, 3])
     recording.take(_random_rows(rng, 400))
     recording.tables.patterns += [Pattern((2, k), (8, 1), 4) for k in range(4)]
     recording.tables.tiles += [TileShape("UB", 0, (8, 8), "f32", "rows", (k, 3), k) for k in range(4)]
@@ -107,10 +110,12 @@ def test_transfers_are_the_rows_that_move_bytes(seed):
         if nbytes > 0:
             wanted[number] = nbytes
             read += nbytes * (kind in (LOAD, POP))
-    found = costs.find_transfers(recording)
-    assert dict(zip(found.rows.tolist(), found.moved.tolist(), strict=True)) == wanted
-    assert found.read == read
-    assert found.counts.tolist() == np.bincount(CLASSES[recording.array()["op"]], minlength=len(found.counts)).tolist()
+    for parts in ([(0, 4)], [(0, 1), (1, 2), (2, 4)]):
+        found = costs.find_transfers(recording, parts)
+        assert list(zip(found.rows.tolist(), found.moved.tolist(), strict=True)) == list(wanted.items())
+        assert found.read == read
+        kinds = np.bincount(CLASSES[recording.array()["op"]], minlength=len(found.counts))
+        assert found.counts.tolist() == kinds.tolist()
 
 
 def test_rows_that_are_not_aligned_can_be_read():

@@ -2,12 +2,16 @@
 
 import numpy as np
 import pytest
+from tests import sampled
+from tests.npu import random_kernels as kernels
+from tests.npu.time.test_early_resolve import chain
 
 from kernbench.bench import find, run_bench
 from kernbench.common.errors import KernbenchError
 from kernbench.npu.isa.model import load
 from kernbench.npu.recording.record import ROW_TYPE, NpuRecording
 from kernbench.npu.time import lower
+from kernbench.npu.time.clock import time_recording
 from kernbench.npu.time.costs import Transfers
 from kernbench.npu.time.lower import Lowered, _number, join
 from kernbench.npu.time.measure import retime
@@ -37,13 +41,32 @@ def test_more_edges_than_numbers_of_the_graph_are_refused():
 @pytest.mark.parametrize("form", ["staged", "fused", "grouped"])
 def test_a_recording_that_is_timed_by_several_threads_takes_the_same_time(monkeypatch, form):
     run = run_bench(find("paged_attention"), "contexts_33_64_48_15", {"form": form}, timed=False)
-    alone = retime(run, load("a2a3"))
+    _is_the_same_on_threads(monkeypatch, run, load("a2a3"))
+
+
+@pytest.mark.parametrize("seed", sampled.some(range(30), 10))
+def test_random_programs_are_timed_by_several_threads_as_by_one(monkeypatch, seed):
+    """On few clusters, so that blocks wait for cores, and with issue timed for some."""
+    changes = {"clusters.count": 2, "clusters.issue": 4 * (seed % 2)}
+    _is_the_same_on_threads(monkeypatch, kernels.launch(kernels.make(seed)), load("a2a3").override(changes))
+
+
+def test_staged_blocks_are_timed_by_several_threads_as_by_one(monkeypatch):
+    run = chain(True, blocks=2, second=2)
+    assert time_recording(run.recording, load("a2a3")).assignment.staged.any()
+    _is_the_same_on_threads(monkeypatch, run, load("a2a3"))
+
+
+def _is_the_same_on_threads(monkeypatch, run, chip):
+    if run.safe is not True:
+        pytest.skip("it has no time")
+    alone = retime(run, chip)
     monkeypatch.setattr(lower, "_LONG", 1)
     monkeypatch.setattr(graph, "_AT_ONCE", 100)
     monkeypatch.setenv(VARIABLE, "3")
-    assert len(lower.stretches(run.recording)) > 1
+    assert len(lower.stretches(run.recording)) > 1 or len(run.recording.block_task) == 1
     run.recording.cases = None
-    together = retime(run, load("a2a3"))
+    together = retime(run, chip)
     assert together.metrics == alone.metrics
     assert together.views == alone.views
     assert together.timeline.critical_path == alone.timeline.critical_path

@@ -11,6 +11,7 @@ one after the other, each in its issue time. Durations are exact fractions of a 
 barriers and single values of tiles take no time of their own.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, prod
@@ -24,6 +25,7 @@ from kernbench.npu.isa.model import ChipModel, MacRates
 from kernbench.npu.isa.operations import CLASSES, LOAD, MACS, NO_COST, POP, PUSH, SPECIAL, STORE, TABLE
 from kernbench.npu.isa.units import AIC, GM, MOVES, PER_LANE, SENDS, UB, memory_of
 from kernbench.npu.recording.record import Command, NpuRecording, TileShape
+from kernbench.safety.processes.threads import in_stretches
 
 Ints = NDArray[np.int64]
 Small = NDArray[np.int32]
@@ -160,28 +162,35 @@ class Transfers:
     counts: Ints
 
 
-def find_transfers(recording: NpuRecording) -> Transfers:
-    """The rows that move bytes through device memory."""
+def find_transfers(recording: NpuRecording, parts: Sequence[tuple[int, int]]) -> Transfers:
+    """The rows that move bytes through device memory; `parts` of all blocks, (begin, end), are looked at at once."""
     patterns = np.array([prod(p.shape) * p.itemsize for p in recording.tables.patterns] or [0], np.int64)
     elements = np.array([prod(t.valid) for t in recording.tables.tiles] or [0], np.int64)
     # room that is not needed is not touched, and takes no memory
     found, moved = np.empty(recording.count, np.int64), np.empty(recording.count, np.int64)
-    counts = np.zeros(int(CLASSES.max()) + 1, np.int64)
-    columns = recording.columns("op", "w", "a", "c", "y")
-    count, read = _find_transfers(columns, CLASSES, (patterns, elements), (found, moved, counts))
-    return Transfers(found[:count], moved[:count], read, counts)
+    counts = np.zeros((len(parts), int(CLASSES.max()) + 1), np.int64)
+    given = recording.columns("op", "w", "a", "c", "y"), CLASSES, (patterns, elements), (found, moved)
+    firsts = recording.firsts().tolist()
+    where = [(firsts[begin], firsts[end]) for begin, end in parts]
+    sums = dict(zip(where, counts, strict=True))
+    seen = in_stretches(lambda first, end: _find_transfers(first, end, *given, sums[first, end]), where)
+    # those of each part begin where its rows do
+    taken = [slice(first, first + count) for (first, _), (count, _) in zip(where, seen, strict=True)]
+    rows, nbytes = (np.concatenate([column[part] for part in taken]) for column in (found, moved))
+    return Transfers(rows, nbytes, sum(read for _, read in seen), counts.sum(axis=0))
 
 
-@deferred(lambda columns, *_: 2 * len(columns[0]))
-def _find_transfers(columns, classes, sizes, out):  # type: ignore[no-untyped-def]
-    """Write the rows that move bytes, how many, and how many rows each class has; give how many move, and all bytes
-    that are read. `sizes` are the bytes of each pattern and the elements of each tile.
+@deferred(lambda first, end, *_: 2 * (end - first))
+def _find_transfers(first, end, columns, classes, sizes, out, counts):  # type: ignore[no-untyped-def]
+    """Write which rows from `first` up to `end` move bytes, and how many, from number `first` on, and how many rows
+    each class has; give how many move, and all bytes that are read. `sizes` are the bytes of each pattern and the
+    elements of each tile.
     """
     op, w, a, c, y = columns
     patterns, elements = sizes
-    found, moved, counts = out
+    found, moved = out
     count, read = 0, 0
-    for i in range(len(op)):
+    for i in range(first, end):
         kind = classes[op[i]]
         counts[kind] += 1
         nbytes = 0
@@ -193,7 +202,7 @@ def _find_transfers(columns, classes, sizes, out):  # type: ignore[no-untyped-de
         elif kind == POP:
             nbytes = elements[w[i]] * y[i]
         if nbytes > 0:
-            found[count], moved[count] = i, nbytes
+            found[first + count], moved[first + count] = i, nbytes
             count += 1
             if kind == LOAD or kind == POP:  # noqa: SIM109
                 read += nbytes

@@ -71,7 +71,7 @@ class Lowered:
 def lower(recording: NpuRecording, waits: Waits, is_issue_timed: bool = False) -> Lowered:
     """All nodes and fixed edges; with `is_issue_timed` each row also has a node for its issue."""
     rows = recording.array()
-    found = find_transfers(recording)
+    found = find_transfers(recording, stretches(recording))
     nodes = _number(recording, len(rows), len(found.rows), len(rows) if is_issue_timed else 0)
     inner = _inner(recording, nodes, found)
     outer = _joined(_outer(recording, nodes, waits), _signals(recording))

@@ -31,8 +31,11 @@ def retime(run: Run, chip: ChipModel) -> Run:
 
 
 def _retimed(run: Run, timing: Timing) -> Run:
-    lanes, found = both(lambda: swimlane(timing), lambda: measure(timing), is_long(timing.lowered.recording))
-    path = critical_path(timing, lanes)
+    lanes, (found, path) = both(
+        lambda: swimlane(timing),
+        lambda: (measure(timing), critical_path(timing)),
+        is_long(timing.lowered.recording),
+    )
     metrics = {**run.metrics, **found, "critical_path_ps": path.shares, "sensitivity": {}}
     gap = split_gap(timing, metrics["bound"], metrics["floors_ps"][metrics["bound"]], path)
     metrics["gap_ps"] = {_cause(metrics["bound"], cause): time for cause, time in gap.items()}
@@ -48,7 +51,7 @@ def _cause(bound: str, cause: str) -> str:
 def summary(timing: Timing) -> dict[str, object]:
     """What every point of a sweep records: time, utilisation, work floors and the gap to the binding one by cause."""
     found = measure(timing)
-    path = critical_path(timing, swimlane(timing))
+    path = critical_path(timing)
     return {**found, "gap_ps": split_gap(timing, found["bound"], found["floors_ps"][found["bound"]], path)}
 
 

@@ -10,7 +10,7 @@ from kernbench.npu.time import edges as e
 from kernbench.npu.time.causes import WORKS
 from kernbench.npu.time.clock import Timing
 from kernbench.npu.time.costs import Ints
-from kernbench.npu.time.swimlane import Swimlane
+from kernbench.npu.time.lanes import describe
 from kernbench.npu.time.waiting import KINDS, NOTHING
 from kernbench.result.timeline import Step
 from kernbench.timing.graph import Bytes, owner
@@ -37,7 +37,7 @@ def causes(timing: Timing, node: int, most: int = 2**31) -> list[tuple[int, int]
     return found
 
 
-def critical_path(timing: Timing, lanes: Swimlane) -> Path:
+def critical_path(timing: Timing) -> Path:
     """Walk back from the last finish; durations along it add up to the total.
 
     What a step waited for is given as for spans: behind a wait that takes no time it is the flag, not the pipe's order.
@@ -55,7 +55,7 @@ def critical_path(timing: Timing, lanes: Swimlane) -> Path:
     waited = _carried(kinds.tolist(), (finish > start).tolist())
     steps = [
         Step(*described, KINDS[kind], 0, begin, end)
-        for described, kind, begin, end in zip(lanes.describe(nodes), waited, begins, ends, strict=True)
+        for described, kind, begin, end in zip(describe(timing, nodes), waited, begins, ends, strict=True)
     ]
     return Path(steps, {work: time for work, time in shares.items() if time}, works, nodes.tolist())
 

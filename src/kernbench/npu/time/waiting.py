@@ -7,10 +7,11 @@ from itertools import pairwise
 import numpy as np
 
 from kernbench.common.deferred import deferred
+from kernbench.common.dtypes import Array
 from kernbench.npu.time import edges as e
 from kernbench.npu.time.clock import Timing
 from kernbench.npu.time.costs import Small
-from kernbench.npu.time.lower import is_long
+from kernbench.npu.time.lower import is_long, stretches
 from kernbench.result.timeline import Waits
 from kernbench.safety.processes.threads import thread_count, together
 from kernbench.timing.graph import Bytes
@@ -29,17 +30,41 @@ def span_waits(timing: Timing, nodes: Small, span_of: Small, more: int) -> Waits
     cause, graph = timing.times.cause, timing.graph
     parts = thread_count() if is_long(timing.lowered.recording) else 1
     # nodes without a cause are their own, and end every way
-    source, onto, way = (np.empty(len(cause), np.int32) for _ in range(3))
+    source, onto = np.empty((2, len(cause)), np.int32)
     kind, said = (np.empty(len(cause), np.int8) for _ in range(2))
     together(partial(_alone, begin, end, source, onto, kind) for begin, end in _ranges(len(cause), parts))
     given = (graph.offsets, graph.targets, graph.kinds, cause, source, kind)
     together(partial(_sources, begin, end, *given) for begin, end in _ranges(len(cause), parts))
     together(partial(_copy, kind[begin:end], said[begin:end]) for begin, end in _ranges(len(cause), parts))
-    _follow(source, said, span_of, _PLAIN, onto, way)
+    _follow_all(timing, source, said, span_of, onto)
     shown, after = np.empty((2, len(nodes) + more), np.int64)
     known = source, kind, said, span_of, onto, cause, _PLAIN
     together(partial(_show, begin, end, nodes, known, shown, after) for begin, end in _ranges(len(nodes), parts))
     return Waits(KINDS, shown, after)
+
+
+def _follow_all(timing: Timing, *given: Array) -> None:
+    """Follow the ways of all nodes, those of stretches of blocks at once if they do not meet."""
+    nodes, recording, total = timing.lowered.nodes, timing.lowered.recording, timing.lowered.nodes.total
+
+    def follow(*ranges: tuple[int, int]) -> None:
+        way = np.empty(total, np.int32)
+        for begin, end in ranges:
+            _follow(begin, end, _PLAIN, way, *given)
+
+    # a way inside a block ends at the latest where it was dispatched, if it waits for no other and was not staged
+    if recording.rests_on or timing.assignment.staged.any():
+        follow((0, total))
+        return
+    together(partial(follow, *_nodes_of(timing, begin, end)) for begin, end in stretches(recording))
+    follow((nodes.dispatch, total))
+
+
+def _nodes_of(timing: Timing, begin: int, end: int) -> list[tuple[int, int]]:
+    """The nodes of the rows of some blocks, and of their transfers."""
+    nodes, (first, last) = timing.lowered.nodes, timing.lowered.recording.firsts()[[begin, end]].tolist()
+    moved, behind = np.searchsorted(timing.lowered.transfers, [first, last]).tolist()
+    return [(first, last), *((kind + moved, kind + behind) for kind in (nodes.begin, nodes.path, nodes.memory))]
 
 
 def _ranges(count: int, parts: int) -> Iterable[tuple[int, int]]:
@@ -80,12 +105,12 @@ def _sources(begin, end, offsets, targets, kinds, cause, source, kind):  # type:
                 source[target], kind[target] = node, kinds[edge]
 
 
-@deferred(lambda source, *_: len(source))
-def _follow(source, kind, span_of, plain, onto, way):  # type: ignore[no-untyped-def]
-    """Where the way back from each node ends, which passes nodes that are no span: `onto`, all -1 before. Those that it
-    passes take on the first kind on it that is not plain.
+@deferred(lambda begin, end, *_: end - begin)
+def _follow(begin, end, plain, way, source, kind, span_of, onto):  # type: ignore[no-untyped-def]
+    """Where the way back from each of some nodes ends, which passes nodes that are no span: `onto`, all -1 before.
+    Those that it passes take on the first kind on it that is not plain.
     """
-    for start in range(len(source)):
+    for start in range(begin, end):
         # up to where the way ends, or joins one that was followed
         node, length = start, 0
         while onto[node] < 0 and span_of[node] < 0 and source[node] != node:
