@@ -89,6 +89,16 @@ def test_a_task_whose_blocks_have_much_to_read_is_divided_before_the_first(more,
     assert tuple(d.parts for d in divisions) == parts
 
 
+@pytest.mark.parametrize(("much", "parts"), [(0.0, (2, 8)), (1e9, (1, 1))], ids=["long", "short"])
+def test_what_is_known_to_take_long_is_divided_after_a_few_blocks(much, parts, monkeypatch):
+    monkeypatch.setattr(dividing, "AFTER", 1e9)
+    monkeypatch.setattr(dividing, "SOON", -1.0)
+    monkeypatch.setattr(dividing, "MUCH", much)
+    run, divisions = runs_alike(lambda chip: chip.launch(chain, *arrays()), many=(2, 8))
+    assert run.outputs["z"].any()
+    assert tuple(d.parts for d in divisions) == parts
+
+
 def test_processes_of_compiled_kernels_are_not_copied(monkeypatch):
     monkeypatch.setattr(process, "begun", [1])
     run, divisions = runs_alike(lambda chip: chip.launch(chain, *arrays()))

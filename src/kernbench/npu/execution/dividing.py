@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 __kernbench_internal__ = True
 # seconds of computing that a launch takes before it is divided
 AFTER = 0.15
+# seconds that blocks have run, after which a launch is divided at once if all blocks that are known would take so many
+# more at that pace
+SOON, MUCH = 0.02, 1.0
 # bytes of its arguments for each block of a task, from which on a launch is divided before the first one: blocks that
 # read so much take tens of milliseconds or more, all but one of which would wait for the first
 LARGE = 1 << 26
@@ -71,6 +74,8 @@ class Division:
         self._is_due = self._can_fork
         self._is_large = False
         self._begun = process_time()
+        # since when blocks run, and whether it was asked how long all of them would take
+        self._first, self._is_asked = self._begun, False
         self._copies = Copies()
         self._outside = Outside()
         self._homes: dict[int, int] = {}
@@ -94,7 +99,7 @@ class Division:
 
     def look(self, executor: "Executor") -> None:
         """Between two blocks: divide the launch if that is due. It returns in the process itself and in each copy."""
-        if not self._is_due or not (self._is_large or process_time() - self._begun >= AFTER):
+        if not self._is_due or not (self._is_large or self._is_long()):
             return
         self._is_due = False
         # more processes than blocks that can run at once would have nothing to do
@@ -103,6 +108,19 @@ class Division:
         self.why = self._unfit(executor) if self._jobs > 1 else "it has one block"
         if not self.why:
             self._divide()
+
+    def _is_long(self) -> bool:
+        """Whether the launch has taken a while, or is going to."""
+        now, run = process_time(), len(self._context.recording.block_task)
+        if now - self._begun >= AFTER:
+            return True
+        if not run:
+            self._first = now
+        if self._is_asked or not run or now - self._first < SOON:
+            return False
+        self._is_asked = True
+        left = sum(task.record.blocks for task in self._context.tasks if not task.done)
+        return (now - self._first) / run * left >= MUCH
 
     def _unfit(self, executor: "Executor") -> str:
         context = self._context
