@@ -66,7 +66,7 @@ def _placed(lowered: Lowered, chip: ChipModel) -> Timing:
     times = run_events(graph, given, together)
     if len(recording.block_task) > chip.clusters.count:
         before, assignment = assignment, assign(recording, chip, _spent(lowered, times), lowered.waits)
-        # blocks that are placed as they were have the times that they had
+        # blocks on the same cores in the same order have the times that they had
         if not assignment.is_like(before):
             graph = join_again(lowered, graph, core_edges(lowered, assignment))
             times = run_events(graph, given, together)

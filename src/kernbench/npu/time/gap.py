@@ -8,8 +8,8 @@ from kernbench.npu.isa.units import AIC, PIPE_NUMBER, M, V
 from kernbench.npu.time.causes import BEYOND, waiting
 from kernbench.npu.time.clock import Timing
 from kernbench.npu.time.costs import Ints
-from kernbench.npu.time.lanes import lane_numbers
 from kernbench.npu.time.path import Path
+from kernbench.npu.time.swimlane import lane_numbers
 
 Spans = tuple[Ints, Ints]
 

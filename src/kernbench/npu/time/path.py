@@ -10,7 +10,7 @@ from kernbench.npu.time import edges as e
 from kernbench.npu.time.causes import WORKS
 from kernbench.npu.time.clock import Timing
 from kernbench.npu.time.costs import Ints
-from kernbench.npu.time.lanes import describe
+from kernbench.npu.time.swimlane import describe
 from kernbench.npu.time.waiting import KINDS, NOTHING
 from kernbench.result.timeline import Step
 from kernbench.timing.graph import Bytes, owner
