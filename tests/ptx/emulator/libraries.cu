@@ -22,6 +22,27 @@ extern "C" __global__ void block_sort(const unsigned *x, unsigned *out) {
     for (int i = 0; i < 4; i++) out[first + i] = keys[i];
 }
 
+struct Larger {
+    __device__ int operator()(int a, int b) const { return a > b ? a : b; }
+};
+// items that the tile lacks go through shared memory and the scan, and are not stored
+extern "C" __global__ void partial_scan(const int *x, int *out, int items, int stored) {
+    typedef cub::BlockLoad<int, 64, 4, cub::BLOCK_LOAD_WARP_TRANSPOSE> Load;
+    typedef cub::BlockScan<int, 64, cub::BLOCK_SCAN_WARP_SCANS> Scan;
+    typedef cub::BlockStore<int, 64, 4, cub::BLOCK_STORE_WARP_TRANSPOSE> Store;
+    __shared__ union {
+        typename Load::TempStorage load;
+        typename Scan::TempStorage scan;
+        typename Store::TempStorage store;
+    } storage;
+    int values[4];
+    Load(storage.load).Load(x, values, items);
+    __syncthreads();
+    Scan(storage.scan).InclusiveScan(values, values, Larger());
+    __syncthreads();
+    Store(storage.store).Store(out, values, stored);
+}
+
 extern "C" __global__ void tiles(const float *x, float *out) {
     auto tile = cg::tiled_partition<8>(cg::this_thread_block());
     float sum = cg::reduce(tile, x[blockIdx.x * blockDim.x + threadIdx.x], cg::plus<float>());

@@ -48,6 +48,15 @@ def test_cub_sort(run, rng):
     assert (out.reshape(2, 512) == np.sort(x.reshape(2, 512), axis=1)).all()
 
 
+def test_cub_scan_of_a_partial_tile(run, module, rng):
+    x = rng.integers(-100, 100, 201).astype("i4")
+    _, out, _, _ = run("partial_scan", 1, 64, x, run.empty(201, "i4"), 201, 201)
+    assert (out == np.maximum.accumulate(x)).all()
+    device = ptx.EmulatedDevice("sm_80")
+    taken = device.launch(module.kernels["partial_scan"], 1, 64, [device.array(x), device.empty(202, "i4"), 201, 202])
+    assert [f.kind for f in taken.findings] == ["uninitialised-read"]
+
+
 def test_cooperative_tiles(run, rng):
     x = rng.standard_normal(256).astype("f4")
     _, out = run("tiles", 2, 128, x, run.empty(32, "f4"))

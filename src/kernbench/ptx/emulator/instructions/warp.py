@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.barriers.gathering import WarpOperation
 from kernbench.ptx.emulator.lanes import warp_kernels as kernels
 from kernbench.ptx.emulator.lanes.lanes import NO_MASK, WARP, Lanes, Mask, lane_bits
@@ -41,6 +42,7 @@ def shuffle(d: Decoding) -> ControlStep:
     mode = kernels.MODES[d.mod("mode")]
     a, b, c, mask = (d.row_slot(d.source(index)) for index in (1, 2, 3, 4))
     target, predicate, site = d.target(0), d.second(0), d.site
+    bits = _bits_of(d)
 
     def perform(window: Window, lanes: Lanes) -> None:
         rows = window.rows
@@ -48,7 +50,9 @@ def shuffle(d: Decoding) -> ControlStep:
         inside = _NO_PREDICATE if predicate is None else window.scratch("bool", 5)
         # idle warps among them may hold any mask, which is no fault
         here = NO_MASK if lanes.mask is None else lanes.mask
-        bad, first = kernels.shuffle(mode, rows[a], rows[b], rows[c], rows[mask], here, out, inside)
+        how = rows[b], rows[c], rows[mask], here
+        bits(window, lanes, lambda row, moved: kernels.shuffle(mode, row, *how, moved, inside))
+        bad, first = kernels.shuffle(mode, rows[a], *how, out, inside)
         window.put(target, out, lanes.mask)
         if predicate is not None:
             window.put(predicate, inside, lanes.mask)
@@ -67,8 +71,10 @@ def _fixed_shuffle(d: Decoding, step: int, clamp: int) -> ControlStep:
     kernels.shuffle(mode, lanes, constants[0], constants[1], everybody, NO_MASK, sources, valid)
     a, target, predicate, site = d.row_slot(d.source(1)), d.target(0), d.second(0), d.site
     direct = a != target and predicate is None and d.table.slots[target].dtype == "uint32"
+    bits = _bits_of(d)
 
     def perform(window: Window, lanes: Lanes) -> None:
+        bits(window, lanes, lambda row, out: kernels.permute(row, sources, _inside(lanes), out))
         if direct and lanes.mask is None and window.in_place:
             kernels.permute(window.rows[a], sources, NO_MASK, window.rows[target])
             return
@@ -82,6 +88,26 @@ def _fixed_shuffle(d: Decoding, step: int, clamp: int) -> ControlStep:
 
     exchanged = Exchanged(a, target, tuple(sources.tolist()), predicate, tuple(valid.tolist()))
     return replace(gathered(d, perform), exchanged=exchanged)
+
+
+def _bits_of(d: Decoding) -> Callable[[Window, Lanes, Callable[[Array, Array], object]], None]:
+    """Hands on with the values of a shuffle which of their bytes are undefined, once any are."""
+    source, target = d.register_at(1), d.first_result()
+    if source is None or target is None:
+        return lambda window, lanes, move: None
+    keys = (source.bank, source.row), (target.bank, target.row)
+
+    def hand_on(window: Window, lanes: Lanes, move: Callable[[Array, Array], object]) -> None:
+        def moved(bits: Array) -> Array:
+            found = np.zeros(window.size, np.uint32)
+            move(bits, found)
+            return found
+
+        checks = window.batch.checks
+        if checks.definedness.following:
+            checks.undefined.exchanged(window, *keys, moved, lanes.mask)
+
+    return hand_on
 
 
 def vote(d: Decoding) -> ControlStep:

@@ -1,5 +1,7 @@
 """What is reported of values on their way: copies that nobody has waited for, and bytes that nobody wrote."""
 
+from collections.abc import Callable
+
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.flags import Key
 from kernbench.ptx.emulator.lanes.lanes import Mask
@@ -9,6 +11,9 @@ from kernbench.ptx.emulator.observer.definedness import Origin
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.scopes import Register
+
+# does with a number of each position what an exchange does with values
+Moved = Callable[[Array], Array]
 
 
 class CopiesObserver:
@@ -45,8 +50,11 @@ class UndefinedObserver:
     def used(self, window: Window, site: Site, register: str, role: str, bad: Mask, key: Key) -> None:
         """An undefined value decides something."""
 
-    def handed_on(self, window: Window, site: Site, bad: Mask, key: Key) -> None:
-        """An undefined value is passed to other lanes."""
+    def handed_on(self, window: Window, site: Site, bad: Mask, key: Key, followed: bool) -> None:
+        """An undefined value is passed to other lanes, into which it may be `followed`."""
+
+    def exchanged(self, window: Window, source: Key, target: Key, moved: Moved, mask: Mask | None) -> None:
+        """Lanes take a register's values from each other."""
 
     def explains(self, space: str, offset: int, site: Site, lane: int) -> bool:
         """Whether what lies at an offset of a space came there as an undefined value, which is reported as such."""

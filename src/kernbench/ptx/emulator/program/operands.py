@@ -208,6 +208,12 @@ class Decoding(Closing):
         items = self.items(index)
         return [self.scope.register(item.text) if isinstance(item, Name) else None for item in items]
 
+    def first_result(self) -> Register | None:
+        """The register of an instruction's result, or of the first of two; None where there is no such."""
+        operand = self.operands[0]
+        first = operand.first if isinstance(operand, Pair) else operand
+        return self.scope.register(first.text) if isinstance(first, Name) else None
+
     def known(self, name: str) -> bool:
         """Whether `name` is a register, special or not."""
         return self.scope.register(name) is not None or special_register(name) is not None

@@ -32,6 +32,7 @@ Law = Literal[
     "convert",
     "convert and pack",
     "address",
+    "shuffle",
 ]
 Fuses = Literal["", "product", "quotient", "sum", "difference", "negation"]
 InFlight = Literal["", "multiply", "fence", "commit", "wait", "load", "loaded"]
@@ -139,7 +140,7 @@ class Effects:
     carries_undefined: bool = False
 
     # the algebra that analyses know of its result; "sum" and "product" are of whole numbers,
-    # "address" one of another space
+    # "address" one of another space, "shuffle" what another lane has in its first operand
     law: Law = ""
     # operands that a value is put together from, so that one defined part makes it defined
     parts: tuple[str, ...] = ()

@@ -10,7 +10,8 @@ row = group.row
 does = group.does
 
 _EXCHANGE = Effects(ends_block=True, orders=False, follows_from="warp", exchanges=True, forwards=False)
-does("shfl vote match redux", _EXCHANGE)
+does("shfl", replace(_EXCHANGE, law="shuffle"))
+does("vote match redux", _EXCHANGE)
 does("elect", replace(_EXCHANGE, discardable=True))
 # nobody is waited for: it looks at who runs
 does("activemask", replace(_EXCHANGE, ends_block=False, forwards=True))

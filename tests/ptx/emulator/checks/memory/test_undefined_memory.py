@@ -81,7 +81,6 @@ USES = {
         "is part of the address",
         12,
     ),
-    "other lanes": ("  shfl.sync.bfly.b32 %r5, %r4, 1, 31, -1;\n", "is handed on", 12),
     "an update": ("  red.global.add.u32 [%rd2], %r4;\n", "is stored", 12),
     "a vote": ("  setp.gt.u32 %p2, %r4, 3;\n  vote.sync.any.pred %p3, %p2, -1;\n", "is handed on", 12),
 }
@@ -97,6 +96,54 @@ def test_what_decides_is_reported_at_the_load(half, name):
     assert "global memory that nobody wrote (4 bytes, 'given' at 0x" in found.message
     assert "is read by thread (20, 0, 0) of block (0, 0, 0)," in found.message
     assert f"and the value {words}" in found.message
+
+
+# by a constant, by what registers hold, and into the register that the value comes from
+SHUFFLES = {
+    "up": ("  shfl.sync.up.b32 %r5, %r4, 3, 0, -1;\n", lambda lane: np.where(lane < 3, lane, lane - 3)),
+    "down": (
+        "  mov.u32 %r7, 5;\n  shfl.sync.down.b32 %r5, %r4, %r7, 31, -1;\n",
+        lambda lane: np.where(lane > 26, lane, lane + 5),
+    ),
+    "halves": ("  shfl.sync.idx.b32 %r5|%p5, %r4, 6, 4127, -1;\n", lambda lane: lane & 16 | 6),
+    "itself": ("  shfl.sync.bfly.b32 %r4, %r4, 9, 31, -1;\n  mov.u32 %r5, %r4;\n", lambda lane: lane ^ 9),
+    "spread": (
+        "  mad.lo.u32 %r7, %r0, 11, 3;\n  shfl.sync.idx.b32 %r5, %r4, %r7, 31, -1;\n",
+        lambda lane: (lane * 11 + 3) % 32,
+    ),
+}
+LANE = np.arange(32)
+
+
+@pytest.mark.parametrize("name", SHUFFLES)
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_shuffle_hands_on_what_is_undefined(half, name, kept):
+    """What scans and reductions of a partial tile get from lanes without an element is dropped later."""
+    shuffle, source_of = SHUFFLES[name]
+    undefined = source_of(LANE) >= 20
+    lanes = np.flatnonzero(undefined).tolist()
+    mask = sum(1 << lane for lane in lanes[kept:])
+    drop = f"  mov.u32 %r8, {mask};\n  shr.u32 %r8, %r8, %r0;\n  and.b32 %r8, %r8, 1;\n  setp.ne.u32 %p4, %r8, 0;\n"
+    found = half.run(LOAD + shuffle + drop + "  selp.b32 %r5, 7, %r5, %p4;\n" + STORE)
+    assert [(f.kind, f.count) for f in found] == [("uninitialised-read", 1)] * kept
+    for finding in found:
+        assert "ld.global.u32 %r4" in finding.where.text
+        assert "is read by lanes that hand it on, and the value is stored, in " in finding.message
+        assert f"thread ({lanes[0]}, 0, 0) of block (0, 0, 0)" in finding.message
+        assert [other.role for other in finding.others] == ["where it is stored"]
+    np.testing.assert_array_equal(half.out.numpy()[:32][~undefined], source_of(LANE)[~undefined])
+
+
+def test_a_sum_of_lanes_is_reported_where_it_is_used(half):
+    steps = "".join(
+        f"  shfl.sync.bfly.b32 %r5, %r4, {step}, 31, -1;\n  add.u32 %r4, %r4, %r5;\n" for step in (16, 8, 4, 2, 1)
+    )
+    assert half.run(LOAD + steps) == []
+    assert half.run(LOAD + "  selp.b32 %r4, %r4, 0, %p1;\n" + steps + "  mov.u32 %r5, %r4;\n" + STORE) == []
+    (found,) = half.run(LOAD + steps + "  mov.u32 %r5, %r4;\n" + STORE)
+    assert found.count == 32
+    (found,) = half.run(LOAD + steps + "  setp.gt.u32 %p2, %r4, 3;\n  @%p2 bra DONE;\nDONE:\n")
+    assert "decides whether something runs, in thread (0, 0, 0)" in found.message
 
 
 def test_hand_written_code_is_held_to_more():
@@ -191,7 +238,6 @@ def test_unset_registers_lie_in_shared_memory(half):
     ("use", "words"),
     [
         ("  ld.shared.u32 %r5, [%r1];\n" + STORE, "is stored"),
-        ("  ld.shared.u32 %r5, [%r1];\n  shfl.sync.bfly.b32 %r6, %r5, 1, 31, -1;\n", "is handed on"),
         ("  atom.shared.add.u32 %r5, [%r1], 1;\n", "is handed on"),
     ],
 )

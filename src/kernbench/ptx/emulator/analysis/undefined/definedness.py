@@ -140,7 +140,10 @@ class _Maker:
             inserted += [(begin, hand_on(decoding, register)) for register in handed]
         inserted += _stores(decoding, end, decoding.reads, compiled)
         if decoding.writes and not self._how.catches(decoding):
-            inserted.append((begin, mark(decoding, effects.forwards, list(decoding.writes), True)))
+            # what a lane gets from another is known when they have met
+            got = decoding.first_result() if effects.law == "shuffle" else None
+            targets = [register for register in decoding.writes if register != got]
+            inserted.append((begin, mark(decoding, effects.forwards, targets, True)))
         return inserted
 
 

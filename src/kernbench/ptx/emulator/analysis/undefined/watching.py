@@ -154,15 +154,18 @@ def _stored_bits(window: Window, register: Register, mask: Mask | None) -> Array
 
 
 def hand_on(decoding: Decoding, register: Register) -> Step:
-    """Report lanes whose undefined value of memory is about to go to other lanes, or into a product."""
-    site = decoding.site
+    """Report lanes whose undefined value of memory is about to go to other lanes, or into a product.
+
+    Of what a shuffle moves only values that threads contest: others are followed into the lanes that get them.
+    """
+    site, followed = decoding.site, decoding.effects.law == "shuffle" and register == decoding.register_at(1)
 
     def general(window: Window, mask: Mask | None) -> None:
         bad = undefined(window, register)
         if bad is not None and mask is not None:
             bad = bad & mask
         if bad is not None and bad.any():
-            window.batch.checks.undefined.handed_on(window, site, bad, key_of(register))
+            window.batch.checks.undefined.handed_on(window, site, bad, key_of(register), followed)
 
     return under_guard(decoding, action(general))
 

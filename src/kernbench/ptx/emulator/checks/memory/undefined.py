@@ -14,7 +14,7 @@ from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.port import Space, Spot, unwritten_bytes
 from kernbench.ptx.emulator.observer.definedness import CONTESTED, Definedness, Origin
-from kernbench.ptx.emulator.observer.values import UndefinedObserver
+from kernbench.ptx.emulator.observer.values import Moved, UndefinedObserver
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.scopes import Register
@@ -157,11 +157,25 @@ class UndefinedValues(UndefinedObserver):
         message = f"{register} {_USES[role]}, and {why} {some_threads(self._batch, lanes)}"
         self._reporter.add("uninitialised-read", site, message, hint, len(lanes), about=role, register=register)
 
-    def handed_on(self, window: Window, site: Site, bad: Mask, key: Key) -> None:
+    def handed_on(self, window: Window, site: Site, bad: Mask, key: Key, followed: bool) -> None:
         """An undefined value goes to other lanes, or into a product; what compilers leave unset may."""
         origin = self._definedness.origins.get(key)
-        if origin is not None and origin.kind in _HANDED and self._definedness.first_use(origin, site):
+        told = _HANDED - _FOLLOWED if followed else _HANDED
+        if origin is not None and origin.kind in told and self._definedness.first_use(origin, site):
             self._by_origin(origin, site, _HANDED_ON, window.lane_numbers[bad])
+
+    def exchanged(self, window: Window, source: Key, target: Key, moved: Moved, mask: Mask | None) -> None:
+        """An undefined value of memory goes to other lanes, which may drop it.
+
+        What compilers leave unset counts as defined there, and so does what comes from a lane that takes no part.
+        """
+        flags, origin = self._definedness.flags, self._definedness.origins.get(source)
+        bits = flags.get(window, source) if origin is not None and origin.kind in _FOLLOWED else None
+        if bits is not None and origin is not None:
+            bits = moved(bits)
+            bits = np.where(bits == _NOBODYS, np.uint32(0), bits)
+            self._definedness.origins[target] = replace(origin, exchanged=True)
+        flags.put(window, target, bits, mask)
 
     def explains(self, space: str, offset: int, site: Site, lane: int) -> bool:
         """Report unwritten memory that an instruction reads as the undefined value that was stored there, if one was.
@@ -180,9 +194,12 @@ class UndefinedValues(UndefinedObserver):
         if origin.site.number in self._reporter.unwaited:
             return
         who, where = some_threads(self._batch, lanes), self._reporter.location
+        role = f"where it {use}"
+        if origin.exchanged:
+            who, use = "lanes that hand it on", f"{use}, in {who}"
         others = (
             *dict.fromkeys(Other("stored on the way", where(one)) for one in origin.way),
-            Other(f"where it {use}", where(site)),
+            Other(role, where(site)),
         )
         kind, hint = "uninitialised-read", _GLOBAL_HINT if origin.kind == "global" else _MEMORY_HINT
         if origin.kind == "division":
@@ -202,4 +219,8 @@ class UndefinedValues(UndefinedObserver):
 # origins that findings name; what comes from local or tensor memory is reported where it is used
 _BY_ORIGIN = frozenset(("shared", "global", "register", "division", CONTESTED))
 _HANDED = frozenset(("shared", "global", "register", CONTESTED))
+# those that are followed through shuffles
+_FOLLOWED = frozenset(("shared", "global", "register"))
 _LONGEST_WAY = 4
+# what an exchange gives for a lane that takes no part
+_NOBODYS = np.uint32(0xFFFFFFFF)
