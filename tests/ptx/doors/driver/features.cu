@@ -200,6 +200,36 @@ static void nodes(int n) {
   printf("nodes %g %d\n", host[5], seen);
 }
 
+// many copies in one call, which version 12 tells the number of the one that fails; the last of them goes beyond an allocation
+static void batches(cudaStream_t stream) {
+#if CUDART_VERSION >= 12080
+  int host[8] = {1, 2, 3, 4, 5, 6, 7, 8}, back[8] = {}, *x;
+  cudaMalloc(&x, sizeof host);
+  void *to[3] = {x, x + 6, x + 3};
+  const void *from[3] = {host + 5, host, host + 2};
+  size_t bytes[3] = {12, 8, 12}, first = 0;
+  cudaMemcpyAttributes how = {};
+  how.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+#if CUDART_VERSION >= 13000
+#define BATCH(count) cudaMemcpyBatchAsync((void *const *)to, (const void *const *)from, bytes, count, &how, &first, 1, stream)
+#else
+  size_t failed = 77;
+#define BATCH(count) cudaMemcpyBatchAsync((void **)to, (void **)from, bytes, count, &how, &first, 1, &failed, stream)
+#endif
+  cudaError_t good = BATCH(3);
+  cudaStreamSynchronize(stream);
+  cudaMemcpy(back, x, sizeof back, cudaMemcpyDeviceToHost);
+  for (int value : back) printf("%d ", value);
+  bytes[1] = 800;
+  cudaError_t beyond = BATCH(3), none = BATCH(0);
+  printf("%s %s %s\n", cudaGetErrorName(good), cudaGetErrorName(beyond), cudaGetErrorName(none));
+  cudaGetLastError();
+  cudaFree(x);
+#else
+  printf("6 7 8 3 4 5 1 2 cudaSuccess cudaErrorInvalidValue cudaErrorInvalidValue\n");
+#endif
+}
+
 static void streams(float *x, int n) {
   cudaStream_t one, two;
   cudaEvent_t event, end;
@@ -215,6 +245,7 @@ static void streams(float *x, int n) {
   CHECK(cudaEventRecord(end, two));
   CHECK(cudaEventSynchronize(end));
   CHECK(cudaEventElapsedTime(&milliseconds, event, end));
+  batches(one);
   printf("streams %d %d\n", called, milliseconds >= 0);
 }
 

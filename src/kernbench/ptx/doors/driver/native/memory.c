@@ -352,18 +352,29 @@ EXPORT int cuMemcpyPeerAsync(Address dst, void *to, Address src, void *from, siz
   return copy_line(dst, src, n, DEVICE_TO_DEVICE, stream);
 }
 
+/* Many copies, in any order. What they ask for (`kinds` of attributes, `which` copy is the first of each) changes no result. */
+static int batch(const Address *dst, const Address *src, const size_t *bytes, size_t count, const void *attributes,
+                 const size_t *which, size_t kinds, size_t *failed, void *stream) {
+  size_t unused, *at = failed ? failed : &unused;
+  *at = SIZE_MAX;
+  REQUIRE(dst && src && bytes && count && attributes && which && kinds && kinds <= count && !which[0], INVALID_VALUE);
+  for (size_t i = 1; i < kinds; i++) REQUIRE(which[i] > which[i - 1] && which[i] < count, INVALID_VALUE);
+  for (size_t i = 0; i < count; i++) {
+    int status = copy_line(dst[i], src[i], bytes[i], NOT_NAMED, stream);
+    if (status) *at = i;
+    REQUIRE(!status, status);
+  }
+  return SUCCESS;
+}
+
 EXPORT int cuMemcpyBatchAsync_v2(const Address *dst, const Address *src, const size_t *bytes, size_t count, void *attributes,
                                  size_t *which, size_t kinds, void *stream) {
-  (void)attributes, (void)which, (void)kinds;
-  int status = SUCCESS;
-  for (size_t i = 0; i < count && !status; i++) status = copy_line(dst[i], src[i], bytes[i], NOT_NAMED, stream);
-  return status;
+  return batch(dst, src, bytes, count, attributes, which, kinds, NULL, stream);
 }
 
 EXPORT int cuMemcpyBatchAsync(const Address *dst, const Address *src, const size_t *bytes, size_t count, void *attributes,
                               size_t *which, size_t kinds, size_t *failed, void *stream) {
-  (void)failed;
-  return cuMemcpyBatchAsync_v2(dst, src, bytes, count, attributes, which, kinds, stream);
+  return batch(dst, src, bytes, count, attributes, which, kinds, failed, stream);
 }
 
 /* The API's descriptions of copies in two and three dimensions. */

@@ -15,6 +15,15 @@ EXPORT int cudaGraphExecEventRecordNodeSetEvent(Executable *executable, Node *no
 EXPORT int cudaGraphExecEventWaitNodeSetEvent(Executable *executable, Node *node, Event *event) { RUN(cuGraphExecEventWaitNodeSetEvent(executable, node, event)); }
 EXPORT int cudaDeviceGraphMemTrim(int device) { RUN(cuDeviceGraphMemTrim(device)); }
 
+/* Before version 13 there was a place for the number of the copy that failed, before the stream. */
+EXPORT int cudaMemcpyBatchAsync(const Address *dst, const Address *src, const size_t *bytes, size_t count, void *attributes, size_t *which, size_t kinds, void *last, void *stream) {
+  if (major() >= 13) RUN(cuMemcpyBatchAsync_v2(dst, src, bytes, count, attributes, which, kinds, last));
+  RUN(cuMemcpyBatchAsync(dst, src, bytes, count, attributes, which, kinds, last, stream));
+}
+
+/* Where memory is to lie is no matter here. */
+EXPORT int cudaMemPrefetchBatchAsync(Address *places, size_t *bytes, size_t count, void *locations, size_t *which, size_t kinds, uint64_t flags, void *stream) { (void)bytes, (void)flags, (void)stream; RUN(places && count && locations && which && kinds ? SUCCESS : INVALID_VALUE); }
+
 /* Names of version 12 for what version 13 has under the plain ones. */
 EXPORT int cudaEventElapsedTime_v2(float *milliseconds, Event *from, Event *to) { return cudaEventElapsedTime(milliseconds, from, to); }
 EXPORT int cudaMemAdvise_v2(Address address, size_t bytes, int advice, uint64_t location) { return cudaMemAdvise(address, bytes, advice, location); }
