@@ -160,8 +160,8 @@ class UndefinedValues(UndefinedObserver):
     def handed_on(self, window: Window, site: Site, bad: Mask, key: Key, followed: bool) -> None:
         """An undefined value goes to other lanes, or into a product; what compilers leave unset may."""
         origin = self._definedness.origins.get(key)
-        told = _HANDED - _FOLLOWED if followed else _HANDED
-        if origin is not None and origin.kind in told and self._definedness.first_use(origin, site):
+        reported = _HANDED - _FOLLOWED if followed else _HANDED
+        if origin is not None and origin.kind in reported and self._definedness.first_use(origin, site):
             self._by_origin(origin, site, _HANDED_ON, window.lane_numbers[bad])
 
     def exchanged(self, window: Window, source: Key, target: Key, moved: Moved, mask: Mask | None) -> None:
