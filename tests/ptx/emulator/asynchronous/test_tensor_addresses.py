@@ -85,3 +85,21 @@ def test_offsets_below_zero():
     assert not found[0].findings
     assert found[1].any()
     assert (found[1] == wanted[1]).all()
+
+
+@pytest.mark.parametrize("beyond", [0, 1 << 20])
+def test_the_address_of_columns_goes_to_a_generic_address(beyond):
+    """ThunderKittens gives the generic address of a shared variable, of 64 bits, to `.shared::cta`."""
+    _, _, data, descriptors = tiles(4, 128, 64, 16, KINDS_F16)
+    text = kernel(mma("f16") + COMMIT + WAIT + load(64), 64).module.emit()
+    alloc = next(line for line in text.split("\n") if "tcgen05.alloc" in line)
+    generic = f"  mov.u64 %rd14, slot;\n  cvta.shared.u64 %rd15, %rd14;\n  add.u64 %rd15, %rd15, {beyond};\n"
+    given = (data, descriptors, idesc(128, 64, KINDS_F16), 64)
+    wanted = launch(ptx.parse(text).kernels["kernel"], *given)
+    found = launch(
+        ptx.parse(text.replace(alloc, generic + alloc.replace("[slot]", "[%rd15]"))).kernels["kernel"], *given
+    )
+    assert ("out-of-bounds" in {finding.kind for finding in found[0].findings}) == bool(beyond)
+    if not beyond:
+        assert not found[0].findings
+        assert (found[1] == wanted[1]).all()

@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from kernbench.ptx.emulator.memory.arena import SHARED_BASE
+from kernbench.ptx.emulator.program.steps import SHARED_WINDOW
+
 T = np.arange(32)
 AT = "  mul.wide.u32 %rd1, %r0, {step};\n  add.u64 %rd1, %rd1, %rd20;\n"
 
@@ -229,3 +232,44 @@ def test_an_access_into_its_own_address_register_is_told_with_the_address(lab, a
     address = lab.arrays[0].address + 800
     assert found.kind == "out-of-bounds"
     assert f"at {address:#x}" in found.message
+
+
+# %rd9 is the generic address of a thread's word of `tile`, of 128 bytes
+GENERIC = """
+  .shared .align 128 .b8 tile[128];
+  mov.u64 %rd7, tile;
+  cvta.shared.u64 %rd8, %rd7;
+  mul.wide.u32 %rd9, %r0, 4;
+  add.u64 %rd9, %rd8, %rd9;
+  shl.b32 %r5, %r0, 2;
+  mov.u32 %r6, tile;
+  add.u32 %r6, %r6, %r5;
+"""
+SHARED_ACCESSES = {
+    "st": "  st.shared.u32 [%rd9], %r0;\n  ld.shared.u32 %r63, [%r6];",
+    "ld": "  st.shared.u32 [%r6], %r0;\n  ld.shared::cta.u32 %r63, [%rd9];",
+    "volatile": "  st.volatile.shared.u32 [%rd9], %r0;\n  ld.volatile.shared.u32 %r63, [%rd9];",
+    "atom": "  st.shared.u32 [%r6], %r0;\n  atom.shared.add.u32 %r63, [%rd9], 5;",
+    "red": "  st.shared.u32 [%r6], 0;\n  red.shared.add.u32 [%rd9], %r0;\n  ld.shared.u32 %r63, [%r6];",
+    "ldmatrix": "  st.shared.u32 [%r6], %r0;\n  bar.sync 0;\n  and.b32 %r7, %r0, 7;\n  mul.wide.u32 %rd9, %r7, 16;\n"
+    "  add.u64 %rd9, %rd8, %rd9;\n  ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r63}, [%rd9];",
+    "cp.async": "  add.u64 %rd1, %rd20, 0;\n  mul.wide.u32 %rd2, %r0, 4;\n  add.u64 %rd1, %rd1, %rd2;\n"
+    "  cp.async.ca.shared.global [%rd9], [%rd1], 4;\n  cp.async.wait_all;\n  ld.shared.u32 %r63, [%r6];",
+}
+
+
+@pytest.mark.parametrize("name", SHARED_ACCESSES)
+def test_an_access_to_shared_memory_takes_the_low_half_of_a_generic_address(lab, name):
+    """The ISA cuts addresses to the width of their space; generic ones of shared memory end with the shared one."""
+    assert int(SHARED_WINDOW) == SHARED_BASE >> 44
+    x = T.astype("u4")
+    assert lab.kinds(GENERIC + SHARED_ACCESSES[name], x) == []
+    assert (lab.compute(GENERIC + SHARED_ACCESSES[name], x) == T).all()
+
+
+def test_addresses_that_are_far_off_are_found_all_the_same(lab):
+    store = "  st.shared.u32 [%rd9], %r0;"
+    assert lab.kinds(GENERIC + store) == []
+    assert lab.kinds(GENERIC + "  add.u64 %rd9, %rd9, 4;\n" + store) == ["out-of-bounds"]
+    assert lab.kinds(GENERIC + "  add.u64 %rd9, %rd7, 4294967296;\n" + store) == ["out-of-bounds"]
+    assert lab.kinds(GENERIC + "  mov.u64 %rd9, %rd20;\n" + store, np.zeros(32, "u4")) == ["out-of-bounds"]

@@ -12,7 +12,16 @@ from kernbench.ptx.emulator.program.facts import FromFacts
 from kernbench.ptx.emulator.program.program import Code, Site
 from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.scopes import Line, Register
-from kernbench.ptx.emulator.program.steps import Compute, ControlStep, Step, compute, copy, cut, sign_extend
+from kernbench.ptx.emulator.program.steps import (
+    Compute,
+    ControlStep,
+    Step,
+    compute,
+    copy,
+    cut,
+    in_shared_memory,
+    sign_extend,
+)
 from kernbench.ptx.isa import Resolved, special_register
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import (
@@ -321,6 +330,11 @@ class Decoding(Closing):
         self.address_reads.append(register)
         slot = self.table.number(RegisterSlot(register.bank, register.row))
         self.address_slot, self.address_offset = slot, operand.offset
+        space = self.mod("space") or (self.mod("dst") if index == 0 else "")
+        if register.bank == "uint64" and space.startswith("shared"):
+            held = self.temporary("uint64")
+            self.before.append(compute(in_shared_memory, (slot,), (held,)))
+            slot = held
         return AddressSlot(slot, operand.offset & ((1 << 64) - 1), "")
 
     def destination(self, operand: Operand, type_name: str) -> int:

@@ -14,6 +14,9 @@ from kernbench.ptx.emulator.lanes.fragment import FragmentOf
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.window import Window, WindowOf
 
+# generic addresses of shared memory begin with this number, above so many bits
+SHARED_WINDOW, _WINDOW_BITS = np.uint64(3), np.uint64(44)
+_LOW_HALF = np.uint64(0xFFFFFFFF)
 # computes rows from rows: `function(*sources, *targets)`
 Compute = Callable[..., object]
 # A program carries steps and knows nothing of the batch that they work on: the `Any` here drop its type, no more.
@@ -259,6 +262,14 @@ def copy(source: Array, target: Array) -> None:
 def cut(source: Array, target: Array) -> None:
     """The low bits, or zeros above."""
     target[...] = source
+
+
+def in_shared_memory(source: Array, target: Array) -> None:
+    """64-bit addresses of an access to shared memory, which takes their low half: generic ones may be given, too.
+
+    Other addresses stay whole, so that one that is far off is out of bounds.
+    """
+    target[...] = np.where(source >> _WINDOW_BITS == SHARED_WINDOW, source & _LOW_HALF, source)
 
 
 def sign_extend(source: Array, target: Array) -> None:
