@@ -194,6 +194,46 @@ def test_a_multicast_copy_without_a_pair_signals_each_destination():
     assert "transaction-bytes" in kinds(run)
 
 
+# each thread stores a word into its own block's memory, for which the first one expects @BYTES
+STORES = """
+.version 8.6
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+ .reg .b32 %r<9>; .reg .pred %p<3>;
+ .shared .align 8 .b64 bar;
+ .shared .align 16 .b8 words[128];
+ mov.u32 %r1, %tid.x;
+ mov.u32 %r2, bar;
+ mov.u32 %r3, words;
+ mad.lo.u32 %r3, %r1, 4, %r3;
+ setp.ne.u32 %p1, %r1, 0;
+ @%p1 bra GO;
+ mbarrier.init.shared::cta.b64 [%r2], 1;
+ fence.mbarrier_init.release.cluster;
+ mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], @BYTES;
+GO:
+ barrier.cluster.arrive;
+ barrier.cluster.wait;
+ st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r3], %r1, [%r2];
+WAIT:
+ mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2], 0;
+ @!%p2 bra WAIT;
+ ret;
+}
+"""
+
+
+def test_bytes_that_nobody_expects_are_reported_where_too_few_are_expected():
+    assert launched(STORES.replace("@BYTES", "128"), 32, lambda device: [device.array(np.zeros(1))]).findings == []
+    run = launched(STORES.replace("@BYTES", "48"), 32, lambda device: [device.array(np.zeros(1))])
+    finding = next(found for found in run.findings if found.kind == "transaction-bytes")
+    assert "mbarrier.arrive.expect_tx" in finding.where.text
+    assert "80 bytes are delivered in phase 1 of mbarrier 'bar'+0" in finding.message
+    assert "which expects 0; the phase before may have completed while copies" in finding.message
+
+
 TO_OTHER = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r4], %h1;"
 BY_ARRIVAL = """tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r4];
 V:

@@ -453,15 +453,30 @@ class AsynchronousChecks(AsynchronousObserver):
         barriers = self._batch.mbarriers
         state = barriers.state[: barriers.count]
         left = np.flatnonzero((state[:, LIVE] == ALIVE) & (state[:, TX] != 0))
-        for slot in (*left[state[left, TX] < 0][:1], *left[state[left, TX] > 0][:1]):
-            formal = _ARMED_FORMAL if state[slot, TX] > 0 else ""
-            expected, delivered, _ = barriers.bytes_of(int(slot))
-            phase = int(state[slot, PHASE] - state[slot, START])
-            message = (
-                f"phase {phase} of {self.name(int(slot))} of {self._block(int(slot))} is left incomplete: it expects "
-                f"{expected} bytes and {delivered} are delivered"
-            )
-            self._reporter.general("transaction-bytes", message, _ALL_BYTES, formal=formal)
+        for slot in left[state[left, TX] < 0][:1].tolist():
+            self._too_many_bytes(slot)
+        for slot in left[state[left, TX] > 0][:1].tolist():
+            expected, delivered, _ = barriers.bytes_of(slot)
+            bytes_ = f"it expects {expected} bytes and {delivered} are delivered"
+            message = f"{self._phase(slot)} is left incomplete: {bytes_}"
+            self._reporter.general("transaction-bytes", message, _ALL_BYTES, formal=_ARMED_FORMAL)
+
+    def _phase(self, slot: int) -> str:
+        row = self._batch.mbarriers.state[slot]
+        return f"phase {int(row[PHASE] - row[START])} of {self.name(slot)} of {self._block(slot)}"
+
+    def _too_many_bytes(self, slot: int) -> None:
+        """More bytes have come than were expected: at the last arrival, which expected too few, if there was any."""
+        row = self._batch.mbarriers.state[slot]
+        expected, delivered, _ = self._batch.mbarriers.bytes_of(slot)
+        message = f"{delivered} bytes are delivered in {self._phase(slot)}, which expects {expected}"
+        if row[PHASE] > row[START]:
+            message += "; the phase before may have completed while copies that it is for were under way"
+        if row[LAST_LANE] < 0:
+            self._reporter.general("transaction-bytes", message, _ALL_BYTES)
+        else:
+            site = self._reporter.program.sites[int(row[LAST_SITE])]
+            self._reporter.add("transaction-bytes", site, message, _ALL_BYTES, about="end")
 
     def trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Trouble) -> None:
         """An asynchronous access is not ordered after another one, or the proxy fence between them is missing."""
