@@ -108,6 +108,23 @@ def test_a_kernel_runs_and_says_where_it_was_launched(session):
     session.assert_safe()
 
 
+def test_what_was_compiled_is_text_and_a_binary(session):
+    x, y = torch.randn(500, device="cuda"), torch.empty(500, device="cuda")
+    compiled = add[(2,)](x, y, 500, B=256)
+    # tests look for instructions in the text, as Triton's own do
+    assert "ld.global" in compiled.asm["ptx"]
+    assert isinstance(compiled.asm["cubin"], bytes)
+    assert compiled.kernel == compiled.asm["cubin"]
+
+
+def test_machine_code_is_shown_where_triton_has_its_programs(session):
+    x, y = torch.randn(500, device="cuda"), torch.empty(500, device="cuda")
+    compiled = add[(2,)](x, y, 500, B=256)
+    if not (Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas").exists():
+        pytest.skip("this Triton came without ptxas")
+    assert "LDG" in compiled.asm["sass"]
+
+
 def test_findings_stand_at_the_line_of_the_kernel(session):
     x, y = torch.zeros(500, device="cuda"), torch.empty(500, device="cuda")
     unmasked[(2,)](x, y, 500, B=256)

@@ -3,6 +3,7 @@
 import importlib
 import warnings
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import triton
@@ -10,7 +11,7 @@ import triton
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.session import Session
-from kernbench.ptx.doors.triton_door.compiling import with_file, without_assembler
+from kernbench.ptx.doors.triton_door.compiling import with_assembler, with_file, without_assembler
 from kernbench.ptx.doors.triton_door.tuning import Dry, Tuning
 
 # releases whose driver interface was read; tests have run with 3.2, 3.4, 3.5, 3.6 and 3.9
@@ -81,14 +82,17 @@ class TritonDoor:
     def _compile_to_ptx(self) -> None:
         """Let the NVIDIA backend end with PTX."""
         from triton.backends import Backend, backends
+        from triton.compiler import compiler
         from triton.compiler.compiler import ASTSource
 
         found = backends.get("nvidia")
         if found is None:
             known = ", ".join(backends) or "none"
             raise MisuseError(f"this Triton has no NVIDIA backend, which writes PTX; it has: {known}")
+        programs = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
         # findings name source files, which Triton's key for what it keeps on disk leaves out
         self._patches.set(ASTSource, "hash", with_file(ASTSource.hash))
+        self._patches.set(compiler, "get_sass", with_assembler(compiler.get_sass, programs))
         self._patches.item(backends, "nvidia", Backend(without_assembler(found.compiler), found.driver))
 
 

@@ -9,6 +9,7 @@ from triton.backends.driver import GPUDriver
 from kernbench.ptx.doors.gpus import Gpu, gpu_of
 from kernbench.ptx.doors.lost import cuda_error
 from kernbench.ptx.doors.session import Session
+from kernbench.ptx.doors.triton_door.compiling import text_of
 from kernbench.ptx.doors.triton_door.descriptors import Pixels, fill_plain_descriptor, tensor_map
 from kernbench.ptx.doors.triton_door.launching import Launcher
 from kernbench.ptx.doors.triton_door.tuning import Dry, once
@@ -25,8 +26,7 @@ class Utils:
 
         The module is none of Triton's business: it would unload it when this driver is gone.
         """
-        text = binary.decode() if isinstance(binary, bytes) else binary
-        loaded = self._session.load(text)
+        loaded = self._session.load(text_of(binary))
         return (None, loaded, 64, 0, 1024)[: self._loaded_values]
 
     def unload_module(self, module: Any) -> None:
