@@ -19,6 +19,8 @@ Law = Literal[
     "copy",
     "pack",
     "unpack",
+    "permute",
+    "insert",
     "select",
     "compare",
     "and",

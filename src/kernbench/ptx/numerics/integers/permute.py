@@ -25,6 +25,12 @@ def _selectors(mode: str) -> tuple[int, int, int, int]:
     return a, b, c, d
 
 
+def picks(mode: str, selector: int) -> list[int]:
+    """For each byte of the result, lowest first, what picks it: the number of a byte, and bit 3 for its sign."""
+    chosen = _selectors(mode)[selector & 3] if mode else selector
+    return [chosen >> 4 * byte & 15 for byte in range(4)]
+
+
 @cache
 def permute(mode: str = "") -> Operation:
     """prmt.b32: `operation(a, b, selector, out)`; without a mode, bit 3 of a nibble replicates the byte's sign."""

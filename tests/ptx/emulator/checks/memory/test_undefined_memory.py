@@ -61,6 +61,7 @@ def padded():
 
 
 LOAD = "  ld.global.u32 %r4, [%rd4];\n"
+VECTOR = "  ld.global.v4.u32 {%r4, %r5, %r6, %r7}, [%rd7];\n"
 STORE = "  st.global.u32 [%rd5], %r5;\n"
 
 
@@ -146,6 +147,29 @@ def test_a_sum_of_lanes_is_reported_where_it_is_used(half):
     assert "decides whether something runs, in thread (0, 0, 0)" in found.message
 
 
+# %r9 is set nowhere: compilers write the name of some register where a value is no matter
+PICKED = {
+    "bytes of one register": ("  prmt.b32 %r5, %r0, %r9, 0x1100U;\n", "  prmt.b32 %r5, %r0, %r9, 0x5544U;\n"),
+    "signs": ("  prmt.b32 %r5, %r9, %r0, 0xfec4U;\n", "  prmt.b32 %r5, %r9, %r0, 0xba98U;\n"),
+    "a named mode": ("  prmt.b32.rc16 %r5, %r0, %r9, 1;\n", "  prmt.b32.rc16 %r5, %r9, %r0, 1;\n"),
+    "a field over all": ("  bfi.b32 %r5, %r0, %r9, 0, 32;\n", "  bfi.b32 %r5, %r9, %r0, 0, 32;\n"),
+    "a word of two fields": (
+        "  bfi.b32 %r4, %r0, %r9, 0, 16;\n  bfi.b32 %r5, %r0, %r4, 16, 16;\n",
+        "  bfi.b32 %r4, %r9, %r9, 0, 16;\n  bfi.b32 %r5, %r4, %r4, 16, 16;\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PICKED)
+def test_bytes_that_are_not_picked_may_be_undefined(name):
+    bench, (clean, planted) = Bench(THREE, 128), PICKED[name]
+    # with a value of memory that nobody wrote, followed by other steps, and without
+    for first in ("", VECTOR):
+        assert bench.run(first + clean + STORE) == []
+        (found,) = bench.run(first + planted + STORE)
+        assert "%r5 is stored, and was never set" in found.message
+
+
 def test_hand_written_code_is_held_to_more():
     bench = Bench(FIRST, sign="")
     (found,) = bench.run(LOAD + "  selp.b32 %r5, %r4, 7, %p1;\n" + STORE)
@@ -160,9 +184,6 @@ def test_each_cause_is_reported_once(half):
     lines = [f.where.line for f in half.run(apart)]
     assert len(lines) == 2
     assert lines[1] == lines[0] + 1
-
-
-VECTOR = "  ld.global.v4.u32 {%r4, %r5, %r6, %r7}, [%rd7];\n"
 
 
 def test_padding_is_loaded_and_not_used(padded):

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.analysis.undefined.watching import key_of, under_guard, whole_of
+from kernbench.ptx.emulator.analysis.undefined.copying import key_of, whole_of
+from kernbench.ptx.emulator.analysis.undefined.watching import under_guard
 from kernbench.ptx.emulator.lanes.flags import COMPUTED
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.observer.definedness import CONTESTED, Origin

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.analysis.undefined.copying import Bits, copies, key_of, undefined, whole_of
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key, Registers
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
@@ -24,28 +25,6 @@ from kernbench.ptx.emulator.program.steps import Marks, Step, action, guarded
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Integer, Name, Not, Operand
 from kernbench.ptx.text.types import TYPES
-
-Bits = Callable[[Window], "Array | None"]
-
-
-def key_of(register: Register) -> Key:
-    """The name of a register's bits."""
-    return register.bank, register.row
-
-
-def whole_of(register: Register) -> Any:
-    """The bits of a register of which no byte is defined."""
-    return np.uint32((1 << TYPES[register.type].nbytes) - 1)
-
-
-def undefined(window: Window, register: Register) -> Any:
-    """Positions at which no byte of a register is defined; None where there are none."""
-    bits = window.batch.checks.definedness.flags.get(window, key_of(register))
-    if bits is None:
-        return None
-    whole = whole_of(register)
-    found = bits & whole == whole
-    return found if found.any() else None
 
 
 def watch(decoding: Decoding, register: Register, soft: bool) -> Step | None:
@@ -204,9 +183,9 @@ def mark(decoding: Decoding, passes: bool, targets: list[Register], joins: bool)
 
 def _results(decoding: Decoding, sources: list[Register], joins: bool) -> dict[Key, Bits]:
     """How the bits of each result come from those of the sources."""
-    copying = _COPYING.get(decoding.effects.law)
-    if copying is not None:
-        return copying(decoding)
+    copied = copies(decoding)
+    if copied is not None:
+        return copied
     computed = _computed(decoding, sources, joins)
     return {key_of(target): _as_whole(computed, target) for target in decoding.writes}
 
@@ -265,97 +244,6 @@ def _parts(decoding: Decoding, joins: bool) -> list[Register | None] | None:
         return None
     positions = (decoding.position(name) for name in effects.parts)
     return [decoding.register_at(position) for position in positions if position is not None]
-
-
-def _copy_of(source: Register | None, target: Register) -> Bits:
-    """The bits of a copy: a register without a defined byte stays one, whatever the width."""
-
-    def result(window: Window) -> Array | None:
-        bits = None if source is None else window.batch.checks.definedness.flags.get(window, key_of(source))
-        if bits is None or source is None:
-            return None
-        same = source.type == target.type
-        found: Array = bits if same else _fitted(bits, whole_of(source), target)
-        return found
-
-    return result
-
-
-def _fitted(bits: Array, whole: Any, target: Register) -> Any:
-    cut = bits & (whole_of(target) | COMPUTED)
-    return np.where(bits & whole == whole, cut | whole_of(target), cut)
-
-
-def _moved(decoding: Decoding) -> dict[Key, Bits]:
-    pairs = zip(decoding.registers_of(0), decoding.registers_of(1), strict=True)
-    return {key_of(target): _copy_of(source, target) for target, source in pairs if target is not None}
-
-
-def _packed(decoding: Decoding) -> dict[Key, Bits]:
-    (target,), parts = decoding.registers_of(0), decoding.registers_of(1)
-    width = TYPES[decoding.mod("type")].nbytes // len(parts)
-    low = np.uint32((1 << width) - 1)
-
-    def result(window: Window) -> Array | None:
-        flags, total = window.batch.checks.definedness.flags, None
-        for number, part in enumerate(parts):
-            bits = None if part is None else flags.get(window, key_of(part))
-            if bits is not None:
-                moved = (bits & low) << np.uint32(number * width) | np.where(bits & low, bits & COMPUTED, np.uint32(0))
-                total = moved if total is None else total | moved
-        return total
-
-    return {} if target is None else {key_of(target): result}
-
-
-def _unpacked(decoding: Decoding) -> dict[Key, Bits]:
-    (source,), targets = decoding.registers_of(1), decoding.registers_of(0)
-    width = TYPES[decoding.mod("type")].nbytes // len(targets)
-    low = np.uint32((1 << width) - 1)
-
-    def part(number: int, target: Register) -> Bits:
-        def result(window: Window) -> Array | None:
-            bits = None if source is None else window.batch.checks.definedness.flags.get(window, key_of(source))
-            if bits is None:
-                return None
-            cut = bits >> np.uint32(number * width) & low
-            found: Array = _fitted(np.where(cut, cut | bits & COMPUTED, cut), low, target)
-            return found
-
-        return result
-
-    return {key_of(target): part(number, target) for number, target in enumerate(targets) if target is not None}
-
-
-def _selected(decoding: Decoding) -> dict[Key, Bits]:
-    """Of selp: the bits of the operand that the predicate takes."""
-    target, *operands, predicate = [decoding.register_at(index) for index in (0, 1, 2, 3)]
-    if target is None or predicate is None:
-        return {}
-    slot = decoding.table.number(RegisterSlot(predicate.bank, predicate.row))
-    copies = [_copy_of(operand, target) for operand in operands]
-    none = np.uint32(0)
-
-    def result(window: Window) -> Array | None:
-        first, second = (copy(window) for copy in copies)
-        unsure = undefined(window, predicate)
-        if first is None and second is None and unsure is None:
-            return None
-        chosen: Array = np.where(
-            window.rows[slot], none if first is None else first, none if second is None else second
-        )
-        return chosen if unsure is None else np.where(unsure, whole_of(target) | COMPUTED, chosen)
-
-    return {key_of(target): result}
-
-
-# by the law of an instruction that copies bytes
-_COPYING: dict[str, Callable[[Decoding], dict[Key, Bits]]] = {
-    "copy": _moved,
-    "pack": _packed,
-    "unpack": _unpacked,
-    "select": _selected,
-}
 
 
 def _deciding_operands(decoding: Decoding) -> list[Callable[[Window], Any]]:

@@ -1,0 +1,210 @@
+"""Copies of bytes, as undefined values are followed: which bytes of a result come from which of a source."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key
+from kernbench.ptx.emulator.lanes.slots import RegisterSlot
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.scopes import Register
+from kernbench.ptx.emulator.units.batch import Window
+from kernbench.ptx.numerics.integers.permute import picks
+from kernbench.ptx.text.types import TYPES
+
+# of a nibble of a selector, the bit that takes the sign of a byte
+_SIGN = 8
+_BYTE_BITS = 8
+
+Bits = Callable[[Window], "Array | None"]
+
+
+def key_of(register: Register) -> Key:
+    """The name of a register's bits."""
+    return register.bank, register.row
+
+
+def whole_of(register: Register) -> Any:
+    """The bits of a register of which no byte is defined."""
+    return np.uint32((1 << TYPES[register.type].nbytes) - 1)
+
+
+def undefined(window: Window, register: Register) -> Any:
+    """Positions at which no byte of a register is defined; None where there are none."""
+    bits = window.batch.checks.definedness.flags.get(window, key_of(register))
+    if bits is None:
+        return None
+    whole = whole_of(register)
+    found = bits & whole == whole
+    return found if found.any() else None
+
+
+def copies(decoding: Decoding) -> dict[Key, Bits] | None:
+    """How the bits of each result come from those of the sources; None where no bytes are copied."""
+    copying = _COPYING.get(decoding.effects.law)
+    return None if copying is None else copying(decoding)
+
+
+def _copy_of(source: Register | None, target: Register) -> Bits:
+    """The bits of a copy: a register without a defined byte stays one, whatever the width."""
+
+    def result(window: Window) -> Array | None:
+        bits = None if source is None else window.batch.checks.definedness.flags.get(window, key_of(source))
+        if bits is None or source is None:
+            return None
+        same = source.type == target.type
+        found: Array = bits if same else _fitted(bits, whole_of(source), target)
+        return found
+
+    return result
+
+
+def _fitted(bits: Array, whole: Any, target: Register) -> Any:
+    cut = bits & (whole_of(target) | COMPUTED)
+    return np.where(bits & whole == whole, cut | whole_of(target), cut)
+
+
+def _moved(decoding: Decoding) -> dict[Key, Bits]:
+    pairs = zip(decoding.registers_of(0), decoding.registers_of(1), strict=True)
+    return {key_of(target): _copy_of(source, target) for target, source in pairs if target is not None}
+
+
+def _packed(decoding: Decoding) -> dict[Key, Bits]:
+    (target,), parts = decoding.registers_of(0), decoding.registers_of(1)
+    width = TYPES[decoding.mod("type")].nbytes // len(parts)
+    low = np.uint32((1 << width) - 1)
+
+    def result(window: Window) -> Array | None:
+        flags, total = window.batch.checks.definedness.flags, None
+        for number, part in enumerate(parts):
+            bits = None if part is None else flags.get(window, key_of(part))
+            if bits is not None:
+                moved = (bits & low) << np.uint32(number * width) | np.where(bits & low, bits & COMPUTED, np.uint32(0))
+                total = moved if total is None else total | moved
+        return total
+
+    return {} if target is None else {key_of(target): result}
+
+
+def _unpacked(decoding: Decoding) -> dict[Key, Bits]:
+    (source,), targets = decoding.registers_of(1), decoding.registers_of(0)
+    width = TYPES[decoding.mod("type")].nbytes // len(targets)
+    low = np.uint32((1 << width) - 1)
+
+    def part(number: int, target: Register) -> Bits:
+        def result(window: Window) -> Array | None:
+            bits = None if source is None else window.batch.checks.definedness.flags.get(window, key_of(source))
+            if bits is None:
+                return None
+            cut = bits >> np.uint32(number * width) & low
+            found: Array = _fitted(np.where(cut, cut | bits & COMPUTED, cut), low, target)
+            return found
+
+        return result
+
+    return {key_of(target): part(number, target) for number, target in enumerate(targets) if target is not None}
+
+
+def _selected(decoding: Decoding) -> dict[Key, Bits]:
+    """Of selp: the bits of the operand that the predicate takes."""
+    target, *operands, predicate = [decoding.register_at(index) for index in (0, 1, 2, 3)]
+    if target is None or predicate is None:
+        return {}
+    slot = decoding.table.number(RegisterSlot(predicate.bank, predicate.row))
+    copies = [_copy_of(operand, target) for operand in operands]
+    none = np.uint32(0)
+
+    def result(window: Window) -> Array | None:
+        first, second = (copy(window) for copy in copies)
+        unsure = undefined(window, predicate)
+        if first is None and second is None and unsure is None:
+            return None
+        chosen: Array = np.where(
+            window.rows[slot], none if first is None else first, none if second is None else second
+        )
+        return chosen if unsure is None else np.where(unsure, whole_of(target) | COMPUTED, chosen)
+
+    return {key_of(target): result}
+
+
+def _permuted(decoding: Decoding) -> dict[Key, Bits] | None:
+    """Of prmt: the bits of the bytes that a constant selector picks; what else the two registers hold is no matter."""
+    selector, target = decoding.constant_of(3), decoding.register_at(0)
+    if selector is None or target is None:
+        return None
+    sources = [decoding.register_at(1), decoding.register_at(2)]
+    picked = list(enumerate(picks(decoding.mod("mode") if decoding.has("mode") else "", selector)))
+
+    def result(window: Window) -> Array | None:
+        rows = [_bits_of(window, source) for source in sources]
+        if all(row is None for row in rows):
+            return None
+        found = np.zeros(window.size, np.uint32)
+        for byte, nibble in picked:
+            row = rows[nibble >> 2 & 1]
+            if row is None:
+                continue
+            lost = row >> np.uint32(nibble & 3) & np.uint32(1)
+            # the sign of a byte is no copy of it
+            how = row & COMPUTED if nibble < _SIGN else COMPUTED
+            found |= np.where(lost, np.uint32(1 << byte) | how, np.uint32(0))
+        return found
+
+    return {key_of(target): result}
+
+
+def _inserted(decoding: Decoding) -> dict[Key, Bits] | None:
+    """Of bfi: bytes of the field come from the first register, others from the second, where the field is constant."""
+    first, length, target = decoding.constant_of(3), decoding.constant_of(4), decoding.register_at(0)
+    if first is None or length is None or target is None:
+        return None
+    nbytes = TYPES[target.type].nbytes
+    end = min((first & 0xFF) + (length & 0xFF), 8 * nbytes)
+    # of a byte with bits of both, one that is defined makes it count as defined
+    whole, partly = _bytes_within(first & 0xFF, end, nbytes)
+    field, source = decoding.register_at(1), decoding.register_at(2)
+
+    def result(window: Window) -> Array | None:
+        inner, outer = _bits_of(window, field), _bits_of(window, source)
+        if inner is None and outer is None:
+            return None
+        none = np.zeros(window.size, np.uint32)
+        mine, other = none if inner is None else inner, none if outer is None else outer
+        # bits are moved up by the field's first bit: only of an undefined register as a whole is it known which
+        lost = np.where(mine & whole_of(target) == whole_of(target), whole | partly, 0).astype(np.uint32)
+        kept = other & whole_of(target)
+        found: Array = lost & (kept | whole) | kept & ~(whole | partly)
+        return np.where(found, found | COMPUTED, none)
+
+    return {key_of(target): result}
+
+
+def _bytes_within(first: int, end: int, nbytes: int) -> "tuple[np.uint32, np.uint32]":
+    """Bytes that lie in a field of bits as a whole, and those that do in part."""
+    whole = partly = 0
+    for byte in range(nbytes):
+        inside = min(end, 8 * byte + 8) - max(first, 8 * byte)
+        whole |= (inside >= _BYTE_BITS) << byte
+        partly |= (0 < inside < _BYTE_BITS) << byte
+    return np.uint32(whole), np.uint32(partly)
+
+
+def _bits_of(window: Window, register: Register | None) -> Array | None:
+    """The bits of a register; None where all of it is defined, and for what is no register."""
+    found: Array | None = (
+        None if register is None else window.batch.checks.definedness.flags.get(window, key_of(register))
+    )
+    return found
+
+
+# by the law of an instruction that copies bytes; None where it is not known which
+_COPYING: dict[str, Callable[[Decoding], dict[Key, Bits] | None]] = {
+    "copy": _moved,
+    "pack": _packed,
+    "unpack": _unpacked,
+    "select": _selected,
+    "permute": _permuted,
+    "insert": _inserted,
+}
