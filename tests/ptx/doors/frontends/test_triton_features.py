@@ -253,6 +253,30 @@ def test_a_wait_that_is_left_out_of_gluon_code(emulated, tmp_path, monkeypatch):
     assert [found.kind for found in session.findings] == ["in-flight"]
 
 
+def test_tritons_own_sanitizer_has_memory_and_agrees(emulated, tmp_path, monkeypatch):
+    """Kernels that Triton instruments need memory, which its driver gives by itself."""
+    ampere = pytest.importorskip("triton.experimental.gluon.language.nvidia.ampere", reason="this Triton has no Gluon")
+    drivers = import_module("triton.backends.driver")
+    if not hasattr(drivers.GPUDriver, "allocate_default_profile_scratch") or not hasattr(
+        ampere.async_copy, "async_load"
+    ):
+        pytest.skip("this Triton instruments nothing, or asks the program for memory")
+    (tmp_path / "instrumented_copies.py").write_text(GLUON)
+    monkeypatch.syspath_prepend(tmp_path)
+    session = emulated()
+    x, y = torch.randn(512, device="cuda"), torch.empty(512, device="cuda")
+    with triton.knobs.compilation.scope():
+        triton.knobs.compilation.instrumentation_mode = "consan"
+        kernel = import_module("instrumented_copies").through
+        kernel[(1,)](x, y, WAIT=True, B=512, num_warps=4)
+        torch.testing.assert_close(y, x + 1)
+        session.assert_safe()
+        kernel[(1,)](x, y, WAIT=False, B=512, num_warps=4)
+    told = {found.kind: found.message for found in session.findings}
+    assert "in-flight" in told
+    assert "Accessing buffer with pending access" in told["trap"]
+
+
 def test_products_of_cublas_are_there_to_compare_with(emulated):
     session = emulated()
     cublas = getattr(getattr(import_module("triton._C.libtriton"), "nvidia", None), "cublas", None)

@@ -150,10 +150,16 @@ class Launcher:
         if not size:
             return None
         from triton.runtime import _allocation
+        from triton.runtime.driver import driver
 
         name = "_profile_allocator" if kind == "profile" else "_allocator"
         allocator: Any = getattr(_allocation, name)
         allocator = allocator.get() if hasattr(allocator, "get") else allocator
+        active: Any = driver.active
+        own = getattr(active, "allocate_default_profile_scratch", None)
+        if kind == "profile" and own is not None and isinstance(allocator, _allocation.NullAllocator):
+            # releases that instrument kernels have memory of their own for it
+            allocator = own
         align = getattr(self._metadata, f"{kind}_scratch_align", 1)
         return allocator(size * prod(grid) * prod(self._cluster()), align, stream)
 
