@@ -95,7 +95,7 @@ def _bits_of(d: Decoding) -> Callable[[Window, Lanes, Callable[[Array, Array], o
     source, target = d.register_at(1), d.first_result()
     if source is None or target is None:
         return lambda window, lanes, move: None
-    keys = (source.bank, source.row), (target.bank, target.row)
+    keys, site = ((source.bank, source.row), (target.bank, target.row)), d.site
 
     def hand_on(window: Window, lanes: Lanes, move: Callable[[Array, Array], object]) -> None:
         def moved(bits: Array) -> Array:
@@ -105,7 +105,7 @@ def _bits_of(d: Decoding) -> Callable[[Window, Lanes, Callable[[Array, Array], o
 
         checks = window.batch.checks
         if checks.definedness.following:
-            checks.undefined.exchanged(window, *keys, moved, lanes.mask)
+            checks.undefined.exchanged(window, site, *keys, moved, lanes.mask)
 
     return hand_on
 

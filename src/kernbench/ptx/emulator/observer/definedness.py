@@ -29,15 +29,15 @@ class Origin:
 
     `kind` is the space of a load ("local", "shared", "global", "tensor"), "division", "register" for a store of a
     register that was never set, or `CONTESTED` for a store by which threads stored different values. `what` names the
-    memory or the register, `way` the stores that it went through since; `exchanged` says that lanes have given it to
-    each other.
+    memory or the register, `way` the stores that it went through since; `shuffles` are those
+    that passed it to other lanes.
     """
 
     site: Site
     kind: str
     what: str = ""
     way: tuple[Site, ...] = ()
-    exchanged: bool = False
+    shuffles: tuple[Site, ...] = ()
 
 
 class _StoredOrigins:
@@ -131,7 +131,8 @@ class Definedness:
     def pass_on(self, window: Window, sources: tuple[Key, ...], targets: tuple[Key, ...]) -> None:
         """Undefined values were computed from others."""
         found = [self.origins[s] for s in sources if s in self.origins and self._is_undefined(window, s)]
-        origin = next((one for one in found if one.exchanged), found[0] if found else None)
+        # of several, one that came from other lanes: who uses it need not have read it
+        origin = next((one for one in found if one.shuffles), found[0] if found else None)
         for target in targets:
             if origin is None:
                 self.origins.pop(target, None)

@@ -53,7 +53,7 @@ class UndefinedObserver:
     def handed_on(self, window: Window, site: Site, bad: Mask, key: Key, followed: bool) -> None:
         """An undefined value is passed to other lanes, into which it may be `followed`."""
 
-    def exchanged(self, window: Window, source: Key, target: Key, moved: Moved, mask: Mask | None) -> None:
+    def exchanged(self, window: Window, site: Site, source: Key, target: Key, moved: Moved, mask: Mask | None) -> None:
         """Lanes take a register's values from each other."""
 
     def explains(self, space: str, offset: int, site: Site, lane: int) -> bool:

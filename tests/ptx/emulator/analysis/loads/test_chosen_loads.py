@@ -65,7 +65,7 @@ def test_what_a_selection_drops_is_no_finding():
     ("body", "use"),
     [
         (TAKES_IT, "by thread (31, 0, 0) of block (0, 0, 0), and the value is stored"),
-        (HANDS_IT_ON, "by lanes that hand it on, and the value is stored, in thread (30, 0, 0) of block (0, 0, 0)"),
+        (HANDS_IT_ON, "and passed to other lanes, and the value is stored in thread (30, 0, 0) of block (0, 0, 0)"),
     ],
 )
 def test_what_is_taken_is_told_at_the_load(body, use):

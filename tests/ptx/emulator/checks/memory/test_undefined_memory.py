@@ -1,5 +1,7 @@
 """Memory that nobody wrote, in a compiler's code: loaded, copied and dropped freely, reported where it decides."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -129,9 +131,9 @@ def test_a_shuffle_hands_on_what_is_undefined(half, name, kept):
     assert [(f.kind, f.count) for f in found] == [("uninitialised-read", 1)] * kept
     for finding in found:
         assert "ld.global.u32 %r4" in finding.where.text
-        assert "is read by lanes that hand it on, and the value is stored, in " in finding.message
-        assert f"thread ({lanes[0]}, 0, 0) of block (0, 0, 0)" in finding.message
-        assert [other.role for other in finding.others] == ["where it is stored"]
+        who = f"thread ({lanes[0]}, 0, 0) of block (0, 0, 0)"
+        assert f"is read and passed to other lanes, and the value is stored in {who}" in finding.message
+        assert [other.role for other in finding.others] == ["passed to other lanes", "where it is stored"]
     np.testing.assert_array_equal(half.out.numpy()[:32][~undefined], source_of(LANE)[~undefined])
 
 
@@ -144,7 +146,7 @@ def test_a_sum_of_lanes_is_reported_where_it_is_used(half):
     (found,) = half.run(LOAD + steps + "  mov.u32 %r5, %r4;\n" + STORE)
     assert found.count == 32
     (found,) = half.run(LOAD + steps + "  setp.gt.u32 %p2, %r4, 3;\n  @%p2 bra DONE;\nDONE:\n")
-    assert "decides whether something runs, in thread (0, 0, 0)" in found.message
+    assert "decides whether something runs in thread (0, 0, 0)" in found.message
 
 
 # %r9 is set nowhere: compilers write the name of some register where a value is no matter
@@ -168,6 +170,46 @@ def test_bytes_that_are_not_picked_may_be_undefined(name):
         assert bench.run(first + clean + STORE) == []
         (found,) = bench.run(first + planted + STORE)
         assert "%r5 is stored, and was never set" in found.message
+
+
+SUM = LOAD + "".join(
+    f"  shfl.sync.bfly.b32 %r6, %r4, {step}, 31, -1;\n  add.u32 %r4, %r4, %r6;\n" for step in (1, 2, 4)
+)
+
+
+def test_what_lanes_make_of_it_together_is_reported_where_it_matters(half):
+    """Rows beyond the last one are summed by the lanes of such a row, and dropped."""
+    # 20 words: lanes 16 to 23 sum four that are written and four that are not
+    assert half.run(SUM) == []
+    rows = "  setp.lt.u32 %p2, %r0, LIMIT;\n  @%p2 st.global.u32 [%rd5], %r4;\n"
+    assert half.run(SUM + rows.replace("LIMIT", "16")) == []
+    np.testing.assert_array_equal(half.out.numpy()[:16], np.repeat([28, 92], 8))
+    (found,) = half.run(SUM + rows.replace("LIMIT", "17"))
+    assert (found.kind, found.where.text.strip(), found.count) == ("uninitialised-read", LOAD.strip(), 1)
+    assert "is read and passed to other lanes, and the value is stored in thread (16, 0, 0)" in found.message
+    assert [found.others[0].role, found.others[-1].role] == ["passed to other lanes", "where it is stored"]
+
+
+def source_of(lane, mode, by, clamp):
+    """The lane that a shuffle takes from, as the ISA has it; a lane takes its own value where that is out of range."""
+    segment, last = clamp >> 8 & 31, clamp & 31
+    low = lane & segment
+    high = low | (last & ~segment)
+    if mode == "up":
+        return lane - by if lane - by >= high else lane
+    source = {"down": lane + by, "bfly": lane ^ by, "idx": low | (by & ~segment)}[mode]
+    return source if source <= high else lane
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_shuffle_moves_what_is_undefined_with_the_value(half, seed):
+    draw = random.Random(seed)
+    mode, by = draw.choice(("up", "down", "bfly", "idx")), draw.randrange(32)
+    clamp = draw.choice((0, 0x1800, 0x1000)) | (0 if mode == "up" else 31)
+    by_register = f"  mov.u32 %r7, {by};\n  mov.u32 %r8, {clamp};\n"
+    operands = draw.choice((f"{by}, {clamp}, -1", "%r7, %r8, -1"))
+    found = half.run(LOAD + by_register + f"  shfl.sync.{mode}.b32 %r5, %r4, {operands};\n" + STORE)
+    assert sum(f.count for f in found) == sum(source_of(lane, mode, by, clamp) >= 20 for lane in range(32))
 
 
 def test_hand_written_code_is_held_to_more():

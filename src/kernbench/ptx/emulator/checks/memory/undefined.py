@@ -164,7 +164,7 @@ class UndefinedValues(UndefinedObserver):
         if origin is not None and origin.kind in reported and self._definedness.first_use(origin, site):
             self._by_origin(origin, site, _HANDED_ON, window.lane_numbers[bad])
 
-    def exchanged(self, window: Window, source: Key, target: Key, moved: Moved, mask: Mask | None) -> None:
+    def exchanged(self, window: Window, site: Site, source: Key, target: Key, moved: Moved, mask: Mask | None) -> None:
         """An undefined value of memory goes to other lanes, which may drop it.
 
         What compilers leave unset counts as defined there, and so does what comes from a lane that takes no part.
@@ -174,7 +174,10 @@ class UndefinedValues(UndefinedObserver):
         if bits is not None and origin is not None:
             bits = moved(bits)
             bits = np.where(bits == _NOBODYS, np.uint32(0), bits)
-            self._definedness.origins[target] = replace(origin, exchanged=True)
+            shuffles = origin.shuffles
+            if len(shuffles) < _LONGEST_WAY and site not in shuffles:
+                shuffles = (*shuffles, site)
+            self._definedness.origins[target] = replace(origin, shuffles=shuffles)
         flags.put(window, target, bits, mask)
 
     def explains(self, space: str, offset: int, site: Site, lane: int) -> bool:
@@ -194,25 +197,27 @@ class UndefinedValues(UndefinedObserver):
         if origin.site.number in self._reporter.unwaited:
             return
         who, where = some_threads(self._batch, lanes), self._reporter.location
-        role = f"where it {use}"
-        if origin.exchanged:
-            who, use = "lanes that hand it on", f"{use}, in {who}"
         others = (
             *dict.fromkeys(Other("stored on the way", where(one)) for one in origin.way),
-            Other(role, where(site)),
+            *(Other("passed to other lanes", where(one)) for one in origin.shuffles),
+            Other(f"where it {use}", where(site)),
         )
+        # behind a shuffle it is other lanes that use the value
+        read, in_whom = (f"by {who}", "") if not origin.shuffles else ("and passed to other lanes", f" in {who}")
         kind, hint = "uninitialised-read", _GLOBAL_HINT if origin.kind == "global" else _MEMORY_HINT
         if origin.kind == "division":
             kind, hint = "division", DIVISION_HINT
             message = f"integer division by zero in {who}, and the result {use.replace('something', 'this')}"
         elif origin.kind == "register":
             hint = "set the register on every path that leads here, or do not read back what was stored"
-            message = f"{origin.what} is stored and was never set; it is read back by {who}, and the value {use}"
+            message = f"{origin.what} is stored and was never set; it is read back {read}, and the value {use}{in_whom}"
         elif origin.kind == CONTESTED:
             kind, hint = "race", _CONTEST_HINT
             message = f"{origin.what} in one instruction, so it may hold either; {who} reads it, and the value {use}"
         else:
-            message = f"{origin.kind} memory that nobody wrote ({origin.what}) is read by {who}, and the value {use}"
+            message = (
+                f"{origin.kind} memory that nobody wrote ({origin.what}) is read {read}, and the value {use}{in_whom}"
+            )
         self._reporter.add(kind, origin.site, message, hint, len(lanes), others)
 
 
