@@ -40,6 +40,8 @@ from kernbench.ptx.text.module import (
 from kernbench.ptx.text.types import TYPES
 
 FUNCTION_BASE = 0x10
+# the operand that a matrix product of a warp adds to: D, A, B, C
+ADDED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,12 +392,21 @@ class Decoding(Closing):
         operand = self.operands[index]
         return self.scope.register(operand.text) if isinstance(operand, Name) else None
 
+    def passing(self) -> list[Register]:
+        """Registers that make results undefined where they are; of a matrix product those that it adds to."""
+        if self.effects.law == "accumulate":
+            added = self.registers_of(ADDED)
+            return [r for r in added if r is not None] if len(added) == len(self.registers_of(0)) else []
+        return self.reads if self.effects.forwards else []
+
     def deciding(self) -> list[Register]:
         """Registers whose value decides something that others see: addresses, what is stored, branches."""
         effects = self.effects
         found = [*self.address_reads, *(r for r in self.amount_reads if r not in self.address_reads)]
         if effects.publishes or effects.flow == "indexed branch":
             found = list(self.reads)
+        if effects.event == "matrix store" and self.mod("space") == "global":
+            found += [r for r in self.registers_of(1) if r is not None and r not in found]
         guard = self.instruction.guard
         if guard is not None and (found or effects.steers):
             register = self.scope.register(guard.register)

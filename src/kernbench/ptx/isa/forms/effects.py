@@ -35,6 +35,7 @@ Law = Literal[
     "convert and pack",
     "address",
     "shuffle",
+    "accumulate",
 ]
 Fuses = Literal["", "product", "quotient", "sum", "difference", "negation"]
 InFlight = Literal["", "multiply", "fence", "commit", "wait", "load", "loaded"]
@@ -142,7 +143,8 @@ class Effects:
     carries_undefined: bool = False
 
     # the algebra that analyses know of its result; "sum" and "product" are of whole numbers,
-    # "address" one of another space, "shuffle" what another lane has in its first operand
+    # "address" one of another space, "shuffle" what another lane has in its first operand,
+    # "accumulate" the last operand and more, element by element
     law: Law = ""
     # operands that a value is put together from, so that one defined part makes it defined
     parts: tuple[str, ...] = ()

@@ -185,3 +185,57 @@ def test_a_packed_conversion_with_one_part_that_is_set(lab):
     assert lab.kinds(convert.format("%f9", "%f1") + store, zeros(32)) == []
     assert (lab.arrays[0].numpy()[1:4] == [0x38, 0x40, 0x44]).all()
     assert lab.kinds(convert.format("%f9", "%f8") + store, zeros(32)) == ["uninitialised-read"]
+
+
+# two products in a row; %f5 and %f7 begin as 0, %f6 only where `set` says so, and %f4 is left out
+PRODUCTS = """
+  mov.b32 %r5, 0;
+  mov.f32 %f5, 0f00000000;
+  mov.f32 %f7, 0f00000000;
+{set}
+  mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {{%f4, %f5, %f6, %f7}}, {{%r5, %r5}}, {{%r5}},
+    {{%f4, %f5, %f6, %f7}};
+  mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {{%f8, %f9, %f10, %f11}}, {{%r5, %r5}}, {{%r5}},
+    {{%f4, %f5, %f6, %f7}};
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "stored", "unset"),
+    [
+        ("", "%f9", 0),
+        ("", "%f11", 0),
+        ("", "%f10", 32),
+        ("", "%f8", 32),
+        ("  mov.f32 %f6, 0f00000000;", "%f10", 0),
+        ("  setp.lt.u32 %p1, %r0, 20;\n  @%p1 mov.f32 %f6, 0f00000000;", "%f10", 12),
+    ],
+)
+def test_a_product_is_undefined_where_what_it_is_added_to_is(lab, before, stored, unset):
+    """An accumulator that nobody cleared; elements that nobody uses may be left as they are."""
+    found = lab.findings(PRODUCTS.format(set=before) + OUT + f"  st.global.f32 [%rd8], {stored};", zeros(32))
+    assert [(one.kind, one.count) for one in found] == ([("uninitialised-read", unset)] if unset else [])
+
+
+WMMA = """
+  .shared .align 32 .b8 tile[1024];
+  mov.u32 %r6, tile;
+  mov.b32 %r5, 0;
+{set}
+  wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {{%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}},
+    {{%r5, %r5, %r5, %r5, %r5, %r5, %r5, %r5}}, {{%r5, %r5, %r5, %r5, %r5, %r5, %r5, %r5}},
+    {{%f9, %f9, %f9, %f9, %f9, %f9, %f9, %f9}};
+  wmma.store.d.sync.aligned.row.m16n16k16.{to}, {{%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}}, 16;
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "to", "kinds"),
+    [
+        ("", "global.f32 [%rd20]", {"uninitialised-read"}),
+        ("", "shared.f32 [%r6]", set()),
+        ("  mov.f32 %f9, 0f00000000;", "global.f32 [%rd20]", set()),
+    ],
+)
+def test_a_fragment_that_is_stored(lab, before, to, kinds):
+    assert set(lab.kinds(WMMA.format(set=before, to=to), zeros(256))) == kinds

@@ -107,7 +107,7 @@ def _after(decoding: Decoding, undefined: int) -> int:
     written = bits(decoding.writes)
     if not written:
         return undefined
-    if decoding.effects.forwards and bits(decoding.reads) & undefined:
+    if bits(decoding.passing()) & undefined:
         return undefined | written
     return undefined if decoding.instruction.guard is not None else undefined & ~written
 

@@ -1,6 +1,7 @@
 """Copies of bytes, as undefined values are followed: which bytes of a result come from which of a source."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
-from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.operands import ADDED, Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.numerics.integers.permute import picks
@@ -39,6 +40,16 @@ def undefined(window: Window, register: Register) -> Any:
     whole = whole_of(register)
     found = bits & whole == whole
     return found if found.any() else None
+
+
+def as_whole(computed: Callable[[Window], Any], target: Register) -> Bits:
+    bits = whole_of(target) | COMPUTED
+
+    def result(window: Window) -> Array | None:
+        found = computed(window)
+        return None if found is None else np.where(found, bits, np.uint32(0))
+
+    return result
 
 
 def copies(decoding: Decoding) -> dict[Key, Bits] | None:
@@ -199,8 +210,19 @@ def _bits_of(window: Window, register: Register | None) -> Array | None:
     return found
 
 
-# by the law of an instruction that copies bytes; None where it is not known which
+def _accumulated(decoding: Decoding) -> dict[Key, Bits]:
+    """Of a matrix product: each element is undefined where the one that it is added to is, in the same lane."""
+    pairs = zip(decoding.registers_of(0), decoding.registers_of(ADDED), strict=True)
+    return {
+        key_of(target): as_whole(partial(undefined, register=source), target)
+        for target, source in pairs
+        if target is not None and source is not None
+    }
+
+
+# by the law of an instruction that copies bytes or passes them on one by one; None where it is not known which
 _COPYING: dict[str, Callable[[Decoding], dict[Key, Bits] | None]] = {
+    "accumulate": _accumulated,
     "copy": _moved,
     "pack": _packed,
     "unpack": _unpacked,

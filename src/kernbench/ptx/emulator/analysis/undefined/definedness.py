@@ -62,12 +62,12 @@ class Following:
 def _closed(body: Body, registers: dict[int, Register]) -> dict[int, Register]:
     """Registers, and all that is computed from them."""
     found = dict(registers)
-    passing = [d for d in body if d.writes and d.effects.forwards] if found else []
+    passing = [(d, reads) for d in body if d.writes and (reads := d.passing())] if found else []
     changed = bool(found)
     while changed:
         before = len(found)
-        for decoding in passing:
-            if any(r.number in found for r in decoding.reads):
+        for decoding, reads in passing:
+            if any(r.number in found for r in reads):
                 found.update((r.number, r) for r in decoding.writes)
         changed = len(found) > before
     return found
@@ -93,7 +93,7 @@ def _plain_steps(
         inserted += _stores(decoding, end, [r for r in decoding.reads if r.number in followed], compiled)
         written = [r for r in decoding.writes if r.number in followed]
         if written:
-            passes = decoding.effects.forwards and any(r.number in followed for r in decoding.reads)
+            passes = any(r.number in followed for r in decoding.passing())
             inserted.append((begin, mark(decoding, passes, written, False)))
     return inserted
 
@@ -143,7 +143,7 @@ class _Maker:
             # what a lane gets from another is known when they have met
             got = decoding.first_result() if effects.law == "shuffle" else None
             targets = [register for register in decoding.writes if register != got]
-            inserted.append((begin, mark(decoding, effects.forwards, targets, True)))
+            inserted.append((begin, mark(decoding, bool(decoding.passing()), targets, True)))
         return inserted
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.analysis.undefined.copying import Bits, copies, key_of, undefined, whole_of
+from kernbench.ptx.emulator.analysis.undefined.copying import Bits, as_whole, copies, key_of, undefined, whole_of
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key, Registers
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
@@ -155,7 +155,7 @@ def mark(decoding: Decoding, passes: bool, targets: list[Register], joins: bool)
     Copies and selections keep single bytes. With `joins`, values that are put together from parts are undefined only
     where every part is; packed conversions always.
     """
-    sources = list(dict.fromkeys(decoding.reads)) if passes else []
+    sources = list(dict.fromkeys(decoding.passing())) if passes else []
     source_keys, target_keys = tuple(map(key_of, sources)), tuple(map(key_of, targets))
     keys = Registers(source_keys + target_keys)
     # made when they are first needed, which most are not
@@ -187,17 +187,7 @@ def _results(decoding: Decoding, sources: list[Register], joins: bool) -> dict[K
     if copied is not None:
         return copied
     computed = _computed(decoding, sources, joins)
-    return {key_of(target): _as_whole(computed, target) for target in decoding.writes}
-
-
-def _as_whole(computed: Callable[[Window], Any], target: Register) -> Bits:
-    bits = whole_of(target) | COMPUTED
-
-    def result(window: Window) -> Array | None:
-        found = computed(window)
-        return None if found is None else np.where(found, bits, np.uint32(0))
-
-    return result
+    return {key_of(target): as_whole(computed, target) for target in decoding.writes}
 
 
 def _computed(decoding: Decoding, sources: list[Register], joins: bool) -> Callable[[Window], Any]:

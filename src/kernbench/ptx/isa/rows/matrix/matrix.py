@@ -7,7 +7,7 @@ group = Group("Warp matrix instructions", "matrix")
 row = group.row
 does = group.does
 
-does("mma", Effects(forwards=False, event="mma"))
+does("mma", Effects(forwards=False, law="accumulate", event="mma"))
 does("mma.sp wmma.mma", Effects(event="mma"))
 does("movmatrix", Effects())
 does("ldmatrix", Effects(reads=True, forwards=False, event="matrix load"))
