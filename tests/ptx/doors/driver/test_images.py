@@ -157,7 +157,14 @@ def machine_code(*kernels: str) -> bytes:
     return head + names + b"".join(headers)
 
 
-def test_ptx_that_a_compiler_kept_stands_for_its_machine_code(tmp_path):
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """A user's cache that nobody else has."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_ptx_that_a_compiler_kept_stands_for_its_machine_code(tmp_path, own_cache):
     code = machine_code("scale")
     assert kernel_names(code) == ["scale"]
     (tmp_path / "scaled.ptx").write_text(packed.SCALE.replace("scale", "scaled"))
@@ -167,6 +174,27 @@ def test_ptx_that_a_compiler_kept_stands_for_its_machine_code(tmp_path):
     (tmp_path / "scale.ptx").write_text(packed.SCALE)
     assert texts_of(code, "sm_90a", tmp_path) == [packed.SCALE]
     assert texts_of(packed.fatbin(packed.entry(2, 90, code)), "sm_90a", tmp_path) == [packed.SCALE]
+
+
+def test_machine_code_that_a_program_keeps_on_disk_has_its_text_in_a_later_session(tmp_path, own_cache):
+    """Quack compiles a kernel once and loads what it has exported in every later run."""
+    first, later = tmp_path / "first", tmp_path / "later"
+    first.mkdir()
+    later.mkdir()
+    (first / "scale.ptx").write_text(packed.SCALE)
+    assert texts_of(machine_code("scale"), "sm_90a", first) == [packed.SCALE]
+    # whatever the later session has compiled under the same name is of other machine code
+    (later / "scale.ptx").write_text(packed.SCALE.replace("2.0", "3.0") + "\n")
+    assert texts_of(machine_code("scale"), "sm_90a", later) == [packed.SCALE]
+    other = machine_code("scale") + b"other"
+    assert texts_of(other, "sm_90a", later) == [(later / "scale.ptx").read_text()]
+
+
+def test_where_no_cache_can_be_written_texts_are_those_of_the_session(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    (tmp_path / "scale.ptx").write_text(packed.SCALE)
+    assert texts_of(machine_code("scale"), "sm_90a", tmp_path) == [packed.SCALE]
 
 
 @settings(max_examples=sampled.examples(25, 50), deadline=None, derandomize=True)

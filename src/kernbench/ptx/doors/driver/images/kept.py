@@ -1,9 +1,14 @@
 """PTX that a compiler kept beside the machine code it gives: CuTe DSL does so when its environment variables say it.
 
-Machine code names its kernels; the newest text in the folder that has them all is what it was made from.
+Machine code names its kernels; the newest text in the folder that has them all is what it was made from. Programs may
+keep machine code on disk and load it in a later session, which compiles nothing: what was found is kept by the content
+of the machine code, for those.
 """
 
+import hashlib
+import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 _SECTIONS_AT, _SECTION_COUNT, _NAMES_INDEX = 40, 60, 62
@@ -35,6 +40,28 @@ def _name(names: bytes, start: int) -> bytes:
 
 
 def kept_text(code: bytes, folder: Path) -> str | None:
+    """The text that machine code was made from: known of an earlier session, or kept in this one's folder."""
+    known = _earlier(code)
+    with suppress(OSError):
+        return known.read_text()
+    found = _newest(code, folder)
+    if found is not None:
+        with suppress(OSError):
+            known.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # whole or not at all, whoever else is at it
+            part = known.with_suffix(f".{os.getpid()}")
+            part.write_text(found)
+            part.replace(known)
+    return found
+
+
+def _earlier(code: bytes) -> Path:
+    """The file for the text of some machine code, in the user's cache."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home, "kernbench-texts", f"{hashlib.sha256(code).hexdigest()[:40]}.ptx")
+
+
+def _newest(code: bytes, folder: Path) -> str | None:
     """The newest text in a folder, and those below it, that has all kernels of machine code."""
     wanted = [re.compile(rf"\.entry\s+{re.escape(name)}\b") for name in kernel_names(code)]
     files = sorted(folder.rglob("*.ptx"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
