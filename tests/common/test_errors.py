@@ -53,6 +53,7 @@ class OddError(Exception):
     [
         (ValueError("three"), "ValueError: three"),
         (MemoryError(), "MemoryError"),
+        (ValueError("x" * 3000), f"ValueError: {'x' * 2000}... (3,000 characters in all)"),
         (MuteError(), "MuteError, which cannot say why: its __str__ raises KeyError"),
         (OddError(), "OddError, which cannot say why: its __str__ raises TypeError"),
     ],

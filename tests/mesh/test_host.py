@@ -389,6 +389,7 @@ def test_a_program_that_kills_its_own_coroutine_has_failed():
     host = mesh.Host("small", ranks=1)
     run = host.launch(kernel, host.empty((4,), "f32"))
     assert run.status is Status.FAILED
+    assert [(f.kind, f.message) for f in run.findings] == [("kernel-error", "GreenletExit")]
     assert not run.ok
 
 

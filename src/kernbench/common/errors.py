@@ -4,6 +4,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
+# characters of a text that somebody's error says
+_LONGEST = 2000
+
 
 class KernbenchError(Exception):
     """Root of everything kernbench raises on purpose."""
@@ -56,7 +59,17 @@ def said(error: BaseException) -> str:
         raise
     except BaseException as another:
         return f"{name}, which cannot say why: its __str__ raises {type(another).__name__}"
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}... ({len(text):,} characters in all)"
     return f"{name}: {text}" if text else name
+
+
+def was_raised_by_kernel(error: BaseException) -> bool:
+    """Whether an error by which coroutines are ended comes from the kernel's own code, and not from who ends it."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return at is not None and not str(at.tb_frame.f_globals.get("__name__", "")).startswith("kernbench.")
 
 
 def unknown(what: str, name: object, known: Iterable[object]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from greenlet import GreenletExit
 
-from kernbench.common.errors import KernbenchError, KernelError, said
+from kernbench.common.errors import KernbenchError, KernelError, said, was_raised_by_kernel
 from kernbench.common.ipcq_types import OPPOSITE
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.machine import Machine
@@ -249,9 +249,11 @@ class Launch:
             return State.FAILED
         except BdbQuit:
             raise KeyboardInterrupt("the debugger was left") from None
-        except (KeyboardInterrupt, GreenletExit):
+        except KeyboardInterrupt:
             raise
         except BaseException as error:
+            if isinstance(error, GreenletExit) and not was_raised_by_kernel(error):
+                raise
             if context.core.watch.may_have_caused(error):
                 context.core.folded_wrongly = True
             _report_caught(port, context)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from greenlet import GreenletExit
 from tests.npu.small import flag, kinds, line_of, run_kernel
 
 from kernbench import npu
@@ -203,3 +204,26 @@ def test_a_mistake_in_a_function_of_the_kernel_says_which_call_it_was():
     finding = next(f for f in run.findings if f.kind == "misuse")
     assert finding.where.text.strip() == 'core.set_flag("MTE2", "V", event)'
     assert [(other.role, other.where.text.strip()) for other in finding.others] == [("called from", "order(core, 9)")]
+
+
+def test_a_kernel_that_ends_its_own_coroutine_has_failed():
+    def kernel(core, a, out):
+        x, _ = two_tiles(core)
+        core.tload(x, a)
+        flag(core, "MTE2", "MTE3")
+        core.tstore(out, x)
+        raise GreenletExit
+
+    run = run_kernel(kernel, A, out=OUT)
+    assert run.status == "failed"
+    assert [(f.kind, f.message.split(" [")[0]) for f in run.findings] == [("kernel-error", "GreenletExit")]
+
+
+def test_a_kernel_that_calls_itself_without_end_is_told_in_a_few_lines():
+    def again(core):
+        again(core)
+
+    run = run_kernel(lambda core, a, out: again(core), A, out=OUT)
+    finding = found(run, "kernel-error")
+    assert "RecursionError" in finding.message
+    assert 0 < len(finding.others) <= 8

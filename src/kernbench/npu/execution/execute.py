@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from kernbench.common.errors import KernelError, MisuseError, said, unknown
+from kernbench.common.errors import KernelError, MisuseError, said, unknown, was_raised_by_kernel
 from kernbench.npu.core.transfers import KernelCore
 from kernbench.npu.execution.dividing import Division
 from kernbench.npu.execution.residency import Residency
@@ -35,6 +35,8 @@ __kernbench_internal__ = True
 
 # what a coroutine gives when a kernel has ended
 _ENDED = object()
+# lines that called the one of a finding
+_CALLERS_SHOWN = 8
 
 
 class Executor:
@@ -241,9 +243,11 @@ class Executor:
             return
         except BdbQuit:
             raise KeyboardInterrupt("the debugger was left") from None
-        except (KeyboardInterrupt, GreenletExit, OverBudgetError):
+        except (KeyboardInterrupt, OverBudgetError):
             raise
         except BaseException as error:
+            if isinstance(error, GreenletExit) and not was_raised_by_kernel(error):
+                raise
             context.forgive(error)
             kind, message, hint = _diagnosis(error, kernel)
             where = getattr(error, "where", None) or kernel_place(error) or task.where
@@ -366,7 +370,9 @@ def kernel_place(error: BaseException) -> Place | None:
 
 def callers(error: BaseException) -> tuple[Other, ...]:
     """The kernel's lines that called the function of `kernel_place`, innermost first: which call of a helper it was."""
-    return tuple(Other("called from", place) for place in reversed(_own_places(error)[:-1]))
+    found = [Other("called from", place) for place in reversed(_own_places(error)[:-1])]
+    # of a function that calls itself the lines are the same again and again
+    return tuple(dict.fromkeys(found))[:_CALLERS_SHOWN]
 
 
 def _own_places(error: BaseException) -> list[Place]:
