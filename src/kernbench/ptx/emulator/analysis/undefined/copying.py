@@ -43,6 +43,7 @@ def undefined(window: Window, register: Register) -> Any:
 
 
 def as_whole(computed: Callable[[Window], Any], target: Register) -> Bits:
+    """The bits of a result of which every byte is undefined where `computed` says so."""
     bits = whole_of(target) | COMPUTED
 
     def result(window: Window) -> Array | None:
