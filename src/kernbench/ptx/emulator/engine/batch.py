@@ -1,6 +1,6 @@
 """A batch: CTAs that are resident together, with their registers, shared and local memory.
 
-Lanes are ordered by warp in the CTA first and CTA second, so that one warp role of all CTAs is a run of lanes. Lanes
+Lanes are ordered by warp in the CTA first and CTA second, so that the same warp of all CTAs is one run of lanes. Lanes
 beyond the block in a partial last warp are never alive.
 """
 
@@ -47,13 +47,13 @@ from kernbench.ptx.emulator.program.steps import AnyFragment
 if TYPE_CHECKING:
     from kernbench.ptx.emulator.engine.launch import Launch
 
-# entries between rows, so that rows of one bank do not fall into the same cache sets
+# padding between rows, so that rows of one bank do not map to the same cache sets
 _PADDING = 48
 _NO_DIRTY = np.zeros(1, bool)
 
 
 class Batch:
-    """The state of resident CTAs, numbered from 0 to `ctas` here; `numbers` are their numbers in the grid."""
+    """The state of resident CTAs, numbered here from 0 to `ctas` - 1; `numbers` are their numbers in the grid."""
 
     def __init__(self, launch: "Launch", numbers: Array):
         self.launch = launch
@@ -102,9 +102,9 @@ class Batch:
         self.alive_count = int(np.count_nonzero(self.alive))
         self.alive_by_cta: Array = np.full(self.ctas, threads)
         self.alive_bits: Array = lane_bits(self.alive)
-        # CTAs and their warps that live, when so many lanes did
+        # the living CTAs and warps, cached with the number of living lanes they were computed for
         self._living: tuple[int, Array, Array] | None = None
-        # the block that each lane ran last
+        # the basic block that each lane ran last
         self.ended_in: Array = np.full(self.lanes, LIVING)
         warps = np.arange(self.warps)
         self.cta_of_warp: Array = warps % self.ctas
@@ -120,14 +120,14 @@ class Batch:
         for kept in (v for v in self.launch.program.shared if v.name == RESERVED):
             room = slice(kept.offset, kept.offset + RESERVED_BYTES)
             words.reshape(self.ctas, stride)[:, room] = 0
-            # the library that works with it relies on shuffles for its order, so that is not checked
+            # the library that uses it relies on the order of shuffles, so it is not checked
             state[:, room] = WRITTEN
         self.shared_stride = stride
         origins = np.repeat(self.cta_of_warp, WARP).astype(np.uint64) * np.uint64(stride)
         return Space("shared", views(words), views(state.reshape(-1)), size, origins, _NO_DIRTY)
 
     def row(self, slot: int) -> Array:
-        """The whole row of a slot: one entry a lane, or a zero-dimensional constant."""
+        """The whole row of a slot: one entry for each lane, or a zero-dimensional constant."""
         found = self._rows.get(slot)
         if found is None:
             found = self._rows[slot] = self._make_row(slot)
@@ -156,11 +156,11 @@ class Batch:
         return self.frames.cell(spec.name, spec.offset)
 
     def set_base(self, function: str, base: int) -> None:
-        """Where the frame of the function that runs now begins."""
+        """Set where the frame of the running function begins."""
         self.frames.set_base(function, base)
 
     def end(self, lanes: Lanes, block: int) -> None:
-        """Lanes have ended, in a block that was the last they ran."""
+        """Lanes exit; `block` is the last basic block they ran."""
         if self.groups.used:
             self.checks.asynchronous.lanes_ended(lanes)
         warps, mask = given(lanes)
@@ -172,21 +172,21 @@ class Batch:
             self._blocks_ended(np.unique(lanes.present()[0] % self.ctas))
 
     def _blocks_ended(self, ctas: Array) -> None:
-        """Report those of some CTAs that have no living thread left."""
+        """Report those CTAs that have no living thread left."""
         ended = ctas[self.alive_by_cta[ctas] == 0]
         if len(ended):
             self.checks.asynchronous.blocks_ended(ended)
 
     @property
     def tensor(self) -> TensorUnit:
-        """Tensor memory and what works on it, made when it is first used."""
+        """Tensor memory and its operations, created on first use."""
         if self._tensor is None:
             self._tensor = TensorUnit(self)
         return self._tensor
 
     @property
     def tensor_memory(self) -> TensorMemory | None:
-        """Tensor memory, None as long as nothing has used it."""
+        """Tensor memory, None if nothing has used it."""
         return None if self._tensor is None else self._tensor.memory
 
     @property
@@ -195,15 +195,16 @@ class Batch:
         return [] if self._tensor is None else list(self._tensor.waiting)
 
     def ended(self) -> None:
-        """All threads have ended, and nothing is in flight any more."""
+        """All threads have exited, and nothing is in flight."""
         if self._tensor is not None:
             self._tensor.ended()
         self.checks.asynchronous.ended()
 
     def forget(self) -> None:
-        """Let go of everything, as nothing of the batch is used any more: see `Launch.forget`.
+        """Drop all references: see `Launch.forget`.
 
-        The scheduler and its parts name each other, and its windows hold registers, whose memory the next launch takes.
+        The scheduler and its parts refer to each other, and its windows hold registers, whose memory the next launch
+        reuses.
         """
         vars(self.scheduler).clear()
         if self.launch.checks.checking:
@@ -211,15 +212,15 @@ class Batch:
         vars(self).clear()
 
     def changes(self) -> int:
-        """How often memory has been changed so far in the whole launch."""
+        """How often memory has changed so far in the whole launch."""
         return int(self.launch.changes())
 
     def read_clock(self, to_come: int) -> int:
-        """Logical time, where so many instructions of a block are still to come."""
+        """Logical time; `to_come` is the number of instructions of the running basic block that are still to come."""
         return int(self.launch.time.now(to_come))
 
     def barrier_clocks(self) -> None:
-        """A barrier of all living warps of all CTAs completed; those that ended published nothing."""
+        """A barrier of all living warps of all CTAs completed; exited warps publish nothing."""
         if self.alive_count == self.launch.threads * self.ctas or self.alive_bits.all():
             self.checks.barrier(None, None)
             return
@@ -230,15 +231,15 @@ class Batch:
         self.checks.barrier(*self._living[1:])
 
     def warp_clocks(self, window: Window, lanes: Lanes, members: int) -> None:
-        """Lanes of warps met at bar.warp.sync, each with those of the mask in its slot `members`."""
+        """Lanes of warps met at bar.warp.sync, each with the lanes of the mask in its slot `members`."""
         self.checks.warp_barrier(window, lanes, members)
 
     def parted_barrier(self, fragment: AnyFragment, site: Site, missing: Array, active: Mask) -> None:
-        """An aligned barrier is reached by lanes whose siblings wait elsewhere for ever."""
+        """Lanes reach an aligned barrier while other lanes of their warps wait elsewhere for ever."""
         self.checks.endings.parted(fragment, site, missing, active)
 
     def ended_lanes(self, fragment: AnyFragment, operation: Operation) -> None:
-        """A warp operation runs where lanes of its warps may have ended."""
+        """A warp operation runs in warps of which lanes may have exited."""
         if self.alive_count < self.launch.threads * self.ctas:
             self.checks.endings.look(fragment, operation)
 
@@ -250,12 +251,12 @@ class Batch:
     def missing_lanes(
         self, fragment: AnyFragment, operation: Operation, members: Array, missing: Array, bad: Mask
     ) -> None:
-        """Lanes that a warp operation's mask names never came."""
+        """Lanes that a warp operation's mask names never arrived."""
         if bad.any():
             self.checks.missing_lanes(fragment, operation, members, missing, bad)
 
     def external_call(self, lanes: Array, site: Site, name: str) -> None:
-        """A function was called that has no body and no known meaning; it does nothing."""
+        """The kernel called a function without a body and without a known meaning; it does nothing."""
         self.launch.checks.unknown_function(self, lanes, site, name)
 
     def stray(self, lanes: Lanes, site: Site, message: str) -> None:
@@ -269,6 +270,6 @@ class Batch:
         return numbers if lanes.mask is None else numbers[lanes.mask]
 
     def trapped(self, lanes: Lanes, site: Site, message: str = "the kernel executed a trap") -> None:
-        """The kernel stopped itself."""
+        """The kernel executed a trap."""
         self.ended_in[self._numbers(lanes)] = STOPPED
         self.launch.checks.stray(self, lanes, site, message, "trap")

@@ -8,23 +8,25 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-# the sizes of the parts of each batch, in the order of what they hold
+# for each batch the sizes of its parts, in order
 Plan = list[list[int]]
 
-# pieces of batches must run alike, and else are run again: how much slower than with the best plan they may be
+# Pieces of a batch must all take the same path, else they are run again. So a plan with fewer pieces is preferred if it
+# is at most this much slower than the best one.
 _NEARLY = 1.1
-# how often the length of a plan is halved in search of the shortest
+# iterations of the bisection for the shortest plan
 _HALVED = 12
 
 
 def cut(batches: Sequence[int], jobs: int, fixed: float) -> Plan:
-    """Batches of these sizes, the first of which is the largest, in the fewest parts that end nearly as soon as any.
+    """The plan with the fewest parts that is nearly as fast as the fastest one.
 
-    `fixed` is what a part costs whatever its size. As many batches as there are workers, or a multiple of that, may be
-    run whole; those that are left are cut alike, or so that each worker has as much to do.
+    `batches` are sizes, the first is the largest; `fixed` is the fixed cost of a part, in units of size. A number of
+    batches that is a multiple of the workers may be run whole. The rest is cut into equal pieces, or so that each
+    worker gets the same amount.
     """
     whole_of_all = len(batches) // jobs * jobs
-    # of many batches those that would be left are as many as workers, or fewer
+    # with many batches, at most as many as there are workers are left
     wholes = (0, whole_of_all) if len(batches) < 2 * jobs else (whole_of_all,)
     choices = [choice for whole in wholes for choice in _choices(batches, whole, jobs, fixed)]
     best = min(choice.length for choice in choices)
@@ -34,7 +36,7 @@ def cut(batches: Sequence[int], jobs: int, fixed: float) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """A plan that may be made, how long it takes and how many parts it has."""
+    """A possible plan, with its duration and its number of parts."""
 
     length: float
     parts: int
@@ -42,14 +44,14 @@ class _Choice:
 
 
 def _choices(batches: Sequence[int], whole: int, jobs: int, fixed: float) -> Iterator[_Choice]:
-    """Plans that run so many batches whole."""
+    """Plans that run the first `whole` batches without cutting them."""
     most, left = batches[0], batches[whole:]
     begun = whole // jobs * (most + fixed)
     if not left:
         yield _Choice(begun, whole, partial(_whole, batches))
         return
     lengths = []
-    # more than a piece for each worker is never sooner
+    # more pieces than workers are never faster
     for pieces in range(1, min(most, jobs) + 1):
         rounds = -(-len(left) * pieces // jobs)
         lengths.append(begun + rounds * (-(-most // pieces) + fixed))
@@ -65,18 +67,18 @@ def _whole(batches: Sequence[int]) -> Plan:
 
 
 def _divided(batches: Sequence[int], whole: int, pieces: int) -> Plan:
-    """So many batches whole, and the others in so many pieces each."""
+    """The first `whole` batches uncut, each of the others in `pieces` pieces."""
     return [*_whole(batches[:whole]), *(_alike(size, pieces) for size in batches[whole:])]
 
 
 def _alike(size: int, pieces: int) -> list[int]:
-    """So many pieces that differ by one at most; none is empty."""
+    """Sizes of `pieces` pieces that differ by at most one; empty pieces are left out."""
     each, more = divmod(size, pieces)
     return [each + 1] * more + [each] * (pieces - more if each else 0)
 
 
 def _filled(batches: Sequence[int], jobs: int, fixed: float, length: float) -> tuple[float, Plan]:
-    """The shortest plan in which one worker after the other is given as much as it does in that time."""
+    """The shortest plan that fills one worker after the other."""
     below, found = sum(batches) / jobs, Plan()
     for _ in range(_HALVED):
         middle = (below + length) / 2
@@ -89,7 +91,7 @@ def _filled(batches: Sequence[int], jobs: int, fixed: float, length: float) -> t
 
 
 def _within(batches: Sequence[int], jobs: int, fixed: float, length: float) -> Plan:
-    """Parts of which each worker has so much that it ends in time; none where that cannot be."""
+    """Parts that fill each worker for `length` at most; an empty plan if there is none."""
     plan, worker, spent = Plan(), 1, 0.0
     for size in batches:
         pieces = list[int]()
@@ -107,5 +109,5 @@ def _within(batches: Sequence[int], jobs: int, fixed: float, length: float) -> P
 
 
 def halved(plan: Plan) -> Plan:
-    """Each part in two."""
+    """The plan with each part cut in two."""
     return [[half for size in pieces for half in _alike(size, 2)] for pieces in plan]

@@ -6,7 +6,7 @@ from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt32s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP
 
-# instead of the block that was the last: the lane lives, or was stopped
+# values of `ended_in` that are not blocks: the lane lives, or was stopped
 LIVING, STOPPED = -2, -3
 
 
@@ -20,7 +20,7 @@ def end_lanes(
     alive_bits: UInt32s,
     alive_by_cta: Int64s,
 ) -> int:
-    """Lanes of warps end in a block, all of them where there is no mask; how many CTAs have none that lives now."""
+    """Let lanes of warps exit in a basic block (all, if there is no mask); returns how many CTAs this leaves empty."""
     ctas, emptied = alive_by_cta.size, 0
     for i in range(warps.size):
         warp, gone = warps[i], 0

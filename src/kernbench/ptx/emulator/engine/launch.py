@@ -1,4 +1,4 @@
-"""A launch: CTAs run in batches, as many at once as are resident, until all have ended or nothing can go on."""
+"""A launch: CTAs run in batches, as many at once as are resident, until all have exited or none can continue."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,9 +40,9 @@ from kernbench.safety.stopping import StoppedError
 
 Extent = tuple[int, int, int]
 
-# lanes that run together: enough to hide what an instruction costs in Python, few enough for the caches
+# lanes of one batch: enough to amortise the fixed cost of an instruction in Python, few enough for the caches
 _LANES = 16384
-# bytes that one batch may hold, and how many a byte of shared memory needs with its shadow
+# bytes that one batch may hold, and bytes per byte of shared memory, its shadow included
 _BATCH_BYTES = 1 << 29
 _SHADOW = 8
 _WORKSPACE = 256
@@ -50,12 +50,14 @@ _WORKSPACE = 256
 
 @dataclass(frozen=True)
 class Setting:
-    """How a program is launched: extents, the parameters and where they lie, addresses of the module's variables.
+    """How a program is launched: extents, parameters and their address, addresses of the module's variables.
 
-    `dynamic_shared` are bytes; `number` counts the launches of a device. Of `clusters`, by number, all others are left
-    out; a block without clusters is one. `progress` is called with how many CTAs have ended, and may raise. With
-    `exact`, matrix products are added as the hardware adds them, to the bit. `jobs` processes run CTAs that have
-    nothing in common.
+    - `dynamic_shared`: bytes of dynamic shared memory.
+    - `number`: the index of this launch on its device.
+    - `clusters`: the numbers of the clusters to run, None for all; without clusters, each block is one.
+    - `progress`: called with the number of CTAs that have exited; may raise.
+    - `exact`: add matrix products in the order of the hardware, bit for bit.
+    - `jobs`: processes for CTAs that share nothing.
     """
 
     grid: Extent
@@ -75,7 +77,7 @@ class Setting:
 
 
 class Launch:
-    """One launch of a program on a device's memory; `probe` looks inside, `naming` takes the values that it names."""
+    """One launch of a program on a device's memory; `probe` inspects it, `naming` gets the values that it names."""
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class Launch:
     ):
         self.program, self.arena, self.machine = program, arena, machine
         self.recorder = recorder or LaunchRecorder()
-        # whether somebody looks inside, or wants to know all that happens
+        # whether a probe, a recorder or a log of all accesses needs every step
         self.watched = any(one is not None for one in (probe, naming, recorder)) or checks.keeps_order
         self.checks, self.probe, self.naming = checks, probe, naming
         self.grid, self.block, self.cluster = setting.grid, setting.block, setting.cluster
@@ -105,7 +107,7 @@ class Launch:
         self.local_bytes = program.local_bytes
         self.meter = Meter(setting.budget)
         self.time = Time(self.meter)
-        # what printf wrote
+        # output of printf
         self.printed: list[str] = []
         self.unfinished = True
         self.tensor_maps = TensorMaps(arena)
@@ -116,12 +118,12 @@ class Launch:
         self._parameter_address = setting.parameter_address
         self._offsets = {p.name: p.offset for p in program.kernel.params}
         self._live: list[Batch] = []
-        # those that have ended as well, as long as anything names them
+        # all batches, exited ones included, that are still referenced
         self._batches: WeakSet[Batch] = WeakSet()
         self._made = 0
         self._ended_changes = 0
         self._ended_stores = 0
-        # what the first CTAs do, where there is something asynchronous to follow
+        # records the first CTAs, if there is asynchronous work to follow
         self.journal: Journal | None = None
         self._follows = checks.checking and program.asynchronous
         self._workspace: Allocation | None = None
@@ -129,7 +131,7 @@ class Launch:
         if self.uses_heap and arena.heap is None:
             arena.heap = Heap(arena)
         self.all_ctas = 0
-        # how it was divided between cores
+        # how the launch was divided between cores
         self.division = Division()
         self._jobs = setting.jobs
         self._splitting: Splitting | None = None
@@ -154,16 +156,16 @@ class Launch:
             return Status.OVER_BUDGET
 
     def close(self) -> None:
-        """Give back what the launch took for itself."""
+        """Free what the launch has allocated for itself."""
         if self._workspace is not None:
             self.arena.free(self._workspace)
             self._workspace = None
 
     def forget(self) -> None:
-        """Let go of everything: nothing of the launch can be used any more.
+        """Drop all references; the launch cannot be used any more.
 
-        A launch, its batches and their checks name each other. Left alone, their memory would be kept until Python
-        looks for cycles, which in a large process it rarely does.
+        A launch, its batches and their checks refer to each other. Their memory would otherwise be kept until Python's
+        cycle collector runs, which is rare in a large process.
         """
         for batch in tuple(self._batches):
             batch.forget()
@@ -173,7 +175,7 @@ class Launch:
 
     @contextmanager
     def _divided(self) -> Iterator[None]:
-        """While a launch runs on several cores, if it may."""
+        """Context in which the launch may run on several cores."""
         if self._jobs < 2:
             yield
             return
@@ -186,7 +188,7 @@ class Launch:
 
     @property
     def _cta_bytes(self) -> int:
-        """Bytes that a resident CTA takes."""
+        """Bytes of one resident CTA."""
         registers = sum(rows * np.dtype(bank).itemsize for bank, rows in self.program.table.rows.items())
         lanes = self.warps_per_cta * WARP
         return int(lanes * (registers + 2 * self.local_bytes) + _SHADOW * self.shared_bytes)
@@ -222,24 +224,27 @@ class Launch:
         return Status.FINISHED
 
     def report_progress(self, ended: int) -> None:
-        """So many CTAs have ended."""
+        """Report that `ended` CTAs have exited."""
         if self._progress is not None and ended < self.all_ctas:
             self._progress(ended)
 
     @property
     def part(self) -> tuple[int, int] | None:
-        """How many CTAs are run, and of how many; None where all are."""
+        """The number of CTAs to run and of all CTAs; None if all are run."""
         chosen, size = self._chosen, prod(self.cluster)
         whole = chosen is None or len(chosen) * size == prod(self.grid)
         return None if chosen is None or whole else (len(chosen) * size, prod(self.grid))
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing has come of it yet, so that it may begin again: the first batch runs, and all is quiet."""
+        """Whether the launch can restart without a trace.
+
+        The first batch is running, without findings or output so far.
+        """
         return self._made == 1 and self.checks.quiet and not self.printed and self._workspace is None
 
     def _begin_again(self) -> None:
-        """Forget what a launch that is `untouched` has done."""
+        """Reset a launch that is `untouched`; its writes to memory have been taken back."""
         for batch in tuple(self._batches):
             batch.forget()
         self._live, self._batches, self._made, self.journal = [], WeakSet(), 0, None
@@ -250,21 +255,21 @@ class Launch:
         self.checks.begin(self)
 
     def run_batch(self, ctas: Array) -> bool:
-        """Run CTAs that are resident together; whether they have ended without waiting for others."""
+        """Run CTAs that are resident together; False if they wait for other CTAs."""
         self._admit(ctas)
         self._advance()
         return not self._live
 
     def _admit(self, ctas: Array) -> None:
-        """Let CTAs become resident together."""
+        """Make CTAs resident together."""
         self._live.append(Batch(self, ctas))
         self._batches.add(self._live[-1])
         self._made += 1
 
     def stand_alone(self, time: Time, follows: bool) -> None:
-        """In a worker: what ran before is over, and what is common to all CTAs is not at hand.
+        """Prepare a worker: drop earlier batches, and refuse what depends on all CTAs.
 
-        The first cluster that comes is followed, or none.
+        With `follows`, the first cluster that the worker runs is recorded in the journal.
         """
         self._follows, self.journal = follows and self.program.asynchronous, None
         for batch in tuple(self._batches):
@@ -276,11 +281,11 @@ class Launch:
         self.printed.clear()
 
     def print(self, lines: list[str]) -> None:
-        """Add what printf wrote elsewhere."""
+        """Add output of printf from a worker."""
         self.printed += lines[: max(0, MOST_LINES - len(self.printed))]
 
     def _advance(self) -> None:
-        """Run every batch until it waits for what no batch here does; those that have ended are dropped."""
+        """Run all resident batches until each waits for something outside them; drop those that have exited."""
         progress = True
         while progress:
             for batch in self._live:
@@ -295,7 +300,7 @@ class Launch:
             progress = self._woken() or self._arrived()
 
     def _woken(self) -> bool:
-        """Loops look again where memory has changed, and waits where their phase has completed."""
+        """Wake polling loops if memory has changed, and waits whose phase has completed."""
         woken = [batch.scheduler.spinning.wake_changed() for batch in self._live]
         if any(woken):
             self.time.goes_on()
@@ -309,7 +314,7 @@ class Launch:
         return any([*woken, *phases, *meet])
 
     def _arrived(self) -> bool:
-        """No warp can go on: what is in flight completes, all of it at once."""
+        """No warp can continue: complete everything that is in flight, at once."""
         arrived = [batch.agents.drain() for batch in self._live]
         self.meter.mark(8 + any(arrived))
         if any(arrived):
@@ -317,14 +322,17 @@ class Launch:
         return any(arrived)
 
     def _yielded(self) -> bool:
-        """Loops that only let others go first go on."""
+        """Wake loops that only yielded to others."""
         woken = [batch.scheduler.spinning.wake_yielded() for batch in self._live]
         if any(woken):
             self.time.polled(self.changes())
         return any(woken)
 
     def _later(self) -> bool:
-        """Only loops that have seen the time are left, if any: whether they may look again at a later one."""
+        """Only loops that read a clock are left, if any.
+
+        Wake them at a later time, unless that was tried often enough.
+        """
         loops = [batch.scheduler.spinning for batch in self._live if batch.scheduler.spinning.timed]
         if not self.time.stands or not loops:
             return False
@@ -336,7 +344,7 @@ class Launch:
         return True
 
     def _settle(self) -> bool:
-        """Nothing runs and nothing more can become resident: let warps go on without lanes that never come."""
+        """Nothing runs and no CTA can become resident: let warps continue without lanes that will never arrive."""
         settled = [batch.scheduler.gathering.settle() for batch in self._live]
         return any(settled)
 
@@ -344,7 +352,7 @@ class Launch:
         self.checks.deadlock(self._live, waiting, resident)
 
     def follow(self, batch: Batch) -> Journal | None:
-        """The journal of the first batch, if the checks are on and anything works beside the threads."""
+        """The journal for the first batch, if checks are on and there is asynchronous work; else None."""
         if not self._follows or self.journal is not None:
             return None
         self.journal = Journal(batch)
@@ -352,31 +360,31 @@ class Launch:
 
     @property
     def may_stop(self) -> bool:
-        """Whether somebody may stop it before its end."""
+        """Whether a probe may stop the launch before its end."""
         return self.probe is not None
 
     def changes(self) -> int:
-        """How often memory has been changed."""
+        """How often memory has changed."""
         return self._ended_changes + sum(batch.port.changes for batch in self._live)
 
     def changes_beside_stores_to_shared(self) -> int:
-        """The same, but for what threads stored to shared memory."""
+        """As `changes`, without stores of threads to shared memory."""
         return self.changes() - self._ended_stores - sum(batch.port.shared_stores for batch in self._live)
 
     def addresses_in(self, parameter: str) -> list[int]:
-        """The 64-bit words of a parameter, any of which may be a pointer."""
+        """The 64-bit words of a parameter; any of them may be a pointer."""
         found = next(p for p in self.program.kernel.params if p.name == parameter)
         data = self._parameters[found.offset : found.offset + found.size]
         return [int.from_bytes(data[n : n + 8], "little") for n in range(0, len(data) - 7, 8)]
 
     def variable_addresses(self) -> list[int]:
-        """Where the module's variables lie."""
+        """The addresses of the module's variables."""
         return list(self._symbols.values())
 
     @cached_property
     def arguments(self) -> Array:
-        """Values of parameters that instructions load, a row of bytes each, which hold it as often as they can."""
-        # what lies before or behind the parameters is zero
+        """Values of parameters that instructions load: a row of bytes for each, repeated to fill the row."""
+        # bytes outside the parameters read as zero
         padded, at = np.frombuffer(self._parameters + b"\0", np.uint8), self.program.argument_bytes
         return padded[np.where((at >= 0) & (at < len(padded)), at, -1)]
 
@@ -387,14 +395,14 @@ class Launch:
         return self._symbols[name]
 
     def parameter(self, name: str, offset: int, dtype: str, count: int) -> Array:
-        """`count` values from an offset in the kernel's parameters."""
+        """`count` values at an offset of a kernel parameter."""
         start = self._offsets[name] + offset
         width = np.dtype(dtype).itemsize
         data = self._parameters[start : start + width * count]
         return np.frombuffer(data.ljust(width * count, b"\0"), dtype)
 
     def grid_workspace(self) -> int:
-        """Where the blocks of a cooperative launch meet: memory that holds zeros when the launch begins."""
+        """The address of the workspace of a cooperative launch's grid barrier, zero at first."""
         if self._alone:
             raise CannotSplitError("its blocks meet at a barrier of the grid")
         if self._workspace is None:
@@ -404,6 +412,6 @@ class Launch:
 
 
 def _shared_parts(program: Program, dynamic: int) -> list[tuple[int, int]]:
-    """First and last + 1 bytes of what shared memory holds."""
+    """The [begin, end) bytes of the variables in shared memory."""
     parts = [(v.offset, v.offset + v.size) for v in program.shared if v.size is not None]
     return [*parts, (program.static_shared, program.static_shared + dynamic)]

@@ -1,4 +1,4 @@
-"""What the emulator knows of an architecture: how much is resident at once, and the limits of a launch."""
+"""Architectures as the emulator sees them: how many CTAs are resident at once, and the limits of a launch."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from kernbench.ptx.isa.targets import FAMILIES
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """Limits of one architecture: SMs, threads, warps and CTAs an SM holds, shared memory of an SM and of a block."""
+    """Limits of an architecture: SMs; threads, warps and CTAs per SM; shared memory per SM and per block."""
 
     name: str
     sms: int
@@ -21,11 +21,11 @@ class Architecture:
 
     @property
     def warps_per_sm(self) -> int:
-        """Warps an SM holds."""
+        """Resident warps of one SM."""
         return self.threads_per_sm // 32
 
     def resident(self, threads: int, shared_bytes: int) -> int:
-        """CTAs of this size that are resident on the whole device at once."""
+        """How many CTAs of this size are resident on the whole device at once."""
         warps = -(-threads // 32)
         by_shared = self.shared_per_sm // (shared_bytes + 1024) if shared_bytes else self.ctas_per_sm
         return self.sms * max(1, min(self.ctas_per_sm, self.warps_per_sm // warps, by_shared))
@@ -57,7 +57,7 @@ _NAME = re.compile(r"(?:sm|compute)_(\d+)([af]?)")
 
 
 def architecture(name: str) -> Architecture:
-    """The architecture of a target's name; suffixes such as the a of sm_90a do not matter here."""
+    """The architecture of a target's name; suffixes, such as the a of sm_90a, are ignored."""
     match = _NAME.fullmatch(name)
     plain = f"sm_{match[1]}" if match else name
     if plain not in ARCHITECTURES:
@@ -66,7 +66,11 @@ def architecture(name: str) -> Architecture:
 
 
 def target_runs_on(target: str, arch: str) -> bool:
-    """Whether code for `target` runs on `arch`: the same or older; inside its family ("f"), only on its own ("a")."""
+    """Whether code for `target` runs on `arch`.
+
+    Plain targets run on the same or newer architectures, "f" targets within their family, "a" targets on their own
+    only.
+    """
     wanted, have = _NAME.fullmatch(target), _NAME.fullmatch(arch)
     if wanted is None or have is None:
         return True

@@ -1,4 +1,7 @@
-"""Schedules: one legal order among many. The canonical one keeps lanes together; others show what order changes."""
+"""Schedules: each is one legal order of execution. The canonical one keeps lanes together.
+
+Others expose order dependence.
+"""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -9,29 +12,32 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 
 if TYPE_CHECKING:
-    # a schedule's name is looked at before there is anything to run, by a process that never runs it
+    # schedule names are also checked by processes that never run a program
     from kernbench.ptx.emulator.program.steps import AnyFragment
 
-# where a fragment stands in the order of the program
+# a fragment's position in program order
 Key = tuple[int, ...]
-# clusters that are shuffled together
+# how many clusters are shuffled together
 _SHUFFLED = 1 << 20
 
 
 class Schedule:
-    """CTAs in order, always the fragment that stands first; asynchronous operations complete as late as they may."""
+    """The canonical schedule: CTAs in order, first fragment first.
+
+    Asynchronous operations complete as late as allowed.
+    """
 
     # whether asynchronous operations complete as soon as they begin
     eager = False
-    # whether the order in one batch does not depend on what the batches before did
+    # whether the order within a batch is independent of earlier batches
     apart = True
 
     def wave(self, total: int, first: int, last: int) -> Array:
-        """Which of `total` clusters of CTAs become resident from the `first` position to before the `last` one."""
+        """The clusters that become resident, as positions `first` to `last` (exclusive) of `total`."""
         return np.arange(first, min(last, total), dtype=np.int64)
 
     def pick(self, ready: "Mapping[Key, AnyFragment]") -> Key:
-        """The key of the fragment that runs next."""
+        """The key of the fragment to run next."""
         return min(ready)
 
 
@@ -42,7 +48,7 @@ class Eager(Schedule):
 
 
 class Reversed(Schedule):
-    """The last CTAs first."""
+    """CTAs in reverse order."""
 
     def wave(self, total: int, first: int, last: int) -> Array:
         """The last clusters first."""
@@ -50,7 +56,7 @@ class Reversed(Schedule):
 
 
 class Shuffled(Schedule):
-    """CTAs and fragments in an order drawn at random, the same for the same seed."""
+    """CTAs and fragments in random order, the same for the same seed."""
 
     apart = False
 
@@ -59,7 +65,7 @@ class Shuffled(Schedule):
         self._order: Array = np.zeros(0, np.int64)
 
     def wave(self, total: int, first: int, last: int) -> Array:
-        """Clusters shuffled; of a very large grid, runs of them one after the other, each shuffled."""
+        """Shuffled clusters; a very large grid is shuffled chunk by chunk."""
         start = first - first % _SHUFFLED
         if first == start:
             self._order = start + self._random.permutation(min(_SHUFFLED, total - start))
@@ -68,7 +74,10 @@ class Shuffled(Schedule):
         return wave
 
     def pick(self, ready: "Mapping[Key, AnyFragment]") -> Key:
-        """Mostly the first, sometimes another of other warps: lanes of one warp meet again as they always do."""
+        """Mostly the first fragment, sometimes the first one of other warps.
+
+        Fragments of one warp keep their order, so that its lanes reconverge as usual.
+        """
         if len(ready) == 1 or self._random.random() < 0.75:
             return min(ready)
         keys = _first_of_their_warps(ready)
@@ -76,7 +85,7 @@ class Shuffled(Schedule):
 
 
 def _first_of_their_warps(ready: "Mapping[Key, AnyFragment]") -> list[Key]:
-    """Keys of fragments whose warps have none that stands before them."""
+    """Keys of fragments that come first for all of their warps."""
     found, seen = [], set[int]()
     for key in sorted(ready):
         warps = set(ready[key].lanes.present()[0].tolist())
@@ -90,7 +99,7 @@ _NAMED: dict[str, type[Schedule]] = {"canonical": Schedule, "eager": Eager, "rev
 
 
 def schedule_of(value: object) -> Schedule:
-    """A schedule from what a launch is given: "canonical", "eager", "reversed" or a seed."""
+    """The schedule for a launch option: "canonical", "eager", "reversed" or a seed."""
     if isinstance(value, Schedule):
         return value
     if isinstance(value, str) and value in _NAMED:

@@ -1,7 +1,7 @@
-"""The scheduler of a batch: always runs the fragment that stands first, so that lanes meet again as early as they can.
+"""The scheduler of a batch: it always runs the fragment that is first in program order, so that lanes reconverge early.
 
-Fragments at the same program point become one. A fragment that waits (at a barrier, for lanes of its warp, for memory
-to change) is parked with what it waits for, and everything else runs first.
+Fragments at the same program point are merged. A fragment that waits (at a barrier, for lanes of its warp, for a change
+of memory) is parked with what it waits for, and everything else runs first.
 """
 
 from typing import TYPE_CHECKING
@@ -43,19 +43,19 @@ class Scheduler:
         self.cluster = ClusterBarrier(self)
         self._windows: dict[tuple[int, int], AnyWindow] = {}
         self._limit: Key | None = None
-        # set when the first undefined value has been loaded
+        # set once a load has returned undefined bits: from then on blocks run with tracking
         self._following_undefined = False
 
     def key(self, fragment: AnyFragment) -> Key:
-        """Where a fragment stands in the order of the program."""
+        """A fragment's position in program order."""
         return (*fragment.prefix, self.program.blocks[fragment.block].rank)
 
     def fragment(self, like: AnyFragment, lanes: Lanes, block: int) -> AnyFragment:
-        """Some lanes of a fragment at a block of their own."""
+        """A fragment of some lanes of `like`, at another basic block."""
         return FragmentOf(lanes, self.window(lanes), block, like.stack, like.prefix, like.block)
 
     def window(self, lanes: Lanes) -> AnyWindow:
-        """The window of a set of lanes; those of runs are kept."""
+        """The window of a set of lanes; windows of runs are cached."""
         if lanes.warps is not None:
             return window_of(self.batch, lanes)
         run = (lanes.first, lanes.last)
@@ -67,7 +67,7 @@ class Scheduler:
         return found
 
     def push(self, fragment: AnyFragment) -> None:
-        """Let a fragment run in its turn; it joins one at the same program point."""
+        """Make a fragment ready; merge it with one at the same program point."""
         key = self.key(fragment)
         other = self.ready.get(key)
         if other is not None:
@@ -83,7 +83,7 @@ class Scheduler:
         return FragmentOf(lanes, self.window(lanes), one.block, one.stack, one.prefix, behind)
 
     def run(self) -> None:
-        """Run until every fragment has ended or waits."""
+        """Run until every fragment has exited or waits."""
         ready, pick = self.ready, self.batch.launch.schedule.pick
         while ready:
             fragment = ready.pop(pick(ready))
@@ -92,12 +92,12 @@ class Scheduler:
         self.meter.calls = ()
 
     def _run(self, fragment: AnyFragment) -> None:
-        """Run a fragment until it ends, waits, or another one stands before it."""
+        """Run a fragment until it exits, waits, or another fragment comes before it."""
         blocks = self.program.blocks
         block = blocks[fragment.block]
         while True:
             if block.ends:
-                # whether lanes came from a barrier with others or alone, it counts for none of them
+                # after an exit it no longer matters whether these lanes shared their last barrier with others
                 self._end(fragment)
                 return
             if block.wait_loop is not None and self.spinning.parks(fragment, block):
@@ -112,7 +112,7 @@ class Scheduler:
                 return
 
     def _step(self, fragment: AnyFragment, block: Block) -> AnyFragment | None:
-        """Run one block; the fragment if it goes on."""
+        """Run one basic block; returns the fragment if it continues."""
         lanes, window, meter = fragment.lanes, fragment.window, self.meter
         meter.count(block, lanes)
         if self.recorder.recording:
@@ -135,7 +135,7 @@ class Scheduler:
         return result
 
     def _reaches(self, fragment: AnyFragment, block: Block) -> bool:
-        """Whether a chain may run to its end: nothing stands before its last block, and nobody records."""
+        """Whether a chain may run to its end: no other fragment comes first, and nothing records steps."""
         assert block.chain is not None
         last = self.program.blocks[block.number + block.chain.further].rank
         if self._limit is not None and (*fragment.prefix, last) >= self._limit:
@@ -143,10 +143,10 @@ class Scheduler:
         return not self.recorder.recording and self.meter.has_steps(block.chain.sites)
 
     def _run_chain(self, fragment: AnyFragment, block: Block, chain: ChainOfBlocks) -> Block:
-        """A block with a chain, for all lanes of a run of warps; the block that they have come to, its steps done."""
+        """Run a block and its chain for all lanes of a run of warps; returns the block reached, with its steps done."""
         window, lanes = fragment.window, fragment.lanes
         self._run_steps(block, window, lanes, block.direct[: chain.first])
-        # steps that follow undefined values have gone on to the block's end
+        # undefined values appeared: the steps with tracking have run the rest of the block
         if self._following_undefined:
             return block
         left = chain.run(window)
@@ -162,7 +162,7 @@ class Scheduler:
         return block
 
     def _run_steps(self, block: Block, window: AnyWindow, lanes: Lanes, some: tuple[Direct, ...] | None = None) -> None:
-        """The plain steps of a block, or some of them, until a load meets an undefined value."""
+        """Run the plain steps of a block, or some of them; switch to tracking when a load returns undefined bits."""
         try:
             if lanes.mask is None and lanes.warps is None:
                 for step in block.direct if some is None else some:
@@ -179,7 +179,7 @@ class Scheduler:
     def branch(
         self, fragment: AnyFragment, slot: int, negated: bool, target: int, following: int
     ) -> AnyFragment | None:
-        """Lanes whose predicate holds go to `target`, the others to `following`."""
+        """Send the lanes whose predicate holds to `target`, the others to `following`."""
         taken, rest = _held(fragment.lanes, fragment.window.rows[slot], negated)
         if rest is None:
             return fragment.at(target)
@@ -190,14 +190,14 @@ class Scheduler:
         return None
 
     def go(self, fragment: AnyFragment) -> None:
-        """Let lanes that branched run in their turn; those at the kernel's end are gone at once."""
+        """Continue lanes after a branch; lanes at the kernel's end exit at once."""
         if self.program.blocks[fragment.block].ends:
             self._end(fragment)
         else:
             self.push(fragment)
 
     def _end(self, fragment: AnyFragment) -> None:
-        """Lanes have come to a block that does nothing but end them, which is not run."""
+        """Lanes reach a block that only exits; it is not run."""
         if self.recorder.recording:
             self.recorder.step(self.program.blocks[fragment.block], fragment.lanes)
         self.leave(fragment)
@@ -205,7 +205,7 @@ class Scheduler:
     def under_guard(
         self, fragment: AnyFragment, slot: int, negated: bool, control: Control, following: int
     ) -> AnyFragment | None:
-        """A control for the lanes whose guard holds; the others go on."""
+        """Run a control for the lanes whose guard holds; the others continue at `following`."""
         row = fragment.window.rows[slot]
         taken, rest = _held(fragment.lanes, row, negated)
         if rest is None:
@@ -229,7 +229,7 @@ class Scheduler:
         return self.fragment(fragment, taken, fragment.block), self.fragment(fragment, rest, fragment.block)
 
     def leave(self, fragment: AnyFragment) -> None:
-        """The lanes have ended."""
+        """The lanes exit."""
         ended = self.program.blocks[fragment.block].ends
         self.batch.end(fragment.lanes, fragment.behind if ended and fragment.behind >= 0 else fragment.block)
         self.barriers.recheck()
@@ -237,6 +237,6 @@ class Scheduler:
 
 
 def _held(lanes: Lanes, row: Mask, negated: bool) -> tuple[Lanes | None, Lanes | None]:
-    """The lanes for which a predicate holds, or does not where it is negated, and the others."""
+    """The lanes for which a predicate holds (or not, if negated), and the others."""
     those, others = parted(lanes, row)
     return (others, those) if negated else (those, others)

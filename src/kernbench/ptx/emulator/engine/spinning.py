@@ -20,16 +20,16 @@ from kernbench.ptx.emulator.program.steps import AnyFragment
 if TYPE_CHECKING:
     from kernbench.ptx.emulator.engine.scheduler import Scheduler
 
-# rounds of a loop that changes something each time, after which others run first: where it reads what others write,
-# and where it probably only computes
+# after this many iterations of a loop that keeps changing something, other fragments run first: for loops that read
+# what others write, and for loops that probably only compute
 _PATIENCE = 32
 _LONG_PATIENCE = 4096
-# states are kept at rounds that are a power of two from the first on, and compared for some rounds after each
+# a state is kept at each iteration that is a power of two from the first on, and compared in this many after it
 _FIRST_LOOK = 256
 _LONGEST_CYCLE = 64
-# bytes of local or shared memory that are worth comparing
+# maximal bytes of local or shared memory to compare
 _MOST_COMPARED = 1 << 22
-# rounds of a loop that only a clock ends, after which time goes faster, by that part of what has passed in it
+# after this many iterations of a loop that only a clock ends, time runs faster, by this part of the time spent in it
 _BUSY_ROUNDS = 256
 _BUSY_PART = 16
 # the bits above these give the space of a generic address
@@ -38,7 +38,7 @@ _ADDRESS = (1 << 64) - 1
 
 
 class EndlessError(Exception):
-    """Lanes have come to a state in which they were before, and nothing outside can change what follows."""
+    """Lanes are in the same state again, and nothing outside can change what they do next."""
 
     def __init__(self, fragment: AnyFragment, loop: WaitLoop, rounds: int):
         super().__init__("a loop never ends")
@@ -47,22 +47,22 @@ class EndlessError(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Round:
-    """Lanes in a loop: rounds so far, and a state with the changes of memory and the round it was seen in."""
+    """Lanes in a loop: iterations so far, and a saved state with memory's change count and the iteration it is from."""
 
     lanes: Lanes
     count: int = 0
     seen: int = 0
     changes: int = -1
     values: tuple[Array, ...] | None = None
-    # it let others go first, and is looked at in this round already
+    # the loop has yielded, and this iteration is checked already
     yielded: bool = False
-    # when the first round began
+    # time of the first iteration
     began: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spinner:
-    """A parked loop; `changes` of memory when it looked last, or None if it only lets others go first."""
+    """A parked loop; `changes` is memory's change count at its last check, None if it only yielded."""
 
     fragment: AnyFragment
     loop: WaitLoop
@@ -70,21 +70,21 @@ class Spinner:
 
 
 class Spinning:
-    """Loops of one batch that wait."""
+    """The parked loops of one batch."""
 
     def __init__(self, scheduler: "Scheduler"):
         self._scheduler = scheduler
         self._batch = scheduler.batch
         self._rounds: dict[tuple[int, tuple[int, ...]], _Round] = {}
         self.parked: list[Spinner] = []
-        # of loops that try to take something, how many blocks look next, and the changes of memory when some last did
+        # of loops that try to take something: how many blocks try next, and memory's change count when some last tried
         self._crowd, self._tried = 1, -1
-        # loops that waited for a later time since anything else happened, and whether one was left for good
+        # loops that waited for a later time since the last other event, and whether one of them has been left for good
         self._later: dict[int, WaitLoop] = {}
         self.left = False
 
     def parks(self, fragment: AnyFragment, block: Block) -> bool:
-        """Called at a loop's head: whether the fragment is to wait."""
+        """Called at a loop's head: park the fragment if it waits, and return whether it was."""
         loop = block.wait_loop
         assert loop is not None
         if loop.waits and self._batch.recorder.recording:
@@ -111,11 +111,11 @@ class Spinning:
         return True
 
     def _looks(self, loop: WaitLoop, count: int) -> bool:
-        """Whether the state is compared in this round."""
+        """Whether the state is compared in this iteration."""
         return loop.waits or (count >= _FIRST_LOOK and count - (1 << count.bit_length() - 1) <= _LONGEST_CYCLE)
 
     def _closed(self, fragment: AnyFragment, loop: WaitLoop) -> bool:
-        """Whether nobody but memory has a say in what these lanes do next."""
+        """Whether these lanes' next steps depend on memory alone, not on other threads or a clock."""
         if loop.timed and not self._batch.launch.time.stands:
             return False
         if loop.closed == "block":
@@ -123,19 +123,19 @@ class Spinning:
         return loop.closed == "lane" or (loop.closed == "warp" and fragment.lanes.whole)
 
     def _whole_blocks(self, fragment: AnyFragment) -> bool:
-        """Whether all living threads of each block that has some here are here."""
+        """Whether the fragment has all living threads of each of its blocks."""
         batch = self._batch
         warps, active = fragment.lanes.present()
         here = np.bincount(warps % batch.ctas, weights=active.sum(axis=1), minlength=batch.ctas)
         return bool(((here == 0) | (here == batch.alive_by_cta)).all())
 
     def _changes(self, loop: WaitLoop) -> int:
-        """How often memory has changed; of a block's own shared memory what it holds is compared instead."""
+        """Memory's change count; a block's own shared memory is compared by content instead."""
         launch = self._batch.launch
         return int(launch.changes_beside_stores_to_shared() if loop.closed == "block" else launch.changes())
 
     def _repeats(self, fragment: AnyFragment, loop: WaitLoop, last: _Round) -> bool:
-        """Whether the lanes are where they were before, with memory unchanged since."""
+        """Whether the lanes are in an earlier state, with memory unchanged since."""
         changes, values = self._changes(loop), self._values(fragment, loop)
         if values is None:
             return False
@@ -149,7 +149,7 @@ class Spinning:
         return False
 
     def _reads_own_memory(self, fragment: AnyFragment, loop: WaitLoop) -> bool:
-        """Whether everything it reads lies in the lanes' own local memory, by the addresses of the last round."""
+        """Whether the last iteration read only the lanes' own local memory, which nobody else changes."""
         if not loop.reads or loop.waits:
             return False
         active = fragment.lanes.active()
@@ -162,7 +162,7 @@ class Spinning:
         return True
 
     def _values(self, fragment: AnyFragment, loop: WaitLoop) -> tuple[Array, ...] | None:
-        """What goes round the loop: first the lanes' local memory (and their blocks' shared memory), then registers."""
+        """The loop-carried state: local memory of the lanes (and shared memory of their blocks), then registers."""
         frames = self._batch.frames
         parts = frames.in_use(fragment)
         if sum(nbytes for _, nbytes in parts) * fragment.lanes.count > _MOST_COMPARED:
@@ -188,20 +188,21 @@ class Spinning:
         if changes is not None:
             self._rounds.pop(fragment.point, None)
         self.parked.append(Spinner(fragment, loop, changes))
-        # when it parks depends on what all CTAs of the batch change
+        # the time of parking depends on the memory changes of all CTAs of the batch
         self._scheduler.meter.mark(int(self._batch.numbers[0]))
 
     def wake_changed(self) -> bool:
-        """Nothing else can run: loops look again if memory has changed since they looked."""
+        """Nothing else can run: wake loops if memory has changed since their last check."""
         waking = [s for s in self.parked if s.changes is not None and s.changes != self._changes(s.loop)]
         taking = [spinner for spinner in waking if spinner.loop.takes]
         woken = self._wake([spinner for spinner in waking if not spinner.loop.takes])
         return self._try_some(taking) or woken if taking else woken
 
     def _try_some(self, taking: list[Spinner]) -> bool:
-        """Of loops that try to take something, let the first block look; more and more while nobody gets it.
+        """Wake the first blocks of loops that try to take something; twice as many each time nobody succeeds.
 
-        One of those who wait for a lock can have it, so that all others would look in vain each time it is given back.
+        Only one thread that waits for a lock can get it. Waking all would cost one futile iteration each for every
+        release.
         """
         changes = self._batch.changes()
         self._crowd = 2 * self._crowd if changes == self._tried else 1
@@ -221,16 +222,19 @@ class Spinning:
         return self._wake(waking)
 
     def wake_yielded(self) -> bool:
-        """Nothing else can run at all: loops that let others go first go on."""
+        """Nothing else can run at all: wake loops that yielded."""
         return self._wake([spinner for spinner in self.parked if spinner.changes is None])
 
     @property
     def timed(self) -> bool:
-        """Whether a parked loop looks at a clock."""
+        """Whether a parked loop reads a clock."""
         return any(spinner.loop.timed for spinner in self.parked)
 
     def wake_timed(self, progress: bool) -> bool:
-        """It is later: loops that look at a clock look again. With `progress` something else has happened before."""
+        """Time has advanced.
+
+        Wake loops that read a clock; `progress` says that something else has happened in between.
+        """
         waking = [spinner for spinner in self.parked if spinner.loop.timed]
         if progress:
             self._later, self.left = {}, False
@@ -246,7 +250,7 @@ class Spinning:
 
 
 def _within(fragment: AnyFragment, loop: WaitLoop) -> bool:
-    """Whether lanes at a loop's head came there without leaving another loop, by themselves or in what it calls."""
+    """Whether lanes at a loop's head arrived without leaving another loop, in the same function or by a call."""
     calls = {frame.following - 1 for frame in fragment.stack}
     return bool(calls & loop.blocks) or ({fragment.block, fragment.behind} <= loop.blocks)
 

@@ -34,34 +34,34 @@ from kernbench.safety.processes.workers import Workers, can_fork
 if TYPE_CHECKING:
     from kernbench.ptx.emulator.engine.launch import Launch
 
-# seconds of one core that a launch must be expected to take to be divided
+# minimal expected seconds on one core for a launch to be divided
 WORTH = 0.3
-# seconds after which a launch of which nothing is known is begun again in parts
+# seconds after which an unknown launch is restarted in parts
 PATIENCE = 0.15
-# what a part costs whatever its width, as so many threads, as long as no launch has shown it: its steps of Python
+# assumed fixed cost of a part, in threads, until a launch has shown it
 FIXED_THREADS = 1000
-# seconds that parts must compute to show that, how many times as wide one must be, and the launches it is known by
+# measuring the fixed cost: minimal seconds of a part, minimal ratio of widths, and launches to remember
 _ENOUGH, _WIDER, _SHOWN = 0.02, 1.5, 3
-# parts of half their width are tried where they have so many threads: what more lanes need does not fit into caches
+# halves of parts are tried if they have this many threads: narrower working sets fit into caches
 _NARROW = 4096
-# launches by which parts of a width are judged
+# launches by which a width is judged
 _JUDGED = 2
-# of the seconds of a launch, those that it has on one core after a worker has used them all: enough to see where it is
+# share of the launch's seconds left for one core after a worker has run out of time: enough to show where it is
 _LAST_SHARE = 0.1
 _LATE = "found that there is no time left"
 
 
 class CannotSplitError(Exception):
-    """What a part of a launch does depends on the others."""
+    """A part of the launch depends on other parts."""
 
 
 class RestartError(Exception):
-    """A launch that has changed nothing yet, or nothing any more, is better begun again in parts."""
+    """A launch that has changed nothing, or whose changes were undone, restarts in parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How a launch was run: in how many parts by how many workers; or why it ran on one core."""
+    """How a launch was run: the number of parts and workers, or the reason for one core."""
 
     workers: int = 1
     parts: int = 1
@@ -70,16 +70,16 @@ class Division:
 
 @dataclass(slots=True)
 class _History:
-    """What is known of the launches of a program."""
+    """What is known of earlier launches of a program."""
 
-    # of one core, for a thread of the grid
+    # seconds on one core, per thread of the grid
     seconds: float = 0.0
-    # why its CTAs depend on each other, and whether those of one batch may be run apart
+    # why its CTAs depend on each other; whether CTAs of one batch may be run apart
     refused: str = ""
     pieces: bool = True
-    # CPU seconds of parts for a thread of the grid in the last launches, by the threads of the widest part
+    # CPU seconds per thread of the grid in the last launches, by the threads of the widest part
     rates: dict[int, list[float]] = field(default_factory=dict)
-    # what a part costs whatever its width, as so many threads, in the last launches that showed it
+    # fixed cost of a part, in threads, from the last launches that measured it
     fixed: list[float] = field(default_factory=list)
 
 
@@ -93,29 +93,29 @@ def forget() -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """What a part of the grid did."""
+    """The result of one part of the grid."""
 
     ctas: int
     touched: Touched
     counts: Counts
     printed: list[str]
-    # by the clock, and CPU time
+    # wall time, and CPU time
     seconds: float
     computed: float
-    # of the first cluster, where it belongs to this part and is followed
+    # the journal of the first cluster, if this part has it and it is followed
     journal: Journal | None
 
 
 class _NoTime(Time):
-    """Time in a part: what it shows depends on what ran before."""
+    """Time in a part: a clock would depend on earlier parts."""
 
     def now(self, to_come: int = 0) -> int:
-        """Nobody knows."""
+        """Refuse: the value is unknown."""
         raise CannotSplitError("it reads a clock, which counts what the blocks before have run")
 
 
 class Splitting:
-    """Decides whether and how one launch is divided, and puts it together."""
+    """Decides whether and how one launch is divided, and merges the parts."""
 
     def __init__(self, launch: "Launch", jobs: int, batch_bytes: int):
         self._launch = launch
@@ -129,11 +129,11 @@ class Splitting:
         if not self.reason:
             launch.arena.footprint = Footprint(launch.arena)
             launch.meter.on_look = self._look
-            # of a program that is launched for the first time, where writes can be taken back
+            # of a program's first launch: memory whose writes can be undone
             self._fresh = [] if self._history.seconds else launch.arena.unwritten_extents()
 
     def _unfit(self) -> str:
-        """Why the launch is not divided, whatever it does."""
+        """Why the launch cannot be divided, "" if it can."""
         launch = self._launch
         if not launch.checks.checking:
             return "only checked accesses show what blocks have in common"
@@ -146,7 +146,7 @@ class Splitting:
         return self._history.refused or ("" if can_fork() else "this process has threads of its own, or cannot fork")
 
     def close(self, finished: bool) -> None:
-        """The launch has ended; how long it took is remembered."""
+        """The launch has ended: remember how long it took."""
         self._launch.arena.footprint = None
         self._launch.meter.on_look = None
         if finished and self.division.workers == 1:
@@ -165,7 +165,7 @@ class Splitting:
         return False
 
     def due(self, waiting: Waves) -> bool:
-        """No CTA runs: whether those that wait are to be run in parts."""
+        """Called when no CTA runs: whether the waiting CTAs are to be run in parts."""
         if self.reason or not self._launch.checks.quiet or _parts_of(self._plan(waiting)) < 2:
             return False
         left, done = waiting.left, self._launch.all_ctas - waiting.left
@@ -175,7 +175,7 @@ class Splitting:
         return self._restarted or each * self._threads(left) >= WORTH
 
     def _look(self) -> None:
-        """Called now and then inside a batch: begins again in parts what will take long and can be taken back."""
+        """Called now and then within a batch: restart in parts a launch that takes long and can be undone."""
         launch = self._launch
         if self._restarted or self.reason or now() - self._began < PATIENCE:
             return
@@ -187,12 +187,12 @@ class Splitting:
             raise RestartError
 
     def _plan(self, waiting: Waves) -> Plan:
-        """The sizes of the parts of each batch, in clusters: half of what they need be where that takes less."""
+        """The sizes of the parts of each batch, in clusters; halves if these have proved faster."""
         usual = self._usual(waiting)
         finer = halved(usual)
         here, there = (self._history.rates.get(self._width(waiting, plan), []) for plan in (usual, finer))
         narrowest = min(map(min, finer), default=0) * waiting.size * self._launch.threads
-        # the first launch has much to do that is done once; each shows whether pieces can be put together
+        # the first launch has one-time work; each launch shows whether pieces can be merged
         if not self._history.pieces or self._jobs < 2 or narrowest < _NARROW or len(here) < _JUDGED:
             return usual
         return finer if not there or min(there) < min(here) else usual
@@ -202,7 +202,7 @@ class Splitting:
         return max(map(max, plan), default=0) * waiting.size * self._launch.threads
 
     def _usual(self, waiting: Waves) -> Plan:
-        """The fewest parts with which all of them end nearly as soon as they can."""
+        """The fewest parts with which all workers end nearly as early as possible."""
         sizes = waiting.sizes
         if not self._history.pieces or self._jobs < 2 or not sizes:
             return [[size] for size in sizes]
@@ -210,18 +210,18 @@ class Splitting:
         return cut(sizes, self._jobs, fixed / (waiting.size * self._launch.threads))
 
     def run(self, waiting: Waves) -> bool:
-        """Run all CTAs that wait in parts; False if that makes a difference, and nothing of it counts."""
+        """Run all waiting CTAs in parts; False if the parts depend on each other, which drops their results."""
         plan, first = self._plan(waiting), waiting.given
         self._launch.meter.on_look = None
         sizes = [size for pieces in plan for size in pieces]
         units = len(sizes)
-        # where each part begins; those that take longest are begun with
+        # the first cluster of each part; the longest parts are started first
         starts = list(accumulate(sizes[:-1], initial=first))
         order = sorted(range(units), key=lambda number: -sizes[number])
 
         def part(unit: int) -> _Part | str:
             start, size = starts[order[unit]], sizes[order[unit]]
-            # the first cluster of the grid is followed, if any is
+            # the first cluster of the grid is followed, if any
             return self._work(waiting.piece(start, size), start == 0)
 
         jobs = min(self._jobs, units)
@@ -231,7 +231,7 @@ class Splitting:
             return self._refuse("the system has no more processes or files", False)
         try:
             found = self._gathered(workers, units, self._launch.all_ctas - waiting.left)
-            # they take their time to end, in which they are not needed
+            # let the workers exit in the background
             workers.stop()
             if found is None:
                 return False
@@ -247,7 +247,7 @@ class Splitting:
         return True
 
     def _remember(self, parts: list[_Part], width: int) -> None:
-        """How long parts of a width took; those that show no way are not tried in another."""
+        """Remember how long parts of a width took; parts without a path are never cut differently."""
         ctas = sum(part.ctas for part in parts)
         self._history.seconds = sum(part.seconds for part in parts) / self._threads(self._launch.all_ctas)
         if all(part.counts.way is not None and not part.printed for part in parts):
@@ -258,10 +258,10 @@ class Splitting:
             self._history.fixed = [*self._history.fixed, shown][-_SHOWN:]
 
     def _gathered(self, workers: Workers, count: int, ended: int) -> dict[int, _Part] | None:
-        """What all parts did, if they have nothing in common."""
+        """The results of all parts, None if they are not independent."""
         here, found = self._launch.arena.footprint, dict[int, _Part]()
         assert here is not None
-        # the loops of it are compiled while workers work, and not by several threads
+        # compile its loops while the workers run, and not in several threads
         here.apply(NOTHING)
         admitted = Admitted(here)
         for number, part in workers.results(range(count)):
@@ -277,7 +277,7 @@ class Splitting:
         return found
 
     def _counted(self, parts: list[_Part], plan: Plan) -> bool:
-        """Add what was counted; False where pieces of one batch do not show what it would count, or a budget ends."""
+        """Merge the counters; False if pieces of a batch do not determine what it would count, or the budget ends."""
         total = Counts()
         following = iter(parts)
         for pieces in plan:
@@ -293,7 +293,7 @@ class Splitting:
         return self._launch.meter.admit(total) or self._refuse("the budget is used up", False)
 
     def _steps(self, pieces: list[_Part]) -> int | None:
-        """Instructions that a batch ran, of which these are all pieces; None where they do not show it."""
+        """The instructions that a batch of these pieces would run, None if the pieces do not determine it."""
         first, *others = (part.counts for part in pieces)
         if others and any(part.printed for part in pieces):
             return None
@@ -306,7 +306,7 @@ class Splitting:
         return merged_steps(ways, [block.rank for block in blocks], [len(block.sites) or 1 for block in blocks])
 
     def _apply(self, parts: list[_Part]) -> None:
-        """Take over what was done: no byte was written by two parts, so that several threads bring them to memory."""
+        """Apply the parts' writes; no byte was written by two parts, so several threads may do it."""
         footprint = self._launch.arena.footprint
         assert footprint is not None
         together((partial(footprint.apply, part.touched) for part in parts), self._jobs)
@@ -316,7 +316,7 @@ class Splitting:
                 self._launch.journal = part.journal
 
     def _work(self, ctas: Array, follows: bool) -> "_Part | str":
-        """In a worker: run a part of the grid from where it stands; or why that cannot be."""
+        """In a worker: run a part of the grid from the current state; a string says why that is impossible."""
         try:
             return self._run_apart(ctas, follows)
         except CannotSplitError as error:
@@ -350,9 +350,9 @@ def _parts_of(plan: Plan) -> int:
 
 
 def _fixed(widths: Sequence[int], seconds: Sequence[float]) -> float | None:
-    """What a part costs whatever its width, as so many threads; None where parts of these widths do not show it.
+    """The fixed cost of a part, in threads, None if these widths do not show it.
 
-    The line through the means of the wider parts and of the narrower ones.
+    It is the intercept of the line through the mean of the wider parts and the mean of the narrower ones.
     """
     middle = (min(widths) + max(widths)) / 2
     if max(widths) < _WIDER * min(widths) or min(seconds) < _ENOUGH:
@@ -363,15 +363,15 @@ def _fixed(widths: Sequence[int], seconds: Sequence[float]) -> float | None:
     more, fewer = (fmean(width for width, _ in some) for some in (wider, narrower))
     longer, shorter = (fmean(spent for _, spent in some) for some in (wider, narrower))
     each = (longer - shorter) / (more - fewer)
-    # a part that takes as long as one that is wider shows no more than that
+    # if wider parts take no longer, the fixed cost is at least the widest width
     return min(max(0.0, shorter / each - fewer), more) if each > 0 else more
 
 
 def _begun(part: Callable[[int], _Part | str], units: int, jobs: int) -> Workers:
-    """Workers that have begun with parts; an OSError where the system has none to give."""
+    """Workers that have begun with parts; OSError if the system is out of processes or files."""
     workers = Workers(part)
     try:
-        # the first worker begins while the others are made
+        # the first worker runs while the others are forked
         workers.begin(range(units))
         workers.add(jobs)
     except BaseException:
@@ -381,11 +381,11 @@ def _begun(part: Callable[[int], _Part | str], units: int, jobs: int) -> Workers
 
 
 def _computed() -> float:
-    """CPU seconds of this process, but for those in which loops of the emulator itself were compiled."""
+    """CPU seconds of this process, without compilation of the emulator's own loops."""
     return time.process_time() - seconds_compiling()
 
 
 def _most_workers(batch_bytes: int) -> int:
-    """How many workers there is memory for."""
+    """How many workers fit into free memory."""
     free = free_bytes()
     return 1 << 16 if free is None else max(1, free // (4 * max(1, batch_bytes)))

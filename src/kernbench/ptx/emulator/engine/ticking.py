@@ -8,11 +8,12 @@ loop waits for nothing but a time, that time comes sooner, and is exceeded by a 
 
 from kernbench.ptx.emulator.program.meter import Meter
 
-# rounds in which all loops let each other go first and memory stayed as it was, before time stands still
+# rounds of polling loops without a change of memory before the clock stops
 _PATIENCE = 8
-# two weeks in nanoseconds; as 32 bits some hundred million more, so that a short clock goes forward, too
+# Two weeks in nanoseconds; the low 32 bits advance by some hundred million as well, for kernels that read 32-bit
+# clocks.
 _LEAPS = ((1 << 50) + 300_000_007, (1 << 50) + 200_000_122, (1 << 50) + 400_000_317)
-# how much sooner a time comes at most, at once: so little that no wait of 32 bits misses its end
+# maximal jump of the clock at once: so small that no wait by a 32-bit clock misses its end
 _HURRY = 1 << 26
 
 
@@ -29,33 +30,33 @@ class Time:
 
     @property
     def stands(self) -> bool:
-        """Whether it stands still."""
+        """Whether the clock stands still."""
         return self._stands_at is not None
 
     def now(self, to_come: int = 0) -> int:
-        """What a clock shows; steps are counted when a block begins, of which some are still `to_come`."""
+        """The value of a clock; steps are counted when a block begins, and `to_come` of them have not run yet."""
         return self._stands_at if self._stands_at is not None else int(self._meter.steps) + self._ahead - to_come
 
     def polled(self, changes: int) -> None:
-        """Nothing is left but loops that poll; `changes` of memory so far."""
+        """Only polling loops are left; `changes` is memory's change count."""
         self._quiet = 0 if self.moved(changes) else self._quiet + 1
         if self._quiet >= _PATIENCE and not self.stands:
             self._stands_at = self.now()
 
     def hurries(self, since: int, part: int) -> None:
-        """A loop waits for a time, and has done so `since` then: that part of what has passed goes by at once."""
+        """A loop has waited for a time since `since`: advance the clock by 1 / `part` of the time passed."""
         if self._stands_at is None:
             self._ahead += min((self.now() - since) // part, _HURRY)
 
     def moved(self, changes: int) -> bool:
-        """Whether memory has changed since this was asked."""
+        """Whether memory has changed since the last call."""
         before, self._changes = self._changes, changes
         return changes != before
 
     def leaps(self, progress: bool) -> bool:
-        """All loops are parked while time stands: set it forward, unless that was done often enough for nothing.
+        """All loops are parked while the clock stands: let it jump; False if it has jumped often enough without effect.
 
-        With `progress`, where anything else has happened, it simply goes on.
+        With `progress` (something else has happened) the clock runs again instead.
         """
         assert self._stands_at is not None
         if progress:
@@ -68,7 +69,7 @@ class Time:
         return True
 
     def goes_on(self) -> None:
-        """It runs again from where it stands, if it does."""
+        """Let the clock run again, if it stands."""
         if self._stands_at is not None:
             self._ahead = self._stands_at - int(self._meter.steps)
             self._stands_at, self._leaps, self._quiet = None, 0, 0

@@ -1,4 +1,4 @@
-"""The CTAs of a grid that are not resident yet, handed out a batch at a time: a grid may be far larger than memory."""
+"""The CTAs of a grid that are not resident yet, taken batch by batch: a grid may be far larger than memory."""
 
 from math import prod
 
@@ -10,16 +10,18 @@ from kernbench.ptx.emulator.lanes.clusters import Extent, cluster_members
 
 
 class Waves:
-    """Batches of whole clusters in the schedule's order, at most `most` clusters each; of the `chosen` ones, if given.
+    """Batches of whole clusters in the schedule's order, at most `most` clusters each.
 
-    They are of one size, as far as that can be: as many as needed, and none that is a small rest.
+    Only the `chosen` ones, if given.
+
+    Batches are of equal size as far as possible, so that there is no small rest.
     """
 
     def __init__(
         self, grid: Extent, cluster: Extent, most: int, schedule: Schedule, chosen: tuple[int, ...] | None = None
     ):
         self._grid, self._cluster, self._schedule = grid, cluster, schedule
-        # CTAs of a cluster, clusters of all batches, and those that were taken
+        # CTAs of a cluster, clusters of all batches, and clusters taken so far
         self.size = prod(cluster)
         self._chosen = None if chosen is None else np.array(chosen, np.int64)
         self.total = prod(grid) // self.size if chosen is None else len(chosen)
@@ -36,12 +38,12 @@ class Waves:
 
     @property
     def left(self) -> int:
-        """CTAs that wait for their turn."""
+        """The number of CTAs that have not been taken."""
         return (self.total - self.given) * self.size
 
     @property
     def following(self) -> int:
-        """CTAs of the batch that comes next."""
+        """The number of CTAs of the next batch."""
         return len(self._next) * self.size if self.left else 0
 
     def take(self) -> Array:
@@ -53,16 +55,16 @@ class Waves:
 
     @property
     def sizes(self) -> list[int]:
-        """How many clusters the batches have that wait for their turn."""
+        """The sizes in clusters of the batches that have not been taken."""
         return [min(self.most, self.total - first) for first in range(self.given, self.total, self.most)]
 
     def piece(self, first: int, count: int) -> Array:
-        """The CTA numbers of so many clusters from the `first` on, for schedules that order CTAs without drawing."""
+        """The CTA numbers of `count` clusters from `first` on, for schedules that do not draw at random."""
         drawn = self._schedule.wave(self.total, first, first + count)
         return cluster_members(
             self._grid, self._cluster, drawn if self._chosen is None else self._chosen[drawn]
         ).reshape(-1)
 
     def finish(self) -> None:
-        """All have been run."""
+        """All CTAs have been run."""
         self.given = self.total

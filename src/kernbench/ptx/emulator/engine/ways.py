@@ -14,16 +14,16 @@ calls that are not inlined has no path that could be merged.
 
 from collections.abc import Sequence
 
-# numbers of blocks are not negative
+# block numbers are never negative
 WOKEN, ARRIVED = -1, -2
-# entries after which a way is given up
+# maximal entries of a path
 MOST = 1 << 20
 
 
 def merged_steps(ways: Sequence[Sequence[int]], ranks: Sequence[int], sizes: Sequence[int]) -> int:
-    """Instructions that a batch runs whose pieces have these ways; of blocks, by number, their ranks and sizes."""
+    """The instructions that a batch runs if its pieces take these paths; `ranks` and `sizes` are by block."""
     coming = [iter(way) for way in ways]
-    # what each piece that has not ended does next
+    # the next entry of each piece that has not ended
     heads = {piece: first for piece, way in enumerate(coming) if (first := next(way, None)) is not None}
     steps = 0
     while heads:
@@ -40,6 +40,6 @@ def merged_steps(ways: Sequence[Sequence[int]], ranks: Sequence[int], sizes: Seq
 
 
 def _following(heads: dict[int, int], ranks: Sequence[int]) -> int:
-    """What the batch does next."""
+    """The next event of the batch."""
     first = min((head for head in heads.values() if head >= 0), key=ranks.__getitem__, default=None)
     return max(heads.values()) if first is None else first

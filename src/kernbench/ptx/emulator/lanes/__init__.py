@@ -1,1 +1,1 @@
-"""Sets of lanes and the rows they work on: registers by slot, windows, fragments, clusters."""
+"""Sets of lanes and the rows of registers that they work on: slots, windows, fragments, clusters."""

@@ -1,9 +1,11 @@
-"""Actors: everything in a CTA that accesses memory in an order of its own, and the columns of its vector clock.
+"""Actors: everything in a CTA that accesses memory in an order of its own, and its columns in vector clocks.
 
-A warp's knowledge is a row of clocks with one column an actor. The actors are: each warp; each warp as the async proxy
-sees it (up to its last proxy fence), and as one of its lanes has published it for all; the bulk groups, wgmma groups
-and tensor-core operations that each warp began, its loads and stores of tensor memory; and each mbarrier of the CTA,
-on whose phases copies complete.
+A warp's vector clock has one column for each actor of its CTA:
+
+- each warp;
+- each warp as the async proxy sees it (up to its last proxy fence), and as one lane published it for all lanes;
+- the bulk groups, wgmma groups and tensor-core operations that each warp began, and its accesses to tensor memory;
+- each mbarrier of the CTA, for the copies that complete on its phases.
 """
 
 from dataclasses import dataclass
@@ -14,33 +16,36 @@ import numpy as np
 
 from kernbench.ptx.emulator.lanes.arrays import Int32s, Int64s
 
-# mbarriers of a CTA whose copies are followed; those beyond share the last column
+# mbarriers of a CTA with a column of their own; all later ones share the last column
 BARRIERS = 64
 _KINDS = ("proxied", "bulk", "wgmma", "tensor", "loaded", "stored", "copied", "lane", "proxied", "along")
 
 
-# a warp of a CTA or several, and the same of columns
+# one warp of a CTA or an array of them; the same type of columns
 Column = TypeVar("Column", int, Int64s)
 
 
 @dataclass(frozen=True, slots=True)
 class Actors:
-    """The columns of a CTA with `warps` warps; without asynchronous instructions there are warps only."""
+    """The columns of a CTA with `warps` warps.
+
+    A program without asynchronous instructions has only the warps' columns.
+    """
 
     warps: int
     asynchronous: bool
 
     @property
     def count(self) -> int:
-        """Columns in all."""
+        """The number of columns."""
         return 11 * self.warps + BARRIERS if self.asynchronous else self.warps
 
     def proxied(self, warp: int, space: str = "shared") -> int:
-        """What the async proxy may see of a warp's ordinary accesses to shared or global memory."""
+        """The clock up to which the async proxy sees a warp's ordinary accesses to shared or global memory."""
         return (9 if space == "global" else 1) * self.warps + warp
 
     def bulk(self, warp: Column) -> Column:
-        """What bulk copies in the groups of a warp's threads read; the clock is the group's number plus one."""
+        """Reads by bulk copies in the bulk groups of a warp's threads; the clock is the group's number plus one."""
         return 2 * self.warps + warp
 
     def wgmma(self, warp: int) -> int:
@@ -60,13 +65,13 @@ class Actors:
         return 6 * self.warps + warp
 
     def copied(self, warp: Column) -> Column:
-        """What bulk copies in the groups of a warp's threads write; the clock is the group's number plus one."""
+        """Writes by bulk copies in the bulk groups of a warp's threads; the clock is the group's number plus one."""
         return 7 * self.warps + warp
 
     def lane(self, warp: int) -> int:
-        """What is known of one lane of a warp beyond the whole warp: its clock times 32, plus the lane's number.
+        """The clock of one lane of a warp beyond the whole warp's: the clock times 32, plus the lane's number.
 
-        In the warp's own row: the clock at which its lanes last met, up to which each knows of the others.
+        In the warp's own row: the clock at which its lanes last met, up to which each knows the others.
         """
         return 8 * self.warps + warp
 
@@ -79,24 +84,24 @@ class Actors:
         return 11 * self.warps + min(number, BARRIERS - 1)
 
     def kind(self, column: int) -> str:
-        """What a column stands for: "warp", one of the kinds beside it, or "barrier"."""
+        """The kind of a column: "warp", one of `_KINDS`, or "barrier"."""
         if column < self.warps:
             return "warp"
         part = column // self.warps
         return _KINDS[part - 1] if part <= len(_KINDS) else "barrier"
 
     def works(self, column: int) -> bool:
-        """Whether a column stands for work beside the threads, not for what threads did or have seen."""
+        """Whether a column counts asynchronous work, not accesses or observations of threads."""
         return self.kind(column) in ("bulk", "wgmma", "tensor", "copied", "barrier")
 
     def working(self) -> Int32s:
-        """The same of each column, as loops take it; nobody may change it."""
+        """`works` for each column, as a read-only array of ones and zeros for compiled loops."""
         return _working(self)
 
 
 @cache
 def _working(actors: Actors) -> Int32s:
-    """There are as many kinds of actors as sizes of blocks."""
+    """Cached: there are as many values as block sizes."""
     found: Int32s = np.array([actors.works(column) for column in range(actors.count)], np.int32)
     found.flags.writeable = False
     return found

@@ -1,4 +1,4 @@
-"""The types of arrays and numbers that the emulator works on, by their elements; for any elements, `Array`."""
+"""The types of the emulator's arrays and numbers, by element; `Array` has any elements."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +10,11 @@ Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 UInt32s = NDArray[np.uint32]
 UInt64s = NDArray[np.uint64]
-# unsigned words of one width or another, as registers and memory are read and written; and one of them
+# registers and memory as unsigned words of any width, and one such word
 Words = NDArray[np.unsignedinteger]
 Word = np.unsignedinteger
 
-# a whole number in a compiled loop: a constant of the source, or an element of an array
+# an integer in a compiled loop: a constant of the source, or an element of an array
 Int = int | np.int64
-# what a comparison of such numbers gives
+# the result of comparing such integers
 Flag = bool | np.bool_

@@ -1,4 +1,4 @@
-"""Clusters: CTAs that share their shared memory. The address of a peer's memory carries its rank above 16 MiB."""
+"""Clusters: CTAs that access each other's shared memory. An address has the CTA's rank in the bits above 16 MiB."""
 
 from collections.abc import Sequence
 from math import prod
@@ -19,7 +19,7 @@ Extent = tuple[int, int, int]
 
 @part
 def find_shared(address: np.uint64, lane: Int, ctas: Int, ranks: Int) -> tuple[Int, Int]:
-    """For compiled loops what `ClusterMap.find` says of one lane of a batch of `ctas`, in clusters of `ranks`."""
+    """`ClusterMap.find` for compiled loops: one lane of a batch of `ctas`, in clusters of `ranks`."""
     cta, offset = lane // WARP % ctas, np.int64(address & WINDOW)
     if ranks > 1:
         rank = offset >> RANK_SHIFT
@@ -29,7 +29,7 @@ def find_shared(address: np.uint64, lane: Int, ctas: Int, ranks: Int) -> tuple[I
 
 
 def cluster_members(grid: Extent, cluster: Extent, numbers: Array) -> Array:
-    """CTA numbers of the clusters with these numbers, as [clusters, ranks]; x counts fastest in both."""
+    """CTA numbers of clusters by number, as [clusters, ranks]; x counts fastest in both."""
     across = [g // c for g, c in zip(grid, cluster, strict=True)]
     rank = np.arange(prod(cluster))
     outer, inside = _coordinates(numbers, across), _coordinates(rank, cluster)
@@ -43,7 +43,7 @@ def _coordinates(numbers: Array, extent: Sequence[int]) -> tuple[Array, Array, A
 
 
 class ClusterMap:
-    """Where shared addresses of a batch's lanes point to: CTA of the batch and offset in its shared memory."""
+    """Resolves shared addresses of a batch's lanes: to a CTA of the batch and an offset in its shared memory."""
 
     def __init__(self, ctas: int, size: int):
         self._ctas = ctas
@@ -59,7 +59,7 @@ class ClusterMap:
         return ctas
 
     def find(self, addresses: Array, lanes: Array) -> tuple[Array, Array]:
-        """CTA and offset of shared addresses, of the shared window or generic; CTA -1 where no such rank exists."""
+        """CTA and offset of shared addresses, of the shared window or generic; CTA -1 if the rank does not exist."""
         ctas = self.own(lanes)
         inside = addresses & WINDOW
         if self.size == 1:
@@ -69,7 +69,7 @@ class ClusterMap:
         return target, (inside & OFFSET_BITS).astype(np.int64)
 
     def named(self, masks: Array) -> Array:
-        """For each multicast mask and rank of a cluster, whether the mask names it."""
+        """For each multicast mask and rank of a cluster, whether the mask has the rank."""
         found: Array = ((masks[:, None].astype(np.int64) >> np.arange(self.size)) & 1).astype(bool)
         return found
 
@@ -80,5 +80,5 @@ class ClusterMap:
 
 
 def cluster_map(ctas: int, cluster: Extent) -> ClusterMap:
-    """The map of a batch of so many CTAs."""
+    """The map of a batch of `ctas` CTAs."""
     return ClusterMap(ctas, prod(cluster))

@@ -1,7 +1,7 @@
-"""How the emulator's loops over lanes are compiled. What is compiled keeps the type it is written with.
+"""How the emulator's loops over lanes are compiled, with their Python types kept.
 
-numba compiles a function for the types of the values it is called with, not for what its annotations say: these are for
-readers, and for whoever calls it.
+numba compiles a function for the types of its arguments at each call, not for its annotations: these are for readers
+and callers.
 """
 
 from collections.abc import Callable
@@ -18,16 +18,19 @@ Result = TypeVar("Result")
 
 
 def kernel(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """A loop over rows; also what several of them call that takes long to compile: it is kept on disk for all."""
+    """Compile a loop over rows, or an expensive function that several loops call.
+
+    The machine code is cached on disk.
+    """
     made: Callable[Given, Result] = patient_loop(function)  # type: ignore[assignment]
     return made
 
 
 def part(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """What loops call: compiled into each of them."""
+    """Compile a function into each loop that calls it."""
     return compiled.part(function)
 
 
 def inlined(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """A part that becomes a piece of each loop before anything is typed, for the few that a call costs more."""
+    """As `part`, but inlined before type inference; for the few functions for which a call costs more."""
     return compiled.inlined(function)

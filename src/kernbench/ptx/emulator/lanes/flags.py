@@ -1,4 +1,7 @@
-"""Which bytes of registers are undefined, for each lane; and which warps have any: most callers need only that."""
+"""Undefined bytes of registers: which bytes for each lane, and which warps have any.
+
+Most callers need only the latter.
+"""
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
@@ -14,57 +17,59 @@ from kernbench.ptx.emulator.lanes.window import WORD, Window
 
 # a register's bank and row
 Key = tuple[str, int]
-# beside one bit for each undefined byte of a register: the value is no plain copy of memory
+# set in addition to one bit for each undefined byte: the value is computed, not a plain copy of memory
 COMPUTED = np.uint32(1 << 31)
 
 
 class Registers(tuple[Key, ...]):
-    """Some registers, which are asked for together again and again."""
+    """Registers that are looked up together repeatedly."""
 
     @cached_property
     def numbers(self) -> Int64s:
-        """Their numbers."""
+        """The registers' numbers."""
         return numbers_of(self)
 
 
 class Flags:
-    """For each register that may be undefined, the warps in which a bit of it may be set, and bits for each lane.
+    """For each register that may be undefined.
 
-    Warps of other roles than those that use a register never set it, and nobody asks them. A register that nobody has
-    set is undefined as a whole: rows with bits for each lane are made where it is otherwise, or somebody asks for them.
+    A bit for each warp that may have undefined bits, and bits for each lane.
+
+    A register that has never been set is undefined as a whole. Rows with bits for each lane are made only when lanes
+    begin to differ, or when somebody reads them. Warps that never use a register keep its bit, which nobody reads.
     """
 
     def __init__(self, lanes: int):
         self._lanes = lanes
         warps = -(-lanes // WARP)
         self._words = -(-warps // WORD)
-        # by the number of a register, a bit a warp; and whether it has a row
+        # by register number: a bit for each warp, and whether the register has a row
         self._warps: UInt64s = np.zeros((0, self._words), np.uint64)
         self._has_row: Bools = np.zeros(0, bool)
         self._rows: dict[Key, Array] = {}
-        # whether any register ever was undefined
+        # whether any register has ever been undefined
         self._some = False
         self._begun: Sequence[tuple[Key, int]] = ()
 
     def begin(self, registers: Sequence[tuple[Key, int]], numbers: Int64s) -> None:
-        """Registers, with their numbers, are undefined in all lanes, each with its bits."""
+        """Make registers, with their numbers, undefined in all lanes, each with its bits."""
         if registers:
             self._make_room(int(numbers.max()))
             self._warps[numbers] = ~np.uint64(0)
             self._begun, self._some = registers, True
 
     def known(self, window: Window, keys: Registers) -> bool:
-        """Whether any of some registers may be undefined in a warp of a window."""
+        """Whether any of the registers may be undefined in a warp of a window."""
         return self._some and _is_any(self._warps, keys.numbers, window.warp_words)
 
     def get(self, window: Window, key: Key) -> Array | None:
-        """A register's bits at the positions of a window, None where it is defined everywhere."""
+        """A register's undefined bits at the positions of a window, None if it is defined everywhere."""
         if not self._some or not _is_any(self._warps, _numbers_of_one(key), window.warp_words):
             return None
         return self._row(key)[window.index]
 
     def put(self, window: Window, key: Key, bits: Array | None, mask: Mask | None) -> None:
-        """Set a register's bits at the active positions; None makes it defined."""
+        """Set a register's undefined bits at the active positions; None makes it defined."""
         number = int(_numbers_of_one(key)[0])
         if bits is None and mask is None and key not in self._rows:
             _define(self._warps, self._has_row, _numbers_of_one(key), window.warp_words)
@@ -88,7 +93,7 @@ class Flags:
             words &= ~window.warp_words
 
     def define(self, window: Window, keys: Registers, mask: Mask | None) -> None:
-        """Some registers are defined at the active positions from now on."""
+        """Make registers defined at the active positions."""
         if not self._some:
             return
         if mask is None:
@@ -100,7 +105,7 @@ class Flags:
             self.put(window, key, None, mask)
 
     def _make_room(self, number: int) -> None:
-        """Have words of all registers up to one."""
+        """Grow the arrays up to a register number."""
         more = number + 1 - len(self._warps)
         if more > 0:
             self._warps = np.concatenate((self._warps, np.zeros((more, self._words), np.uint64)))
@@ -108,11 +113,11 @@ class Flags:
 
     @cached_property
     def _whole(self) -> dict[Key, int]:
-        """Of each register that was undefined from the beginning, its bits."""
+        """The bits of each register that was undefined from the beginning."""
         return dict(self._begun)
 
     def _row(self, key: Key) -> Array:
-        """The bits of a register in all lanes."""
+        """The undefined bits of a register in all lanes."""
         row = self._rows.get(key)
         if row is None:
             number = int(_numbers_of_one(key)[0])
@@ -123,11 +128,11 @@ class Flags:
         return row
 
     def _is_followed(self, key: Key) -> bool:
-        """Whether a register was ever undefined."""
+        """Whether a register has ever been undefined."""
         return key in self._rows or key in self._whole
 
     def keep(self, rows: dict[str, list[int]], lanes: Array, kept: dict[Key, Array]) -> None:
-        """Save the bits of some registers, by bank and row, at some lanes."""
+        """Save the undefined bits of registers, by bank and row, at some lanes."""
         for key in _keys(rows):
             if self._is_followed(key):
                 kept.setdefault(key, np.zeros(self._lanes, np.uint32))[lanes] = self._row(key)[lanes]
@@ -135,7 +140,7 @@ class Flags:
                 kept[key][lanes] = 0
 
     def restore(self, rows: dict[str, list[int]], lanes: Array, kept: dict[Key, Array]) -> None:
-        """Set the bits that `keep` has saved; registers that had none then are defined."""
+        """Restore the bits that `keep` saved; registers without saved bits become defined."""
         for key in _keys(rows):
             if self._is_followed(key):
                 self._row(key)[lanes] = kept[key][lanes] if key in kept else 0
@@ -154,7 +159,7 @@ def _keys(rows: dict[str, list[int]]) -> list[Key]:
 
 @kernel
 def _is_any(warps: UInt64s, numbers: Int64s, here: UInt64s) -> bool:
-    """Whether a bit of some warps is set for any of some registers; those beyond all that have bits have none."""
+    """Whether a bit of the warps is set for any of the registers; registers beyond the array have none."""
     for i in range(numbers.size):
         if numbers[i] < warps.shape[0]:
             for word in range(here.size):
@@ -165,7 +170,7 @@ def _is_any(warps: UInt64s, numbers: Int64s, here: UInt64s) -> bool:
 
 @kernel
 def _define(warps: UInt64s, has_row: Bools, numbers: Int64s, here: UInt64s) -> bool:
-    """Take bits of some warps from some registers; none, and True, where one of those that have any has a row."""
+    """Clear bits of warps in registers; if one of these has a row and a bit set, change nothing and return True."""
     for i in range(numbers.size):
         if numbers[i] < warps.shape[0] and has_row[numbers[i]]:
             for word in range(here.size):

@@ -1,4 +1,4 @@
-"""Fragments: lanes that stand at the same block with the same calls behind them, and run it together."""
+"""Fragments: lanes at the same basic block with the same calls behind them, which run it together."""
 
 from dataclasses import dataclass
 from typing import Generic
@@ -9,7 +9,10 @@ from kernbench.ptx.emulator.lanes.window import BatchT, Storage, WindowOf
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One value of a call: from a frame or a slot to a frame or a slot; whichever is in a frame is an offset."""
+    """One argument or result of a call, from a frame or slot to a frame or slot.
+
+    In a frame, the number is an offset.
+    """
 
     source: int
     target: int
@@ -20,7 +23,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A call that has not returned: where to go on, which function was called, and where its frame begins."""
+    """A call that has not returned: the block to return to, the called function, and where its frame begins."""
 
     following: int
     callee: str
@@ -32,31 +35,31 @@ class Frame:
 
 @dataclass(slots=True, eq=False)
 class FragmentOf(Generic[BatchT]):
-    """Lanes at a block; `prefix` holds the ranks of the calls behind them, so that keys order all depths."""
+    """Lanes at a basic block; `prefix` has the ranks of the calls behind them, so that keys order all call depths."""
 
     lanes: Lanes
     window: WindowOf[BatchT]
     block: int
     stack: tuple[Frame, ...] = ()
     prefix: tuple[int, ...] = ()
-    # the block that the lanes ran last, -1 where they came from several
+    # the block that the lanes ran last, -1 if they came from several
     behind: int = -1
 
     def at(self, block: int) -> "FragmentOf[BatchT]":
-        """The same lanes at another block."""
+        """Move the lanes to another block."""
         self.behind, self.block = self.block, block
         return self
 
     @property
     def level(self) -> int:
-        """The block of the kernel itself in which the lanes stand: that of the outermost call, or their own."""
+        """The lanes' block in the kernel itself: that of the outermost call, or their own."""
         return self.stack[0].following - 1 if self.stack else self.block
 
     @property
     def point(self) -> tuple[int, tuple[int, ...]]:
-        """The program point: fragments at the same one may be joined."""
+        """The program point; fragments at the same point can be merged."""
         return self.block, self.prefix
 
 
-# where its lanes and rows are all that matters of a fragment
+# a fragment whose batch does not matter
 Fragment = FragmentOf[Storage]

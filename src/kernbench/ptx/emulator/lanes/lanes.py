@@ -1,9 +1,8 @@
-"""Which lanes of a batch stand together: a run of warps or a list of warps, and a mask where not every lane is active.
+"""Sets of lanes of a batch: a run of warps or a list of warps, and a mask if not every lane is active.
 
-Positions number the lanes of the set's warps from 0; a mask has one entry a position. A list of warps holds those with
-an active lane; a run holds whatever lies between its first and its last one, warps without an active lane among them.
-Values may be computed for all positions and kept under the mask; whatever *counts* warps, or notes that they came,
-must ask for `present()`.
+Positions number the lanes of the set's warps from 0; a mask has one entry for each position. A list has only warps with
+an active lane; a run also has the warps between its first and its last one that have none. Values may be computed for
+all positions and written under the mask, but code that *counts* warps, or records their arrival, must use `present()`.
 """
 
 from dataclasses import dataclass
@@ -15,9 +14,9 @@ from kernbench.ptx.emulator.lanes.arrays import Bools
 from kernbench.ptx.emulator.lanes.compiled import kernel
 
 WARP = 32
-# a run of warps that is filled less than this is kept as a list
+# a run with a smaller share of live warps is stored as a list
 _DENSE = 0.125
-# the run around a set of lanes is taken as it is if theirs is at least this much of it: windows of runs are kept
+# if a subset's run is at least this share of the enclosing run, the enclosing run is kept: its window is cached
 _NEARLY = 0.75
 
 Mask = NDArray[np.bool_]
@@ -43,20 +42,20 @@ class Lanes:
 
     @property
     def positions(self) -> int:
-        """Lanes of the warps, active or not."""
+        """The number of lanes of the warps, active or not."""
         return self.warp_count * WARP
 
     @property
     def warp_count(self) -> int:
-        """Warps of the list, or inside the run: some of a run may have no active lane."""
+        """The number of warps of the list, or of the run, including warps without an active lane."""
         return self.last - self.first if self.warps is None else len(self.warps)
 
     def warp_numbers(self) -> Warps:
-        """The batch's numbers of the warps, in order of position; those of a run without an active lane included."""
+        """The warps' numbers in the batch, by position; for a run, including warps without an active lane."""
         return np.arange(self.first, self.last) if self.warps is None else self.warps
 
     def present(self) -> tuple[Warps, Mask]:
-        """The numbers of the warps that have an active lane, and which lanes these are: one row of 32 a warp."""
+        """The numbers of the warps that have an active lane, and their masks: one row of 32 for each warp."""
         warps, active = self.warp_numbers(), self.active().reshape(-1, WARP)
         if self.live == len(warps):
             return warps, active
@@ -64,11 +63,11 @@ class Lanes:
         return warps[here], active[here]
 
     def lane_numbers(self) -> NDArray[np.int64]:
-        """The batch's lane numbers, one a position."""
+        """The lanes' numbers in the batch, by position."""
         return (self.warp_numbers()[:, None] * WARP + np.arange(WARP)).reshape(-1)
 
     def active(self) -> Mask:
-        """The mask, written out."""
+        """The mask; all ones if there is none."""
         return np.ones(self.positions, bool) if self.mask is None else self.mask
 
     def select(self, chosen: Mask) -> "Lanes | None":
@@ -108,7 +107,7 @@ def from_mask(mask: Mask) -> Lanes | None:
 
 
 def union(one: Lanes, two: Lanes, total: int) -> Lanes:
-    """The lanes of two sets that share none."""
+    """The union of two disjoint sets."""
     if one.mask is None and two.mask is None and one.warps is None and two.warps is None:
         low, high = (one, two) if one.first < two.first else (two, one)
         if low.last == high.first:
@@ -121,7 +120,7 @@ def union(one: Lanes, two: Lanes, total: int) -> Lanes:
 
 
 def _normal(within: Lanes, mask: Mask, survey: tuple[int, ...] | None = None) -> Lanes | None:
-    """The lanes of `mask`, a mask over the positions of `within`, in the cheapest form; with what `_survey` gives."""
+    """The lanes of `mask`, over the positions of `within`, in the cheapest form; `survey` is what `_survey` returns."""
     count, first, last, live = _survey(mask) if survey is None else survey
     if count == 0:
         return None
@@ -140,7 +139,7 @@ def _normal(within: Lanes, mask: Mask, survey: tuple[int, ...] | None = None) ->
 
 @kernel
 def _survey(mask: Bools) -> tuple[int, int, int, int]:
-    """Active lanes, first and last + 1 warp with one, and warps with one."""
+    """The number of active lanes, the first and last + 1 warp that has one, and the number of warps that have one."""
     count = 0
     first = -1
     last = 0
@@ -160,7 +159,7 @@ def _survey(mask: Bools) -> tuple[int, int, int, int]:
 
 @kernel
 def _part(chosen: Bools, mask: Bools, taken: Bools, rest: Bools) -> tuple[int, int, int, int, int, int, int, int]:
-    """Active lanes, of which all are where there is no mask, that are chosen, and the others: what `_survey` gives."""
+    """Split active lanes (all, if there is no mask) into the chosen and the others; returns `_survey` of both."""
     count, first, last, live = 0, -1, 0, 0
     others, first_other, last_other, live_others = 0, -1, 0, 0
     for warp in range(chosen.size // WARP):
@@ -183,13 +182,13 @@ def _part(chosen: Bools, mask: Bools, taken: Bools, rest: Bools) -> tuple[int, i
 
 
 def lane_bits(mask: Mask) -> NDArray[np.uint32]:
-    """For each warp of a mask its active lanes, a bit each."""
+    """The active lanes of each warp of a mask, as bits."""
     packed = np.packbits(mask.reshape(-1, WARP), axis=1, bitorder="little")
     return np.ascontiguousarray(packed).view(np.uint32).reshape(-1)
 
 
 def group(lanes: Warps, keys: Warps) -> list[tuple[int, int, int]]:
-    """Lanes by warp and key: warp, key, and the lanes as a mask."""
+    """Group lanes by warp and key: warp, key, and the lanes as bits."""
     order = np.lexsort((keys, lanes // WARP))
     warps, sorted_keys = (lanes // WARP)[order], keys[order]
     if not len(order):

@@ -1,7 +1,7 @@
-"""The operands of an instruction that few lanes run: one loop reads all of them, whatever kinds of slots they are.
+"""The operands of an instruction that few lanes run: one loop reads them all, whatever their kinds of slots.
 
-An asynchronous operation, which one lane of a block begins, has up to ten operands. Reading each of them by several
-functions over rows of one entry would take longer than the operation itself.
+An asynchronous operation, begun by one lane of a block, has up to ten operands. Reading each by several NumPy functions
+over rows of one entry would take longer than the operation itself.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ from kernbench.ptx.emulator.lanes.slots import ConstantSlot, RegisterSlot, SlotT
 from kernbench.ptx.emulator.lanes.window import Storage
 
 _NARROW = (1 << 32) - 1
-# where a value lies: nowhere that the loop knows, in the plan itself, or in a bank
+# where a value is: in a place the loop cannot read, in the plan itself, or in a bank
 _ELSEWHERE, _CONSTANT, _BANK32, _BANK64, _FLAGS = range(5)
 _BANKS = {"uint32": _BANK32, "uint64": _BANK64, "bool": _FLAGS}
 
 
 class OperandRows:
-    """The addresses that an instruction is given, and its other operands, which are signed numbers of 32 bits.
+    """The address operands of an instruction, and its other operands, which are signed 32-bit numbers.
 
-    Addresses are slots with offsets; those of 32 bits come round. Descriptors and predicates are given as addresses.
+    Addresses are slots with offsets; 32-bit ones wrap around. Descriptors and predicates are passed as addresses.
     """
 
     def __init__(self, table: SlotTable, addresses: Sequence[tuple[int, int]], numbers: Sequence[int]):
@@ -44,7 +44,7 @@ class OperandRows:
         self._elsewhere = np.flatnonzero(self._plan[:, 0] == _ELSEWHERE).tolist()
 
     def take(self, batch: Storage, lanes: Array) -> tuple[Array, Array]:
-        """Addresses [operands, lanes] as unsigned numbers, and the others [lanes, operands] as signed ones."""
+        """Addresses [operands, lanes] as unsigned numbers, and the other operands [lanes, operands] as signed ones."""
         count = len(self._addresses)
         addresses: Array = np.empty((count, len(lanes)), np.uint64)
         numbers: Array = np.empty((len(lanes), len(self._numbers)), np.int64)
@@ -63,13 +63,13 @@ class OperandRows:
 
 
 def _signed(value: int, bits: int) -> int:
-    """A number that has the same lowest bits, as a signed one."""
+    """The lowest `bits` bits of a number, as a signed number."""
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
 def _values(row: Array, lanes: Array) -> Array:
-    """What lanes hold; one number for all of a constant."""
+    """The lanes' values; a single one for a constant."""
     found: Array = row[lanes] if row.ndim else row.reshape(1)
     return found
 
@@ -84,7 +84,7 @@ def take_operands(
     addresses: UInt64s,
     numbers: Int64s,
 ) -> None:
-    """Addresses and numbers of lanes, where the rows of a plan say: what kind, which row of a bank, and what to add."""
+    """Read addresses and numbers of lanes; a row of the plan has the kind, the row in its bank, and what to add."""
     count = addresses.shape[0]
     for k in range(plan.shape[0]):
         kind, row, more = plan[k, 0], plan[k, 1], plan[k, 2]

@@ -1,4 +1,4 @@
-"""Rows of values that are packed into one of wide values, and taken out of it: the first is the lowest."""
+"""Packing several values into one wide value, and unpacking it; the first value is the lowest."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ from kernbench.common.dtypes import Array
 
 @dataclass(frozen=True, slots=True)
 class Packs:
-    """Several values of `width` bits each as one."""
+    """Packs values of `width` bits each into one."""
 
     width: int
 
     def __call__(self, *rows: Array) -> None:
-        """All rows but the last into the last, which is none of them."""
+        """Pack all rows but the last into the last, which must not be one of them."""
         *sources, out = rows
         if all(8 * source.itemsize == self.width for source in sources):
             parts = _parts(out, self.width)
@@ -27,12 +27,12 @@ class Packs:
 
 @dataclass(frozen=True, slots=True)
 class Unpacks:
-    """One value as several of `width` bits each."""
+    """Unpacks one value into several of `width` bits each."""
 
     width: int
 
     def __call__(self, source: Array, *targets: Array) -> None:
-        """A row into others, none of which it is."""
+        """Unpack a row into others; it must not be one of them."""
         if source.ndim and all(8 * target.itemsize == self.width for target in targets):
             parts = _parts(source, self.width)
             for number, target in enumerate(targets):
@@ -44,5 +44,5 @@ class Unpacks:
 
 
 def _parts(row: Array, width: int) -> Array:
-    """A row as its parts: one row of the result a lane."""
+    """A row viewed as parts: one row of the result for each lane."""
     return row.view(f"u{width // 8}").reshape(len(row), -1)

@@ -1,7 +1,7 @@
-"""A cache of sets of lanes: a program splits and joins the same sets again and again, in every launch.
+"""A cache of sets of lanes: a program splits and merges the same sets again and again, in every launch.
 
-A set is immutable, so that equal sets can share one object. The key is the set that it is made from and the bytes of
-the predicate or other set; a look-up takes a tenth of the time of making it. Only small sets are kept.
+A set is immutable, so equal sets can share one object. The key is the original set and the bytes of the predicate or
+other set; a look-up takes a tenth of the time of making a set. Only small sets are cached.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, from_mask, union
 
-# lanes of the largest sets that are kept, and how many sets of each kind
+# maximal lanes of a cached set, and maximal number of cached sets of each kind
 _LANES = 2048
 _MOST = 2048
 
@@ -34,7 +34,7 @@ def parted(lanes: Lanes, chosen: Mask) -> Parts:
 
 
 def joined(one: Lanes, two: Lanes, total: int) -> Lanes:
-    """As `union`: the lanes of two sets that share none."""
+    """As `union`: the union of two disjoint sets."""
     if total > _LANES:
         return union(one, two, total)
     key = one, two, total
@@ -47,11 +47,11 @@ def joined(one: Lanes, two: Lanes, total: int) -> Lanes:
 
 
 def living(alive: Mask) -> Lanes | None:
-    """As `from_mask`: the lanes of a mask over all lanes of a batch, which is copied."""
+    """As `from_mask`: the lanes of a mask over all lanes of a batch; the mask is copied."""
     if alive.size > _LANES:
         return from_mask(alive.copy())
     key = alive.tobytes()
-    # nobody alive is not kept
+    # an empty set is not cached
     found = _LIVING.get(key)
     if found is None:
         if len(_LIVING) >= _MOST:
@@ -63,7 +63,7 @@ def living(alive: Mask) -> Lanes | None:
 
 
 def numbers_of(lanes: Lanes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The batch's numbers of a set's warps and lanes, in order of position; nobody may change them."""
+    """The numbers in the batch of a set's warps and lanes, by position; read-only."""
     if lanes.warps is not None or lanes.positions > _LANES:
         return lanes.warp_numbers(), lanes.lane_numbers()
     key = lanes.first, lanes.last
@@ -78,7 +78,7 @@ def numbers_of(lanes: Lanes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def warps_of(lanes: Lanes) -> NDArray[np.int64]:
-    """The batch's numbers of a set's warps; nobody may change them."""
+    """The numbers in the batch of a set's warps; read-only."""
     if lanes.warps is not None:
         return lanes.warps
     found = _RUNS.get((lanes.first, lanes.last))

@@ -1,8 +1,7 @@
-"""Slots: what an operation may read or write, numbered once per program.
+"""Slots: what an operation can read or write, numbered once per program.
 
 A slot is a register, a constant, a special register, a symbol's address or a value of the kernel's parameters. A window
-of a batch holds one array of unsigned bits for each slot, so that a decoded operation is a function and a few slot
-numbers.
+has one array of unsigned bits for each slot, so a decoded operation is a function and a few slot numbers.
 """
 
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ class RegisterSlot:
 
 @dataclass(frozen=True, slots=True)
 class ConstantSlot:
-    """A value every lane reads; `spread` gives it a row, for functions that take rows only."""
+    """A value that every lane reads; `spread` gives it a full row, for functions that take only rows."""
 
     bits: int
     dtype: str
@@ -40,7 +39,7 @@ class ConstantSlot:
 
 @dataclass(frozen=True, slots=True)
 class SpecialSlot:
-    """A special register, as `dtype`."""
+    """A special register, read as `dtype`."""
 
     name: str
     dtype: str
@@ -48,7 +47,7 @@ class SpecialSlot:
 
 @dataclass(frozen=True, slots=True)
 class SymbolSlot:
-    """An address that a launch decides, plus `offset`: of a variable of `space`, or of the frame of function `name`."""
+    """An address fixed at launch, plus `offset`: of a variable of `space`, or of the frame of function `name`."""
 
     space: str
     name: str
@@ -58,7 +57,7 @@ class SymbolSlot:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentSlot:
-    """A value at `offset` of parameter `name` that every lane reads: a row of a table that a launch fills."""
+    """A value at `offset` of parameter `name`, which every lane reads: a row of a table filled at launch."""
 
     row: int
     name: str
@@ -73,22 +72,22 @@ Slot = RegisterSlot | ConstantSlot | SpecialSlot | SymbolSlot | ArgumentSlot
 
 
 class SlotTable:
-    """Numbers slots, and rows of the register banks, until it is closed."""
+    """Numbers slots and the rows of the register banks, until it is closed."""
 
     def __init__(self) -> None:
         self.slots: list[Slot] = []
         self.rows: dict[str, int] = dict.fromkeys(BANKS, 0)
-        # values of the kernel's parameters, by parameter, offset and type
+        # slots of parameter values, by parameter, offset and type
         self.arguments: dict[tuple[str, int, str], ArgumentSlot] = {}
         self._numbers: dict[Slot, int] = {}
         self._closed = False
 
     def close(self) -> None:
-        """There will be no more slots, and no more rows: the program is decoded."""
+        """Close the table: the program is decoded, and gets no more slots and rows."""
         self._closed = True
 
     def new_row(self, bank: str, count: int = 1) -> int:
-        """The first of `count` fresh rows of a bank."""
+        """Allocate `count` rows of a bank, and return the first."""
         assert not self._closed, "a program that is decoded gets no more rows"
         row = self.rows[bank]
         self.rows[bank] = row + count
@@ -116,7 +115,7 @@ class SlotTable:
         return self.number(ConstantSlot(bits & ((1 << _bits(dtype)) - 1), dtype))
 
     def spread(self, slot: int) -> int:
-        """The slot that gives a constant a row; any other slot as it is."""
+        """The slot of a constant with a full row; any other slot unchanged."""
         found = self.slots[slot]
         if isinstance(found, ConstantSlot):
             return self.number(ConstantSlot(found.bits, found.dtype, True))
@@ -124,7 +123,7 @@ class SlotTable:
 
 
 def numbers_of(registers: Sequence[tuple[str, int]]) -> Int64s:
-    """Numbers of registers, by bank and row, that no two share and that are the same for all programs."""
+    """Distinct numbers for registers, by bank and row, the same for all programs."""
     return np.array([row * len(BANKS) + BANKS.index(bank) for bank, row in registers], np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Lanes of a warp as bits, for loops that are compiled."""
+"""Lanes of a warp as bits, for compiled loops."""
 
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int
 from kernbench.ptx.emulator.lanes.compiled import part
@@ -9,13 +9,13 @@ _EVERYBODY = 0xFFFFFFFF
 
 
 def given(lanes: Lanes) -> tuple[Warps, Mask]:
-    """A set of lanes as compiled loops take it: its warps, and the mask of their lanes, empty where all are active."""
+    """A set of lanes for compiled loops: its warps, and the mask of their lanes, empty if all are active."""
     return warps_of(lanes), NO_MASK if lanes.mask is None else lanes.mask
 
 
 @part
 def active_in(mask: Bools, row: Int) -> Int:
-    """The active lanes of the warp in a row of a mask, which is empty where all are active."""
+    """The active lanes of the warp in row `row` of a mask, which is empty if all are active."""
     if mask.size == 0:
         return _EVERYBODY
     found = 0
@@ -27,7 +27,7 @@ def active_in(mask: Bools, row: Int) -> Int:
 
 @part
 def bits_set(mask: Int) -> Int:
-    """How many lanes a mask of a warp has."""
+    """The number of lanes in a warp's mask."""
     count = 0
     while mask:
         mask &= mask - 1

@@ -1,4 +1,4 @@
-"""Compiled kernels of warp operations: rows of one entry a position, warps of 32 positions, inactive lanes by mask."""
+"""Compiled loops of warp operations: rows of one entry a position, warps of 32 positions, a mask of active lanes."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ REDUCTIONS = {
 
 @kernel
 def are_parted(mask: Bools, alive: Bools, ended_in: Int64s, warps: Int64s) -> bool:
-    """Whether some lanes of a warp are active, and others are not that live or have ended by themselves."""
+    """Whether a warp has active lanes besides inactive ones that are alive or have exited by themselves."""
     for position in range(warps.size):
         some, others = False, False
         for lane in range(WARP):
@@ -32,9 +32,9 @@ def are_parted(mask: Bools, alive: Bools, ended_in: Int64s, warps: Int64s) -> bo
 
 @kernel
 def elect(members: UInt32s, mask: Bools, leaders: UInt32s, elected: Bools) -> None:
-    """elect: for each lane the lowest one that its mask names and that is there, 0 where none is; and whether it is it.
+    """elect: for each lane the lowest present lane of its mask (0 if none), and whether it is the lane itself.
 
-    No mask means that all are there.
+    An empty mask means that all lanes are present.
     """
     masked = mask.size > 0
     for base in range(0, members.size, WARP):
@@ -53,9 +53,9 @@ def elect(members: UInt32s, mask: Bools, leaders: UInt32s, elected: Bools) -> No
 def shuffle(
     mode: int, a: UInt32s, b: UInt32s, c: UInt32s, members: UInt32s, mask: Bools, out: UInt32s, inside: Bools
 ) -> tuple[int, int]:
-    """shfl: values of source lanes, and whether they were in range; returns how many read a lane that is not there.
+    """shfl: values of source lanes, and whether they were in range; returns how many lanes read an absent lane.
 
-    A lane that takes part reads itself where its source is out of range.
+    A lane whose source is out of range reads its own value.
     """
     masked = mask.size > 0
     wants = inside.size > 0
@@ -99,7 +99,10 @@ def shuffle(
 
 @kernel
 def permute(a: UInt32s, sources: UInt32s, mask: Bools, out: UInt32s) -> tuple[int, int]:
-    """shfl by the same source lanes in every warp; returns how many read a lane that is not there, and the first."""
+    """shfl with the same source lanes in every warp.
+
+    Returns how many lanes read an absent lane, and the first of them.
+    """
     bad, first = 0, -1
     if mask.size == 0:
         for base in range(0, a.size, WARP):
@@ -142,7 +145,7 @@ def vote(mode: int, a: Bools, members: UInt32s, mask: Bools, out: UInt32s) -> No
 
 @kernel
 def match(a: Words, members: UInt32s, mask: Bools, out: UInt32s) -> None:
-    """match.any: for each lane the lanes with its value."""
+    """match.any: for each lane, the lanes with the same value."""
     masked = mask.size > 0
     for base in range(0, a.size, WARP):
         for i in range(base, base + WARP):
@@ -183,7 +186,7 @@ def _combined(operation: int, one: np.uint32, two: np.uint32, absolute: bool, na
 
 @kernel
 def reduce(operation: int, a: UInt32s, members: UInt32s, mask: Bools, out: UInt32s, absolute: bool, nan: bool) -> None:
-    """redux: one value for the lanes of a mask."""
+    """redux: one value for all lanes of a mask."""
     masked = mask.size > 0
     for base in range(0, a.size, WARP):
         for i in range(base, base + WARP):

@@ -1,10 +1,10 @@
-"""Windows: the rows of a set of warps. A run of warps sees its registers in place; a list of warps by copies.
+"""Windows: the rows of a set of warps. A run of warps accesses registers in place, a list of warps by copies.
 
-Operations read `rows[slot]` and write through `put`, which leaves inactive lanes alone. On a run of warps that are
-all active an operation may also write `rows[slot]` directly.
+Operations read `rows[slot]` and write through `put`, which leaves inactive lanes alone. On a run of warps that are all
+active an operation may also write to `rows[slot]` directly.
 
-What else a batch has, its memory and its barriers, is not known here: `WindowOf` takes the type of the batch, so that
-an instruction which is given a window of a whole batch reaches all of it. Where only rows matter, a `Window` will do.
+The rest of a batch, such as memory and barriers, is unknown here: `WindowOf` takes the type of the batch, so that an
+instruction with a window of a whole batch can reach all of it. Where only rows matter, `Window` suffices.
 """
 
 from functools import cached_property, lru_cache
@@ -20,46 +20,46 @@ from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, Warps
 from kernbench.ptx.emulator.lanes.remembered import numbers_of
 from kernbench.ptx.emulator.lanes.slots import ARGUMENT_BYTES, BANKS, RegisterSlot, SlotTable
 
-# bases of a window for machine code: banks first, then constants, values of parameters, and what is not a register
+# bases of a window for machine code: the banks, then constants, parameter values, and slots that are not registers
 CONSTANT = len(BANKS)
 ARGUMENT = CONSTANT + 1
 OUTSIDE = ARGUMENT + 1
-# warps that have a bit in one word
+# warps per 64-bit word
 WORD = 64
-# lanes of windows that remember masks by value, and how many of them each
+# windows of at most this many lanes cache masks by value, and how many masks
 REMEMBERED = 2048
 _MASKS = 1 << 8
 
 
 class Storage(Protocol):
-    """What a window needs of its batch."""
+    """What a window needs from its batch."""
 
     table: SlotTable
     # the register rows of all lanes, by bank
     banks: dict[str, Array]
-    # values of the kernel's parameters, a row of bytes each
+    # parameter values, a row of bytes each
     arguments: Array
 
     def row(self, slot: int) -> Array:
-        """The whole row of a slot: one entry a lane, or none for a constant."""
+        """The whole row of a slot: one entry for each lane, or a zero-dimensional constant."""
 
 
 class Rows(Protocol):
     """The rows of a window by slot."""
 
     def __getitem__(self, slot: int, /) -> Array:
-        """The row of a slot: one entry a position, or none for a constant."""
+        """The row of a slot: one entry for each position, or a zero-dimensional constant."""
 
 
-# a window of a batch is one of whatever the batch can stand for
+# covariant: a window of a batch can be used wherever one of a base of the batch is wanted
 BatchT = TypeVar("BatchT", bound=Storage, covariant=True)
 AnyBatch = TypeVar("AnyBatch", bound=Storage)
 
 
 class WindowOf(Generic[BatchT]):
-    """The rows of some warps of a batch, whatever their mask."""
+    """The rows of some warps of a batch, independent of any mask."""
 
-    # whether what is written to its rows is written to the batch
+    # whether writing to its rows writes to the batch
     in_place = False
 
     def __init__(self, batch: BatchT, lanes: Lanes):
@@ -68,26 +68,26 @@ class WindowOf(Generic[BatchT]):
         self.warps, self.lane_numbers = numbers_of(lanes)
         self._table: SlotTable = batch.table
         self._scratch: dict[tuple[str, int], Array] = {}
-        # the same by slot, of those that are asked for most
+        # the same by slot, for the most frequent requests
         self._blanks: dict[int, Array] = {}
         self.rows: Rows = ()
-        # what was found of the last mask that was asked about, and of small ones by their bytes: see `leaders`
+        # results for the last mask, and for small masks by their bytes: see `leaders`
         self._last: tuple[Mask | None, Array, Array] | None = None
         self._leaders: dict[bytes | None, tuple[Array, Array]] = {}
-        # what `bases` gave, by outside slots
+        # results of `bases`, by outside slots
         self.known_bases: dict[tuple[int, ...], Array] = {}
-        # where its positions lie in a row of the whole batch
+        # the index of its positions in a row of the whole batch
         self.index: slice | Warps = self.lane_numbers
 
     def scratch(self, dtype: str, number: int = 0) -> Array:
-        """An array of one entry a position, the same each time for the same `dtype` and `number`."""
+        """An array with one entry for each position, the same object for the same `dtype` and `number`."""
         found = self._scratch.get((dtype, number))
         if found is None:
             found = self._scratch[dtype, number] = np.zeros(self.size, dtype)
         return found
 
     def blank(self, slot: int, number: int = 0) -> Array:
-        """Scratch of the slot's type, to compute what `put` then writes."""
+        """Scratch of the slot's type, for results that `put` then writes."""
         if number:
             return self.scratch(self._table.slots[slot].dtype, number)
         found = self._blanks.get(slot)
@@ -96,8 +96,9 @@ class WindowOf(Generic[BatchT]):
         return found
 
     def leaders(self, mask: Mask | None) -> tuple[Array, Array]:
-        """The position of the first active lane of each warp that has one, and these warps; the same arrays again for
-        the same mask.
+        """The position of the first active lane of each warp that has one, and these warps.
+
+        Returns the same arrays again for the same mask.
         """
         if self.size > REMEMBERED:
             return self._leaders_of_many(mask)
@@ -111,7 +112,7 @@ class WindowOf(Generic[BatchT]):
         return found
 
     def singles(self, mask: Mask | None) -> Array | None:
-        """The positions of active lanes if no warp has two of them; None where one may have."""
+        """The positions of active lanes if no warp has two of them; None if one may have."""
         if mask is None or self.size > REMEMBERED:
             return None
         found, alone = first_lanes(mask.tobytes())
@@ -124,13 +125,13 @@ class WindowOf(Generic[BatchT]):
         return self._last[1:]
 
     def _is_register(self, mask: Mask | None) -> bool:
-        """Whether a mask is a predicate itself, and may be another one by now."""
+        """Whether a mask is a view of a predicate register, whose content may have changed."""
         bank = self.batch.banks["bool"]
         return mask is not None and mask.base is not None and mask.base is (bank if bank.base is None else bank.base)
 
     @cached_property
     def warp_words(self) -> UInt64s:
-        """Numbers of 64 bits, as many as it needs, that have the bit of each of its warps set."""
+        """A bit for each of its warps, in as many 64-bit words as needed."""
         words = [0] * (int(self.warps.max()) // WORD + 1)
         for warp in self.warps.tolist():
             words[warp // WORD] |= 1 << warp % WORD
@@ -138,29 +139,28 @@ class WindowOf(Generic[BatchT]):
 
     @cached_property
     def layout(self) -> Array:
-        """For machine code: of each bank where its first row begins and the bytes between rows; then the positions."""
+        """For machine code: address of the first row and row stride of each bank, then the number of positions."""
         raise NotImplementedError
 
     def bases(self, outside: tuple[int, ...]) -> Array:
-        """For machine code: the positions; then of each base where it begins, the bytes between its rows, and a number
-        that positions are combined with: no bit of it is set where its first entries stand for all.
+        """For machine code: the number of positions; then for each base its address, its row stride, and an index mask.
 
-        Bases are the banks, one that begins at address 0, values of parameters, and the rows of `outside` slots, which
-        stay as they are.
+        A mask of zero means that the first entries stand for all positions. Bases are the banks, one at address 0,
+        parameter values, and the rows of `outside` slots, which do not move.
         """
         raise NotImplementedError
 
     def put(self, slot: int, values: Array, mask: Mask | None) -> None:
-        """Write `values` (one a position, or one for all) to the active lanes of a register."""
+        """Write `values` (one for each position, or one for all) to the active lanes of a register."""
         raise NotImplementedError
 
     def put_blank(self, slot: int, values: Array, mask: Mask | None) -> None:
-        """As `put`, of what was computed into `blank(slot)`."""
+        """As `put`, for values computed into `blank(slot)`."""
         self.put(slot, values, mask)
 
 
 class RunWindow(WindowOf[BatchT]):
-    """A run of warps: rows are slices of the batch's."""
+    """A window of a run of warps: rows are slices of the batch's rows."""
 
     in_place = True
 
@@ -168,12 +168,12 @@ class RunWindow(WindowOf[BatchT]):
         super().__init__(batch, lanes)
         part = self.index = slice(lanes.first * WARP, lanes.last * WARP)
         self.rows = _Slices(batch, part)
-        # rows that were made for bases
+        # keeps alive the rows that bases point to
         self._spread: list[Array] = []
 
     @cached_property
     def layout(self) -> Array:
-        """Where the rows lie; banks stay where they are as long as there is a batch."""
+        """Addresses of the rows; banks do not move while the batch lives."""
         found: list[int] = []
         first = int(self.lane_numbers[0])
         for bank in BANKS:
@@ -182,7 +182,7 @@ class RunWindow(WindowOf[BatchT]):
         return np.array([*found, self.size], np.int64)
 
     def bases(self, outside: tuple[int, ...]) -> Array:
-        """Where rows lie; the same array each time for the same slots."""
+        """Addresses of the rows; the same array for the same slots."""
         found = self.known_bases.get(outside)
         if found is None:
             found = self.known_bases[outside] = self._based(outside)
@@ -212,7 +212,7 @@ class RunWindow(WindowOf[BatchT]):
             row[mask] = values[mask] if values.ndim == row.ndim else values
 
     def put_blank(self, slot: int, values: Array, mask: Mask | None) -> None:
-        """As `put`, of what was computed into `blank(slot)`: it has the shape and the type of the row."""
+        """As `put`, for values computed into `blank(slot)`, which have the row's shape and type."""
         if mask is None:
             self.rows[slot][...] = values
         else:
@@ -220,8 +220,9 @@ class RunWindow(WindowOf[BatchT]):
 
 
 class _Slices(dict[int, Array]):
-    """Rows of a run of lanes, each made when it is first asked for: programs have thousands, and launches many windows
-    of which most run a part of the program.
+    """Rows of a run of lanes, sliced on first use.
+
+    Programs have thousands of slots, and launches have many windows that each run a part of the program.
     """
 
     def __init__(self, batch: Storage, part: slice):
@@ -241,7 +242,7 @@ class _Slices(dict[int, Array]):
 
 
 class ListWindow(WindowOf[BatchT]):
-    """A list of warps: rows are gathered when read and scattered when written."""
+    """A window of a list of warps: rows are gathered when read and scattered when written."""
 
     def __init__(self, batch: BatchT, lanes: Lanes):
         super().__init__(batch, lanes)
@@ -257,7 +258,7 @@ class ListWindow(WindowOf[BatchT]):
 
 
 class _Gathered:
-    """Rows of listed lanes, copied when asked for."""
+    """Rows of listed lanes, copied on each access."""
 
     def __init__(self, batch: Storage, lanes: Warps):
         self._batch = batch
@@ -277,7 +278,7 @@ def _first_lanes(mask: Mask) -> Array:
 
 @lru_cache(1 << 11)
 def first_lanes(mask: bytes) -> tuple[Array, bool]:
-    """As `_first_lanes`, of a mask given by its bytes, and whether these are all active lanes; nobody writes to it."""
+    """As `_first_lanes`, for a mask given by its bytes, and whether these are all its active lanes; read-only."""
     given: Mask = np.frombuffer(mask, bool)
     found = _first_lanes(given)
     return found, len(found) == np.count_nonzero(given)
@@ -291,9 +292,9 @@ def blend(target: Array, values: Array, mask: Mask) -> None:
 
 
 def window_of(batch: AnyBatch, lanes: Lanes) -> WindowOf[AnyBatch]:
-    """The window of a set of lanes' warps."""
+    """The window of the warps of a set of lanes."""
     return RunWindow(batch, lanes) if lanes.warps is None else ListWindow(batch, lanes)
 
 
-# where a window's rows are all that matters
+# a window whose batch does not matter
 Window = WindowOf[Storage]

@@ -15,7 +15,11 @@ from kernbench.ptx.emulator.memory.cells import CLOCK_SHIFT, FLOOR, MET, NUMBER,
 
 @kernel
 def fill_table(clocks: Int32s, table: Int64s) -> None:
-    """Each warp's epoch as a cell has it, and the least of its vector clock, with when its lanes met as its own."""
+    """Fill in each warp's epoch in the format of a cell, and FLOOR, the least entry of its vector clock.
+
+    For a warp's own entry FLOOR counts the clock at which its lanes last met: an access that is not later than FLOOR is
+    ordered before everything the warp does now, whichever warp of the CTA made it.
+    """
     ctas, warps = clocks.shape[0], clocks.shape[1]
     for warp in range(ctas * warps):
         inside, floor = warp // ctas, table[warp, MET]
@@ -45,7 +49,10 @@ def advance_once(lanes: Int64s, clocks: Int32s, seen: Bools) -> None:
 def count_aware(
     slots: Int64s, lanes: Int64s, ctas: int, homes: Int64s, special: Bools, partly_met: Bools, aware: Bools
 ) -> int:
-    """How many lanes that arrive on mbarriers of their CTAs know more than their warps' clocks, or whose warps do."""
+    """Count arrivals on mbarriers of the own CTA whose lane or warp knows more than the warp's vector clock.
+
+    Compiled loops pass on the warp's vector clock alone, so such arrivals take the slow path.
+    """
     count = 0
     for i in range(slots.size):
         warp = lanes[i] // WARP
@@ -58,9 +65,9 @@ def count_aware(
 def meet_whole(
     warps: Int64s, mask: Bools, named: UInt32s, members: UInt32s, clocks: Int32s, met: Int64s, partly_met: Bools
 ) -> bool:
-    """Lanes of warps meet and begin a new epoch, if each names all `members` of its warp; else nothing is done.
+    """Let lanes of warps meet and begin a new epoch, if each names all `members` of its warp; otherwise change nothing.
 
-    `mask` says which lanes there are, all where it is empty.
+    `mask` says which lanes are active; empty means all. Returns whether they met.
     """
     ctas = clocks.shape[0]
     for position in range(named.size):
@@ -78,7 +85,7 @@ def meet_whole(
 
 @kernel
 def show(warps: Int64s, one: int, two: int, clocks: Int32s) -> None:
-    """Copy what warps know of each other into the columns from `one` on, and from `two` on; they begin a new epoch."""
+    """Copy what warps know of each other into the columns from `one` on and from `two` on, then begin a new epoch."""
     ctas, count = clocks.shape[0], clocks.shape[1]
     for i in range(warps.size):
         row, inside = clocks[warps[i] % ctas, warps[i] // ctas], warps[i] // ctas
@@ -90,7 +97,7 @@ def show(warps: Int64s, one: int, two: int, clocks: Int32s) -> None:
 
 @part
 def _knows_a_waiter(ends: Int64s, row: Int32s, inside: Int, lane: Int) -> bool:
-    """Whether a warp knows by its vector clock that one who waited in the last round, or one of its lanes, went on."""
+    """Whether a warp waited in the last round itself, or its vector clock covers the release of one that did."""
     if ends[inside] >= 0:
         return True
     for other in range(ends.size):
@@ -103,7 +110,7 @@ def _knows_a_waiter(ends: Int64s, row: Int32s, inside: Int, lane: Int) -> bool:
 
 @part
 def _waiters(ends: Int64s) -> Int:
-    """How many waited in the last round; the others only arrived."""
+    """How many warps waited in the last round; the others only arrived."""
     count = 0
     for other in range(ends.size):
         count += ends[other] >= 0
@@ -112,7 +119,7 @@ def _waiters(ends: Int64s) -> Int:
 
 @part
 def _unknown_arrivals(row: Int32s, arrivals: Int64s, cta: Int, inside: Int) -> Int:
-    """How many arrivals of other warps in the last round, if there were any, a warp does not know of."""
+    """How many arrivals of other warps in the last round of arrivals alone a warp has not acquired."""
     count = 0
     if arrivals.size:
         for other in range(arrivals.shape[1]):
@@ -124,11 +131,11 @@ def _unknown_arrivals(row: Int32s, arrivals: Int64s, cta: Int, inside: Int) -> I
 def count_unsure(
     warps: Int64s, mask: Bools, last: Int64s, clocks: Int32s, lane: int, arrivals: Int64s, come: UInt32s
 ) -> int:
-    """How many warps that come to a barrier may be counted in another round of it; the others' lanes have `come`.
+    """Count the warps arriving at a barrier that may be counted in another round of it; record the others in `come`.
 
-    `last` has for each warp that waited in the last round its clock then, -1 for the others, `arrivals` the same of
-    those who only arrived; either is empty where there was no such round. `lane` is where what is known of single lanes
-    begins in a vector clock, or -1. Where some are unsure, nobody has `come`.
+    `last` has for each warp that waited in the last round its clock at the end of that round, -1 for the others.
+    `arrivals` has the same for warps that only arrived. Either is empty if there was no such round. `lane` is the first
+    column of the clocks of single lanes in a vector clock, or -1. `come` stays as it is if any warp is unsure.
     """
     ctas, unsure = clocks.shape[0], 0
     for i in range(warps.size):
@@ -153,7 +160,7 @@ def count_unsure(
 
 @kernel
 def close_round(done: Bools, waiting: Bools, clocks: Int32s, come: UInt32s, last: Int64s) -> None:
-    """Nobody has come to the next round; of this one the clocks are kept at which those who waited went on."""
+    """Open the next round: clear `come`, and keep in `last` the clocks at which the warps that waited went on."""
     for cta in range(done.size):
         if not done[cta]:
             continue
@@ -165,7 +172,10 @@ def close_round(done: Bools, waiting: Bools, clocks: Int32s, come: UInt32s, last
 
 @part
 def _join(cta: Int, present: Bools, given: Int32s, clocks: Int32s) -> Int:
-    """Join the clocks of the warps of `present`, and what was given, in the row of the first of them; which that is."""
+    """Join the clocks of the warps of `present`, and `given` ones, in the row of the first such warp.
+
+    Returns its index.
+    """
     first = -1
     for inside in range(clocks.shape[1]):
         if present[cta, inside] and first < 0:
@@ -181,7 +191,7 @@ def _join(cta: Int, present: Bools, given: Int32s, clocks: Int32s) -> Int:
 
 @part
 def _are_unlike(cta: Int, first: Int, present: Bools, aware: Bools, shared: Int64s) -> bool:
-    """Whether some of the warps of `present`, of which one is the first, are aware of lanes, and not all share that."""
+    """Whether some warps of `present` know of single lanes, and not all of them share the same such knowledge."""
     ctas, some, others = present.shape[0], False, False
     for inside in range(present.shape[1]):
         number = inside * ctas + cta
@@ -202,10 +212,10 @@ def join_round(
     aware: Bools,
     shared: Int64s,
 ) -> int:
-    """The warps of `present` met in the CTAs of `done`: all release and all acquire, and begin a new epoch.
+    """Let the warps of `present` meet in the CTAs of `done`: all release, all acquire, and each begins a new epoch.
 
-    `given` are the clocks of those who only arrived, or empty. Gives in how many CTAs warps are `aware` of single lanes
-    and do not all share that.
+    `given` has the clocks of warps that only arrived, or is empty. Returns the number of CTAs in which warps are
+    `aware` of single lanes and do not all share that knowledge.
     """
     ctas, unlike = clocks.shape[0], 0
     for cta in range(ctas):

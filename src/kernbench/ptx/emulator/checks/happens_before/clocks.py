@@ -1,26 +1,25 @@
 """Happens-before by vector clocks: what each warp, and each lane beyond its warp, knows of the others.
 
-An actor is whatever has an order of its own: a warp, or what works beside the warps (`lanes.actors`). Each
-counts its releases, and the count is its clock. To *release* is to hand a copy of one's vector clock to whoever
-acquires it, and to advance one's own clock, so that what comes later has a later epoch; to *acquire* is to join (take
-the larger of each entry of) another's vector clock with one's own. An access at epoch (u, c) happens before all that an
-actor does whose vector clock has at least c for u. `memory.cells` asks that of every access.
+An actor has a program order of its own: a warp, or asynchronous work beside the warps (`lanes.actors`). Each actor
+counts its releases, and the count is its clock. To *release* is to pass a copy of one's vector clock to whoever
+acquires it, and then to advance one's own clock, so that later accesses have a later epoch. To *acquire* is to join
+another's vector clock (the larger of each entry) with one's own. An access at epoch (u, c) happens before everything an
+actor does whose vector clock has at least c for u. `memory.cells` checks that for every access.
 
-A full vector clock would have an entry for each lane of the grid. It is folded where nothing is lost:
+A full vector clock would have an entry for each lane of the grid. It is compressed without loss:
 
-- *Lanes to warps.* `clocks[cta, w, u]` is the last clock of actor u that **all** lanes of warp w have seen (its own
+- *Lanes to warps.* `clocks[cta, w, u]` is the last clock of actor u that **all** lanes of warp w have acquired (its own
   clock where u = w). What one lane has acquired for itself is in `near`, or in `_private`, until its warp meets
-  (`meet`, `barrier`), and is then known to all (`_collapse`). A release by part of a warp publishes the warp's clock as
-  of when its lanes last met (`met`), and names the releasing lanes beside it (`Knowledge.lanes`), so nobody learns of
-  lanes that did not release; of more than a thousand such lanes, their warps are known as a whole.
-- *The grid to a CTA.* Most order is within a CTA; of other CTAs a warp has a row of `known` from when it first acquires
-  anything of them (`_beyond` has the same as knowledge that can be handed on). A warp without a row knows nothing.
-- *Ended lanes* never release what they did last; `ended_lanes` says how their warp's clock does not speak for them.
+  (`meet`, `barrier`) and all lanes know it (`_collapse`). A release by part of a warp publishes the warp's clock as of
+  when its lanes last met (`met`), and names the releasing lanes beside it (`Knowledge.lanes`), so that nobody acquires
+  accesses of lanes that did not release. Beyond a thousand named lanes, their warps count as a whole.
+- *The grid to a CTA.* Most order is within a CTA. A warp gets a row of `known` when it first acquires something of
+  other CTAs (`_beyond` has the same in the form that can be passed on). A warp without a row knows nothing of them.
+- *Exited lanes* never release their last accesses; `ended_lanes` keeps them out of their warp's clock.
 
-The async proxy has columns of its own: `proxied(w)` is how much of w's ordinary accesses asynchronous operations may
-see. A proxy fence copies the warps' columns there (`show_proxy`); an operation compares ordinary writes with these
-columns, as an access may happen before it and not be visible to it yet. How clocks travel through memory is in
-`patterns`.
+The async proxy has columns of its own: `proxied(w)` says which ordinary accesses of w asynchronous operations may see.
+A proxy fence copies the warps' columns there (`show_proxy`). An operation compares ordinary writes with these columns,
+since a write may happen before it and still not be visible to it. `patterns` says how clocks travel through memory.
 """
 
 import numpy as np
@@ -58,7 +57,7 @@ _NO_CLOCKS = np.zeros((0, 0), np.int32)
 
 
 class Clocks:
-    """The clocks of one batch."""
+    """The vector clocks of one batch."""
 
     def __init__(self, batch: BatchHub, publications: Publications, forget: Forget):
         self._batch = batch
@@ -68,31 +67,32 @@ class Clocks:
         self.columns: int = actors.count
         self.clocks: Array = np.zeros((ctas, warps, self.columns), np.int32)
         self._own = np.arange(warps)
-        # where what is known of single lanes begins
+        # the first column of the clocks of single lanes, -1 if there are none
         self._lane: int = actors.lane(0) if actors.asynchronous else -1
         self.clocks[:, self._own, self._own] = 1
-        # what single lanes know of their warps, and the clocks at which they last arrived on an mbarrier alone
+        # peers[w, i, j]: the clock up to which lane i of warp w knows lane j's accesses; row WARP: the clocks at which
+        # each lane last arrived on an mbarrier alone
         self.peers: Array = np.zeros((batch.warps + 1 if actors.asynchronous else 1, WARP + 1, WARP), np.int32)
         self.known: Array = np.zeros((1, 1), np.int32)
         self._beyond: dict[int, Knowledge] = {}
         self._private: dict[int, dict[int, Knowledge]] = {}
-        # warps of which some lanes have ever met without the others, and have since all of them did
+        # warps of which some lanes have ever met without the others, and warps of which some have since all met
         self._peered: set[int] = set()
         self._partly_met: Array = np.zeros(batch.warps, bool)
         self._seen: Array = np.zeros(batch.warps, bool)
         self._all_ctas, self._all_warps = np.ones(ctas, bool), np.ones((ctas, warps), bool)
         self._left = EndedLanes(batch, forget)
         self.touched = self._left.touched
-        # more releases than cells can count: from then on no race is looked for
+        # True once a warp has released more often than cells can count: from then on races are not checked
         self.exhausted = False
         self._changes, self._look_again = 0, CLOCK_LIMIT // 2
         warp = np.arange(batch.warps)
-        # the number of each CTA's first actor in the grid; those of very large grids repeat
+        # the number of each CTA's first actor in the grid; in very large grids numbers repeat
         self.first_numbers: Array = batch.numbers % (WARP_LIMIT // self.columns) * self.columns
         self._firsts: list[int] = self.first_numbers.tolist()
-        # what lanes know for themselves of their CTAs; as long as it suffices, both dictionaries are empty
+        # what single lanes have acquired within their CTAs; while `near.suffices`, `_beyond` and `_private` are empty
         self.near = NearRows(batch, self.first_numbers, self.columns)
-        # lanes with knowledge of their own
+        # lanes that have acquired something that their warp has not
         self.special: Array = self.near.special
         self._table: Array = np.zeros((batch.warps + 1, TABLE), np.int64)
         each = self._table[:-1]
@@ -100,22 +100,22 @@ class Clocks:
         each[:, NUMBER], each[:, KNOWN] = self.first_numbers[warp % ctas] + warp // ctas, -1
         self._table[-1, :3] = warps, self.columns, self._lane
         self.numbers: Array = each[:, NUMBER]
-        # the clock up to which the lanes of each warp know of each other
+        # the clock up to which the lanes of each warp know each other's accesses
         self.met: Array = each[:, MET]
         self.known_rows: Array = each[:, KNOWN]
-        # both for compiled loops, with a row that is no warp's: a column of a single row is contiguous, and the loops
-        # would be compiled once more for launches of one warp
+        # both for compiled loops, with one row too many: NumPy calls a column of a single row contiguous, and the loops
+        # would be compiled a second time for launches of one warp
         self.met_column: Array = self._table[:, MET]
         self.known_column: Array = self._table[:, KNOWN]
         self._stale = True
 
     @property
     def all_touched(self) -> bool:
-        """Whether all lanes have accessed memory."""
+        """Whether every lane has accessed memory."""
         return self._left.all_touched
 
     def table(self) -> Array:
-        """What the compiled kernels want to know of each warp: see `cells`."""
+        """Per-warp data for the compiled loops: see `cells`."""
         if self._stale:
             self._stale = False
             kernels.fill_table(self.clocks, self._table)
@@ -126,17 +126,17 @@ class Clocks:
         return int(self._batch.alive_bits[warp])
 
     def apart(self) -> Array:
-        """For each warp the lanes whose clock it is: the living, and the ended that are not parted with yet."""
+        """For each warp, the lanes that its clock counts for: the living, and the exited until `part`."""
         living: Array = self._batch.alive_bits
         return living | self._left.masks if self._left.any else living
 
     def ended(self, warps: Array, active: Mask) -> None:
-        """Lanes of warps end: what they did last nobody will know."""
+        """Lanes of warps exit: their last accesses are never released."""
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         self._left.ended(warps, active, self.clocks[ctas, inside, inside])
 
     def part(self, warps: Array) -> None:
-        """Warps are about to publish what all their lanes did; those that have ended do not count among these."""
+        """Call before warps publish their own clocks: exited lanes are taken out of them first."""
         self._left.part(warps)
 
     def own(self, warp: int) -> int:
@@ -145,20 +145,20 @@ class Clocks:
         return int(self.clocks[warp % self._batch.ctas, inside, inside])
 
     def advance(self, warps: Array) -> None:
-        """Lanes of warps have released: what follows is of a later epoch, which who acquired does not know."""
+        """Begin a new epoch in warps whose lanes have released: an acquire from them does not cover later accesses."""
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         self.clocks[ctas, inside, inside] += 1
         self.changed()
 
     def advance_of(self, lanes: Array) -> None:
-        """The same, by their lanes."""
+        """As `advance`, given lanes; each warp advances once."""
         kernels.advance_once(lanes, self.clocks, self._seen)
         self.changed()
 
     def changed(self) -> None:
-        """Clocks were changed."""
+        """Record that clocks have changed, and check now and then that none is about to overflow."""
         self._stale = True
-        # a clock grows by one at a time, so it is enough to look at them all now and then
+        # a clock grows by one for each change at most, so the next check can wait for half of what is left
         self._changes += 1
         if self._changes >= self._look_again:
             largest = int(self.clocks[:, self._own, self._own].max(initial=0))
@@ -167,7 +167,7 @@ class Clocks:
                 self.exhausted = self.publications.exhausted = True
 
     def snapshot(self, warp: int) -> Snapshot:
-        """What a warp knows now."""
+        """A copy of what a warp and its lanes know now."""
         batch = self._batch
         cta, inside = warp % batch.ctas, warp // batch.ctas
         row = self.clocks[cta, inside].copy()
@@ -180,17 +180,17 @@ class Clocks:
         )  # fmt: skip
 
     def _of_lanes(self, warp: int) -> dict[int, Knowledge]:
-        """What the lanes of a warp know for themselves."""
+        """What lanes of a warp have acquired beyond their warp, by lane."""
         if self.near.suffices:
             return self.near.of_lanes(warp) if self.near.any else _NOBODY
         return self._private.get(warp, _NOBODY)
 
     def _of_warp(self, warp: int) -> Knowledge | None:
-        """What a warp knows beyond its vector clock: of other CTAs, and of single lanes."""
+        """What a warp knows beyond its vector clock: clocks of other CTAs, and of single lanes by name."""
         return self.near.of_warp(warp) if self.near.suffices else self._beyond.get(warp)
 
     def part_with_rows(self) -> None:
-        """Something of another CTA is acquired: from now on all is kept by name."""
+        """Convert rows to knowledge by name: something of another CTA is acquired, and rows cannot hold it."""
         if not self.near.suffices:
             return
         near, self.near.suffices = self.near, False
@@ -203,11 +203,12 @@ class Clocks:
             self.publications.released[barrier_key(int(self._batch.numbers[0]), slot)] = knowledge
 
     def released_by(self, these: Groups) -> tuple[Array, Array]:
-        """What groups of lanes release, as rows and names, where rows suffice: see `Snapshot.released_by`."""
+        """What groups of lanes release, as rows and names, while rows suffice: see `Snapshot.released_by`."""
         warps, each = these.warps, np.arange(len(these.warps))
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         rows = self.clocks[ctas, inside]
         own, whole = rows[each, inside].copy(), self.apart()[warps].astype(np.int64) & ~these.masks == 0
+        # a whole warp publishes its own clock; a part of it the clock at which the warp met, and its own lanes by name
         rows[each, inside] = np.where(whole, own, self.met[warps])
         some = np.flatnonzero(~whole)
         rows[some, self._lane + inside[some]] = own[some] * WARP + these.firsts[some]
@@ -223,13 +224,13 @@ class Clocks:
         return rows, names
 
     def _peers_of(self, warp: int, mask: int) -> tuple[Array, Array]:
-        """What lanes know of others of their warp: the columns of their names, and clocks."""
+        """What lanes know of other lanes of their warp: columns of names, and clocks."""
         known = self.peers[warp, list(bits(mask))].max(axis=0)
         lanes = np.flatnonzero(known)
         return self.near.columns_of(warp * WARP + lanes), known[lanes]
 
     def acquire_rows(self, these: Groups, rows: Array, names: Array | None) -> None:
-        """Groups of different lanes acquire rows and names, where rows suffice: see `acquire`."""
+        """Groups of distinct lanes acquire rows and names, while rows suffice: see `acquire`."""
         alive = self._batch.alive_bits[these.warps].astype(np.int64)
         whole = alive & ~these.masks == 0
         if whole.any():
@@ -241,7 +242,7 @@ class Clocks:
             self.near.add(these.lanes[chosen], rows[by], None if names is None else names[by])
 
     def _join_whole(self, warps: Array, rows: Array, names: Array | None) -> None:
-        """Different warps acquire rows and names."""
+        """Distinct warps acquire rows and names, all their lanes together."""
         ctas, inside, each = warps % self._batch.ctas, warps // self._batch.ctas, np.arange(len(warps))
         mine = self.clocks[ctas, inside]
         own = mine[each, inside]
@@ -267,7 +268,7 @@ class Clocks:
             self._know(warp * WARP + lane, known)
 
     def _is_near(self, warp: int, knowledge: Knowledge, mask: int | None = None) -> bool:
-        """Whether lanes of a warp, or all, have acquired it as a row: that ends with the first of another CTA."""
+        """Acquire knowledge as a row, for lanes of a warp or all; False if rows cannot hold it, which ends them."""
         if not self.near.suffices:
             return False
         found = self.near.split(knowledge, warp % self._batch.ctas)
@@ -281,12 +282,12 @@ class Clocks:
         return found is not None
 
     def _know(self, lane: int, knowledge: Knowledge) -> None:
-        """All that a lane knows for itself from now on."""
+        """Set all that a lane knows beyond its warp."""
         self._private.setdefault(lane // WARP, {})[lane % WARP] = knowledge
         self.near.put(lane, knowledge.row(self._first(lane // WARP), self.columns))
 
     def _forget(self, warp: int) -> list[Knowledge]:
-        """What the lanes of a warp know for themselves, which they do no longer."""
+        """Take away what the lanes of a warp know beyond it, and return it."""
         alone = sorted(self._private.pop(warp).items())
         self.near.forget(warp * WARP + np.array([lane for lane, _ in alone]))
         return [knowledge for _, knowledge in alone]
@@ -300,8 +301,8 @@ class Clocks:
         if near is not None:
             mine = self.clocks[cta, inside]
             own = mine[inside]
-            # the join of two vector clocks; its own entry counts the warp's releases, and what others know of it says
-            # up to where its lanes know of each other
+            # Join the two vector clocks, except for the warp's own entry, which counts its releases. What others know
+            # of this warp says up to which clock its lanes now know each other's accesses.
             np.maximum(mine, near, out=mine)
             mine[inside] = own
             self.met[warp] = max(self.met[warp], near[inside])
@@ -321,7 +322,7 @@ class Clocks:
                 np.maximum(part, clocks[: len(part)], out=part)
 
     def _row(self, warp: int) -> int:
-        """The row of what a warp knows of other CTAs' actors, for itself alone."""
+        """The row of `known` of a warp, made unshared first if other warps use it, too (copy-on-write)."""
         row = int(self.known_rows[warp])
         if row >= 0 and int(np.count_nonzero(self.known_rows == row)) == 1:
             return row
@@ -342,8 +343,9 @@ class Clocks:
         return int(np.argmin(used))
 
     def unknown(self, lane: int, number: int, clock: int, mask: int) -> int:
-        """Of lanes of a warp (by its number in the grid), those whose access at `clock` a lane knows nothing of."""
+        """Of the lanes of warp `number` (in the grid), those whose access at `clock` is unordered with `lane` now."""
         warp = lane // WARP
+        # program order, and what lanes of one warp know of each other
         if number == self.numbers[warp]:
             mask &= ~(1 << lane % WARP)
             if len(self.peers) > 1:
@@ -362,7 +364,7 @@ class Clocks:
         return mask
 
     def unknown_to_cta(self, cta: int, number: int, clock: int, mask: int) -> int:
-        """Of lanes of a warp, those whose access at `clock` no lane of a CTA knows of."""
+        """Of the lanes of a warp, those whose access at `clock` no lane of a CTA knows."""
         for warp in (self._own * self._batch.ctas + cta).tolist():
             for lane in range(warp * WARP, (warp + 1) * WARP):
                 if self.special[lane] or lane % WARP == 0:
@@ -373,7 +375,7 @@ class Clocks:
         return self._firsts[warp % self._batch.ctas]
 
     def _left_by_lane(self, row: Array | None, number: int, clock: int, mask: int) -> int:
-        """As `cells.knows_lane`."""
+        """The lanes of `mask` whose access at `clock` no column of single lanes covers, as `cells.knows_lane`."""
         column = number % self.columns
         if row is None or column >= self._batch.warps_per_cta or clock > row[self._lane + column] >> 5:
             return mask
@@ -385,7 +387,7 @@ class Clocks:
         return mask
 
     def of_others(self, warps: Array, homes: Array, columns: Array) -> Array:
-        """What warps know of the clocks of actors of other CTAs, 0 where nothing."""
+        """The clocks of actors of other CTAs that warps know, 0 for none."""
         rows = self.known_rows[warps]
         numbers = self.first_numbers[homes] + np.maximum(columns, 0)
         known: Array = self.known[np.maximum(rows, 0), np.minimum(numbers, self.known.shape[1] - 1)]
@@ -396,14 +398,14 @@ class Clocks:
         return known
 
     def of_cta(self, cta: int) -> tuple[Array, Array]:
-        """What the warps of a CTA know together of its actors, and of those of other CTAs."""
+        """What the warps of a CTA together know of the actors of their CTA, and of those of other CTAs."""
         warps = np.arange(len(self._own)) * self._batch.ctas + cta
         rows = self.known_rows[warps]
         known = self.known[rows[rows >= 0]].max(axis=0) if (rows >= 0).any() else np.zeros(1, np.int32)
         return self.rows_of(warps).max(axis=0), known
 
     def aware(self, lanes: Array) -> Array:
-        """For each lane, whether it or its warp knows more than the compiled kernels hand on."""
+        """For each lane, whether it or its warp knows more than compiled loops pass on."""
         found: Array = self.special[lanes] | self._partly_met[lanes // WARP] | self.near.aware[lanes // WARP]
         if self._beyond:
             warps = np.zeros(self._batch.warps, bool)
@@ -412,12 +414,12 @@ class Clocks:
         return found
 
     def any_aware(self, slots: Array, lanes: Array, homes: Array) -> bool:
-        """Whether `aware` holds for a lane that arrives on an mbarrier of its own CTA; of those are the `homes`."""
+        """Whether `aware` holds for a lane that arrives on an mbarrier of its own CTA; `homes` are their CTAs."""
         known = (self.special, self._partly_met, self.near.aware)
         return bool(self._beyond) or kernels.count_aware(slots, lanes, self._batch.ctas, homes, *known) > 0
 
     def helps(self, lanes: Array) -> Array:
-        """For each lane, whether `unknown` could know more than the compiled kernels."""
+        """For each lane, whether `unknown` may know more than the compiled loops."""
         found: Array = self.special[lanes]
         if self.near.suffices:
             return found | self.near.helps(lanes // WARP)
@@ -428,21 +430,24 @@ class Clocks:
         return found
 
     def own_rows(self, lanes: Array) -> Array:
-        """What lanes know of the actors of their CTAs; of their own warps, what was done before they met."""
+        """The vector clocks of lanes over the actors of their CTAs.
+
+        For the own warp, the clock at which it last met.
+        """
         rows: Array = np.empty((len(lanes), self.columns), np.int32)
         take_rows(self.clocks, self.met_column, lanes, rows)
         self.near.join_lanes(rows, lanes)
         return rows
 
     def rows_of(self, warps: Array) -> Array:
-        """What warps know of the actors of their CTAs, what only some of their lanes know included."""
+        """The vector clocks of warps over the actors of their CTAs, joined with those of their single lanes."""
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         rows: Array = self.clocks[ctas, inside]
         self.near.join_warps(rows, inside, warps)
         return rows
 
     def show_proxy(self, warps: Array, columns: list[int]) -> None:
-        """A proxy fence: what warps know of others' ordinary accesses, the async proxy may see, from `columns` on."""
+        """A proxy fence: ordinary accesses that warps know become visible to the async proxy, from `columns` on."""
         self._left.part(warps)
         kernels.show(warps, columns[0], columns[-1], self.clocks)
         count = self._batch.warps_per_cta
@@ -460,9 +465,9 @@ class Clocks:
         self.changed()
 
     def meet_whole(self, warps: Array, mask: Array, named: Array) -> bool:
-        """The same as `meet`, where all lanes of warps meet and know nothing for themselves; whether that is so.
+        """The fast path of `meet`, if whole warps meet and no lane knows anything for itself; returns whether so.
 
-        `named` are the masks that lanes give, and `mask` says which lanes there are, all where it is empty.
+        `named` are the masks that lanes give; `mask` says which lanes are active, empty means all.
         """
         if self.near.any or self._private or self._left.any:
             return False
@@ -473,10 +478,10 @@ class Clocks:
         return True
 
     def meet(self, warps: Array, masks: Array) -> None:
-        """Lanes of warps meet (bar.warp.sync): each knows what the others of its mask did before.
+        """Lanes of warps meet (bar.warp.sync): each acquires from the other lanes of its mask.
 
-        Whole warps advance `met`, which settles all their earlier accesses by one comparison; parts of warps have a
-        matrix of lanes (`peers`), which is seldom needed.
+        A whole warp advances `met`, which orders all earlier accesses of its lanes by one comparison. Parts of a warp
+        keep a matrix of lanes (`peers`), which is seldom needed.
         """
         self._left.part(warps)
         named = masks.astype(np.uint32)
@@ -507,7 +512,7 @@ class Clocks:
             self.acquire(warp, mask, knowledge)
 
     def _collapse(self, warps: Array) -> None:
-        """What single lanes know is known to their warps from now on."""
+        """What single lanes have acquired becomes known to their warps, whose lanes have met."""
         if self.near.suffices:
             if self.near.any:
                 self._join_whole(*self.near.collapsed(warps))
@@ -522,10 +527,10 @@ class Clocks:
         given: Array | None = None,
         published: dict[int, Knowledge] | None = None,
     ) -> None:
-        """Warps met at a CTA barrier: all of them, or those of `present` in the CTAs of `done`.
+        """Warps meet at a CTA barrier: all of them, or those of `present` in the CTAs of `done`.
 
-        `given` has for each CTA the vector clocks of those who arrived and do not wait, `published` what these know
-        beyond them.
+        `given` has for each CTA the joined vector clocks of warps that only arrived; `published` has what these know
+        beyond their vector clocks.
         """
         if done is None or present is None:
             done, present = self._all_ctas, self._all_warps
@@ -560,14 +565,14 @@ class Clocks:
             self._give(warps, self._without(joined, cta, present[cta]))
 
     def _without(self, knowledge: Knowledge, cta: int, present: Array) -> Knowledge:
-        """Knowledge without what is said of single lanes of warps that have just met."""
+        """Knowledge without the names of lanes of warps that have just met: vector clocks cover these lanes now."""
         first = self._firsts[cta]
         here = {first + inside for inside in np.flatnonzero(present).tolist()}
         lanes = {thread: clock for thread, clock in knowledge.lanes.items() if thread // WARP not in here}
         return Knowledge(knowledge.rows, knowledge.dense, lanes)
 
     def _give(self, warps: list[int], knowledge: Knowledge) -> None:
-        """Warps know the same of other CTAs from now on."""
+        """Set what warps know of other CTAs to the same knowledge; they share one row of `known`."""
         for warp in warps:
             self._beyond[warp] = knowledge
         held = self.known_rows[warps]
@@ -580,7 +585,7 @@ class Clocks:
 
 
 def masks_of(window: Window, mask: Mask | None) -> tuple[Array, Array]:
-    """Warps of a window with active lanes, and these lanes as masks."""
+    """The warps of a window that have active lanes, and these lanes as masks."""
     warps: Array = window.warps
     if mask is None:
         return warps, np.full(len(warps), EVERYBODY, np.int64)

@@ -1,11 +1,11 @@
-"""Every two accesses that conflict, without the limits of the shadow cells: who meets whom at each word.
+"""All pairs of conflicting accesses, without the limits of the shadow cells: which access meets which at each word.
 
-The shadow cells keep the last write and two reads of a word; here all readers since the last write are kept, in a
-linked list for each word. Older writes need not be: a write that is ordered after the last one is ordered after those
-before it, or these are a pair of their own. Slow, and only for comparing two runs.
+The shadow cells keep the last write and two reads of a word. Here all readers since the last write are kept, in a
+linked list for each word. Older writes are not needed: a write ordered after the last write is ordered after the ones
+before it, or these are an unordered pair themselves. This is slow, and serves only to compare two runs.
 
-A *tag* names an access of the log: the number of its entry times 64, plus the lane, or 32 where several lanes of a warp
-touch the same word.
+A *tag* identifies an access of the log: the number of its entry times 64, plus the lane, or 32 if several lanes of a
+warp touch the same word.
 """
 
 from collections import Counter
@@ -23,24 +23,24 @@ _LANES = 64
 
 
 class Meetings:
-    """Who wrote each word of one memory last, and all who have read it since."""
+    """For each word of one memory: the last writer, and all readers since."""
 
     def __init__(self, count: int):
         self._writers: Array = np.full(count, -1, np.int64)
         self._heads: Array = np.full(count, -1, np.int64)
-        # all readers: a tag, and the entry of the reader of the same word before
+        # linked lists of readers: the tag, and the index of the previous reader of the same word
         self._tags: Array = np.zeros(1024, np.int64)
         self._before: Array = np.zeros(1024, np.int64)
         self._count = 0
 
     def meet(self, words: Array, tags: Array, writes: bool) -> Array:
-        """Accesses touch words; gives pairs of tags: one of these, and one that it meets."""
+        """Record accesses to words, and return pairs of tags: a new access, and an earlier conflicting one."""
         words, tags = _several(words, tags)
         pairs = [np.stack([tags, self._writers[words]], axis=1)]
         if not writes:
             self._read(words, tags)
             return _distinct(pairs)
-        # several entries write the same word at once
+        # several entries write the same word in one step
         beside = np.flatnonzero(words[1:] == words[:-1])
         pairs.append(np.stack([tags[beside + 1], tags[beside]], axis=1))
         here = self._heads[words]
@@ -71,7 +71,7 @@ class Meetings:
 
 
 def _several(words: Array, tags: Array) -> tuple[Array, Array]:
-    """Words that several lanes of one entry touch, once, with the tag of several lanes."""
+    """Merge lanes of one entry that touch the same word into one access, with the tag of several lanes."""
     order = np.lexsort((tags, words))
     words, tags = words[order], tags[order]
     entries = tags // _LANES
@@ -88,7 +88,7 @@ def _distinct(pairs: list[Array]) -> Array:
 
 
 def unordered(relation: "Relation", pairs: Array) -> dict[tuple[int, int], int]:
-    """The lines of accesses that meet and are not ordered, with how many of them there are."""
+    """The pairs of source lines whose accesses conflict and are not ordered, with how often."""
     x, y = pairs[:, 0] // _LANES, pairs[:, 1] // _LANES
     my_lane, their_lane = pairs[:, 0] % _LANES, pairs[:, 1] % _LANES
     thread = ~relation.operation[x] & ~relation.operation[y]
@@ -101,7 +101,7 @@ def unordered(relation: "Relation", pairs: Array) -> dict[tuple[int, int], int]:
 
 
 def _covered(relation: "Relation", x: Array, y: Array, lanes: Array) -> Array:
-    """Whether what each of `x` knows covers `y`, by a lane's clock, a warp's, or that of an actor beside them."""
+    """Whether the clocks of each of `x` cover access `y`: by the clock of its lane, its warp, or another actor."""
     actors, columns = relation.actors, relation.rows.shape[1]
     column = relation.actor[y] - relation.cta[x] * columns
     near = (column >= 0) & (column < columns)
@@ -114,6 +114,7 @@ def _covered(relation: "Relation", x: Array, y: Array, lanes: Array) -> Array:
         known = relation.rows[x, actors.lane(0) + who].astype(np.int64)
         other = relation.operation[x] | (relation.warp[x] != column)
         covered |= ordinary & other & (known % WARP == lanes) & (clock <= known // WARP)
+        # an asynchronous operation sees an ordinary write only after a proxy fence
         fenced = np.zeros(len(x), bool)
         for domain, space in enumerate(("shared", "global")):
             shown = clock <= relation.rows[x, actors.proxied(0, space) + who]

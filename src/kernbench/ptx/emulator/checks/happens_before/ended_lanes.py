@@ -21,37 +21,38 @@ from kernbench.ptx.emulator.lanes.lanes import NO_MASK, WARP, Mask, lane_bits
 from kernbench.ptx.emulator.memory.cells import part_from
 from kernbench.ptx.emulator.program.hub import BatchHub
 
-# called with warps, and for each warp of the batch the last clocks of its lanes: nobody will know what they did then
+# called with warps, and for each warp of the batch the last clocks of its lanes: their accesses then are never
+# published
 Forget = Callable[[Array, Array], None]
 
 
 class EndedLanes:
-    """The lanes of one batch that have ended while others of their warps may live."""
+    """Lanes of one batch that have exited while other lanes of their warps may live."""
 
     def __init__(self, batch: BatchHub, forget: Forget):
         self._forget = forget
-        # lanes that have accessed memory, and how many have not
+        # lanes that have accessed memory, and the number of lanes that have not
         self._touched: Array = np.zeros(batch.lanes, bool)
         self._left = batch.lanes
-        # those that ended then and whose warp has not published its clock since, as a mask of each warp
+        # of the first, lanes that have exited and whose warp has not published its clock since: a mask for each warp
         self.masks: Array = np.zeros(batch.warps, np.uint32)
-        # whether there are such lanes
+        # whether any mask is not zero
         self.any = False
-        # the clock of its warp when each lane ended, 0 while it lives or is parted with already
+        # the warp's clock when each lane exited; 0 while the lane lives, or after `part`
         self._clocks: Array = np.zeros((batch.warps, WARP), np.int64)
 
     @property
     def all_touched(self) -> bool:
-        """Whether all lanes have accessed memory."""
+        """Whether every lane has accessed memory."""
         return not self._left
 
     def touched(self, lanes: Array, active: Mask | None) -> None:
-        """Lanes access memory."""
+        """Record that lanes access memory."""
         if self._left:
             self._left -= touch(self._touched, lanes, NO_MASK if active is None else active)
 
     def ended(self, warps: Array, active: Mask, clocks: Array) -> None:
-        """Lanes of warps end, at these clocks of theirs."""
+        """Lanes of warps exit; `clocks` are their warps' clocks. A lane without accesses has nothing to withhold."""
         left = active & self._touched.reshape(-1, WARP)[warps]
         if left.any():
             self.any = True
@@ -59,7 +60,7 @@ class EndedLanes:
             self._clocks[warps] = np.where(left, clocks[:, None], self._clocks[warps])
 
     def part(self, warps: Array) -> None:
-        """Warps are about to publish what all their living lanes did: that does not hold for those that have ended."""
+        """Call before warps publish their own clocks: withholds what lanes that have exited did at their last clock."""
         if not self.any:
             return
         gone = warps[self.masks[warps] != 0]
@@ -72,7 +73,7 @@ class EndedLanes:
 
 @kernel
 def touch(touched: Bools, lanes: Int64s, mask: Bools) -> int:
-    """Mark the active ones of some lanes, all without a mask; how many were not marked before."""
+    """Mark the active lanes (all, if there is no mask), and count those that were not marked before."""
     masked, count = mask.size > 0, 0
     for i in range(lanes.size):
         if (not masked or mask[i]) and not touched[lanes[i]]:
@@ -82,7 +83,7 @@ def touch(touched: Bools, lanes: Int64s, mask: Bools) -> int:
 
 
 def part_from_lanes(memory: Iterable[tuple[Array, Array]], numbers: Array, clocks: Array) -> None:
-    """Make what ended lanes of warps, by their numbers in the grid, did at their last clocks known to nobody.
+    """Make the accesses of exited lanes at their last clocks known to nobody, for warps by their numbers in the grid.
 
     `memory` are cells with the lanes beside them.
     """

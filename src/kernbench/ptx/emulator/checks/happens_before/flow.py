@@ -1,7 +1,7 @@
-"""Which access meets which at every word of memory: what each read finds there, and what each write replaces.
+"""A digest of the data flow: what each read finds at every word of memory, and what each write replaces.
 
-Where the checks are silent, every two accesses that conflict are ordered, and their order is the one in which they come
-here. Two silent runs with the same flow therefore order all conflicting accesses alike, whatever else they order.
+If the checks are silent, all conflicting accesses are ordered, and the order in which they are recorded here is that
+order. Two silent runs with the same flow therefore order all conflicting accesses alike, whatever else they order.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ WORD = 4
 
 
 def mixed(values: Array | np.uint64) -> Array:
-    """Numbers that look random, the same for the same values."""
+    """Hash values (splitmix64)."""
     with np.errstate(over="ignore"):
         x = np.asarray(values).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -21,14 +21,14 @@ def mixed(values: Array | np.uint64) -> Array:
 
 
 class Words:
-    """The words of one memory: who wrote each last, and who has read it since."""
+    """For each word of one memory: hashes of the last writers, and of the readers since."""
 
     def __init__(self, count: int):
         self.writers: Array = np.zeros(count, np.uint64)
         self.readers: Array = np.zeros(count, np.uint64)
 
     def meet(self, words: Array, owners: Array, names: Array, writes: bool) -> Array:
-        """Accesses with `names` touch words, each of the access of its owner; gives what each access met."""
+        """Record accesses `names` to words; `owners` is the access of each word. Returns what each access met."""
         found = mixed(self.writers[words])
         if writes:
             found = found + mixed(self.readers[words] ^ np.uint64(1))
@@ -45,25 +45,25 @@ class Words:
 
 
 class Flow:
-    """The sum of what all accesses of a launch met."""
+    """The sum of what all accesses of a launch met; sums do not depend on the order of unrelated accesses."""
 
     def __init__(self) -> None:
         self.total = np.zeros(2, np.uint64)
 
     def add(self, names: Array, met: Array) -> None:
-        """Accesses met what they met."""
+        """Add accesses, with the hashes of what they met."""
         with np.errstate(over="ignore"):
             both = mixed(names ^ mixed(met))
             self.total += np.array([both.sum(dtype=np.uint64), mixed(both).sum(dtype=np.uint64)], np.uint64)
 
     @property
     def digest(self) -> str:
-        """One word for the whole flow."""
+        """The whole flow as a hexadecimal string."""
         return "".join(f"{int(part):016x}" for part in self.total)
 
 
 def words_of(starts: Array, lengths: Array, owners: Array) -> tuple[Array, Array]:
-    """The words that ranges of bytes touch, and the access each belongs to; a word once for each access."""
+    """The words that ranges of bytes touch, and the access of each; overlapping ranges give a word more than once."""
     first = starts // WORD
     counts = (starts + lengths + WORD - 1) // WORD - first
     before = np.cumsum(counts) - counts

@@ -15,11 +15,11 @@ from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, CTA_SCOPE, GPU_SCOPE
 
 EVERYBODY = (1 << WARP) - 1
-# rows of more CTAs than this become one row of the grid
+# knowledge of more CTAs than this is stored as one row of the grid
 _SPARSE = 48
-# what is known of more single threads than this counts for their warps: thousands of threads that each release to a
-# location of their own (a gradient that all blocks add to) would know of each other by name, which takes the square of
-# their number. More is known then than is true, so that a race may stay hidden and none is made up.
+# If more single threads than this are named, they count for their whole warps. Thousands of threads that each release
+# to a location of their own (a gradient that all blocks add to) would otherwise name each other, which is quadratic in
+# their number. The result claims more order than there is: a race may be missed, but none is invented.
 _MOST_NAMED = 1024
 
 
@@ -33,7 +33,7 @@ def bits(mask: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Knowledge:
-    """Clocks of actors: `rows` by the number of a CTA's first actor, `dense` for the grid; `lanes` of single threads.
+    """Clocks of actors: `rows` by the number of a CTA's first actor, `dense` for the grid, `lanes` for single threads.
 
     A thread's number is its warp's number in the grid times 32, plus its lane.
     """
@@ -43,7 +43,7 @@ class Knowledge:
     lanes: dict[int, int] = field(default_factory=dict)
 
     def join(self, other: "Knowledge", actors: int) -> "Knowledge":
-        """What two pieces of knowledge hold together; `actors` are those of the grid."""
+        """The join of two vector clocks; `actors` is the number of actors of the grid."""
         rows = self.rows or other.rows
         if self.rows and other.rows:
             rows = dict(self.rows)
@@ -66,17 +66,17 @@ class Knowledge:
         return Knowledge(rows, dense, lanes)
 
     def row(self, first: int, columns: int) -> Array | None:
-        """What is known of the actors of one CTA, None if nothing."""
+        """The clocks of the actors of one CTA, None if nothing is known."""
         dense = None if self.dense is None else self.dense[first : first + columns]
         return _larger(self.rows.get(first), dense)
 
     def only(self, kept: Array) -> "Knowledge":
-        """What is known of the actors of some columns of each CTA, with ones in `kept`, and of no single threads."""
+        """The clocks of those columns of each CTA that have a one in `kept`, and of no single threads."""
         dense = None if self.dense is None else self.dense * np.resize(kept, len(self.dense))
         return Knowledge({first: row * kept[: len(row)] for first, row in self.rows.items()}, dense)
 
     def clock(self, number: int, columns: int) -> int:
-        """The clock up to which all of an actor is known."""
+        """The clock up to which all accesses of an actor are known."""
         first = number - number % columns
         row = self.rows.get(first)
         found = 0 if row is None else int(row[number - first])
@@ -94,7 +94,7 @@ class Knowledge:
 
 
 def _fresh(dense: Array | None, actors: int) -> Array:
-    """A row of the grid that may be written."""
+    """A writable copy of a row of the grid."""
     return np.zeros(actors, np.int32) if dense is None else dense.copy()
 
 
@@ -108,7 +108,7 @@ def _latest(one: dict[int, int], two: dict[int, int]) -> dict[int, int]:
     if not one or not two or one is two:
         return one or two
     few, many = (one, two) if len(one) <= len(two) else (two, one)
-    # who acquires what was published after it most often knows nothing beside that
+    # mostly an actor that acquires has nothing beyond what was released to it
     if few.items() <= many.items():
         return many
     found = dict(many)
@@ -123,7 +123,7 @@ def _add_latest(found: dict[int, int], more: dict[int, int]) -> None:
 
 
 def together(pieces: list[Knowledge], actors: int) -> Knowledge:
-    """What several pieces of knowledge hold together: as `join` of one after the other, without what is in between."""
+    """The join of several pieces of knowledge, as `join` one after the other, without the intermediate copies."""
     if len(pieces) == 1 and len(pieces[0].rows) <= _SPARSE and len(pieces[0].lanes) <= _MOST_NAMED:
         return pieces[0]
     lanes = dict(pieces[0].lanes)
@@ -136,14 +136,14 @@ def together(pieces: list[Knowledge], actors: int) -> Knowledge:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """A strong operation's scope and where its thread is: number of its CTA and of its cluster."""
+    """The scope of a strong operation, and the numbers of its thread's CTA and cluster."""
 
     scope: int
     cta: int
     cluster: int
 
     def meets(self, other: "Reach") -> bool:
-        """Whether each operation's scope holds the other's thread."""
+        """Whether each operation's scope includes the other's thread, as moral strength requires."""
         if self.cta == other.cta:
             return min(self.scope, other.scope) >= CTA_SCOPE
         near = CLUSTER_SCOPE if self.cluster == other.cluster else GPU_SCOPE
@@ -152,10 +152,11 @@ class Reach:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
-    """What a release pattern publishes: by which lanes of which warp, and the reach of its first operation.
+    """What a release pattern publishes: its lanes of a warp, and the reach of its first operation.
 
-    `sequential` patterns begin with fence.sc. With `distant` that fence was another thread's, met at a barrier since:
-    then only another such fence learns of it, as the order of these fences is the one in which they are seen.
+    A `sequential` pattern begins with fence.sc. If it is `distant`, another thread ran that fence, and a barrier came
+    between the fence and the write. Then only another fence.sc acquires it: fence.sc are ordered among themselves by
+    observation, and barriers may take part in that; plain release patterns are of one thread.
     """
 
     knowledge: Knowledge
@@ -166,14 +167,14 @@ class Release:
     distant: bool = False
 
     def is_in(self, later: "Release") -> bool:
-        """Whether a release by one who has acquired this one publishes it as well, to all who would see it."""
+        """Whether `later`, by a thread that acquired this release, publishes it to all who could acquire it here."""
         plain = not (self.sequential or self.distant or later.sequential or later.distant)
         return plain and self.reach.scope == later.reach.scope == GPU_SCOPE
 
 
 @dataclass(slots=True, eq=False)
 class Location:
-    """A location in memory: the reach of its last strong write, and the releases that who reads that write sees."""
+    """A location in memory: the reach of its last strong write, and the releases that a read of that write observes."""
 
     carrier: Reach
     releases: list[Release]
@@ -181,10 +182,10 @@ class Location:
     def write(
         self, carrier: Reach, own: list[Release], update: bool, number: int, mask: int, actors: int, acquired: bool
     ) -> None:
-        """A strong write: an update hands on what it saw, a store only what its own thread released before.
+        """A strong write: an update keeps the releases it observed, a store keeps only those of its own thread.
 
-        As in a release sequence of C++11: updates by anybody, and stores of the releasing thread, follow the release.
-        An update that has `acquired` what it saw releases it with what it knows: the last of `own` has it all.
+        This is a release sequence of C++11: updates by any thread, and stores of the releasing thread, continue it. An
+        update that has `acquired` what it observed passes it on in its own release, the last of `own`.
         """
         if update and self.carrier.meets(carrier):
             kept = [one for one in self.releases if not one.is_in(own[-1])] if acquired and own else self.releases
@@ -195,9 +196,9 @@ class Location:
 
 
 def _merged(releases: list[Release], actors: int) -> list[Release]:
-    """Releases of one reach that are far too many to look at one by one become one.
+    """Join releases of the same reach and kind, if there are many.
 
-    Exact, as whoever reads the location sees all of them: it would acquire each, and their join is the same.
+    This is exact: whoever reads the location observes all of them and acquires each, and their join is the same.
     """
     if len(releases) <= 8:
         return releases
@@ -209,7 +210,7 @@ def _merged(releases: list[Release], actors: int) -> list[Release]:
 
 
 def as_one(releases: list[Release], actors: int) -> Release:
-    """Releases alike in reach and kind, joined."""
+    """The join of releases that are alike in reach and kind."""
     last, knowledge = releases[-1], releases[0].knowledge
     for one in releases[1:]:
         knowledge = knowledge.join(one.knowledge, actors)
@@ -218,22 +219,22 @@ def as_one(releases: list[Release], actors: int) -> Release:
 
 
 def barrier_key(first_block: int, slot: int, remote: bool = False) -> tuple[object, ...]:
-    """What arrivals on an mbarrier of a batch by its own CTA, or by others (`remote`), are published under."""
+    """The key under which arrivals on an mbarrier are published, by its own CTA or by others (`remote`)."""
     return ("mbarrier" if remote else "mbarrier of a CTA", first_block, slot)
 
 
 class Publications:
-    """What was released at which location in memory, for the whole launch."""
+    """What was released at each location in memory and to each barrier, for the whole launch."""
 
     def __init__(self, actors: int):
         self.actors = actors
         self.locations: dict[object, Location] = {}
-        # whether some warp released more often than shadow cells can count, so that races were no longer looked for
+        # True once a warp has released more often than shadow cells can count: races are no longer checked
         self.exhausted = False
         # what was released to barriers, by key
         self.released: dict[object, Knowledge] = {}
 
     def release(self, key: object, knowledge: Knowledge) -> None:
-        """Add to what whoever passes a barrier acquires."""
+        """Add to what a thread acquires when it passes a barrier."""
         before = self.released.get(key)
         self.released[key] = knowledge if before is None else before.join(knowledge, self.actors)

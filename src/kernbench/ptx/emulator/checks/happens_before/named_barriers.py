@@ -23,20 +23,20 @@ from kernbench.ptx.emulator.observer.meetings import BarrierObserver, MeetingPoi
 from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
 
-# of rounds that never were, and of lanes nobody has to ask for
+# "there was no such round", and "no record of lanes that have arrived"
 _NEVER = np.zeros((0, 0), np.int64)
 _NOBODY = np.zeros((0, 0), np.uint32)
 
 
 class BarrierChecks(Protocol):
-    """What the checks of barriers need of the other checks of their batch."""
+    """What the checks of barriers need from the other checks of their batch."""
 
     clocks: Clocks
 
     def met(
         self, done: Array | None, present: Array | None, given: Array | None, published: dict[int, Knowledge] | None
     ) -> None:
-        """Warps met at a CTA barrier; who only arrived has `given` its clocks and `published` the rest."""
+        """Warps met at a CTA barrier; `given` and `published` are what warps that only arrived released."""
 
     def arrived(self, warps: Array, published: dict[int, Knowledge]) -> None:
         """Warps arrive at a CTA barrier and do not wait."""
@@ -47,31 +47,31 @@ class NamedBarriers(BarrierObserver):
 
     def __init__(self, batch: BatchHub, checks: BarrierChecks, reporter: Reporter):
         self._batch, self._checks, self._reporter = batch, checks, reporter
-        # the join of the vector clocks of those who only arrived (a release without an acquire): [CTAs, actors]
+        # joined vector clocks of warps that only arrived (a release without an acquire): [CTAs, actors]
         self._given: dict[int, Array] = {}
         self._published: dict[int, dict[int, Knowledge]] = {}
-        # for each warp that waited in the last round its clock at the end of it, -1 for the others: [CTAs, warps]
+        # for each warp that waited in the last round, its clock at the end of it, -1 for the others: [CTAs, warps]
         self._last: dict[int, Array] = {}
-        # the same of those who only arrived in the last round, where nobody waited, and in the one that is open
+        # the same for warps that only arrived: in the last round, if nobody waited in it, and in the open round
         self._last_arrivals: dict[int, Array] = {}
         self._arrivals: dict[int, Array] = {}
-        # the operations of reductions that are open, "" for sync and arrive: [CTAs]
+        # the operation of each open reduction, "" for sync and arrive: [CTAs]
         self._operations: dict[int, list[str]] = {}
-        # lanes of each warp that have come to the round that is open, as bits: [CTAs, warps]
+        # lanes of each warp that have arrived at the open round, as bits: [CTAs, warps]
         self._come: dict[int, Array] = {}
 
     def comes_whole(self, number: int, lanes: Lanes, site: Site) -> None:
-        """All living lanes of the batch come to a barrier at once, to which nobody else has come."""
+        """All living lanes of the batch arrive at once at a barrier without earlier arrivals."""
         if number in self._last:
             if self._unsure(number, lanes, _NOBODY):
                 warps, _ = lanes.present()
                 self._in_turn(number, warps % self._batch.ctas, warps // self._batch.ctas, site)
-            # whoever comes next has waited in this round
+            # every warp has waited in this round, so the next round is unambiguous for all
             del self._last[number]
             self._last_arrivals.pop(number, None)
 
     def arrives(self, number: int, lanes: Lanes, waits: bool, site: Site) -> None:
-        """Lanes come to a barrier, and go on at once unless they wait."""
+        """Lanes arrive at a barrier; they continue at once unless they wait."""
         unsure = self._unsure(number, lanes, self._come_to(number))
         if waits and not unsure:
             return
@@ -94,23 +94,21 @@ class NamedBarriers(BarrierObserver):
         clocks.advance(warps)
 
     def _come_to(self, number: int) -> Array:
-        """Lanes of each warp that have come to the round that is open."""
+        """The lanes of each warp that have arrived at the open round, as bits."""
         come = self._come.get(number)
         if come is None:
             come = self._come[number] = np.zeros((self._batch.ctas, self._batch.warps_per_cta), np.uint32)
         return come
 
     def _unsure(self, number: int, lanes: Lanes, come: Array) -> int:
-        """How many warps that come may be counted in another round; if there are none, their lanes have `come`."""
+        """Count the arriving warps that may be counted in another round; if there are none, record lanes in `come`."""
         clocks, actors = self._checks.clocks, self._batch.launch.actors
         last = _NEVER if clocks.exhausted else self._last.get(number, _NEVER)
         known = (clocks.clocks, actors.lane(0) if actors.asynchronous else -1)
         return count_unsure(*given(lanes), last, *known, self._last_arrivals.get(number, _NEVER), come)
 
     def comes(self, barrier: MeetingPoint, lanes: Lanes, count: int | None, operation: str, site: Site) -> None:
-        """Lanes are about to come: those who came to this round before them wait for as many threads, and reduce by
-        the same operation.
-        """
+        """Check that lanes about to arrive agree with earlier arrivals of this round: thread count and reduction."""
         everybody = self._batch.warps_per_cta * WARP
         threads, (warps, mask) = everybody if count is None else count, given(lanes)
         if count_others(warps, mask, barrier.lanes, barrier.expected, everybody, threads):
@@ -119,7 +117,7 @@ class NamedBarriers(BarrierObserver):
             self._same_operation(barrier, lanes.present()[0] % self._batch.ctas, operation, site)
 
     def _same_count(self, barrier: MeetingPoint, ctas: Array, count: int | None, site: Site) -> None:
-        """Those who came to this round before them wait for as many threads."""
+        """Report arrivals whose thread count differs from that of earlier arrivals of this round."""
         everybody = self._batch.warps_per_cta * WARP
         others = np.where(barrier.expected < 0, everybody, barrier.expected)[ctas]
         bad = np.flatnonzero((barrier.lanes[ctas] > 0) & (others != (everybody if count is None else count)))
@@ -135,7 +133,7 @@ class NamedBarriers(BarrierObserver):
         self._reporter.add("misuse", site, message, hint, about="count")
 
     def _same_operation(self, barrier: MeetingPoint, ctas: Array, operation: str, site: Site) -> None:
-        """Those who came to this round before them reduce by the same operation."""
+        """Report arrivals whose reduction differs from that of earlier arrivals of this round."""
         held = self._operations.setdefault(barrier.number, [""] * self._batch.ctas)
         for cta in set(ctas.tolist()):
             if barrier.lanes[cta] > 0 and held[cta] != operation:
@@ -150,7 +148,7 @@ class NamedBarriers(BarrierObserver):
             held[cta] = operation
 
     def completes(self, number: int, done: Array, waiting: Array) -> None:
-        """A round is over in the CTAs of `done`: the warps that waited go on."""
+        """A round is complete in the CTAs of `done`: the `waiting` warps continue."""
         clocks = self._checks.clocks
         arrived = self._given.get(number)
         published = self._published.get(number, {})
@@ -170,7 +168,7 @@ class NamedBarriers(BarrierObserver):
             self._arrivals[number][done] = -1
 
     def _in_turn(self, number: int, ctas: Array, inside: Array, site: Site) -> None:
-        """Warps know that the last round is over."""
+        """Report warps that do not know that the last round is over."""
         last, batch = self._last.get(number), self._batch
         clocks = self._checks.clocks
         if last is None or clocks.exhausted:
@@ -182,13 +180,14 @@ class NamedBarriers(BarrierObserver):
         if batch.launch.actors.asynchronous:
             first = batch.launch.actors.lane(0)
             knows |= rows[:, first : first + ends.shape[1]] >> 5 > ends
+        # safe: the warp waited in that round itself, or has acquired from one that did, after that one went on
         sure = waited[np.arange(len(ctas)), inside] | (waited & knows).any(axis=1)
         sure |= ~waited.any(axis=1) & self._knows_arrivals(number, ctas, inside, rows)
         if not sure.all():
             self._mixed(number, int(np.argmin(sure)), ctas, inside, ends, site)
 
     def _knows_arrivals(self, number: int, ctas: Array, inside: Array, rows: Array) -> Array:
-        """For warps, with what they know: whether each arrival of the last round, in which nobody waited, is known."""
+        """For each warp, whether its clocks `rows` cover every arrival of the last round, in which nobody waited."""
         last = self._last_arrivals.get(number)
         if last is None:
             return np.ones(len(ctas), bool)
@@ -197,7 +196,7 @@ class NamedBarriers(BarrierObserver):
         return np.asarray(known.all(axis=1))
 
     def _once(self, number: int, ctas: Array, inside: Array, active: Mask, site: Site) -> None:
-        """Lanes have not come to this round already."""
+        """Report lanes that arrive a second time at the open round."""
         batch = self._batch
         come = self._come_to(number)
         bits = lane_bits(active)

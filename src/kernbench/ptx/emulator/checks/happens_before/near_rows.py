@@ -30,7 +30,7 @@ from kernbench.ptx.emulator.program.hub import BatchHub
 
 @kernel
 def take_rows(clocks: Int32s, met: Int64s, lanes: Int64s, rows: Int32s) -> None:
-    """The vector clocks of the warps of lanes; of their own warps, what was done before they met."""
+    """Copy the vector clocks of the lanes' warps; for the own warp, the clock at which it last met."""
     ctas = clocks.shape[0]
     for i in range(lanes.size):
         warp = lanes[i] // WARP
@@ -43,7 +43,7 @@ def take_rows(clocks: Int32s, met: Int64s, lanes: Int64s, rows: Int32s) -> None:
 
 @kernel
 def _join_warps(rows: Int32s, inside: Int64s, warps: Int64s, near_of: Int64s, near: Int32s) -> None:
-    """Join what warps know of their CTAs with what their lanes know for themselves; their own clocks stay."""
+    """Join the vector clocks of warps with those of their single lanes; a warp's own clock stays."""
     for i in range(warps.size):
         own = rows[i, inside[i]]
         for lane in range(warps[i] * WARP, (warps[i] + 1) * WARP):
@@ -57,7 +57,7 @@ def _join_warps(rows: Int32s, inside: Int64s, warps: Int64s, near_of: Int64s, ne
 
 @kernel
 def join_rows(rows: Int32s, lanes: Int64s, near_of: Int64s, near: Int32s) -> None:
-    """Join what the warps of lanes know with what the lanes know for themselves."""
+    """Join rows of lanes with what these lanes know beyond their warps."""
     for i in range(lanes.size):
         row = near_of[lanes[i]]
         if row >= 0:
@@ -68,7 +68,7 @@ def join_rows(rows: Int32s, lanes: Int64s, near_of: Int64s, near: Int32s) -> Non
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """Lanes of warps that do something together: all lanes, the group of each, and of each group what they share.
+    """Lanes of warps grouped by what they do together: all lanes, the group of each lane, and per group the rest.
 
     `firsts` are the lowest lanes of the groups in their warps.
     """
@@ -82,7 +82,7 @@ class Groups:
 
 
 def grouped(lanes: Array, keys: Array) -> Groups:
-    """Lanes by warp and key, as `lanes.group` has them."""
+    """Group lanes by warp and key, as `lanes.group` does."""
     warps = lanes >> 5
     later, more = warps[1:] - warps[:-1], keys[1:] - keys[:-1]
     if ((later < 0) | ((later == 0) & (more < 0))).any():
@@ -97,13 +97,13 @@ def grouped(lanes: Array, keys: Array) -> Groups:
 
 
 def each_alone(lanes: Array) -> Groups:
-    """Lanes of which each does something for itself."""
+    """Groups of one lane each."""
     inside = lanes % WARP
     return Groups(lanes, np.arange(len(lanes)), lanes // WARP, inside, np.int64(1) << inside, inside)
 
 
 def join_at(target: Array, where: Array, rows: Array) -> None:
-    """Join rows of an array, of which some may be named several times, with others, which may be narrower."""
+    """Join rows into `target` at the indices `where`, which may repeat; the rows may be narrower."""
     if not len(where) or not rows.shape[1]:
         return
     if (where[1:] <= where[:-1]).any():
@@ -116,22 +116,22 @@ def join_at(target: Array, where: Array, rows: Array) -> None:
 
 
 def _widened(old: Array, count: int, width: int) -> Array:
-    """A copy with more rows or columns, zero where it has more."""
+    """A copy with more rows or columns, filled with zeros."""
     fresh: Array = np.zeros((count, width), np.int32)
     fresh[: old.shape[0], : old.shape[1]] = old
     return fresh
 
 
 class NearRows:
-    """What single lanes of one batch know, and what is known of them."""
+    """What single lanes of one batch know, and what others know of single lanes."""
 
     def __init__(self, batch: BatchHub, firsts: Array, columns: int):
         self._ctas, self._warps = batch.ctas, batch.warps_per_cta
         # the numbers of the CTAs' first actors in the grid
         self._firsts = firsts
-        # whether it is all that is known: nobody has acquired anything of other CTAs
+        # whether rows hold everything: nothing of another CTA has been acquired
         self.suffices: bool = batch.launch.actors.asynchronous and batch.cluster.size == 1
-        # lanes with knowledge of their own, the rows that they have, and those that nobody has
+        # lanes that know more than their warps, the row of each (-1: none), and the free rows
         self.special: Array = np.zeros(batch.lanes, bool)
         self._row_of: Array = np.full(batch.lanes, -1)
         self._rows: Array = np.zeros((1, columns), np.int32)
@@ -140,12 +140,12 @@ class NearRows:
         # the column of names of each lane of a CTA, and the lane of each column
         self._column_of: Array = np.full(self._warps * WARP, -1)
         self._named: Array = np.zeros(0, np.int64)
-        # what warps know of single lanes, whether they ever learned of any, and with whom they have shared that
+        # what warps know of single lanes, whether they know of any, and a number that warps with equal names share
         self._warp_names: Array = np.zeros((batch.warps, 0), np.int32)
         self.aware: Array = np.zeros(batch.warps, bool)
         self.shared: Array = np.zeros(batch.warps, np.int64)
         self._shares = 0
-        # what was released to mbarriers, and to which
+        # what was released to mbarriers, by slot; which have a release; their CTAs
         self._slot_rows: Array = np.zeros((0, columns), np.int32)
         self._slot_names: Array = np.zeros((0, 0), np.int32)
         self.released: Array = np.zeros(0, bool)
@@ -153,21 +153,21 @@ class NearRows:
 
     @property
     def any(self) -> bool:
-        """Whether some lane knows something for itself."""
+        """Whether some lane knows more than its warp."""
         return len(self._free) < len(self._rows)
 
     @property
     def by_lane(self) -> tuple[Array, Array]:
-        """For compiled loops: the row of each lane, negative where it has none, and the rows."""
+        """For compiled loops: the row of each lane, -1 where it has none, and the rows."""
         return self._row_of, self._rows
 
     def names(self, count: int) -> Array:
-        """Names for some groups, of nobody yet."""
+        """Empty names for some groups."""
         empty: Array = np.zeros((count, len(self._named)), np.int32)
         return empty
 
     def names_of(self, warps: Array) -> Array:
-        """What warps know of single lanes: a copy."""
+        """What warps know of single lanes, as a copy."""
         found: Array = self._warp_names[warps]
         return found
 
@@ -176,7 +176,7 @@ class NearRows:
         return np.asarray(self._warp_names[warps].any(axis=1))
 
     def columns_of(self, lanes: Array) -> Array:
-        """The columns of names of lanes of the batch, made where there was none."""
+        """The name columns of lanes of the batch; missing columns are added."""
         inside = lanes // WARP // self._ctas * WARP + lanes % WARP
         columns: Array = self._column_of[inside]
         if (columns < 0).any():
@@ -191,7 +191,7 @@ class NearRows:
         return columns
 
     def add_own(self, these: Groups, rows: Array, names: Array) -> None:
-        """Join what groups release with what their lanes know for themselves."""
+        """Join what groups release with what their lanes know beyond their warps."""
         held = self._row_of[these.lanes]
         some = held >= 0
         if some.any():
@@ -199,7 +199,7 @@ class NearRows:
             join_at(names, these.numbers[some], self._row_names[held[some]])
 
     def add(self, lanes: Array, rows: Array, names: Array | None) -> None:
-        """Different lanes know more for themselves."""
+        """Distinct lanes acquire rows and names for themselves."""
         fresh = lanes[self._row_of[lanes] < 0]
         if len(fresh):
             self._row_of[fresh] = self._taken(len(fresh))
@@ -210,14 +210,14 @@ class NearRows:
             join_at(self._row_names, held, names)
 
     def put(self, lane: int, row: Array | None) -> None:
-        """All that a lane knows of the actors of its CTA."""
+        """Set the clocks that a lane knows of the actors of its CTA."""
         if self._row_of[lane] < 0:
             self._row_of[lane] = self._taken(1)[0]
             self.special[lane] = True
         self._rows[self._row_of[lane]] = 0 if row is None else row
 
     def _taken(self, count: int) -> list[int]:
-        """Rows of zeros that nobody has."""
+        """Allocate rows of zeros."""
         many = len(self._rows)
         if len(self._free) < count:
             grown = max(2 * many, many + count)
@@ -230,13 +230,13 @@ class NearRows:
         return taken
 
     def forget(self, lanes: Array) -> None:
-        """Lanes know nothing for themselves any more."""
+        """Free the rows of lanes."""
         self.special[lanes] = False
         self._free += self._row_of[lanes].tolist()
         self._row_of[lanes] = -1
 
     def collapsed(self, warps: Array) -> tuple[Array, Array, Array]:
-        """Of warps those of which lanes know something for themselves, and what, which the lanes do no longer."""
+        """Take from single lanes what they know; returns their warps, with joined rows and names."""
         special = self.special.reshape(-1, WARP)
         warps = np.unique(warps[special[warps].any(axis=1)])
         which, inside = np.nonzero(special[warps])
@@ -249,7 +249,7 @@ class NearRows:
         return warps, rows, names
 
     def learn(self, warps: Array, names: Array) -> None:
-        """Different warps learn of single lanes."""
+        """Distinct warps acquire names of single lanes."""
         named = names.any(axis=1)
         warps = warps[named]
         if len(warps):
@@ -259,9 +259,9 @@ class NearRows:
             self._shares += len(warps)
 
     def share(self, ctas: Array, present: Array) -> None:
-        """Warps of CTAs have met, those of `present` in each: they know the same of the lanes of the others.
+        """Warps of CTAs have met, those of `present` in each: they share what they know of single lanes.
 
-        Those that share what they know already, and have learned nothing since, are left as they are.
+        Warps that already share one set of names, and have learned nothing since, stay as they are.
         """
         members = present[ctas]
         warps = np.arange(self._warps) * self._ctas + ctas[:, None]
@@ -273,7 +273,7 @@ class NearRows:
             return
         members, warps, known = members[some], warps[some], known[some]
         names = np.where(known[:, :, None], self._warp_names[warps], 0).max(axis=1)
-        # of warps that have just met all is known
+        # names of lanes of the warps that have just met are obsolete: the vector clocks cover them
         names[members[:, self._named // WARP]] = 0
         which, inside = np.nonzero(members)
         warps = warps[which, inside]
@@ -282,7 +282,7 @@ class NearRows:
         self._shares += len(members)
 
     def show(self, warps: Array, columns: list[int]) -> None:
-        """A proxy fence of warps: what their lanes know of ordinary accesses, the async proxy may see."""
+        """A proxy fence of warps: ordinary accesses that their lanes know become visible to the async proxy."""
         lanes = np.flatnonzero(self.special.reshape(-1, WARP)[warps].reshape(-1))
         held = self._row_of.reshape(-1, WARP)[warps].reshape(-1)[lanes]
         rows = self._rows[held]
@@ -292,7 +292,7 @@ class NearRows:
         self._rows[held] = rows
 
     def release(self, slots: Array, ctas: Array, rows: Array, names: Array) -> None:
-        """Groups of lanes of CTAs, each to an mbarrier of its own, release what they know."""
+        """Groups of lanes release rows and names, each to an mbarrier of its CTA."""
         if not len(slots):
             return
         most = int(slots.max()) + 1
@@ -307,7 +307,7 @@ class NearRows:
         self.released[slots], self._slot_ctas[slots] = True, ctas
 
     def were_released(self, slots: Array) -> Array:
-        """To which mbarriers something was released."""
+        """Which mbarriers have a release."""
         there: Array = (slots >= 0) & (slots < len(self.released))
         there[there] = self.released[slots[there]]
         return there
@@ -317,22 +317,22 @@ class NearRows:
         return self._slot_rows[slots], self._slot_names[slots]
 
     def join_lanes(self, rows: Array, lanes: Array) -> None:
-        """Join rows with what lanes know for themselves."""
+        """Join rows with what lanes know beyond their warps."""
         if self.any:
             join_rows(rows, lanes, self._row_of, self._rows)
 
     def join_warps(self, rows: Array, inside: Array, warps: Array) -> None:
-        """Join rows of warps with what their lanes know for themselves."""
+        """Join rows of warps with what their lanes know beyond them."""
         if self.any:
             _join_warps(rows, inside, warps, self._row_of, self._rows)
 
     def alone(self, lanes: Array, columns: Array) -> Array:
-        """What lanes know for themselves of actors of their CTAs, 0 where nothing."""
+        """The clocks of actors of their CTAs that lanes know beyond their warps, 0 for none."""
         rows: Array = self._row_of[lanes]
         return np.where(rows >= 0, self._rows[np.maximum(rows, 0), columns], 0)
 
     def split(self, knowledge: Knowledge, cta: int) -> tuple[Array, Array] | None:
-        """Knowledge of a CTA alone as a row and names; None if it is of others as well."""
+        """Convert knowledge of one CTA into a row and names; None if it is of other CTAs as well."""
         first, columns = int(self._firsts[cta]), self._rows.shape[1]
         threads = np.fromiter(knowledge.lanes, np.int64, len(knowledge.lanes)) - first * WARP
         known = knowledge.rows.keys() <= {first} and knowledge.dense is None
@@ -347,7 +347,7 @@ class NearRows:
         return row, names
 
     def piece(self, cta: int, row: Array | None, names: Array) -> Knowledge:
-        """A row and names as they travel to other CTAs."""
+        """Convert a row and names into knowledge, the form that other CTAs can acquire."""
         first = int(self._firsts[cta])
         some = np.flatnonzero(names)
         threads = (first * WARP + self._named[some]).tolist()
@@ -355,14 +355,14 @@ class NearRows:
         return Knowledge({} if row is None else {first: row.copy()}, None, lanes)
 
     def of_lanes(self, warp: int) -> dict[int, Knowledge]:
-        """What the lanes of a warp know for themselves, by lane."""
+        """What the lanes of a warp know beyond it, by lane."""
         lanes = np.flatnonzero(self.special[warp * WARP : (warp + 1) * WARP])
         held = self._row_of[warp * WARP + lanes].tolist()
         each = zip(lanes.tolist(), held, strict=True)
         return {lane: self.piece(warp % self._ctas, self._rows[row], self._row_names[row]) for lane, row in each}
 
     def of_warp(self, warp: int) -> Knowledge | None:
-        """What a warp knows of single lanes, None if it never learned of any."""
+        """What a warp knows of single lanes, None if it knows of none."""
         return self.piece(warp % self._ctas, None, self._warp_names[warp]) if self.aware[warp] else None
 
     def of_slot(self, slot: int) -> Knowledge | None:
@@ -372,7 +372,7 @@ class NearRows:
         return self.piece(int(self._slot_ctas[slot]), self._slot_rows[slot], self._slot_names[slot])
 
     def of_warps(self) -> dict[int, Knowledge]:
-        """What warps know of single lanes; one piece for those that share it."""
+        """What warps know of single lanes; warps that share names share one piece."""
         warps = np.flatnonzero(self.aware)
         pieces = {int(share): self.of_warp(int(warp)) for share, warp in zip(self.shared[warps], warps, strict=True)}
         found = ((int(warp), pieces[int(share)]) for share, warp in zip(self.shared[warps], warps, strict=True))

@@ -1,8 +1,8 @@
-"""The log of accesses from which a run's happens-before relation is derived: opt-in, for comparing two runs.
+"""The log of accesses from which a run's happens-before relation is derived: opt-in, to compare two runs.
 
-Beside each access the log keeps the clocks that the checker holds it to. A clock value means little by itself: it
-advances wherever something is released. Afterwards each value is turned into what it stands for, the accesses that its
-actor had made by then; so two runs agree exactly where the checker would order the same accesses.
+Beside each access the log keeps the clocks that the checker compares it with. A clock value means little by itself: it
+advances at every release. So afterwards each value is replaced by the accesses that its actor had made by then. Two
+runs agree exactly if the checker would order the same accesses.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from kernbench.ptx.emulator.memory.shadow import Ranges
 from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
 
-# memory whose accesses can conflict with each other; tensor memory by what is done, and by what is begun
+# memories whose accesses can conflict; tensor memory has two: completed accesses, and begun ones
 DOMAINS = ("shared", "global", "tensor", "begun")
 # columns of tensor memory, and groups of sixteen lanes times columns
 COLUMNS = 512
@@ -32,10 +32,10 @@ KINDS = tuple(f"{what} of {domain} memory" for domain in DOMAINS for what in ("l
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
-    """Accesses at one site: one entry a warp (threads) or an operation.
+    """Accesses at one site: one entry a warp (threads), or one an operation.
 
-    `actors` and `clocks` say as what and when it counts for others, `lanes` which lanes took part as bits. `rows` is
-    what it knows of the actors of its block, `far` of those of all blocks (None: nothing).
+    `actors` and `clocks` are the epochs of the accesses, `lanes` the participating lanes as bits. `rows` are the clocks
+    that each access knows of the actors of its block, `far` those of the whole grid (None: nothing).
     """
 
     domain: int
@@ -56,14 +56,14 @@ class OrderLog:
 
     def __init__(self, actors: Actors, words: int, conflicts: bool):
         self._actors = actors
-        # whether to look at what meets at each word
+        # whether to record the conflicts at each word
         self.conflicts = conflicts
         words = words if conflicts else 0
         self.events: list[Events] = []
         self.flow = Flow()
         # the words of global memory
         self.words, self.meetings = Words(words), Meetings(words)
-        # entries so far, and pairs of accesses that met
+        # number of entries so far, and pairs of conflicting accesses
         self.count = 0
         self.pairs: list[Array] = []
 
@@ -72,14 +72,14 @@ class OrderLog:
         return BatchLog(self, batch, clocks)
 
     def order(self) -> AccessOrder:
-        """The relation, when the launch has ended."""
+        """The relation, after the launch has ended."""
         relation = Relation(self._actors, self.events)
         pairs = np.concatenate([np.zeros((0, 2), np.int64), *self.pairs])
         return relation.order(self.flow.digest, unordered(relation, pairs))
 
 
 class TensorAccesses(Protocol):
-    """Who accesses tensor memory: CTA, warp in it, number and clock of each, and what each knows of counters."""
+    """Accesses to tensor memory: CTA, warp, number and clock of each, and what each knows of counters."""
 
     @property
     def ctas(self) -> Array:
@@ -87,11 +87,11 @@ class TensorAccesses(Protocol):
 
     @property
     def warps(self) -> Array:
-        """The warps in them."""
+        """The warps, by their index in their CTAs."""
 
     @property
     def numbers(self) -> Array:
-        """The numbers of the accesses among those of their warps."""
+        """The index of each access among those of its warp."""
 
     @property
     def clocks(self) -> Array:
@@ -99,11 +99,11 @@ class TensorAccesses(Protocol):
 
     @property
     def known(self) -> Array:
-        """What each knows to be done, by counter and warp."""
+        """For each access, the completed operations that it knows, by counter and warp."""
 
 
 class BatchLog:
-    """Accesses of one batch, as they happen."""
+    """Records the accesses of one batch."""
 
     def __init__(self, log: OrderLog, batch: BatchHub, clocks: Clocks):
         self._log = log
@@ -115,11 +115,11 @@ class BatchLog:
         self._words = [Words(count) for count in words]
         self._words[DOMAINS.index("global")] = log.words
         self._meetings = [Meetings(words[0]), log.meetings]
-        # how often each lane came to a site
+        # how often each lane has executed a site, by line and kind
         self._times: dict[tuple[int, int], Array] = {}
 
     def _names(self, kind: int, line: int, lanes: Array) -> Array:
-        """A number for each access, by its thread, its line and how often the thread came there."""
+        """A hash that identifies each access: its thread, its line, and how often the thread has been there."""
         times = self._times.setdefault((line, kind), np.zeros(self._batch.lanes, np.int64))
         turns = times[lanes].copy()
         times[lanes] += 1
@@ -145,7 +145,7 @@ class BatchLog:
     def _touch(
         self, domain: int, writes: bool, site: Site, chosen: Array, inverse: Array, starts: Array, nbytes: int
     ) -> None:
-        """Lanes touch words."""
+        """Record the words that lanes touch."""
         memory = self._words[domain]
         inside = (starts >= 0) & (starts + nbytes <= len(memory.writers) * WORD)
         names = self._names(domain * 2 + writes, site.line, chosen)
@@ -155,7 +155,7 @@ class BatchLog:
         self._meet(domain, words, inverse[owners], chosen[owners] % WARP, writes)
 
     def _meet(self, domain: int, words: Array, entries: Array, lanes: Array, writes: bool) -> None:
-        """Entries that come next in the log, by lanes, touch words."""
+        """Record that the log's next entries touch words, each by one of its lanes."""
         tags = (self._log.count + entries) * 64 + lanes
         self._log.pairs.append(self._meetings[domain].meet(words, tags, writes))
 
@@ -164,6 +164,8 @@ class BatchLog:
         np.bitwise_or.at(bits, inverse, (np.int64(1) << (chosen % WARP)).astype(np.uint32))
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         rows = self._clocks.rows_of(warps)
+        # an access counts for others at its warp's clock; the warp itself knows its lanes' accesses up to their last
+        # meeting
         own = rows[np.arange(len(warps)), inside]
         rows[np.arange(len(warps)), inside] = self._clocks.met[warps]
         self._add(domain, writes, False, site, ctas, inside, bits, ctas, inside, own, rows)
@@ -180,7 +182,7 @@ class BatchLog:
         knowledge: Array,
         ranges: Ranges,
     ) -> None:
-        """Operations that lanes began access ranges of memory, as the actors of `columns` of blocks `homes`."""
+        """Asynchronous operations begun by lanes access ranges of memory, as actors of `columns` of blocks `homes`."""
         warps = lanes // WARP
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         bits = (np.int64(1) << (lanes % WARP)).astype(np.uint32)
@@ -197,7 +199,7 @@ class BatchLog:
     def tensor(
         self, writes: bool, site: Site, who: TensorAccesses, family: int, groups: Array, first_last: tuple[int, int]
     ) -> None:
-        """Warps access columns of groups of lanes, by their counter `family`: by what is done, and what is begun."""
+        """Warps access columns of groups of tensor memory lanes, counted by `family`: logged as completed and begun."""
         if self._log.conflicts:
             self._tensor_flow(writes, site, who, groups, np.arange(*first_last))
         count, warps = len(who.ctas), self._actors.warps
@@ -205,7 +207,7 @@ class BatchLog:
         first = self._actors.tensor(0)
         known = who.known.reshape(count, -1)
         rows[:, first : first + known.shape[1]] = np.minimum(known, CLOCK_LIMIT)
-        # operations of one warp follow each other
+        # operations of one warp are ordered by its program
         rows[np.arange(count), who.warps] = 0
         bits = np.ones(count, np.uint32)
         for domain, columns, clocks in (
@@ -265,14 +267,14 @@ class BatchLog:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """The accesses of one actor in one domain by its clock: how many there are up to each, and their fingerprint."""
+    """The accesses of one actor in one domain, by clock: their number up to each clock, and their fingerprint."""
 
     clocks: Array
     counts: Array
     prints: Array
 
     def until(self, clocks: Array) -> tuple[Array, Array]:
-        """Count and fingerprint of what it did up to clocks."""
+        """Number and fingerprint of the accesses up to clocks."""
         index = np.searchsorted(self.clocks, clocks, side="right")
         return self.counts[index], self.prints[index]
 
@@ -293,7 +295,7 @@ class Relation:
         self._flatten()
 
     def _flatten(self) -> None:
-        """All events one after the other, with what each weighs: by its lanes, its line and its thread."""
+        """Concatenate all events, with a weight for each access: a hash of its lane, its line and its thread."""
         events = self._events
         sizes = [len(e.ctas) for e in events]
         self.event = np.repeat(np.arange(len(events)), sizes)
@@ -321,7 +323,7 @@ class Relation:
         self.weights = mixed(threads ^ what[:, None]) * self.members.astype(np.uint64)
 
     def distant(self, entries: Array, actors: Array) -> Array:
-        """What entries know of the clocks of actors of other blocks, 0 where nothing."""
+        """The clocks of actors of other blocks that entries know, 0 for none."""
         rows = np.full(len(self.cta), -1)
         rows[self._distant] = np.arange(len(self._distant))
         found = rows[entries]
@@ -331,7 +333,7 @@ class Relation:
         return result
 
     def order(self, flow: str, apart: dict[tuple[int, int], int]) -> AccessOrder:
-        """The relation; `flow` is the digest of what the accesses met, `apart` what of it nothing orders."""
+        """The relation; `flow` is the digest of the data flow, `apart` the unordered pairs of lines."""
         counts, prints = np.zeros(len(self.cta), np.int64), np.zeros(len(self.cta), np.uint64)
         for domain in range(len(DOMAINS)):
             self._domain(domain, counts, prints)
@@ -353,7 +355,7 @@ class Relation:
         return _history(self.clock[mine], self.members[mine].sum(axis=1), self.weights[mine].sum(axis=1))
 
     def _whole(self, inside: Array, history: History, actor: int, counts: Array, prints: Array) -> None:
-        """What all who know of an actor's clock know of its accesses."""
+        """Count an actor's accesses for all entries that know its clock."""
         cta, column = divmod(actor, self._columns)
         near = np.flatnonzero(inside & (self.cta == cta))
         self._enter(near, history, self.rows[near, column], actor, counts, prints)
@@ -362,13 +364,13 @@ class Relation:
             self._enter(self._distant[which], history, self._far[which, actor], actor, counts, prints)
 
     def _proxied(self, domain: int, history: History, cta: int, column: int, counts: Array, prints: Array) -> None:
-        """What operations may see of a warp's ordinary writes."""
+        """Count a warp's ordinary writes for the operations to which a proxy fence has made them visible."""
         near = np.flatnonzero((self.domain == domain) & (self.cta == cta) & self.operation)
         known = self.rows[near, self._actors.proxied(column, DOMAINS[domain])]
         self._enter(near, history, known, (1 << 40) + column, counts, prints)
 
     def _single_lanes(self, inside: Array, mine: Array, cta: int, column: int, counts: Array, prints: Array) -> None:
-        """What is known of one lane of a warp beyond what is known of all of them."""
+        """Count accesses of single lanes of a warp, beyond those known of all its lanes."""
         near = np.flatnonzero(inside & (self.cta == cta) & (self.warp != column))
         actor, lanes = cta * self._columns + column, self._actors.lane(column)
         shares = [(near, self.rows[near, lanes], self.rows[near, column])]
@@ -387,7 +389,7 @@ class Relation:
     def _beyond(
         self, which: Array, history: History, known: Array, whole: Array, salt: int, counts: Array, prints: Array
     ) -> None:
-        """What is known of an actor's history after `whole`."""
+        """Count an actor's accesses after clock `whole` up to `known`."""
         more, extra = history.until(known)
         less, minus = history.until(whole)
         counts[which] += more - less
@@ -399,7 +401,7 @@ class Relation:
         prints[which] += extra * (mixed(np.uint64(salt)) | np.uint64(1))
 
     def _accesses(self, counts: Array, prints: Array, flow: str, apart: dict[tuple[int, int], int]) -> AccessOrder:
-        """One entry a lane and access, in the order of their keys."""
+        """One entry for each lane and access, in the order of their keys."""
         entry, lane = np.nonzero(self.members)
         kind = self.domain * 4 + self.operation * 2 + self.writes
         keys = packed(cta=self.cta[entry], warp=self.warp[entry], lane=lane, line=self.line[entry], kind=kind[entry])

@@ -1,10 +1,10 @@
-"""Order through memory, as the PTX memory model has it: release and acquire patterns, fences, and their scopes.
+"""Order through memory, by the PTX memory model: release and acquire patterns, fences, and their scopes.
 
-A release pattern is a release operation, or a fence and a later strong write by the same thread; an acquire pattern is
-an acquire operation, or a strong read and a later fence. The second thread learns what the first knew if it reads what
-that one wrote, or what updates made of it, and if each operation lies in the scope of the other. Fences of kind sc (and
-membar) are also ordered among themselves: of two, the one whose effect was seen before the other comes first, where
-barriers may lie between the fence and the write, and between the read and the fence.
+A release pattern is a release operation, or a fence and a later strong write by the same thread. An acquire pattern is
+an acquire operation, or a strong read and a later fence. The second thread acquires what the first released if it reads
+that write, or an update that continues its release sequence, and if each operation is in the scope of the other. Fences
+of kind sc (and membar) are also ordered among themselves: if the effect of one was observed before the other, it comes
+first. There barriers may lie between the fence and the write, and between the read and the fence.
 """
 
 from dataclasses import dataclass, replace
@@ -22,13 +22,13 @@ from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, CTA_SCOPE
 from kernbench.ptx.emulator.program.hub import BatchHub
 
 _WINDOW = (1 << 44) - 1
-# locations in memory that are looked at for a release, when a race is reported
+# how many locations are searched for a release when a race is reported
 _LOOKED_AT = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fence:
-    """Lanes that passed a fence that releases, and what their warp knew then: what later strong writes release."""
+    """Lanes that passed a releasing fence, with a snapshot of the clocks then: later strong writes release that."""
 
     mask: int
     scope: int
@@ -38,9 +38,9 @@ class _Fence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Observed:
-    """Lanes that observed a release by a strong read, and acquire it by a fence or an acquire of the same location.
+    """Lanes that read a release with a strong read; a fence, or an acquire of the same location, completes the pattern.
 
-    Those that did not read it themselves, but met who did (`heard`), acquire it by fence.sc only.
+    Lanes that did not read it themselves, but met a thread that did (`heard`), acquire it by fence.sc only.
     """
 
     mask: int
@@ -50,7 +50,7 @@ class _Observed:
 
 
 class MemoryOrder:
-    """What fences and strong accesses of one batch order."""
+    """The order that fences and strong accesses of one batch create."""
 
     def __init__(self, batch: BatchHub, clocks: Clocks):
         self._batch = batch
@@ -58,16 +58,16 @@ class MemoryOrder:
         self._publications = clocks.publications
         self._fences: dict[int, list[_Fence]] = {}
         self._observed: dict[int, list[_Observed]] = {}
-        # proxy fences that a compiler relies on to publish its stores with relaxed arrivals at a cluster's barrier
+        # proxy fences after which relaxed arrivals at a cluster's barrier publish stores, as a compiler assumes
         self._shown: dict[int, list[_Fence]] = {}
-        # what fence.sc of threads that lanes have met publishes, by warp
+        # what a write after a barrier publishes of other threads' fence.sc before it, by warp
         self._distant: dict[int, list[Release]] = {}
-        # warps with fences or reads that those who meet them have not heard of
+        # warps with fence.sc, or reads of releases, that have not been passed on at a barrier yet
         self._fresh: set[int] = set()
 
     @property
     def unheard(self) -> bool:
-        """Whether there is anything to hear of for those who meet."""
+        """Whether `meet` has anything to pass on."""
         return bool(self._fresh)
 
     def _reach(self, warp: int, scope: int) -> Reach:
@@ -81,7 +81,8 @@ class MemoryOrder:
             if order.acquires and warp in self._observed:
                 self._acquire_observed(warp, mask, self._reach(warp, order.scope), None, order.sequential)
             if order.releases:
-                # what was known now is what later writes release; a fence that is as strong takes an older one's place
+                # Later writes release the clocks as of this fence. It replaces older fences of these lanes that are no
+                # stronger.
                 older = [_without(one, mask, order) for one in self._fences.get(warp, ())]
                 fresh = _Fence(mask, order.scope, self._clocks.snapshot(warp), order.sequential)
                 self._fences[warp] = [*(one for one in older if one.mask), fresh]
@@ -91,7 +92,7 @@ class MemoryOrder:
             self._clocks.advance(warps)
 
     def show(self, warps: Array, masks: Array) -> None:
-        """Lanes of warps pass a proxy fence, and relaxed arrivals at a cluster's barrier publish what they know."""
+        """Lanes of warps pass a proxy fence: relaxed arrivals at a cluster's barrier publish their clocks as of now."""
         for warp, mask in zip(warps.tolist(), masks.tolist(), strict=True):
             older = [replace(one, mask=one.mask & ~mask) for one in self._shown.get(warp, ())]
             fresh = _Fence(mask, CLUSTER_SCOPE, self._clocks.snapshot(warp), False)
@@ -99,7 +100,10 @@ class MemoryOrder:
         self._clocks.advance(warps)
 
     def access(self, space: str, lanes: Array, addresses: Array, order: Order) -> Array:
-        """Strong accesses of lanes to addresses; gives the warps that release, whose clocks advance after it."""
+        """Strong accesses of lanes to addresses.
+
+        Returns the releasing warps, whose clocks the caller advances afterwards.
+        """
         if space == "local" or not (self._publications.locations or self._fences or order.releases):
             return np.zeros(0, np.int64)
         groups = group(lanes, addresses)
@@ -115,7 +119,7 @@ class MemoryOrder:
         return np.array(sorted({warp for warp, _, _ in groups}) if order.releases else [], np.int64)
 
     def _key(self, space: str, warp: int, address: int) -> object | None:
-        """A location in memory: shared memory is that of a cluster; a thread's own memory is none."""
+        """The key of a location: an address, with the cluster for shared memory; None for a thread's local memory."""
         window = address >> 44
         if space == "generic" and window == LOCAL_BASE >> 44:
             return None
@@ -125,11 +129,13 @@ class MemoryOrder:
 
     def _read(self, warp: int, mask: int, key: object, reach: Reach, acquires: bool) -> None:
         location = self._publications.locations.get(key)
-        # reads-from counts only between operations that are morally strong: each in the scope of the other
+        # reads-from counts only between morally strong operations: each in the scope of the other
         if location is not None and location.carrier.meets(reach):
             for release in location.releases:
                 if acquires and not release.distant and release.reach.meets(reach):
                     self._clocks.acquire(warp, mask, release.knowledge)
+                # a relaxed read waits for a later fence; so does fence.sc order, which an acquire alone does not
+                # establish
                 if not acquires or release.sequential:
                     self._observed.setdefault(warp, []).append(_Observed(mask, key, release))
                     self._fresh.add(warp)
@@ -139,10 +145,11 @@ class MemoryOrder:
             self._tidy(warp)
 
     def _acquire_observed(self, warp: int, mask: int, reach: Reach, key: object | None, sequential: bool) -> None:
-        """Lanes acquire what they observed before: at one location, or anywhere."""
+        """Lanes acquire what they observed before: at location `key`, or anywhere if it is None."""
         left = []
         for seen in self._observed[warp]:
             here, release = seen.mask & mask, seen.release
+            # across a barrier only two fence.sc are ordered, not a plain pattern
             far = (seen.heard or release.distant) and not sequential
             if not here or far or (key is not None and seen.key != key) or not release.reach.meets(reach):
                 left.append(seen)
@@ -154,7 +161,7 @@ class MemoryOrder:
         self._observed[warp] = left
 
     def _tidy(self, warp: int) -> None:
-        """Loops that poll see the same again and again."""
+        """Remove duplicates, which polling loops make."""
         seen = self._observed[warp]
         if len(seen) > 32:
             unique = {(one.mask, one.key, id(one.release), one.heard): one for one in seen}
@@ -162,6 +169,8 @@ class MemoryOrder:
 
     def _write(self, warp: int, mask: int, key: object, reach: Reach, order: Order) -> None:
         number, actors = int(self._clocks.numbers[warp]), self._publications.actors
+        # a write releases by each fence before it, by other threads' fence.sc before a barrier, and by itself if it
+        # releases
         own = [self._by_fence(warp, one, mask) for one in self._fences.get(warp, ()) if one.mask & mask]
         own += [one for one in self._distant.get(warp, ()) if one.mask & mask]
         if order.releases:
@@ -173,12 +182,12 @@ class MemoryOrder:
             self._publications.locations[key] = Location(reach, own)
 
     def _by_fence(self, warp: int, fence: _Fence, mask: int, distant: bool = False) -> Release:
-        """What lanes that have passed a fence release by what they write after it."""
+        """The release pattern of a fence that lanes have passed, and their write after it."""
         knowledge, reach = fence.snapshot.released_by(fence.mask & mask), self._reach(warp, fence.scope)
         return Release(knowledge, reach, int(self._clocks.numbers[warp]), mask, fence.sequential, distant)
 
     def meet(self, groups: list[tuple[int, int]]) -> None:
-        """Lanes of one CTA, as warps and masks, meet: they hear of each other's fence.sc, and of what others saw."""
+        """Lanes of one CTA, as warps and masks, meet: they share each other's fence.sc, and releases they observed."""
         if self._fresh.isdisjoint(warp for warp, _ in groups):
             return
         published: list[Release] = []
@@ -206,10 +215,11 @@ class MemoryOrder:
             self._observed[warp] = [*self._observed.get(warp, ()), *fresh]
 
     def missing(self, lane: int, number: int, clock: int, mask: int) -> str:
-        """What of a release and acquire lacks between an access of another thread and a lane that does not know of it.
+        """Which part of a release-acquire pattern is missing between another thread's access and a racing lane.
 
-        "fence": the lane saw what was released after the access, and has not acquired it; "acquire": it was released,
-        and the lane has not looked; "release": it was not released.
+        - "fence": the lane has read a release made after the access, but has not acquired it.
+        - "acquire": the access was released, but the lane has not read the release.
+        - "release": the access was not released.
         """
         columns = self._clocks.columns
 
@@ -223,7 +233,7 @@ class MemoryOrder:
         return "acquire" if any(covers(one) for location in locations for one in location.releases) else "release"
 
     def publish(self, warp: int, mask: int, key: object, ordered: bool = True) -> None:
-        """Lanes release to a barrier of several CTAs what they know; not `ordered`, what they knew at a fence."""
+        """Lanes release to a barrier of several CTAs: their clocks now, or as of their fences if not `ordered`."""
         if ordered:
             self._publications.release(key, self._clocks.snapshot(warp).released_by(mask))
             self._clocks.advance(np.array([warp]))
@@ -233,14 +243,14 @@ class MemoryOrder:
                 self._publications.release(key, one.snapshot.released_by(one.mask & mask))
 
     def behind_fences(self, warp: int, mask: int, scope: int) -> list[Knowledge]:
-        """What lanes release by a relaxed arrival: what they knew at the fences before it, of this scope at least."""
+        """What a relaxed arrival of lanes releases: their clocks as of earlier fences of at least this scope."""
         passed = [one for one in self._fences.get(warp, ()) if one.mask & mask and one.scope >= scope]
         return [one.snapshot.released_by(one.mask & mask) for one in passed]
 
     def saw(self, warp: int, mask: int, key: object, knowledge: Knowledge, scope: int) -> None:
-        """Lanes have seen, by a relaxed wait, what arrivals carried: a later fence of this scope at least acquires it.
+        """A relaxed wait of lanes observes what arrivals released: a later fence of at least this scope acquires it.
 
-        What is seen at a barrier later has all that was seen there before.
+        A later observation at the same barrier includes all earlier ones, so it replaces them.
         """
         cta, cluster = self._reach(warp, 0).cta, self._reach(warp, 0).cluster
         reach = Reach(scope, cta if scope == CTA_SCOPE else -1, cluster)
@@ -256,7 +266,7 @@ class MemoryOrder:
 
 
 def _without(fence: _Fence, mask: int, order: Order) -> _Fence:
-    """A fence that lanes have passed again, in a scope as wide and of the same kind, counts for the others only."""
+    """A fence without lanes that have passed a later one, of at least its scope and kind."""
     if fence.scope > order.scope or (fence.sequential and not order.sequential):
         return fence
     return replace(fence, mask=fence.mask & ~mask)

@@ -1,8 +1,8 @@
-"""Which accesses to memory come before which: the happens-before relation of one run, as the checker knew it.
+"""The happens-before relation of one run, as the checker saw it, in a form that two runs can be compared by.
 
-Two runs of a kernel, one of them with a synchronisation instruction changed, can be compared access by access: an
-access is identified by its thread, its line and how often the thread came there, and with it goes a fingerprint of all
-accesses of other agents that are ordered before it.
+One of the two runs usually has a synchronisation instruction changed. An access is identified by its thread, its line
+and how often the thread has been there. Beside it is a fingerprint of all accesses of other agents that are ordered
+before it.
 """
 
 import hashlib
@@ -13,13 +13,13 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 
-# what an access's key is made of, most significant first, with the bits of each
+# the parts of an access's key, most significant first, with their widths in bits
 FIELDS = (("cta", 20), ("warp", 6), ("lane", 5), ("line", 20), ("kind", 6))
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An access before which something else is ordered than in another run; None where it is in one of them only."""
+    """An access that has other predecessors in the second run; a count is None if that run does not have the access."""
 
     block: int
     warp: int
@@ -39,21 +39,21 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class AccessOrder:
-    """All accesses of a run in the order of their keys: key, occurrence, accesses before it, and their fingerprint."""
+    """All accesses of a run, sorted by key: key, occurrence, number of preceding accesses, and their fingerprint."""
 
     keys: Array
     occurrences: Array
     counts: Array
     fingerprints: Array
     kinds: tuple[str, ...]
-    # digest of what every access met at its words: which write a read found, what a write replaced
+    # digest of the data flow: which write each read found, and what each write replaced
     flow: str = ""
-    # lines of conflicting accesses that nothing orders, with how many pairs: all of them, where the checks keep a few
+    # unordered pairs of conflicting lines, with how many accesses: complete, while the checks keep a few
     unordered: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
-        """One word for the whole relation."""
+        """The whole relation as a hexadecimal string."""
         state = hashlib.sha256()
         for column in (self.keys, self.occurrences, self.fingerprints):
             state.update(np.ascontiguousarray(column).tobytes())
@@ -63,15 +63,15 @@ class AccessOrder:
         return len(self.keys)
 
     def same(self, other: "AccessOrder") -> bool:
-        """Whether the same accesses come before every access in both runs."""
+        """Whether every access has the same predecessors in both runs."""
         return self.digest == other.digest
 
     def torn(self, other: "AccessOrder") -> list[tuple[int, int]]:
-        """Lines whose accesses conflict and are ordered here, and are not in the other run."""
+        """Pairs of lines whose accesses conflict and are ordered here, but not in the other run."""
         return sorted(pair for pair, count in other.unordered.items() if count > self.unordered.get(pair, 0))
 
     def changes(self, other: "AccessOrder", most: int = 10) -> list[Change]:
-        """Accesses that differ, the first of them."""
+        """The first `most` accesses whose predecessors differ."""
         mine, theirs = (_by_access(order) for order in (self, other))
         found = [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key) != theirs.get(key)]
         return [self._change(key, mine.get(key), theirs.get(key)) for key in found[:most]]
@@ -84,7 +84,7 @@ class AccessOrder:
 
 
 def packed(**parts: Array) -> Array:
-    """Keys of accesses."""
+    """Pack keys of accesses."""
     key: Array = np.array(0, np.int64)
     for name, bits in FIELDS:
         key = (key << np.int64(bits)) | np.asarray(parts[name]).astype(np.int64)

@@ -10,10 +10,10 @@ rely on that, so a race whose earlier access was published that way is formal. T
 - A thread waited for a copy and then met others at a relaxed barrier of the cluster. The bytes have arrived by then.
   Stores to another block's memory need not have, and stay a race.
 
-The implementation is one more column for each warp in the vector clocks (`Actors.along`), beside the column of what the
-warp has released: it travels wherever clocks do, and is read for races only. An arriving lane publishes its warp's
-clock there if it took part in each access to shared memory since the lanes last met. Once lanes have diverged, an
-arrival of one says nothing of what another did alone.
+The implementation adds one column for each warp to the vector clocks (`Actors.along`), beside the warp's clock. It
+travels wherever clocks do, and is read only to classify a race. An arriving lane publishes its warp's clock there if it
+took part in every access to shared memory since the lanes last met. Once lanes have diverged, an arrival of one says
+nothing of what another did alone.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, CLOCK_SHIFT, NUMBER
 from kernbench.ptx.emulator.program.hub import BatchHub
 
 NOT_DONE, ALONG, NARROW, RELAXED, ALIKE = range(5)
-# why a race is formal, and what would make it none
+# why a race is formal, and how to fix it; by the codes above
 REASONS = (
     "",
     "the lane that arrived on the mbarrier after the earlier access ran it along with the other lanes of its warp, and "
@@ -55,7 +55,7 @@ _EVERYBODY = np.uint32(0xFFFFFFFF)
 def _begin_arrival(
     lanes: Int64s, clocks: Int32s, met: Int64s, parted: Int64s, together: UInt32s, first: int, arriving: Bools
 ) -> None:
-    """Put the clocks of warps, of whose lanes that arrive each ran along, into their columns from `first` on."""
+    """Put the clocks of warps into their columns from `first` on, if the arriving lanes took part in every access."""
     ctas = clocks.shape[0]
     for i in range(lanes.size):
         arriving[lanes[i] // WARP] = True
@@ -71,7 +71,7 @@ def _begin_arrival(
 
 @kernel
 def _end_arrival(lanes: Int64s, clocks: Int32s, first: int, arriving: Bools) -> None:
-    """Take out again what an arrival of the same lanes has put there."""
+    """Remove what `_begin_arrival` has put there for the same lanes."""
     ctas = clocks.shape[0]
     for i in range(lanes.size):
         warp = lanes[i] // WARP
@@ -81,27 +81,27 @@ def _end_arrival(lanes: Int64s, clocks: Int32s, first: int, arriving: Bools) -> 
 
 
 class ReleasedAlong:
-    """Of one batch: which lanes took part in all that their warps did since they met, and what they published."""
+    """For one batch: which lanes took part in every access of their warps since they met, and what they published."""
 
     def __init__(self, batch: BatchHub, clocks: Clocks):
         self._batch, self._clocks = batch, clocks
-        # whether lanes can arrive on mbarriers at all, with clocks that have columns for it
+        # whether the program arrives on mbarriers, with clocks that have columns for it
         self._used: bool = batch.launch.actors.asynchronous and "mbarrier.arrive" in batch.program.text
         actors = batch.launch.actors
         self._first: int = actors.along(0) if self._used else 0
-        # the columns of what works beside the threads
+        # the columns of asynchronous work
         self._work: Array = actors.working()
-        # lanes that took part in each access of their warp, and the warp's clock at the last in which some did not
+        # lanes that took part in each access of their warp, and the warp's clock at its last access by some lanes only
         self._together: Array = np.full(batch.warps, _EVERYBODY)
         self._parted: Array = np.zeros(batch.warps, np.int64)
-        # what relaxed arrivals at the cluster's barrier say of copies, by phase, and who has heard it
+        # what relaxed arrivals at the cluster's barrier publish of copies, by phase, and what warps have acquired of it
         self._relaxed: dict[object, Knowledge] = {}
         self._heard: dict[int, Knowledge] = {}
         # warps whose clocks are in their columns while they arrive
         self._arriving: Array = np.zeros(batch.warps, bool)
 
     def accessed(self, lanes: Array, active: Mask | None) -> None:
-        """Lanes access shared memory: those of whole warps of which some are active, or only those that do."""
+        """Lanes access shared memory: whole warps with their `active` lanes, or exactly these lanes."""
         if not self._used:
             return
         if active is None:
@@ -115,25 +115,25 @@ class ReleasedAlong:
         if not some.any():
             return
         warps, masks = lanes[::WARP][some] // WARP, masks[some]
-        # what came before the lanes met does not count any more
+        # accesses before the lanes last met are ordered by that meeting
         before = np.where(self._parted[warps] > self._clocks.met[warps], self._together[warps], _EVERYBODY)
         self._together[warps] = before & masks
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         self._parted[warps] = self._clocks.clocks[ctas, inside, inside]
 
     def arriving(self, lanes: Array) -> None:
-        """Lanes are about to arrive: until they have, their warps' clocks hold what they ran along."""
+        """Call before lanes arrive: publishes their warps' clocks in the extra columns until `arrived`."""
         if self._used:
             clocks, met = self._clocks.clocks, self._clocks.met_column
             _begin_arrival(lanes, clocks, met, self._parted, self._together, self._first, self._arriving)
 
     def arrived(self, lanes: Array) -> None:
-        """The same lanes have arrived; another lane of theirs may not have run the same along."""
+        """Call after lanes arrived: other lanes of their warps may not have taken part, so the columns are cleared."""
         if self._used:
             _end_arrival(lanes, self._clocks.clocks, self._first, self._arriving)
 
     def narrowly(self, knowledge: Knowledge) -> Knowledge:
-        """What a wait of .cta scope learns of arrivals of other blocks: of what their threads did, that it is done."""
+        """What a wait of .cta scope acquires from arrivals of other blocks: only that their accesses are complete."""
         rows = {first: self._done(row) for first, row in knowledge.rows.items()}
         dense, columns = knowledge.dense, self._clocks.columns
         if dense is not None:
@@ -150,7 +150,7 @@ class ReleasedAlong:
         return found
 
     def arrives_relaxed(self, warp: int, mask: int, key: object) -> None:
-        """Lanes arrive at the cluster's barrier without releasing anything: what they have waited for is done."""
+        """Lanes arrive at the cluster's barrier without a release: copies that they have waited for are complete."""
         known, actors = self._clocks.snapshot(warp).released_by(mask).only(self._work), self._clocks.publications.actors
         before = self._relaxed.get(key)
         self._relaxed[key] = known if before is None else before.join(known, actors)
@@ -162,13 +162,16 @@ class ReleasedAlong:
             self._heard[warp] = known if before is None else before.join(known, self._clocks.publications.actors)
 
     def heard(self, warps: Iterable[int], number: int, clock: int) -> bool:
-        """Whether one of the warps has met somebody at the cluster's barrier who had waited for a copy."""
+        """Whether one of the warps met a thread at the cluster's barrier that had waited for the copy at `clock`."""
         columns = self._clocks.columns
         known = (self._heard[warp] for warp in warps if warp in self._heard)
         return any(clock <= one.clock(number, columns) for one in known)
 
     def reasons(self, lanes: Array, cells: Array) -> Array:
-        """For each lane and the cell of an access before its own why that is done, though nothing orders the two."""
+        """For each lane and the cell of an earlier, unordered access.
+
+        The reason why that access is complete, or NOT_DONE.
+        """
         found: Array = np.zeros(len(lanes), np.int64)
         if not len(lanes) or not (self._used or self._heard):
             return found
@@ -186,7 +189,7 @@ class ReleasedAlong:
         return found
 
     def _known(self, lanes: Array, numbers: Array, inside: Array, here: Array) -> Array:
-        """The clocks up to which lanes know of warps that way; of no meaning for what is no warp."""
+        """The clocks up to which lanes know warps by the extra columns; meaningless for other actors."""
         clocks, (each, which) = self._clocks, np.unique(lanes, return_inverse=True)
         columns = np.minimum(self._first + inside, clocks.columns - 1)
         near = clocks.own_rows(each)[which.reshape(-1), columns]

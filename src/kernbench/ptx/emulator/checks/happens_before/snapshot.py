@@ -1,4 +1,4 @@
-"""What a warp and its lanes know at one time, and what of it some of them release."""
+"""A copy of what a warp and its lanes know, and what some of the lanes release of it."""
 
 from dataclasses import dataclass
 
@@ -11,48 +11,48 @@ from kernbench.ptx.emulator.lanes.lanes import WARP
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """All that a warp and its lanes know at one time, to be released later by some of them.
+    """What a warp and its lanes know at one time, to be released later by some of them.
 
-    A fence releases by a write that comes after it, and what is released is what was known at the fence; hence a copy.
+    A fence releases through a later write, but the clocks of the fence count; hence a copy.
     """
 
     first: int
     inside: int
     own: int
     row: Array
-    # its lanes, as of `Clocks.apart`
+    # the lanes that the warp's clock counts for, as of `Clocks.apart`
     lanes: int
     beyond: Knowledge
     private: dict[int, Knowledge]
     peers: Array | None
     actors: int
-    # where what is known of single lanes begins, or -1
+    # the first column of the clocks of single lanes, or -1
     lane: int
 
     def released_by(self, mask: int) -> Knowledge:
-        """What the lanes of `mask` know together: of the others of their warp, only what they did before they met."""
+        """What the lanes of `mask` release together; other lanes of their warp count up to where the warp last met."""
         number, whole = self.first + self.inside, not self.lanes & ~mask
         row, lanes = self.row, self.beyond.lanes
         if whole:
-            # all lanes release: the warp's own clock speaks for each of them
+            # all lanes release: the warp's own clock counts for each of them
             row = row.copy()
             row[self.inside] = self.own
         else:
-            # `row` has the clock at which the warp met; beyond that only the releasing lanes are known, by name, and
-            # one of them in the column that compiled loops read
+            # `row` has the clock at which the warp last met. After that clock only the releasing lanes are released, by
+            # name, and one of them in the column that compiled loops read.
             if self.lane >= 0:
                 row = row.copy()
                 row[self.lane + self.inside] = self.own * WARP + (mask & -mask).bit_length() - 1
             lanes = {**lanes, **self._among(number, mask)}
         published = Knowledge({**self.beyond.rows, self.first: row}, self.beyond.dense, lanes)
-        # by lane, as they were put there; few lanes know something for themselves, and all 32 may release
+        # in the order of lanes; few lanes know more than their warp, though all 32 may release
         for lane, known in self.private.items():
             if mask >> lane & 1:
                 published = published.join(known, self.actors)
         return published
 
     def _among(self, number: int, mask: int) -> dict[int, int]:
-        """What lanes know of single lanes of their warp."""
+        """Clocks of single lanes of the own warp: those that the lanes know, and their own."""
         found = {}
         if self.peers is not None:
             known = self.peers[list(bits(mask))].max(axis=0)
