@@ -1,1 +1,1 @@
-"""Runs of steps that only compute, as one loop of machine code over lanes (docs/adr/0082)."""
+"""Fusion: consecutive arithmetic steps as one loop of machine code over lanes (docs/adr/0082)."""

@@ -1,4 +1,4 @@
-"""The steps of a block as they are run: those that follow each other become runs, stretches, and parts of chains."""
+"""Fuses the steps of a basic block: consecutive ones become runs, stretches, and parts of chains."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,17 +9,17 @@ from kernbench.ptx.emulator.fused.marked import Marked
 from kernbench.ptx.emulator.fused.runs import Run
 from kernbench.ptx.emulator.program.steps import Direct, Exchanged, General, Step
 
-# steps and exchanges of one chain, and its blocks: longer ones take long to compile, and gain little by it
+# maximal steps and exchanges of a chain, and its blocks: longer chains take long to compile and gain little
 _MOST_STEPS, _MOST_BLOCKS = 400, 64
-# the slots that nobody reads from one step on, of those that steps from another on write
+# of the slots that steps from the first number on write: those that nobody reads from the second number on
 Dead = Callable[[int, int], frozenset[int]]
 
 
 class FusedBlock(NamedTuple):
-    """A block's steps in both forms; `groups` says which steps each of the direct form stands for.
+    """A block's fused steps in both forms; `groups` has the range of steps that each direct step stands for.
 
-    `exchanged` is what whole warps exchange at its end, `sites` how many instructions it has; where lanes may come from
-    elsewhere and wait, it `begins` anew.
+    `exchanged` is the exchange of whole warps at its end, `sites` its number of instructions. It `begins` anew if lanes
+    may arrive from elsewhere and wait there.
     """
 
     steps: tuple[Step, ...]
@@ -33,12 +33,12 @@ class FusedBlock(NamedTuple):
 
     @property
     def head(self) -> tuple[int, int]:
-        """The steps that it begins with, as far as they are part of a chain."""
+        """The range of its first steps, as far as a chain can take them."""
         return self.groups[0] if self.groups and self._chains(self.groups[0]) else (0, 0)
 
     @property
     def tail(self) -> tuple[int, int]:
-        """The same at its end."""
+        """The range of its last steps, as far as a chain can take them."""
         many = len(self.steps)
         return self.groups[-1] if self.groups and self._chains(self.groups[-1]) else (many, many)
 
@@ -51,9 +51,9 @@ def _is_fusible(step: Step) -> bool:
 
 
 def fused(steps: Sequence[Step], dead: Dead, wanted: Dead) -> tuple[list[Direct], list[General], list[tuple[int, int]]]:
-    """The two forms of a block's steps, and which steps each of the direct form stands for.
+    """The two forms of a block's steps, and the range of steps that each direct step stands for.
 
-    `dead` is asked for steps that only compute, `wanted` for those that load, too.
+    `dead` is called for arithmetic steps, `wanted` for ranges that include loads.
     """
     direct: list[Direct] = []
     general: list[General] = []
@@ -74,7 +74,7 @@ def fused(steps: Sequence[Step], dead: Dead, wanted: Dead) -> tuple[list[Direct]
 def _group(
     steps: Sequence[Step], begin: int, end: int, dead: Dead, wanted: Dead
 ) -> tuple[Sequence[Direct], Sequence[General]]:
-    """Steps that may become one, or a single one that may not."""
+    """Steps that can be fused, or a single one that cannot."""
     plain = [number for number in range(begin, end) if steps[number].marks is None]
     if len(plain) == end - begin or not plain:
         return _plain_group(steps, begin, end, dead, wanted)
@@ -84,7 +84,7 @@ def _group(
 
 
 def _nothing(begin: int, end: int) -> frozenset[int]:
-    """What follows undefined values may look at any register."""
+    """With undefined-value tracking, any register may be read."""
     return frozenset()
 
 
@@ -99,7 +99,7 @@ def _plain_group(
 
 
 def _runs(steps: Sequence[Step], begin: int, end: int, dead: Dead) -> tuple[list[Direct], list[General]]:
-    """Steps as runs of those that compute."""
+    """Steps with consecutive arithmetic ones as runs."""
     direct: list[Direct] = []
     general: list[General] = []
     at = begin
@@ -118,12 +118,12 @@ def _runs(steps: Sequence[Step], begin: int, end: int, dead: Dead) -> tuple[list
     return direct, general
 
 
-# the same over blocks: of those slots that steps from a step of a block on write, and of some that are exchanged
+# the same across blocks: of the slots written between two (block, step) positions, and of some exchanged ones
 DeadOver = Callable[[tuple[int, int], tuple[int, int], Sequence[int]], frozenset[int]]
 
 
 def chained(blocks: Sequence[FusedBlock], dead: DeadOver) -> dict[int, Chain]:
-    """The chains of a function's blocks, by the block that each begins in."""
+    """The chains of a function's blocks, by first block."""
     found: dict[int, Chain] = {}
     at = 0
     while at < len(blocks):
@@ -135,7 +135,7 @@ def chained(blocks: Sequence[FusedBlock], dead: DeadOver) -> dict[int, Chain]:
 
 
 def _last_of(blocks: Sequence[FusedBlock], first: int) -> int:
-    """The last block of a chain that begins in a block; the block itself where none does."""
+    """The last block of a chain that begins in a block; the block itself if there is no chain."""
     last, many = first, len(blocks[first].steps) - blocks[first].tail[0]
     while blocks[last].exchanged is not None and last + 1 < len(blocks) and last - first < _MOST_BLOCKS:
         following = blocks[last + 1]

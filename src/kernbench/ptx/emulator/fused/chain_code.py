@@ -21,23 +21,23 @@ from kernbench.ptx.emulator.program.steps import Computed, Exchanged, Loaded
 Item = Computed | Loaded | Exchanged
 
 _WARP = 32
-# bytes of a line of the caches
+# bytes of a cache line
 _LINE = 64
-# numbers of the plan that belong to one load: what is added to its addresses, the last offset at which it may begin,
-# the first offset and the bytes of the array that it is meant for
+# numbers of the plan for each load: the offset added to its addresses, the last offset at which it may begin, and the
+# first offset and size of the array that it is meant for
 PLAN = 4
 _BYTES = Array(Scalar("u", 8), 1, True)
-# where rows lie, the plan, memory, and the states of its bytes: none where they are not looked at
+# the layout of rows, the plan, memory, and the states of its bytes (empty if they are not checked)
 _KINDS: tuple[Kind, ...] = (Array(Scalar("i", 64), 1, True), Array(Scalar("u", 64), 1, True), _BYTES, _BYTES)
 
 
 class Part(NamedTuple):
-    """Items of a chain, from one to another, and what they are as text; None for a step by itself."""
+    """A range of items of a chain, with its text; None for a single step that is not fused."""
 
     begin: int
     end: int
     written: Written | None
-    # which of them load
+    # the loads among them
     loads: tuple[Loaded, ...] = ()
 
 
@@ -49,7 +49,7 @@ def targets_of(item: Item) -> tuple[int, ...]:
 
 
 def _sources(item: Item) -> tuple[int, ...]:
-    """The slots that an item reads, what it keeps under a guard among them."""
+    """The slots that an item reads, including the targets that it keeps under a guard."""
     if isinstance(item, Exchanged):
         return (item.source,)
     own = (item.address,) if isinstance(item, Loaded) else item.sources
@@ -61,10 +61,10 @@ def _kills(item: Item) -> tuple[int, ...]:
 
 
 def parts_of(slots: Sequence[Slot], items: Sequence[Item], dead: frozenset[int], written_state: int) -> list[Part]:
-    """A chain in parts, each of which is a text or a single step.
+    """A chain in parts; each is one text or a single step.
 
-    A load whose address is made of what the part loads or exchanges begins another one: it cannot be looked at before.
-    What `dead` slots hold is wanted by nobody but the items.
+    A load whose address depends on the part's own loads or exchanges begins a new part: its address cannot be checked
+    in advance. `dead` slots are read only by the items themselves.
     """
     live = _live(items, dead)
     found: list[Part] = []
@@ -79,7 +79,7 @@ def parts_of(slots: Sequence[Slot], items: Sequence[Item], dead: frozenset[int],
 
 
 def _live(items: Sequence[Item], dead: frozenset[int]) -> list[frozenset[int]]:
-    """The slots that are wanted before each item, and behind the last one."""
+    """The slots that are live before each item, and after the last one."""
     wanted = {slot for item in items for slot in targets_of(item)} - dead
     found = [frozenset(wanted)]
     for item in reversed(items):
@@ -90,7 +90,7 @@ def _live(items: Sequence[Item], dead: frozenset[int]) -> list[frozenset[int]]:
 
 
 def _spans(slots: Sequence[Slot], items: Sequence[Item]) -> list[tuple[int, int, bool]]:
-    """From where to where items are one text, or one that is left to its step."""
+    """Ranges of items, and whether each becomes a text or is left to its step."""
     found: list[tuple[int, int, bool]] = []
     begin = 0
     tainted: set[int] = set()
@@ -114,7 +114,7 @@ def _spans(slots: Sequence[Slot], items: Sequence[Item]) -> list[tuple[int, int,
 
 
 def _fuses(slots: Sequence[Slot], item: Item) -> bool:
-    """Whether machine code does what an item does."""
+    """Whether an item can be machine code."""
     lines = RunLines(slots)
     try:
         if isinstance(item, Computed):
@@ -135,9 +135,9 @@ def _is_vector(slots: Sequence[Slot], item: Loaded | Exchanged) -> bool:
 
 
 class _Access(NamedTuple):
-    """Where eight lanes load: their offsets in memory, whether these follow each other, and which lanes do, if not all.
+    """The loads of eight lanes.
 
-    Each lane has so many elements of so many bits.
+    Their offsets in memory, a guard if not all lanes load, and `elements` of `bits` bits each.
     """
 
     starts: Value
@@ -147,7 +147,7 @@ class _Access(NamedTuple):
 
     @property
     def span(self) -> int:
-        """Bytes of a lane."""
+        """Bytes per lane."""
         return self.bits // 8 * self.elements
 
 
@@ -163,11 +163,11 @@ class _ChainLines(RunLines):
         self._label = "entry.end"
         self._loads = [item for item in items if isinstance(item, Loaded)]
         self._exchanges = 0
-        # the first lane of the warp, and the name of the loop over its lanes
+        # the first lane of the warp, and the label of the loop over its lanes
         self._warp = self._segment = ""
 
     def whole(self) -> str:
-        """The function; it gives 1 where all is done, and 0 where nothing is."""
+        """The function; it returns 1 if everything is done, and 0 if nothing is."""
         for number in range(PLAN * len(self._loads)):
             self._splat(f"plan{number}", number)
         if self._loads:
@@ -203,7 +203,7 @@ class _ChainLines(RunLines):
         )
 
     def _splat(self, name: str, number: int) -> None:
-        """A number of the plan in all lanes."""
+        """Broadcast a number of the plan to all lanes."""
         self._entry += [
             f"  %{name}.at = getelementptr i64, ptr %plan, i64 {number}",
             f"  %{name}.one = load i64, ptr %{name}.at",
@@ -219,7 +219,7 @@ class _ChainLines(RunLines):
         self.do(f"br i1 {truth}, label %{yes}, label %{no}")
 
     def _open(self, name: str, begin: str) -> str:
-        """Begin a loop over lanes; the first lane of each round."""
+        """Begin a loop over lanes; returns the first lane of each iteration."""
         before = self._label
         self.do(f"br label %{name}")
         self._mark(name)
@@ -238,9 +238,9 @@ class _ChainLines(RunLines):
         self._held, self._written = {}, {}
 
     def _look(self, name: str, states: bool) -> None:
-        """A loop that computes all addresses; what is wrong with one leads out of it.
+        """A loop that computes all addresses, and leaves the function if one has a fault.
 
-        The first time bounds are looked at, and memory is asked for; the second time the states of its bytes.
+        The first pass checks bounds and prefetches memory; the second checks the states of bytes.
         """
         self._forget()
         self.lane = self._open(name, "0")
@@ -259,7 +259,7 @@ class _ChainLines(RunLines):
         self._close(name, WIDTH, "%count")
 
     def _slice(self) -> list[bool]:
-        """Which items addresses are made by."""
+        """Which items contribute to addresses: a backward slice."""
         wanted: set[int] = set()
         found: list[bool] = []
         for item in reversed(self._items):
@@ -279,7 +279,7 @@ class _ChainLines(RunLines):
         guard = None
         if item.guard is not None:
             guard = ~self.read(item.guard[0]) if item.guard[1] else self.read(item.guard[0])
-            # lanes that do not load point to where memory begins, which is there
+            # lanes that do not load point to the beginning of memory, which always exists
             starts = guard.select(starts, 0)
         return _Access(starts, guard, BITS[self._slots[item.targets[0]].dtype], len(item.targets))
 
@@ -309,7 +309,7 @@ class _ChainLines(RunLines):
         return self.put(f"extractelement {kind(64)} {starts.name}, i32 0")
 
     def _follow(self, access: _Access) -> str:
-        """Whether the lanes' offsets follow each other."""
+        """Whether the lanes' offsets are contiguous."""
         one = self.put(f"insertelement {kind(64)} poison, i64 {self._first(access.starts)}, i32 0")
         every = self.put(f"shufflevector {kind(64)} {one}, {kind(64)} poison, <{WIDTH} x i32> zeroinitializer")
         steps = ", ".join(f"i64 {access.span * lane}" for lane in range(WIDTH))
@@ -342,13 +342,13 @@ class _ChainLines(RunLines):
         return int.from_bytes(bytes([self._written_state] * (bits // 8)), "little")
 
     def _flat(self, array: str, access: _Access) -> str:
-        """All elements of lanes that follow each other."""
+        """Load all elements of contiguous lanes."""
         at = self.put(f"getelementptr i8, ptr {array}, i64 {self._first(access.starts)}")
         typed = f"<{access.elements * WIDTH} x i{access.bits}>"
         return self.put(f"load {typed}, ptr {at}, align {access.bits // 8}")
 
     def _one(self, array: str, access: _Access, lane: int, typed: str) -> str:
-        """What one lane loads."""
+        """Load the elements of one lane."""
         start = self.put(f"extractelement {kind(64)} {access.starts.name}, i32 {lane}")
         at = self.put(f"getelementptr i8, ptr {array}, i64 {start}")
         return self.put(f"load {typed}, ptr {at}, align {access.bits // 8}")
@@ -377,7 +377,7 @@ class _ChainLines(RunLines):
         self.lane = self._open(self._segment, self._warp)
 
     def _end_segment(self, index: int) -> None:
-        """Store what is wanted from the item `index` on."""
+        """Store the slots that are live from item `index` on."""
         self._stores([slot for slot in self._written if slot in self._live[index]])
         self._close(self._segment, WIDTH, "%warp.stop")
 
@@ -392,7 +392,7 @@ class _ChainLines(RunLines):
         self._written[slot] = None
 
     def _element(self, found: str, access: _Access, position: int) -> Value:
-        """One element of each lane, of all elements of all lanes."""
+        """The element at `position` of each lane, out of all elements of all lanes."""
         if access.elements == 1:
             return Value(self, access.bits, found)
         flat = f"<{access.elements * WIDTH} x i{access.bits}>"
@@ -401,7 +401,7 @@ class _ChainLines(RunLines):
         return self.value(access.bits, text)
 
     def _elements(self, access: _Access, label: str) -> str:
-        """All elements of all lanes: in one go where they follow each other."""
+        """All elements of all lanes; in one load if they are contiguous."""
         together, apart, done = f"{label}.together", f"{label}.apart", f"{label}.done"
         typed = f"<{access.elements * WIDTH} x i{access.bits}>"
         self._fork(self._follow(access), together, apart)
@@ -427,7 +427,7 @@ class _ChainLines(RunLines):
         return found[0]
 
     def _exchange(self, item: Exchanged, index: int) -> None:
-        """Within eight lanes at once; across them by way of a buffer, between two loops over the lanes of a warp."""
+        """Shuffle within eight lanes; across them through a buffer, between two loops over the lanes of a warp."""
         within = [lane % WIDTH for lane in item.lanes[:WIDTH]]
         value = self.read(item.source)
         if all(lane == number // WIDTH * WIDTH + within[number % WIDTH] for number, lane in enumerate(item.lanes)):
@@ -451,7 +451,7 @@ class _ChainLines(RunLines):
         self._entry.append(f"  {buffer} = alloca [{_WARP} x i32], align 32")
         at = self.put(f"getelementptr i32, ptr {buffer}, i64 {self._within_warp()}")
         self.do(f"store {kind(32)} {value.name}, ptr {at}, align 4")
-        # what the item itself reads it has read
+        # the item has read its own source by now
         self._end_segment(index + 1)
         self._exchanges += 1
         self._begin_segment()

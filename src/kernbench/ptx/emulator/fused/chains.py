@@ -15,29 +15,30 @@ from kernbench.ptx.emulator.fused.runs import Costs
 from kernbench.ptx.emulator.program.steps import AnyWindow, Computed, Direct, Exchanged, Step
 
 _NO_PLAN, _NO_MEMORY = np.zeros(0, np.uint64), np.zeros(0, np.uint8)
-# times that loads were not plain, without as many that they were, after which nobody looks any more
+# after this many more calls with faults than half as many without, the chain is no longer tried
 _PATIENCE = 32
 
 
 class Left(NamedTuple):
-    """Where a chain has come to: so many of its blocks further, and the steps of it that are left in that block."""
+    """How far a chain came: the number of blocks completed, and the remaining steps of the next one."""
 
     block: int
     steps: tuple[Direct, ...]
 
 
 class _Made(NamedTuple):
-    """A part with its machine code, None for a step by itself."""
+    """A part with its machine code, None for a single step."""
 
     part: Part
     code: Code | None
 
 
 class Chain:
-    """Steps at the end of a block, and those at the begin of blocks behind exchanges, each of which ends its block.
+    """Steps at the end of a block, and at the beginning of later blocks, with exchanges that end blocks between them.
 
-    `pieces` are the steps of each block, `exchanges` what lies between; nobody reads what `dead` slots hold afterwards.
-    `first` is the first of the block's steps, as runs, that belong to it, `last` how many of the last block's do.
+    `pieces` are the steps of each block, `exchanges` the exchanges between them; `dead` slots are not read afterwards.
+    `first` is the index of the block's first fused step that belongs to the chain, `last` the number of such steps in
+    the last block.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Chain:
     ):
         self.pieces, self.exchanges, self.dead = pieces, exchanges, dead
         self.first, self.last = first, last
-        # instructions of all its blocks but the first
+        # number of instructions of all its blocks but the first
         self.sites = sites
         self._items, self._owners = _listed(pieces, exchanges)
         self._costs = Costs(len(self._items))
@@ -64,11 +65,11 @@ class Chain:
 
     @property
     def further(self) -> int:
-        """How many blocks it goes on for."""
+        """The number of blocks after the first."""
         return len(self.exchanges)
 
     def run(self, window: AnyWindow) -> Left | None:
-        """Run it for all lanes of a run of warps; None where nothing is done."""
+        """Run it for all lanes of a run of warps; None if nothing was done."""
         if self._made is None and not self._is_made(window):
             return None
         if self._refused > _PATIENCE:
@@ -94,7 +95,7 @@ class Chain:
         return False
 
     def _left(self, item: int) -> Left:
-        """What is to be done by steps, from an item on: to the end of its block."""
+        """The steps that remain from an item on, to the end of its block."""
         block = self._owners[item][0]
         behind = [owner for owner in self._owners[item:] if owner[0] == block and owner[1] >= 0]
         return Left(block, tuple(self.pieces[block][number].direct for _, number in behind))
@@ -104,7 +105,7 @@ class Chain:
         return self.pieces[block][number]
 
     def _is_made(self, window: AnyWindow) -> bool:
-        """It is about to be run by its steps, unless they have cost enough by now for machine code."""
+        """Count the cost of running step by step; returns whether there is machine code, made if it pays by now."""
         if not self._costs.are_enough(window.size) or not code.is_possible():
             return False
         if self._parts is None:
@@ -126,7 +127,7 @@ class Chain:
 def _listed(
     pieces: tuple[tuple[Step, ...], ...], exchanges: tuple[Exchanged, ...]
 ) -> tuple[list[Item], list[tuple[int, int]]]:
-    """All items in order, each with its block and its number there; -1 for an exchange, which ends its block."""
+    """All items in order, each with its block and its index there; -1 for an exchange, which ends its block."""
     items: list[Item] = []
     owners: list[tuple[int, int]] = []
     for block, steps in enumerate(pieces):
@@ -142,7 +143,7 @@ def _listed(
 
 
 class Stretch:
-    """Steps of one block that compute and load: a chain, or what it is made of as long as that does not pay."""
+    """Arithmetic steps and loads of one block: a chain, or its plain steps as long as a chain does not pay."""
 
     def __init__(self, chain: Chain, plain: tuple[Direct, ...]):
         self._chain, self._plain = chain, plain
@@ -151,7 +152,7 @@ class Stretch:
         return Stretch, (self._chain, self._plain)
 
     def direct(self, window: AnyWindow) -> None:
-        """All lanes of a window of a run of warps."""
+        """Run for all lanes of a window of a run of warps."""
         left = self._chain.run(window)
         for step in self._plain if left is None else left.steps:
             step(window)

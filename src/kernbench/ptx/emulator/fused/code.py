@@ -1,7 +1,7 @@
-"""The text of a run in LLVM's language, and its machine code: kept on disk by what the text says.
+"""The LLVM text of a run, and its machine code, which is cached on disk by a hash of the text.
 
-One pass over the lanes, some of them at a time: registers that the run reads are loaded where they are first read, and
-those that it writes are stored at the end. No two slots share a row, so the order of loads and stores does not matter.
+The code is one pass over the lanes, a few at a time: registers are loaded when first read, and stored at the end. No
+two slots share a row, so the order of loads and stores does not matter.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,14 +21,15 @@ from kernbench.ptx.emulator.program.steps import Computed
 BITS = {"bool": 1, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
 
 
-# nanoseconds after which a run is compiled, and for each line of it: half of what that takes, as it is kept for others
+# nanoseconds that a run must have cost before it is compiled, plus so many per line: half the time of compilation, as
+# the code is cached for other programs
 _COMPILE, _COMPILE_LINE = 5e6, 0.05e6
 
 
 class Written(NamedTuple):
-    """A run as text: its name, which no other has, its text, the slots of special registers, what its table names.
+    """The text of a run: its unique name, the text, the slots of special registers, and the names in its table.
 
-    It has so many `lines` of its own, beside those by which it is called.
+    `lines` counts its own lines, without those for calling it.
     """
 
     name: str
@@ -39,20 +40,20 @@ class Written(NamedTuple):
 
     @property
     def price(self) -> float:
-        """Nanoseconds that its steps must have cost before it is compiled."""
+        """Nanoseconds that the steps must have cost before the run is compiled."""
         return _COMPILE + _COMPILE_LINE * self.lines
 
 
 class RunLines(Lines):
-    """Writes steps of a run; what it holds of each register is that of the last step that wrote it."""
+    """Writes the steps of a run; registers that have been written are held as values."""
 
     def __init__(self, slots: Sequence[Slot], masked: bool = False):
         super().__init__()
         self._slots = slots
-        # the first of the lanes that are computed, in LLVM's language
+        # the first of the lanes being computed, as an LLVM name
         self.lane = "%lane"
         self._masked = masked
-        # rows that are used: where each begins is computed before the loop
+        # the rows in use: their addresses are computed before the loop
         self._rows: dict[RegisterSlot, str] = {}
         self.specials: list[int] = []
         self._held: dict[int, Value] = {}
@@ -60,7 +61,7 @@ class RunLines(Lines):
         self._mask: Value | None = None
 
     def step(self, computed: Computed) -> None:
-        """One step; nothing of it is kept where it raises."""
+        """Write one step; if it raises, nothing of it is kept."""
         kept = len(self.lines), dict(self._held), dict(self._rows), list(self.specials), self._mask
         try:
             given = [self.read(slot) for slot in computed.sources]
@@ -76,7 +77,7 @@ class RunLines(Lines):
             raise
 
     def _where(self, computed: Computed) -> Value | None:
-        """The lanes in which a step writes; None for all of them."""
+        """The lanes in which a step writes; None for all."""
         where = None
         if self._masked and not computed.relaxed:
             if self._mask is None:
@@ -93,7 +94,7 @@ class RunLines(Lines):
         return Value(self, 8, self.put(f"load {kind(8)}, ptr {at}, align 1")).compare("ne", 0)
 
     def read(self, slot: int) -> Value:
-        """What a slot holds; raises `NotFused` where a launch decides that."""
+        """The value of a slot; raises `NotFused` if it is known only at launch."""
         if slot not in self._held:
             self._held[slot] = self._load(slot)
         return self._held[slot]
@@ -128,7 +129,7 @@ class RunLines(Lines):
             self.do(f"store {kind(value.bits)} {value.name}, ptr {at}, align {value.bits // 8}")
 
     def _begins(self) -> list[str]:
-        """Where each row begins, and how many lanes there are."""
+        """Compute the address of each row, and the number of lanes."""
         begins: list[str] = []
         for number, bank in enumerate(BANKS):
             begins += [
@@ -149,7 +150,7 @@ class RunLines(Lines):
         ]
 
     def text(self, dead: frozenset[int]) -> str:
-        """The function, which does not store what is dead."""
+        """The function, without stores to dead slots."""
         self._stores([slot for slot in self._written if slot not in dead])
         specials = "".join(f", ptr %special{n}, i64 %specials{n}" for n in range(len(self.specials)))
         head = f"internal void @run(ptr %layout, i64 %n0, ptr %mask, i64 %n1{specials})"
@@ -159,9 +160,9 @@ class RunLines(Lines):
 def parted(
     slots: Sequence[Slot], steps: Sequence[Computed], dead: frozenset[int], masked: bool
 ) -> list[tuple[int, int, Written | None]]:
-    """Steps in parts, each from one step to another: with a text where the part is a run, None for a step by itself.
+    """Steps in parts: a range, and a text if the part is a run, None for a single step.
 
-    What `dead` slots hold is wanted by nobody but the steps.
+    `dead` slots are read only by the steps themselves.
     """
     found: list[tuple[int, int, Written | None]] = []
     run, begin = RunLines(slots, masked), 0
@@ -179,7 +180,7 @@ def parted(
 
 
 def _read_by(steps: Sequence[Computed]) -> frozenset[int]:
-    """Slots whose values steps may read: what they write under a guard among them."""
+    """Slots whose values steps may read, including targets that they keep under a guard."""
     found: set[int] = set()
     for step in steps:
         found.update(step.sources)
@@ -194,11 +195,11 @@ def _written(slots: Sequence[Slot], run: RunLines, dead: frozenset[int]) -> Writ
 
 
 def written(slots: Sequence[Slot], body: str, specials: list[int], first: tuple[Kind, ...], result: Kind) -> Written:
-    """A function `run` that takes arguments of the `first` kinds and then rows of special registers."""
+    """A function `run` with arguments of the `first` kinds, followed by rows of special registers."""
     name = f"run_{sha256(f'{body} {machine_name()}'.encode()).hexdigest()[:24]}"
     number = {bits: Scalar("u", bits) for bits in (8, 16, 32, 64)}
     kinds = [*first, *(Array(number[BITS[slots[slot].dtype]], 1, True) for slot in specials)]
-    # runs are short: what is called takes longer to compile than they do
+    # runs are short: compiling the entry point takes longer than the run itself
     entry = Entry(name, "run", tuple(kinds), result)
     return Written(name, PRELUDE + body + entry.text, tuple(specials), entry.names, body.count("\n"))
 
@@ -207,10 +208,10 @@ _KEPT = KeptCode(parted, "run")
 
 
 def machine_code(written: Written, make: bool) -> Code | None:
-    """The machine code of a run, from disk; where there is none, made and kept if `make` says so, else None."""
+    """The machine code of a run, from the cache on disk; if missing, compiled if `make`, else None."""
     return _KEPT.code(written.name, written.text, written.table, make)
 
 
 def is_possible() -> bool:
-    """Whether machine code can be called at all here."""
+    """Whether machine code can be called on this machine at all."""
     return layout_is_known() and pointers_are_plain()

@@ -1,4 +1,4 @@
-"""Which instructions a run of machine code computes, and how: from a step's function over rows to values."""
+"""From a step's function over rows to LLVM values, for the instructions that machine code supports."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -24,14 +24,14 @@ from kernbench.ptx.emulator.program.steps import Compute, WithTable, copy, cut, 
 from kernbench.ptx.numerics.table import operations_so_far
 
 _MEANINGS: Mapping[str, Emit] = {**INTEGERS, **FLOATS}
-# operations by identity: they live as long as the process
+# by identity: operations live as long as the process
 _KNOWN: dict[int, tuple[str, Mods]] = {}
 
 
 def emit(function: Compute, given: Values, wanted: list[int]) -> Values:
-    """What a step's function computes of its sources, as many values as it has targets, each of so many bits.
+    """The values that a step's function computes from its sources, one of `wanted` bits for each target.
 
-    Raises `NotFused` for what it does not know.
+    Raises `NotFused` for unknown functions.
     """
     found = _results(function, given, wanted)[: len(wanted)]
     if [value.bits for value in found] != wanted:
@@ -72,7 +72,7 @@ def _operation(function: Compute, given: Values) -> Values:
 
 
 def _in_halves(meaning: str, mods: Mods, given: Values) -> Values:
-    """An instruction of f32 for both of the numbers that each register holds."""
+    """An f32 instruction on both numbers of each register."""
     low, high = (_MEANINGS[meaning](mods, [unpacked(32, [one], 2)[half] for one in given])[0] for half in (0, 1))
     return packed(32, [low, high], 64)
 
@@ -90,6 +90,6 @@ def _known(function: Compute) -> tuple[str, Mods]:
 
 @cache
 def fuses() -> bool:
-    """Whether this machine multiplies and adds with one rounding; others would call a function that is not linked."""
+    """Whether this machine has a fused multiply-add; elsewhere LLVM would call a function that is not linked."""
     features = llvm.get_host_cpu_features()
     return "aarch64" in llvm.get_process_triple() or "arm64" in llvm.get_process_triple() or bool(features.get("fma"))

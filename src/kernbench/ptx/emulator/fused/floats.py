@@ -1,4 +1,4 @@
-"""f32 arithmetic, comparisons, conversions and ex2, to the bits of `numerics.floats` and `numerics.special`."""
+"""f32 arithmetic, comparisons, conversions and ex2, bit-equal to `numerics.floats` and `numerics.special`."""
 
 from functools import partial
 
@@ -21,12 +21,12 @@ def bits_of(number: float) -> int:
 
 
 def _flushed(a: Value, ftz: bool) -> Value:
-    """Subnormal numbers become zeros of their sign."""
+    """Flush subnormal numbers to zeros of their sign."""
     return (a & _INFINITY).compare("eq", 0).select(a & _SIGN, a) if ftz else a
 
 
 def _finished(a: Value, ftz: bool, sat: bool) -> Value:
-    """A result with the one NaN; clamped to [0, 1] with `sat`."""
+    """A result with the canonical NaN; clamped to [0, 1] with `sat`."""
     bits = _flushed(a, ftz)
     if not sat:
         return a.fcompare("ord", a).select(bits, _NAN)
@@ -54,7 +54,7 @@ def _computed(name: str, given: Values) -> Value:
 
 
 def extreme(name: str, mods: Mods, given: Values) -> Values:
-    """min and max of two or three f32: -0 below +0, and a NaN loses, or wins where the instruction says so."""
+    """min and max of two or three f32: -0 below +0; a NaN loses, or wins if the instruction says so."""
     if mods["type"] != "f32" or {"xorsign", "abs"} & set(mods):
         raise NotFused(f"{name} {mods}")
     found, *others = (_flushed(a, "ftz" in mods) for a in given)
@@ -65,7 +65,7 @@ def extreme(name: str, mods: Mods, given: Values) -> Values:
 
 def _picked(name: str, wins: bool, a: Value, b: Value) -> Value:
     a_nan, b_nan = ((one & _BODY).compare("ugt", _INFINITY) for one in (a, b))
-    # as whole numbers in the order of the floating-point ones
+    # as integers in the order of the floating-point numbers
     x, y = (one ^ (one.signed_shift(31) & _BODY) for one in (a, b))
     result = x.compare("slt" if name == "min" else "sge", y).select(a, b)
     if wins:
@@ -85,7 +85,7 @@ def sign(name: str, mods: Mods, given: Values) -> Values:
 
 
 def set_predicate(mods: Mods, given: Values) -> Values:
-    """setp: p, and q, its opposite; both joined with a predicate where the instruction has one."""
+    """setp: p, and its opposite q; both combined with a predicate if the instruction has one."""
     of = mods["type"]
     if of == "f32":
         a, b = (_flushed(one, "ftz" in mods) for one in given[:2])
@@ -113,7 +113,7 @@ def _half(to: str, a: Value) -> Value:
 
 
 def packed(mods: Mods, given: Values) -> Values:
-    """cvt of two f32 to a pair of f16 or bf16, the first above."""
+    """cvt of two f32 to a pair of f16 or bf16, the first in the upper half."""
     to = {"f16x2": "f16", "bf16x2": "bf16"}.get(mods["dtype"])
     if to is None or mods["atype"] != "f32" or mods["rnd"] != "rn" or {"satfinite", "relu"} & set(mods):
         raise NotFused(f"cvt {mods}")
@@ -137,7 +137,7 @@ def _power(a: Value) -> Value:
 
 
 def _unit_power(a: Value) -> Value:
-    """As `numerics.special.unit` has it: a position, a row of the table, and what the table does not say."""
+    """As in `numerics.special.unit`: a position, its row of the table, and interpolation."""
     position = _position(a)
     fraction = position & 0x7F_FFFF
     exponent = position.signed_shift(23).wide(64, True) + 126
@@ -167,7 +167,7 @@ def _table_sum(name: str, row: Value, x: Value) -> Value:
 
 
 def _square(x: Value) -> Value:
-    """S(x), computed: its table has 64 KiB, and is read from memory by one lane at a time."""
+    """S(x), computed: its table has 64 KiB, and would be read one lane at a time."""
     high, low = x >> 9, x & 0x1FC
     total = (high * high) >> 1
     for bit in range(1, 8):
@@ -177,12 +177,12 @@ def _square(x: Value) -> Value:
 
 
 def _read(lines: Lines, name: str, index: Value) -> Value:
-    """Words of a table of 64 bits each."""
+    """Read 64-bit words of a table."""
     words = UNITS[name].rows.reshape(-1).tolist()
     typed = f"[{len(words)} x i64]"
     lines.tables[name] = f"@{name}.table = internal constant {typed} [{', '.join(f'i64 {word}' for word in words)}]"
     found = "poison"
-    # one lane at a time: the instructions that gather lanes are slower on most machines
+    # one lane at a time: gather instructions are slower on most machines
     for lane in range(WIDTH):
         at = lines.put(f"extractelement {kind(32)} {index.name}, i32 {lane}")
         at = lines.put(f"getelementptr i64, ptr @{name}.table, i32 {at}")

@@ -1,4 +1,4 @@
-"""Whole numbers, bits, predicates and selections, as `numerics.integers` and `numerics.compare` compute them."""
+"""Integers, bits, predicates and selections, as `numerics.integers` and `numerics.compare` compute them."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -7,7 +7,7 @@ from kernbench.ptx.emulator.fused.values import NotFused, Value
 
 Mods = Mapping[str, str]
 Values = list[Value]
-# from the modifiers and sources of an instruction to its results
+# from an instruction's modifiers and sources to its results
 Emit = Callable[[Mods, Values], Values]
 
 _SIGNED = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}
@@ -21,7 +21,7 @@ JOINS: dict[str, Callable[[Value, Value], Value]] = {
 
 
 def shifted(a: Value, amount: Value, left: bool, signed: bool = False) -> Value:
-    """Amounts of 32 bits, of which those beyond the width leave nothing, or the sign."""
+    """Shift by 32-bit amounts; amounts beyond the width leave zero, or the sign."""
     inside = amount.compare("ult", a.bits)
     by = inside.select(amount, a.bits - 1 if signed else 0).wide(a.bits)
     if signed:
@@ -30,14 +30,14 @@ def shifted(a: Value, amount: Value, left: bool, signed: bool = False) -> Value:
 
 
 def copied(a: Value, bits: int) -> Value:
-    """As NumPy assigns a row to one of another type."""
+    """Assign a row to a row of another type, as NumPy does."""
     if (a.bits == 1) != (bits == 1):
         raise NotFused("a predicate as a number")
     return a.wide(bits)
 
 
 def by_numpy(name: str, given: Values) -> Value:
-    """What a function of NumPy's does with rows of unsigned numbers or truth values."""
+    """The effect of a NumPy function on rows of unsigned numbers or booleans."""
     compare = {"equal": "eq", "not_equal": "ne", "less": "ult", "less_equal": "ule", "greater": "ugt"}
     compare["greater_equal"] = "uge"
     if name in compare:
@@ -69,7 +69,7 @@ def _truth(a: Value) -> Value:
 
 
 def compared(name: str, kind: str, a: Value, b: Value) -> Value:
-    """A comparison of whole numbers."""
+    """A comparison of integers."""
     known = _SIGNED if kind[0] == "s" and name in _SIGNED else _UNSIGNED
     return a.compare(known[name], b)
 
@@ -115,7 +115,7 @@ def shift(name: str, mods: Mods, given: Values) -> Values:
 
 
 def converted(mods: Mods, given: Values) -> Values:
-    """cvt between whole numbers."""
+    """cvt between integers."""
     to, of = mods["dtype"], mods["atype"]
     if "sat" in mods or to not in _NUMBERS or of not in _NUMBERS or int(of[1:]) != given[0].bits:
         raise NotFused(f"cvt {mods}")
@@ -129,7 +129,7 @@ def selected(mods: Mods, given: Values) -> Values:
 
 
 def by_table(lut: int, given: Values) -> Values:
-    """lop3: of the eight combinations of three bits those that the table has."""
+    """lop3: the union of those of the eight combinations of three bits that are in the table."""
     a, b, c = given
     total: Value | None = None
     for number in range(8):
@@ -140,7 +140,7 @@ def by_table(lut: int, given: Values) -> Values:
 
 
 def packed(width: int, given: Values, wanted: int) -> Values:
-    """Values of so many bits each as one, the first below."""
+    """Values of `width` bits each as one, the first one lowest."""
     if any(one.bits != width for one in given) or len(given) * width != wanted:
         raise NotFused("parts of other widths than their registers")
     total = given[0].wide(wanted)
@@ -150,7 +150,7 @@ def packed(width: int, given: Values, wanted: int) -> Values:
 
 
 def unpacked(width: int, given: Values, count: int) -> Values:
-    """The lowest parts of a value, so many."""
+    """The `count` lowest parts of a value."""
     return [(given[0] >> number * width).wide(width) if number else given[0].wide(width) for number in range(count)]
 
 

@@ -6,11 +6,12 @@ from kernbench.ptx.emulator.program.steps import AnyWindow, Direct, General, Ste
 
 
 class Marked:
-    """Steps of a block that compute or load, with such that mark their results; `direct` and `general` are without.
+    """Steps that compute or load, between steps that track definedness; `direct` and `general` are without the latter.
 
-    A mark makes a register undefined only where another one is that it looks at. Where those that are looked at are
-    defined before the first step, all are behind the last. What is undefined in memory leaves the block by its load,
-    with all marks before it made: where there are loads, what is to become defined has to be already.
+    A tracking step makes a register undefined only if one of its sources is. So if all sources are defined before the
+    first step, all targets are defined after the last, and tracking is skipped. An undefined value from memory leaves
+    the block at its load, after all tracking steps before it. So if there are loads, targets must be defined in advance
+    as well.
     """
 
     def __init__(self, steps: tuple[Step, ...], direct: tuple[Direct, ...], general: tuple[General, ...]):
@@ -21,14 +22,14 @@ class Marked:
         for marks in [step.marks for step in steps if step.marks is not None]:
             wanted.update((key, None) for key in marks.sources if key not in defined)
             (wanted if marks.guarded or loads else defined).update(dict.fromkeys(marks.targets))
-        # registers that have to be defined before, and those that are then behind
+        # registers that must be defined before, and registers that are then defined afterwards
         self._wanted, self._defined = Registers(wanted), Registers(defined)
 
     def __reduce__(self) -> tuple[object, ...]:
         return Marked, (self._steps, self._direct, self._general)
 
     def direct(self, window: AnyWindow) -> None:
-        """All lanes of a window of a run of warps."""
+        """Run for all lanes of a window of a run of warps."""
         flags = window.batch.checks.definedness.flags
         if flags.known(window, self._wanted):
             for step in self._steps:
@@ -39,7 +40,7 @@ class Marked:
         flags.define(window, self._defined, None)
 
     def general(self, window: AnyWindow, mask: Mask | None) -> None:
-        """The active lanes of any window."""
+        """Run for the active lanes of any window."""
         flags = window.batch.checks.definedness.flags
         if flags.known(window, self._wanted):
             for step in self._steps:

@@ -1,9 +1,9 @@
 """Runs: consecutive arithmetic steps of a basic block, interpreted one by one until machine code pays.
 
-The cost of a step is known well enough: some microseconds fixed, and a nanosecond or two a lane. A run that has cost
-half as much as it takes to compile is compiled; the code is cached and serves other programs. Code that another process
-has compiled is loaded from disk much earlier. Steps and lanes are counted, not time: the same launch compiles the same
-runs each time. Results are the same in any case.
+The cost of a step is well known: a fixed cost of some microseconds, and a nanosecond or two per lane. A run that has
+cost half as much as its compilation is compiled; the code is cached and serves other programs. Code that another
+process has compiled is loaded from disk much earlier. Steps and lanes are counted, not time, so the same launch always
+compiles the same runs. Results are the same in any case.
 """
 
 from collections.abc import Sequence
@@ -17,30 +17,30 @@ from kernbench.ptx.emulator.lanes.lanes import NO_MASK, Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.steps import Step
 
-# nanoseconds that steps cost: each, and for each lane
+# nanoseconds per step, and per lane of a step
 _STEP, _LANE = 2000.0, 1.5
 # the same on a tape
 _PLAYED_STEP, _PLAYED_LANE = 40.0, 1.0
-# nanoseconds that it takes to write the text of a run, of each step of it, and to load what is kept
+# nanoseconds to write the text of a run, per step of it, and to load cached code
 _LOAD, _LOAD_STEP = 2e6, 0.1e6
 
 
 class _Part(NamedTuple):
-    """Steps of a run, and where they have it their machine code, with the slots of special registers that it reads."""
+    """Steps of a run; with machine code, if there is some, and the slots of special registers that it reads."""
 
     steps: tuple[Step, ...]
     code: Code | None = None
     specials: tuple[int, ...] = ()
 
     def is_done(self, window: Window, mask: Mask) -> bool:
-        """Compute it; False where that is left to the steps."""
+        """Compute it; False if the steps must run instead."""
         if self.code is None:
             return False
         return self.code(window.layout, mask, *[window.rows[slot] for slot in self.specials]) is not NotImplemented
 
 
 class _Played(NamedTuple):
-    """Steps of a run as a tape, and what plays it."""
+    """Steps of a run as a tape, and the machine code that plays it."""
 
     steps: tuple[Step, ...]
     play: Code
@@ -49,7 +49,7 @@ class _Played(NamedTuple):
     constants: tuple[Array, ...]
 
     def is_done(self, window: Window, mask: Mask) -> bool:
-        """Compute it; False where that is left to the steps."""
+        """Compute it; False if the steps must run instead."""
         bases = window.known_bases.get(self.outside)
         if bases is None:
             bases = window.bases(self.outside)
@@ -57,33 +57,33 @@ class _Played(NamedTuple):
 
 
 class Costs:
-    """What steps have cost so far, and what they must have before machine code is looked for and made."""
+    """The cost of steps so far, and the costs at which machine code is looked up and compiled."""
 
     def __init__(self, steps: int):
         self.steps = steps
-        # nanoseconds so far, and those before anybody looks for machine code
+        # nanoseconds so far, and those at which machine code is looked up
         self.spent = 0.0
         self.limit = _LOAD + _LOAD_STEP * steps
-        # what it takes to make it, once that is known
+        # the cost of compilation, once known
         self.price = 0.0
 
     def are_enough(self, lanes: int) -> bool:
-        """The steps are about to be run for so many lanes: whether machine code is looked for."""
+        """Add the cost of the steps for so many lanes; returns whether to look up machine code."""
         self.spent += self.steps * (_STEP + _LANE * lanes)
         return self.spent >= self.limit
 
     @property
     def pay(self) -> bool:
-        """Whether it is made where it is not found."""
+        """Whether to compile it if it is not in the cache."""
         return self.spent >= self.price
 
     def wait(self, for_good: bool) -> None:
-        """It is not there: nobody looks again before it pays to make it, or ever."""
+        """Machine code is missing: do not look it up again before compiling pays, or `for_good`."""
         self.limit = float("inf") if for_good else self.price
 
 
 class _Tapes:
-    """A run as tapes, with a mask or without one; steps that have no operation, or none yet, are run by themselves."""
+    """A run as tapes, for both forms; steps without an operation, or not yet with one, run by themselves."""
 
     def __init__(self, steps: tuple[Step, ...]):
         self._steps = steps
@@ -92,7 +92,7 @@ class _Tapes:
         self.complete = False
 
     def spend(self, window: Window) -> Sequence[_Part | _Played]:
-        """The run is about to be run; some of its steps may have become tapes."""
+        """The parts of the run for this execution; some of its steps may have become tapes."""
         play = player() if code.is_possible() else None
         if play is None:
             self.complete = True
@@ -109,7 +109,7 @@ class _Tapes:
 
 
 class _Form:
-    """A run with a mask or without one: the parts that it is made of, once they are."""
+    """A run with or without a mask: its machine code, once there is some."""
 
     def __init__(self, steps: tuple[Step, ...], dead: frozenset[int], masked: bool, tapes: _Tapes):
         self._steps = steps
@@ -121,10 +121,10 @@ class _Form:
         self._written: list[tuple[int, int, code.Written | None]] | None = None
 
     def spend(self, window: Window) -> Sequence[_Part | _Played]:
-        """What the run is made of this time; it becomes machine code of its own if it has cost enough by now."""
+        """The parts of the run for this execution; compiled if the run has cost enough by now."""
         tapes, costs = self._tapes, self._costs
         if tapes.complete:
-            # as `are_enough` counts, without a call
+            # `are_enough` inlined, with the costs of a tape
             costs.spent += costs.steps * (_PLAYED_STEP + _PLAYED_LANE * window.size)
             if costs.spent < costs.limit:
                 return tapes.parts
@@ -155,14 +155,14 @@ class _Form:
 
 
 class Run:
-    """Steps that follow each other, each of which only computes; nobody reads what `dead` slots hold afterwards."""
+    """Consecutive arithmetic steps; `dead` slots are not read afterwards."""
 
     def __init__(self, steps: tuple[Step, ...], dead: frozenset[int]):
         self._steps = steps
         self._dead = dead
         tapes = _Tapes(steps)
         self._plain, self._masked = _Form(steps, dead, False, tapes), _Form(steps, dead, True, tapes)
-        # where every step computes inactive lanes along, masks make no difference
+        # if every step may compute inactive lanes as well, masks make no difference
         relaxed = all(step.computed is not None and step.computed.relaxed for step in steps)
         self._under_mask = self._plain if relaxed else self._masked
 
@@ -170,7 +170,7 @@ class Run:
         return Run, (self._steps, self._dead)
 
     def direct(self, window: Window) -> None:
-        """All lanes of a window of a run of warps."""
+        """Run for all lanes of a window of a run of warps."""
         form = self._plain
         for one in form.parts or form.spend(window):
             if not one.is_done(window, NO_MASK):
@@ -178,7 +178,7 @@ class Run:
                     step.direct(window)
 
     def general(self, window: Window, mask: Mask | None) -> None:
-        """The active lanes of any window."""
+        """Run for the active lanes of any window."""
         if not window.in_place:
             for step in self._steps:
                 step.general(window, mask)

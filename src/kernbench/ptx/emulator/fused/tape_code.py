@@ -1,8 +1,8 @@
-"""Steps of a tape in LLVM's language: each operation as a function over rows, and the loop that plays a tape.
+"""The LLVM text of tapes: each operation as a function over rows, and the loop that plays a tape.
 
-An operation is written once for all programs: it is given where its rows lie when it is called. A tape is a list of
-numbers, for each step the address of its operation and what it reads and writes. Some lanes go through all of its steps
-before the next ones do, so that their registers stay in the nearest cache.
+An operation is compiled once for all programs: it gets the addresses of its rows at each call. A tape is a list of
+numbers: for each step, the address of its operation and its operands. A chunk of lanes goes through all steps before
+the next chunk does, so that their registers stay in the nearest cache.
 """
 
 from collections.abc import Sequence
@@ -14,23 +14,22 @@ from kernbench.ptx.emulator.fused.emitting import emit
 from kernbench.ptx.emulator.fused.values import Lines, Value, kind
 from kernbench.ptx.emulator.program.steps import Compute
 
-# lanes that go through a tape together, and the most that one step reads and writes
+# lanes of a chunk, and maximal operands of a step
 LANES, MOST = 256, 16
-# numbers of a step before those of its operands, and of each operand
+# numbers of a step before its operands, and per operand
 HEAD, OPERAND = 6, 3
-# numbers of a window before its bases, and of each base
+# numbers of a window before its bases, and per base
 FIRST, BASE = 1, 3
-# what a step is under: no mask reaches it, it has a guard, which is negated
+# flags of a step: ignores the mask, has a guard, the guard is negated
 UNMASKED, GUARDED, NEGATED = 1, 2, 4
 _NUMBERS, _TRUTHS = Array(Scalar("i", 64), 1, True), Array(Scalar("b", 1), 1, True)
 _KINDS: tuple[Kind, ...] = (_NUMBERS, _NUMBERS, _TRUTHS)
 
 
 def operation(function: Compute, sources: Sequence[int], targets: Sequence[int]) -> str:
-    """What a step's function computes of rows with so many bits, as the function `operation`; or raises `NotFused`.
+    """A step's function over rows of these widths, as the LLVM function `operation`; may raise `NotFused`.
 
-    For each row it is given an address and a number that all lanes are combined with: none of its bits are set where
-    the first few entries of the row stand for all.
+    For each row it gets an address and an index mask: zero if the first few entries of the row stand for all lanes.
     """
     lines = Lines()
     begins: list[str] = []
@@ -51,7 +50,7 @@ def _begin(number: int) -> list[str]:
 
 
 def _source(lines: Lines, begins: list[str], number: int, bits: int) -> Value:
-    """Some lanes of a row that is read."""
+    """Some lanes of a source row."""
     begins += _begin(number)
     begins += [
         f"  %lanes{number}.at = getelementptr i64, ptr %given, i64 {2 * number + 1}",
@@ -70,7 +69,7 @@ def _splat(name: str, truth: str) -> str:
 
 
 def _blend(bits: int) -> str:
-    """Part of a row from another one, eight lanes at a time."""
+    """Copy entries of a row to another under a mask, eight lanes at a time."""
     typed = f"<8 x i{bits}>"
     return f"""define internal void @blend{bits}(ptr %to, ptr %from, ptr %where, i64 %count) nounwind {{
 entry:
@@ -96,13 +95,13 @@ end:
 
 
 def _field(name: str, of: str, number: str | int, typed: str = "i64") -> str:
-    """A number behind an address."""
+    """Load a number behind an address."""
     return f"""  %{name}.at = getelementptr i64, ptr {of}, i64 {number}
   %{name} = load {typed}, ptr %{name}.at"""
 
 
 def _resolve(stem: str, at: str, shift: str) -> str:
-    """Where the lanes of a chunk begin in an operand, and what they are combined with."""
+    """The address of a chunk's first lane in an operand, and its index mask."""
     return f"""{_field(f"{stem}.kind", at, 0)}
 {_field(f"{stem}.row", at, 1)}
   %{stem}.skip = mul i64 %{stem}.kind, {BASE}
@@ -256,6 +255,9 @@ over:
 
 
 def playing(name: str) -> tuple[str, list[str]]:
-    """What plays a tape for a window, under a mask if it has any entries: its text and what its table names."""
+    """The code that plays a tape for a window, under a mask unless it is empty.
+
+    Its text, and the names in its table.
+    """
     entry = Entry(name, "play", _KINDS, EMPTY)
     return PRELUDE + _PLAY + entry.text, entry.names

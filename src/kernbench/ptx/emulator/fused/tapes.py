@@ -1,8 +1,8 @@
-"""Tapes: steps that follow each other and only compute, as numbers that one call of machine code plays.
+"""Tapes: consecutive arithmetic steps as a list of numbers that one call of machine code plays.
 
-The operations that a tape names are the same for all programs, so that a handful of them serves most. Each is compiled
-by itself, once on a machine, and loaded when a tape first names it. So nothing is compiled for a program, and steps
-that run a few times cost next to nothing; runs of many lanes become machine code of their own (`runs`).
+The operations that a tape refers to are the same for all programs, so a handful of them serves most. Each is compiled
+once on a machine, and loaded when a tape first refers to it. So nothing is compiled for a single program, and steps
+that run a few times cost next to nothing. Runs of many lanes become machine code of their own (`runs`).
 """
 
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ from kernbench.ptx.emulator.lanes.slots import BANKS, ArgumentSlot, ConstantSlot
 from kernbench.ptx.emulator.lanes.window import ARGUMENT, CONSTANT, OUTSIDE
 from kernbench.ptx.emulator.program.steps import Compute, Computed, Step
 
-# nanoseconds that steps with an operation must have cost before it is compiled: less than a hundredth of what that
-# takes, as all programs to come use it, too
+# nanoseconds that steps with an operation must have cost before it is compiled: less than a hundredth of the
+# compilation, since all later programs use it, too
 _MAKE = 20e3
 
 
 class Tape(NamedTuple):
-    """Steps as numbers, and the slots that a window looks up for them: special registers and addresses.
+    """Steps as numbers, and the slots that a window must resolve for them: special registers and addresses.
 
-    `constants` live as long as it: their addresses are among the numbers.
+    `constants` keeps the arrays alive whose addresses are among the numbers.
     """
 
     numbers: Array
@@ -40,7 +40,7 @@ class Tape(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Steps from one to another as a tape; None for a step that no operation does."""
+    """A range of steps as a tape; None for a step without an operation."""
 
     begin: int
     end: int
@@ -48,13 +48,13 @@ class Piece(NamedTuple):
 
 
 class _Operation:
-    """What a step's function does to rows with so many bits; `text` is empty where no machine code does it."""
+    """A step's function on rows of certain widths; `text` is empty if machine code does not support it."""
 
     def __init__(self, function: Compute, sources: tuple[int, ...], targets: tuple[int, ...]):
         self.text = self.name = ""
         self.address = 0
         self.looked_for = False
-        # a loop of its own would be compiled instead, which takes longer
+        # the alternative is a loop of its own, whose compilation takes longer
         self._spent = _MAKE if isinstance(function, NativeLoop) else 0.0
         if len(sources) + len(targets) > tape_code.MOST:
             return
@@ -66,29 +66,29 @@ class _Operation:
         self.text = text.replace("@operation(", f"@{self.name}(")
 
     def spend(self, nanoseconds: float) -> None:
-        """A step has done it by itself."""
+        """Add the cost of a step that ran without it."""
         self._spent += nanoseconds
 
     def forget(self) -> None:
-        """It was made, or cannot be."""
+        """Never compile it again: it was compiled, or cannot be."""
         self._spent = float("-inf")
 
     @property
     def pays(self) -> bool:
-        """Whether it is compiled where it is not kept."""
+        """Whether to compile it if it is not in the cache."""
         return self._spent >= _MAKE
 
 
 _KEPT = KeptCode(tape_code.operation, "operation")
-# by function and bits, as long as the process lives: so do functions of steps
+# by function and widths, for the life of the process: so long do the functions of steps live
 _OPERATIONS: dict[tuple[Compute, tuple[int, ...], tuple[int, ...]], _Operation] = {}
 _NAMED: dict[str, _Operation] = {}
-# those of all tapes that are there
+# constants of all living tapes
 _CONSTANTS: WeakValueDictionary[tuple[str, int], Array] = WeakValueDictionary()
 
 
 def _operation(slots: Sequence[Slot], computed: Computed) -> _Operation | None:
-    """The operation of a step, if its operands are such that a tape can name them."""
+    """The operation of a step, None if there is none or a tape cannot address its operands."""
     used = (*computed.sources, *computed.targets)
     if not all(_is_named(slots[slot]) for slot in used):
         return None
@@ -97,7 +97,7 @@ def _operation(slots: Sequence[Slot], computed: Computed) -> _Operation | None:
     found = _OPERATIONS.get(key)
     if found is None:
         made = _Operation(*key)
-        # several functions may do the same
+        # several functions may have the same text
         found = _OPERATIONS[key] = _NAMED.setdefault(made.name, made)
     return found if found.text else None
 
@@ -105,26 +105,26 @@ def _operation(slots: Sequence[Slot], computed: Computed) -> _Operation | None:
 def _is_named(spec: Slot) -> bool:
     if isinstance(spec, RegisterSlot | ConstantSlot | SpecialSlot | ArgumentSlot):
         return spec.dtype in BITS
-    # frames of functions move
+    # the address of a frame changes
     return spec.dtype in BITS and spec.space != "frame"
 
 
 class Taping:
-    """Steps that become tapes as far as operations are there for them."""
+    """Converts steps to tapes, as far as their operations are available."""
 
     def __init__(self, steps: tuple[Step, ...]):
         self._computed = [step.computed for step in steps if step.computed is not None]
         self._operations: list[_Operation | None] | None = None
-        # operations that may still come
+        # operations that may still become available
         self._missing: dict[str, _Operation] = {}
 
     @property
     def is_complete(self) -> bool:
-        """Whether it stays as it is."""
+        """Whether the pieces will not change any more."""
         return self._operations is not None and not self._missing
 
     def pieces(self, slots: Sequence[Slot], cost: float) -> list[Piece] | None:
-        """The steps as tapes and single ones, where these are not what they were; each costs so many nanoseconds."""
+        """The steps as tapes and single steps, None if unchanged; `cost` is nanoseconds per step."""
         first = self._operations is None
         if self._operations is None:
             self._operations = [_operation(slots, one) for one in self._computed]
@@ -140,7 +140,7 @@ class Taping:
 
 
 def _look_for(missing: dict[str, _Operation]) -> None:
-    """Load operations that are kept, and compile those that pay."""
+    """Load cached operations, and compile those that pay."""
     kept = {name: one.text for name, one in missing.items() if not one.looked_for}
     found = _KEPT.addresses(kept, False) if kept else {}
     made = {name: one.text for name, one in missing.items() if one.pays and name not in found}
@@ -150,7 +150,7 @@ def _look_for(missing: dict[str, _Operation]) -> None:
         one.looked_for = True
         one.address = found.get(name, 0)
         if name in made:
-            # where it could not be made nobody tries again
+            # if compilation failed, do not try again
             one.forget()
 
 
@@ -188,9 +188,9 @@ def _tape(slots: Sequence[Slot], computed: Sequence[Computed], operations: Seque
 
 
 def _operand(slots: Sequence[Slot], slot: int, outside: dict[int, int], constants: dict[int, Array]) -> list[int]:
-    """Which base of a window a slot belongs to, its row or address there, and the bytes of an entry as a shift.
+    """The base of a slot in a window, its row or address there, and its entry size as a shift.
 
-    What lies outside of registers and which constants there are is noted.
+    Slots outside the registers, and constants, are collected.
     """
     spec = slots[slot]
     shift = (max(BITS[spec.dtype], 8) // 8).bit_length() - 1
@@ -206,7 +206,7 @@ def _operand(slots: Sequence[Slot], slot: int, outside: dict[int, int], constant
 
 
 def _constant(spec: ConstantSlot) -> Array:
-    """As many entries of a constant as one instruction reads."""
+    """A constant, repeated for the lanes of one machine instruction."""
     key = spec.dtype, spec.bits
     found = _CONSTANTS.get(key)
     if found is None:
@@ -216,7 +216,7 @@ def _constant(spec: ConstantSlot) -> Array:
 
 @cache
 def player() -> Code | None:
-    """What plays a tape, given its numbers, the bases of a window, and a mask; None where that is impossible."""
+    """The code that plays a tape, given its numbers, a window's bases, and a mask; None if that is impossible."""
     if not code.is_possible():
         return None
     body = tape_code.playing("play")[0]

@@ -1,20 +1,20 @@
-"""Values of a run as LLVM's language has them: some lanes of one register each, and what is computed of them.
+"""LLVM values of a run: some lanes of one register each, or what is computed from them.
 
-Operators of a `Value` write an instruction and give its result, so that what an instruction means reads here as it does
-in `kernbench.ptx.numerics`. All values are whole numbers of a register's bits; predicates have one bit. Functions whose
-names begin with `f` take the bits for floating-point numbers.
+Operators of a `Value` write an instruction and return its result, so that instructions read here as they do in
+`kernbench.ptx.numerics`. All values are integers of a register's width; predicates have one bit. Functions whose names
+begin with `f` interpret the bits as floating-point numbers.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Union
 
-# lanes that one instruction of the machine code computes; rows have a multiple of 32
+# lanes per machine instruction; rows have a multiple of 32
 WIDTH = 8
 _FLOATS = {32: "float", 64: "double"}
 
 
 def kind(bits: int) -> str:
-    """The type of some lanes of a register."""
+    """The LLVM type of some lanes of a register."""
     return f"<{WIDTH} x i{bits}>"
 
 
@@ -24,11 +24,11 @@ def real(bits: int) -> str:
 
 
 class NotFused(Exception):  # noqa: N818
-    """Something that a run of machine code does not compute; its step runs by itself."""
+    """Something that machine code does not support; its step runs by itself."""
 
 
 class Lines:
-    """Instructions of one function, what they call, and the tables that they read."""
+    """The instructions of one function, the functions it calls, and the tables it reads."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -38,13 +38,13 @@ class Lines:
         self._count = 0
 
     def put(self, text: str) -> str:
-        """The name of an instruction's result."""
+        """Write an instruction; returns the name of its result."""
         self._count += 1
         self.lines.append(f"  %v{self._count} = {text}")
         return f"%v{self._count}"
 
     def do(self, text: str) -> None:
-        """An instruction without a result."""
+        """Write an instruction without a result."""
         self.lines.append(f"  {text}")
 
     def over_lanes(self, head: str, begins: Sequence[str]) -> str:
@@ -71,7 +71,7 @@ class Lines:
         )
 
     def value(self, bits: int, text: str) -> "Value":
-        """The result of an instruction as a value."""
+        """Write an instruction; returns its result as a value."""
         return Value(self, bits, self.put(text))
 
     def constant(self, bits: int, number: int) -> "Value":
@@ -80,12 +80,12 @@ class Lines:
         return Value(self, bits, f"<{', '.join([f'i{bits} {number}'] * WIDTH)}>")
 
     def call(self, name: str, result: str, *given: tuple[str, str]) -> str:
-        """The result of one of LLVM's own functions, for arguments with their types."""
+        """Call an LLVM intrinsic with arguments and their types."""
         self.declared[name] = f"declare {result} @{name}({', '.join(typed for typed, _ in given)})"
         return self.put(f"call {result} @{name}({', '.join(f'{typed} {text}' for typed, text in given)})")
 
     def apart(self, name: str, compute: "Callable[[Value], Value]", a: "Value") -> "Value":
-        """What is computed of a value, in a function of its own: long ones take long to compile wherever they stand."""
+        """Compute from a value in a function of its own: inlining a long one everywhere would slow down compilation."""
         typed = kind(a.bits)
         if name not in self.functions:
             inner = Lines()
@@ -140,47 +140,47 @@ class Value:
         return self ^ -1
 
     def __lshift__(self, amount: Operand) -> "Value":
-        """By less than its bits."""
+        """Shift by less than the width."""
         return self._binary("shl", amount)
 
     def __rshift__(self, amount: Operand) -> "Value":
-        """By less than its bits, with zeros from above."""
+        """Logical shift by less than the width."""
         return self._binary("lshr", amount)
 
     def signed_shift(self, amount: Operand) -> "Value":
-        """By less than its bits, with the sign from above."""
+        """Arithmetic shift by less than the width."""
         return self._binary("ashr", amount)
 
     def compare(self, how: str, other: Operand) -> "Value":
-        """Whole numbers: eq, ne, ult, ule, ugt, uge, slt, sle, sgt, sge."""
+        """Compare integers: eq, ne, ult, ule, ugt, uge, slt, sle, sgt, sge."""
         return self.lines.value(1, f"icmp {how} {kind(self.bits)} {self.name}, {self._of(other).name}")
 
     def fcompare(self, how: str, other: "Value") -> "Value":
-        """Floating-point numbers: oeq, one, olt, ..., ueq, une, ult, ..., ord, uno."""
+        """Compare floating-point numbers: oeq, one, olt, ..., ueq, une, ult, ..., ord, uno."""
         typed = real(self.bits)
         return self.lines.value(1, f"fcmp {how} {typed} {self.real()}, {self._of(other).real()}")
 
     def real(self) -> str:
-        """Its bits as floating-point numbers, in LLVM's language."""
+        """The bits as floating-point numbers; an LLVM name."""
         return self.lines.put(f"bitcast {kind(self.bits)} {self.name} to {real(self.bits)}")
 
     def of_real(self, text: str) -> "Value":
-        """The bits of floating-point numbers that are as wide as this."""
+        """The bits of floating-point numbers of the same width."""
         return self.lines.value(self.bits, f"bitcast {real(self.bits)} {text} to {kind(self.bits)}")
 
     def fbinary(self, name: str, other: "Value") -> "Value":
-        """fadd, fsub, fmul or fdiv, rounded to nearest; which NaN comes out is not said."""
+        """fadd, fsub, fmul or fdiv, rounded to nearest; the payload of a NaN is unspecified."""
         made = self.lines.put(f"{name} {real(self.bits)} {self.real()}, {self._of(other).real()}")
         return self.of_real(made)
 
     def ffused(self, b: "Value", c: "Value") -> "Value":
-        """This times b plus c with one rounding."""
+        """Fused multiply-add: self times b plus c with one rounding."""
         typed = real(self.bits)
         given = [(typed, one.real()) for one in (self, self._of(b), self._of(c))]
         return self.of_real(self.lines.call(f"llvm.fma.v{WIDTH}f{self.bits}", typed, *given))
 
     def froot(self) -> "Value":
-        """Its square root, rounded to nearest."""
+        """The square root, rounded to nearest."""
         typed = real(self.bits)
         return self.of_real(self.lines.call(f"llvm.sqrt.v{WIDTH}f{self.bits}", typed, (typed, self.real())))
 
@@ -191,7 +191,7 @@ class Value:
         return self.lines.value(yes.bits, f"select {kind(1)} {self.name}, {typed} {yes.name}, {typed} {other.name}")
 
     def wide(self, bits: int, signed: bool = False) -> "Value":
-        """With so many bits: the low ones, or more of zeros or of the sign."""
+        """Truncated, zero-extended or sign-extended to `bits` bits."""
         if bits == self.bits:
             return self
         how = "trunc" if bits < self.bits else "sext" if signed else "zext"

@@ -17,8 +17,8 @@ from kernbench.common.native_loops import KeptCode
 from kernbench.ptx.emulator.fused.code import is_possible
 
 _WORD, _LONG = Scalar("u", 32), Scalar("u", 64)
-# addresses, memory, the states of its words (none where they are not looked at), the bank, lanes; the bank's row, what
-# is added to addresses, and the last offset at which a word begins
+# addresses, memory, the states of its words (empty if not checked), the bank, lanes; the bank's row, the offset added
+# to addresses, and the last offset at which a word may begin
 _KINDS: tuple[Kind, ...] = (
     Array(_LONG, 1, True),
     Array(_WORD, 1, True),
@@ -140,9 +140,9 @@ done:
 
 @cache
 def load_words(written: int) -> Callable[..., object] | None:
-    """The machine code, which gives the number of lanes from the first on that it has loaded; None where there is none.
+    """The machine code, which returns how many lanes from the first on it has loaded; None if unavailable.
 
-    It takes at least one lane, and a multiple of eight. `written` is the state of a byte that may be read.
+    It needs at least one lane, and a multiple of eight. `written` is the state of a byte that may be read.
     """
     if not is_possible():
         return None

@@ -76,7 +76,7 @@ class Actors:
         return 8 * self.warps + warp
 
     def along(self, warp: int) -> int:
-        """What the lanes of a warp did in instructions that one ran along which arrived on an mbarrier afterwards."""
+        """The warp's clock as an mbarrier arrival published it for lanes that ran along (see `released_along`)."""
         return 10 * self.warps + warp
 
     def barrier(self, number: int) -> int:

@@ -27,9 +27,10 @@ NO_MASK: Mask = np.zeros(0, bool)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lanes:
-    """Warps `first` to `last` (exclusive), or those of `warps`; `mask` over positions, None for all; `count` active.
+    """Warps `first` to `last` (exclusive), or the list `warps`; `mask` over positions, None for all.
 
-    `live` warps have an active lane; `whole` says that the lanes of each warp are all active or all inactive.
+    `count` is the number of active lanes, `live` the number of warps that have one; `whole` says that in each warp all
+    lanes are active, or none.
     """
 
     first: int

@@ -15,7 +15,7 @@ from kernbench.ptx.emulator.lanes.slots import ConstantSlot, RegisterSlot, SlotT
 from kernbench.ptx.emulator.lanes.window import Storage
 
 _NARROW = (1 << 32) - 1
-# where a value is: in a place the loop cannot read, in the plan itself, or in a bank
+# where a value is: in a slot the loop cannot read, in the plan itself, or in a bank
 _ELSEWHERE, _CONSTANT, _BANK32, _BANK64, _FLAGS = range(5)
 _BANKS = {"uint32": _BANK32, "uint64": _BANK64, "bool": _FLAGS}
 

@@ -1,1 +1,1 @@
-"""A kernel as data before anything runs: names, operands, blocks of steps, control flow, layout, source lines."""
+"""A decoded kernel as data: names, operands, basic blocks of steps, control flow, layout, source lines."""

@@ -1,8 +1,8 @@
-"""How an access or a fence orders memory: how strong it is, in which scope, and whether it acquires or releases."""
+"""The memory order of an access or a fence: strong or weak, its scope, and whether it acquires or releases."""
 
 from dataclasses import dataclass
 
-# what a strong access reaches; 0 is a weak one
+# scopes of strong accesses; 0 is a weak access
 CTA_SCOPE, CLUSTER_SCOPE, GPU_SCOPE = 1, 2, 3
 SCOPES = {
     "": GPU_SCOPE,
@@ -16,22 +16,22 @@ SCOPES = {
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The scope of an access or fence (0 for a weak one), and what it does for the order of others."""
+    """The scope of an access or fence (0 if weak), and its part in synchronisation."""
 
     scope: int
     acquires: bool = False
     releases: bool = False
-    # whether what it reads or writes may be part of a pattern that orders others
+    # whether its read or write can take part in a synchronisation pattern
     reads: bool = False
     writes: bool = False
-    # reads what it replaces, whether anybody looks at that or not
+    # a read-modify-write, whether or not its result is used
     updates: bool = False
-    # a fence in the one order of all such fences
+    # a fence.sc: all such fences have one total order
     sequential: bool = False
 
     @property
     def strong(self) -> bool:
-        """Whether it can take part in ordering others."""
+        """Whether it can take part in a synchronisation pattern."""
         return self.reads or self.writes
 
 

@@ -1,19 +1,19 @@
-"""Records that are filled in bit by bit while a program is decoded, and do not change afterwards."""
+"""Records that are filled in while a program is decoded, and are immutable afterwards."""
 
 from typing import Self
 
-# the class of closed objects of each class
+# the class of closed objects, by the class of open ones
 _CLOSED: dict[type, type] = {}
 
 
 class Closing:
-    """Something whose attributes may be set until it is closed.
+    """An object whose attributes may be set until it is closed.
 
-    Closing changes the class of the object to one that refuses; until then setting an attribute costs nothing more.
+    Closing changes the object's class to one that refuses; until then setting an attribute has no extra cost.
     """
 
     def close(self) -> Self:
-        """From now on nothing of it is set."""
+        """Make the object immutable."""
         kind = type(self)
         if not issubclass(kind, Closed):
             self.__class__ = _CLOSED.get(kind) or _closed(kind)
@@ -21,7 +21,7 @@ class Closing:
 
 
 class Closed(Closing):
-    """What was closed."""
+    """A closed object."""
 
     def __setattr__(self, name: str, value: object) -> None:
         kind = type(self).__name__.removeprefix("Closed")

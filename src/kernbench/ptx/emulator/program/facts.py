@@ -1,7 +1,7 @@
-"""What analyses find out about a decoded program, before its steps are made.
+"""The results of analyses of a decoded program, before its steps are made.
 
-Nothing edits a step once it is made: an analysis returns facts, and steps are made last, from the instructions and the
-facts about them. An instruction whose step depends on facts gives `FromFacts` when it is decoded.
+Nothing edits a step once it is made: analyses return facts, and steps are made last, from instructions and facts. An
+instruction whose step depends on facts is decoded to `FromFacts`.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ Check = General
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A check that runs beside the instruction of a site: before it, or after it."""
+    """A check that runs before or after the instruction of a site."""
 
     site: int
     check: Check
@@ -26,9 +26,9 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class Undefined:
-    """Registers of one function that may be read before they are set, with all that is computed from them, by number.
+    """Registers of one function that may be read before they are set, and all computed from them, by number.
 
-    `before` has for each instruction of each block the registers that may hold no defined value before it, as bits.
+    `before` has for each instruction of each block the registers that may be undefined before it, as bits.
     """
 
     registers: Mapping[int, Register]
@@ -39,9 +39,10 @@ class Undefined:
 class UnusedLoads:
     """Speculative loads of one function: see `analysis.loads.unused_loads`.
 
-    `deferred` are the sites of loads that are entered as reads where their value is stored, `idle_loads` those whose
-    value leaves a warp by guarded stores only, and by which, `leaving` all of these. `rows` are register rows that the
-    checks take for themselves, with their banks.
+    - `deferred`: sites of loads that count as reads where their value is stored.
+    - `idle_loads`: loads whose value leaves a warp only by guarded stores, with these stores; `leaving` has all of
+      them.
+    - `rows`: register rows that the checks use for themselves, with their banks.
     """
 
     beside: tuple[Beside, ...] = ()
@@ -53,55 +54,59 @@ class UnusedLoads:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that analyses have found out. Numbers are those of sites where nothing else is said."""
+    """The results of all analyses. Numbers are site numbers unless stated otherwise."""
 
-    # how loads order others that a compare-and-swap validates: as strongly as the swap
+    # CAS-validated loads: the memory order of the swap, which they get as well
     validated: Mapping[int, Order]
-    # waits that are tried until they succeed, and so may park; those whose result nothing looks at acquire nothing
+    # waits that are retried until they succeed, and so may park; waits whose result is unused acquire nothing
     parking: frozenset[int]
     ignored: frozenset[int]
-    # loops by the number of the block at their head
+    # loops by the block at their head
     wait_loops: Mapping[int, WaitLoop]
-    # checks beside instructions by site, as they were asked for: of several before an instruction the last runs first
+    # checks beside instructions, by site, in the order of request; of several before an instruction, the last runs
+    # first
     beside: Mapping[int, tuple[Beside, ...]]
-    # of each function, in order
+    # one for each function, in order
     undefined: tuple[Undefined, ...]
     unused: tuple[UnusedLoads, ...]
-    # results that may be undefined though no operand is, and copies that carry undefined bytes from memory to memory
+    # results that may be undefined though all operands are defined; copies that carry undefined bytes within memory
     caught: frozenset[int]
     carrying: frozenset[int]
-    # stores of what a butterfly reduction gave, with how its lanes rounded
+    # stores of the result of a butterfly reduction, with the rounding of its lanes
     reduced_stores: Mapping[int, Reduced]
-    # stores of what lanes made of values that they exchanged, with the loads that gave those and their lanes
+    # stores of values computed from a warp exchange, with the loads that supplied the values, and their lanes
     exchanged: Mapping[int, Mapping[int, int]]
-    # stores of what only integer instructions have made; updates of memory whose old value nothing reads
+    # stores of values computed by integer instructions only; updates of memory whose old value is unused
     integer_stores: frozenset[int]
     blind: frozenset[int]
-    # blocks of the kernel that may follow each block, those that do nothing but end a thread, and those that only jump
+    # the kernel's control flow: successors of each block; blocks that only end a thread; blocks that only jump
     edges: Mapping[int, tuple[int, ...]]
     ends: frozenset[int]
     idle: frozenset[int]
-    # everything that writes memory, and the parameters through which that may be; None where that is unknown
+    # all writes to memory, and the parameters they may write through; None if unknown
     writers: tuple[WriteSite, ...]
-    # kernel parameters that the address of an access is made of, where all of them are known
+    # kernel parameters in the address of an access, if all of them are known
     meant: Mapping[int, frozenset[Word]]
-    # variables of shared memory that the address of an access is made of, where all of them are known
+    # shared variables in the address of an access, if all of them are known
     meant_variables: Mapping[int, tuple[SharedVariable, ...]]
     written_params: frozenset[str] | None
-    # what all loads and stores through a kernel parameter take its elements for, and where; those that agree
+    # element type of each kernel parameter, and a site that shows it, if all its loads and stores agree
     parameter_types: Mapping[str, tuple[str, Site]]
     asynchronous: bool
     fences_tensor: bool
     hands_over: bool
     volatile_sites: frozenset[int]
-    # volatile loads of shared memory that take data, in kernels that pass nothing by flags
+    # volatile loads of data from shared memory, in kernels that do not use flags
     volatile_data: frozenset[int]
     noncoherent_sites: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class FromFacts:
-    """The step of an instruction that depends on facts; one that `controls` gives a control, and goes on behind it."""
+    """An instruction whose step depends on facts.
+
+    With `controls` it gives a control, and continues at the next block.
+    """
 
     make: Callable[[Facts], Step | ControlStep]
     controls: bool = False

@@ -1,8 +1,8 @@
-"""Control flow of one function: an order of blocks in which lanes meet again, its loops, and what is live in them.
+"""Control flow of one function: a block order in which lanes reconverge, its loops, and liveness.
 
-The order is a weak topological one: a loop's blocks stand together, its head first, and what follows the loop comes
-after all of it. Running the fragment that stands first in this order lets lanes that left a loop early wait for the
-others.
+The order is a weak topological order: a loop's blocks are consecutive, its head first, and what follows the loop comes
+after all of it. The scheduler runs the fragment that is first in this order, so lanes that leave a loop early wait for
+the others.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop: its head and all its blocks, the head included."""
+    """A loop: its head, and all its blocks including the head."""
 
     head: int
     blocks: frozenset[int]
@@ -19,7 +19,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`ranks[block]` in a weak topological order, blocks that cannot be reached last; loops, outer ones first."""
+    """`ranks[block]` in a weak topological order, unreachable blocks last; loops, outer ones first."""
 
     ranks: tuple[int, ...]
     loops: tuple[Loop, ...]

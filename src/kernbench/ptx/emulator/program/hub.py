@@ -1,8 +1,8 @@
-"""The hub of the emulator: what all its parts see of the batch that they belong to, and of the launch.
+"""The hub of the emulator: what all its parts see of their batch and their launch.
 
-A batch owns its parts (memory, barriers, what works beside the warps, the checks) and each part is given the batch. So
-that folders import each other one way only, a part names what it needs of the batch by a protocol: those here are for
-everybody; a folder that needs a part as well adds it to a protocol of its own, and `units.batch` has all of them.
+A batch owns its parts (memory, barriers, asynchronous units, checks), and each part gets the batch. For imports to go
+one way only, a part declares what it needs from the batch as a protocol. The protocols here serve all folders; a folder
+that also needs a certain part extends them, and `units.batch` has the whole.
 """
 
 from typing import Protocol
@@ -16,50 +16,50 @@ from kernbench.ptx.emulator.program.program import Program
 
 
 class Machine(Protocol):
-    """What programs can ask of the architecture they run on."""
+    """What programs can query of the architecture they run on."""
 
     @property
     def sms(self) -> int:
-        """Multiprocessors."""
+        """The number of multiprocessors."""
 
     @property
     def warps_per_sm(self) -> int:
-        """Warps that each of them holds."""
+        """Resident warps per multiprocessor."""
 
 
 class LaunchHub(Protocol):
-    """One launch: its extents, its program, and who in a CTA has a clock of its own."""
+    """One launch: its extents, its program, and the actors of a CTA."""
 
     program: Program
     grid: Extent
     block: Extent
     cluster: Extent
     explicit_cluster: bool
-    # of each CTA
+    # per CTA
     threads: int
     warps_per_cta: int
     shared_bytes: int
     dynamic_shared: int
     actors: Actors
-    # counts the launches of a device
+    # the index of the launch on its device
     number: int
 
     @property
     def machine(self) -> Machine:
-        """What it runs on."""
+        """The architecture it runs on."""
 
     def grid_workspace(self) -> int:
-        """Where the blocks of a cooperative launch meet."""
+        """The address of the workspace of a cooperative launch's grid barrier."""
 
     def addresses_in(self, parameter: str) -> list[int]:
-        """The 64-bit words of a parameter, any of which may be a pointer."""
+        """The 64-bit words of a parameter; any of them may be a pointer."""
 
 
 class BatchHub(Storage, Protocol):
-    """CTAs that are resident together, numbered from 0 to `ctas`; `numbers` are their numbers in the grid.
+    """CTAs that are resident together, numbered from 0 to `ctas` - 1; `numbers` are their numbers in the grid.
 
     Lanes and warps are numbered by warp in the CTA first and CTA second. `thread` is each lane's number in its CTA,
-    `ended_in` the block that each ended lane ran last.
+    `ended_in` the basic block that each exited lane ran last.
     """
 
     program: Program
@@ -71,7 +71,7 @@ class BatchHub(Storage, Protocol):
     thread: Int64s
     cta_of_warp: Int64s
     cluster: ClusterMap
-    # bytes from the shared memory of one CTA to that of the next
+    # stride between the shared memories of consecutive CTAs, in bytes
     shared_stride: int
     alive: Bools
     alive_count: int
@@ -81,4 +81,4 @@ class BatchHub(Storage, Protocol):
 
     @property
     def launch(self) -> LaunchHub:
-        """The launch it belongs to."""
+        """The batch's launch."""

@@ -1,4 +1,4 @@
-"""Where variables lie: shared memory of a kernel, and the frame that each function has in local memory."""
+"""Memory layout: a kernel's shared memory, and the frame of each function in local memory."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,12 +11,12 @@ from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Function, Kernel, Module, Variable
 from kernbench.ptx.text.walking import mentions, names_in
 
-# bytes between shared variables, and behind local ones, so that running over the end of one is not silently the next
+# gap between shared variables, and after local ones, so that an overrun does not silently hit the next variable
 _GAP = 16
-# shared memory that the system has in each block since sm_80, all zeros when a block begins; libraries work with it
+# shared memory that the system reserves in each block since sm_80, zero at first; libraries use it
 RESERVED = "%reserved_smem"
 RESERVED_BYTES = 1024
-# local memory that a thread can have
+# maximal local memory of a thread, in bytes
 LOCAL_BYTES = 1 << 19
 
 
@@ -32,7 +32,7 @@ class SharedLayout:
         self.alignment = 16
 
     def add(self, scope: int, variable: Variable) -> None:
-        """Find room for a variable; unsized ones all begin where the static ones end."""
+        """Allocate a variable; unsized ones all begin where the static ones end."""
         if (scope, variable.name) in self.offsets:
             return
         alignment = variable.natural_alignment
@@ -48,14 +48,14 @@ class SharedLayout:
         self.declared += variable.size
 
     def reserve(self) -> None:
-        """Find room for what the system keeps, which counts as nobody's declaration."""
+        """Allocate the system's reserved bytes, which do not count as declared."""
         if (0, RESERVED) not in self.offsets:
             start = self.offsets[0, RESERVED] = -(-(self._end + _GAP if self._end else 0) // 128) * 128
             self.variables.append(SharedVariable(RESERVED, start, RESERVED_BYTES))
             self._end = start + RESERVED_BYTES
 
     def close(self) -> int:
-        """Bytes of static variables, the gaps included; lays out the dynamic ones."""
+        """Lay out the dynamic variables; returns the bytes of static variables, gaps included."""
         end = -(-(self._end + _GAP if self._end else 0) // self.alignment) * self.alignment
         for scope, variable in self._dynamic:
             self.offsets[scope, variable.name] = end
@@ -65,7 +65,7 @@ class SharedLayout:
 
 
 def _as_in_the_source(variables: list[SharedVariable]) -> list[SharedVariable]:
-    """The variables by the names that people know; with their functions where two would be called the same."""
+    """The variables by their source names, with their functions if names are ambiguous."""
     names = [variable.name for variable in variables]
     for shorter in (qualified_name, source_name):
         shortened = [shorter(variable.name) for variable in variables]
@@ -75,7 +75,7 @@ def _as_in_the_source(variables: list[SharedVariable]) -> list[SharedVariable]:
 
 
 def all_scopes(lines: Iterable[Line], outer: Scope) -> list[Scope]:
-    """Every scope that holds an instruction, and those around them."""
+    """Every scope that contains an instruction, and its enclosing scopes."""
     found: dict[int, Scope] = {id(outer): outer}
     for line in lines:
         scope: Scope | None = line.scope
@@ -108,7 +108,7 @@ def lay_out_frame(code: Code, scopes: Iterable[Scope], entry: bool) -> None:
 def reachable(kernel: Kernel, module: Module) -> dict[str, Function]:
     """The kernel and every function with a body that it may call, by name.
 
-    A call through a register may reach any function of the module whose address is taken, also in another kernel: an
+    A call through a register may reach any function of the module whose address is taken, even in another kernel: an
     earlier launch may have left the address in memory, as objects with virtual functions do.
     """
     found: dict[str, Function] = {}
@@ -121,7 +121,7 @@ def reachable(kernel: Kernel, module: Module) -> dict[str, Function]:
         found[function.name] = function
         named = mentions(function.body)
         names = _with_tables({*named.names, *named.targets}, module)
-        # a callee that is no function is a register
+        # a callee that is not a function is a register
         if not indirect and any(callee not in module.functions for callee in named.callees):
             indirect = True
             names |= _addresses_taken(module)
@@ -130,7 +130,7 @@ def reachable(kernel: Kernel, module: Module) -> dict[str, Function]:
 
 
 def _addresses_taken(module: Module) -> set[str]:
-    """Names that stand in initial values, or in instructions otherwise than as what is called."""
+    """Functions whose names occur in initial values, or in instructions other than as a callee."""
     found = {name for variable in module.variables.values() for name in names_in(variable.initial)}
     bodies = [one.body for one in module.functions.values()]
     bodies += [kernel.function.body for kernel in module.kernels.values()]
@@ -138,7 +138,7 @@ def _addresses_taken(module: Module) -> set[str]:
 
 
 def _with_tables(names: set[str], module: Module) -> set[str]:
-    """With the names in initial values: a table of functions, or of such tables, is how they are reached."""
+    """The names, and the names in the initial values of those: functions can be reached through (nested) tables."""
     pending = list(names)
     while pending:
         variable = module.variables.get(pending.pop())

@@ -1,7 +1,7 @@
-"""Source lines by `.loc`: of functions that were inlined into each other all lines, and which of them to show.
+"""Source locations from `.loc`: the whole chain of inlined functions, and which of its lines to show.
 
-The line to show is the person's own. Where the kernel itself is in a file of theirs, it is the innermost line of that
-file; where it is a library's (CUTLASS's `device_kernel` runs what it is given), the innermost line outside libraries.
+The line to show is one of the user's own. If the kernel is in a file of the user's, it is the innermost line in that
+file; if the kernel is a library's (CUTLASS's `device_kernel` runs a functor), the innermost line outside libraries.
 """
 
 import re
@@ -11,7 +11,7 @@ from pathlib import PurePath
 
 from kernbench.ptx.text.module import Loc, Module
 
-# functions inlined into each other that are followed
+# maximal depth of inlining
 _DEEPEST = 64
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _LIBRARIES = frozenset({"cutlass", "cute", "cub", "thrust", "cuda", "nv", "crt", "cooperative_groups", "libcudacxx"})
@@ -19,7 +19,7 @@ _TOOLKIT = re.compile(r"cuda(-[\d.]+)?")
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is a library's by its path: installed packages, the CUDA toolkit, CUTLASS, CCCL, the system."""
+    """Whether a path belongs to a library: installed packages, the CUDA toolkit, CUTLASS, CCCL, the system."""
     parts = PurePath(file.replace("\\", "/")).parts
     if _INSTALLED.intersection(parts) or parts[:3] in (("/", "usr", "include"), ("/", "usr", "lib")):
         return True
@@ -33,7 +33,10 @@ def is_library(file: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where instructions come from: the very line, then those it was inlined at; and the number of the one to show."""
+    """The source of instructions: the innermost line, then the lines it was inlined at.
+
+    And the index of the one to show.
+    """
 
     frames: tuple[Loc, ...]
     shown: int
@@ -41,26 +44,26 @@ class Origin:
 
 @dataclass(eq=False)
 class Locations:
-    """The `.loc` lines of one function as they come: those of callers stand before those of what they inline."""
+    """The `.loc` lines of one function in order; a caller's lines come before those of what it inlines."""
 
     module: Module
     _chains: dict[tuple[int, int, int], tuple[Loc, ...]] = field(default_factory=dict)
     _libraries: dict[int, bool] = field(default_factory=dict)
 
     def after(self, before: Origin | None, loc: Loc) -> Origin:
-        """What follows a `.loc` line comes from here; one inside an assembly statement changes nothing."""
+        """The origin after a `.loc` line; a line inside an inline assembly statement changes nothing."""
         if before is not None and self.module.in_assembly(loc.line):
             return before
         return self.at(loc)
 
     def at(self, loc: Loc) -> Origin:
-        """What follows a `.loc` line comes from here."""
+        """The origin after a `.loc` line."""
         chain = (loc, *self._callers(loc))[:_DEEPEST]
         self._chains[loc.file, loc.source_line, loc.source_column] = chain
         return Origin(chain, self._own(chain))
 
     def _own(self, chain: tuple[Loc, ...]) -> int:
-        """The frame to show: the innermost of the kernel's own file, or the innermost that is no library's."""
+        """The frame to show: the innermost one in the kernel's file, or the innermost one outside libraries."""
         if self._library(chain[-1].file):
             for number, one in enumerate(chain):
                 if not self._library(one.file):

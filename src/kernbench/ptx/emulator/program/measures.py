@@ -1,7 +1,7 @@
-"""What blocks of a program count for when a lane runs them: instructions, bytes and floating-point operations by kind.
+"""Counts per basic block and lane: instructions, bytes and floating-point operations by kind.
 
-Programs have hundreds of blocks with several kinds each. They are laid out as columns once, so that a launch adds up
-what it ran in a few steps.
+Programs have hundreds of blocks with several kinds each. They are stored as columns once, so that a launch sums up in a
+few steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,13 +14,13 @@ from kernbench.common.dtypes import Array
 if TYPE_CHECKING:
     from kernbench.ptx.emulator.program.program import Block
 
-# what is counted: a group and a name in it
+# a measure: a group, and a name in it
 _Measure = tuple[int, str]
 _THREADS, _FLOPS, _KINDS, _MOVED = range(4)
 
 
 class Measures:
-    """What the blocks of one program count for."""
+    """The counts of one program's blocks."""
 
     def __init__(self, blocks: Sequence["Block"]):
         found: dict[_Measure, list[tuple[int, int]]] = {}
@@ -36,7 +36,7 @@ class Measures:
         self._sizes: Array = np.array([len(block.sites) for block in blocks], np.int64)
 
     def of(self, lanes: Mapping[int, int]) -> tuple[int, int, dict[str, int], dict[str, int]]:
-        """Instructions, flops, instructions by kind and bytes by direction, where blocks were run by so many lanes."""
+        """Instructions, flops, instructions by kind and bytes by direction, given how many lanes ran each block."""
         groups: tuple[dict[str, int], ...] = ({}, {}, {}, {})
         if self._names and lanes:
             sums = np.add.reduceat(self._by_block(lanes)[self._blocks] * self._amounts, self._begins)
@@ -46,7 +46,7 @@ class Measures:
         return groups[_THREADS].get("", 0), groups[_FLOPS].get("", 0), groups[_KINDS], groups[_MOVED]
 
     def instructions(self, warps: Mapping[int, int]) -> int:
-        """Instructions, where blocks were run by so many warps."""
+        """Warp instructions, given how many warps ran each block."""
         return int(self._by_block(warps) @ self._sizes)
 
     def _by_block(self, counted: Mapping[int, int]) -> Array:

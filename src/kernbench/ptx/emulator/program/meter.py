@@ -1,4 +1,4 @@
-"""The meter: counts what runs, and stops a launch that uses up its budget."""
+"""The meter: counts instructions, and stops a launch that exceeds its budget."""
 
 import time
 from array import array
@@ -14,56 +14,56 @@ from kernbench.ptx.emulator.program.program import Block
 from kernbench.safety.budget import Budget, OverBudgetError
 
 _LOOK_AT_THE_CLOCK = 64
-# the same while somebody waits for a moment: a block of a wide batch takes milliseconds
+# the same while a callback waits for a moment: a block of a wide batch takes milliseconds
 _LOOK_SOON = 4
 
 
 def now() -> float:
-    """Seconds, but for those in which loops of the emulator itself were compiled."""
+    """Seconds, without compilation of the emulator's own loops."""
     return time.monotonic() - seconds_compiling()
 
 
 @dataclass(slots=True, eq=False)
 class Counts:
-    """How often blocks were run, by lanes and by warps; and the way, of which `trail` is a number."""
+    """How often blocks were run, by lanes and by warps; the path, and its hash `trail`."""
 
     lanes: Counter[int] = field(default_factory=Counter)
     warps: Counter[int] = field(default_factory=Counter)
     steps: int = 0
     trail: int = 0
-    # the way itself, where it was kept: blocks by number, and what happened between them (`engine.ways`)
+    # the path itself, if kept: block numbers, and events between them (`engine.ways`)
     way: "array[int] | None" = None
 
     def add(self, other: "Counts", steps: bool = True) -> None:
-        """Add what was counted elsewhere; without the `steps` of what ran with others here."""
+        """Add counts from elsewhere; `steps` is False for steps that ran together with steps here."""
         self.lanes.update(other.lanes)
         self.warps.update(other.warps)
         self.steps += other.steps if steps else 0
 
 
 class Meter:
-    """Counts blocks by lanes and warps; everything else follows from what the blocks hold."""
+    """Counts blocks by lanes and warps; all metrics follow from the blocks' contents."""
 
     def __init__(self, budget: Budget):
         self._budget = budget
-        # blocks until the clock is looked at
+        # blocks until the next look at the clock
         self._looks = _LOOK_SOON
         self._most_steps = budget.steps
-        # called when the clock is looked at
+        # called at each look at the clock
         self.on_look: Callable[[], None] | None = None
         self.renew()
         self.reset()
         self.here: tuple[Block, Lanes] | None = None
-        # the calls that those who run now are in
+        # the call stack of the running fragment
         self.calls: tuple[Frame, ...] = ()
 
     def renew(self, share: float = 1.0) -> None:
-        """All seconds of the budget are there again, or a share of them."""
+        """Renew the budget's seconds, or a share of them."""
         self._deadline = now() + share * self._budget.seconds
 
     @property
     def late(self) -> bool:
-        """Whether the seconds of the budget are over."""
+        """Whether the budget's seconds are used up."""
         return now() > self._deadline
 
     def reset(self) -> None:
@@ -74,19 +74,19 @@ class Meter:
         self._way: array[int] | None = None
 
     def keep_way(self, most: int) -> None:
-        """Keep the way from here on, unless it becomes longer than that."""
+        """Record the path from now on, up to `most` entries."""
         self._way, self._longest_way = array("i"), most
 
     def lose_way(self) -> None:
-        """Something happens that a way has no words for."""
+        """Stop recording the path: something happened that a path cannot express."""
         self._way = None
 
     def counts(self) -> Counts:
-        """What was counted so far."""
+        """The counts so far."""
         return Counts(Counter(self._lanes), Counter(self._warps), self.steps, self._trail, self._way)
 
     def admit(self, more: Counts) -> bool:
-        """Add what was counted elsewhere, if the budget allows it."""
+        """Add counts from elsewhere, if the budget allows."""
         if self.steps + more.steps > self._budget.steps:
             return False
         for number, lanes in more.lanes.items():
@@ -96,20 +96,20 @@ class Meter:
         return True
 
     def mark(self, event: int) -> None:
-        """Something that is no block belongs to the way."""
+        """Add an event that is not a block to the hash of the path."""
         self._trail = hash((self._trail, -1, event))
 
     def happens(self, event: int) -> None:
-        """Something that a way has a word for."""
+        """Append an event to the path."""
         if self._way is not None:
             self._way.append(event)
 
     def has_steps(self, more: int) -> bool:
-        """Whether the budget allows so many steps more."""
+        """Whether the budget allows `more` steps."""
         return self.steps + more <= self._budget.steps
 
     def count(self, block: Block, lanes: Lanes) -> None:
-        """A fragment is about to run a block."""
+        """Count a block that a fragment is about to run."""
         number = block.number
         self._lanes[number] += lanes.count
         self._warps[number] += lanes.live
@@ -134,7 +134,7 @@ class Meter:
             raise OverBudgetError(what)
 
     def metrics(self, measures: Measures) -> dict[str, int | dict[str, int]]:
-        """Instruction, byte and flop counts by kind; the measures are those of the program's blocks."""
+        """Instruction, byte and flop counts by kind; `measures` are those of the program's blocks."""
         threads, flops, by_kind, moved = measures.of(self._lanes)
         return {
             "thread_instructions": threads,

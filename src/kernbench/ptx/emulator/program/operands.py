@@ -1,4 +1,4 @@
-"""Decoding one instruction: operands become slots, with small steps around it where a register does not fit."""
+"""Decoding one instruction: operands become slots, with conversion steps where a register's width does not fit."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ ADDED = 3
 
 @dataclass(frozen=True, slots=True)
 class AddressSlot:
-    """`[slot + offset]`; `space` of the variable it names, or "" for a register."""
+    """`[slot + offset]`; `space` is that of the variable it names, "" for a register."""
 
     slot: int
     offset: int
@@ -56,36 +56,36 @@ class AddressSlot:
 
 @dataclass(eq=False)
 class Linker:
-    """Where names outside a function lie: shared and module variables, functions."""
+    """Resolves names outside a function: shared and module variables, functions."""
 
     table: SlotTable
     variables: Mapping[str, Variable]
     functions: Mapping[str, Function]
-    # kernels of the module, whose addresses are handed to those that launch them
+    # kernels of the module, whose addresses can be passed to device-side launches
     kernels: Collection[str] = ()
     codes: dict[str, Code] = field(default_factory=dict)
     shared: dict[tuple[int, str], int] = field(default_factory=dict)
     used: dict[str, Variable] = field(default_factory=dict)
-    # whether addresses of shared memory differ between the CTAs of a cluster
+    # whether shared addresses differ between the CTAs of a cluster
     clustered: bool = False
-    # whether threads take memory from their stack as they run
+    # whether threads allocate from their stack
     takes_stack: bool = False
-    # what the module was compiled for
+    # the target that the module was compiled for
     target: str = ""
 
     def function_address(self, name: str) -> int:
-        """The number that stands for the address of a function or a kernel."""
+        """The address of a function or kernel, a made-up number."""
         return function_address(self.functions, self.kernels, name)
 
 
 def function_address(functions: Collection[str], kernels: Collection[str], name: str) -> int:
-    """The number that stands for the address of a function or a kernel: its number in the module."""
+    """The address of a function or kernel, made up from its index in the module."""
     return FUNCTION_BASE * (1 + [*functions, *kernels].index(name))
 
 
 @dataclass(eq=False)
 class Decoding(Closing):
-    """One instruction on its way to a step or a control; closed when all that its text says is known."""
+    """One instruction being decoded to a step or a control; closed when everything in its text is known."""
 
     line: Line
     resolved: Resolved
@@ -93,35 +93,35 @@ class Decoding(Closing):
     code: Code
     linker: Linker
     entry: bool
-    # the block that follows this instruction's, and the block that begins at a line
+    # the block after this instruction's, and a function from a line to the block that begins there
     following: int
     block_at: Callable[[int], int]
     before: list[Step] = field(default_factory=list)
     after: list[Step] = field(default_factory=list)
     reads: list[Register] = field(default_factory=list)
     writes: list[Register] = field(default_factory=list)
-    # what an access's address is made of: registers, a parameter or variable it names, its slot and offset
+    # the address of an access: registers, the parameter or variable it names, its slot and offset
     address_reads: list[Register] = field(default_factory=list)
-    # what says how many bytes are copied, or whether any are
+    # registers that decide how many bytes are copied, or whether any are
     amount_reads: list[Register] = field(default_factory=list)
     address_symbol: str = ""
     names_variable: bool = False
-    # where the variables of shared memory that it names begin
+    # offsets of the shared variables it names
     shared_variables: list[int] = field(default_factory=list)
     address_slot: int | None = None
     address_offset: int = 0
     address_space: str = ""
-    # the space a store writes, and the kernel parameter a load reads
+    # the state space a store writes, and the kernel parameter a load reads
     store_space: str = ""
     parameter: str = ""
-    # a store to where a tensor map says, which lies at the address
+    # a store through a tensor map, which is at the address
     by_map: bool = False
-    # how an access of memory orders others
+    # the memory order of an access
     order: Order = WEAK
-    # what it runs, and steps of those who look inside, before it
+    # the step or control, and steps of probes before it
     made: "Step | ControlStep | FromFacts | None" = None
     looking: tuple[Step, ...] = ()
-    # what is said of it to whoever records a launch, beside the instruction
+    # what a recorder gets, beside the instruction
     report: Report | None = None
     # bytes moved by each lane, and floating-point operations, for the metrics
     traffic: tuple[str, str, int] | None = None
@@ -137,7 +137,7 @@ class Decoding(Closing):
         self.scope = self.line.scope
 
     def has(self, name: str) -> bool:
-        """Whether a modifier stands in slot `name`."""
+        """Whether the instruction has a modifier in slot `name`."""
         return name in self.mods
 
     def mod(self, name: str, default: str = "") -> str:
@@ -149,7 +149,7 @@ class Decoding(Closing):
         return PtxError(message, self.instruction.line, self.instruction.column, self.site.text)
 
     def label(self, name: str) -> int:
-        """The block a label stands for."""
+        """The block of a label."""
         line = self.scope.label(name)
         if line is None:
             raise self.error(f"there is no label '{name}' here")
@@ -173,7 +173,7 @@ class Decoding(Closing):
         return guard is not None and any(register.name == guard.register for register in self.writes)
 
     def position(self, name: str) -> int | None:
-        """Where the operand of this name stands, None where it is absent."""
+        """The index of the operand of this name, None if absent."""
         return self.resolved.operand(name)
 
     def source(self, index: int, type_name: str = "") -> int:
@@ -187,7 +187,7 @@ class Decoding(Closing):
         return self.destination(first, type_name or self.types[index])
 
     def second(self, index: int) -> int | None:
-        """The slot of the second result of a pair, None where there is none."""
+        """The slot of the second result of a pair, None if there is none."""
         operand = self.operands[index]
         if not isinstance(operand, Pair) or operand.second == Name("_"):
             return None
@@ -215,7 +215,7 @@ class Decoding(Closing):
         return (operand,)
 
     def registers_of(self, index: int) -> list[Register | None]:
-        """The registers of a vector or scalar operand, None for what is no register."""
+        """The registers of a vector or scalar operand, None for other items."""
         items = self.items(index)
         return [self.scope.register(item.text) if isinstance(item, Name) else None for item in items]
 
@@ -261,7 +261,7 @@ class Decoding(Closing):
         return self._fitted(slot, register.bank, TYPES[type_name].storage) if type_name in TYPES else slot
 
     def _fitted(self, slot: int, held: str, wanted: str) -> int:
-        """A slot as another type: cut or zero-extended by a step before."""
+        """A slot as another type: truncated or zero-extended by a step before."""
         if held == wanted:
             return slot
         narrow = self.temporary(wanted)
@@ -358,23 +358,23 @@ class Decoding(Closing):
         return narrow
 
     def halves(self, slot: int) -> list[int]:
-        """Both halves of a 128-bit register, the low one first."""
+        """The slots of both halves of a 128-bit register, the low one first."""
         found = self.table.slots[slot]
         assert isinstance(found, RegisterSlot)
         return [slot, self.table.number(RegisterSlot(found.bank, found.row + 1))]
 
     def temporary(self, dtype: str) -> int:
-        """A slot of a register of its own."""
+        """The slot of a new register."""
         return self.table.number(RegisterSlot(dtype, self.table.new_row(dtype)))
 
     def carry_flag(self) -> int:
-        """The slot of the condition code's carry flag, one a function."""
+        """The slot of the carry flag, one for each function."""
         if self.code.carry_row < 0:
             self.code.carry_row = self.table.new_row("bool")
         return self.table.number(RegisterSlot("bool", self.code.carry_row))
 
     def register_slot(self, slot: int) -> int:
-        """A slot that is a register: a constant or address is copied to one before."""
+        """A slot that is a register: a constant or address is first copied to one."""
         if isinstance(self.table.slots[slot], RegisterSlot):
             return slot
         held = self.temporary(self.table.slots[slot].dtype)
@@ -388,7 +388,7 @@ class Decoding(Closing):
         return found[0].dtype, [slot.row for slot in found if isinstance(slot, RegisterSlot)]
 
     def register_at(self, index: int) -> Register | None:
-        """The register that stands at an operand, None for anything else."""
+        """The register at an operand, None for anything else."""
         operand = self.operands[index]
         return self.scope.register(operand.text) if isinstance(operand, Name) else None
 
@@ -400,7 +400,7 @@ class Decoding(Closing):
         return self.reads if self.effects.forwards else []
 
     def deciding(self) -> list[Register]:
-        """Registers whose value decides something that others see: addresses, what is stored, branches."""
+        """Registers whose value has an effect outside the thread: addresses, stored values, branches."""
         effects = self.effects
         found = [*self.address_reads, *(r for r in self.amount_reads if r not in self.address_reads)]
         if effects.publishes or effects.flow == "indexed branch":
@@ -415,7 +415,7 @@ class Decoding(Closing):
         return found
 
     def role_of(self, register: Register) -> str:
-        """What a deciding register is here: "address", "amount", "guard", "target" or "value"."""
+        """The role of a deciding register: "address", "amount", "guard", "target" or "value"."""
         guard = self.instruction.guard
         if guard is not None and guard.register == register.name:
             return "guard"
@@ -426,7 +426,7 @@ class Decoding(Closing):
         return "amount" if register in self.amount_reads else "value"
 
     def own_steps(self) -> list[Step]:
-        """The steps of an instruction without a guard that computes something, with those that fit its registers."""
+        """The steps of an unguarded arithmetic instruction, including conversions."""
         assert isinstance(self.made, Step)
         return [*self.before, self.made, *self.after]
 
@@ -436,13 +436,13 @@ class Decoding(Closing):
         return operand.value if isinstance(operand, Integer) else None
 
     def compute(self, function: Compute, sources: Sequence[int], targets: Sequence[int]) -> Step:
-        """A step of `function` over rows; only NumPy's own functions are given bare constants."""
+        """A step of `function` over rows; only NumPy functions get bare constants."""
         if not isinstance(function, np.ufunc):
             sources = [self.row_slot(source) for source in sources]
         return compute(function, sources, targets)
 
     def row_slot(self, slot: int) -> int:
-        """A slot with one entry a lane."""
+        """A slot with one entry for each lane."""
         found = self.table.slots[slot]
         if isinstance(found, ConstantSlot):
             return self.table.spread(slot)

@@ -1,4 +1,4 @@
-"""A kernel as the scheduler runs it: blocks of steps, each ended by a control, over all functions it can reach."""
+"""A kernel as the scheduler runs it: basic blocks of steps, each ended by a control, of all functions it can reach."""
 
 import re
 from collections import Counter
@@ -19,14 +19,14 @@ from kernbench.ptx.emulator.program.steps import AnyWindow, Control, Direct, Gen
 from kernbench.ptx.isa.forms.effects import UNKNOWN_EFFECTS, Effects
 from kernbench.ptx.text.module import Kernel, Variable
 
-# registers of a list that are shown, and how long a line is at least before its lists are looked at
+# registers to show of a list, and the minimal length of a line whose lists are shortened
 _SHOWN = 6
 _LONG = 120
 _LIST = re.compile(r"\{([^{}]*)\}")
 
 
 def brief(text: str) -> str:
-    """The text of an instruction with long lists of registers cut."""
+    """The text of an instruction, with long register lists shortened."""
     if len(text) < _LONG:
         return text
     return _LIST.sub(_cut, text)
@@ -43,8 +43,8 @@ def _cut(found: re.Match[str]) -> str:
 class Site:
     """One instruction of the text: its PTX line, its text, and the source line it was compiled from.
 
-    Of functions that were inlined into each other `frames` holds a file and line each, the innermost first; the source
-    line is that of them which is the person's own.
+    `frames` has a file and line for each inlined function, the innermost first; the source line is the user's own one
+    among them.
     """
 
     number: int
@@ -63,76 +63,76 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A block's steps with those that follow undefined values, and where they go on behind a site that met one."""
+    """A block's steps with undefined-value tracking, and where to resume after a site that met an undefined value."""
 
     steps: list[General]
     positions: dict[int, int]
 
 
 class LeftOf(Protocol):
-    """Where a chain has come to: so many of its blocks further, and the steps of it that are left in that block."""
+    """How far a chain came: the number of blocks, and its remaining steps in the last of them."""
 
     @property
     def block(self) -> int:
-        """How many blocks further."""
+        """The number of blocks completed."""
 
     @property
     def steps(self) -> tuple[Direct, ...]:
-        """The steps of it that are left there."""
+        """The remaining steps."""
 
 
 class ChainOfBlocks(Protocol):
-    """Steps of blocks that follow each other, with what whole warps exchange between them: see `fused.chains`."""
+    """Steps of consecutive blocks, with exchanges of whole warps between them: see `fused.chains`."""
 
-    # the first of the block's steps that belong to it, how many of the last block's do, and the instructions of all
-    # blocks but the first
+    # the first step of the block that belongs to it, the number of such steps in the last block, and the number of
+    # instructions of all blocks but the first
     first: int
     last: int
     sites: int
 
     @property
     def further(self) -> int:
-        """How many blocks it goes on for."""
+        """The number of blocks after the first."""
 
     def run(self, window: AnyWindow) -> LeftOf | None:
-        """Run it for all lanes of a run of warps; None where nothing is done."""
+        """Run it for all lanes of a run of warps; None if nothing was done."""
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Steps that run one after the other, then a control; without one, the next block follows."""
+    """Steps that run in order, then a control; without one, the next block follows."""
 
     number: int
     function: str
     rank: int
     direct: tuple[Direct, ...]
     general: tuple[General, ...]
-    # makes the general steps with those that follow undefined values
+    # makes the general steps with undefined-value tracking
     follow: Callable[[], Watched]
     control: Control | None
     following: int
-    # sites in order, the control's last
+    # sites in order, that of the control last
     sites: tuple[Site, ...]
     kinds: Counter[str]
-    # bytes each lane moves, by (space, direction), and floating-point operations
+    # bytes moved per lane by (space, direction), and floating-point operations
     traffic: Counter[tuple[str, str]]
     flops: int
-    # a block of the kernel that does nothing but end the thread
+    # a block of the kernel that only ends the thread
     ends: bool
-    # where this block is the head of a loop that may wait for another thread
+    # set if this block is the head of a loop that may wait for another thread
     wait_loop: "WaitLoop | None"
-    # what begins with its last steps and goes on behind what its lanes exchange
+    # the chain that begins with its last steps and continues after its exchange
     chain: "ChainOfBlocks | None" = None
 
     @cached_property
     def watched(self) -> Watched:
-        """The steps that follow undefined values, made when they are first asked for."""
+        """The steps with undefined-value tracking, made on first use."""
         return self.follow()
 
 
 @dataclass(frozen=True, slots=True)
 class LoopRead:
-    """A read inside a loop: the slot of its address and the offset, its space and bytes, and its site."""
+    """A read inside a loop: the slot and offset of its address, its space and bytes, and its site."""
 
     slot: int
     offset: int
@@ -141,13 +141,13 @@ class LoopRead:
     site: Site
 
 
-# origins of addresses: a pointer that could be any, and one to a variable of the module
+# origins of addresses: an unknown pointer, and a pointer to a variable of the module
 UNKNOWN = "?"
 VARIABLE = "&"
 
 
 class Word(NamedTuple):
-    """A word of 64 bits in the parameters of a kernel: the parameter, and the byte of it at which the word begins."""
+    """A 64-bit word of a kernel's parameters: the parameter, and the offset of the word in it."""
 
     parameter: str
     offset: int
@@ -155,7 +155,10 @@ class Word(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """What lanes that took part in a butterfly reduction store: the type of its elements, and the coarsest since."""
+    """A store of the result of a butterfly reduction.
+
+    Its element type, and the coarsest type it was rounded to since.
+    """
 
     element: str
     rounded: str
@@ -172,34 +175,34 @@ class WriteSite:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WaitLoop:
-    """A loop: its head, all its blocks, and the slots whose values go round it."""
+    """A loop: its head, all its blocks, and the slots carried around it."""
 
     head: int
     blocks: frozenset[int]
     carried: tuple[int, ...]
     reads: tuple[LoopRead, ...]
-    # whether it looks like one that only waits for others, and whether it reads what others may write at all
+    # whether it seems to only wait for others, and whether it reads anything that others may write
     waits: bool
     reads_memory: bool
-    # what must be together for its next state to follow from the last: "lane", "warp", "block", or "" for never
+    # the threads whose joint state determines its next state: "lane", "warp", "block", or "" if nothing does
     closed: str
-    # whether it tries to take something that only one of those who wait can have, as a lock
+    # whether it tries to take something that only one waiter can have, such as a lock
     takes: bool
-    # whether it looks at a clock: its state repeats only while time stands still
+    # whether it reads a clock: its state repeats only while the clock stands still
     timed: bool
-    # the numbers of reads of what others may write, of whatever instruction, on whose values it depends when it ends
+    # reads of memory that others may write, of any instruction, that decide when it ends
     decided_by: frozenset[int] = frozenset()
-    # those of the slots that go round which nothing but its turns and sleeps are counted with
+    # carried slots that only count its iterations and sleeps
     counting: frozenset[int] = frozenset()
-    # the numbers of reads of a clock on which that depends
+    # reads of a clock that decide when it ends
     clocked_by: frozenset[int] = frozenset()
-    # whether nothing else that changes in it has a say in that
+    # whether nothing else that changes in the loop decides that
     only_clocked: bool = False
 
 
 @dataclass(eq=False)
 class Code(Closing):
-    """One function: where its blocks begin, what its frame holds, which register rows it owns."""
+    """One function: its entry block, its frame, and the register rows it owns."""
 
     name: str
     entry: int = -1
@@ -207,7 +210,7 @@ class Code(Closing):
     returns: tuple[Variable, ...] = ()
     # offsets of parameters and local variables in the frame, by (scope identity, name)
     frame: dict[tuple[int, str], int] = field(default_factory=dict)
-    # the same by offset: name, offset, bytes; what lies between them is no memory
+    # the same by offset: name, offset, bytes; the gaps between them are not memory
     variables: list[tuple[str, int, int]] = field(default_factory=list)
     frame_bytes: int = 0
     # slots of parameters and results that are registers
@@ -224,7 +227,7 @@ class Code(Closing):
 
 @dataclass(frozen=True, slots=True)
 class SharedVariable:
-    """A variable in shared memory: where it lies, and its size (None: all dynamic shared memory)."""
+    """A variable in shared memory: its offset and its size (None: all dynamic shared memory)."""
 
     name: str
     offset: int
@@ -233,7 +236,7 @@ class SharedVariable:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """All that does not depend on a launch. Nothing of it changes; what a launch adds lies in the launch."""
+    """Everything that does not depend on a launch; immutable. Per-launch state is in the launch."""
 
     kernel: Kernel
     table: SlotTable
@@ -241,79 +244,80 @@ class Program:
     codes: Mapping[str, Code]
     sites: list[Site]
     shared: list[SharedVariable]
-    # where dynamic shared memory begins, and the bytes that the static variables declare
+    # the offset of dynamic shared memory, and the declared bytes of the static variables
     static_shared: int
     declared_shared: int
     local_bytes: int
     # module variables it uses, by name
     variables: Mapping[str, Variable]
-    # whether threads take memory from their stack as they run
+    # whether threads allocate from their stack
     takes_stack: bool
-    # registers, by bank and row, that are followed because they may be read before they are set, and their bytes
+    # registers, by bank and row, tracked since they may be read before they are set, with their undefined bytes
     undefined_registers: tuple[tuple[tuple[str, int], int], ...]
-    # sites of loads and divisions whose results are followed where they are undefined
+    # sites of loads and divisions whose results are tracked if undefined
     caught: frozenset[int]
     # sites of copies that carry undefined bytes from memory to memory
     carrying: frozenset[int]
-    # whether it is launched with several parameters that point to one array
+    # whether several of its parameters point to one array
     aliased: bool
-    # sites of loads that are entered as reads where their value is stored
+    # sites of speculative loads: they count as reads where their value is stored
     deferred: frozenset[int]
-    # sites of loads whose value leaves a warp by guarded stores only, and by which: see `unused_loads`
+    # sites of loads whose value leaves a warp only by guarded stores, and these stores: see `unused_loads`
     idle_loads: Mapping[int, tuple[tuple[int, int], ...]]
     leaving: frozenset[tuple[int, int]]
-    # sites of stores of what only integer instructions have made
+    # sites of stores of values computed by integer instructions only
     integer_stores: frozenset[int]
-    # sites of stores of what a butterfly reduction gave, with how its lanes rounded
+    # sites of stores of the result of a butterfly reduction, with the rounding of its lanes
     reduced_stores: Mapping[int, Reduced]
-    # sites of stores, with those of loads that lanes of the warp have done by then, and which: see `analysis.exchanged`
+    # sites of stores, with the loads that lanes of the warp must have completed by then, and which lanes: see
+    # `analysis.exchanged`
     exchanged: Mapping[int, Mapping[int, int]]
-    # sites of reductions, and of atomics whose result nothing reads
+    # sites of reductions, and of atomics whose result is unused
     blind: frozenset[int]
-    # everything in it that writes memory
+    # all writes to memory
     writers: tuple[WriteSite, ...]
-    # by site of an access, kernel parameters that its address is made of; where all of them are known
+    # by site of an access: the kernel parameters in its address, if all are known
     meant: Mapping[int, frozenset[Word]]
-    # by site of an access, variables of shared memory that its address is made of; where all are known, and some others
+    # by site of an access: the shared variables in its address, if all are known, and some others
     meant_variables: Mapping[int, tuple[SharedVariable, ...]]
-    # kernel parameters whose memory the program may write; None where that is unknown
+    # kernel parameters whose memory the program may write; None if unknown
     written_params: frozenset[str] | None
-    # what all loads and stores through a kernel parameter take its elements for, and where; those that agree
+    # element type of each kernel parameter, and a site that shows it, if all its loads and stores agree
     parameter_types: Mapping[str, tuple[str, Site]]
-    # whether anything in it works beside the threads
+    # whether it has asynchronous instructions
     asynchronous: bool
-    # whether anything in it orders operations of the tensor core with barriers of threads
+    # whether it has fences between the tensor core and barriers of threads
     fences_tensor: bool
-    # whether its threads pass data by flags at all: anything in it acquires or releases
+    # whether its threads pass data by flags at all, that is, whether any instruction acquires or releases
     hands_over: bool
     # sites of volatile loads and stores
     volatile_sites: frozenset[int]
-    # sites of volatile loads of shared memory that take data, in programs that pass nothing by flags
+    # sites of volatile loads of data from shared memory, in programs that do not use flags
     volatile_data: frozenset[int]
     # sites of loads through the non-coherent cache
     noncoherent_sites: frozenset[int]
-    # blocks that may follow each block of the kernel itself, and those of them that only jump or end
+    # the kernel's control flow: successors of each block; blocks that only jump or end
     edges: Mapping[int, tuple[int, ...]]
     idle: frozenset[int]
 
     @cached_property
     def undefined_numbers(self) -> Int64s:
-        """The numbers of registers that are followed because they may be read before they are set."""
+        """The numbers of `undefined_registers`."""
         return numbers_of([key for key, _ in self.undefined_registers])
 
     @cached_property
     def source_lines(self) -> list[str]:
-        """The lines of the text it was read from, with their ends."""
+        """The lines of the PTX text, with line ends."""
         return [brief(line) for line in self.kernel.module.source.splitlines(keepends=True)]
 
     @cached_property
     def text(self) -> str:
-        """All its instructions, to look for a word in them."""
+        """All instructions as one text, to search in."""
         return "\n".join(site.text for site in self.sites)
 
     @cached_property
     def argument_bytes(self) -> Array:
-        """For each value of the parameters that instructions load, where the bytes of a row of it come from."""
+        """For each parameter value that instructions load: the offsets of the bytes of its row."""
         offsets, repeated = {given.name: given.offset for given in self.kernel.params}, np.arange(ARGUMENT_BYTES)
         found: Array = np.zeros((max(1, len(self.table.arguments)), ARGUMENT_BYTES), np.int64)
         for slot in self.table.arguments.values():
@@ -322,15 +326,15 @@ class Program:
 
     @cached_property
     def measures(self) -> Measures:
-        """What its blocks count for."""
+        """The counts of its blocks."""
         return Measures(self.blocks)
 
     @cached_property
     def blocks_behind(self) -> dict[int, Mask]:
-        """Which blocks lie behind a block, of those of which that was asked: only a matter of the flow above."""
+        """A cache: for a block, which blocks are reachable from it."""
         return {}
 
     @property
     def entry(self) -> Code:
-        """The kernel itself."""
+        """The kernel's own code."""
         return self.codes[self.kernel.name]

@@ -1,11 +1,11 @@
-"""What is said of an instruction to whoever records a launch, each time that warps execute it."""
+"""What a recorder is given of an instruction, each time warps execute it."""
 
 from dataclasses import dataclass
 
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.isa.forms.effects import Event
 
-# events that the units report which know of barriers, phases and boxes; all others are reported beside the instruction
+# events reported by the units that know barriers, phases and boxes; all others are reported beside the instruction
 BY_UNITS: frozenset[Event] = frozenset(
     (
         "async copy arrive",
@@ -23,18 +23,19 @@ BY_UNITS: frozenset[Event] = frozenset(
         "mbarrier inval",
     )
 )
-# events whose instructions say where they access memory; without that nothing is reported
+# events of memory accesses; they are reported only if the instruction has an address
 ACCESSES: frozenset[Event] = frozenset(("load", "store", "atomic", "reduction", "async copy"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:
-    """One instruction: what it does, and the address that its lanes access, if any.
+    """One instruction: its event, and the address that its lanes access, if any.
 
-    `slot` and `offset` are those of the address, `space` as `memory.port` names it, `nbytes` of each lane. A copy
-    has a second address, in shared memory. Of a division, and the like, both are those of its numbers. Of a matrix
-    the first `rows` lanes give addresses. A wait leaves `keep` groups under way; -1: not even what was not
-    committed.
+    - `slot`, `offset`: of the address; `space` is named as in `memory.port`; `nbytes` per lane.
+    - `target_slot`, `target_offset`: the second address of a copy, in shared memory. Of a division and the like, both
+      slots are its operands.
+    - `rows`: the first lanes that give addresses of a matrix.
+    - `keep`: the groups that a wait leaves in flight; -1: none, not even uncommitted ones.
     """
 
     site: Site
@@ -47,7 +48,7 @@ class Report:
     target_offset: int = 0
     rows: int = 0
     keep: int = 0
-    # goes through the cache of the SM
+    # whether it goes through the cache of the SM
     cached: bool = True
-    # the slot of how many bytes a lane copies at most, -1: all
+    # the slot of the maximal bytes that a lane copies, -1: all
     limit: int = -1

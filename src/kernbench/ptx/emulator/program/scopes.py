@@ -1,4 +1,4 @@
-"""Scopes: which register, variable or label a name means inside nested blocks."""
+"""Scopes: the register, variable or label that a name means inside nested braces."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -41,13 +41,13 @@ class Register:
 
     @property
     def rows(self) -> int:
-        """How many rows it has."""
+        """The number of rows it has."""
         return 2 if TYPES[self.type].bits == 128 else 1
 
 
 @dataclass(eq=False)
 class Scope:
-    """The names of one block; what it lacks is looked up outside."""
+    """The names declared in one pair of braces; other names are looked up in the parent."""
 
     parent: "Scope | None"
     table: SlotTable
@@ -59,7 +59,7 @@ class Scope:
     tables: dict[str, Label] = field(default_factory=dict)
 
     def inner(self) -> "Scope":
-        """A block inside."""
+        """A nested scope."""
         return Scope(self, self.table, self.numbers)
 
     def declare(self, registers: Registers) -> None:
@@ -95,7 +95,7 @@ class Scope:
         return self.register(f"{base}.{_COLOURS[component]}") if component in _COLOURS else None
 
     def _from_range(self, name: str) -> Register | None:
-        """A register of a range such as `%r<8>`, made when first used."""
+        """A register of a range such as `%r<8>`, made on first use."""
         cut = len(name)
         while cut > 1 and name[cut - 1].isdecimal():
             cut -= 1
@@ -115,7 +115,7 @@ class Scope:
         return None
 
     def label(self, name: str) -> int | None:
-        """The line a label stands before, or None."""
+        """The line after a label, or None."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.labels:
@@ -137,7 +137,7 @@ class Scope:
 class Line:
     """One instruction, the scope its names belong to, and the source line it was compiled from.
 
-    A checkpoint that is wanted is an instruction without effect.
+    A requested checkpoint is an instruction without effect.
     """
 
     instruction: Instruction
@@ -186,12 +186,12 @@ def _walk(
 
 
 def _empty(statement: Statement) -> Instruction:
-    """An instruction without effect in the place of a statement."""
+    """An instruction without effect that stands for a statement."""
     return Instruction("pmevent", (), (Integer(0, "0"),), None, getattr(statement, "line", 0))
 
 
 def _statements(block: Block, scope: Scope) -> list[Statement]:
-    """The block's statements, its declarations already entered."""
+    """The block's statements, after entering its declarations."""
     for statement in block.statements:
         if isinstance(statement, Registers):
             scope.declare(statement)

@@ -1,4 +1,4 @@
-"""Special registers of a batch: a value for all lanes, or one each."""
+"""Special registers of a batch: one value for all lanes, or one for each."""
 
 from collections.abc import Callable
 
@@ -12,18 +12,19 @@ from kernbench.ptx.emulator.program.layout import RESERVED, RESERVED_BYTES
 
 _AXES = "xyz"
 
-# one for all lanes, or one a lane
+# one for all lanes, or one for each lane
 Value = int | np.uint64 | Array
 
 
-# registers that follow from where CTAs stand; rows of them, of so many lanes at most and so many, are kept
+# Registers that depend only on the shape of the launch and the CTAs' numbers. Their rows are cached, up to this number
+# of lanes and of rows.
 _OF_THE_SHAPE = ("%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%laneid", "%warpid", "%lanemask")
 _LANES, _MOST = 2048, 256
 _ROWS: dict[tuple[object, ...], Array] = {}
 
 
 def special_row(batch: BatchHub, name: str, dtype: str) -> Array:
-    """The row of a special register, which nobody may change; 0 for those that say nothing here."""
+    """The row of a special register, read-only; 0 for registers that mean nothing here."""
     if batch.lanes > _LANES or not name.startswith(_OF_THE_SHAPE):
         return _made(batch, name, dtype)
     launch = batch.launch
@@ -43,7 +44,7 @@ def _made(batch: BatchHub, name: str, dtype: str) -> Array:
 
 
 def special_value(batch: BatchHub, name: str) -> Value:
-    """The value of a special register, one for all lanes or one a lane."""
+    """The value of a special register, one for all lanes or one for each."""
     base, _, component = name.partition(".")
     if component:
         return _VECTORS[base](batch)[_AXES.index(component)]
@@ -86,14 +87,14 @@ def _clusters(batch: BatchHub) -> tuple[int, int, int]:
 
 
 def _cluster_coordinates(batch: BatchHub) -> tuple[Array, Array, Array]:
-    """Where each lane's cluster stands in the grid of clusters."""
+    """The coordinates of each lane's cluster in the grid of clusters."""
     axes = zip(_by_axis(_cta_numbers(batch), batch.launch.grid), batch.launch.cluster, strict=True)
     x, y, z = (coordinate // size for coordinate, size in axes)
     return x, y, z
 
 
 def _reserved(offset: int) -> Callable[[BatchHub], Array]:
-    """An address in the shared memory that the system keeps in each block."""
+    """An address in the shared memory that the system reserves in each block."""
 
     def row(batch: BatchHub) -> Array:
         start = next((v.offset for v in batch.launch.program.shared if v.name == RESERVED), 0)

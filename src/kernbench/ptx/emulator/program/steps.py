@@ -1,6 +1,6 @@
-"""Steps: what a decoded instruction does to a window. `direct` runs where every lane of a run of warps is active.
+"""Steps: what a decoded instruction does to a window. `direct` runs if every lane of a run of warps is active.
 
-`general(window, mask)` is the full form: mask over positions, None for all. Guards narrow the mask.
+`general(window, mask)` is the full form, with a mask over positions, None for all. Guards narrow the mask.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,21 +19,21 @@ SHARED_WINDOW, _WINDOW_BITS = np.uint64(3), np.uint64(44)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 # computes rows from rows: `function(*sources, *targets)`
 Compute = Callable[..., object]
-# A program carries steps and knows nothing of the batch that they work on: the `Any` here drop its type, no more.
-# Whoever makes a step says what it needs of a batch (`units.batch`), and the scheduler that runs it has all of that.
+# A program holds steps and does not know the batch they work on: the `Any` here only drops its type. Code that makes a
+# step declares what it needs from a batch (`units.batch`); the scheduler that runs it has all of that.
 AnyWindow = WindowOf[Any]
 AnyFragment = FragmentOf[Any]
 Direct = Callable[[AnyWindow], None]
 General = Callable[[AnyWindow, "Mask | None"], None]
-# a control takes the scheduler and the fragment, and gives back the fragment if it simply goes on
+# a control gets the scheduler and the fragment, and returns the fragment if it simply continues
 Control = Callable[[Any, AnyFragment], "AnyFragment | None"]
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What a step computes: `function(*sources, *targets)` over rows of slots, where the guard holds, if it has one.
+    """What a step computes: `function(*sources, *targets)` over rows of slots, where the guard holds, if there is one.
 
-    A guard is the slot of a predicate and whether it is negated. A `relaxed` one computes inactive lanes along.
+    A guard is the slot of a predicate and whether it is negated. A `relaxed` step may also compute inactive lanes.
     """
 
     function: Compute
@@ -45,10 +45,10 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a step loads: from slot `address` plus an offset in global memory one element for each target, in order.
+    """What a step loads: one element for each target, in order, from slot `address` plus an offset in global memory.
 
-    That is `nbytes` a lane. It orders nothing, and nobody but the checks of memory looks at it. `site` is the number of
-    its instruction. A guard is as that of `Computed`.
+    That is `nbytes` per lane. It is a weak access that only the memory checks observe. `site` is the number of its
+    instruction. A guard is as in `Computed`.
     """
 
     address: int
@@ -61,10 +61,12 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """What lanes of whole warps exchange by constants: each lane of `target` gets slot `source` of another lane.
+    """What lanes of whole warps exchange by a constant pattern.
 
-    `lanes` says for each lane of a warp which one, `valid` whether it asked for that one; `predicate` is the slot that
-    wants to know, if there is one.
+    Each lane of `target` gets slot `source` of another lane.
+
+    `lanes` has the source lane of each lane, `valid` whether it was in range; `predicate` is the slot for the latter,
+    if there is one.
     """
 
     source: int
@@ -76,9 +78,9 @@ class Exchanged:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What a step says of registers, by bank and row: as long as `sources` are defined, `targets` are.
+    """What a step says of definedness, by bank and row: if all `sources` are defined, so are the `targets`.
 
-    Under a guard that is so for some lanes only, which leave the others as they are.
+    Under a guard that holds for some lanes only, and leaves the others as they are.
     """
 
     sources: tuple[tuple[str, int], ...]
@@ -88,10 +90,10 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One instruction in both forms; one that `only_computes` fills rows from others, and does nothing else.
+    """One instruction in both forms; `only_computes` says that it only fills rows from other rows.
 
-    With `computed` or `loaded` the step does what is said there and nothing else, so that several may become one. With
-    `marks` it is none of the program's: it says what is defined, and no more.
+    With `computed` or `loaded` the step does exactly what is described there, so several steps may be fused. With
+    `marks` it is not an instruction of the program: it only tracks what is defined.
     """
 
     direct: Direct
@@ -104,11 +106,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ControlStep:
-    """An instruction that decides where lanes go on, or makes them wait.
+    """An instruction that decides where lanes continue, or makes them wait.
 
-    `run(scheduler, fragment)` gives the fragment back if it simply goes on at its block. `targets` are blocks it may
-    go to beside the next one, which it reaches if `falls`. With `guards_itself` it looks at its guard by itself. With
-    `exchanged` it does that with whole warps, which then go on at the next block.
+    `run(scheduler, fragment)` returns the fragment if it simply continues at its block. `targets` are blocks it may go
+    to beside the next one, which it reaches if `falls`. With `guards_itself` it evaluates its own guard. With
+    `exchanged` whole warps exchange values as described there, and continue at the next block.
     """
 
     run: Control
@@ -119,14 +121,14 @@ class ControlStep:
 
 
 def action(general: General) -> Step:
-    """A step whose two forms are one."""
+    """A step with one implementation for both forms."""
     return Step(lambda window: general(window, None), general)
 
 
 def relaxed(step: Step) -> Step:
-    """The same, for results that are live for the active lanes only: where rows lie in place, all of them are computed.
+    """The same step, for results that are live in the active lanes only: in-place rows are computed for all lanes.
 
-    That spares a row for the results and their way through the mask, which cost more than most operations.
+    That saves a row for the results and a masked copy, which cost more than most operations.
     """
     if not step.only_computes:
         return step
@@ -142,9 +144,9 @@ def relaxed(step: Step) -> Step:
 
 
 def guarded(step: Step, guard: int, negated: bool, own: bool) -> Step:
-    """`step` where the predicate of slot `guard` holds; `own` says that the step writes that predicate.
+    """`step` where the predicate in slot `guard` holds; `own` says that the step writes that predicate.
 
-    Where it holds in no lane nothing happens: what acts on more than registers need not know what nobody asks of it.
+    If it holds in no lane, a step that acts on more than registers is not called.
     """
     general, acts = step.general, step.computed is None and step.loaded is None
 
@@ -260,7 +262,7 @@ def copy(source: Array, target: Array) -> None:
 
 
 def cut(source: Array, target: Array) -> None:
-    """The low bits, or zeros above."""
+    """Copy the low bits; zero-extend."""
     target[...] = source
 
 
@@ -273,20 +275,20 @@ def in_shared_memory(source: Array, target: Array) -> None:
 
 
 def sign_extend(source: Array, target: Array) -> None:
-    """The value as a signed number, widened."""
+    """Copy the value, sign-extended."""
     signed = f"int{8 * source.itemsize}"
     target[...] = source.view(signed).astype(f"int{8 * target.itemsize}").view(target.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class WithTable:
-    """lop3 with its table, which is an immediate and stays a number."""
+    """lop3 with its table, which is an immediate."""
 
     function: Compute
     table: int
 
     def __call__(self, a: Array, b: Array, c: Array, out: Array) -> None:
-        """The result of three rows."""
+        """Compute from three rows."""
         self.function(a, b, c, np.uint32(self.table), out)
 
 
