@@ -48,7 +48,7 @@ class Lines:
         self.lines.append(f"  {text}")
 
     def over_lanes(self, head: str, begins: Sequence[str]) -> str:
-        """The function with this head: what comes before its loop up to `%count`, and the lines for all lanes."""
+        """The function with this head: `begins` computes `%count` before its loop, and the lines run for all lanes."""
         return "\n".join(
             (
                 *self.tables.values(),

@@ -1,1 +1,1 @@
-"""Memory of the emulated device: the global arena, per-CTA shared and per-thread local memory, and compiled access."""
+"""Memory of the emulated device: global arena, per-CTA shared memory, per-thread local memory, and compiled access."""

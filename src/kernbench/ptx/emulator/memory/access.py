@@ -1,8 +1,8 @@
-"""Compiled loads and stores: one pass over the active lanes that moves data and checks bounds, alignment and state.
+"""Compiled loads and stores: one pass over the active lanes moves data and checks bounds, alignment and state.
 
-What is wrong is counted in `report`: for each of `CODES` the number of lanes and the first position; kernels return how
-much that is in all. What belongs together is passed as a plain tuple, whose type numba infers in half the
-time that a named one takes; the kernels give its parts their names (`addressing_of`, `moved_of`).
+Faults are counted in `report`: for each of `CODES` the number of lanes and the first position; kernels return the total
+number of faults. Groups of arguments are plain tuples, whose type numba infers in half the time that a named tuple
+takes; the kernels name their parts (`addressing_of`, `moved_of`).
 """
 
 from typing import NamedTuple
@@ -18,9 +18,9 @@ from kernbench.ptx.emulator.memory.cells import STORE, SUSPECT, Shadow, named
 OUTSIDE, MISALIGNED, UNINITIALISED, RACE, READ_ONLY = range(5)
 CODES = ("out-of-bounds", "misaligned", "uninitialised-read", "race", "read-only")
 
-# the scope of a load that is entered as a read later, or never
+# "scope" of a load that counts as a read later, or never
 UNSEEN = -1
-# with a position that is noted: what is written was there before
+# flag of a noted position: the store wrote the value that was there already
 SAME = 1 << 62
 
 _POISON = np.uint64(POISON * 0x0101_0101_0101_0101)
@@ -32,9 +32,9 @@ _ONE, _TWO, _THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 
 
 class Addressing(NamedTuple):
-    """Where positions access one space: at `addresses + offset - window`, which must lie below `size`.
+    """How positions access one space: at `addresses + offset - window`, which must be below `size`.
 
-    `origins` gives the offset of each lane's own part of the space's array (a CTA's shared memory, a thread's local
+    `origins` has the offset of each lane's own part of the space's array (a CTA's shared memory, a thread's local
     memory), and is empty for global memory.
     """
 
@@ -46,9 +46,9 @@ class Addressing(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What an access moves: registers of a `bank`, rows over lanes, with the `rows` of a vector's elements.
+    """What an access moves: registers of a `bank` (rows over lanes); `rows` are those of a vector's elements.
 
-    `lanes` has the lane of each position, `mask` which positions are active; an empty one says all.
+    `lanes` has the lane of each position, `mask` which positions are active; empty means all.
     """
 
     bank: Words
@@ -57,27 +57,27 @@ class Moved(NamedTuple):
     mask: Bools
 
 
-# the same two as they are passed
+# the same two as plain tuples
 GivenAddressing = tuple[UInt64s, np.uint64, np.uint64, np.uint64, UInt64s]
 Moving = tuple[Words, Int64s, Int64s, Bools]
 
 
 @part
 def addressing_of(given: GivenAddressing) -> Addressing:
-    """The parts of an addressing by their names."""
+    """Name the parts of an addressing."""
     return Addressing(given[0], given[1], given[2], given[3], given[4])
 
 
 @part
 def moved_of(given: Moving) -> Moved:
-    """The parts of what is moved by their names."""
+    """Name the parts of what is moved."""
     return Moved(given[0], given[1], given[2], given[3])
 
 
 def new_report(suspects: int = 0, cleared: bool = True) -> Int64s:
-    """An empty report: per code, how many lanes and the first position; then rows for accesses that may race.
+    """An empty report: per code, the number of lanes and the first position; then rows for suspected races.
 
-    These rows are written before they are counted, and need not be `cleared`.
+    The latter are written before they are counted, so they need not be `cleared`.
     """
     if cleared:
         return np.zeros((len(CODES) + suspects, SUSPECT), np.int64)
@@ -95,7 +95,7 @@ def _count(report: Int64s, code: int, position: int) -> None:
 
 @part
 def _shift_of(itemsize: int) -> np.uint64:
-    """The power of two that a word has bytes."""
+    """The logarithm of a word's size in bytes."""
     shift = np.uint64(0)
     while (1 << shift) < itemsize:
         shift += np.uint64(1)
@@ -122,7 +122,7 @@ def _fill(
     third: np.uint64,
     fourth: np.uint64,
 ) -> None:
-    """Registers of a lane from consecutive words; the rows of the usual vectors have been looked up."""
+    """Load a lane's registers from consecutive words; the rows of the usual vectors are passed in."""
     bank[first, lane] = memory[word]
     if rows.size == 4:
         bank[second, lane] = memory[word + _ONE]
@@ -135,7 +135,7 @@ def _fill(
 
 @part
 def _flaw(state: Words, word: np.uint64, count: int, written: Word, tracked: Word, unwritten: Word) -> int:
-    """What is wrong with reading some words, by their states; negative where nothing is."""
+    """The fault of reading some words, by their states; negative if there is none."""
     trouble = -1
     for k in range(count):
         found = state[word + np.uint64(k)] & ~tracked
@@ -148,7 +148,7 @@ def _flaw(state: Words, word: np.uint64, count: int, written: Word, tracked: Wor
 
 @part
 def _is_run(to: Moved) -> bool:
-    """Whether all positions are active, and their lanes, which always ascend, one run of them."""
+    """Whether all positions are active and their lanes are consecutive; lanes always ascend."""
     many = to.lanes.size
     return many > 0 and to.mask.size == 0 and to.lanes[many - 1] - to.lanes[0] == many - 1
 
@@ -157,10 +157,10 @@ def _is_run(to: Moved) -> bool:
 def _load_run(
     memory: Words, state: Words, at: Addressing, to: Moved, shift: np.uint64, written: Word, checked: bool
 ) -> Int:
-    """Load the first lanes of a run, as long as nothing is the matter with any; how many.
+    """Load the first lanes of a run, up to the first fault; returns their number, nearly always all.
 
-    That is nearly always all of them. The loop looks at one word of each lane, with what is the same for all of them
-    left out. States are looked at where they are `checked`.
+    The loop does the minimum per lane; what is the same for all lanes is computed before. States are only compared if
+    `checked`.
     """
     bank, rows, addresses = to.bank, to.rows, at.addresses
     span = np.uint64(rows.size) << shift
@@ -200,7 +200,7 @@ def _load_run(
 
 @kernel
 def load(memory: Words, where: GivenAddressing, moved: Moving, report: Int64s) -> Int:
-    """Unchecked: what lies outside the space, or is misaligned, reads as poison."""
+    """Unchecked load: addresses outside the space, or misaligned, read as poison."""
     at, to = addressing_of(where), moved_of(moved)
     bank, rows = to.bank, to.rows
     shift = _shift_of(memory.itemsize)
@@ -232,7 +232,7 @@ def load(memory: Words, where: GivenAddressing, moved: Moving, report: Int64s) -
 
 @kernel
 def store(memory: Words, dirty: Bools, where: GivenAddressing, moved: Moving, report: Int64s) -> Int:
-    """Unchecked: what lies outside the space, or is misaligned, is dropped."""
+    """Unchecked store: writes outside the space, or misaligned, are dropped."""
     at, what = addressing_of(where), moved_of(moved)
     bank, rows = what.bank, what.rows
     shift = _shift_of(memory.itemsize)
@@ -262,10 +262,10 @@ def store(memory: Words, dirty: Bools, where: GivenAddressing, moved: Moving, re
 def checked_load(
     memory: Words, state: Words, where: GivenAddressing, moved: Moving, report: Int64s, noted: Int64s, starts: UInt64s
 ) -> Int:
-    """Checked: outside or misaligned reads as poison; unwritten memory reads as it is, and is reported.
+    """Checked load: outside or misaligned reads as poison; unwritten memory reads as it is, and is reported.
 
-    Positions whose reads are to be entered, and where they read, are put into `noted` and `starts`; how many there are
-    comes last in `noted`.
+    Positions whose reads must be entered in the shadow, and their offsets, go to `noted` and `starts`; the last entry
+    of `noted` is their number.
     """
     many = 0
     at, to = addressing_of(where), moved_of(moved)
@@ -300,7 +300,7 @@ def checked_load(
                 found = state[word + np.uint64(k)]
                 low &= found
                 high |= found
-            # nearly always every byte is written, and none is shared with others
+            # nearly always every byte is written, and none is watched for races
             if low != written or high != written:
                 racing = (high & tracked) != 0
                 trouble = _flaw(state, word, rows.size, written, tracked, unwritten)
@@ -329,9 +329,9 @@ def checked_store(
     noted: Int64s,
     starts: UInt64s,
 ) -> Int:
-    """Checked: what lies outside or is misaligned is dropped; bytes become written.
+    """Checked store: writes outside or misaligned are dropped; bytes become written.
 
-    What is to be entered is put into `noted` and `starts` as by `checked_load`, with `SAME` where it changes nothing.
+    Positions to enter go to `noted` and `starts` as in `checked_load`, with `SAME` if the value does not change.
     """
     many = 0
     at, what = addressing_of(where), moved_of(moved)
@@ -383,7 +383,7 @@ def checked_store(
 
 @kernel
 def deliver(memory: UInt32s, targets: Int64s, words: UInt32s) -> Flag:
-    """Unchecked: words that copies bring go to memory, if all lanes have a target there; whether they do."""
+    """Unchecked: write the words that copies bring to memory, if all lanes have a target there; returns whether."""
     for i in range(targets.size):
         if targets[i] < 0:
             return False
@@ -395,7 +395,7 @@ def deliver(memory: UInt32s, targets: Int64s, words: UInt32s) -> Flag:
 
 @kernel
 def may_deliver(state: UInt32s, targets: Int64s, addresses: UInt64s, last: np.uint64, count: Int) -> Flag:
-    """Whether all lanes copy `count` words to memory that there is, at addresses no further than `last`."""
+    """Whether all lanes copy `count` words to existing memory, at addresses up to `last`."""
     unwritten = np.uint32(_UNWRITTEN)
     for i in range(targets.size):
         if targets[i] < 0 or addresses[i] > last:
@@ -410,7 +410,7 @@ def may_deliver(state: UInt32s, targets: Int64s, addresses: UInt64s, last: np.ui
 def checked_deliver(
     memory: UInt32s, state: UInt32s, targets: Int64s, words: UInt32s, noted: Int64s, starts: UInt64s
 ) -> None:
-    """Checked: as `deliver`, where all lanes may; what is to be entered is noted as by `checked_store`."""
+    """Checked: as `deliver`, if `may_deliver`; positions to enter are noted as in `checked_store`."""
     many = 0
     written, tracked = np.uint32(_WRITTEN), np.uint32(_TRACKED)
     for i in range(targets.size):
@@ -438,7 +438,7 @@ def note_reads(
     site: Int,
     scope: Int,
 ) -> Int:
-    """Enter the reads that a load has noted, and count races with them."""
+    """Enter the noted reads of a load in the shadow, and count races."""
     arrays, many = named(shadow), noted[noted.size - 1]
     for k in range(many):
         i = noted[k]
@@ -460,7 +460,7 @@ def note_writes(
     scope: Int,
     kind: Int,
 ) -> Int:
-    """Enter the writes that a store has noted, and count races with them."""
+    """Enter the noted writes of a store in the shadow, and count races."""
     arrays, many = named(shadow), noted[noted.size - 1]
     for k in range(many):
         i = noted[k] & ~SAME
@@ -484,7 +484,7 @@ def announce_store(
     site: Int,
     scope: Int,
 ) -> Int:
-    """A write to shared memory that will happen some time: races with it are counted, nothing is written."""
+    """A write to shared memory may happen at any time from now on: count races with it; nothing is written."""
     arrays = named(shadow)
     masked = mask.size > 0
     for i in range(lanes.size):
@@ -513,7 +513,7 @@ def enter_loads(
     shadow: Shadow,
     site: Int,
 ) -> Int:
-    """Loads that were made before count from now on: races with them are counted, nothing is read."""
+    """Earlier loads count as reads from now on: count races with them; nothing is read."""
     arrays = named(shadow)
     own = origins.size > 0
     for i in range(lanes.size):
@@ -529,7 +529,7 @@ def enter_loads(
 
 @kernel
 def survey_spaces(addresses: UInt64s, offset: np.uint64, mask: Bools, codes: Bytes) -> tuple[int, int, int]:
-    """The space of each generic address in `codes` (0 global, 1 local, 2 shared), and how many lanes are in each."""
+    """The space of each generic address in `codes` (0 global, 1 local, 2 shared), and the number of lanes in each."""
     masked = mask.size > 0
     outside, local, shared = 0, 0, 0
     for i in range(addresses.size):

@@ -1,4 +1,4 @@
-"""Instructions as shadow cells name them: numbered in the order in which they first access memory.
+"""Numbers of instructions in shadow cells, in the order in which they first access memory.
 
 Cells have 16 bits for an instruction. A kernel may have more instructions than that, but few of them access memory, and
 only those that did so in a launch need a number.
@@ -7,14 +7,14 @@ only those that did so in a launch need a number.
 from kernbench.ptx.emulator.program.program import Site
 
 SITE_LIMIT = (1 << 16) - 1
-# what instructions beyond the limit share
+# shared by all instructions beyond the limit
 _UNKNOWN = Site(
     -1, "", "", 0, f"an instruction whose line is not kept: more than {SITE_LIMIT:,} instructions access memory"
 )
 
 
 class AccessSites:
-    """The numbers of one launch's instructions; 0 stands for those beyond `limit`."""
+    """The numbers of one launch's instructions; 0 is for those beyond `limit`."""
 
     def __init__(self, limit: int = SITE_LIMIT):
         self._limit = limit

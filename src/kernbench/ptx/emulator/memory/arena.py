@@ -1,7 +1,7 @@
-"""Global memory: allocations in one arena with guard gaps between them, and a state byte for each byte of it.
+"""Global memory: allocations in one arena with guard gaps between them, and a state byte for each byte.
 
-The state says what may be done with a byte, so that bounds, lifetime and definedness of an access are one comparison.
-Freed memory keeps its addresses until much has been freed, so that a late access is recognised.
+The state says how a byte may be used, so that bounds, lifetime and definedness of an access take one comparison. Freed
+addresses are not reused until much has been freed, so that a late access is detected.
 """
 
 from bisect import bisect_right
@@ -37,16 +37,16 @@ _SMALLEST_GAP, _LARGEST_GAP = 1 << 10, 1 << 20
 _QUARANTINE = 1 << 28
 _WIDTHS = (1, 2, 4, 8)
 _PIECE = 1 << 18
-# bytes that one of several threads brings to memory, copies or looks at
+# bytes that one thread writes, copies or compares at a time
 _TOGETHER = 4 << 20
 
 
 @dataclass
 class Usual:
-    """What a large allocation holds where nobody wrote: the value of each byte, and its state.
+    """The contents of a large allocation where nobody has written: the value of each byte, and its state.
 
-    Being watched for races is a part of the state that stays from launch to launch, as long as launches agree; None
-    where nobody knows any more.
+    `tracked` says whether it is watched for races. That is part of the state, and stays from launch to launch as long
+    as launches agree; None if unknown.
     """
 
     value: int
@@ -63,11 +63,12 @@ class Allocation:
     name: str
     space: str = "global"
     live: bool = True
-    # poisoned when made, so that what a launch leaves unwritten is found
+    # poisoned when made, so that bytes a launch leaves unwritten are found
     fresh: bool = False
-    # memory that takes room page by page: all its bytes are tracked always, since setting that touches every page
+    # memory whose pages are allocated on first write: all its bytes are always tracked, as setting that touches every
+    # page
     sparse: bool = False
-    # kept in pages that take room when they are written, of what bytes and states; None for a small one
+    # for a large allocation, whose pages are allocated on write: the contents of unwritten ones; None for a small one
     usual: "Usual | None" = None
 
     @property
@@ -77,22 +78,22 @@ class Allocation:
 
     @property
     def valid(self) -> str:
-        """The valid addresses, in words."""
+        """The range of valid addresses, for messages."""
         return f"{self.address:#x} to {self.address + self.nbytes:#x} ({self.nbytes} bytes)"
 
     @property
     def extent(self) -> Extent:
-        """Where it lies in the arena."""
+        """Its range in the arena."""
         return Extent(self.offset, self.offset + self.nbytes)
 
 
 def views(memory: Array) -> dict[int, Array]:
-    """`memory`, an array of bytes, as unsigned words of each width."""
+    """`memory`, an array of bytes, viewed as unsigned words of each width."""
     return {width: memory.view(f"uint{8 * width}") for width in _WIDTHS}
 
 
 def _others(states: Array, state: int) -> tuple[int, int]:
-    """How many entries differ from a state, and the first that does (0 if none): a piece at a time, as caches are."""
+    """How many entries differ from a state, and the first one (0 if none); compared in pieces that fit into caches."""
     found: dict[int, tuple[int, int]] = {}
 
     def look(begin: int) -> None:
@@ -107,7 +108,7 @@ def _others(states: Array, state: int) -> tuple[int, int]:
 
 
 def _copied(memory: Bytes) -> Bytes:
-    """A copy of an array of bytes, which several threads make of a large one."""
+    """A copy of an array of bytes, made by several threads if large."""
     found: Bytes = np.empty(len(memory), np.uint8)
     parts = [slice(first, first + _TOGETHER) for first in range(0, len(memory), _TOGETHER)]
     together(partial(np.copyto, found[part], memory[part]) for part in parts)
@@ -115,7 +116,7 @@ def _copied(memory: Bytes) -> Bytes:
 
 
 class Aliases:
-    """Ranges of addresses that stand for allocations in the arena: memory of the host, by its own addresses."""
+    """Address ranges of host memory that stand for allocations in the arena."""
 
     def __init__(self, ranges: list[tuple[int, int, int]]):
         ordered = sorted(ranges)
@@ -124,7 +125,7 @@ class Aliases:
         self._targets = np.array([target for _, _, target in ordered], np.uint64)
 
     def translated(self, addresses: Array, offset: int | np.uint64 = 0) -> Array:
-        """Addresses to which `offset` is added later, so that what falls into a range reaches its allocation."""
+        """Translate addresses; `offset`, which is added later, decides which range they fall into."""
         full = addresses + np.uint64(offset)
         which = np.searchsorted(self._starts, full, side="right").astype(np.int64) - 1
         known = np.maximum(which, 0)
@@ -139,13 +140,13 @@ class Aliases:
 class Arena:
     """All global memory of one device."""
 
-    # memory that is reached at other addresses as well
+    # host addresses that stand for allocations
     aliases: Aliases | None = None
-    # what a launch reads and writes, where its parts may run apart from each other
+    # records what a launch reads and writes, if its parts may run apart
     footprint: "Footprint | None" = None
-    # whether no other process has the same memory
+    # False if the memory is shared with other processes
     private = True
-    # the addresses that it has as soon as it has large arrays: what lies in the first of them need not move then
+    # address space reserved for large arrays: the arena begins inside it, and need not move later
     _room: LargeArrays | None = None
 
     def __init__(self, limit: int):
@@ -157,14 +158,14 @@ class Arena:
         self._quarantine: deque[Allocation] = deque()
         self._quarantined = 0
         self._reusable: list[Allocation] = []
-        # what threads allocate, once a kernel does so
+        # the heap for malloc in kernels, once used
         self.heap: Heap | None = None
-        # the addresses of a device that has large arrays
+        # the reserved address space, once there are large arrays
         self._large: LargeArrays | None = None
         self._resize(_START)
 
     def _reserved(self) -> LargeArrays | None:
-        """Where large arrays cost what is touched of them, if the system lets us."""
+        """Address space for large arrays, whose pages are allocated on touch; None if the system refuses."""
         try:
             return LargeArrays()
         except MemoryError:
@@ -178,7 +179,7 @@ class Arena:
                 self._hold(room.words[:capacity], room.states[:capacity], room.dirty[:blocks])
                 return
         elif self._large is None:
-            # where nothing has to move when there is more
+            # with reserved address space, growing moves nothing
             self._enlarge()
             if capacity <= self.capacity:
                 return
@@ -187,17 +188,17 @@ class Arena:
         self._move(np.zeros(capacity, np.uint8), np.zeros(capacity, np.uint8), np.zeros(capacity // BLOCK, np.bool_))
 
     def _enlarge(self) -> None:
-        """Have all addresses that a device with large arrays has, if the system lets us."""
+        """Use the address space reserved for large arrays, if the system provides it."""
         if self._room is not None:
             self._large = self._room
             self._hold(self._room.words, self._room.states, self._room.dirty)
         elif (room := self._reserved()) is not None:
-            # while other devices had all addresses there were
+            # it was not available before, as other devices had it
             self._move(room.words, room.states, room.dirty)
             self._large = room
 
     def _move(self, bytes_: Bytes, state: Bytes, dirty: Bools) -> None:
-        """Bring the memory to other arrays."""
+        """Copy the memory to other arrays."""
         if hasattr(self, "words"):
             bytes_[: self.used] = self.words[1][: self.used]
             state[: self.used] = self.state[1][: self.used]
@@ -205,7 +206,7 @@ class Arena:
         self._hold(bytes_, state, dirty)
 
     def _hold(self, bytes_: Bytes, state: Bytes, dirty: Bools) -> None:
-        """Have these arrays hold the memory."""
+        """Use these arrays as the memory."""
         self.words: dict[int, Array] = views(bytes_)
         self.state: dict[int, Array] = views(state)
         self.dirty: Bools = dirty
@@ -214,7 +215,7 @@ class Arena:
     def allocate(
         self, nbytes: int, name: str = "", space: str = "global", data: Array | bytes | int | None = None
     ) -> Allocation:
-        """Fresh memory, holding `data` (bytes of exactly that size) or poison."""
+        """Allocate memory with `data` (bytes of exactly that size, or one value) or poison."""
         if self.live_bytes + nbytes > self.limit:
             raise MisuseError(
                 f"{nbytes:,} bytes do not fit the device's memory: {self.live_bytes:,} of {self.limit:,} are in use"
@@ -222,7 +223,7 @@ class Arena:
         if nbytes >= LARGE and self._large is None:
             self._enlarge()
         if self._large is None or nbytes < LARGE:
-            # the bytes and the state of each
+            # each byte has a state
             require_room(2 * nbytes, f"an array of {nbytes:,} bytes with its state", "use a smaller one")
         allocation = self._take(nbytes) or self._extend(nbytes)
         allocation.name, allocation.space, allocation.fresh = name, space, data is None
@@ -234,7 +235,7 @@ class Arena:
         return allocation
 
     def _write(self, allocation: Allocation, data: Array | bytes | int | None, first: int) -> None:
-        """Give so many bytes of an allocation, from the first on, what they hold, and their states."""
+        """Initialise part of an allocation, from byte `first` on, with its states."""
         last = min(allocation.nbytes, first + _TOGETHER)
         part = slice(allocation.offset + first, allocation.offset + last)
         value = POISON if data is None else data if isinstance(data, int) else data[first:last]
@@ -242,7 +243,7 @@ class Arena:
         self.state[1][part] = UNWRITTEN if data is None else WRITTEN
 
     def _fill(self, large: LargeArrays, allocation: Allocation, data: Array | bytes | int | None) -> None:
-        """Give a large allocation its first bytes and their states."""
+        """Initialise a large allocation, with its states."""
         state = UNWRITTEN if data is None else WRITTEN
         value = POISON if data is None else data if isinstance(data, int) else 0
         allocation.usual = Usual(value, state)
@@ -267,7 +268,7 @@ class Arena:
         return allocation
 
     def _take(self, nbytes: int) -> Allocation | None:
-        """A piece freed long ago that fits, if there is one."""
+        """Reuse a piece that was freed long ago and fits, if there is one."""
         for number, old in enumerate(self._reusable):
             if old.nbytes >= nbytes > 0:
                 del self._reusable[number]
@@ -298,11 +299,11 @@ class Arena:
             self._reusable.append(oldest)
 
     def give_aliases(self, ranges: list[tuple[int, int, int]]) -> None:
-        """Let ranges of addresses (first, bytes, address meant) stand for allocations; they replace earlier ones."""
+        """Set the address ranges (first, bytes, address in the arena) of host memory; they replace earlier ones."""
         self.aliases = Aliases(ranges) if ranges else None
 
     def real(self, address: int) -> int:
-        """The address in the arena that an address stands for."""
+        """The address in the arena, for an address that may be an alias."""
         if self.aliases is None:
             return address
         return int(self.aliases.translated(np.array([address], np.uint64))[0])
@@ -321,29 +322,29 @@ class Arena:
         return self.state[1][allocation.offset : allocation.offset + allocation.nbytes]
 
     def copy(self, allocation: Allocation) -> Bytes:
-        """A copy of the bytes of an allocation; of a large one it takes room for what was written."""
+        """A copy of the bytes of an allocation; of a large one, only written pages take memory."""
         if self._large is None or allocation.usual is None:
             return _copied(self.contents(allocation))
         self._note_written()
         return self._large.copy(allocation.extent, allocation.usual.value)
 
     def unwritten(self, allocation: Allocation) -> tuple[int, int]:
-        """How many bytes of an allocation nobody has written, and the first of them."""
+        """How many bytes of an allocation are unwritten, and the first of them."""
         if self._large is None or allocation.usual is None:
             return _others(self.states(allocation), WRITTEN)
         self._note_written()
         return self._large.differing(allocation.extent, WRITTEN, allocation.usual.state, TRACKED)
 
     def unwritten_extents(self) -> list[Extent]:
-        """Where allocations lie that are watched and of which nobody has written a byte, by address; no large ones."""
+        """Ranges of small tracked allocations without a written byte, by address."""
         wanted = UNWRITTEN | TRACKED
         fresh = [a for a in self.allocations() if a.fresh and a.usual is None and not a.sparse and a.nbytes]
-        # most that are not show it in their first byte
+        # most written ones show it in their first byte
         first = [a for a in fresh if self.state[1][a.offset] == wanted]
         return [a.extent for a in first if not _others(self.states(a), wanted)[0]]
 
     def watch(self, allocation: Allocation, on: bool) -> None:
-        """Watch an allocation for races, or no longer."""
+        """Start or stop watching an allocation for races."""
         if self._large is None or allocation.usual is None:
             if on:
                 self.states(allocation)[...] |= TRACKED
@@ -355,11 +356,11 @@ class Arena:
             allocation.usual.tracked = on
 
     def _position(self, offset: int) -> int:
-        """Which allocation begins at an offset or is the last before it; -1 for none."""
+        """The index of the last allocation that begins at or before an offset; -1 for none."""
         return bisect_right(self._offsets, offset) - 1
 
     def nearest(self, address: int) -> Allocation | None:
-        """The allocation that holds `address`, or else the one before it, or else the first."""
+        """The allocation that contains or is nearest to `address`, None if there is none."""
         index = self._position(address - GLOBAL_BASE)
         if not self._allocations:
             return None
@@ -371,33 +372,33 @@ class Arena:
         return self.heap.nearest(address) if self.heap is not None and found is self.heap.region else found
 
     def holding(self, address: int) -> Allocation | None:
-        """The allocation that holds `address`, if it lives."""
+        """The living allocation that contains `address`, or None."""
         index = self._position(address - GLOBAL_BASE)
         found = self._allocations[index] if index >= 0 else None
         inside = found is not None and found.live and address - GLOBAL_BASE < found.offset + found.nbytes
         return found if inside else None
 
     def allocations(self) -> list[Allocation]:
-        """All that live, by address."""
+        """All living allocations, by address."""
         return [a for a in self._allocations if a.live]
 
     def written_since(self, allocation: Allocation) -> bool:
-        """Whether a kernel wrote to it since `clear_written`."""
+        """Whether a kernel has written to it since `clear_written`."""
         first = allocation.offset // BLOCK
         last = -(-(allocation.offset + allocation.nbytes) // BLOCK)
         return bool(self.dirty[first:last].any())
 
     @property
     def written(self) -> bool:
-        """Whether a kernel wrote anything since `clear_written`."""
+        """Whether a kernel has written anything since `clear_written`."""
         return bool(self.dirty[: self.used // BLOCK].any())
 
     def clear_written(self) -> None:
-        """Forget which allocations were written."""
+        """Clear the marks of written blocks."""
         self._note_written()
         forget_marks(self.dirty[: self.used // BLOCK])
 
     def _note_written(self) -> None:
-        """Remember for large allocations what kernels wrote."""
+        """Record for large allocations which pages kernels have written."""
         if self._large is not None:
             self._large.note(np.flatnonzero(self.dirty[: self.used // BLOCK]))

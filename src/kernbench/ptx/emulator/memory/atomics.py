@@ -1,7 +1,7 @@
-"""Compiled atomics: lanes one after the other in order of position, each reading what the one before left.
+"""Compiled atomics: lanes run one after the other by position, each reading what the previous one left.
 
-Conventions are those of `access`. `target` is the row the old value goes to, negative for a reduction. The result says
-how many lanes changed memory, so that a failed attempt is distinguished from progress.
+Conventions are those of `access`. `target` is the row of the old value, negative for a reduction. The result is the
+number of lanes that changed memory, so that failed attempts do not count as progress.
 """
 
 from collections.abc import Callable
@@ -59,13 +59,13 @@ def _unused(a: Word, b: Word) -> Word:
     return a
 
 
-# what adds, by the kind of the bits
+# addition, by the type of the bits
 _SUMS = {Scalar("u", 8): _unused, Scalar("u", 16): _unused, Scalar("u", 32): _sum32, Scalar("u", 64): _sum64}
 vars(_float_sum)["by_kind"] = _SUMS
 
 
 def _compiled_sum(a: Word, b: Word) -> Callable[[Word, Word], Word]:
-    """The same for numba, by its types. numba wants its parameters annotated as those of `_float_sum`."""
+    """The addition for numba's types; numba wants the parameter annotations of `_float_sum`."""
     found = {type_named("uint32"): _sum32, type_named("uint64"): _sum64}
     return found.get(a, _unused)
 
@@ -110,7 +110,7 @@ def _result(operation: Int, old: Word, b: Word, c: Word, one: Word, sign: Word) 
 
 
 class Noted(NamedTuple):
-    """How an update is entered in the shadow cells, which Python passes as a plain tuple: see `cells`."""
+    """How an update is entered in the shadow cells: see `cells`. Python passes it as a plain tuple."""
 
     shadow: ShadowArrays
     site: int
@@ -139,7 +139,7 @@ def atomic(
     checked: bool,
     noted: tuple[Shadow, int, int, int],
 ) -> int:
-    """One atomic for all active lanes; returns how many of them changed memory.
+    """Run one atomic for all active lanes; returns how many of them changed memory.
 
     `moved` holds the parts of `Updating`, `noted` those of `Noted`.
     """

@@ -1,19 +1,18 @@
-"""Entering accesses in the shadow cells: each is compared with what the cells of its words hold, then takes its place.
+"""Entering accesses in the shadow cells: an access is compared with the cells of its words, and then stored there.
 
-A read is compared with the writes of its word, a write with writes and reads. What happens before the new access, or
-is morally strong with it, is in order; anything else is put into the report as a suspect. A new access takes the place
-of an older one of the same kind if it *covers* it: whoever is ordered after the new one is ordered after the old one,
-and whoever conflicts with the old one conflicts with the new one, so that nothing is lost (`_covers`, and the order
-between the two). Where it does not, both are kept as long as there is room.
+A read is compared with the writes of its word, a write with writes and reads. An earlier access that happens before the
+new one, or is morally strong with it, is fine; anything else goes into the report as a suspect.
 
-Four words that are one (see `cells`) stay so where the short way is enough for all of them.
+A new access replaces an older one of the same kind if it *covers* it: everything ordered after the new one is ordered
+after the old one, and everything that conflicts with the old one conflicts with the new one. So nothing is lost
+(`_covers`, and the order between the two). Otherwise both are kept as long as there are cells.
 
-Nearly all accesses take the short way in `note_read` and `note_write`, which are compiled into the loops: one look at
-each cell, one comparison with the warp's floor. The rest is compiled once (`_look`, `read_slowly`, `_write_slowly`).
+Four words that share one line (see `cells`) continue to do so if the fast path suffices for all of them. Nearly all
+accesses take the fast path in `note_read` and `note_write`, which are inlined into the loops: one load of each cell,
+one comparison with the warp's floor. The slow path is compiled once (`_look`, `read_slowly`, `_write_slowly`).
 
-Words used below: `mine` is the new access as a cell without its bytes, `touched` the bytes of the word that it touches,
-`line` where the word's cells lie, `position` its number among the positions of the instruction, `lane` and `warp` who
-makes it.
+Names below: `mine` is the new access as a cell without its bytes, `touched` the accessed bytes of the word, `line` the
+line of the word's cells, `position` the access's position in the instruction, `lane` and `warp` its thread.
 """
 
 import numpy as np
@@ -74,10 +73,10 @@ def _suspect(position: Int, cell: Int, mask: Int, seen: Int, seen_mask: Int, rep
 
 @part
 def _seer(line: Int, touched: Int, lane: Int, warp: Int, shadow: ShadowArrays) -> tuple[Int, Int]:
-    """A read that saw the last strong write, and its lanes: the lane's own if there is one.
+    """A read that observed the last strong write, with its lanes: the own lane's read if there is one.
 
-    Whoever happens after that read happens after the write, too: observing a strong write by a strong read in its scope
-    orders the two, though the reading thread learns nothing else of the writer without an acquire.
+    Everything that happens after such a read also happens after the write: observing a strong write by a strong read in
+    its scope orders the two, although the reader acquires nothing else from the writer without an acquire.
     """
     cells, lanes, number = shadow.cells, shadow.lanes, shadow.table[warp, NUMBER]
     seen_mask: Int
@@ -104,7 +103,10 @@ def _look(
     shadow: ShadowArrays,
     report: Int64s,
 ) -> None:
-    """An access that is not plainly settled: it is ordered, or was seen by a read that is, or it is a suspect."""
+    """Decide on an access that the fast path leaves open.
+
+    It is ordered, or observed by a read that is, or a suspect.
+    """
     mask = who(cell, np.int64(shadow.lanes[line, LANES + column]), touched)
     if ordered(cell, mask, lane, warp, shadow):
         return
@@ -122,11 +124,11 @@ def _look(
 
 @part
 def _enter(line: Int, column: Int, mine: Int, touched: Int, lane: Int, cells: UInt64s, lanes: UInt32s) -> None:
-    """Put an access in a cell, together with what lanes of its warp did there at the same clock."""
+    """Store an access in a cell, merged with those of other lanes of its warp in the same epoch."""
     last = np.int64(cells[line, column])
     held = np.int64(lanes[line, LANES + column])
     bit = np.int64(1) << lane
-    # of another epoch, or of another strength: it stands alone
+    # another epoch or another strength: do not merge
     if last == 0 or (last ^ mine) & (STAMP | STRONG):
         cells[line, column] = np.uint64(mine | touched)
         lanes[line, LANES + column] = np.uint32(bit)
@@ -134,10 +136,10 @@ def _enter(line: Int, column: Int, mine: Int, touched: Int, lane: Int, cells: UI
     before = last & 15
     flags = last & (MIXED | SEEN)
     if not flags & MIXED and (before == touched or held == bit):
-        # every lane of the mask touched all the bytes
+        # every lane of the mask has accessed all the bytes
         held |= bit
     else:
-        # lanes with bytes of their own: from now on the cell has the last lane of each byte instead of a mask
+        # lanes differ in their bytes: from now on the cell has the last lane of each byte instead of a mask
         spread = np.int64(0)
         for byte in range(4):
             owner = (held >> (8 * byte)) & 31 if flags & MIXED else _lowest(held)
@@ -165,15 +167,18 @@ def _move(line: Int, source: Int, target: Int, cells: UInt64s, lanes: UInt32s) -
 
 @part
 def _covers(cell: Int, mine: Int, touched: Int) -> Flag:
-    """Whether a new access stands for an older one before it: it conflicts with whatever that one does."""
+    """Whether a new access covers an older one that happens before it.
+
+    It conflicts with everything that one conflicts with.
+    """
     return not (cell & 15) & ~touched and (mine & STRONG) <= (cell & STRONG) and not cell & ~mine & SEEN
 
 
 @part
 def _room(line: Int, column: Int, mine: Int, touched: Int, lane: Int, warp: Int, shadow: ShadowArrays) -> None:
-    """Make room in `column`, keeping what is there in the next one, if possible of what nothing covers."""
+    """Free `column` by moving its access to the next column, if possible one that the new access does not cover."""
     cells, lanes = shadow.cells, shadow.lanes
-    # an access of the same epoch and strength is joined with: it is brought to the front
+    # an access of the same epoch and strength is merged with: move it to the front
     for other in range(column, column + 2):
         cell = np.int64(cells[line, other])
         if cell and not (cell ^ mine) & (STAMP | STRONG):
@@ -182,7 +187,7 @@ def _room(line: Int, column: Int, mine: Int, touched: Int, lane: Int, warp: Int,
                 _move(line, column, other, cells, lanes)
                 cells[line, column], lanes[line, LANES + column] = held, beside
             return
-    # what happens before the new access and is covered by it need not be kept
+    # drop an access that happens before the new one and is covered by it
     cell = np.int64(cells[line, column])
     if _covers(cell, mine, touched) and not plainly_unordered(cell, warp, shadow):
         mask = who(cell, np.int64(lanes[line, LANES + column]), 15)
@@ -191,16 +196,16 @@ def _room(line: Int, column: Int, mine: Int, touched: Int, lane: Int, warp: Int,
     _move(line, column, column + 1, cells, lanes)
 
 
-# how many accesses before an access its line is fetched: as many take about as long as memory does
+# prefetch distance in accesses: that many take about as long as a memory access
 AHEAD = 12
 
 
 @inlined
 def fetch(start: np.uint64, shadow: ShadowArrays) -> None:
-    """The line of an access will be needed soon, and that of its head.
+    """Prefetch the line of an access, and that of its head.
 
-    Lines of the words of a tile lie far apart and are in no cache, and which one is next the processor cannot guess:
-    without this, entering an access is mostly waiting for its line.
+    The words of a tile are far apart in memory and in no cache, and the processor cannot predict the next. Without
+    prefetching, entering an access is mostly waiting for its line.
     """
     cells = shadow.cells
     word = (np.int64(start) - np.int64(cells[cells.shape[0] - 1, 0])) >> 2
@@ -220,7 +225,7 @@ def note_read(
     scope: Int,
     report: Int64s,
 ) -> None:
-    """Enter a read and note writes that may race with it."""
+    """Enter a read, and report writes that may race with it."""
     cells, lanes, table = shadow.cells, shadow.lanes, shadow.table
     offset, span = np.int64(start) - np.int64(cells[cells.shape[0] - 1, 0]), np.int64(length)
     warp, lane = lane_number // WARP, lane_number % WARP
@@ -242,8 +247,8 @@ def note_read(
         conflict = write & touched and not settled(
             write, np.int64(lanes[line, LANES + WRITE]), number, bit, floor, first, warps, known
         )
-        # the cases in the order of how often they come: a lane more of the last read's warp; a read that the last one
-        # happens before; the turn of another warp at the same bytes
+        # Cases by frequency: one more lane of the last reading warp; a read after the last one; alternation with
+        # another warp on the same bytes.
         more = strong == 0 and (last ^ mine) & (STAMP | STRONG) == 0 and last & (15 | MIXED) == touched
         later = (strong == 0 and not more) and (
             last == 0
@@ -273,7 +278,7 @@ def note_read(
 
 @inlined
 def take_turns(line: Int, mine: Int, bit: Int, cells: UInt64s, lanes: UInt32s) -> None:
-    """Another warp reads what one has read: the last two are kept."""
+    """Another warp reads what one has read: keep the last two."""
     earlier = np.int64(cells[line, EARLIER_READ])
     held = np.int64(lanes[line, LANES + EARLIER_READ])
     cells[line, EARLIER_READ] = cells[line, READ]
@@ -287,7 +292,7 @@ def take_turns(line: Int, mine: Int, bit: Int, cells: UInt64s, lanes: UInt32s) -
 def read_slowly(
     line: Int, mine: Int, touched: Int, position: Int, lane: Int, warp: Int, shadow: ShadowArrays, report: Int64s
 ) -> None:
-    """Enter a read of a word that has strong writes, or strong reads, or reads of other bytes."""
+    """Enter a read of a word with strong accesses, or with reads of other bytes."""
     scope = (mine >> SCOPE) & 3
     cells, lanes, table, clusters = shadow.cells, shadow.lanes, shadow.table, shadow.clusters
     for column in range(STRONG_WRITE, EARLIER_STRONG + 1):
@@ -301,7 +306,7 @@ def read_slowly(
     if last and (last ^ mine) & (STAMP | STRONG):
         mask = who(last, np.int64(lanes[line, LANES + READ]), 15)
         if ordered(last, mask, lane, warp, shadow):
-            # it comes after what that one saw
+            # it happens after what the earlier read observed
             label |= last & SEEN
         _room(line, READ, label, touched, lane, warp, shadow)
     _enter(line, READ, label, touched, lane, cells, lanes)
@@ -320,9 +325,10 @@ def note_write(
     kind: Int,
     report: Int64s,
 ) -> None:
-    """Enter a write and note what may race with it.
+    """Enter a write, and report accesses that may race with it.
 
-    Writing what is there already races with no write of a thread; what a copy has brought by now is luck.
+    Writing the value that is there already does not race with another thread's write. It does race with a copy, whose
+    arrival so far is a matter of timing.
     """
     cells, lanes, table = shadow.cells, shadow.lanes, shadow.table
     offset, span = np.int64(start) - np.int64(cells[cells.shape[0] - 1, 0]), np.int64(length)
@@ -341,7 +347,7 @@ def note_write(
         whole = folded and line == head and last_word - word >= GROUP
         if folded and not whole:
             unfold(head, cells, lanes)
-        # plain: everything there happens before this write, and it covers it all, so that the other cells are free
+        # plain: everything there happens before this write and is covered by it, so the other cells are cleared
         plain = scope == 0
         for column in range(EARLIER_READ + 1):
             other = np.int64(cells[line, column])
@@ -362,7 +368,7 @@ def note_write(
         else:
             alike_there, access = np.int64(same), np.int64(kind)
             _write_slowly(line, mine, touched, position, alike_there, lane, warp, access, shadow, report)
-        # four words in which there is nothing but this write are one again
+        # four words whose only access is this write share a line again
         alike = int(plain) if line == head else alike + int(plain)
         if alike == GROUP and not whole:
             lanes[head, APART] = 0
@@ -382,12 +388,12 @@ def _write_slowly(
     shadow: ShadowArrays,
     report: Int64s,
 ) -> None:
-    """Enter a write of a word where something is not plainly before it."""
+    """Enter a write of a word with accesses that the fast path cannot order."""
     scope = (mine >> SCOPE) & 3
     cells, lanes, table, clusters = shadow.cells, shadow.lanes, shadow.table, shadow.clusters
     for column in range(EARLIER_READ + 1):
         other = np.int64(cells[line, column])
-        # two threads that write the same value disturb nobody; an operation beside them may write it at any time
+        # two threads that write the same value do not conflict; an asynchronous operation may write it at any time
         exempt = (column < READ and same and by_thread(other, table)) or morally_strong(
             other, scope, warp, table, clusters
         )
@@ -404,10 +410,10 @@ def _write_slowly(
 
 @part
 def _keep_apart(line: Int, mine: Int, touched: Int, same: Int, lane: Int, cells: UInt64s, lanes: UInt32s) -> None:
-    """Before a weak write: what the last one did that this does not stand for is kept, with its own instruction.
+    """Before a weak write: keep the last write, with its site, if the new one does not cover it.
 
-    None is lost where warps write halves of words. Where another lane of the same warp wrote at another instruction,
-    its race with this write is in the report already, unless both write the same: whoever looks next meets this one.
+    This keeps both if warps write halves of words. If another lane of the same warp wrote at another site, their race
+    is in the report already, unless both wrote the same value: later accesses are compared with the new one.
     """
     last, earlier = np.int64(cells[line, WRITE]), np.int64(cells[line, EARLIER_STRONG])
     others, free = last & 15 & ~touched, earlier & SEEN or not earlier & STRONG
@@ -424,7 +430,7 @@ def _keep_apart(line: Int, mine: Int, touched: Int, same: Int, lane: Int, cells:
 
 @part
 def _enter_strong(line: Int, mine: Int, touched: Int, lane: Int, warp: Int, kind: Int, shadow: ShadowArrays) -> None:
-    """A strong write: what reads before saw is no longer the last; an update has seen what it replaces."""
+    """Enter a strong write: earlier reads have not observed the new last write; an update has observed the old one."""
     cells, lanes = shadow.cells, shadow.lanes
     last = np.int64(cells[line, STRONG_WRITE])
     if last and kind == BLIND_UPDATE and _keeps_apart(line, last, mine, touched, warp, shadow):
@@ -434,7 +440,7 @@ def _enter_strong(line: Int, mine: Int, touched: Int, lane: Int, warp: Int, kind
             cells[line, EARLIER_STRONG] |= np.uint64(SEEN)
     elif last:
         if np.int64(cells[line, EARLIER_STRONG]) & SEEN:
-            # whoever saw the last one saw this one, too
+            # every read that observed the last one has observed this one, too
             cells[line, EARLIER_STRONG] = 0
         if not last & 15 & ~touched and _replaces(line, last, mine, touched, lane, warp, kind, shadow):
             cells[line, STRONG_WRITE] = 0
@@ -447,7 +453,7 @@ def _enter_strong(line: Int, mine: Int, touched: Int, lane: Int, warp: Int, kind
 
 @part
 def _keeps_apart(line: Int, last: Int, mine: Int, touched: Int, warp: Int, shadow: ShadowArrays) -> Flag:
-    """Whether the last strong write stays beside an update that it does not order, and that nobody's read has seen."""
+    """Whether the last strong write stays beside a blind update: not ordered by it, and not observed by any read."""
     cells = shadow.cells
     earlier, reads = np.int64(cells[line, EARLIER_STRONG]), np.int64(cells[line, READ] | cells[line, EARLIER_READ])
     if (last ^ touched) & 15 or (earlier and not earlier & SEEN) or reads & SEEN:
@@ -459,7 +465,7 @@ def _keeps_apart(line: Int, last: Int, mine: Int, touched: Int, warp: Int, shado
 def _replaces(
     line: Int, last: Int, mine: Int, touched: Int, lane: Int, warp: Int, kind: Int, shadow: ShadowArrays
 ) -> Flag:
-    """Whether whatever comes after a strong write comes after the last one too, as it or its thread has seen that."""
+    """Whether a strong write replaces the last one: it or its thread observed that, so later accesses are covered."""
     if kind != STORE and morally_strong(last, (mine >> SCOPE) & 3, warp, shadow.table, shadow.clusters):
         if _covers(last, mine, touched):
             return True

@@ -1,59 +1,56 @@
-"""Shadow cells: who last wrote and read each word of memory, and whether a new access happens after them.
+"""Shadow cells: the last writes and reads of each word of memory, and whether a new access happens after them.
 
-The algorithm is that of vector-clock race detectors (FastTrack and its kin), with a warp where those have a thread.
+The algorithm is that of vector-clock race detectors (FastTrack and its kin), with a warp in the role of a thread.
 
-*Epochs.* Every warp counts its releases; the count is its clock. "Warp w at clock c" is an epoch: it names all that w
-did between two releases. A cell keeps the epoch of the last access, not a whole vector clock: if the warp that accesses
-now knows of that epoch (its vector clock has at least c in the column of w), the earlier access happens before this
-one. That one comparison is exact, as knowledge of a clock always comes from a release, and a release takes along all
-that its warp did up to then.
+*Epochs.* Every warp counts its releases; the count is its clock. "Warp w at clock c" is an epoch: all accesses of w
+between two releases. A cell keeps the epoch of the last access, not a whole vector clock: if the vector clock of the
+warp that accesses now has at least c for w, the earlier access happens before this one. That one comparison is exact,
+since clocks are only acquired from releases, and a release includes all earlier accesses of its warp.
 
-*Folding a warp to one clock.* 32 lanes share a clock, so knowledge of a warp's clock is knowledge of all its lanes.
-Where that would claim too much, a lane is distinguished from its warp: a cell keeps *which* lanes made the access;
-lanes of one warp know of each other up to the clock at which they last met (`MET`), and of single lanes by `peers`; a
-lane that arrives on an mbarrier alone publishes its own clock only (`knows_lane`); a lane that ends before its warp
-releases is parted with (`part_from`). What a single lane has acquired for itself is not looked at here: what these
-kernels cannot settle is written to the report as a suspect, and `checks` decides with all that is known. So a kernel
-may call too much a suspect, never too little.
+*One clock for a warp.* 32 lanes share a clock, so acquiring a warp's clock means acquiring from all its lanes. If that
+would claim too much, single lanes are distinguished: a cell keeps *which* lanes made the access; lanes of one warp know
+each other up to the clock at which they last met (`MET`), and single lanes by `peers`; a lane that arrives on an
+mbarrier alone publishes its own clock only (`knows_lane`); a lane that exits before its warp releases is withheld
+(`part_from`). What a single lane has acquired for itself is not visible here: what these kernels cannot order goes into
+the report as a suspect, and `checks` decides with all knowledge. So a kernel may suspect too much, never too little.
 
-*Strong accesses* (relaxed, acquire, release, volatile, atomics) of which each lies in the scope of the other do not
-race with each other, whatever their order: PTX calls such a pair morally strong. A strong write that changes what the
-last one left has seen it, so it takes its place. One that gives nobody what it replaced (a reduction, an atomic whose
-result is not used) might as well have come first, so its own thread has seen nothing: the other stays beside it, and
-who sees the last one by a strong read has seen both.
+*Strong accesses* (relaxed, acquire, release, volatile, atomics), each in the scope of the other, do not race with each
+other, whatever their order: PTX calls such a pair morally strong. A strong write that changes the value of the last one
+has observed it, and replaces it. An update whose old value is unused (a reduction, an atomic without result) might as
+well have come first, so its thread has observed nothing: the other write stays beside it, and a strong read of the last
+one has observed both.
 
-*A cell* is one 64-bit word: bytes touched (4 bits), scope of a strong access (2, see `access_order`), several lanes
-with bytes of their own (1), a read that saw the last strong write (1), clock (20), number of the warp in the grid plus
-one (20), number of the instruction (16, see `AccessSites`). A 4-byte word of memory has five: the last weak write, two
-strong writes, two reads; a weak write of other bytes or of another instruction than the last may stand for the earlier
-strong one. Of the earlier strong write the bit "saw" says that the last one updated it. Beside each cell lies who of
-the warp it was: a mask of lanes, or a lane for each byte. Together they fill a line of 64 bytes, `cells` with eight
-columns, and `lanes` over the same memory with sixteen.
+*A cell* is one 64-bit word: accessed bytes (4 bits), scope of a strong access (2, see `access_order`), lanes with
+different bytes (1), a read that observed the last strong write (1), clock (20), number of the warp in the grid plus one
+(20), number of the instruction (16, see `AccessSites`). A 4-byte word of memory has five cells: the last weak write,
+two strong writes, two reads. A weak write of other bytes or by another instruction than the last may be in the cell of
+the earlier strong one. For the earlier strong write the "observed" bit says that the last one updated it. Beside each
+cell are its lanes: a mask, or one lane for each byte. Together they fill a cache line of 64 bytes: `cells` with eight
+columns, and `lanes` with sixteen over the same memory.
 
-*Four words as one.* Most accesses of tiles are of 16 bytes. As long as all accesses of four words were, the line of the
-first, the head, speaks for the four, and those of the others mean nothing; memory that nobody has accessed begins like
-that. Where a narrower access comes, or one for which more than the short way is needed, each word gets the line of its
-head (`unfold`), and the head is marked by `APART`. Nothing else changes: a line is a function of the accesses of its
-word, and equal accesses make equal lines.
+*Four words share a line.* Most accesses of tiles have 16 bytes. As long as all accesses of four words had, the line of
+the first word, the head, represents all four, and the other lines are unused; untouched memory begins like that. When a
+narrower access comes, or one that needs the slow path, each word gets a copy of the head's line (`unfold`), and the
+head is marked by `APART`. The result is the same: a line depends only on the accesses of its word.
 
-*Heads lie beside heads* (`head_line`). Lines come in blocks: the heads of a block, then its second words, its third and
-its fourth ones. Of tiles only heads are touched, so that a fourth of the pages is handed out by the system and cleared,
-and lines follow each other in memory as accesses do. A block is a large page of heads, and small pages for the others,
-which are touched here and there; where memory is small, or far larger than what is touched of it, half a page of heads.
+*Heads are contiguous* (`head_line`). Lines come in blocks: the heads of a block, then its second words, its third and
+its fourth ones. Tiles touch heads only, so the system has to allocate and clear only a fourth of the pages, and
+consecutive accesses touch consecutive lines. A block is a large page of heads, and small pages for the others, which
+are touched sparsely; for small memory, or memory far larger than what is touched, half a page of heads.
 
-*Two reads are kept, not all.* A write races with any read that it does not happen after; of many unordered readers the
-last two warps are remembered. A third pushes out the oldest, so that a race with that one alone is missed; threads that
-read alike race alike, and the last two speak for them.
+*Two reads are kept, not all.* A write races with every read that it does not happen after; of many unordered readers
+the last two warps are kept. A third replaces the oldest, so a race with that one alone is missed. Threads that read
+alike race alike, and the last two represent them.
 
 *The arrays* (`ShadowArrays`). `clocks[cta, w, u]` is the vector clock of warp w of a CTA: the last clock of actor u of
-the same CTA that all lanes of w have seen, and its own clock where u = w. `table` holds for each warp of the batch its
-CTA in the batch, its number in the CTA and in the grid, its epoch as a cell has it, a floor: the least of its vector
-clock, up to which it happens after all warps of its CTA (with it nearly every access is settled by one comparison), the
-clock up to which its lanes know of each other, and its row in `known`, which is what it has acquired of the clocks of
-other CTAs. The last row of `table` holds the number of warps in a CTA, the number of actors in a CTA, and where among
-these what is known of single lanes begins (-1: nowhere). `peers[warp, lane]` is what a lane knows of the others of its
-warp beyond `MET`, `peers[warp, 32]` when lanes last arrived on an mbarrier alone. `clusters` numbers the cluster of
-each CTA of the grid, and is empty without clusters. How accesses are entered is in `cell_entries`.
+the same CTA that all lanes of w have acquired, and its own clock where u = w. `table` has for each warp of the batch:
+its CTA in the batch; its number in the CTA and in the grid; its epoch in the format of a cell; its floor, the least
+entry of its vector clock, up to which it happens after all warps of its CTA (nearly every access is ordered by this one
+comparison); the clock up to which its lanes know each other; and its row in `known`, the clocks of other CTAs that it
+has acquired. The last row of `table` has the number of warps of a CTA, the number of actors of a CTA, and the first
+actor column for single lanes (-1: none). `peers[warp, lane]` is what a lane knows of other lanes of its warp beyond
+`MET`, `peers[warp, 32]` the clocks at which lanes last arrived on an mbarrier alone. `clusters` has the cluster number
+of each CTA of the grid, and is empty without clusters. `cell_entries` enters accesses.
 """
 
 from typing import NamedTuple
@@ -66,20 +63,21 @@ from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.pages.room import is_mapped, sparse_zeros, striped_zeros
 from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, GPU_SCOPE
 
-# the number of a race among access.CODES
+# the index of a race in access.CODES
 RACE_CODE = 3
-# rows of a report before the suspects: position, the other's cell and lanes, and those of a read that saw it
+# rows of a report before the suspects; a suspect has its position, the other's cell and lanes, and cell and lanes of a
+# read that observed the other
 SUSPECTS = 5
 SUSPECT = 5
 
-# the columns of a word, and where the lanes of the first lie in the view by 32 bits
+# the columns of a word, and the index of the first cell's lanes in the 32-bit view
 WRITE, STRONG_WRITE, EARLIER_STRONG, READ, EARLIER_READ = range(5)
 CELLS = 8
 LANES = 10
-# in the same view: 1 where the four words from a head on have lines of their own
+# in the same view: 1 if the four words from a head on have lines of their own
 APART = 15
 GROUP = 4
-# in the last row of that view: how many heads a block has, as a power of two
+# in the last row of that view: the logarithm of the number of heads in a block
 BLOCK = 2
 _HEADS_OF_A_LARGE_PAGE, _HEADS_OF_A_PART = 15, 5
 # the columns of `table`
@@ -98,14 +96,14 @@ NUMBER_MASK = (1 << 20) - 1
 # the epoch in a cell: clock and warp
 STAMP = ((1 << 40) - 1) << CLOCK_SHIFT
 WARP_LIMIT = NUMBER_MASK - 1
-# what an access that changes memory is: a store, an update whose thread sees what it replaces, or one that does not
+# kinds of writes: a store, an update whose thread observes the old value, or one that does not
 STORE, UPDATE, BLIND_UPDATE = 0, 1, 2
 
 
 class ShadowArrays(NamedTuple):
-    """What the kernels know of accesses so far, and of who knows of which: see above.
+    """The shadow cells, and the vector clocks they are compared with: see above.
 
-    Python passes it as a plain tuple, whose type numba infers in half the time, and kernels name its parts.
+    Python passes it as a plain tuple, whose type numba infers in half the time; kernels name its parts.
     """
 
     cells: UInt64s
@@ -117,13 +115,13 @@ class ShadowArrays(NamedTuple):
     clusters: Int64s
 
 
-# the same as it is passed
+# the same as a plain tuple
 Shadow = tuple[UInt64s, UInt32s, Int64s, Int32s, Int32s, Int32s, Int64s]
 
 
 @part
 def named(shadow: Shadow) -> ShadowArrays:
-    """The parts of a tuple by their names."""
+    """Name the parts of a tuple."""
     return ShadowArrays(shadow[0], shadow[1], shadow[2], shadow[3], shadow[4], shadow[5], shadow[6])
 
 
@@ -139,10 +137,11 @@ def scope_of(cell: int) -> int:
 
 @kernel
 def part_from(cells: UInt64s, lanes: UInt32s, rows: Int64s, clocks: Int64s) -> None:
-    """Lanes have ended: give what they did at their last clocks a clock that nobody ever knows.
+    """Lanes have exited: give their accesses at their last clocks a clock that nobody ever acquires.
 
-    `rows` has for the number of a warp its row in `clocks`, or -1; that has for each lane its last clock, or 0. What
-    other lanes did at that clock in the same cell is dropped: whatever races with it races with an ended lane, too.
+    `rows` has for the number of a warp its row in `clocks`, or -1; that row has for each lane its last clock, or 0.
+    Other lanes' accesses at that clock in the same cell are dropped: what races with them races with an exited lane,
+    too.
     """
     # CLOCK_LIMIT is larger than any clock that is ever released, so no vector clock covers it
     for word in range(cells.shape[0] - 1):
@@ -169,9 +168,9 @@ def part_from(cells: UInt64s, lanes: UInt32s, rows: Int64s, clocks: Int64s) -> N
 
 
 def new_cells(words: int, first_byte: int = 0) -> tuple[UInt64s, UInt32s]:
-    """The cells of memory from a byte on, each word on a line of its own, and the lanes beside them, in the same order.
+    """The cells of memory from a byte on, one line for each word, and the lanes beside them, in the same order.
 
-    The first byte is a multiple of 16. A line more at the end holds it, and the size of blocks.
+    The first byte is a multiple of 16. An additional last line has the first byte and the block size.
     """
     heads = -(-words // GROUP)
     wide = heads > 1 << _HEADS_OF_A_LARGE_PAGE and not is_mapped(GROUP * heads * CELLS)
@@ -187,7 +186,7 @@ def new_cells(words: int, first_byte: int = 0) -> tuple[UInt64s, UInt32s]:
 
 
 def lines_of(lanes: UInt32s, words: Int64s) -> Int64s:
-    """The lines that speak for words, of which `lanes` is the view by 32 bits."""
+    """The lines that represent words; `lanes` is the 32-bit view."""
     block = int(lanes[-1, BLOCK])
     groups = words // GROUP
     heads = (groups >> block << block) * (GROUP - 1) + groups
@@ -196,7 +195,7 @@ def lines_of(lanes: UInt32s, words: Int64s) -> Int64s:
 
 
 def clear(cells: UInt64s, lanes: UInt32s, first: int, last: int) -> None:
-    """Nobody has accessed the words from `first` up to `last`."""
+    """Remove all accesses of the words from `first` up to `last`."""
     block = int(lanes[-1, BLOCK])
     for start in range(first >> block + 2 << block, -(-last // GROUP), 1 << block):
         for member in range(GROUP):
@@ -206,7 +205,7 @@ def clear(cells: UInt64s, lanes: UInt32s, first: int, last: int) -> None:
 
 
 def block_lines(lanes: UInt32s, first: int, last: int) -> slice:
-    """The lines of the blocks that have the words from `first` up to `last`."""
+    """The lines of the blocks that contain the words from `first` up to `last`."""
     block = int(lanes[-1, BLOCK]) + 2
     return slice(first >> block << block, -(-last >> block) << block)
 
@@ -221,13 +220,13 @@ def head_line(word: Int, lanes: UInt32s) -> Int:
 
 @part
 def line_of(word: Int, head: Int, lanes: UInt32s) -> Int:
-    """The line of a word, whose group has its line at `head`."""
+    """The line of a word, given the line of its group's head."""
     return head + ((word & (GROUP - 1)) << np.int64(lanes[lanes.shape[0] - 1, BLOCK]))
 
 
 @kernel
 def unfold(head: Int, cells: UInt64s, lanes: UInt32s) -> None:
-    """Give each word of a group the line that its head has had for all of them."""
+    """Copy the head's line to each other word of its group."""
     for word in range(1, GROUP):
         line = line_of(word, head, lanes)
         for column in range(CELLS):
@@ -237,7 +236,7 @@ def unfold(head: Int, cells: UInt64s, lanes: UInt32s) -> None:
 
 @part
 def who(cell: Int, lanes: Int, touched: Int) -> Int:
-    """The lanes of a cell's access that touched some bytes, as a mask."""
+    """The lanes of a cell's access that accessed some of the bytes, as a mask."""
     if not cell & MIXED:
         return lanes
     found = np.int64(0)
@@ -249,9 +248,9 @@ def who(cell: Int, lanes: Int, touched: Int) -> Int:
 
 @part
 def knows_lane(clock: Int, mask: Int, known: Int, arrivals: Int32s) -> Flag:
-    """Whether `known` of single lanes (a clock times 32, plus a lane) covers what the lanes of `mask` did at `clock`.
+    """Whether `known` (of a single lane: a clock times 32, plus the lane) covers the lanes of `mask` at `clock`.
 
-    One lane is remembered for a warp; of others that published theirs as well, it is taken as known.
+    Only one lane is kept for a warp; other lanes that arrived on an mbarrier alone are taken as known as well.
     """
     if clock > known >> 5:
         return False
@@ -260,7 +259,7 @@ def knows_lane(clock: Int, mask: Int, known: Int, arrivals: Int32s) -> Flag:
 
 @part
 def _late(clock: Int, mask: Int, clocks: Int32s) -> Int:
-    """The lanes of `mask` whose clocks have not come to `clock`."""
+    """The lanes of `mask` whose entries in `clocks` are below `clock`."""
     late = np.int64(0)
     for lane in range(WARP):
         if (mask >> lane) & 1 and clocks[lane] < clock:
@@ -270,7 +269,7 @@ def _late(clock: Int, mask: Int, clocks: Int32s) -> Int:
 
 @part
 def by_thread(cell: Int, table: Int64s) -> Flag:
-    """Whether a thread made the access of `cell`, and not an operation beside the threads."""
+    """Whether a thread made the access of `cell`, rather than an asynchronous operation."""
     last = table.shape[0] - 1
     thread: Flag = (((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1) % table[last, 1] < table[last, 0]
     return thread
@@ -280,7 +279,7 @@ def by_thread(cell: Int, table: Int64s) -> Flag:
 def ordered(cell: Int, mask: Int, lane: Int, warp: Int, shadow: ShadowArrays) -> Flag:
     """Whether the access of a cell, by the lanes of `mask`, happens before what `lane` of `warp` does now.
 
-    By what all lanes of the warp know, or this one of its own warp; what a lane alone has acquired is not looked at.
+    This uses what all lanes of the warp know, and what this lane knows of its own warp, but not what it acquired alone.
     """
     table, clocks, peers, known = shadow.table, shadow.clocks, shadow.peers, shadow.known
     number = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
@@ -288,18 +287,18 @@ def ordered(cell: Int, mask: Int, lane: Int, warp: Int, shadow: ShadowArrays) ->
     cta, inside = table[warp, CTA], table[warp, INSIDE]
     last = table.shape[0] - 1
     if number == table[warp, NUMBER]:
-        # the same warp: a lane's own accesses are in program order, those of others count up to where they met
+        # same warp: a lane's own accesses are in program order, those of other lanes are ordered up to where they met
         rest: Int = mask & ~(np.int64(1) << lane)
         if rest == 0 or clock <= table[warp, MET]:
             return True
         if peers.shape[0] > 1:
             rest = _late(clock, rest, peers[warp, lane])
-        # a lane that arrived on an mbarrier for which the whole warp has waited since
+        # a lane that arrived on an mbarrier on which the whole warp has waited since
         own = table[last, 2]
         return rest == 0 or (own >= 0 and knows_lane(clock, rest, clocks[cta, inside, own + inside], peers[warp, WARP]))
     first = table[warp, NUMBER] - inside
     if first <= number < first + table[last, 1]:
-        # an actor of the same CTA: its epoch against the vector clock, then against what is known of one of its lanes
+        # an actor of the same CTA: compare its epoch with the vector clock, then with the clock of a single lane
         column = number - first
         if clock <= clocks[cta, inside, column]:
             return True
@@ -308,7 +307,7 @@ def ordered(cell: Int, mask: Int, lane: Int, warp: Int, shadow: ShadowArrays) ->
             return False
         them = warp + (column - inside) * (last // warps)
         return knows_lane(clock, mask, clocks[cta, inside, lanes + column], peers[them, WARP])
-    # an actor of another CTA: only what was acquired through memory of the GPU or of the cluster
+    # an actor of another CTA: only clocks acquired through global memory or the cluster count
     row = table[warp, KNOWN]
     if row < 0:
         return False
@@ -319,7 +318,7 @@ def ordered(cell: Int, mask: Int, lane: Int, warp: Int, shadow: ShadowArrays) ->
 
 @part
 def knows_far_lane(clock: Int, mask: Int, known: Int32s, column: Int, lanes: Int) -> Flag:
-    """As `knows_lane`, of a warp of another CTA: what is known of one of its lanes is in a `column` of `known`."""
+    """As `knows_lane`, for a warp of another CTA: the clock of its single lane is in `column` of `known`."""
     if lanes < 0 or column >= known.size:
         return False
     covered: Flag = clock <= known[column] >> 5 and mask == np.int64(1) << (known[column] & 31)
@@ -328,7 +327,7 @@ def knows_far_lane(clock: Int, mask: Int, known: Int32s, column: Int, lanes: Int
 
 @part
 def plainly_unordered(cell: Int, warp: Int, shadow: ShadowArrays) -> Flag:
-    """Whether a warp plainly knows nothing of another one's access: most often that saves the call of `ordered`."""
+    """Whether another warp's access is certainly unordered: a quick test that usually saves the call of `ordered`."""
     table, clocks = shadow.table, shadow.clocks
     number = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
     inside, last = table[warp, INSIDE], table.shape[0] - 1
@@ -343,9 +342,9 @@ def plainly_unordered(cell: Int, warp: Int, shadow: ShadowArrays) -> Flag:
 
 @inlined
 def settled(cell: Int, lanes: Int, number: Int, bit: Int, floor: Int, first: Int, warps: Int, known: Int32s) -> Flag:
-    """Whether an access plainly happens before a lane's: before its floor in the same CTA, or by the lane itself.
+    """Whether an access certainly happens before a lane's: below its floor in the same CTA, or by the lane itself.
 
-    Of what works beside the warps, its column in the vector clock `known` of the lane's warp says so.
+    For an asynchronous actor, its column in the vector clock `known` of the lane's warp decides.
     """
     theirs = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
     clock, column = (cell >> CLOCK_SHIFT) & CLOCK_LIMIT, theirs - first
@@ -358,7 +357,7 @@ def settled(cell: Int, lanes: Int, number: Int, bit: Int, floor: Int, first: Int
 
 @part
 def morally_strong(cell: Int, scope: Int, warp: Int, table: Int64s, clusters: Int64s) -> Flag:
-    """Whether a cell's access and one of `scope` by a warp are strong, and each in the scope of the other."""
+    """Whether a cell's access and one of `scope` by a warp are both strong, each in the scope of the other."""
     theirs = (cell >> SCOPE) & 3
     if theirs == 0 or scope == 0:
         return False

@@ -1,8 +1,8 @@
-"""Which bytes of global memory a part of a launch has read and written, as far as the kernel may write them.
+"""Footprints: the bytes of global memory that a part of a launch has read and written, if the kernel may write them.
 
-Parts of a launch that run apart from each other give what they give one after the other if none of them reads or
-writes a byte that another has written. A footprint is what that is decided by: a mark for each byte of memory, kept in
-pages as `Arena.dirty` is, so that only what was touched is looked at.
+Parts of a launch that run apart give the same results as one after the other, if none reads or writes a byte that
+another has written. A footprint decides that: a mark for each byte of memory, with page marks as in `Arena.dirty`, so
+that only touched pages are compared.
 """
 
 from collections.abc import Sequence
@@ -20,20 +20,20 @@ from kernbench.ptx.emulator.memory.pages.room import sparse_zeros
 READS, WRITES = 1, 2
 PAGE = 256
 _PAGE_SHIFT = 8
-# words of eight bytes of marks and states
+# marks and states in 8-byte words
 _ALL_BITS = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _EACH = np.uint64(0x0101_0101_0101_0101)
 _ALL_WRITTEN = np.uint64(WRITTEN * 0x0101_0101_0101_0101)
 _UNTRACKED = np.uint64((TRACKED ^ 0xFF) * 0x0101_0101_0101_0101)
-# times the lowest bits of eight bytes: these in the highest byte, that of the first byte in front
+# multiplier that gathers the lowest bits of eight bytes in the highest byte, the first byte's bit first
 _SIDE_BY_SIDE = np.uint64(0x8040_2010_0804_0201)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Touched:
-    """What one part of a launch did to memory: numbers of pages, with a bit a byte for what was read and written.
+    """The memory accesses of one part of a launch: page numbers, with a bit for each byte read and written.
 
-    `contents` holds the pages of `written`, all bytes of each; `dirty` are the pages that count as written by a kernel.
+    `contents` has the pages of `written`, all bytes of each; `dirty` are the pages that count as written by a kernel.
     """
 
     pages: Int64s
@@ -45,39 +45,39 @@ class Touched:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes itself."""
+        """Its own size in bytes."""
         return sum(part.nbytes for part in (self.pages, self.reads, self.writes, self.written, self.contents))
 
 
 _NO_PAGES: Int64s = np.zeros(0, np.int64)
 _NO_BITS: Bytes = np.zeros((0, PAGE // 8), np.uint8)
-# what a part did that touched nothing
+# the footprint of a part that touched nothing
 NOTHING = Touched(_NO_PAGES, _NO_BITS, _NO_BITS, _NO_PAGES, np.zeros((0, PAGE), np.uint8), _NO_PAGES)
 
 
 class Footprint:
-    """Marks of what was read and written since the last `clear`, of the memory of an arena."""
+    """Marks of what was read and written in an arena's memory since the last `clear`."""
 
     def __init__(self, arena: Arena):
         pages = -(-arena.used // PAGE)
-        # zeros that take memory where they are written
+        # zeros whose pages are allocated on write
         self._marks: Bytes = sparse_zeros(-(-pages * PAGE // 8)).view(np.uint8).reshape(-1, PAGE)
         self._pages: Bools = np.zeros(pages, bool)
         self._arena = arena
 
     def words(self, starts: UInt64s, count: int, nbytes: int, writes: bool) -> None:
-        """Mark `nbytes` bytes from each of the first `count` of `starts` on; they lie in one page each."""
+        """Mark `nbytes` bytes from each of the first `count` of `starts` on; each range is within a page."""
         mark_words(self._marks.reshape(-1), self._pages, starts, count, nbytes, WRITES if writes else READS)
 
     def lanes(self, starts: Array, active: Bools | None, nbytes: int) -> None:
-        """Mark what atomics of active lanes update, `nbytes` from each of `starts` on, as far as it may be."""
+        """Mark the watched words that atomics of active lanes update, `nbytes` from each of `starts` on."""
         inside = (starts >= 0) & (starts <= self._arena.used - nbytes)
         chosen = starts[inside if active is None else inside & active]
         watched = chosen[(self._arena.state[1][chosen] & TRACKED) != 0]
         self.words(np.ascontiguousarray(watched.astype(np.uint64)), len(watched), nbytes, True)
 
     def ranges(self, starts: Array, lengths: Array, writes: bool, everything: bool = False) -> None:
-        """Mark ranges of bytes that may be written, by their first byte; or all of them."""
+        """Mark ranges of bytes that are watched, by their first byte; or all ranges."""
         inside = (starts >= 0) & (starts + lengths <= self._arena.used)
         if not everything:
             inside &= (self._arena.state[1][np.where(inside, starts, 0)] & TRACKED) != 0
@@ -86,9 +86,9 @@ class Footprint:
         mark_ranges(self._marks.reshape(-1), self._pages, begins, sizes, mark)
 
     def take_back(self, fresh: Sequence[Extent]) -> bool:
-        """Make all bytes unwritten again that are marked as written, if all lie in extents that were; whether it did.
+        """Undo all writes, if all written bytes are in extents that were unwritten; returns whether it did.
 
-        What an operation in flight is to write is marked from its begin on, and still unwritten. Marks are left.
+        Targets of operations in flight are marked when these begin, and are still unwritten. Marks stay.
         """
         arena = self._arena
         marked = np.flatnonzero(self._pages)
@@ -112,13 +112,13 @@ class Footprint:
         return True
 
     def clear(self) -> None:
-        """Forget all marks."""
+        """Clear all marks."""
         pages = np.flatnonzero(self._pages)
         self._marks[pages] = 0
         self._pages[pages] = False
 
     def touched(self) -> Touched | None:
-        """What was done since the last `clear`; None where memory has changed in a way that marks do not show."""
+        """The accesses since the last `clear`; None if memory was changed in ways that marks do not show."""
         arena = self._arena
         pages = np.flatnonzero(self._pages)
         reads, writes = (np.empty((len(pages), PAGE // 8), np.uint8) for _ in range(2))
@@ -130,11 +130,11 @@ class Footprint:
         return Touched(pages, reads, writes, written, _pages_of(arena.words[1], written), dirty)
 
     def apply(self, part: Touched) -> None:
-        """Bring what another part wrote into memory."""
+        """Write another part's changes to memory."""
         arena = self._arena
         rows = np.searchsorted(part.pages, part.written)
         whole = (part.writes.view(np.uint64)[rows] == _ALL_BITS).all(axis=1)
-        # nearly all pages are written as a whole
+        # nearly all pages are written completely
         bring_pages(arena.words[8], arena.state[8], part.written, whole, part.contents.view(np.uint64))
         some = np.flatnonzero(~whole)
         writes = np.unpackbits(part.writes[rows[some]], axis=1).view(bool)
@@ -145,7 +145,7 @@ class Footprint:
 
 
 class Admitted:
-    """What parts of a launch have touched so far, a bit a byte: whether another part has anything in common with it."""
+    """What parts of a launch have touched so far, a bit for each byte, to detect conflicts with another part."""
 
     def __init__(self, here: Footprint):
         pages = len(here._pages)
@@ -156,19 +156,19 @@ class Admitted:
         self._writes[touched] = np.packbits((marks & WRITES) != 0, axis=1).view(np.uint64)
 
     def admit(self, part: Touched) -> bool:
-        """Add what a part touched; False where it read or wrote what was written, or wrote what was read."""
+        """Add a part; False if it read or wrote what was written, or wrote what was read."""
         reads, writes = (bits.view(np.uint64) for bits in (part.reads, part.writes))
         return bool(admit_pages(self._reads, self._writes, part.pages, reads, writes))
 
 
 def _are_among(some: Int64s, others: Int64s) -> bool:
-    """Whether numbers in order are all among others, in order as well."""
+    """Whether sorted numbers are all among other sorted numbers."""
     where = np.minimum(np.searchsorted(others, some), max(0, len(others) - 1))
     return not len(some) or (len(others) > 0 and bool((others[where] == some).all()))
 
 
 def _pages_of(memory: Array, pages: Int64s) -> Bytes:
-    """Copies of some pages of an array of bytes, a row each."""
+    """Copies of pages of a byte array, a row each."""
     whole = len(memory) // PAGE * PAGE
     rows: Bytes = memory[:whole].reshape(-1, PAGE)[pages]
     return rows
@@ -196,10 +196,10 @@ def mark_ranges(marks: Bytes, pages: Bools, starts: Int64s, lengths: Int64s, mar
 
 @kernel
 def pack_pages(marks: UInt64s, states: UInt64s, pages: Int64s, reads: Bytes, writes: Bytes, written: Bools) -> Flag:
-    """Give the marks of pages as bits, a row each and the first byte's first, and which pages have one for writes.
+    """Pack the marks of pages as bits, a row each with the first byte first, and find pages with writes.
 
-    Eight marks are a word; a product moves their bits side by side. False where a byte that is marked as written is in
-    another state.
+    Eight marks are a word; a multiplication gathers their bits. False if a byte that is marked as written is in another
+    state.
     """
     wrong = np.uint64(0)
     count = reads.shape[1]
@@ -222,7 +222,7 @@ def pack_pages(marks: UInt64s, states: UInt64s, pages: Int64s, reads: Bytes, wri
 def admit_pages(
     all_reads: UInt64s, all_writes: UInt64s, pages: Int64s, more_reads: UInt64s, more_writes: UInt64s
 ) -> Flag:
-    """Add bits of pages, a row each, to those of all; False as soon as a write meets anything else."""
+    """Add bits of pages, a row each, to the union; False as soon as a write conflicts."""
     for i in range(pages.size):
         page = pages[i]
         common = np.uint64(0)
@@ -238,7 +238,7 @@ def admit_pages(
 
 @kernel
 def bring_pages(words: UInt64s, states: UInt64s, pages: Int64s, chosen: Bools, contents: UInt64s) -> None:
-    """Write the chosen pages, a row of `contents` each, whose bytes are all written then."""
+    """Write the chosen pages, a row of `contents` each; all their bytes become written."""
     count = contents.shape[1]
     for i in range(pages.size):
         if chosen[i]:

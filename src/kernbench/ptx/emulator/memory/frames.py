@@ -17,38 +17,38 @@ class UndefinedFlags(Protocol):
     """Which bytes of registers are undefined, by bank and row."""
 
     def keep(self, rows: dict[str, list[int]], lanes: Array, kept: dict[tuple[str, int], Array]) -> None:
-        """Put those of a function's registers aside for lanes that enter it again."""
+        """Save the flags of a function's registers for lanes that enter it recursively."""
 
     def restore(self, rows: dict[str, list[int]], lanes: Array, kept: dict[tuple[str, int], Array]) -> None:
-        """Take them back."""
+        """Restore them."""
 
 
 class Definedness(Protocol):
-    """Where undefined values are."""
+    """Undefined-value tracking."""
 
     @property
     def flags(self) -> UndefinedFlags:
-        """In registers."""
+        """Flags of registers."""
 
 
 class FrameObserver(Protocol):
-    """What frames need of the observer of a batch."""
+    """What frames need from the observer of a batch."""
 
     @property
     def definedness(self) -> Definedness:
-        """Which registers hold undefined values."""
+        """Undefined-value tracking of registers."""
 
 
 class FrameBatch(BatchHub, Protocol):
-    """What frames need of their batch."""
+    """What frames need from their batch."""
 
     @property
     def checks(self) -> FrameObserver:
-        """Who looks at what happens."""
+        """The observer."""
 
 
 class Frames:
-    """Local memory of one batch: `nbytes` for each lane, the kernel's frame first and those of calls behind it."""
+    """Local memory of one batch: `nbytes` for each lane, the kernel's frame first and those of calls after it."""
 
     def __init__(self, batch: FrameBatch, nbytes: int):
         self._batch = batch
@@ -56,31 +56,31 @@ class Frames:
         self._stride = max(16, nbytes)
         size = batch.lanes * self._stride if nbytes else 16
         self._bytes: Array = np.full(size, POISON, np.uint8)
-        # what lies beyond the frames, and between the variables of one, is no memory
+        # bytes beyond the frames, and between variables of a frame, are not memory
         self._state: Array = np.full(size, NOTHING, np.uint8)
         self._fresh: dict[str, Array] = {}
         if nbytes:
             kernel = self._fresh_frame(batch.program.entry)
             self._state.reshape(-1, self._stride)[:, : len(kernel)] = kernel
-        # where the frame of each function begins now, and the cells that hold addresses in it
+        # the base of each function's current frame, and the cells that hold addresses in it
         self._bases: dict[str, int] = {}
         self._cells: dict[str, list[tuple[Array, int]]] = {}
-        # what alloca takes from, made when it is first used, and where it ended when a function was called
+        # the stack for alloca, made on first use, and its top at the call of each function
         self._stack: Stack | None = None
         self._ends: dict[int, Array] = {}
-        # registers of recursive functions, by function and depth
+        # saved registers of recursive functions, by function and depth
         self._kept: dict[tuple[str, int], dict[str, Array]] = {}
-        # and which of them were undefined, for the same
+        # and their undefined flags
         self._kept_flags: dict[tuple[str, int], dict[tuple[str, int], Array]] = {}
 
     def space(self) -> Space:
-        """Local memory as loads and stores see it."""
+        """Local memory as a space for loads and stores."""
         origins = np.arange(self._batch.lanes, dtype=np.uint64) * np.uint64(self._stride)
         words, state = views(self._bytes), views(self._state)
         return Space("local", words, state, self.nbytes, origins, np.zeros(1, bool))
 
     def _fresh_frame(self, code: Code) -> Array:
-        """The states of the bytes of a function's frame when it begins."""
+        """The initial states of the bytes of a function's frame."""
         states = self._fresh.get(code.name)
         if states is None:
             states = self._fresh[code.name] = np.full(code.frame_bytes, NOTHING, np.uint8)
@@ -89,12 +89,12 @@ class Frames:
         return states
 
     def base_of(self, function: str) -> int:
-        """Where the frame of a function begins now."""
+        """The base of a function's current frame."""
         return self._bases.get(function, 0)
 
     @property
     def room(self) -> int:
-        """Bytes of local memory that frames may fill."""
+        """Bytes of local memory available to frames."""
         return self.nbytes - (STACK_BYTES if self._batch.program.takes_stack else 0)
 
     @property
@@ -106,20 +106,20 @@ class Frames:
         return self._stack
 
     def cell(self, function: str, offset: int) -> Array:
-        """An address in a function's frame, kept up to date while calls come and go."""
+        """An address in a function's frame, updated at calls and returns."""
         cell: Array = np.array(self._bases.get(function, 0) + offset, np.uint64)
         self._cells.setdefault(function, []).append((cell, offset))
         return cell
 
     def set_base(self, function: str, base: int) -> None:
-        """Where the frame of the function that runs now begins."""
+        """Set the base of the running function's frame."""
         if self._bases.get(function, 0) != base:
             self._bases[function] = base
             for cell, offset in self._cells.get(function, ()):
                 cell[...] = base + offset
 
     def enter(self, fragment: Fragment, code: Code, caller: int, frame: Frame, arguments: tuple[Transfer, ...]) -> None:
-        """Begin a frame, pass arguments, and keep the registers of a function that is entered again."""
+        """Begin a frame, pass arguments, and save the registers of a recursive function."""
         values = [self._read(fragment, transfer, caller) for transfer in arguments]
         if code.recursive:
             self._keep(fragment, code, frame.base)
@@ -132,7 +132,7 @@ class Frames:
             self._write(fragment, transfer, frame.base, value)
 
     def leave(self, fragment: Fragment, frame: Frame, caller: int) -> None:
-        """Give back the registers of a function that was entered again, and pass results."""
+        """Restore the registers of a recursive function, and pass results."""
         values = [self._read(fragment, transfer, frame.base) for transfer in frame.results]
         code = self._batch.program.codes[frame.callee]
         if code.recursive:
@@ -150,18 +150,18 @@ class Frames:
         return _lanes(fragment)
 
     def in_use(self, fragment: Fragment) -> list[tuple[int, int]]:
-        """Where the local memory of a fragment's lanes may hold anything: their frames, and what alloca takes from."""
+        """Ranges of local memory that a fragment's lanes may use: their frames, and the stack for alloca."""
         program = self._batch.program
         top = fragment.stack[-1].top if fragment.stack else program.entry.frame_bytes
         taken = STACK_BYTES if program.takes_stack else 0
         return [(0, min(top, self.nbytes)), (self.nbytes - taken, taken)]
 
     def bytes_at(self, lanes: Array, start: int, nbytes: int) -> Array:
-        """A copy of some bytes of local memory, a row a lane."""
+        """A copy of some bytes of local memory, a row for each lane."""
         return np.ascontiguousarray(self._bytes.reshape(-1, self._stride)[lanes, start : start + nbytes])
 
     def give(self, lanes: Array, start: int, nbytes: int, results: list[int] | None) -> None:
-        """The results of a function that has no body: a number a lane, or zeros."""
+        """Set the results of a function without a body: a number for each lane, or zeros."""
         part = slice(start, start + nbytes)
         numbers = [0] * len(lanes) if results is None else results
         data = b"".join((n & ((1 << 8 * nbytes) - 1)).to_bytes(nbytes, "little") for n in numbers)
@@ -169,7 +169,7 @@ class Frames:
         self._state.reshape(-1, self._stride)[lanes, part] = WRITTEN
 
     def _read(self, fragment: Fragment, transfer: Transfer, base: int) -> tuple[Array, Array | None]:
-        """A value as bytes a lane and their state, or as a row."""
+        """A value as bytes for each lane and their states, or as a row."""
         if transfer.from_slot:
             row = np.broadcast_to(fragment.window.rows[transfer.source], fragment.window.size).copy()
             return row, None
@@ -193,7 +193,7 @@ class Frames:
         self._state.reshape(-1, self._stride)[lanes, part] = WRITTEN if state is None else state[chosen]
 
     def _keep(self, fragment: Fragment, code: Code, base: int) -> None:
-        """Save a function's registers for the lanes of a fragment, one set for each depth of the stack."""
+        """Save a function's registers for a fragment's lanes, one set for each depth of the stack."""
         kept, lanes = self._kept.setdefault((code.name, base), {}), _lanes(fragment)
         for bank, rows in code.rows.items():
             if bank not in kept:
@@ -215,7 +215,7 @@ def _lanes(fragment: Fragment) -> Array:
 
 
 def _as_row(data: Array, dtype: np.dtype[np.generic]) -> Array:
-    """Bytes of each lane as one value each."""
+    """Convert bytes of each lane to one value each."""
     padded = np.zeros((len(data), dtype.itemsize), np.uint8)
     padded[:, : data.shape[1]] = data
     row: Array = padded.view(dtype).reshape(-1)

@@ -1,7 +1,7 @@
-"""The heap of the device: what malloc gives to threads, with the state of each byte, until free takes it back.
+"""The device heap: memory that malloc gives to threads, with the state of each byte, until free.
 
-Addresses are not used again while there are fresh ones, so that a late access is recognised. Memory stays allocated
-from launch to launch, as on a GPU.
+Addresses are not reused while there are fresh ones, so that a late access is detected. Memory stays allocated from
+launch to launch, as on a GPU.
 """
 
 from bisect import bisect_right, insort
@@ -19,7 +19,7 @@ from kernbench.ptx.emulator.memory.arena import (
     Arena,
 )
 
-# bytes that may be allocated at once, as CUDA's default limit has it, and the addresses they are spread over
+# bytes that may be allocated at once, CUDA's default limit, and the address range they are spread over
 LIMIT = 8 << 20
 _REGION = 2 * LIMIT
 _ALIGNMENT = 16
@@ -41,7 +41,7 @@ class Heap:
         self._live_bytes = 0
 
     def allocate(self, nbytes: int, name: str, tracked: bool) -> Allocation | None:
-        """Fresh memory; None where the heap is full, or nothing is asked for."""
+        """Allocate memory; None if the heap is full, or for zero bytes."""
         if nbytes <= 0 or self._live_bytes + nbytes > LIMIT:
             return None
         offset = self._fit(-(-nbytes // _ALIGNMENT) * _ALIGNMENT)
@@ -57,7 +57,7 @@ class Heap:
         return made
 
     def _fit(self, nbytes: int) -> int | None:
-        """Where `nbytes` fit: behind everything, or where something was freed."""
+        """Where `nbytes` fit: after everything else, or in a freed allocation."""
         if self._next + nbytes + _GAP <= self.region.offset + self.region.nbytes:
             offset, self._next = self._next, self._next + nbytes + _GAP
             return offset
@@ -69,7 +69,7 @@ class Heap:
         return None
 
     def free(self, address: int) -> str:
-        """Take memory back; what is wrong with that, or nothing."""
+        """Free memory; returns what is wrong, "" if nothing."""
         index = bisect_right(self._offsets, address - GLOBAL_BASE) - 1
         found = self._made[index] if index >= 0 else None
         if found is None or not found.address <= address < found.address + found.nbytes:
@@ -85,22 +85,22 @@ class Heap:
         return ""
 
     def nearest(self, address: int) -> Allocation:
-        """The allocation that holds an address, or else the one before it, or else the whole heap."""
+        """The allocation that contains an address, or the one before it, or the whole heap."""
         index = bisect_right(self._offsets, address - GLOBAL_BASE) - 1
         return self._made[index] if index >= 0 else self.region
 
     def live(self) -> list[Allocation]:
-        """What has not been freed, by address."""
+        """Allocations that have not been freed, by address."""
         return [made for made in self._made if made.live]
 
     def live_names(self) -> list[str]:
-        """What has not been freed, in words: the first of it, and how much more there is."""
+        """Names of allocations that have not been freed: the first of them, and how many more there are."""
         live = self.live()
         more = [f"and {len(live) - _MOST_NAMES} more"] if len(live) > _MOST_NAMES else []
         return [*(made.name for made in live[:_MOST_NAMES]), *more]
 
 
 def is_freed(arena: Arena, offset: int) -> bool:
-    """Whether a byte of global memory was given back."""
+    """Whether a byte of global memory was freed."""
     state = arena.state[1][offset] & ~np.uint8(TRACKED)
     return bool(state == FREED)

@@ -1,4 +1,4 @@
-"""Loading a module: its global and constant variables get addresses on a device, and their initial values."""
+"""Loading a module: its global and constant variables get addresses and initial values on a device."""
 
 import numpy as np
 
@@ -9,12 +9,12 @@ from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Float, Generic, Initial, Integer, Masked, Module, Name, Offset, Variable
 from kernbench.ptx.text.types import TYPES
 
-# an unsized external array that nobody defined
+# the size of an undefined external array
 _EXTERNAL_BYTES = 0
 
 
 class LoadedModule:
-    """The variables of a module on one device; loading it again would give it fresh ones."""
+    """The variables of a module on one device; loading it again gives it fresh ones."""
 
     def __init__(self, module: Module, arena: Arena):
         self.allocations: dict[str, Allocation] = {}
@@ -29,7 +29,7 @@ class LoadedModule:
 
     @property
     def addresses(self) -> dict[str, int]:
-        """Where each variable lies."""
+        """The address of each variable."""
         return {name: allocation.address for name, allocation in self.allocations.items()}
 
     def _image(self, variable: Variable, initial: Initial) -> bytes:
@@ -69,7 +69,7 @@ class LoadedModule:
 
 
 def _allocated(variable: Variable, arena: Arena) -> Allocation:
-    """Zeros for a variable; one that does not fit is an error at its line."""
+    """Allocate a variable, filled with zeros; one that does not fit is an error at its line."""
     size = variable.size if variable.size is not None else _EXTERNAL_BYTES
     try:
         return arena.allocate(size, variable.name, variable.space, 0)

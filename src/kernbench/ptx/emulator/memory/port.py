@@ -1,4 +1,4 @@
-"""The port through which steps reach memory: picks the space and the compiled kernel, and hands on trouble."""
+"""The port through which steps access memory: selects the space and the compiled kernel, and passes on faults."""
 
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -25,7 +25,7 @@ _NO_STATE = np.zeros(0, np.uint32)
 _NO_BYTES = np.zeros(0, np.uint8)
 # bytes of a word, and all bits of an address
 _WORD, EVERYWHERE = 4, (1 << 64) - 1
-# accesses of one instruction that are looked at one by one
+# accesses of one instruction that are reported one by one
 _SUSPECTS = 1 << 15
 _SPACE_NAMES = {
     "": "generic",
@@ -53,32 +53,32 @@ class Space:
     dirty: Array
 
 
-# a constant that is added to addresses
+# a constant added to addresses
 Offset = int | np.uint64
-# each position's address, a constant added to it, and the address at which the space begins
+# each position's address, a constant added to it, and the base address of the space
 Accessed = tuple[Array, Offset, int]
-# how compiled loops enter accesses: the shadow of their space, the number of their instruction, and their scope
+# what compiled loops need to enter accesses: the shadow of their space, the site's number, and the scope
 Entering = tuple[Shadow, int, int]
 
 
-# shared memory for loops that read it by themselves, and how they enter that and which words copies still fill; without
-# checks there is nothing to enter
+# Shared memory for loops that read it themselves, with what they need to enter their reads, and the words that copies
+# in flight will fill; None without checks.
 SharedReads = tuple[Space, tuple[Entering, Array] | None]
-# what machine code takes that loads by itself: its plan, memory, and the states of its bytes
+# arguments of machine code that loads by itself: its plan, memory, and the states of its bytes
 PlainLoads = tuple[Array, Array, Array]
 
 
 def offsets_of(accessed: Accessed) -> Array:
-    """How far from the beginning of its space each position's access lies; constants wrap as addresses do."""
+    """The offset of each position's access in its space; constants wrap around as addresses do."""
     addresses, offset, base = accessed
     offsets: Array = (addresses + np.uint64(offset) - np.uint64(base)).view(np.int64)
     return offsets
 
 
 class Checker(Protocol):
-    """What the port asks of the checks."""
+    """What the port needs from the checks."""
 
-    # sites of stores by which threads have stored different values to one word, in one instruction
+    # sites of stores whose threads stored different values to one word in one instruction
     contested: set[int]
     # sites of loads through the non-coherent cache
     noncoherent: frozenset[int]
@@ -92,44 +92,48 @@ class Checker(Protocol):
         """Lanes are about to access shared memory of CTAs of their cluster."""
 
     def loads_plainly(self, loads: tuple[Loaded, ...], window: Window) -> bool:
-        """All lanes of a window are about to load from global memory, if nothing is the matter with any of the loads:
-        whether that is all there is to know.
+        """All lanes of a window are about to load from global memory; no load has a fault.
+
+        Returns whether the checks need nothing else.
         """
 
     def reads_plainly(
         self, space: Space, site: Site, addresses: Array, lanes: Array
     ) -> "tuple[Entering, Array] | None":
-        """Whole warps are about to read shared memory, if nothing is the matter with any word: how that is entered, and
-        which words copies still fill; None where each access has to be looked at. `addresses` are where lanes read.
+        """Whole warps are about to read shared memory at `addresses`; no word has a fault.
+
+        Returns what is needed to enter the reads, and the words that copies will fill; None if each access must be
+        checked.
         """
 
     def limits(self, site: int) -> tuple[int, int] | None:
-        """The first offset and the bytes of the array that a load is meant for; all memory where that is not known, and
-        None where it has to be looked at.
+        """The first offset and the size of the array that a load is meant for.
+
+        That is all memory if unknown, and None if each access must be checked.
         """
 
     def arguments(self, space: Space, site: Site, scope: int) -> Entering:
-        """The space's shadow, the site and the scope of the access, as the compiled kernels take them."""
+        """The space's shadow, the site's number and the scope of the access, for compiled kernels."""
 
     def trouble(self, space: Space, site: Site, what: str, spot: "Spot", report: Int64s) -> None:
-        """Something is wrong: turn the report into findings."""
+        """Turn the faults in the report into findings."""
 
     def read_noncoherently(self, site: Site, lanes: Array, starts: Array, nbytes: int) -> None:
-        """Lanes read memory that the launch may write at a site of `noncoherent`, each from one of `starts` on."""
+        """Lanes read memory that the launch may write, at a site of `noncoherent`, each from one of `starts` on."""
 
     def loaded(self, site: Site) -> None:
-        """A load in which something was wrong is done, in all spaces."""
+        """A load with a fault is complete, in all spaces."""
 
     def stored_again(self, space: Space, spot: "Spot") -> None:
-        """A store is done at a site of `contested`."""
+        """A store at a site of `contested` is complete."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spot:
-    """An access that went wrong: each position's lane, where it pointed, how wide it is, and its scope if strong.
+    """An access with a fault: each position's lane and address, its width, and its scope if strong.
 
-    Of a store also what each lane of the batch had in the registers: [values, lanes]. `base` is the address at which
-    its space begins, `active` the positions that made the access.
+    `stored` is the stored registers of each lane of the batch, [values, lanes]. `base` is the base address of the
+    space, `active` the positions that made the access.
     """
 
     lanes: Array
@@ -143,7 +147,7 @@ class Spot:
 
 
 def starts_of(space: Space, spot: Spot) -> tuple[Array, Array]:
-    """Where in a space each position's access begins, and which positions made it, legally."""
+    """The offset of each position's access in a space, and which positions made a legal access."""
     starts = offsets_of((spot.addresses, spot.offset, spot.base))
     legal = (starts >= 0) & (starts <= space.size - spot.nbytes) & (starts % spot.nbytes == 0)
     legal = legal if spot.active is None else legal & spot.active
@@ -153,7 +157,7 @@ def starts_of(space: Space, spot: Spot) -> tuple[Array, Array]:
 
 
 def unwritten_bytes(space: Space, spot: Spot) -> tuple[Array, Array]:
-    """Which bytes that a load read nobody wrote, [positions, bytes], and where in the space each position's begin."""
+    """Which bytes that a load read are unwritten, [positions, bytes], and the offset of each position's access."""
     starts, legal = starts_of(space, spot)
     found = np.zeros((spot.lanes.size, spot.nbytes), bool)
     states = space.state[1][starts[legal][:, None] + np.arange(spot.nbytes)]
@@ -162,18 +166,18 @@ def unwritten_bytes(space: Space, spot: Spot) -> tuple[Array, Array]:
 
 
 def space_of(modifier: str) -> str:
-    """Which array an instruction's space lies in: "global", "shared", "local" or "generic"."""
+    """The kind of memory for an instruction's space modifier: "global", "shared", "local" or "generic"."""
     return _SPACE_NAMES[modifier]
 
 
 class Port:
     """Loads, stores and atomics of one batch.
 
-    Without a checker other loops run, which look at nothing but bounds: a null checker would have to be asked for each
-    access what it does not want to know, in the path that most instructions of a launch without checks take.
+    Without a checker other loops run, which check bounds only. A null checker would have to be called for each access,
+    in the most frequent path of launches without checks.
     """
 
-    # the state of a byte that may be read, and that nobody watches
+    # the state of a readable byte that is not watched
     written = WRITTEN
 
     def __init__(self, batch: BatchHub, arena: Arena, shared: Space, local: Space, checker: Checker | None):
@@ -183,14 +187,14 @@ class Port:
         self._checker = checker
         self._report = access.new_report(0 if checker is None else _SUSPECTS, cleared=False)
         self.changes = 0
-        # stores of threads to shared memory among them
+        # how many of these are stores of threads to shared memory
         self.shared_stores = 0
-        # by the identity of loads that machine code makes by itself: the bytes of memory that there were, and the plan
+        # plans of loads by machine code, by identity, with the size of memory they were made for
         self._plans: dict[int, tuple[tuple[Loaded, ...], int, Array | None]] = {}
         self._noted: tuple[Array, Array] = (np.empty(1, np.int64), np.empty(0, np.uint64))
 
     def _room(self, positions: int) -> tuple[Array, Array]:
-        """Where a checked access notes positions and offsets that have to be entered; one more says how many."""
+        """Buffers for the positions and offsets that a checked access must enter, and their number."""
         if self._noted[0].size <= positions:
             self._noted = np.empty(positions + 1, np.int64), np.empty(positions, np.uint64)
         return self._noted
@@ -205,7 +209,7 @@ class Port:
     def parts(
         self, name: str, addresses: Array, offset: np.uint64, mask: Mask | None
     ) -> "list[tuple[Space, int, Mask | None]]":
-        """The spaces an access touches, the address each begins at, and the lanes that touch it."""
+        """The spaces an access touches, the base address of each, and the lanes that touch it."""
         if name != "generic":
             return [(self.space(name), GLOBAL_BASE if name == "global" else 0, mask)]
         codes = np.empty(addresses.size, np.uint8)
@@ -220,7 +224,7 @@ class Port:
     def _in_cluster(
         self, part: Space, addresses: Array, offset: np.uint64, lanes: Array, active: Mask | None, site: Site
     ) -> tuple[Space, Array, np.uint64]:
-        """Shared memory of a cluster: each lane's address may lie in a peer, whose rank it carries."""
+        """Shared memory of a cluster: each lane's address may be in another CTA, whose rank it contains."""
         cluster = self._batch.cluster
         if part.name != "shared" or cluster.size == 1:
             return part, addresses, offset
@@ -237,9 +241,9 @@ class Port:
         return replace(part, origins=origins), own, np.uint64(0)
 
     def addresses(self, window: Window, slot: int) -> Array:
-        """An address operand as one 64-bit address a position.
+        """An address operand as one 64-bit address for each position.
 
-        Of 32 bits the first counts as a sign: with the offset that is added, an address below zero comes round again.
+        32-bit addresses are sign-extended: with the offset added, a negative address wraps around.
         """
         row = window.rows[slot]
         if row.ndim and row.dtype == np.uint64:
@@ -252,14 +256,14 @@ class Port:
         return wide
 
     def _real(self, space: str, addresses: Array, offset: np.uint64) -> Array:
-        """Addresses in the arena, where some of the host's stand for it."""
+        """Translate aliases of host memory to addresses in the arena."""
         aliases = self._arena.aliases
         if aliases is None or space in ("shared", "local"):
             return addresses
         return aliases.translated(addresses, offset)
 
     def _lasting(self, addresses: Array, registers: Array, rows: Array | tuple[int, ...]) -> Array:
-        """Addresses that findings can still name when results are in `rows`: a copy where the two are one register."""
+        """Addresses for findings: copied if the results overwrite the address register."""
         if self._checker is None or registers.dtype != addresses.dtype:
             return addresses
         same = any(row >= 0 and np.may_share_memory(addresses, registers[row]) for row in rows)
@@ -277,7 +281,7 @@ class Port:
         site: Site,
         scope: int = 0,
     ) -> None:
-        """Read one element a row from each active position's address into the registers of its lane."""
+        """Load one element for each row from each active position's address into the registers of its lane."""
         registers = self._batch.banks[bank]
         addresses = self._real(space, self._lasting(addresses, registers, rows), offset)
         wrong = False
@@ -313,7 +317,7 @@ class Port:
     def _is_loaded(
         self, part: Space, where: Accessed, registers: Array, rows: Array, lanes: Array, active: Mask | None
     ) -> bool:
-        """Load words where nothing is the matter with any of them, as nearly always; False where that is left to do."""
+        """Try the fast path, which loads words without faults; False if the load must be done elsewhere."""
         plain = active is None and registers.itemsize == _WORD and rows.size == 1 and not part.origins.size
         words = load_words(WRITTEN) if plain and part.size >= _WORD and lanes.size and lanes.size % 8 == 0 else None
         if words is None:
@@ -324,10 +328,10 @@ class Port:
         return words(addresses, part.words[_WORD], state, registers, lanes, int(rows[0]), by, last) == lanes.size
 
     def plain_loads(self, loads: tuple[Loaded, ...], window: Window) -> PlainLoads | None:
-        """What machine code needs to make loads from global memory by itself, for all lanes of a window.
+        """What machine code needs to make loads from global memory itself, for all lanes of a window.
 
-        None where it cannot: where addresses of the host stand for others, or checks want to see each load. See
-        `fused.chain_code` for the plan.
+        None if it cannot: if there are aliases of host memory, or if the checks want to see each load. The plan is
+        described in `fused.chain_code`.
         """
         arena = self._arena
         if arena.aliases is not None or (self._checker is not None and not self._checker.loads_plainly(loads, window)):
@@ -340,8 +344,9 @@ class Port:
         return known[2], arena.words[1], _NO_BYTES if self._checker is None else arena.state[1]
 
     def plain_source(self) -> tuple[Array, Array, int, int] | None:
-        """Words of global memory, their states if checks look at these, the address at which it begins, and its bytes;
-        None where addresses of the host stand for others.
+        """Words of global memory, their states if checked, the base address, and the size in bytes.
+
+        None if there are aliases of host memory.
         """
         arena = self._arena
         if arena.aliases is not None:
@@ -351,13 +356,13 @@ class Port:
     def note_loads(
         self, addresses: Array, lanes: Array, offset: np.uint64, nbytes: int, mask: Mask | None, site: Site
     ) -> None:
-        """Active positions load from global memory, with which nothing is the matter."""
+        """Active positions load from global memory without faults."""
         if self._checker is not None:
             accessed = (addresses, offset, GLOBAL_BASE)
             self._checker.note(self.space("global"), False, site, lanes, mask, accessed, nbytes)
 
     def shared_reads(self, addresses: Array, lanes: Array, site: Site) -> SharedReads | None:
-        """What loops need that read shared memory by themselves, for whole warps; None where they cannot."""
+        """What loops need to read shared memory themselves, for whole warps; None if they cannot."""
         part = self.space("shared")
         if self._batch.cluster.size != 1:
             return None
@@ -388,11 +393,11 @@ class Port:
         scope: int = 0,
         kind: int = STORE,
     ) -> None:
-        """Write one element a row to each active position's address from the registers of its lane."""
+        """Store one element for each row to each active position's address from the registers of its lane."""
         registers = self._batch.banks[bank]
         addresses = self._real(space, addresses, offset)
         for part, base, active in self.parts(space, addresses, offset, mask):
-            # what a thread writes to its own memory changes nothing for others
+            # local memory is invisible to other threads
             self.changes += part.name != "local"
             self.shared_stores += part.name == "shared"
             part, at, by = self._in_cluster(part, addresses, offset, lanes, active, site)
@@ -452,7 +457,7 @@ class Port:
     def located(
         self, space: str, addresses: Array, lanes: Array, offset: np.uint64, nbytes: int, mask: Mask | None
     ) -> list[tuple[Space, Array, Mask]]:
-        """The spaces that accesses of active positions touch: where in each, and which positions touch it legally."""
+        """The spaces that active positions access, the offsets in each, and which positions access it legally."""
         found = []
         addresses = self._real(space, addresses, offset)
         for part, base, active in self.parts(space, addresses, offset, mask):
@@ -470,7 +475,7 @@ class Port:
         return found
 
     def saw(self, space: str, addresses: Array, lanes: Array, nbytes: int, mask: Mask, site: Site) -> None:
-        """Loads that active lanes made before, at `site`, count as reads from now on."""
+        """Earlier loads of active lanes, at `site`, count as reads from now on."""
         if self._checker is None:
             return
         addresses = self._real(space, addresses, np.uint64(0))
@@ -484,7 +489,7 @@ class Port:
                 self._report_trouble(part, site, "load", Spot(lanes, at, int(by), nbytes))
 
     def announce(self, addresses: Array, lanes: Array, nbytes: int, mask: Mask | None, site: Site) -> None:
-        """An asynchronous write to shared memory may happen from now on: check what it may run into."""
+        """An asynchronous write to shared memory may happen from now on: check it for races."""
         if self._checker is None:
             return
         part, addresses, _ = self._in_cluster(self.space("shared"), addresses, np.uint64(0), lanes, mask, site)
@@ -541,7 +546,7 @@ class Port:
                 )
 
     def _mark(self, part: Space, noted: tuple[Array, Array], nbytes: int, writes: bool) -> None:
-        """Where the parts of a launch may run apart: accesses that were noted are part of its footprint."""
+        """If parts of the launch may run apart: add the noted accesses to the footprint."""
         if self._arena.footprint is not None and part.name == "global" and noted[0][-1]:
             self._arena.footprint.words(noted[1], int(noted[0][-1]), nbytes, writes)
 
@@ -556,7 +561,7 @@ class Port:
         self._report[: len(access.CODES)] = 0
 
 
-# the shadow of what is not checked: see `cells`
+# the shadow of unchecked accesses: see `cells`
 UNCHECKED: Shadow = (
     *new_cells(1),
     np.zeros((2, TABLE), np.int64),

@@ -1,8 +1,8 @@
-"""Races of asynchronous operations: their byte ranges are entered in the shadow cells of memory, as accesses of actors.
+"""Races of asynchronous operations: their byte ranges are entered in the shadow cells, as accesses of actors.
 
-An operation knows what the warp that began it knows. Of ordinary writes it knows only what a proxy fence has let
-through; ordinary reads need no fence. What it does itself is known to whoever learns of its actor's clock: by a wait on
-the mbarrier it completes on, or for the group it belongs to.
+An operation knows what the warp that began it knows. But it sees ordinary writes only after a proxy fence; ordinary
+reads need no fence. Its own accesses happen before everything that acquires its actor's clock: by a wait on the
+mbarrier it completes on, or for the group it belongs to.
 """
 
 from dataclasses import dataclass
@@ -44,16 +44,16 @@ from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
 
 _RACE, _FENCE = 0, 1
-# how many ranges before a range the lines of its heads are fetched, and then those of words that are apart
+# prefetch distances in ranges: for the lines of heads, and for words with lines of their own
 _AHEAD, _NEAR = 16, 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranges:
-    """Bytes that operations touch: first byte and length of each range, and the operation it belongs to.
+    """Bytes that operations access: begin and length of each range, and the operation it belongs to.
 
-    Bytes count from the start of the space's array: for shared memory CTA after CTA of the batch, for global memory
-    from the arena's start. What is wrong with operations that are `apart` is said of each by itself.
+    Offsets are into the space's array: for shared memory CTA after CTA of the batch, for global memory the arena. Races
+    of operations that are `apart` are reported separately.
     """
 
     starts: Array
@@ -70,7 +70,7 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trouble:
-    """What was found: "race" or "missing-fence", how often, the operation and byte of the first, the other's cell.
+    """A kind of fault, "race" or "missing-fence": how often, the operation and byte of the first, and the other's cell.
 
     `mask` are the other's lanes, if it is a warp; `reason` says why it is formal (`released_along`), 0 if it is not.
     """
@@ -86,9 +86,9 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Begun:
-    """Operations that lanes have begun, as the actors of `columns` at `clocks`, and what is known of them.
+    """Operations that lanes have begun, as the actors of `columns` at `clocks`, and what they know.
 
-    `knowledge` has what each knows, and `found` what `describe` says.
+    `knowledge` has a vector clock for each, `found` the results of `describe`.
     """
 
     lanes: Array
@@ -101,7 +101,7 @@ class Begun:
 
 
 class LaneClocks(Protocol):
-    """What warps and lanes know of each other: see `checks.happens_before.clocks`."""
+    """The vector clocks of warps and lanes: see `checks.happens_before.clocks`."""
 
     clocks: Int32s
     known: Int32s
@@ -110,14 +110,14 @@ class LaneClocks(Protocol):
     first_numbers: Int64s
 
     def own_rows(self, lanes: Array) -> Int32s:
-        """What the warps of lanes know, a vector clock each."""
+        """The vector clocks of lanes."""
 
     def helps(self, lanes: Array) -> Bools:
-        """Which lanes know more than their warps."""
+        """Which lanes may know more than the compiled loops."""
 
 
 class AccessLog(Protocol):
-    """The log of all accesses, where a launch keeps one."""
+    """The log of all accesses, if a launch keeps one."""
 
     def operations(
         self,
@@ -135,45 +135,45 @@ class AccessLog(Protocol):
 
 
 class ShadowChecks(Protocol):
-    """What the shadow needs of the checks of its batch."""
+    """What the shadow needs from the checks of its batch."""
 
     sites: AccessSites
 
     @property
     def clocks(self) -> LaneClocks:
-        """What warps and lanes know."""
+        """The vector clocks."""
 
     @property
     def log(self) -> AccessLog | None:
-        """The log of all accesses."""
+        """The log of all accesses, if there is one."""
 
     def agent_memory(self, space: str) -> "GivenMemory":
-        """The parts of `Memory`, of a space that agents access."""
+        """The parts of `Memory`, for a space that agents access."""
 
     def agent_trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Trouble) -> None:
         """An access of an agent is not ordered."""
 
     def unknown(self, lane: int, cell: int, mask: int) -> int:
-        """The lanes of a cell's access that are not known to a lane."""
+        """The lanes of a cell's access that a lane does not know."""
 
     def alike(self, lanes: Array, found: Array, site: Site) -> Int64s:
-        """For each of the races in global memory why it is formal, as `released_along` has it."""
+        """For each race in global memory, why it is formal, as in `released_along`."""
 
     def released_along(self, lanes: Array, cells: Array) -> Int64s:
-        """For each lane and the cell of an access before its own why that is done, though nothing orders the two."""
+        """For each lane and the cell of an earlier, unordered access: why that access is complete."""
 
 
 class Shadow:
-    """The hook for accesses of agents of one batch."""
+    """Enters the accesses of agents of one batch."""
 
     def __init__(self, batch: BatchHub, checks: ShadowChecks):
         self._batch = batch
         self._checks = checks
         self._clocks = checks.clocks
-        # rows of operation, byte, cell and lanes of the other access, and what is missing
+        # rows: operation, byte, the other access's cell and lanes, and the kind of fault
         self._suspects = np.empty((1 << 15, 5), np.int64)
         self._line = np.zeros(CELLS, np.uint64)
-        # by space the parts of `Order` that are the same all the time
+        # by space: the constant parts of `Order`
         actors = batch.launch.actors
         self._columns = {
             space: (batch.warps_per_cta, actors.lane(0), actors.proxied(0, space)) for space in ("shared", "global")
@@ -194,9 +194,8 @@ class Shadow:
     ) -> None:
         """Operations begun by `lanes` access ranges, as the actors of `columns` at `clocks`.
 
-        Actors belong to the CTAs `homes` of the batch, without them to those of the lanes. `ahead` are columns (or
-        rows of them) of which an operation knows everything so far, for units that work in order. `atomic` accesses do
-        not race with each other.
+        Actors belong to the CTAs `homes` of the batch, or to those of the lanes. `ahead` are columns that an operation
+        knows completely, for units that work in order. `atomic` accesses do not race with each other.
         """
         self.access(space, writes, ranges, self.begun(lanes, columns, clocks, site, ahead, homes, atomic))
 
@@ -239,7 +238,7 @@ class Shadow:
                 self._report(space, writes, by.lanes, by.site, suspects)
 
     def _report(self, space: str, writes: bool, lanes: Array, site: Site, found: Array) -> None:
-        """Of what is not plainly ordered, report what no lane's own knowledge orders."""
+        """Report suspects that the own knowledge of single lanes does not order either."""
         for code, kind in enumerate(("race", "missing-fence")):
             these = found[found[:, 4] == code]
             these = these[~(self._known(lanes, these) if code == _RACE else self._allocators(these, writes))]
@@ -253,7 +252,7 @@ class Shadow:
                 self._checks.agent_trouble(space, writes, int(lanes[operation]), site, trouble)
 
     def _reasons(self, lanes: Array, found: Array) -> Array:
-        """Why races are formal: what threads of the block wrote has to be shown to the async proxy as well."""
+        """Why races are formal; writes of the own block's threads must also be visible to the async proxy."""
         reasons = self._checks.released_along(lanes[found[:, 0]], found[:, 2])
         actors = self._batch.launch.actors
         for i in np.flatnonzero(reasons).tolist():
@@ -266,14 +265,17 @@ class Shadow:
         return reasons
 
     def _allocators(self, found: Array, writes: bool) -> Array:
-        """Which words tcgen05.alloc wrote, and an operation writes over: what the tensor unit wrote needs no fence."""
+        """Which suspects are words written by tcgen05.alloc and overwritten here.
+
+        Writes of the tensor unit need no fence.
+        """
         sites = self._checks.sites
         numbers = [decode(int(cell) & ((1 << 64) - 1))[0] for cell in found[:, 2]] if writes else []
         known = [sites.site(number).effects.allocates for number in numbers]
         return np.array(known, bool) if writes else np.zeros(len(found), bool)
 
     def _known(self, lanes: Array, found: Array) -> Array:
-        """Which of the suspects are ordered by what the lanes that began the operations know alone."""
+        """Which suspects are ordered by what the beginning lanes alone know."""
         known = np.zeros(len(found), bool)
         if not len(found) or not self._clocks.helps(lanes).any():
             return known
@@ -298,9 +300,9 @@ def describe(
     knowledge: Int32s,
     found: Int64s,
 ) -> None:
-    """Who began operations: warps, their CTAs, the numbers of these CTAs' first actors, and the accesses as cells.
+    """The origin of operations: warps, their CTAs, the numbers of these CTAs' first actors, and the accesses as cells.
 
-    Of its own warp an operation knows what its lane did, and of the others what they did before they met.
+    Of its own warp an operation knows its own lane's accesses, and those of other lanes up to where they met.
     """
     ctas = known.shape[0]
     for i in range(lanes.size):
@@ -321,10 +323,10 @@ def _touched(start: Int, length: Int, word: Int) -> Int:
 
 
 class Operations(NamedTuple):
-    """Operations that lanes began: ranges of bytes with the operation of each, and what is known of the operations.
+    """Operations that lanes began: ranges of bytes with the operation of each, and what the operations know.
 
-    `knowledge` has a vector clock for each, `firsts` the number of its CTA's first actor in the grid, `stamps` its
-    access as a cell, `ctas` and `warps` who began it.
+    For each operation: `knowledge` is its vector clock, `firsts` the number of its CTA's first actor in the grid,
+    `stamps` its access as a cell, `ctas` and `warps` its origin.
     """
 
     starts: Int64s
@@ -338,7 +340,7 @@ class Operations(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The memory that operations access: cells and the lanes beside them, the byte that they begin at, its state."""
+    """The memory that operations access: cells and lanes, the byte at which they begin, and the states of bytes."""
 
     cells: UInt64s
     lanes: UInt32s
@@ -347,11 +349,11 @@ class Memory(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What is known beside the operations' own vector clocks, and where in these things lie.
+    """What orders operations beside their own vector clocks, and column offsets in these.
 
     `known` and `known_rows` are what warps know of other CTAs, `arrivals` the clocks of lanes that arrived alone.
-    `warps` is how many a CTA has, `first_lane` where a vector clock holds single lanes, `proxied` where of what the
-    async proxy may see.
+    `warps` is the number of warps of a CTA, `first_lane` the first column of single lanes, `proxied` the first column
+    of what the async proxy sees.
     """
 
     known: Int32s
@@ -362,7 +364,7 @@ class Order(NamedTuple):
     proxied: int
 
 
-# the same three as they are passed
+# the same three as plain tuples
 GivenOperations = tuple[Int64s, Int64s, Int64s, Int32s, Int64s, Int64s, Int64s, Int64s]
 GivenMemory = tuple[UInt64s, UInt32s, int, Bytes]
 GivenOrder = tuple[Int32s, Int64s, Int32s, int, int, int]
@@ -370,10 +372,10 @@ GivenOrder = tuple[Int32s, Int64s, Int32s, int, int, int]
 
 @part
 def _missing(cell: Int, mask: Int, plain: bool, operation: Int, what: Operations, order: Order) -> int:
-    """-1 if the access of `cell` happens before an operation; else what is missing: _FENCE or _RACE.
+    """-1 if the access of `cell` happens before an operation, else the fault: _FENCE or _RACE.
 
-    What a thread did ordinarily, before it or what it knows began the operation, is in order; but the async proxy sees
-    it only behind a proxy fence, which `plain` accesses (reads, by which nothing is to be seen) do not need.
+    A thread's ordinary access that the operation knows is ordered. But the async proxy sees it only after a proxy
+    fence, except `plain` ones (reads, which have no visible effect).
     """
     knowledge, count = what.knowledge, what.knowledge.shape[1]
     number = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
@@ -396,7 +398,7 @@ def _missing(cell: Int, mask: Int, plain: bool, operation: Int, what: Operations
 
 @part
 def _operations_of(given: GivenOperations) -> Operations:
-    """The parts by their names; plain tuples are passed, whose types numba infers in half the time."""
+    """Name the parts; plain tuples are passed, whose types numba infers in half the time."""
     return Operations(given[0], given[1], given[2], given[3], given[4], given[5], given[6], given[7])
 
 
@@ -404,16 +406,16 @@ def _operations_of(given: GivenOperations) -> Operations:
 def note_ranges(
     writes: bool, operations: GivenOperations, where: GivenMemory, known: GivenOrder, suspects: Int64s, before: UInt64s
 ) -> Int:
-    """Enter ranges of operations, and gather what does not happen before them; gives how much that is.
+    """Enter ranges of operations, and collect what does not happen before them; returns how much that is.
 
-    Given are the parts of `Operations`, `Memory` and `Order`, and room for a line. What comes of a line depends on
-    nothing but what it held and the operation: of a tile most lines hold the same, and become what the last one did.
+    Arguments are the parts of `Operations`, `Memory` and `Order`, and a buffer for a line. The new content of a line
+    depends only on its old content and the operation. Most lines of a tile are equal, so the last result is copied.
     """
     what, memory = _operations_of(operations), Memory(where[0], where[1], where[2], where[3])
     order = Order(known[0], known[1], known[2], known[3], known[4], known[5])
     count: Int = 0
     cells, lanes, first_byte = memory.cells, memory.lanes, memory.first_byte
-    # the operation of the last line of four words in which nothing was wrong, and that line; `before` is what it held
+    # the operation of the last group without faults, and its line; `before` is that line's old content
     last_operation: Int
     last_line: Int
     last_operation, last_line = np.int64(-1), np.int64(0)
@@ -454,7 +456,7 @@ def note_ranges(
 
 @part
 def _fetch_heads(word: Int, length: Int, cells: UInt64s, lanes: UInt32s) -> None:
-    """The first lines of a range will be needed soon: of the first two groups, as a product reads 32 bytes of a row."""
+    """Prefetch the heads of a range's first two groups: a product reads 32 bytes of a row."""
     head = head_line(word, lanes)
     prefetch(cells, head, 0)
     if length > 4 * GROUP:
@@ -463,10 +465,10 @@ def _fetch_heads(word: Int, length: Int, cells: UInt64s, lanes: UInt32s) -> None
 
 @part
 def _fetch_words(word: Int, length: Int, cells: UInt64s, lanes: UInt32s) -> None:
-    """The same of the other words of these groups, where they have lines of their own.
+    """Prefetch the other words of these groups, if they have lines of their own.
 
-    A range without bytes may lie anywhere, also where there is no memory: nothing is read for it. What a launch only
-    reads has no lines: it lies before the first of them or behind the last.
+    An empty range may be anywhere, even outside memory, and is skipped. Memory that a launch only reads has no lines:
+    it is before the first line or after the last.
     """
     if length <= 0:
         return
@@ -489,9 +491,9 @@ def _note_line(
     suspects: Int64s,
     count: Int,
 ) -> Int:
-    """Enter an operation's access to a word, or to the `whole` group of a head; gives `count` and what is wrong.
+    """Enter an operation's access to a word, or to the `whole` group of a head; returns `count` plus the faults.
 
-    A spot is a line, the byte there that is accessed first, and the bytes of the word that are.
+    A spot is a line, the first byte accessed there, and the accessed bytes of the word.
     """
     line, byte, touched = spot
     mine, cells, lanes = what.stamps[operation], memory.cells, memory.lanes
@@ -518,7 +520,7 @@ def _note_line(
 
 @part
 def _is_same(cells: UInt64s, line: Int, held: UInt64s) -> Flag:
-    """Whether a line holds what another did."""
+    """Whether a line equals a saved one."""
     different = np.uint64(0)
     for k in range(CELLS):
         different |= cells[line, k] ^ held[k]
@@ -534,7 +536,7 @@ def _copy_line(cells: UInt64s, source: Int, target: Int) -> None:
 
 @part
 def _covers_group(start: Int, length: Int, word: Int, first_byte: Int, state: Bytes) -> Flag:
-    """Whether a range covers four words from one on, all of which are watched."""
+    """Whether a range covers the four words from one on, and all of them are watched."""
     if start > 4 * word or start + length < 4 * (word + GROUP):
         return False
     watched = TRACKED
@@ -545,7 +547,7 @@ def _covers_group(start: Int, length: Int, word: Int, first_byte: Int, state: By
 
 @part
 def _replace(line: Int, mine: Int, writes: bool, cells: UInt64s, lanes: UInt32s) -> None:
-    """Enter an operation's access in the cells of a word."""
+    """Store an operation's access in the cells of a word."""
     column = READ
     if writes:
         column = STRONG_WRITE if mine & STRONG else WRITE

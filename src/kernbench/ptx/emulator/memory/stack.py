@@ -1,4 +1,4 @@
-"""The stack of each thread from which alloca takes: the end of its local memory, beyond all frames."""
+"""The stack of each thread for alloca: at the end of its local memory, beyond all frames."""
 
 import numpy as np
 
@@ -6,12 +6,15 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.memory.arena import NOTHING, UNWRITTEN
 
-# bytes a thread may take
+# bytes per thread
 STACK_BYTES = 1 << 14
 
 
 class Stack:
-    """Stacks of all lanes of a batch; `state` is that of local memory, a row a lane. What is not taken is no memory."""
+    """Stacks of all lanes of a batch; `state` is that of local memory, a row for each lane.
+
+    Unallocated bytes are not memory.
+    """
 
     def __init__(self, lanes: int, state: Array, begin: int):
         self.nbytes = state.shape[1] - begin
@@ -20,11 +23,11 @@ class Stack:
         state[:, begin:] = NOTHING
 
     def tops(self, lanes: Array) -> Array:
-        """Where the stack of each lane ends."""
+        """The top of each lane's stack."""
         return self._tops[lanes]
 
     def take(self, lanes: Array, sizes: Array, step: int, mask: Mask | None) -> tuple[Array, Mask | None]:
-        """Where fresh memory begins for each lane, and the lanes for which there was none (None if for all)."""
+        """Allocate for each lane; returns the offsets, and the lanes that did not fit (None if all did)."""
         starts: Array = -(-self._tops[lanes] // step) * step
         ends = starts + np.broadcast_to(sizes, lanes.shape)
         active = np.ones(len(lanes), bool) if mask is None else mask
@@ -37,7 +40,7 @@ class Stack:
         return starts, failed if failed.any() else None
 
     def restore(self, lanes: Array, tops: Array, mask: Mask | None) -> None:
-        """Give back what lies beyond given ends."""
+        """Free everything above the given tops."""
         active = np.ones(len(lanes), bool) if mask is None else mask
         wanted = np.clip(np.broadcast_to(tops, lanes.shape), self._begin, self._tops[lanes])
         for position in np.flatnonzero(active & (wanted < self._tops[lanes])):

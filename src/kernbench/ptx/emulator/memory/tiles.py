@@ -1,4 +1,4 @@
-"""Tiles of matrices in shared memory: gathered for many CTAs at once, as float32, through their descriptors."""
+"""Matrix tiles in shared memory: gathered as float32 through their descriptors, for many CTAs at once."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,16 +16,16 @@ from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.numerics.matrix.descriptors import PIECE, MatrixDescriptor, TileMap, anchor, leaves_pattern, tile_map
 from kernbench.ptx.numerics.matrix.wide import float32_of, float32_table
 
-# bytes along K of 96 elements of 4 bits
+# bytes of 96 4-bit elements along K
 _DEEP_ROW = 48
-# elements of 16 bits
+# types of 16-bit elements
 HALVES = ("f16", "bf16")
 Decoder = Callable[[int], MatrixDescriptor]
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """What an instruction wants of a descriptor: a tile of `rows` by `depth` elements of a type."""
+    """The tile that an instruction needs from a descriptor: `rows` by `depth` elements of a type."""
 
     rows: int
     depth: int
@@ -34,7 +34,7 @@ class Operand:
 
     @property
     def bits(self) -> int:
-        """Bits an element fills in shared memory; narrow floats are padded to bytes, 16 in each 16 bytes."""
+        """Bits of an element in shared memory; narrow floats are padded to bytes, 16 in each 16 bytes."""
         return {"f16": 16, "bf16": 16, "tf32": 32, "b1": 1, "b4": 4}.get(self.kind, 8)
 
     @property
@@ -45,7 +45,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tiles:
-    """One descriptor's tile in some CTAs: positions in the operation's list, and where its map is anchored."""
+    """One descriptor's tile in some CTAs: positions in the list of operations, and the base of its map."""
 
     positions: Array
     descriptor: MatrixDescriptor
@@ -56,7 +56,7 @@ class Tiles:
 
 
 def tiles_of(descriptors: Array, operand: Operand, decode: Decoder, begin: int = 0) -> list[Tiles]:
-    """The tiles that descriptors (one an operation) name, those of equal descriptors together.
+    """The tiles of descriptors (one for each operation), grouped by equal descriptors.
 
     Positions count from `begin` on.
     """
@@ -71,7 +71,7 @@ def tiles_of(descriptors: Array, operand: Operand, decode: Decoder, begin: int =
 
 @kernel
 def are_equal(values: Int64s) -> Flag:
-    """Whether all of some numbers are the same."""
+    """Whether all numbers are equal."""
     same = True
     for i in range(1, values.size):
         same &= values[i] == values[0]
@@ -80,20 +80,20 @@ def are_equal(values: Int64s) -> Flag:
 
 @lru_cache(1 << 10)
 def _same_tiles(bits: int, operand: Operand, decode: Decoder, begin: int, count: int) -> Tiles:
-    """The tiles of so many operations with the same descriptor; nobody writes to their positions."""
+    """The tiles of `count` operations with the same descriptor; their positions are read-only."""
     return Tiles(np.arange(begin, begin + count), *_tile(bits, operand, decode), operand.filled)
 
 
 @lru_cache(1 << 12)
 def _tile(bits: int, operand: Operand, decode: Decoder) -> tuple[MatrixDescriptor, int, TileMap]:
-    """What the bits of a descriptor say, where its tile is anchored, and how it lies from there on."""
+    """Decode a descriptor: its fields, the base of its tile, and the tile's map."""
     descriptor = _checked(decode(bits), operand)
     tile = tile_map(descriptor, operand.rows, operand.depth, operand.bits, operand.transposed)
     return descriptor, anchor(descriptor), tile
 
 
 def _checked(descriptor: MatrixDescriptor, operand: Operand) -> MatrixDescriptor:
-    """The descriptor, with a problem where rows of 48 bytes leave the swizzle's pattern and nothing says whereto."""
+    """The descriptor, with a problem if rows of 48 bytes leave the swizzle's pattern without a defined continuation."""
     row_bytes = operand.depth * operand.bits // 8
     if row_bytes != _DEEP_ROW or descriptor.absolute or not leaves_pattern(descriptor, row_bytes):
         return descriptor
@@ -104,15 +104,15 @@ def _checked(descriptor: MatrixDescriptor, operand: Operand) -> MatrixDescriptor
 
 
 class TileBatch(BatchHub, Protocol):
-    """What tiles need of their batch."""
+    """What tiles need from their batch."""
 
     port: Port
 
 
 def gather(batch: TileBatch, ctas: Array, tiles: list[Tiles], operand: Operand, across: bool = False) -> Array:
-    """The elements of each operation's tile as float32: [operations, rows, depth]; what lies outside is zero.
+    """The elements of each operation's tile as float32: [operations, rows, depth]; those outside memory are zero.
 
-    With `across`, those of 16 bits lie with the same depth side by side, as a matrix library likes them best of B.
+    With `across`, 16-bit elements of the same depth are contiguous, as matrix libraries prefer for B.
     """
     if operand.kind in HALVES:
         return gather_halves(batch, ctas, _layout(tiles, len(ctas)), operand, across)
@@ -120,7 +120,7 @@ def gather(batch: TileBatch, ctas: Array, tiles: list[Tiles], operand: Operand, 
 
 
 class Layout(NamedTuple):
-    """Where the tiles of operations lie: the base of each, which map it has, and the pieces of the maps."""
+    """Addresses of the tiles of operations: the base of each, which map it has, and the pieces of the maps."""
 
     bases: Int64s
     which: Int64s
@@ -128,7 +128,7 @@ class Layout(NamedTuple):
 
 
 def _layout(tiles: list[Tiles], count: int) -> Layout:
-    """Where tiles of so many operations lie."""
+    """The layout of the tiles of `count` operations."""
     if len(tiles) == 1:
         return Layout(np.full(count, tiles[0].base, np.int64), np.zeros(count, np.int64), tiles[0].map.pieces[None])
     bases, which = np.empty((2, count), np.int64)
@@ -140,15 +140,15 @@ def _layout(tiles: list[Tiles], count: int) -> Layout:
 
 @lru_cache(1 << 8)
 def layout_of(descriptors: bytes, operand: Operand, decode: Decoder) -> Layout:
-    """Where the tiles lie that descriptors name, which are given by their bytes, one an operation."""
+    """The layout of the tiles of descriptors, given as bytes, one for each operation."""
     numbers = np.frombuffer(descriptors, np.uint64).copy()
     return _layout(tiles_of(numbers, operand, decode), len(numbers))
 
 
 def joined_layout(tiles: list[Tiles], operand: Operand, count: int) -> Layout | None:
-    """Where tiles of elements of 16 bits lie that follow each other in depth, each the same in so many CTAs.
+    """The layout of 16-bit tiles that follow each other in depth, each the same in `count` CTAs, as one deep tile.
 
-    What is gathered then has the depth of all. None where their rows do not end with a piece.
+    None if their rows do not end at a piece boundary.
     """
     if operand.transposed and operand.rows % (PIECE // 2):
         return None
@@ -158,7 +158,7 @@ def joined_layout(tiles: list[Tiles], operand: Operand, count: int) -> Layout | 
 
 
 def gather_halves(batch: TileBatch, ctas: Array, layout: Layout, operand: Operand, across: bool = False) -> Array:
-    """As `gather`, of elements of 16 bits."""
+    """As `gather`, for 16-bit elements."""
     size, memory = batch.shared_stride, batch.port.space("shared").words[8]
     _, rows, pieces = layout.pieces.shape
     columns, swapped = pieces * PIECE // 2, across and not operand.transposed
@@ -179,9 +179,9 @@ def take_halves(
     across: bool,
     found: Float32s,
 ) -> None:
-    """Elements of pieces of 16 bytes of operations, from a base on in the memory of each one's CTA, of `size` bytes.
+    """Gather 16-byte pieces for operations, from a base on in the memory of each one's CTA, which has `size` bytes.
 
-    Zero where a piece lies beyond `size`. Words of memory have four elements.
+    A piece beyond `size` reads as zero. A word of memory has four elements.
     """
     bases, which, pieces = layout
     low = np.uint64(0xFFFF)
@@ -210,7 +210,7 @@ def take_halves(
 
 
 def gather_pieces(batch: TileBatch, ctas: Array, tiles: list[Tiles]) -> Array:
-    """The pieces of 16 bytes of each operation's tile, in the order of its map."""
+    """The 16-byte pieces of each operation's tile, in the order of its map."""
     size = batch.shared_stride
     pieces = batch.port.space("shared").words[1].view(np.complex128)
     out: list[Array] = []
@@ -232,7 +232,7 @@ def gather_pieces(batch: TileBatch, ctas: Array, tiles: list[Tiles]) -> Array:
 
 
 def _elements(data: Array, operand: Operand) -> Array:
-    """Pieces of 16 bytes as elements [operations, rows, depth]."""
+    """Convert 16-byte pieces to elements [operations, rows, depth]."""
     kind = operand.kind
     if kind in ("b1", "b4"):
         bits = _narrow(data, 1 if kind == "b1" else 4)
@@ -254,13 +254,13 @@ def _narrow(data: Array, bits: int) -> Array:
 
 
 def unpacked(data: Array, bits: int) -> Array:
-    """Sixteen elements of 4 or 6 bits from the low end of each 16 bytes, one a byte."""
+    """Unpack sixteen 4- or 6-bit elements from the low end of each 16 bytes, one to a byte."""
     words = data.view(np.uint64).reshape(*data.shape, 2)
     shifts = np.arange(16) * bits
     low, high = words[..., 0, None], words[..., 1, None]
     right = (shifts % 64).astype(np.uint64)
     first = np.where(shifts < 64, low, high) >> right
-    # an element of 6 bits may begin in the first word and end in the second
+    # a 6-bit element may span both words
     spill = (shifts < 64) & (shifts + bits > 64)
     rest = np.where(spill, high << ((64 - shifts) % 64).astype(np.uint64), np.uint64(0))
     apart: Array = ((first | rest) & np.uint64((1 << bits) - 1)).astype(np.uint8)
@@ -268,7 +268,7 @@ def unpacked(data: Array, bits: int) -> Array:
 
 
 def ranges_of(ctas: Array, tiles: list[Tiles], size: int) -> tuple[Array, Array, Array]:
-    """Byte ranges that tiles cover in shared memory: starts, lengths and the operation each belongs to."""
+    """Byte ranges of tiles in shared memory: begins, lengths, and the operation of each."""
     most = sum(len(one.positions) * len(one.map.firsts) for one in tiles)
     found = np.empty((3, most), np.int64)
     count, homes = 0, np.asarray(ctas, np.int64)
@@ -281,7 +281,7 @@ def ranges_of(ctas: Array, tiles: list[Tiles], size: int) -> tuple[Array, Array,
 def spread(
     ctas: Int64s, positions: Int64s, base: Int, firsts: Int64s, spans: Int64s, size: Int, count: int, found: Int64s
 ) -> int:
-    """Put the ranges of a tile in some CTAs behind `count` others; how many there are now."""
+    """Append the ranges of a tile in some CTAs after `count` others; returns the new count."""
     for i in range(positions.size):
         start = ctas[positions[i]] * size
         for k in range(firsts.size):

@@ -1,1 +1,1 @@
-"""Memory that costs what is touched of it, not what exists."""
+"""Memory that is allocated page by page on first touch."""

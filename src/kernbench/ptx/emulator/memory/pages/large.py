@@ -1,8 +1,8 @@
-"""Large arrays of a device, which cost what is touched of them: their bytes, and the state of each byte.
+"""Large arrays of a device, whose pages are allocated on touch: their bytes, and the state of each byte.
 
-A range whose bytes all have one value is mapped from a small file of that value (`mapping`); a page becomes memory of
-its own when it is written. `LargeArrays` remembers which pages that may be, so that what has to look at a whole array,
-or to change the states of all of it, goes through those pages alone.
+A range whose bytes all have one value is mapped from a small file with that value (`mapping`); a page is copied when it
+is written. `LargeArrays` records which pages that may be, so that operations on a whole array, such as changing all its
+states, visit only those pages.
 """
 
 import mmap
@@ -18,64 +18,64 @@ from kernbench.ptx.emulator.memory.pages.mapping import Templates, ask_for_large
 from kernbench.ptx.emulator.memory.pages.room import require_room, sparse_bytes
 from kernbench.safety.processes.threads import together
 
-# the first byte and the end of some bytes
+# begin and end of a range of bytes
 Range = tuple[int, int]
-# arrays of so many bytes or more are kept like this
+# minimal size of such arrays
 LARGE = 64 << 20
-# bytes that `dirty` has one mark for
+# bytes per entry of `dirty`
 BLOCK = 256
 PAGE = mmap.PAGESIZE
-# ranges of one value beyond this many in an array are written instead: a process has some ten thousand mappings
+# of an array with more uniform ranges than this, the others are written instead: a process has some ten thousand
+# mappings
 _MOST_RANGES = 1024
-# pages that are looked at together, so that what NumPy makes of them in between stays in a cache; and those that are
-# worth a thread
+# pages to process together, so that NumPy's temporaries stay in a cache; and pages that are worth a thread
 _PIECE, _TOGETHER = 64, 4096
-# pages that are brought together
+# pages to copy together
 _AT_ONCE = 1024
-# bytes that are to be free before more data is brought in
+# bytes that must be free before more data is copied
 _SPARE = 256 << 20
-# of an array's pages, those that must hold something for it to be brought in large pages
+# share of non-zero pages from which on an array gets large pages
 _NEARLY_ALL = 0.875
-# bytes of addresses that a device with large arrays has; less where the system has fewer
+# address space of a device with large arrays; less if the system has less
 _WINDOWS = (1 << 39, 1 << 37)
 
 
 @cache
 def _templates() -> Templates:
-    """The files of one value, for the life of the process."""
+    """The files of one value each, for the life of the process."""
     return Templates()
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Where an array lies in a window: its first byte, and its end."""
+    """The range of an array in the address space."""
 
     start: int
     end: int
 
     @property
     def nbytes(self) -> int:
-        """Bytes in all."""
+        """Its size in bytes."""
         return self.end - self.start
 
     @property
     def pages(self) -> slice:
-        """The numbers of its whole pages; an array that is kept here has some."""
+        """The numbers of its complete pages; a large array has some."""
         return slice(-(-self.start // PAGE), self.end // PAGE)
 
     @property
     def ends(self) -> tuple[Range, Range]:
-        """The bytes before the whole pages, and those behind them, in pages that others have a part of as well."""
+        """The bytes before the complete pages, and those after, in pages that are shared with others."""
         return (self.start, self.pages.start * PAGE), (self.pages.stop * PAGE, self.end)
 
 
 class LargeArrays:
-    """The window of addresses of a device that has large arrays; `MemoryError` where the system does not give it."""
+    """The address space of a device with large arrays; raises `MemoryError` if the system does not provide it."""
 
     def __init__(self) -> None:
         for size in _WINDOWS:
             try:
-                # what lies beside large arrays is brought whole, so that large pages of it cost nothing
+                # other arrays are written completely, so large pages are right for them
                 self.words, self.states = (sparse_bytes(size, large_pages=True) for _ in range(2))
                 break
             except MemoryError:
@@ -84,19 +84,19 @@ class LargeArrays:
             raise MemoryError
         self.size = size
         self.dirty: Bools = sparse_bytes(size // BLOCK).view(np.bool_)
-        # pages whose bytes, and whose states, may differ from what their array holds where nobody wrote
+        # pages whose bytes, and pages whose states, may differ from the array's usual value
         self._filled: Bools = sparse_bytes(size // PAGE).view(np.bool_)
         self._changed: Bools = sparse_bytes(size // PAGE).view(np.bool_)
 
     def begin(self, where: Extent, value: int, state: int) -> None:
-        """An array begins its life, or ends it: all its bytes hold one value, and are in one state."""
+        """Begin or end an array's life: all its bytes get one value and one state."""
         for memory, held in ((self.words, value), (self.states, state)):
             _templates().fill(memory.ctypes.data + where.start, where.nbytes, held)
         for pages in (self._filled, self._changed):
             forget_marks(pages[where.pages])
 
     def bring(self, where: Extent, data: Bytes) -> None:
-        """Copy data into an array that holds zeros; pages of zeros take no room."""
+        """Copy data into an array of zeros; pages of zeros take no memory."""
         for start, end in where.ends:
             self.words[start:end] = data[start - where.start : end - where.start]
         marks = self._filled[where.pages]
@@ -121,18 +121,18 @@ class LargeArrays:
         together(partial(bring, start) for start in range(0, len(source), _AT_ONCE))
 
     def note(self, blocks: Int64s) -> None:
-        """Kernels wrote to blocks, by their numbers."""
-        # a page comes as often as blocks of it were written, which costs less than to find out
+        """Record that kernels wrote to blocks, by number."""
+        # pages repeat, which costs less than making them unique
         pages = blocks // (PAGE // BLOCK)
         self._filled[pages] = True
         self._changed[pages] = True
 
     def opened(self, where: Extent, states: bool) -> None:
-        """Somebody gets the bytes of an array, or their states, in place: any of them may change."""
+        """Record that a caller gets an array's bytes or states in place, and may change any of them."""
         (self._changed if states else self._filled)[where.pages] = True
 
     def copy(self, where: Extent, value: int) -> Bytes:
-        """A copy of an array's bytes; `value` is what it holds where nobody wrote."""
+        """A copy of an array's bytes; `value` is its value where nobody wrote."""
         found = sparse_bytes(where.nbytes)
         if value:
             _templates().fill(found.ctypes.data, found.size, value)
@@ -150,12 +150,12 @@ class LargeArrays:
     def differing(self, where: Extent, state: int, usual: int, ignored: int) -> tuple[int, int]:
         """How many bytes of an array are not in a `state`, and the first of them; -1 for none.
 
-        `usual` is the state where nobody wrote; bits of `ignored` do not count.
+        `usual` is the state where nobody wrote; bits of `ignored` are not compared.
         """
         parts = self._parts(where, self._changed)
         count = 0 if usual == state else where.nbytes - _bytes_of(parts)
         firsts = [_first_gap(where, parts)] if usual != state else []
-        # what each share of the parts found: how many, and the first of each part that has one
+        # results of each share of the parts: the count, and the first of each part that has one
         found: list[tuple[int, list[int]]] = []
 
         def look(some: list[Range]) -> None:
@@ -173,7 +173,7 @@ class LargeArrays:
         return count, min(known) - where.start if known else -1
 
     def mark(self, where: Extent, bit: int, on: bool, usual: int) -> None:
-        """Set a bit in the states of all bytes of an array, or clear it; `usual` is the state where nobody wrote."""
+        """Set or clear a bit in the states of all bytes of an array; `usual` is the state where nobody wrote."""
         for start, end in self._gaps(where):
             _templates().fill(self.states.ctypes.data + start, end - start, usual | bit if on else usual)
 
@@ -187,7 +187,7 @@ class LargeArrays:
         together(partial(mark, some) for some in _shared_out(self._parts(where, self._changed)))
 
     def _gaps(self, where: Extent) -> list[Range]:
-        """The ranges of bytes whose states nobody changed, as far as they are few; the others count as changed."""
+        """Ranges of bytes whose states are unchanged, up to a maximal number; the others now count as changed."""
         parts = self._parts(where, self._changed)
         inner = list(pairwise([where.start, *(edge for part in parts for edge in part), where.end]))[::2]
         gaps = sorted((gap for gap in inner if gap[0] < gap[1]), key=lambda gap: gap[0] - gap[1])
@@ -196,7 +196,7 @@ class LargeArrays:
         return gaps[:_MOST_RANGES]
 
     def _parts(self, where: Extent, pages: Bools) -> list[Range]:
-        """Ranges of an array's bytes in marked pages, and in those that others have a part of; in their order."""
+        """Ranges of an array's bytes in marked pages, and in pages shared with others, in order."""
         marked = np.flatnonzero(pages[where.pages]) + where.pages.start
         breaks = np.flatnonzero(np.diff(marked) != 1)
         firsts, lasts = (np.append(0, breaks + 1), np.append(breaks, len(marked) - 1)) if len(marked) else ([], [])
@@ -214,7 +214,7 @@ def _bytes_of(parts: list[Range]) -> int:
 
 
 def _shared_out(parts: list[Range]) -> list[list[Range]]:
-    """The parts in shares of some megabytes, for threads: a share of a single page would not be worth one."""
+    """The parts in shares of some megabytes, for threads; a single page would not be worth a thread."""
     shares, room = list[list[Range]](), 0
     for start, end in parts:
         if room <= 0:
@@ -226,10 +226,10 @@ def _shared_out(parts: list[Range]) -> list[list[Range]]:
 
 
 def _not_zero(pages: Array) -> Bools:
-    """Which rows are not all zeros; most that are not show it in their first bytes."""
+    """Which rows are not all zeros; most non-zero ones show it in their first bytes."""
     found: Bools = np.any(pages[:, :8], axis=1)
     rest = np.flatnonzero(~found)
-    # where there are many, looking at all is faster than taking them out
+    # for many rows, comparing all is faster than extracting them
     if 2 * len(rest) > len(pages):
         found[rest] = np.any(pages, axis=1)[rest]
     else:
@@ -238,7 +238,7 @@ def _not_zero(pages: Array) -> Bools:
 
 
 def _first_gap(where: Extent, parts: list[Range]) -> int:
-    """The first byte of an array that lies in none of some parts of it, which are in order; -1 for none."""
+    """The first byte of an array outside some sorted parts of it; -1 for none."""
     at = where.start
     for start, end in parts:
         if start > at:
@@ -248,5 +248,5 @@ def _first_gap(where: Extent, parts: list[Range]) -> int:
 
 
 def forget_marks(marks: Bools) -> None:
-    """Clear marks where they are set: writing all of them would take memory for each."""
+    """Clear marks where they are set; writing all of them would allocate their memory."""
     marks[np.flatnonzero(marks)] = False

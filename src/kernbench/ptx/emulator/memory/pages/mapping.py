@@ -1,7 +1,7 @@
-"""Address space that costs only what is touched: anonymous mappings, and ranges that share one page until written.
+"""Address space that is allocated on touch: anonymous mappings, and copy-on-write ranges of one value.
 
-Linux lets a process reserve far more addresses than the computer has memory. A range whose bytes all hold one value is
-mapped privately from a small file of that value, again and again: the kernel copies a page when somebody writes to it.
+Linux lets a process reserve far more addresses than the computer has memory. A range whose bytes all have one value is
+mapped privately from a small file with that value, repeatedly: the kernel copies a page when it is written.
 """
 
 import ctypes
@@ -19,13 +19,13 @@ from kernbench.common.errors import MisuseError
 
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 _ANONYMOUS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-# numbers of Linux that Python's mmap module does not name in every version
+# Linux constants that some versions of Python's mmap module lack
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 _FIXED = 0x10
 _REMOVE = 9
 _LARGE_PAGES = 14
 _FIXED_UNUSED = 0x10_0000 if sys.platform == "linux" else 0
-# bytes of the file that a range of one value is mapped from: few mappings for a large range, little memory each
+# size of a template file: few mappings for a large range, little memory for each value
 _TEMPLATE = 8 << 20
 
 
@@ -41,9 +41,9 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 def reserve(nbytes: int, address: int | None = None, file: int | None = None) -> int | None:
-    """Zeros that take memory where they are written, at any address or at a given one; None where that cannot be.
+    """Reserve zeros that are allocated on write, at any address or a given one; None if impossible.
 
-    Memory of a `file`, which is made as long, is shared with whoever maps that file.
+    Memory of a `file`, which is extended to that size, is shared with all that map the file.
     """
     if file is not None:
         os.ftruncate(file, nbytes)
@@ -51,7 +51,7 @@ def reserve(nbytes: int, address: int | None = None, file: int | None = None) ->
     found = _mmap()(address, nbytes, _READ_WRITE, flags, -1 if file is None else file, 0)
     if found is None or found == _FAILED:
         return None
-    # systems without MAP_FIXED_NOREPLACE take the address for a hint
+    # systems without MAP_FIXED_NOREPLACE treat the address as a hint
     return found if address is None or found == address else None
 
 
@@ -63,13 +63,13 @@ def bytes_at(address: int, nbytes: int) -> Array:
 
 
 def _pages(address: int, nbytes: int) -> tuple[int, int]:
-    """First and last address of the whole pages in a range."""
+    """First and last address of the complete pages in a range."""
     page = mmap.PAGESIZE
     return -(-address // page) * page, (address + nbytes) // page * page
 
 
 def give_up(address: int, nbytes: int) -> None:
-    """Let a range of shared memory hold zeros again, for all who map it; whole pages of it take no room any more."""
+    """Reset a range of shared memory to zeros for all that map it, and free its complete pages."""
     first, last = _pages(address, nbytes)
     if first >= last or _madvise()(first, last - first, _REMOVE):
         bytes_at(address, nbytes)[...] = 0
@@ -79,10 +79,10 @@ def give_up(address: int, nbytes: int) -> None:
 
 
 def ask_for_large_pages(address: int, nbytes: int) -> None:
-    """Let a range that is about to be written whole be handed out in large pages, if the system has them."""
+    """Ask for large pages for a range that is about to be written completely."""
     first, last = _pages(address, nbytes)
     if first < last:
-        # a system without them refuses
+        # fails if the system has none
         _madvise()(first, last - first, _LARGE_PAGES)
 
 
@@ -93,7 +93,7 @@ def _madvise() -> Callable[..., int]:
 
 
 class Templates:
-    """Fills ranges of mapped memory with one value, at the cost of a few mappings."""
+    """Fills ranges of mapped memory with one value, with a few mappings."""
 
     def __init__(self) -> None:
         self._files: dict[int, Any] = {}
@@ -107,7 +107,7 @@ class Templates:
         return int(known.fileno())
 
     def fill(self, address: int, nbytes: int, value: int) -> None:
-        """Let all bytes of a range hold `value`, whatever they held; pages at its ends are written."""
+        """Set all bytes of a range to `value`; incomplete pages at its ends are written."""
         first, last = _pages(address, nbytes)
         if first >= last:
             bytes_at(address, nbytes)[...] = value

@@ -1,4 +1,4 @@
-"""Whether this computer has room for what a device or a launch asks for, checked before it is taken."""
+"""Checks that the computer has enough memory for a device or a launch, and allocates it in suitable pages."""
 
 import mmap
 import sys
@@ -14,16 +14,16 @@ from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.lanes.arrays import Bytes, UInt64s
 from kernbench.safety.confined import free_bytes
 
-# less than this is never asked about
+# smaller requests are not checked
 _SMALL = 1 << 27
-# words beyond this are mapped: a system that is asked for far more memory than it has may refuse, used or not
+# larger ones are mapped without reserve: a system may refuse far more memory than it has, used or not
 _MAPPED = 1 << 27
-# bytes from which on large pages are asked for, and how large they are on most systems
+# minimal bytes for large pages, and the usual size of a large page
 _LARGE = 1 << 20
 _LARGE_PAGE = 1 << 21
-# bytes from which on rooms are kept: below, the allocator of Python's process keeps them itself
+# minimal bytes to keep for reuse: smaller ones Python's allocator keeps itself
 _KEPT = 1 << 17
-# MAP_NORESERVE, which Python does not name in every version
+# MAP_NORESERVE, which some versions of Python lack
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 
 
@@ -37,12 +37,12 @@ def require_room(nbytes: int, what: str, remedy: str) -> None:
 
 
 def is_mapped(words: int) -> bool:
-    """Whether so many sparse zeros are handed out in small pages."""
+    """Whether sparse zeros of this size get small pages."""
     return words >= _MAPPED
 
 
 def sparse_zeros(words: int) -> UInt64s:
-    """Zeros of 64 bits that take memory where they are written; `MemoryError` where even that is too much."""
+    """64-bit zeros that are allocated on write; `MemoryError` if even that is too much."""
     if not is_mapped(words):
         found: UInt64s = large_zeros(words, np.uint64)
         return found
@@ -50,7 +50,7 @@ def sparse_zeros(words: int) -> UInt64s:
 
 
 def striped_zeros(words: int, stripe: int) -> UInt64s:
-    """As `sparse_zeros`, with a large page and then small ones in every `stripe` bytes, if the system has both."""
+    """As `sparse_zeros`, but each `stripe` bytes begin with a large page, if the system supports that."""
     if is_mapped(words) or 8 * words <= stripe or not hasattr(mmap, "MADV_HUGEPAGE"):
         return sparse_zeros(words)
     try:
@@ -65,16 +65,16 @@ def striped_zeros(words: int, stripe: int) -> UInt64s:
 
 
 def sparse_bytes(nbytes: int, large_pages: bool = False) -> Bytes:
-    """Zeros that take memory where they are written, page by page; they begin with a page.
+    """Zeros that are allocated on write, page by page, from a page boundary on.
 
-    Large pages are for what is written whole: far fewer of them are to be handed out, and to be copied in a fork. What
-    lies in the first of them would often be all that is ever written: it is in small pages as well.
+    Large pages are for memory that is written completely: far fewer pages to allocate, and to copy in a fork. The first
+    large page's worth uses small pages, as often nothing beyond it is ever written.
     """
     try:
         room = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
     except (OSError, OverflowError, ValueError):
         raise MemoryError from None
-    # a large page for a few bytes of it would be what this is to avoid; systems without large pages refuse that
+    # sparse use must not allocate large pages; systems without them refuse the request
     with suppress(OSError, AttributeError):
         room.madvise(mmap.MADV_HUGEPAGE if large_pages else mmap.MADV_NOHUGEPAGE)
         if large_pages and nbytes > _LARGE_PAGE:
@@ -83,9 +83,9 @@ def sparse_bytes(nbytes: int, large_pages: bool = False) -> Bytes:
 
 
 def large_zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-    """As `np.zeros`, for what every launch takes anew and writes all over: in large pages where the system has them.
+    """As `np.zeros`, for memory that every launch allocates and writes completely: in large pages if available.
 
-    A system hands out memory page by page as it is first written, which takes longer than most of what a launch does.
+    The system allocates memory page by page on first write, which takes longer than most of a launch.
     """
     kind, count = dtype_of(dtype), prod(shape) if isinstance(shape, tuple) else shape
     whole = _room(kind.itemsize * count)
@@ -96,7 +96,7 @@ def large_zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
 
 
 def _room(nbytes: int) -> Bytes | None:
-    """Zeros in large pages; None where they would be few, or the system has none."""
+    """Zeros in large pages; None if too small for them, or if the system has none."""
     if nbytes < _LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
         return None
     try:
@@ -109,11 +109,10 @@ def _room(nbytes: int) -> Bytes | None:
 
 
 class Rooms:
-    """Memory that launches take one after the other, kept for the next: a system takes longer to hand it out than it
-    takes to clear.
+    """Memory blocks reused by consecutive launches.
 
-    A room is free again when nobody but this list holds it, or a part of it: every view of an array holds the array
-    whose memory it has.
+    The system takes longer to allocate memory than it takes to clear it. A block is free again when nothing but this
+    list refers to it: every view of an array keeps a reference to the array that owns its memory.
     """
 
     def __init__(self, most: int, largest: int):
@@ -122,11 +121,11 @@ class Rooms:
         self._lock = Lock()
 
     def zeros(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-        """As `large_zeros`, in a room that was used before if there is one."""
+        """As `large_zeros`, in a reused block if possible."""
         return self.full(shape, 0, dtype)
 
     def full(self, shape: int | tuple[int, ...], value: int, dtype: npt.DTypeLike) -> Array:
-        """As `np.full`, in a room that was used before if there is one."""
+        """As `np.full`, in a reused block if possible."""
         kind, count = dtype_of(dtype), prod(shape) if isinstance(shape, tuple) else shape
         found = self._taken(kind.itemsize * count)
         if found is not None:
@@ -135,18 +134,18 @@ class Rooms:
             values = large_zeros(shape, dtype)
             if not value:
                 return values
-        # nobody else has it by now
+        # nothing else refers to it
         values.fill(value)
         return values
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-        """As `np.empty`, in a room that was used before if there is one."""
+        """As `np.empty`, in a reused block if possible."""
         kind = dtype_of(dtype)
         found = self._taken(kind.itemsize * prod(shape))
         return np.empty(shape, kind) if found is None else found.view(kind).reshape(shape)
 
     def _taken(self, nbytes: int) -> Bytes | None:
-        """A room of so many bytes, with whatever it was used for before; None where none is kept."""
+        """A block of `nbytes` with arbitrary contents; None if such blocks are not kept."""
         if not _KEPT <= nbytes <= self._largest:
             return None
         with self._lock:
@@ -154,15 +153,15 @@ class Rooms:
             return None if room is None else room[:nbytes]
 
     def _free(self, nbytes: int) -> Bytes | None:
-        """A room of so many bytes, or a few more, that nobody holds; a new one where there is room for it."""
+        """An unreferenced block of this size, rounded up; or a new one, if possible."""
         step = _LARGE if nbytes > _LARGE else _KEPT
         size = -(-nbytes // step) * step
         for number in range(len(self._rooms)):
-            # the list and the argument of the question itself
+            # references by the list, and by the argument of the call
             if self._rooms[number].size == size and sys.getrefcount(self._rooms[number]) == _HELD_BY_NOBODY:
                 return self._rooms[number]
         if sum(room.size for room in self._rooms) + size > self._most:
-            # those of programs that are not run any more make room for others
+            # drop the blocks of programs that no longer run
             self._rooms.clear()
         made = _room(size) if size >= _LARGE else np.empty(size, np.uint8)
         if made is not None:
@@ -171,11 +170,11 @@ class Rooms:
 
 
 def _held_by_nobody() -> int:
-    """References that Python counts of an array that is in one list only, where it is asked for them there."""
+    """The reference count of an array that only one list refers to."""
     rooms = [np.zeros(1, np.uint8)]
     return sys.getrefcount(rooms[0])
 
 
 _HELD_BY_NOBODY = _held_by_nobody()
-# for the process: registers, shared and tensor memory of launches, and matrices that are multiplied
+# for the process: registers, shared and tensor memory of launches, and matrix operands
 ROOMS = Rooms(64 << 20, 16 << 20)

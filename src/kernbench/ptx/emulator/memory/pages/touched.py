@@ -1,4 +1,4 @@
-"""Which pages of an array take memory: what nobody touched of a large one need not be looked at."""
+"""Which pages of an array are allocated: untouched parts of a large one can be skipped."""
 
 import os
 
@@ -8,21 +8,21 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Bools
 from kernbench.ptx.emulator.memory.pages.large import PAGE
 
-# smaller arrays are looked at whole
+# smaller arrays are not worth the query
 _WORTH = 256 << 20
-# touched pages with so few others between them are taken together
+# touched pages with at most so many others between them are joined
 _NEAR = 16
-# pages that the system is asked about at once
+# pages per query
 _TOGETHER = 1 << 20
-# of what the system says about a page: it is in memory, or it was and is swapped out
+# bits of a page's entry: it is in memory, or swapped out
 _HELD = 62
 _WORD = 8
 
 
 def touched_rows(rows: Array) -> list[slice]:
-    """The rows of an array that may hold something; all others are zeros that nobody touched.
+    """The rows of an array that may hold something; all others are untouched zeros.
 
-    The array was made by `room.sparse_zeros`, and its rows divide a page. All rows where the system does not say.
+    The array was made by `room.sparse_zeros`, and its rows divide a page. All rows if the system gives no information.
     """
     if rows.nbytes < _WORTH:
         return [slice(0, len(rows))]
@@ -33,7 +33,7 @@ def touched_rows(rows: Array) -> list[slice]:
     except OSError:
         return [slice(0, len(rows))]
     edges = np.flatnonzero(np.diff(held, prepend=False, append=False))
-    # looking at a few more is faster than stopping before them
+    # a few more rows are faster than another range
     apart = np.diff(edges[1:-1].reshape(-1, 2)).reshape(-1) > _NEAR
     edges = edges[np.concatenate(([True], np.repeat(apart, 2), [True]))] if len(edges) else edges
     lines = np.clip(((first + edges.reshape(-1, 2)) * PAGE - start) // size, 0, len(rows))
@@ -41,7 +41,7 @@ def touched_rows(rows: Array) -> list[slice]:
 
 
 def _held(first: int, count: int) -> Bools:
-    """Whether each of some pages of this process takes memory."""
+    """Whether each of some pages of this process is allocated."""
     found = np.zeros(count, bool)
     file = os.open("/proc/self/pagemap", os.O_RDONLY)
     try:
