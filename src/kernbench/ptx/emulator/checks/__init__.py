@@ -1,4 +1,4 @@
-"""The checks of a launch: memory, races, barriers, warps, registers; everything found becomes a `Finding`."""
+"""The checks of a launch: memory, races, barriers, warps, registers; each fault becomes a `Finding`."""
 
 from kernbench.ptx.emulator.checks.batch_checks import BatchChecks
 from kernbench.ptx.emulator.checks.checks import CHECKED, Checks

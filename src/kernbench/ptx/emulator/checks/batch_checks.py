@@ -1,4 +1,4 @@
-"""The checks of one batch: all that its parts report, and the state that is needed to judge it."""
+"""The checks of one batch: everything its parts report, and the state needed to judge it."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 class BatchChecks(BatchObserver):
-    """The checks of one batch: its clocks, and the shadow of its shared memory."""
+    """The checks of one batch: its vector clocks, and the shadow of its shared memory."""
 
     checking = True
 
@@ -89,14 +89,14 @@ class BatchChecks(BatchObserver):
         self.definedness = Definedness(batch.lanes)
         self.undefined = UndefinedValues(batch, self.definedness, checks.reporter, checks.memory)
         self.replicas = Replicas(self, checks.program, self.undefined)
-        # stores that have to be looked at each time, whatever they find: see `Replicas`
+        # sites of stores that must be checked at every execution: see `Replicas`
         self.contested = self.replicas.contested
         self.noncoherent = checks.noncoherent.sites
         self.definedness.flags.begin(checks.program.undefined_registers, checks.program.undefined_numbers)
 
     @property
     def checker(self) -> Checker:
-        """Who is asked about each access to memory."""
+        """The checker of memory accesses."""
         return self
 
     def tensor(self, memory: TensorMemory) -> TensorObserver:
@@ -104,11 +104,11 @@ class BatchChecks(BatchObserver):
         return TensorChecks(self._batch, self, memory)
 
     def began(self, warps: Array) -> None:
-        """Warps began something that others may see from now on."""
+        """Warps began something visible to others: a new epoch."""
         self.clocks.advance(warps)
 
     def lanes_ended(self, warps: Int64s, active: Bools) -> None:
-        """Lanes have ended, a row of 32 for each warp."""
+        """Lanes have exited; a row of 32 for each warp."""
         self.clocks.ended(warps, active)
 
     def cluster_arrives(self, warp: int, mask: int, key: tuple[str, int, int], releases: bool) -> None:
@@ -124,15 +124,15 @@ class BatchChecks(BatchObserver):
         self.along.passes(warp, key)
 
     def arrival_clocks(self) -> ArrivalClocks:
-        """What arrivals on mbarriers publish."""
+        """The clocks that arrivals on mbarriers publish."""
         return self.clocks.clocks, self.clocks.met_column, self.clocks.peers
 
     def apart(self, alive: UInt32s) -> UInt32s:
-        """The lanes of each warp that have to arrive for all that it did to be known."""
+        """The lanes of each warp that must all arrive for the warp's own clock to be published."""
         return self.clocks.apart()
 
     def value_leaves(self, key: tuple[int, int], lanes: Array) -> None:
-        """The value of a speculative load, which `key` names, leaves lanes by a guarded store."""
+        """The value of a speculative load, identified by `key`, is used by a guarded store of lanes."""
         self.idle.leave(key, lanes)
 
     def note(
@@ -159,20 +159,23 @@ class BatchChecks(BatchObserver):
             self.log.threads(space.name, writes, site, lanes, active, starts, nbytes)
 
     def loads_plainly(self, loads: tuple[Loaded, ...], window: Window) -> bool:
-        """All lanes of a window are about to load from global memory, if nothing is the matter with any of the loads:
-        whether that is all there is to know.
+        """All lanes of a window are about to load from global memory; no load has a fault.
+
+        Returns whether the checks need nothing else.
         """
         if self.log is not None:
             return False
         if all(load.guard is not None for load in loads):
-            # who loads is known only when it is done
+            # guards decide which lanes load, and they are not known here
             return self.clocks.all_touched
         self.clocks.touched(window.lane_numbers, None)
         return True
 
     def reads_plainly(self, space: Space, site: Site, addresses: Array, lanes: Array) -> tuple[Entering, Array] | None:
-        """Whole warps are about to read shared memory, if nothing is the matter with any word: how that is entered, and
-        which words copies still fill; None where each access has to be looked at. `addresses` are where lanes read.
+        """Whole warps are about to read shared memory at `addresses`; no word has a fault.
+
+        Returns what is needed to enter the reads, and the words that copies will fill; None if each access must be
+        checked.
         """
         entering = self.arguments(space, site, 0)
         if self.log is not None or site.number in self._volatile or entering[2] == UNSEEN:
@@ -184,8 +187,9 @@ class BatchChecks(BatchObserver):
         return entering, self.copies.filled_by
 
     def limits(self, site: int) -> tuple[int, int] | None:
-        """The first offset and the bytes of the array that a load is meant for; all memory where that is not known, and
-        None where it has to be looked at.
+        """The first offset and the size of the array that a load is meant for.
+
+        That is all memory if unknown, and None if each access must be checked.
         """
         if site not in self._meant:
             return 0, EVERYWHERE
@@ -198,7 +202,7 @@ class BatchChecks(BatchObserver):
     def _check_meant(
         self, writes: bool, site: Site, lanes: Array, active: Mask | None, accessed: Accessed, nbytes: int
     ) -> None:
-        """An access must not leave the array that its address is made from for another one."""
+        """Report accesses that leave the array of their pointer for another array."""
         starts = offsets_of(accessed)
         strays = self._checks.meant.strays(site, starts, active, nbytes)
         if len(strays):
@@ -209,7 +213,7 @@ class BatchChecks(BatchObserver):
     def _check_variables(
         self, space: Space, writes: bool, site: Site, lanes: Array, active: Mask | None, accessed: Accessed, nbytes: int
     ) -> None:
-        """An access must not leave the variables of shared memory that its address is made from for another one."""
+        """Report accesses that leave the shared variables of their address for another variable."""
         variables = self._meant_variables[site.number]
         if not leaves(variables, accessed, space.size):
             return
@@ -221,7 +225,7 @@ class BatchChecks(BatchObserver):
             self._checks.memory.stray_variable(self._batch, site, writes, offset, nbytes, lane, len(strays))
 
     def arguments(self, space: Space, site: Site, scope: int) -> Entering:
-        """The space's shadow, the site and the scope of the access, as the compiled kernels take them."""
+        """The space's shadow, the site's number and the scope of the access, for compiled kernels."""
         clocks = self.clocks
         if space.name == "local":
             return UNCHECKED, 0, scope
@@ -232,7 +236,7 @@ class BatchChecks(BatchObserver):
         return (*cells, clocks.table(), clocks.clocks, clocks.peers, clocks.known, clusters), number, scope
 
     def part_from(self, warps: Array, clocks: Array) -> None:
-        """What lanes of warps that have ended did at their last clocks, by warp and lane, nobody will know."""
+        """Withhold the accesses of exited lanes at their last clocks, by warp and lane."""
         if not self.clocks.exhausted:
             cells = (self._shared_cells, *self._checks.cells_in_use())
             part_from_lanes(cells, self.clocks.numbers[warps], clocks[warps])
@@ -243,12 +247,12 @@ class BatchChecks(BatchObserver):
         self.asynchronous.ends.accessed(ctas[which], lanes[which], site)
 
     def outside_parameter(self, site: Site, problem: str) -> None:
-        """A load at a fixed offset reaches past its kernel parameter."""
+        """A load at a fixed offset reaches beyond its kernel parameter."""
         hint = "compare the type of the load with the parameter's; each is a variable of its own"
         self._reporter.add("out-of-bounds", site, problem, hint)
 
     def agent_memory(self, space: str) -> tuple[Array, Array, int, Array]:
-        """Cells, lanes, the byte at which they begin, and the state of each byte, of a space that agents access."""
+        """Cells, lanes, their first byte, and the states of bytes, for a space that agents access."""
         state = self._batch.port.space(space).state[1]
         if space == "shared":
             return *self._shared_cells, 0, state
@@ -260,7 +264,7 @@ class BatchChecks(BatchObserver):
             self.asynchronous.trouble(space, writes, lane, site, trouble)
 
     def bad_copy(self, space: str, site: Site, what: str, kind: str, address: int, lane: int, count: int) -> None:
-        """An asynchronous copy reaches memory that it may not, or that nobody wrote."""
+        """An asynchronous copy accesses invalid or unwritten memory."""
         self._checks.memory.bad_copy(self, self._batch.port.space(space), site, what, kind, address, lane, count)
 
     def misaligned_copy(self, site: Site, what: str, value: int, unit: int, lane: int, count: int) -> None:
@@ -270,7 +274,7 @@ class BatchChecks(BatchObserver):
         self._reporter.add("misaligned", site, message, f"this copy needs a {what} that is a multiple of {unit}", count)
 
     def negative_point(self, site: Site, point: tuple[int, ...], lane: int, count: int) -> None:
-        """A tensor store begins before the tensor, which the copy engine refuses."""
+        """A tensor store begins before the tensor, which the copy engine rejects."""
         message = (
             f"{thread_name(self._batch, lane)} stores a box at {point}: a store may reach past a tensor's end only"
         )
@@ -280,28 +284,28 @@ class BatchChecks(BatchObserver):
     def outside_pixels(
         self, site: Site, point: tuple[int, ...], limits: tuple[tuple[int, int], ...], lane: int, count: int
     ) -> None:
-        """A column begins at a pixel that the map's pixel box does not hold."""
+        """A column begins at a pixel outside the map's pixel box."""
         box = ", ".join(f"{first} to {last}" for first, last in limits)
         message = f"{thread_name(self._batch, lane)} begins at {point}, outside the pixel box of {box}"
         hint = "begin inside the pixel box of the tensor map, and reach further with the offsets"
         self._reporter.add("out-of-bounds", site, message, hint, count, about="pixels")
 
     def bad_tensor_map(self, site: Site, problem: str, address: int, lanes: Array) -> None:
-        """An instruction names a tensor map that is none."""
+        """An instruction uses an invalid tensor map."""
         who = some_threads(self._batch, lanes)
         hint = "pass device.tensor_map(...) for a 128-byte .param aligned to 64, and use that parameter's address"
         self._reporter.add("misuse", site, f"{who}: tensor map at {address:#x}: {problem}", hint, len(lanes))
 
     def shared_name(self, offset: int) -> str:
-        """An offset in shared memory by its variable and address."""
+        """The variable and address of an offset in shared memory."""
         return self._checks.memory.shared_name(offset)
 
     def global_name(self, address: int) -> str:
-        """An address of global memory by its array."""
+        """The array of a global address."""
         return self._checks.memory.global_name(address)
 
     def trouble(self, space: Space, site: Site, what: str, spot: Spot, report: Int64s) -> None:
-        """A compiled access found something wrong."""
+        """A compiled access found faults."""
         if what == "load" and report[UNINITIALISED, 0] and self._is_followed(space, site):
             self.undefined.loaded(space, site, spot)
             report[UNINITIALISED, 0] = 0
@@ -314,35 +318,35 @@ class BatchChecks(BatchObserver):
         add_findings(spot, report, races)
 
     def stored_again(self, space: Space, spot: Spot) -> None:
-        """A store is done at a site of `contested`."""
+        """A store at a site of `contested` is complete."""
         self.replicas.stored_again(space, spot)
 
     def read_noncoherently(self, site: Site, lanes: Array, starts: Array, nbytes: int) -> None:
-        """Lanes read memory that the launch may write through the non-coherent cache."""
+        """Lanes read memory that the launch may write, through the non-coherent cache."""
         threads = self.clocks.numbers[lanes // WARP] * WARP + lanes % WARP
         self._checks.noncoherent.read(site, threads, starts.astype(np.int64), nbytes)
 
     def _is_followed(self, space: Space, site: Site) -> bool:
-        """Whether what a load brings of unwritten memory is reported only where it decides something."""
+        """Whether unwritten bytes that a load returns are tracked, and reported only where they have an effect."""
         program = self._checks.program
         if site.number in program.carrying:
             return True
         return site.number in program.caught and (space.name == "local" or bool(program.kernel.module.compiler))
 
     def loaded(self, site: Site) -> None:
-        """A load in which something was wrong is done: what is undefined is followed from here on."""
+        """A load with a fault is complete: undefined values are tracked from here on."""
         if site.number in self._checks.program.caught:
             self.definedness.follow(site)
 
     def _reads_early(self, position: int, races: Array) -> bool:
-        """Whether what is unwritten yet at a position is being copied there: nobody has waited for the copy."""
+        """Whether the unwritten bytes at a position are the target of a copy that is not awaited."""
         actors = self._batch.launch.actors
         here = races[races[:, 0] == position, 1].tolist()
         numbers = [decode(cell & (1 << 64) - 1)[1] for cell in here]
         return self.copies.reads_early(position) or any(actors.kind(n % actors.count) in COPIES for n in numbers)
 
     def _races(self, space: Space, site: Site, spot: Spot, found: Array) -> Array:
-        """Those suspects that nothing orders."""
+        """The suspects that are unordered by everything known."""
         if self.clocks.exhausted or not len(found):
             return found[:0]
         lanes = spot.lanes[found[:, 0]]
@@ -352,12 +356,12 @@ class BatchChecks(BatchObserver):
         return self.replicas.differing(space, site, spot, races)
 
     def beside(self, warp: int, number: int) -> int | None:
-        """The warp of a number, if it belongs to the block of `warp`."""
+        """The warp of a number, if it is in the same block as `warp`."""
         ctas, apart = self._batch.ctas, number - int(self.clocks.numbers[warp])
         return warp + apart * ctas if 0 <= warp // ctas + apart < self._batch.warps_per_cta else None
 
     def unknown(self, lane: int, cell: int, mask: int, seen: int = 0, seen_mask: int = 0) -> int:
-        """The lanes of a cell's access that are not known to a lane; none if it knows of a read that saw it."""
+        """The lanes of a cell's access that a lane does not know; none if it knows a read that observed the access."""
         if seen:
             _, number, clock = decode(seen & (1 << 64) - 1)
             if not self.clocks.unknown(lane, number, clock, seen_mask):
@@ -366,7 +370,7 @@ class BatchChecks(BatchObserver):
         return self.clocks.unknown(lane, number, clock, mask)
 
     def knows_of(self, lane: int, cell: int, mask: int) -> bool:
-        """Whether what lanes of its block did at the epoch of a cell happens before what a lane does now."""
+        """Whether accesses of lanes of its block, in the epoch of a cell, happen before what a lane does now."""
         _, number, clock = decode(cell)
         warp, ctas = lane // WARP, self._batch.ctas
         other = self.beside(warp, number)
@@ -377,19 +381,19 @@ class BatchChecks(BatchObserver):
         return not self.clocks.unknown(lane, number, clock, mask)
 
     def alike(self, lanes: Array, found: Array, site: Site) -> Array:
-        """For each of the races of operations in global memory why it is formal, as `released_along` has it."""
+        """For each race of operations in global memory, why it is formal, as in `released_along`."""
         cells = found[:, 2]
         sites = np.array([self.sites.site(decode(cell & (1 << 64) - 1)[0]).number for cell in cells.tolist()])
         return ALIKE * self.asynchronous.same.alike(lanes, found[:, 0], cells, sites, site)
 
     def released_along(self, lanes: Array, cells: Array) -> Array:
-        """For each lane and the cell of an access before its own why that is done, though nothing orders the two."""
+        """For each lane and the cell of an earlier, unordered access: why that access is complete."""
         return self.along.reasons(lanes, cells)
 
     def synchronise(
         self, space: str, window: Window, slot: int, offset: np.uint64, mask: Mask | None, order: Order
     ) -> None:
-        """A strong access: it may publish or take knowledge of other threads."""
+        """A strong access: it may release or acquire."""
         addresses = np.broadcast_to(window.rows[slot], window.size).astype(np.uint64) + offset
         lanes = window.lane_numbers
         if mask is not None:
@@ -397,7 +401,7 @@ class BatchChecks(BatchObserver):
         self._released = self.patterns.access(space, lanes, addresses, order)
 
     def synchronised(self) -> None:
-        """The access is over: what those who released do from now on is later."""
+        """The access is complete: warps that released begin a new epoch."""
         if len(self._released):
             self.clocks.advance(self._released)
 
@@ -415,7 +419,7 @@ class BatchChecks(BatchObserver):
     def met(
         self, done: Array | None, present: Array | None, given: Array | None, published: dict[int, Knowledge] | None
     ) -> None:
-        """Warps met at a CTA barrier; who only arrived has `given` its clocks and `published` the rest."""
+        """Warps met at a CTA barrier; `given` and `published` are what warps that only arrived released."""
         self.clocks.barrier(done, present, given, published)
         if self.patterns.unheard:
             self._hear(done, present)
@@ -427,7 +431,7 @@ class BatchChecks(BatchObserver):
             self.patterns.meet([(int(inside) * ctas + int(cta), EVERYBODY) for inside in members])
 
     def arrived(self, warps: Array, published: dict[int, Knowledge]) -> None:
-        """Warps arrive at a CTA barrier and do not wait: what they know beyond their clocks is published at its end."""
+        """Warps arrive at a CTA barrier and do not wait: what they know beyond their clocks is released at its end."""
         lanes = (warps[:, None] * WARP + np.arange(WARP)).reshape(-1)
         for warp in warps[self.clocks.aware(lanes).reshape(-1, WARP).any(axis=1)].tolist():
             knowledge, cta = self.clocks.snapshot(warp).released_by(EVERYBODY), warp % self._batch.ctas
@@ -435,7 +439,7 @@ class BatchChecks(BatchObserver):
             published[cta] = knowledge if before is None else before.join(knowledge, actors)
 
     def warp_barrier(self, window: Window, lanes: Lanes, members: int) -> None:
-        """Lanes met at bar.warp.sync, each with those of its mask."""
+        """Lanes met at bar.warp.sync, each with the lanes of its mask."""
         if not self.patterns.unheard and self.clocks.meet_whole(*given(lanes), window.rows[members]):
             return
         masks = np.broadcast_to(window.rows[members], window.size).reshape(-1, WARP).astype(np.int64)
@@ -448,7 +452,7 @@ class BatchChecks(BatchObserver):
             self.patterns.meet([(warp, mask if self.clocks.alive(warp) & ~mask else EVERYBODY)])
 
     def bad_free(self, site: Site, lane: int, address: int, problem: str) -> None:
-        """A thread gives back memory that is not its to give."""
+        """A thread frees memory that malloc did not give, or twice."""
         kind = "use-after-free" if "freed" in problem else "misuse"
         message = f"{thread_name(self._batch, lane)} frees {address:#x}, {problem}"
         self._reporter.add(kind, site, message, "free once each pointer that malloc gave, and nothing else", about=kind)
@@ -466,18 +470,18 @@ class BatchChecks(BatchObserver):
             self._reporter.add("division", site, f"integer division by zero in {who}", DIVISION_HINT, len(lanes))
 
     def inactive_source(self, window: Window, site: Site, count: int, position: int) -> None:
-        """A shuffle read a lane that is not there."""
+        """A shuffle read a lane that does not take part."""
         who = thread_name(self._batch, int(window.lane_numbers[position]))
         message = f"{who} reads a lane that does not take part, whose value is not defined"
         hint = "name the source lanes in the mask and let them run the shuffle too"
         self._reporter.add("inactive-lane", site, message, hint, count)
 
     def whole_warps(self, window: Window, mask: Mask, site: Site) -> None:
-        """An instruction that whole warps must run together."""
+        """An instruction that whole warps must execute together."""
         if not are_parted(mask, self._batch.alive, self._batch.ended_in, window.warps):
             return
         rows = mask.reshape(-1, WARP)
-        # lanes that ended before are missed too, as there is nothing to take from them
+        # exited lanes are missed too, as they have no value to contribute
         meant: Bools = (self._batch.alive | (self._batch.ended_in >= 0)).reshape(-1, WARP)[window.warps]
         parted = rows.any(axis=1) & (meant & ~rows).any(axis=1)
         who = thread_name(self._batch, int(window.lane_numbers[int(np.argmax(np.repeat(parted, WARP) & mask))]))
@@ -488,7 +492,7 @@ class BatchChecks(BatchObserver):
     def missing_lanes(
         self, fragment: Fragment, operation: Operation, members: Array, missing: Array, bad: Mask
     ) -> None:
-        """Lanes that a mask names never came."""
+        """Lanes that a mask names never arrived."""
         lanes = fragment.window.lane_numbers[bad]
         position = int(np.argmax(bad))
         absent = [lane for lane in range(WARP) if int(missing[position]) >> lane & 1]

@@ -1,4 +1,4 @@
-"""The checks of a launch: the state that its batches share, and what is reported of the launch itself."""
+"""The checks of a launch: the state that its batches share, and findings about the launch itself."""
 
 from collections.abc import Callable, Sequence
 from math import prod
@@ -62,7 +62,7 @@ class Checks(LaunchObserver):
     def __init__(self, program: Program, arena: Arena, names: dict[int, str], order: bool | str = False):
         self.program = program
         self._ordered = order
-        # the log of all accesses, where a launch asks for it
+        # the log of all accesses, if requested
         self.order: OrderLog | None = None
         self.arena = arena
         self.reporter = Reporter(program)
@@ -70,7 +70,7 @@ class Checks(LaunchObserver):
         self.memory = MemoryReporter(self.reporter, arena, names, self.meant)
         self._names = names
         self._tracked: list[Allocation] = []
-        # races that may be reported when the launch has ended
+        # called at the end of the launch: races that are reported only if they matter
         self.later: list[Callable[[], None]] = []
 
     @property
@@ -80,16 +80,16 @@ class Checks(LaunchObserver):
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing was found, nor anything that may become a finding."""
+        """Whether there is no finding, and nothing that may become one."""
         return not (len(self.reporter.log) or self.later or self.memory.carries or self.publications.exhausted)
 
     @property
     def ended_quietly(self) -> bool:
-        """Whether that is so to the end of what has run."""
+        """As `quiet`, after what has run so far has ended."""
         return self.quiet and not self.noncoherent.written_since()
 
     def begin(self, launch: Launch) -> None:
-        """A launch is about to run: memory it may write is watched for races."""
+        """A launch is about to run: watch the memory it may write for races."""
         self.launch = launch
         self.meant.begin(launch)
         self.reporter.meter = launch.meter
@@ -100,7 +100,7 @@ class Checks(LaunchObserver):
         self.publications = Publications(min(prod(launch.grid) * launch.actors.count, WARP_LIMIT))
         self._tracked = self._written_allocations(launch)
         for allocation in self.arena.allocations():
-            # those that are large stay watched until a launch comes that cannot write them
+            # large allocations stay watched until a launch that cannot write them
             if allocation.usual is not None and allocation not in self._tracked:
                 self.arena.watch(allocation, False)
         for allocation in self._tracked:
@@ -114,7 +114,7 @@ class Checks(LaunchObserver):
         self.noncoherent = NoncoherentLoads(launch, self.reporter, self.memory, self.sites, self.cells)
 
     def _written_allocations(self, launch: Launch) -> list[Allocation]:
-        """Allocations that the kernel may write, as far as its pointers show."""
+        """Allocations that the kernel may write, according to its pointers."""
         live = [a for a in self.arena.allocations() if a.space == "global"]
         written = self.program.written_params
         if written is None:
@@ -132,28 +132,28 @@ class Checks(LaunchObserver):
         ]
 
     def cells_in_use(self) -> list[tuple[Array, Array]]:
-        """The cells that accesses may have touched; there may be far more between and in allocations."""
+        """The cells that accesses may have touched; there may be far more between and inside allocations."""
         found = []
         for allocation in self._tracked:
             lines = block_lines(self.cells[1], *self._words(allocation))
             for part in touched_rows(self.cells[0][lines]):
-                # a row more, as cells have one at their end
+                # one more row, since cells have an additional last line
                 rows = slice(lines.start + part.start, lines.start + part.stop + 1)
                 found.append((self.cells[0][rows], self.cells[1][rows]))
         return found
 
     def forget(self, allocation: Allocation) -> None:
-        """Memory has a new owner: what was done to it before is over."""
+        """Memory has a new owner: remove its earlier accesses."""
         clear(*self.cells, *self._words(allocation))
         self.noncoherent.forget(*self._words(allocation))
 
     def _words(self, allocation: Allocation) -> tuple[int, int]:
-        """The words of an allocation among those that have cells: the first, and the one behind the last."""
+        """The words of an allocation in the cells: the first, and the last + 1."""
         first = (allocation.offset - self.first_byte) // 4
         return first, first + (allocation.nbytes + 3) // 4
 
     def unknown_function(self, batch: Batch, lanes: Array, site: Site, name: str) -> None:
-        """A function that is declared only was called."""
+        """The kernel called a function that is only declared."""
         who = some_threads(batch, lanes)
         message = f"{demangled(name)} is declared and has no body: it did nothing and gave zeros to {who}"
         hint = "compile the code that defines it into the same module; vprintf, __assertfail, malloc and free are known"
@@ -169,13 +169,13 @@ class Checks(LaunchObserver):
 
     @property
     def checked(self) -> tuple[str, ...]:
-        """The kinds of findings that were looked for until the end."""
+        """The kinds of findings that were checked to the end."""
         unsure = {"race", "in-flight"} if self.publications.exhausted else set()
         unsure |= {"output-unwritten"} if self.launch.part is not None else set()
         return tuple(kind for kind in CHECKED if kind not in unsure)
 
     def end(self) -> list[Finding]:
-        """The launch has ended: what was found, outputs that were not written among it."""
+        """The launch has ended: returns all findings, unwritten outputs included."""
         for add_findings in self.later:
             add_findings()
         self.noncoherent.end()
@@ -184,13 +184,13 @@ class Checks(LaunchObserver):
         return self.reporter.log.findings()
 
     def abandon(self) -> None:
-        """The launch has ended, or was broken off: memory is no longer watched."""
+        """The launch has ended or was aborted: stop watching memory."""
         for allocation in self._tracked:
             if not allocation.sparse and allocation.usual is None:
                 self.arena.watch(allocation, False)
 
     def _unwritten_outputs(self) -> None:
-        """Fresh arrays that the kernel was given and left partly or wholly unwritten."""
+        """Report fresh arrays passed to the kernel that it left unwritten, wholly or in part."""
         if self.launch.part is not None:
             return
         if self.launch.unfinished and (self.reporter.log.findings() or self.launch.may_stop):
@@ -199,7 +199,7 @@ class Checks(LaunchObserver):
             if not allocation.fresh or allocation.address not in self._names or not allocation.nbytes:
                 continue
             missing, first = self.arena.unwritten(allocation)
-            # what an earlier launch wrote in part, and this one cannot write, is an input
+            # an array that an earlier launch wrote in part, and this one cannot write, is an input
             if missing == allocation.nbytes or (missing and allocation in self._tracked):
                 self._unwritten(allocation, missing, first)
 
@@ -221,7 +221,7 @@ class Checks(LaunchObserver):
         self.reporter.add(kind, site, f"{message}; {some_threads(batch, active)} stopped here", hint, len(active))
 
     def over_budget(self, spent: str, meter: Meter) -> None:
-        """The launch was stopped."""
+        """The launch was stopped by its budget."""
         assert meter.here is not None
         block, lanes = meter.here
         site = block.sites[0] if block.sites else None
@@ -236,7 +236,7 @@ class Checks(LaunchObserver):
         )
 
     def _loop_around(self, block: Block) -> str:
-        """The innermost loop that a block belongs to."""
+        """The innermost loop that contains a block."""
         loops = [b.wait_loop for b in self.program.blocks if b.wait_loop is not None]
         around = [loop for loop in loops if block.number in loop.blocks]
         if not around:
@@ -246,7 +246,7 @@ class Checks(LaunchObserver):
         return f" in the loop of lines {min(lines)} to {max(lines)}" if lines else ""
 
     def endless(self, batch: Batch, lanes: Lanes, loop: WaitLoop, rounds: int) -> None:
-        """Lanes came back to a state in which they were before, and nothing they look at can change."""
+        """Lanes are in an earlier state again, and nothing they read can change."""
         blocks = [self.program.blocks[number] for number in sorted(loop.blocks)]
         sites = [site for block in blocks for site in block.sites]
         who = some_threads(batch, active_lanes_of(lanes))
@@ -262,7 +262,7 @@ class Checks(LaunchObserver):
         )
 
     def deadlock(self, batches: Sequence[Batch], queued: int, resident: int) -> None:
-        """Nothing can go on."""
+        """Nothing can continue."""
         for batch in batches:
             if self.launch.actors.asynchronous:
                 batch.checks.asynchronous.stuck()
@@ -274,7 +274,7 @@ class Checks(LaunchObserver):
 
 
 def _cells(first: int, last: int) -> tuple[Array, Array]:
-    """The cells of bytes of global memory, as long as there is memory for them."""
+    """The cells of a range of global memory, if there is memory for them."""
     try:
         return new_cells((last - first + 7) // 4 + 1, first)
     except MemoryError:
@@ -285,7 +285,7 @@ def _cells(first: int, last: int) -> tuple[Array, Array]:
 
 
 def _clusters(launch: Launch) -> Array:
-    """The number of each CTA's cluster; nothing where each CTA is its own."""
+    """The cluster number of each CTA; empty if each CTA is its own cluster."""
     if prod(launch.cluster) == 1:
         return np.zeros(0, np.int64)
     count = prod(launch.grid) // prod(launch.cluster)

@@ -426,9 +426,9 @@ class Port:
                     self._checker.stored_again(part, spot)
 
     def deliver(self, addresses: Array, targets: Array, lanes: Array, words: Array, site: Site) -> bool:
-        """Write what copies of lanes bring, [words, lanes], to shared memory: from the 4-byte words `targets` on.
+        """Write the words of lanes' copies, [words, lanes], to shared memory from the 4-byte words `targets` on.
 
-        Where that is not all plain, nothing is done, and the answer is False.
+        Does nothing and returns False if any lane has a fault.
         """
         part, count = self.space("shared"), len(words)
         memory, state = part.words[4], part.state[4]

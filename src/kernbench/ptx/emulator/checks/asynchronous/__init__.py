@@ -1,1 +1,1 @@
-"""What works beside the threads: mbarriers, bulk copies, wgmma, tcgen05 and tensor memory."""
+"""Checks of asynchronous work: mbarriers, bulk copies, wgmma, tcgen05 and tensor memory."""

@@ -1,4 +1,4 @@
-"""Checks of what works beside the threads: barriers and copies in the wrong order, at the wrong time, or not at all."""
+"""Checks of asynchronous work: barriers and copies in the wrong order, at the wrong time, or missing."""
 
 import numpy as np
 
@@ -37,10 +37,10 @@ _ALL_BYTES = "give expect_tx the sum of the bytes of all copies of a phase"
 
 
 def leaves_init_fences_out(program: Program) -> bool:
-    """Whether a compiler made the kernel that shows a block's barriers to its copies by the block's order alone.
+    """Whether the compiler orders mbarrier.init before copies by the block's barrier alone.
 
-    Triton's PTX, which LLVM's back end signs, has a fence behind mbarrier.init for other blocks only. libcu++, which
-    nvcc compiles, has none for memcpy_async, whose relaxed expect_tx stands alone.
+    Triton's PTX, signed by LLVM's back end, has a fence after mbarrier.init only for other blocks. libcu++, compiled by
+    nvcc, has none for memcpy_async, whose relaxed expect_tx is on its own.
     """
     compiler = program.kernel.module.compiler
     if compiler == "LLVM":
@@ -69,9 +69,9 @@ class AsynchronousChecks(AsynchronousObserver):
         self.handover = Handover(batch, checks)
         self.relaxed = RelaxedSignals(batch, checks, self.handover)
         self._phases = Phases(batch, checks, reporter, self.name, self._unwaited)
-        # whether barriers count as shown to copies by the order of threads alone
+        # whether the order of threads alone makes barriers visible to copies
         self._unfenced = leaves_init_fences_out(batch.program)
-        # tensor maps written here, with the warp that acquired them for the copy engine and its clock then
+        # tensor maps written in this launch, with the warp that acquired each for the copy engine, and its clock then
         self._maps: dict[int, tuple[int, int] | None] = {}
 
     def access(
@@ -87,7 +87,7 @@ class AsynchronousChecks(AsynchronousObserver):
         atomic: bool = False,
         generic: bool = False,
     ) -> None:
-        """Operations that lanes began access ranges of bytes from now on, as the actors of `columns` at `clocks`."""
+        """Operations that lanes began may access ranges of bytes from now on, as actors of `columns` at `clocks`."""
         if not len(ranges.starts) and self._checks.log is None and not writes and space == "global":
             return
         first, warps = self._actors.proxied(0, space), self._batch.warps_per_cta
@@ -95,7 +95,7 @@ class AsynchronousChecks(AsynchronousObserver):
         if footprint is not None and space == "global":
             footprint.ranges(ranges.starts, ranges.lengths, writes)
         self.same.access(space, writes, ranges, lanes, site)
-        # what the warps know they have shown
+        # a generic operation: what the warp knows is visible to it
         shown = np.arange(first, first + warps)[:, None] if generic else None
         self.shadow.enter(space, writes, ranges, lanes, columns, clocks, site, shown, homes, atomic)
 
@@ -108,7 +108,7 @@ class AsynchronousChecks(AsynchronousObserver):
         self.ends.accessed(ctas, lanes, site)
 
     def signals(self, slots: Array, lanes: Array, site: Site) -> None:
-        """Lanes change mbarriers, or will by what they begin, of which some are those of other CTAs."""
+        """Lanes signal mbarriers, now or by operations that they begin; some may be in other CTAs."""
         self.ends.arriving(slots, lanes, site)
 
     def blocks_ended(self, ctas: Array) -> None:
@@ -116,7 +116,7 @@ class AsynchronousChecks(AsynchronousObserver):
         self.ends.ended(ctas)
 
     def moment(self, lane: int) -> tuple[int, int]:
-        """The warp of a lane in its CTA, and its clock."""
+        """The index of a lane's warp in its CTA, and its clock."""
         cta, inside = self._cta_and_warp(lane // WARP)
         return inside, int(self._clocks.clocks[cta, inside, inside])
 
@@ -124,7 +124,7 @@ class AsynchronousChecks(AsynchronousObserver):
         return warp % self._batch.ctas, warp // self._batch.ctas
 
     def used(self, slots: Array, lanes: Array, site: Site) -> None:
-        """Barriers are used by lanes: their initialisation must be ordered before."""
+        """Lanes use barriers: their initialisation must be ordered before."""
         barriers = self._batch.mbarriers
         count, first, touched = self._unordered(slots, lanes)
         if count:
@@ -141,9 +141,9 @@ class AsynchronousChecks(AsynchronousObserver):
             self._overwritten(int(slots[touched]), int(lanes[touched]), site)
 
     def _unordered(self, slots: Array, lanes: Array) -> tuple[int, int, int]:
-        """How many lanes use barriers of whose initialisation their warps know nothing, and the first position.
+        """Count lanes that use barriers whose initialisation their warps do not know; also returns the first position.
 
-        Last comes the first position of a barrier that something else has overwritten, -1 if there is none.
+        The third result is the first position of a barrier whose memory something else has overwritten, -1 for none.
         """
         barriers, clocks = self._batch.mbarriers, self._clocks
         return unordered(
@@ -152,7 +152,7 @@ class AsynchronousChecks(AsynchronousObserver):
         )  # fmt: skip
 
     def _lanes_know(self, slots: Array, lanes: Array, fence: bool = False) -> Array:
-        """Which lanes know what single lanes did: they initialised a barrier, or fenced that."""
+        """Which lanes know the initialisation of their barrier, or its `fence`, by single lanes."""
         clocks, barriers = self._clocks, self._batch.mbarriers
         known = np.zeros(len(lanes), bool)
         for i in np.flatnonzero(slots >= 0).tolist():
@@ -162,14 +162,14 @@ class AsynchronousChecks(AsynchronousObserver):
         return known
 
     def fenced(self, warps: Array, masks: Array) -> None:
-        """Lanes of warps pass a fence that shows initialised barriers to the async proxy."""
+        """Lanes of warps pass a fence that makes initialised barriers visible to the async proxy."""
         barriers, ctas = self._batch.mbarriers, self._batch.ctas
         slots = np.flatnonzero(barriers.opened[: barriers.count, 2] < 0)
         if not len(slots):
             return
         makers, clocks, lanes = barriers.opened[slots][:, [0, 1, 4]].T
         inside, rows = warps // ctas, self._clocks.rows_of(warps)
-        # of the warps that know of a barrier, its maker comes first, then the others in their order
+        # of the warps that know a barrier, its initialiser comes first, then the others in order
         makes = inside == makers[:, None]
         knows = (warps % ctas == barriers.homes[slots][:, None]) & (makes | (clocks[:, None] <= rows[:, makers].T))
         rank = np.where(makes, -1, np.arange(len(warps)))
@@ -182,23 +182,24 @@ class AsynchronousChecks(AsynchronousObserver):
         barriers.opened[slots[:, None], [2, 3, 5]] = np.stack([own, rows[first, own], who], axis=1)
 
     def proxy_fence(self, warps: Array, masks: Array, space: str = "") -> None:
-        """fence.proxy.async: what the warps know of a space (of both without one) is shown to the async proxy."""
+        """fence.proxy.async: what the warps know of a space (both if "") becomes visible to the async proxy."""
         if space != "global":
             self.fenced(warps, masks)
         self._clocks.show_proxy(
             warps, [self._actors.proxied(0, one) for one in ("shared", "global") if space in (one, "")]
         )
-        # Triton joins clusters by relaxed arrivals, behind stores that it has shown to the tensor core
+        # Triton uses relaxed arrivals at the cluster's barrier after stores that a proxy fence made visible to the
+        # tensor core
         if self._batch.cluster.size > 1 and self._batch.program.kernel.module.compiler == "LLVM":
             self._checks.patterns.show(warps, masks)
 
     def all_shown(self, slots: Array, lanes: Array) -> bool:
-        """Whether warps of the barriers' own blocks know that the async proxy has seen the initialisation of each."""
+        """Whether the initialisation of each barrier is visible to the async proxy, as warps of its own block know."""
         barriers, columns = self._batch.mbarriers, (0, 1) if self._unfenced else (2, 3)
         return bool(all_shown(slots, lanes, barriers.homes, barriers.opened, self._clocks.clocks, *columns))
 
     def completes_on(self, slots: Array, lanes: Array, site: Site) -> None:
-        """Copies begun by lanes will complete on barriers: the async proxy must have seen their initialisation."""
+        """Copies begun by lanes will complete on barriers, whose initialisation must be visible to the async proxy."""
         if self.all_shown(slots, lanes):
             return
         barriers, ctas = self._batch.mbarriers, self._batch.ctas
@@ -207,7 +208,7 @@ class AsynchronousChecks(AsynchronousObserver):
         guard, clock = barriers.opened[slots, 2], barriers.opened[slots, 3]
         local = warps % ctas == barriers.homes[slots]
         if self._unfenced:
-            # a fence of some other thread, for something else, does not count
+            # another thread's fence, made for something else, is not required
             guard = np.where(local, barriers.opened[slots, 0], guard)
             clock = np.where(local, barriers.opened[slots, 1], clock)
         known = self._clocks.rows_of(warps)[np.arange(len(warps)), np.maximum(guard, 0)]
@@ -234,14 +235,14 @@ class AsynchronousChecks(AsynchronousObserver):
         self._maps[address] = None
 
     def maps_acquired(self, addresses: Array, lanes: Array) -> None:
-        """fence.proxy.tensormap: lanes show tensor maps to the copy engine."""
+        """fence.proxy.tensormap: lanes make tensor maps visible to the copy engine."""
         for address, lane in zip(addresses.tolist(), lanes.tolist(), strict=True):
             if address in self._maps:
                 self._maps[address] = (lane // WARP, self._clocks.own(lane // WARP))
         self._clocks.advance(np.unique(lanes // WARP))
 
     def map_used(self, address: int, lanes: Array, site: Site) -> None:
-        """Lanes begin copies by a tensor map: one that was written here must have been acquired before."""
+        """Lanes begin copies with a tensor map: one that was written in this launch must have been acquired."""
         if address not in self._maps:
             return
         acquired, ctas = self._maps[address], self._batch.ctas
@@ -259,36 +260,36 @@ class AsynchronousChecks(AsynchronousObserver):
             return
 
     def arriving(self, slots: Array, lanes: Array) -> None:
-        """Lanes are about to arrive in their own CTAs: what they know beyond their warps' clocks goes along."""
+        """Lanes are about to arrive in their own CTAs: release what they know beyond their warps' clocks."""
         self.handover.arriving(slots, lanes)
 
     def arrived(self, slots: Array, lanes: Array, release: bool, wide: bool = True) -> None:
-        """Lanes have arrived: what they do from now on is later; for other blocks only if their scope is `wide`."""
+        """Lanes have arrived, and begin a new epoch; other blocks acquire only if their scope is `wide`."""
         if release:
             self.handover.arrived(slots, lanes, wide)
 
     def arriving_relaxed(self, slots: Array, lanes: Array, wide: bool) -> None:
-        """Lanes are about to arrive, and release nothing but what fences before have."""
+        """Lanes are about to arrive: they release what fences before have, and nothing else."""
         self.relaxed.arriving(slots, lanes, wide)
 
     def seen(self, slots: Array, lanes: Array, passed: Array, wide: bool) -> None:
-        """Lanes whose relaxed wait has passed learn what the arrivals knew when they pass a fence."""
+        """Lanes have passed a relaxed wait: they acquire what the arrivals released at a later fence."""
         self.relaxed.passed(slots[passed], lanes[passed], wide)
 
     def acquired(self, slots: Array, lanes: Array, passed: Array, wide: bool) -> None:
-        """Lanes whose wait has passed learn what the arrivals knew."""
+        """Lanes have passed a wait: they acquire what the arrivals released."""
         self.handover.acquired(slots, lanes, passed, wide)
 
     def passed_by_parity(self, slots: Array, lanes: Array, passed: Array, site: Site) -> None:
-        """Lanes pass a wait for a parity, and do not know yet what it publishes: they must know the phase before."""
+        """Lanes pass a wait for a parity, before acquiring from it: they must know that the previous phase is over."""
         self._phases.passed(slots, lanes, passed, site)
 
     def forgotten(self, slot: int) -> None:
-        """A barrier is made anew, of which a phase was completed that nobody waited for."""
+        """A barrier is initialised again after a completed phase that no thread waited for."""
         self._phases.forgotten(slot)
 
     def groups_done(self, warps: Array, clocks: Array, sources: bool) -> None:
-        """Warps know their bulk groups up to clocks to be read (`sources`) or written."""
+        """Warps know that their bulk groups up to clocks have read (`sources`) or written."""
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         columns = (2 if sources else 7) * self._batch.warps_per_cta + inside
         known = self._clocks.clocks[ctas, inside, columns]
@@ -296,7 +297,7 @@ class AsynchronousChecks(AsynchronousObserver):
         self._clocks.changed()
 
     def late_bytes(self, slot: int, phase: int, amount: int, lane: int, site: Site) -> None:
-        """Bytes arrived after the phase their copy was begun in."""
+        """Bytes arrived after the phase in which their copy was begun."""
         barriers = self._batch.mbarriers
         began = phase - int(barriers.state[slot, START])
         message = (
@@ -323,7 +324,7 @@ class AsynchronousChecks(AsynchronousObserver):
         value: int | None,
         home: int | None = None,
     ) -> None:
-        """An mbarrier (of the block `home`, where that is not its own) is used as it may not be."""
+        """An mbarrier (of the block `home`, if it is not the thread's own) is misused."""
         kind, text, hint = _MISUSES[what]
         who = some_threads(self._batch, lanes)
         name = self.name(slot) if slot >= 0 else f"shared address {int(address or 0) & 0xFFFFFFFF:#x}"
@@ -337,7 +338,7 @@ class AsynchronousChecks(AsynchronousObserver):
         self.misuse("unwaited", np.array([lane]), site, slot, None, None)
 
     def _overwritten(self, slot: int, lane: int, site: Site) -> None:
-        """A barrier is used whose memory something else has written since it was made."""
+        """Report the use of a barrier whose memory was overwritten after its initialisation."""
         barriers = self._batch.mbarriers
         message = (
             f"{thread_name(self._batch, lane)} uses {self.name(slot)}, and its memory was written after its "
@@ -349,7 +350,7 @@ class AsynchronousChecks(AsynchronousObserver):
         self._reporter.add("mbarrier-misuse", site, message, hint, about="overwritten")
 
     def _writer(self, cta: int, offset: int) -> str:
-        """Who last wrote one of the eight bytes of a block's shared memory from an offset on."""
+        """The last writer of one of eight bytes of a block's shared memory from an offset on."""
         cells, lanes, _, _ = self._checks.agent_memory("shared")
         first = (cta * self._batch.shared_stride + offset) // 4
         for line in lines_of(lanes, np.array([first, first + 1])).tolist():
@@ -364,7 +365,7 @@ class AsynchronousChecks(AsynchronousObserver):
         return ""
 
     def multicast(self, masks: Array, lanes: Array, site: Site) -> None:
-        """Lanes name blocks of their clusters by masks: there must be such blocks."""
+        """Lanes select blocks of their clusters by masks: these blocks must exist."""
         size = self._batch.cluster.size
         beyond = masks.astype(np.int64) >> size != 0
         if beyond.any():
@@ -377,7 +378,7 @@ class AsynchronousChecks(AsynchronousObserver):
             self._reporter.add("misuse", site, message, hint, int(np.count_nonzero(beyond)), about="multicast")
 
     def signals_elsewhere(self, into: Array, homes: Array, lanes: Array, site: Site) -> None:
-        """Lanes begin copies into blocks whose completion they ask for on mbarriers of other blocks."""
+        """Lanes begin copies into blocks, with mbarriers of other blocks for their completion."""
         target, home = block_name(self._batch, int(into[0])), block_name(self._batch, int(homes[0]))
         message = (
             f"{thread_name(self._batch, int(lanes[0]))} copies into the shared memory of {target}, and names an "
@@ -390,7 +391,7 @@ class AsynchronousChecks(AsynchronousObserver):
         self._reporter.add("mbarrier-misuse", site, message, hint, len(lanes), about="elsewhere")
 
     def arrived_twice(self, lanes: Array, site: Site) -> None:
-        """Lanes arrive at the cluster's barrier again before they waited."""
+        """Lanes arrive at the cluster's barrier again without a wait in between."""
         message = f"{some_threads(self._batch, lanes)} arrives at the cluster's barrier twice without a wait between"
         self._reporter.add(
             "misuse", site, message, "pair each barrier.cluster.arrive with a barrier.cluster.wait", len(lanes)
@@ -411,7 +412,7 @@ class AsynchronousChecks(AsynchronousObserver):
         return f" (the last arrival before was by {thread_name(self._batch, int(row[LAST_LANE]))} in PTX line {line})"
 
     def name(self, slot: int) -> str:
-        """A barrier by its variable and address."""
+        """The name of a barrier: its variable and address."""
         offset = int(self._batch.mbarriers.offsets[slot])
         return f"mbarrier {self._checks.shared_name(offset)}"
 
@@ -419,7 +420,7 @@ class AsynchronousChecks(AsynchronousObserver):
         return str(block_name(self._batch, int(self._batch.mbarriers.homes[slot])))
 
     def lanes_ended(self, lanes: Lanes) -> None:
-        """Threads have ended: what they copy from shared memory must have been read."""
+        """Threads exit: their copies from shared memory must have been read."""
         numbers = lanes.lane_numbers()
         left = self._batch.groups.unread(numbers if lanes.mask is None else numbers[lanes.mask])
         if len(left):
@@ -430,7 +431,7 @@ class AsynchronousChecks(AsynchronousObserver):
             self._reporter.add("in-flight", site, message, hint, len(left), about="end", formal=_END_FORMAL)
 
     def stuck(self) -> None:
-        """Nothing can go on: to which phases have all arrived that still wait for bytes, or got too many?"""
+        """Nothing can continue: report phases with all arrivals that lack bytes, or got too many."""
         self._phases.ended()
         barriers = self._batch.mbarriers
         state = barriers.state[: barriers.count]
@@ -445,9 +446,9 @@ class AsynchronousChecks(AsynchronousObserver):
             self._reporter.add("transaction-bytes", site, message, _ALL_BYTES, about="stuck")
 
     def ended(self) -> None:
-        """All threads have ended: no barrier may be left with bytes outstanding.
+        """All threads have exited: no barrier may have outstanding bytes.
 
-        Bytes that are expected and do not come are formal, as somebody who waits for them would not have ended.
+        Expected bytes that never arrive are formal, since a thread that waited for them would not have exited.
         """
         self._phases.ended()
         barriers = self._batch.mbarriers
@@ -479,7 +480,7 @@ class AsynchronousChecks(AsynchronousObserver):
             self._reporter.add("transaction-bytes", site, message, _ALL_BYTES, about="end")
 
     def trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Trouble) -> None:
-        """An asynchronous access is not ordered after another one, or the proxy fence between them is missing."""
+        """An asynchronous access is not ordered after another one, or a proxy fence between them is missing."""
         other_site, number, _ = decode(trouble.cell & ((1 << 64) - 1))
         other_lane = (trouble.mask & -trouble.mask).bit_length() - 1
         other = self._checks.sites.site(other_site)
@@ -502,7 +503,7 @@ class AsynchronousChecks(AsynchronousObserver):
         )  # fmt: skip
 
     def _array(self, space: str, offset: int) -> str:
-        """The variable or array of an offset, without the offset in it."""
+        """The variable or array at an offset, without the offset in it."""
         return self._where(space, offset).partition("+" if space == "shared" else " at ")[0]
 
     def _where(self, space: str, offset: int) -> str:

@@ -1,7 +1,7 @@
-"""Blocks that end: their shared memory is gone, and nothing may access it any more.
+"""Blocks that exit: their shared memory is released, and nothing may access it any more.
 
-What copies and tensor cores do there must be known to be done to one of the block's own warps, and what other blocks of
-the cluster do there must be ordered before its end.
+Copies and tensor core operations there must be known to be complete by one of the block's own warps, and accesses by
+other blocks of the cluster must be ordered before its end.
 """
 
 import numpy as np
@@ -50,11 +50,11 @@ class BlockEnds:
         self._batch = batch
         self._checks = checks
         self._reporter = reporter
-        # barrier and warp of another block -> the phase in which it last arrived, its clock and lanes then, and where
+        # (barrier, warp of another block) -> phase of its last arrival, its clock and lanes then, and the site
         self._arrivals: dict[tuple[int, int], tuple[int, int, int, Site]] = {}
 
     def arriving(self, slots: Array, lanes: Array, site: Site) -> None:
-        """Lanes are about to arrive on barriers: those of other blocks must live until they have."""
+        """Lanes are about to arrive on barriers: blocks of remote barriers must live until then."""
         barriers, ctas = self._batch.mbarriers, self._batch.ctas
         remote = (slots >= 0) & (barriers.homes[slots] != (lanes // WARP) % ctas)
         for warp, slot, mask in group(lanes[remote], slots[remote]) if remote.any() else ():
@@ -62,7 +62,7 @@ class BlockEnds:
             self._arrivals[slot, warp] = phase, self._checks.clocks.own(warp), mask, site
 
     def _arrivals_ended(self, ended: Array) -> None:
-        """Blocks end: arrivals of others on their barriers must be over, by a wait for the phase or by an order."""
+        """Blocks exit: remote arrivals on their barriers must be over, by a wait for the phase or by happens-before."""
         barriers, clocks = self._batch.mbarriers, self._checks.clocks
         for (slot, warp), (phase, clock, mask, site) in self._arrivals.items():
             cta = int(barriers.homes[slot])
@@ -76,7 +76,10 @@ class BlockEnds:
                 self._report_arrival(cta, slot, warp * WARP + (mask & -mask).bit_length() - 1, site)
 
     def _commits_later(self, cta: int, warp: int, clock: int, mask: int, site: Site) -> bool:
-        """Whether somebody has waited for a later commit of the same thread to the same block: commits keep order."""
+        """Whether a thread has waited for a later commit of the same thread to the same block.
+
+        Commits complete in order.
+        """
         state = self._batch.mbarriers.state
         return site.name.startswith(_COMMIT) and any(
             other == warp and lanes == mask and since > clock and later.name.startswith(_COMMIT)
@@ -92,7 +95,7 @@ class BlockEnds:
         self._reporter.add("use-after-free", site, message, hint, about="arrival")
 
     def ended(self, ctas: Array) -> None:
-        """All threads of blocks have ended."""
+        """All threads of blocks have exited."""
         clocks, words = self._checks.clocks, self._batch.shared_stride // 4
         cells, lanes, _, _ = self._checks.agent_memory("shared")
         if clocks.exhausted:
@@ -119,7 +122,7 @@ class BlockEnds:
         who = actor_name(self._batch.launch, number, lane)
         block = block_name(self._batch, cta)
         own = number // self._batch.launch.actors.count == int(self._batch.numbers[cta])
-        # a thread that has not waited for its bulk groups has been reported when it ended
+        # an unwaited bulk group was reported when its thread exited
         reported = self._reporter.unwaited
         if own and reported and (site.number in reported or site.number in self._batch.groups.sites):
             return
@@ -131,19 +134,19 @@ class BlockEnds:
         self._reporter.add(kind, site, message, hint, 1, others, about="end", formal=formal)
 
     def _done_all_the_same(self, cta: int, cell: int) -> str:
-        """Why an access of another block is done when a block ends, though nothing in order says so, as for a race."""
+        """Why another block's access is complete when a block exits, though unordered; as for a race."""
         warps = np.arange(self._batch.warps_per_cta) * self._batch.ctas + cta
         lanes = (warps[:, None] * WARP + np.arange(WARP)).reshape(-1)
         found = self._checks.along.reasons(lanes, np.full(len(lanes), cell & ((1 << 64) - 1), np.uint64))
         return REASONS[int(found.max())]
 
     def _alone(self, number: int) -> bool:
-        """Whether an actor's work is that of a bulk copy that a block without a cluster began for itself."""
+        """Whether an actor is a bulk copy that a block without a cluster began for itself."""
         actors = self._batch.launch.actors
         return bool(self._batch.cluster.size == 1 and actors.kind(number % actors.count) == "barrier")
 
     def accessed(self, ctas: Array, lanes: Array, site: Site) -> None:
-        """Lanes access the shared memory of blocks of their cluster: these must not have ended."""
+        """Lanes access the shared memory of blocks of their cluster: these must not have exited."""
         gone = (ctas >= 0) & (self._batch.alive_by_cta[np.maximum(ctas, 0)] == 0)
         gone &= ctas != (lanes // WARP) % self._batch.ctas
         if gone.any():
@@ -161,9 +164,10 @@ class BlockEnds:
 def unfinished(
     cells: UInt64s, lanes: UInt32s, start: int, end: int, row: Int32s, first: int, warps: int, known: Int32s
 ) -> tuple[int, Int, int]:
-    """The first word of some with an access by somebody else that is not known to be done, its line and column, or -1.
+    """The first word with an access by another block or actor that is not known to be complete; -1 for none.
 
-    `row` is what the block's warps know together, `known` what they know of other blocks.
+    Returns word, line and column. `row` is what the block's warps know together, `known` what they know of other
+    blocks.
     """
     word = start
     while word < end:

@@ -1,4 +1,4 @@
-"""Checks of matrix descriptors: that they mean something, lie inside shared memory, and fit what was put there."""
+"""Checks of matrix descriptors: they must be valid, inside shared memory, and match the layout of the data."""
 
 from functools import lru_cache
 
@@ -16,28 +16,28 @@ from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.ptx.numerics.matrix.descriptors import PIECE, MatrixDescriptor, TileMap
 
-# how often the layout of a tile is compared with the copy that brought it
+# how often a tile's layout is compared with that of the copy that wrote it
 _LOOKS = 4
 # swizzles of descriptors as tensor maps name them
 _NAMES = {"128B/32B": "128B.atom32B"}
-# bytes of a tile that are looked at
+# number of sampled pieces of a tile
 _SAMPLES = 32
 _BITS_HINT = "compare the descriptor's bits with the ISA's table of the matrix descriptor"
 _LAPSE_FORMAL = "Triton 3.3 to 3.5 have 0b000 in all descriptors of their Blackwell kernels, which run on these GPUs"
 
 
 class Swizzles:
-    """Which tensor copy last brought each 16 bytes of shared memory, and the swizzle it laid them out with."""
+    """For each 16 bytes of shared memory: the tensor copy that last wrote it, with its swizzle."""
 
     def __init__(self, batch: Batch, checks: BatchFindings):
         self._checks = checks
         # number of the copy's site plus one
         self._sites: Array = np.zeros(batch.ctas * batch.shared_stride // PIECE, np.int32)
         self._kinds: dict[int, tuple[Site, str]] = {}
-        # for compiled loops: by the same number that of the copy's swizzle, which `number` gives
+        # for compiled loops: for the same number, that of the copy's swizzle, as given by `number`
         self._numbers: Array = np.zeros(len(checks.reporter.program.sites) + 1, np.int64)
         self._names: dict[str, int] = {}
-        # room for the answers of `last_writers`
+        # buffer for the results of `last_writers`
         self._writers: Array = np.zeros((2, 2 * _SAMPLES), np.int64)
 
     def note(self, starts: Array, lengths: Array, swizzle: str, site: Site) -> None:
@@ -51,16 +51,16 @@ class Swizzles:
         return self._names.setdefault(swizzle, len(self._names) + 1)
 
     def agree(self, start: int, offsets: Array, swizzle: str) -> bool:
-        """Whether all copies to offsets from a byte on had one swizzle, or there were none."""
+        """Whether all copies to offsets from a byte on used one swizzle, or there were none."""
         return bool(are_of(self._sites, start, offsets, self._numbers, self.number(swizzle)))
 
     @property
     def marks(self) -> tuple[Array, Array]:
-        """For compiled loops: for each 16 bytes the number of a copy, 0 for none, and the swizzles of copies."""
+        """For compiled loops: the number of a copy for each 16 bytes, 0 for none, and the swizzles of copies."""
         return self._sites, self._numbers
 
     def found(self, start: int, offsets: Array) -> list[tuple[Site, str]]:
-        """The copies that were the last to write at offsets from a byte on, and their swizzles."""
+        """The copies that last wrote at offsets from a byte on, and their swizzles."""
         if not self._kinds:
             return []
         lines, lanes, _, _ = self._checks.agent_memory("shared")
@@ -71,13 +71,13 @@ class Swizzles:
 
 @lru_cache(1 << 10)
 def samples_of(tile: TileMap) -> Array:
-    """Some of the pieces of a tile."""
+    """A sample of a tile's pieces."""
     pieces = tile.pieces.reshape(-1)
     return np.ascontiguousarray(pieces[:: max(1, len(pieces) // _SAMPLES)])
 
 
 def swizzle_of(named: MatrixDescriptor) -> str:
-    """The swizzle of a descriptor as tensor maps name it; none where rows do not begin with the pattern."""
+    """The swizzle of a descriptor in the names of tensor maps; "" if rows do not begin with the pattern."""
     if named.base_offset and named.swizzle != "none":
         return ""
     return _NAMES.get(named.swizzle, named.swizzle)
@@ -85,7 +85,7 @@ def swizzle_of(named: MatrixDescriptor) -> str:
 
 @kernel
 def are_of(sites: Int32s, start: Int, offsets: Int64s, swizzles: Int64s, wanted: int) -> bool:
-    """Whether what `sites` says of pieces at offsets is nothing, or a copy of which `swizzles` says what is wanted."""
+    """Whether the pieces at offsets were written by no copy, or by copies with the wanted swizzle."""
     for i in range(offsets.size):
         copy = sites[(start + offsets[i]) // PIECE]
         if copy != 0 and swizzles[copy] != wanted:
@@ -97,9 +97,9 @@ def are_of(sites: Int32s, start: Int, offsets: Int64s, swizzles: Int64s, wanted:
 def last_writers(
     sites: Int32s, cells: UInt64s, lanes: UInt32s, start: Int, offsets: Int64s, writers: Int64s
 ) -> tuple[int, int]:
-    """What `sites` says of pieces at offsets, and the instructions that wrote their first words last, each once.
+    """The copies recorded for pieces at offsets, and the last writers of their first words, each once.
 
-    Given is how many of either there are.
+    Returns their numbers.
     """
     copies, instructions = 0, 0
     for i in range(offsets.size):
@@ -113,7 +113,7 @@ def last_writers(
 
 @part
 def _added(found: Int64s, row: int, count: int, value: Int) -> int:
-    """Put a value behind `count` others of a row, unless it is there; how many there are now."""
+    """Append a value to a row of `count` values, unless it is there; returns the new count."""
     for i in range(count):
         if found[row, i] == value:
             return count
@@ -130,17 +130,17 @@ class DescriptorChecks:
         self._seen: dict[tuple[int, TileMap, int, str], int] = {}
 
     def looks(self, which: str, one: Tiles, site: Site) -> bool:
-        """Whether the layout of a tile is still compared with the copy that brought it."""
+        """Whether a tile's layout is still to be compared with that of the copy that wrote it."""
         return self._seen.get((site.number, one.map, one.base, which), 0) < _LOOKS
 
     def seen(self, which: str, one: Tiles, site: Site) -> int:
-        """A tile is used: how often that makes."""
+        """Count a use of a tile, and return the count."""
         key = (site.number, one.map, one.base, which)
         times = self._seen[key] = self._seen.get(key, 0) + 1
         return times
 
     def check(self, which: str, tiles: list[Tiles], ctas: Array, lanes: Array, site: Site) -> None:
-        """The tiles of A or B that operations of lanes read in CTAs."""
+        """Check the tiles of A or B that operations of lanes read in CTAs."""
         for one in tiles:
             first = int(one.positions[0])
             times = self.seen(which, one, site)
@@ -165,7 +165,7 @@ class DescriptorChecks:
             self._report(which, lane, site, f"is not as it should be: {named.lapse}", _BITS_HINT, _LAPSE_FORMAL)
 
     def _swizzle(self, which: str, one: Tiles, cta: int, lane: int, site: Site) -> None:
-        """What a tensor copy laid out in one way and a descriptor reads in another."""
+        """Report a tile that a tensor copy wrote with another swizzle than the descriptor's."""
         named = one.descriptor
         if one.base + one.map.last > self._batch.launch.shared_bytes:
             return
@@ -188,7 +188,7 @@ class DescriptorChecks:
         self._reporter.add("descriptor", site, message, hint, about=which, formal=formal)
 
     def _contents(self, which: str, one: Tiles, ctas: Array, lanes: Array, site: Site) -> None:
-        """Bytes that nobody wrote."""
+        """Report unwritten bytes."""
         batch = self._batch
         if one.base + one.map.last > batch.launch.shared_bytes:
             return
@@ -212,10 +212,9 @@ class DescriptorChecks:
 def unwritten(
     state: Bytes, where: tuple[Int64s, Int64s, int, int], firsts: Int64s, spans: Int64s, filled: int
 ) -> tuple[Int, Int]:
-    """The first operation and offset with a byte that may be accessed and was not written, (-1, 0) if none.
+    """The first operation and offset of an accessible but unwritten byte; (-1, 0) for none.
 
-    Operations are in the memory of their CTAs: given are CTAs, positions in these, the base of the tile, and the bytes
-    from one CTA to the next.
+    `where` has the CTAs, positions in these, the base of the tile, and the stride between CTAs in bytes.
     """
     ctas, positions, base, size = where
     for i in range(positions.size):
@@ -228,7 +227,7 @@ def unwritten(
 
 @part
 def first_unwritten(state: Bytes, origin: Int, firsts: Int64s, spans: Int64s, filled: Int) -> Int:
-    """The first byte of a tile that may be accessed and was not written, -1 if there is none."""
+    """The first accessible but unwritten byte of a tile, -1 for none."""
     for k in range(firsts.size):
         start = origin + firsts[k]
         for offset in range(start, start + spans[k], 4):
@@ -239,7 +238,7 @@ def first_unwritten(state: Bytes, origin: Int, firsts: Int64s, spans: Int64s, fi
 
 @kernel
 def mark_pieces(marks: Int32s, starts: Int64s, lengths: Int64s, mark: int) -> None:
-    """Set the marks of the 16 bytes that ranges fill."""
+    """Set the marks of the 16-byte pieces that ranges fill."""
     for i in range(starts.size):
         for piece in range(starts[i] // PIECE, (starts[i] + lengths[i]) // PIECE):
             marks[piece] = mark

@@ -1,8 +1,9 @@
-"""What goes from lane to lane through mbarriers: arrivals and commits release, waits acquire.
+"""Happens-before through mbarriers: arrivals and commits release, waits acquire.
 
-Compiled loops hand on the clocks of warps, phase by phase (`mbarrier_kernels`). Here is what they do not: what single
-lanes know for themselves, and what is known of single lanes by name. It is not taken apart by phases: a wait learns of
-all that was released to its barrier until then.
+Compiled loops pass on the clocks of warps, phase by phase (`mbarrier_kernels`). This module passes on the rest: what
+single lanes know for themselves, and what is known of single lanes by name. It is not split by phases: a wait acquires
+everything released to its barrier so far. So it may also acquire from an arrival for the next phase: a race may be
+missed, but none is invented.
 """
 
 import numpy as np
@@ -17,14 +18,14 @@ from kernbench.ptx.emulator.units.batch import Batch
 
 
 class Handover:
-    """What the mbarriers of one batch hand on."""
+    """Releases and acquires through the mbarriers of one batch."""
 
     def __init__(self, batch: Batch, checks: BatchFindings):
         self._batch, self._checks, self._clocks = batch, checks, checks.clocks
         self._first_block = int(batch.numbers[0])
 
     def arriving(self, slots: Array, lanes: Array) -> None:
-        """Lanes are about to arrive in their own CTAs: what they know beyond their warps' clocks goes along."""
+        """Lanes are about to arrive in their own CTAs: release what they know beyond their warps' clocks."""
         self._checks.along.arriving(lanes)
         if not self._clocks.any_aware(slots, lanes, self._batch.mbarriers.homes):
             return
@@ -46,7 +47,7 @@ class Handover:
             self._clocks.publications.release(self.key(slot), knowledge)
 
     def committed(self, slots: Array, rows: Array, names: Array) -> None:
-        """Whoever waits for barriers learns of what threads of their own CTAs knew when they committed."""
+        """Release to barriers what threads of their own CTAs knew when they committed."""
         homes, near = self._batch.mbarriers.homes[slots], self._clocks.near
         if near.suffices:
             near.release(slots, homes, rows, names)
@@ -55,11 +56,11 @@ class Handover:
             self._clocks.publications.release(self.key(slot), near.piece(int(homes[i]), rows[i], names[i]))
 
     def key(self, slot: int, remote: bool = False) -> tuple[object, ...]:
-        """What arrivals on a barrier by its own CTA, or by others (`remote`), are published under."""
+        """The key under which arrivals on a barrier are published, by its own CTA or by others (`remote`)."""
         return barrier_key(self._first_block, slot, remote)
 
     def release(self, slot: int, knowledge: Knowledge, remote: bool) -> None:
-        """Whoever waits for a barrier learns of something, which its own CTA or another (`remote`) released."""
+        """Release knowledge to a barrier, from its own CTA or another (`remote`)."""
         near, home = self._clocks.near, int(self._batch.mbarriers.homes[slot])
         found = near.split(knowledge, home) if near.suffices and not remote else None
         if found is not None:
@@ -75,17 +76,17 @@ class Handover:
         return self._clocks.publications.released.get(self.key(slot, remote))
 
     def inform(self, slot: int, knowledge: Knowledge, remote: bool) -> None:
-        """Whoever waits for a barrier learns from what a thread of its own CTA or of another (`remote`) committed.
+        """Release to a barrier what a thread of its own CTA or of another (`remote`) committed.
 
-        The arrival is made by what works beside the threads, on a barrier of the CTA that waits: that this work is done
-        is known in any scope. What threads of the other CTA did before is known to a wait of cluster scope only.
+        The arrival is made by asynchronous work, on a barrier of the CTA that waits. So its completion is known in any
+        scope, but earlier accesses of threads of the other CTA only to a wait of cluster scope.
         """
         self._clocks.publications.release(self.key(slot, remote), knowledge)
         if remote:
             self._clocks.publications.release(self.key(slot), self._checks.along.narrowly(knowledge))
 
     def arrived(self, slots: Array, lanes: Array, wide: bool) -> None:
-        """Lanes have arrived: what they do from now on is later; for other blocks only if their scope is `wide`."""
+        """Lanes have arrived, and begin a new epoch; other blocks acquire only if their scope is `wide`."""
         if self._batch.cluster.size > 1 and wide:
             homes = self._batch.mbarriers.homes[slots]
             remote = (slots >= 0) & (homes != (lanes // WARP) % self._batch.ctas)
@@ -97,7 +98,7 @@ class Handover:
         self._clocks.advance_of(lanes)
 
     def acquired(self, slots: Array, lanes: Array, passed: Array, wide: bool) -> None:
-        """Lanes whose wait has passed learn what the arrivals knew."""
+        """Lanes have passed a wait: they acquire what the arrivals released."""
         batch, barriers, clocks = self._batch, self._batch.mbarriers, self._clocks
         whole = barriers.whole(lanes, batch.alive_bits, passed)
         known = (clocks.clocks, clocks.met_column, clocks.near.released)
@@ -108,9 +109,9 @@ class Handover:
             clocks.changed()
 
     def _waited(self, slots: Array, lanes: Array, whole: Array, wide: bool) -> None:
-        """Waits of lanes are over; those of `whole` warps have learned what was known in their CTA.
+        """Waits of lanes are over; lanes of `whole` warps have acquired what was released in their CTA.
 
-        Of other blocks they learn in order only if their scope is `wide`.
+        From other blocks they acquire only if their scope is `wide`.
         """
         self._clocks.changed()
         barriers, any_released = self._batch.mbarriers, self._clocks.publications.released
@@ -133,7 +134,10 @@ class Handover:
                 self._clocks.acquire(warp, mask, far if wide else self._checks.along.narrowly(far))
 
     def _take_rows(self, slots: Array, lanes: Array, alone: Array) -> None:
-        """Waits of lanes are over: those `alone` learn what was known in their CTA, all what was released beside."""
+        """Waits are over.
+
+        Lanes in `alone` acquire the clocks of their CTA, all lanes what was released beside these.
+        """
         barriers, near = self._batch.mbarriers, self._clocks.near
         alone = alone & (barriers.homes[slots] == lanes // WARP % self._batch.ctas)
         if alone.any() and barriers.done.shape[1]:

@@ -1,4 +1,4 @@
-"""The checks of a batch as those of its asynchronous work see them."""
+"""The checks of a batch, as the asynchronous checks see them."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -32,22 +32,22 @@ class BatchFindings(Protocol):
     asynchronous: "AsynchronousChecks"
 
     def shared_name(self, offset: int) -> str:
-        """An offset in shared memory by its variable and address."""
+        """The variable and address of an offset in shared memory."""
 
     def global_name(self, address: int) -> str:
-        """An address of global memory by its array."""
+        """The array of a global address."""
 
     def agent_memory(self, space: str) -> GivenMemory:
-        """Cells, lanes, the byte at which they begin, and the state of each byte, of a space that agents access."""
+        """Cells, lanes, their first byte, and the states of bytes, for a space that agents access."""
 
     def agent_trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Trouble) -> None:
         """An access of an agent is not ordered."""
 
     def alike(self, lanes: Array, found: Array, site: Site) -> Array:
-        """For each of the races of operations in global memory why it is formal, as `released_along` has it."""
+        """For each race of operations in global memory, why it is formal, as in `released_along`."""
 
     def released_along(self, lanes: Array, cells: Array) -> Array:
-        """For each lane and the cell of an access before its own why that is done, though nothing orders the two."""
+        """For each lane and the cell of an earlier, unordered access: why that access is complete."""
 
     def unknown(self, lane: int, cell: int, mask: int) -> int:
-        """The lanes of a cell's access that are not known to a lane."""
+        """The lanes of a cell's access that a lane does not know."""

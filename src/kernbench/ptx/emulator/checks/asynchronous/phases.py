@@ -1,9 +1,9 @@
-"""Phases of mbarriers that nobody waited for, and waits by a parity that may take one phase for another.
+"""Phases of mbarriers that no thread waited for, and waits by parity that may mistake one phase for another.
 
-A parity distinguishes two phases: a wait for phase p passes during phase p - 1, too, unless that one is over by then.
-Who waits must know so: by a wait of its own for p - 1, by that of a thread it is ordered after, or because it knows the
-one arrival that phase p - 1 was waiting for. Pipelines that begin by signalling that their stages are free, and fill
-the first of them without a wait, rely on the last.
+A parity distinguishes two phases: a wait for phase p also passes during phase p - 1, unless that one is over by then.
+So the waiting thread must know that it is over: by its own wait for p - 1, by the wait of a thread it is ordered after,
+or because it knows the single arrival that completed p - 1. Pipelines that begin by signalling their stages as free,
+and fill the first ones without a wait, rely on the last case.
 """
 
 from collections.abc import Callable
@@ -27,12 +27,12 @@ from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
 
-# the barrier, the lane that arrived, and where
+# the barrier, the lane that arrived, and the site
 Complain = Callable[[int, int, Site], None]
 
 
 class Phases:
-    """What is known of the phases of one batch's barriers; `unwaited` reports one that nobody waited for."""
+    """The phases of one batch's barriers; `unwaited` reports a phase that no thread waited for."""
 
     def __init__(
         self, batch: Batch, checks: BatchFindings, reporter: Reporter, name: Callable[[int], str], unwaited: Complain
@@ -41,7 +41,7 @@ class Phases:
         self._name, self._unwaited = name, unwaited
 
     def passed(self, slots: Array, lanes: Array, passed: Array, site: Site) -> None:
-        """Lanes pass a wait for a parity, and do not know yet what it publishes: they must know the phase before."""
+        """Lanes pass a wait for a parity, before acquiring from it: they must know that the previous phase is over."""
         barriers = self._batch.mbarriers
         known = (self._batch.ctas, barriers.homes, barriers.columns, barriers.state, self._clocks.clocks)
         count, first, unseen = skipped(slots, lanes, passed, *known)
@@ -67,13 +67,13 @@ class Phases:
             self._reporter.add("mbarrier-phase", site, message, hint, count, about="parity")
 
     def ended(self) -> None:
-        """Nothing goes on: phases that nobody waited for, with others behind them."""
+        """Nothing continues: report phases that no thread waited for although later ones followed."""
         barriers = self._batch.mbarriers
         for slot in np.flatnonzero(barriers.state[: barriers.count, UNSEEN]).tolist():
             self.forgotten(slot)
 
     def _seen_now(self, slots: Array, lanes: Array, passed: Array) -> None:
-        """Waits for phases that come after one that nobody waited for: right if who waits knew that it was over."""
+        """Handle waits for a later phase than an unwaited one: fine if the waiting lane knew that it was over."""
         state = self._batch.mbarriers.state
         later = passed & (slots >= 0)
         later[later] = state[slots[later], UNSEEN] > 0
@@ -86,13 +86,13 @@ class Phases:
                 self.forgotten(slot)
 
     def forgotten(self, slot: int) -> None:
-        """Somebody arrived for the phase after one that nobody waited for, nor knew to be over."""
+        """A thread arrived for the next phase without a wait for this one, or knowledge that it is over."""
         row = self._batch.mbarriers.state[slot]
         self._unwaited(slot, int(row[UNSEEN_LANE]), self._reporter.program.sites[int(row[UNSEEN_SITE])])
         row[UNSEEN] = 0
 
     def _know_phase(self, slots: Array, lanes: Array) -> Array:
-        """Which lanes know by themselves that the phase before is over."""
+        """Which lanes know for themselves that the previous phase is over."""
         barriers, clocks = self._batch.mbarriers, self._clocks
         special = clocks.special[lanes] & (slots >= 0)
         known: Array = special & (barriers.homes[slots] == lanes // WARP % self._batch.ctas)
@@ -106,7 +106,7 @@ class Phases:
         return known
 
     def _know_the_arrival(self, slots: Array, lanes: Array, chosen: Array) -> Array:
-        """Which lanes know the one arrival that completed the phase before: with it, the phase was over."""
+        """Which lanes know the single arrival that completed the previous phase, and so that it is over."""
         clocks, ctas = self._clocks, self._batch.ctas
         known = np.zeros(len(lanes), bool)
         for i in np.flatnonzero(chosen & (slots >= 0)).tolist():

@@ -1,10 +1,12 @@
-"""What relaxed arrivals and waits on mbarriers carry: nothing by themselves, and much by the fences beside them.
+"""Relaxed arrivals and waits on mbarriers: they order nothing by themselves, but complete the patterns of fences.
 
-Two kinds of fence make use of them. An ordinary one, as everywhere in PTX's memory model: what was known at a fence
-that releases goes with later arrivals, and a fence that acquires takes what a wait before it has seen. And
-tcgen05.fence: by PTX's canonical patterns a commit, or an arrival behind fence::before_thread_sync, is ordered before
-the operations of tcgen05 that follow a relaxed wait and fence::after_thread_sync. That says of operations of the tensor
-core, and of loads and stores of tensor memory that were waited for, that they are done, and of nothing else.
+Two kinds of fence use them:
+
+- Ordinary fences, as everywhere in PTX's memory model: later arrivals release the clocks of a releasing fence, and an
+  acquiring fence acquires what an earlier wait observed.
+- tcgen05.fence: by PTX's canonical patterns a commit, or an arrival after fence::before_thread_sync, is ordered before
+  tcgen05 operations that follow a relaxed wait and fence::after_thread_sync. This says that operations of the tensor
+  core, and awaited accesses to tensor memory, are complete, and nothing else.
 """
 
 import numpy as np
@@ -26,38 +28,38 @@ class RelaxedSignals:
         self._clocks = checks.clocks
         self._actors = checks.clocks.publications.actors
         self._fences = batch.program.fences_tensor
-        # what lanes saw since their warp last passed fence::after_thread_sync, by warp, barrier and mask
+        # what lanes have observed since their warp's last fence::after_thread_sync, by warp, barrier and mask
         self._seen: dict[int, dict[tuple[int, int], Knowledge]] = {}
-        # what warps knew of tcgen05 when they last passed fence::before_thread_sync: as rows of their CTAs, or by name
+        # what warps knew of tcgen05 at their last fence::before_thread_sync: as rows of their CTAs, or by name
         self._before: dict[int, Knowledge] = {}
         self._before_rows: Array = np.zeros((batch.warps if self._fences else 0, checks.clocks.columns), np.int32)
         self._has_row: Array = np.zeros(batch.warps, bool)
-        # the columns of operations of the tensor core, loads and stores
+        # the columns of tensor core operations, tensor loads and tensor stores
         self._kept: Array = np.zeros(checks.clocks.columns, np.int32)
         actors = batch.launch.actors
         for first in (actors.tensor(0), actors.loaded(0), actors.stored(0)) if self._fences else ():
             self._kept[first : first + batch.warps_per_cta] = 1
 
     def _tensor(self, knowledge: Knowledge) -> Knowledge:
-        """What is known of operations of the tensor core, loads and stores alone."""
+        """The part of knowledge that is about tensor core operations, tensor loads and tensor stores."""
         return knowledge.only(self._kept)
 
     def _at_fence(self, warp: int) -> Knowledge | None:
-        """What a warp knew when it last passed fence::before_thread_sync."""
+        """What a warp knew at its last fence::before_thread_sync."""
         if self._has_row[warp]:
             first = int(self._clocks.first_numbers[warp % self._batch.ctas])
             return Knowledge({first: self._before_rows[warp].copy()})
         return self._before.get(warp)
 
     def carried(self, warp: int, mask: int, scope: int) -> Knowledge | None:
-        """What an arrival of lanes carries by the fences before it, None if nothing."""
+        """What an arrival of lanes releases by earlier fences, None if nothing."""
         pieces = self._checks.patterns.behind_fences(warp, mask, scope)
         before = self._at_fence(warp)
         pieces += [] if before is None else [before]
         return together(pieces, self._actors) if pieces else None
 
     def arriving(self, slots: Array, lanes: Array, wide: bool) -> None:
-        """Lanes are about to arrive, relaxed; for other blocks only if their scope is `wide`."""
+        """Lanes are about to arrive, relaxed; other blocks observe it only if their scope is `wide`."""
         barriers, here = self._batch.mbarriers, slots >= 0
         for warp, slot, mask in group(lanes[here], slots[here]):
             home = int(barriers.homes[slot])
@@ -71,7 +73,7 @@ class RelaxedSignals:
             self._handover.release(slot, knowledge, remote)
 
     def passed(self, slots: Array, lanes: Array, wide: bool) -> None:
-        """Relaxed waits of lanes are over: what the arrivals carried is seen, and waits for a fence."""
+        """Relaxed waits of lanes are over: what the arrivals released is observed, and acquired at a fence."""
         for warp, slot, mask in group(lanes[slots >= 0], slots[slots >= 0]):
             near, far = self._carried_by(slot, warp % self._batch.ctas, wide)
             for knowledge, scope in ((near, CTA_SCOPE), (far, CLUSTER_SCOPE)):
@@ -84,7 +86,7 @@ class RelaxedSignals:
                     self._seen.setdefault(warp, {})[slot, mask] = self._tensor(together(pieces, self._actors))
 
     def _carried_by(self, slot: int, cta: int, wide: bool) -> tuple[Knowledge | None, Knowledge | None]:
-        """What arrivals of a barrier's own CTA, and of others, carried."""
+        """What arrivals from a barrier's own CTA, and from others, released."""
         barriers, near = self._batch.mbarriers, self._handover.released(slot)
         pieces = [] if near is None else [near]
         if cta == barriers.homes[slot] and barriers.done.shape[1]:
@@ -95,13 +97,13 @@ class RelaxedSignals:
         return together(pieces, self._actors) if pieces else None, far
 
     def publish(self, warp: int, key: object) -> None:
-        """A warp arrives, relaxed, at a barrier of the cluster: its fence::before_thread_sync counts there, too."""
+        """A warp arrives, relaxed, at the cluster's barrier: its fence::before_thread_sync counts there, too."""
         before = self._at_fence(warp)
         if before is not None:
             self._clocks.publications.release(key, before)
 
     def fenced(self, warps: Array, before: bool) -> None:
-        """Warps pass fence::before_thread_sync, or fence::after_thread_sync."""
+        """Warps pass fence::before_thread_sync or fence::after_thread_sync."""
         if before:
             self._keep(warps)
             return
@@ -111,7 +113,7 @@ class RelaxedSignals:
         self._clocks.changed()
 
     def _keep(self, warps: Array) -> None:
-        """Warps pass fence::before_thread_sync: what they and their lanes know of tcgen05 now."""
+        """Save what warps and their lanes know of tcgen05 at fence::before_thread_sync."""
         self._has_row[warps] = self._clocks.near.suffices
         if self._clocks.near.suffices:
             self._before_rows[warps] = self._clocks.rows_of(warps) * self._kept

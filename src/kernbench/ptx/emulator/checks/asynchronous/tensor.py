@@ -1,4 +1,4 @@
-"""Checks of tcgen05: allocations, instruction descriptors, and the lanes and columns that are touched."""
+"""Checks of tcgen05: allocations, instruction descriptors, and accesses to lanes and columns."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -45,11 +45,11 @@ class TensorChecks(TensorObserver):
         self._reporter = checks.reporter
         self._descriptors = DescriptorChecks(batch, checks)
         self.order = self._order = TensorOrder(batch, checks)
-        # where in a vector clock single lanes are
+        # the first column of single lanes in a vector clock
         self._first_lane: int = batch.launch.actors.lane(0)
 
     def allocates(self, warp: int, columns: int, site: Site) -> bool:
-        """A warp asks for columns; whether that is a legal request."""
+        """A warp allocates columns; returns whether the request is legal."""
         who = thread_name(self._batch, warp * WARP)
         if self._memory.relinquished[warp % self._batch.ctas]:
             message = f"the warp of {who} allocates after its block gave up the right to by relinquish_alloc_permit"
@@ -61,7 +61,7 @@ class TensorChecks(TensorObserver):
         return legal
 
     def frees(self, warp: int, address: int, columns: int, site: Site) -> None:
-        """A warp gives columns back."""
+        """A warp frees columns."""
         cta, first = warp % self._batch.ctas, address & 0xFFFF
         who = thread_name(self._batch, warp * WARP)
         found = self._memory.allocations[cta].get(int(self._memory.owner[cta, first % _COLUMNS]))
@@ -100,7 +100,7 @@ class TensorChecks(TensorObserver):
             self._tensor(group, chosen, site)
 
     def _are_plain(self, operations: Products, lanes: Array, site: Site) -> bool:
-        """Whether nothing is wrong with what products are given, or their tiles: then their accesses are entered."""
+        """Fast path: if products and their tiles have no fault, enter their accesses and return True."""
         if not operations.equal or operations.form.pair or self._checks.log is not None:
             return False
         plan = _plan(operations.form, operations.first, operations.lanes is None)
@@ -120,7 +120,7 @@ class TensorChecks(TensorObserver):
         return True
 
     def _survey(self, plan: "_Plan", lanes: Array, site: Site) -> tuple[Begun | None, list[Array]]:
-        """What products of lanes know and the ranges that they read, None where something may be wrong."""
+        """What products of lanes know, and the ranges they read; None if something may be wrong."""
         clocks, count, order, swizzles = (
             self._checks.clocks,
             len(lanes),
@@ -148,7 +148,7 @@ class TensorChecks(TensorObserver):
         return Begun(lanes, found[4], found[5], site, None, knowledge, found[:4]) if fine else None, reads[1:]
 
     def _shared(self, group: Products, lanes: Array, site: Site) -> None:
-        """The tiles in shared memory; of two CTAs those of the one that began it."""
+        """Check and enter tiles in shared memory; for a CTA pair, by the CTA that began the product."""
         homes, reads = group.homes, self._reader(lanes, site)
         everywhere = lanes if homes.shape[1] == 1 else np.repeat(lanes, homes.shape[1])
         for which in ("A", "B"):
@@ -161,7 +161,7 @@ class TensorChecks(TensorObserver):
                 self._peer_reads(_side(tiles, group, False), group.ctas, lanes, site)
 
     def _reader(self, lanes: Array, site: Site) -> Callable[[list[Tiles], Array], None]:
-        """What enters that operations of lanes read tiles in shared memory of CTAs."""
+        """A function that enters reads of tiles in shared memory of CTAs, by operations of lanes."""
         warps, shadow = lanes // WARP, self._checks.asynchronous.shadow
         columns = self._order.first + warps // self._batch.ctas
         begun = shadow.begun(lanes, columns, self._order.begun[TENSOR, warps], site)
@@ -169,7 +169,7 @@ class TensorChecks(TensorObserver):
         return lambda tiles, ctas: shadow.access("shared", False, Ranges(*ranges_of(ctas, tiles, size)), begun)
 
     def _peer_reads(self, tiles: list[Tiles], ctas: Array, lanes: Array, site: Site) -> None:
-        """Tiles in the peers' shared memory: read in the name of the same warp there."""
+        """Enter reads of tiles in the peers' shared memory, as actors of the same warps there."""
         mirror = self._order.mirror(lanes // WARP)
         ranges = Ranges(*ranges_of(mirror % self._batch.ctas, tiles, self._batch.shared_stride))
         columns, homes = self._order.first + mirror // self._batch.ctas, mirror % self._batch.ctas
@@ -186,7 +186,7 @@ class TensorChecks(TensorObserver):
             self._enter_source(what, regions, warps, group.form.pair, site)
 
     def _enter_target(self, regions: "_Regions", filled: bool, warps: Array, pair: bool, site: Site) -> None:
-        """Products of warps write D, and read it if it has to be `filled`."""
+        """Products of warps write D, and read it first if it must be `filled`."""
         for region in self._left_over(regions, warps, True, site) if not pair else regions[0]:
             if self._allocated(warps, region, "D", site):
                 if filled:
@@ -205,7 +205,7 @@ class TensorChecks(TensorObserver):
                     self._order.enter_peers(warps, region, False, MULTIPLY, site)
 
     def _left_over(self, regions: "_Regions", warps: Array, writes: bool, site: Site) -> Iterator[Region]:
-        """Products of warps access regions, one after the other: those with which something may be wrong."""
+        """Products of warps access regions in order; yields those with a possible fault."""
         start, (each, rows) = 0, regions
         while True:
             start = self._order.enter_regions(start, rows, warps, self._memory.owner, writes, MULTIPLY, site)
@@ -215,7 +215,7 @@ class TensorChecks(TensorObserver):
             start += 1
 
     def _aligned(self, lane: int, group: Products, lanes: Array, site: Site) -> None:
-        """Lane 0 of the address; 16 as well where half of the lanes are used, for both D and A."""
+        """The address has lane 0, or 16 if half of the lanes are used, the same for D and A."""
         half = group.described.m == 64 and not group.form.stationary
         other = _has_other_lanes(group)
         if not lane and not other:
@@ -229,7 +229,7 @@ class TensorChecks(TensorObserver):
             self._report(site, message, "A and D lie in the same lanes: store A to the half that D has", "lane of A")
 
     def _allocated(self, warps: Array, region: Region, what: str, site: Site) -> bool:
-        """Whether all columns belong to one allocation."""
+        """Whether all columns belong to one allocation; reports if not."""
         ctas = warps % self._batch.ctas
         last = min(region.last, _COLUMNS)
         owners = self._memory.owner[ctas, min(region.first, _COLUMNS - 1) : last]
@@ -311,7 +311,7 @@ class TensorChecks(TensorObserver):
             start += len(same)
 
     def _move(self, access: Access, warps: Array, key: int, writes: bool) -> None:
-        """Loads or stores of warps of a quarter that give the same address; `key` has both."""
+        """Loads or stores by warps of one quarter with the same address; `key` has both."""
         part = Part((key >> 32, (key >> 32) + 1), (key >> 16 & 31, (key >> 16 & 31) + access.lanes), (0, 0))
         for first, last in access.spans.tolist():
             region = Region(part, (key & 0xFFFF) + first, (key & 0xFFFF) + last)
@@ -332,7 +332,7 @@ class TensorChecks(TensorObserver):
         self._report(access.site, message, hint, "lanes", count)
 
     def commits(self, lanes: Array) -> Committed:
-        """Lanes commit what they began; what is given back is called when that arrives on mbarriers."""
+        """Lanes commit; returns a function to call when the commit arrives on mbarriers."""
         commit = self._order.commits(lanes)
         return lambda slots, owners: self._order.committed(slots, owners, commit)
 
@@ -341,7 +341,7 @@ class TensorChecks(TensorObserver):
         self._order.waited(warps, loads)
 
     def used(self, load: int, warps: Array) -> None:
-        """Warps use registers of the load at a site."""
+        """Warps use registers written by the load at a site."""
         self._order.used(load, warps)
 
     def fenced(self, warps: Array, before: bool) -> None:
@@ -349,7 +349,7 @@ class TensorChecks(TensorObserver):
         self._order.fenced(warps, before)
 
     def ended(self) -> None:
-        """All threads have ended: no tensor memory may be left, and no operation without a commit."""
+        """All threads have exited: no tensor memory may be left, and no operation without a commit."""
         for cta, allocations in enumerate(self._memory.allocations):
             for first, columns, site in allocations.values():
                 message = f"{block_name(self._batch, cta)} ends without freeing columns {first} to {first + columns}"
@@ -377,11 +377,13 @@ _NO_TILE = (0, 0, -1, _NO_RUNS, _NO_RUNS, _NO_RUNS)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
-    """What operands mean with which nothing is wrong.
+    """Decoded operands without faults.
 
-    Tiles in shared memory, whose they are, the swizzles that copies of these should have, and runs and pieces for
-    compiled loops; the last byte + 1 of them; where D lies and whether it has to be written, and what is read beside it
-    of tensor memory: A and scales.
+    - `tiles`: tiles in shared memory: the operand, the tile, the expected swizzle, and runs and samples for compiled
+      loops.
+    - `end`: the last byte + 1 of the tiles.
+    - `target`, `adds`: regions of D, and whether D is read.
+    - `sources`: regions of A and scales in tensor memory.
     """
 
     tiles: list[tuple[str, Tiles, str, tuple[Array, Array, Array]]]
@@ -393,7 +395,10 @@ class _Plan:
 
 @lru_cache(1 << 10)
 def _plan(form: Form, operands: tuple[int, ...], whole: bool) -> _Plan | None:
-    """What operands mean that all operations are given, None if they need a look; `whole` D is written or a part."""
+    """Decode operands that are the same for all operations, None if they need a check; `whole`.
+
+    No lanes of D are disabled.
+    """
     one = Products(form, np.zeros(1, np.int64), np.array(operands, np.uint64)[:, None])
     if one.described.problem or operands[0] >> 16 or _has_other_lanes(one):
         return None
@@ -416,12 +421,12 @@ def _plan(form: Form, operands: tuple[int, ...], whole: bool) -> _Plan | None:
 
 
 def _target(group: Products, filled: bool) -> _Regions:
-    """Where D of products lies, which has to be written before if it is `filled`."""
+    """The regions of D; `filled` if it must be written before."""
     return _regions(group.parts(), int(group.d[0]) & 0xFFFF, 0, filled)
 
 
 def _sources(group: Products) -> list[tuple[str, _Regions]]:
-    """Where what products read lies in tensor memory: A and scales."""
+    """The regions of tensor memory that products read: A and scales."""
     found, idesc, parts = [], group.described, group.parts()
     if group.form.from_tensor:
         width = idesc.k * {"f16": 16, "bf16": 16, "tf32": 32, "b4": 4}.get(idesc.kinds[1], 8) // 32
@@ -435,7 +440,7 @@ def _sources(group: Products) -> list[tuple[str, _Regions]]:
 
 @lru_cache(1 << 10)
 def _scaled(column: int, rows: int, words: int) -> _Regions:
-    """Where scales of rows lie: row r in lane r % 32 of every quarter and column r / 32, in one or more words."""
+    """The regions of scales: row r is in lane r % 32 of every quarter and column r / 32, in one or more words."""
     whole, rest = divmod(rows, WARP)
     regions = []
     for first in range(column, column + words * 4 * -(-rows // 128), 4 * -(-rows // 128)):
@@ -447,13 +452,13 @@ def _scaled(column: int, rows: int, words: int) -> _Regions:
 
 
 def _has_other_lanes(group: Products) -> bool:
-    """Whether A lies in other lanes of tensor memory than D."""
+    """Whether A is in other lanes of tensor memory than D."""
     return group.form.from_tensor and not group.form.stationary and int(group.a[0]) >> 16 != int(group.d[0]) >> 16
 
 
 @lru_cache(1 << 10)
 def _regions(parts: tuple[Part, ...], column: int, width: int, filled: bool) -> _Regions:
-    """The columns of parts from one on, their own or `width`, as regions and as rows for compiled loops."""
+    """Columns of parts from `column` on, their own number or `width`, as regions and as rows for compiled loops."""
     lengths = [width or part.columns[1] - part.columns[0] for part in parts]
     regions = [Region(part, column, column + length) for part, length in zip(parts, lengths, strict=True)]
     return _rows(regions, filled)
@@ -465,7 +470,7 @@ def _rows(regions: list[Region], filled: bool) -> _Regions:
 
 
 def _groups(operations: Products, lanes: Array) -> list[tuple[Products, Array]]:
-    """Operations that are alike, with their lanes."""
+    """Operations grouped by equal properties, with their lanes."""
     groups = operations.alike()
     if len(groups) == 1:
         return [(groups[0], lanes)]
@@ -474,7 +479,7 @@ def _groups(operations: Products, lanes: Array) -> list[tuple[Products, Array]]:
 
 
 def _side(tiles: list[Tiles], group: Products, own: bool) -> list[Tiles]:
-    """The tiles of the CTAs that began the operations, or of their peers."""
+    """The tiles in the CTAs that began the operations, or in their peers."""
     width = group.homes.shape[1]
     if width == 1:
         return tiles

@@ -1,8 +1,8 @@
-"""Shadow cells of tensor memory: who last wrote and read each column of each sixteen lanes.
+"""Shadow cells of tensor memory: the last accesses to each column of each group of sixteen lanes.
 
-A cell is one 64-bit word: what was done (3 bits), the warp in its CTA (5), the number of the operation among the warp's
-of its kind (20), the warp's clock (20), the instruction (16, see `AccessSites`). Each word has three: the last write,
-load, and read by the tensor core.
+A cell is one 64-bit word: kind of access (3 bits), warp in its CTA (5), index of the operation among the warp's of that
+kind (20), the warp's clock (20), the instruction (16, see `AccessSites`). Each word of tensor memory has three cells:
+the last write, load, and read by the tensor core.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Who:
-    """Those who access: CTA, warp in it, number and clock of each, and what each knows of counters and clocks."""
+    """Accessing warps: CTA, warp in it, operation index and clock of each, and the counters and clocks each knows."""
 
     ctas: Int64s
     warps: Int64s
@@ -43,9 +43,9 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An access that nothing orders: how often, whose operation first, at which column, and the other's cell.
+    """An unordered access: how often, the first operation and its column, and the other's cell.
 
-    It is `late` where only the wait for a store lacks before columns are freed that nobody reads any more.
+    It is `late` if columns are freed, which nobody reads any more, without waiting for a store.
     """
 
     late: bool
@@ -62,9 +62,9 @@ class Cells:
 
     def __init__(self, ctas: int):
         self.cells: Array = np.zeros((ctas, GROUPS, COLUMNS, 3), np.uint64)
-        # by quarters and lanes of a part
+        # by the quarters and lanes of a part
         self._groups: dict[tuple[tuple[int, int], tuple[int, int]], Array] = {}
-        # of accesses that nothing orders, and of those that are late: count, operation, column, the other's cell
+        # for unordered, and for late accesses: count, operation, column, the other's cell
         self._report: Array = np.zeros((2, 4), np.int64)
 
     def groups(self, region: Region) -> Array:
@@ -80,7 +80,7 @@ class Cells:
         return found
 
     def enter(self, region: Region, writes: bool, what: int, site: int, who: Who) -> list[Found]:
-        """Enter accesses to a region; gives what is not ordered before them."""
+        """Enter accesses to a region; returns what is not ordered before them."""
         mine = (
             np.int64(what)
             | who.warps << WARP_SHIFT
@@ -100,12 +100,12 @@ class Cells:
         return [one for one in found if one.count]
 
     def never_written(self, ctas: Array, region: Region) -> int:
-        """The first of `ctas` with a word of the region that nothing has begun to write, -1 if there is none."""
+        """The first of `ctas` with a word of the region that no operation has begun to write, -1 for none."""
         return int(empty(self.cells, ctas, self._lanes(region.part), region.first, min(region.last, COLUMNS)))
 
 
 def groups_of(part: Part) -> int:
-    """The groups of sixteen lanes of a part, a bit each."""
+    """The groups of sixteen lanes of a part, as bits."""
     return sum(1 << number for number in _group_numbers(part))
 
 
@@ -116,7 +116,7 @@ def _group_numbers(part: Part) -> list[int]:
 
 @kernel
 def empty(cells: UInt64s, ctas: Int64s, groups: Int64s, first: int, last: int) -> int:
-    """The first position whose cells have no write."""
+    """The first position with a cell that has no write."""
     for i in range(ctas.size):
         for group in groups:
             for column in range(first, last):
@@ -134,7 +134,7 @@ def _begun_before(cell: Int, warp: Int, clocks: Int64s) -> Flag:
 
 @part
 def ordered(cell: Int, what: int, reads: bool, warp: Int, known: Int64s, clocks: Int64s) -> Flag:
-    """Whether the access of a cell is done before, or in the order of the tensor core."""
+    """Whether the access of a cell is complete before, or ordered by the tensor core's own order."""
     other = cell & 7
     their = (cell >> WARP_SHIFT) & 31
     number = (cell >> NUMBER) & NUMBERS
@@ -145,7 +145,8 @@ def ordered(cell: Int, what: int, reads: bool, warp: Int, known: Int64s, clocks:
         return True
     if what != MULTIPLY and what != COPY:
         return False
-    # operations of the tensor core follow each other, but a product does not wait for its A from another product
+    # the tensor core runs its operations in order, except that a product does not wait for another product to write its
+    # A
     if reads and other == MULTIPLY:
         return False
     return before
@@ -166,7 +167,7 @@ def note(
     known_clocks: Int64s,
     report: Int64s,
 ) -> None:
-    """Enter accesses, and count those that are not ordered after what is there."""
+    """Enter accesses, and count those that are not ordered after the cells' accesses."""
     for i in range(ctas.size):
         for group in groups:
             for column in range(first, last):

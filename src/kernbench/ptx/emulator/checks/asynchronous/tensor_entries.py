@@ -1,8 +1,8 @@
-"""Accesses to tensor memory with which nothing is wrong, entered in its cells by one compiled loop for all warps.
+"""Enters accesses to tensor memory without faults in its cells, by one compiled loop for all warps.
 
-Nothing is wrong where the columns belong to one allocation, are written if that is asked for, and what is there is
-ordered before. A *unit* is what is looked at, and then entered, together: warps that give the same address, or the
-warps of a region. A loop ends at the first unit with which something is wrong, and has entered nothing of it.
+An access has no fault if its columns belong to one allocation, are written if required, and earlier accesses are
+ordered before it. A *unit* is checked and entered as a whole: warps with the same address, or the warps of a region. A
+loop stops at the first unit with a fault, and enters nothing of it.
 """
 
 import numpy as np
@@ -29,21 +29,21 @@ from kernbench.ptx.emulator.memory.shadow import describe
 from kernbench.ptx.emulator.memory.tiles import spread
 from kernbench.ptx.numerics.matrix.descriptors import PIECE
 
-# what is known: the vector clocks of warps, the first column of tensor memory there, rows of single lanes and whose
-# they are; what warps knew at their last fence and whether that counts; the counters: what is begun and what is done
+# knowledge: the vector clocks of warps, and the first tensor memory column in them; the row of each lane, and the rows;
+# what warps knew at their last fence, and whether that counts; the counters of begun and of complete operations
 GivenKnowledge = tuple[Int32s, int, Int64s, Int32s, Int64s, bool, Int64s, Int64s]
 # the memory: cells, and the allocation of each column
 GivenTensor = tuple[UInt64s, Int32s]
-# an access: what is done, the number of its site, whether it writes
+# an access: its kind, the number of its site, whether it writes
 GivenAccess = tuple[int, int, bool]
-# what lanes know: the vector clocks of warps, when their lanes met, rows of single lanes and whose they are, the number
-# of each CTA's first actor, and where single lanes are in a vector clock
+# knowledge of lanes: the vector clocks of warps, the clocks at which their lanes met, the row of each lane, and the
+# rows, the number of each CTA's first actor, and the first column of single lanes in a vector clock
 GivenLanes = tuple[Int32s, Int64s, Int64s, Int32s, Int64s, int]
-# shared memory: the state of its bytes, those from one CTA to the next, which copy brought each 16 of them, and the
-# swizzles of copies
+# shared memory: the states of its bytes, the stride between CTAs, the copy that wrote each 16 bytes, and the swizzles
+# of copies
 GivenShared = tuple[Bytes, int, Int32s, Int64s]
-# a tile that all operations name: its base, the bytes of each 16 that are filled, the swizzle that copies of it should
-# have (negative if that is no matter), its runs, and some of its pieces
+# a tile that all operations use: its base, the filled bytes of each 16, the expected swizzle (negative: any), its runs,
+# and sampled pieces
 GivenTile = tuple[int, int, int, Int64s, Int64s, Int64s]
 
 
@@ -86,13 +86,13 @@ def _is_allocated(owner: Int32s, cta: Int, first: Int, last: Int) -> Flag:
 def _fine(
     warp: Int, groups: Int, first: Int, last: Int, filled: Flag, access: GivenAccess, tensor: GivenTensor, room: Int64s
 ) -> Flag:
-    """Whether nothing is wrong with a warp's access to columns of groups of sixteen lanes, a bit each."""
+    """Whether a warp's access to columns of groups of sixteen lanes (as bits) has no fault."""
     what, writes, cells = access[0], access[2], tensor[0]
     ctas = cells.shape[0]
     cta, inside = warp % ctas, warp // ctas
     if not _is_allocated(tensor[1], cta, first, last):
         return False
-    # neighbours hold the same as a rule
+    # neighbours usually hold the same
     fine = np.int64(0)
     for group in range(GROUPS):
         if groups >> group & 1 == 0:
@@ -140,7 +140,7 @@ def _enter(
 
 @kernel
 def count_operations(lanes: Int64s, site: int, begun: Int64s, last: Int64s) -> None:
-    """Lanes begin operations: count them, and keep lane and site of each warp's last one."""
+    """Count operations that lanes begin, and keep lane and site of each warp's last one."""
     for i in range(lanes.size):
         warp = lanes[i] // WARP
         begun[0, warp] += 1
@@ -149,7 +149,7 @@ def count_operations(lanes: Int64s, site: int, begun: Int64s, last: Int64s) -> N
 
 @part
 def _is_brought(start: Int, tile: GivenTile, shared: GivenShared) -> Flag:
-    """Whether all bytes of a tile are written, and no copy has brought one with another swizzle."""
+    """Whether all bytes of a tile are written, and none by a copy with another swizzle."""
     filled, swizzle, samples = tile[1], tile[2], tile[5]
     state, copies, swizzles = shared[0], shared[2], shared[3]
     if first_unwritten(state, start, tile[3], tile[4], filled) >= 0:
@@ -175,12 +175,12 @@ def survey_products(
     left_ranges: Int64s,
     right_ranges: Int64s,
 ) -> bool:
-    """Whether nothing is wrong with the tiles of products that lanes have begun, all by the same descriptors.
+    """Whether the tiles of products that lanes have begun, all with the same descriptors, have no fault.
 
-    Given are the site as cells have it, the first column of tensor memory in a vector clock, how many operations warps
-    have begun, and an array without entries. If nothing is, `knowledge` and `found` are what `Begun` has of them, with
-    rows more for columns of actors, their clocks, CTAs and numbers; and the ranges of A and B are those of `Ranges`. A
-    tile without runs is not looked at.
+    `who` has the site as in cells, the first tensor memory column in a vector clock, the numbers of operations that
+    warps have begun, and an empty array. If there is no fault, `knowledge` and `found` become the contents of `Begun`,
+    with further rows for columns of actors, their clocks, CTAs and numbers; the ranges of A and B become those of
+    `Ranges`. A tile without runs is skipped.
     """
     clocks, size = known[0], shared[1]
     first, begun = who[1], who[2]
@@ -212,10 +212,10 @@ def enter_regions(
     knowledge: GivenKnowledge,
     room: Int64s,
 ) -> int:
-    """Enter accesses of warps to regions from `start` on; gives the first with which something is wrong, else all.
+    """Enter accesses of warps to regions from `start` on; returns the first with a fault, else their number.
 
-    A region is the bits of groups, the first and last + 1 column, and whether it has to be written. Nothing is entered
-    where several warps of a CTA might write the same.
+    A region is the bits of groups, the first and last + 1 column, and whether it must be written before. Nothing is
+    entered if several warps of a CTA might write the same cell.
     """
     ctas = tensor[1].shape[0]
     count: int = regions.shape[0]
@@ -234,14 +234,14 @@ def enter_regions(
 
 @part
 def _groups(quarter: Int, lane: Int, lanes: Int) -> Int:
-    """The groups of sixteen lanes of some lanes of a quarter, a bit each."""
+    """The groups of sixteen lanes of some lanes of a quarter, as bits."""
     first, last = lane // 16, (lane + lanes + 15) // 16
     return ((1 << (last - first)) - 1) << (2 * quarter + first)
 
 
 @part
 def _merge(rows: Int64s, source: Int, size: Int, width: Int) -> None:
-    """Merge runs of `width` sorted values of a row, two at a time, into the other row."""
+    """Merge pairs of sorted runs of `width` values of one row into the other row."""
     target = 1 - source
     for begin in range(0, size, 2 * width):
         middle, end = min(begin + width, size), min(begin + 2 * width, size)
@@ -257,16 +257,16 @@ def _merge(rows: Int64s, source: Int, size: Int, width: Int) -> None:
 
 @kernel
 def sort_moves(warps: Int64s, addresses: Int64s, ctas: int, lanes: int, order: Int64s) -> Flag:
-    """Sort loads or stores of `lanes` lanes by quarter and address; whether all warps touch lanes of their quarters.
+    """Sort loads or stores of `lanes` lanes by quarter and address; False if a warp accesses another quarter.
 
-    `order` gets the keys, the quarter above the address, and the positions.
+    `order` gets the keys, with the quarter above the address, and the positions.
     """
     size, in_order = warps.size, True
     for i in range(size):
         quarter, lane = warps[i] // ctas % 4, addresses[i] >> 16
         if lane // 32 != quarter or lane % 32 + lanes > 32:
             return False
-        # the position below the key, of 34 bits: what is sorted is one number, and no two are equal
+        # the position is packed below the 34-bit key: one number to sort, and no two are equal
         order[0, i] = (quarter << 32 | addresses[i]) << 29 | i
         if i > 0 and order[0, i] < order[0, i - 1]:
             in_order = False
@@ -293,9 +293,8 @@ def begin_moves(
 ) -> int:
     """Count loads or stores that warps begin, sort them, and enter them.
 
-    Of what is said of all of them there are spans and lanes, where the count of each warp is kept as well if that is
-    not empty, and whether to enter them. Gives -1 where a warp touches lanes that are not its own, and else what
-    `enter_moves` gives.
+    `what` has spans and lanes, an array that also gets each warp's count unless it is empty, and whether to enter them.
+    Returns -1 if a warp accesses lanes that are not its own, else the result of `enter_moves`.
     """
     begun, family, last = knowledge[6], 2 if access[2] else 1, what[2]
     for i in range(warps.size):
@@ -312,7 +311,7 @@ def begin_moves(
 
 @kernel
 def publish(warps: Int64s, first: int, done: Int64s, clocks: Int32s) -> None:
-    """Others may learn of the loads and stores of warps that are done, whose columns begin behind `first`."""
+    """Release the completed loads and stores of warps, whose columns begin after `first`."""
     ctas, count = clocks.shape[0], clocks.shape[1]
     for i in range(warps.size):
         cta, inside = warps[i] % ctas, warps[i] // ctas
@@ -322,7 +321,7 @@ def publish(warps: Int64s, first: int, done: Int64s, clocks: Int32s) -> None:
 
 @kernel
 def note_commits(lanes: Int64s, first: int, first_lane: int, begun: Int64s, clocks: Int32s, rows: Int32s) -> None:
-    """What lanes that commit know of themselves, and of operations that their warps have begun: in their rows."""
+    """Add to the rows of committing lanes their own clocks, and the operations that their warps have begun."""
     ctas = clocks.shape[0]
     for i in range(lanes.size):
         warp = lanes[i] // WARP
@@ -335,7 +334,7 @@ def note_commits(lanes: Int64s, first: int, first_lane: int, begun: Int64s, cloc
 def hold_commits(
     slots: Int64s, owners: Int64s, lanes: Int64s, homes: Int64s, ctas: int, rows: Int32s, held: Int32s
 ) -> None:
-    """Mbarriers of their own CTAs, where commits of lanes arrive, hold what these knew."""
+    """Add the rows of commits to the mbarriers of their own CTAs on which they arrive."""
     for i in range(slots.size):
         slot, owner = slots[i], owners[i]
         if homes[slot] == lanes[owner] // WARP % ctas:
@@ -356,9 +355,11 @@ def enter_moves(
     knowledge: GivenKnowledge,
     room: Int64s,
 ) -> int:
-    """Enter sorted loads or stores of warps from `start` on; gives the first of the unit that is wrong, else all.
+    """Enter sorted loads or stores of warps from `start` on.
 
-    Each touches `lanes` lanes, and spans of columns from its address on.
+    Returns the begin of the first unit with a fault, else all.
+
+    Each accesses `lanes` lanes, and spans of columns from its address on.
     """
     ctas, begin = tensor[1].shape[0], start
     while begin < warps.size:

@@ -1,9 +1,9 @@
-"""The order of accesses to tensor memory: what each warp began, has waited for, and knows of the others.
+"""The order of accesses to tensor memory: what each warp began, has waited for, and knows of other warps.
 
-Three counters of each warp are followed: operations it began in the tensor core, and loads and stores it has waited
-for. What a warp knows of the others' counters travels with its clock: through barriers, and through the mbarriers of
-commits. Where a kernel uses tcgen05.fence, knowledge leaves a warp by fence::before_thread_sync and counts for it from
-the next fence::after_thread_sync on; where it has none at all, as compilers write them, synchronisation alone orders.
+Each warp has three counters: operations it began in the tensor core, and loads and stores it has waited for. A warp
+acquires other warps' counters together with their clocks: through barriers, and through the mbarriers of commits. If a
+kernel uses tcgen05.fence, a warp releases its counters at fence::before_thread_sync, and acquired ones count from the
+next fence::after_thread_sync on. If it has no such fence at all, as compilers write it, synchronisation alone orders.
 """
 
 from dataclasses import dataclass
@@ -49,9 +49,9 @@ _NO_LOADS: Array = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Commit:
-    """What lanes knew when they committed: of the actors of their CTAs, and where some knew more, all of it.
+    """What lanes knew when they committed: the actors of their CTAs, and everything if some lane knew more.
 
-    That is `near`, rows and names, as long as rows suffice, and else `far`.
+    The latter is `near`, rows and names, as long as rows suffice, else `far`.
     """
 
     lanes: Array
@@ -70,28 +70,28 @@ class TensorOrder:
         self._log = checks.log
         self._cells = Cells(batch.ctas)
         warps = batch.warps_per_cta
-        # how often each warp has begun an operation, loaded and stored; what of it is done; what was committed
+        # for each warp: operations, loads and stores begun; those complete; operations committed
         self.begun: Array = np.zeros((_FAMILIES, batch.warps), np.int64)
         self._done: Array = np.zeros((_FAMILIES, batch.warps), np.int64)
         self._committed: Array = np.zeros(batch.warps, np.int64)
         # the lane and site of each warp's last operation
         self._last: Array = np.zeros((2, batch.warps), np.int64)
         self._loads: dict[int, Array] = {}
-        # the column of the first warp's counter of operations among the actors
+        # the first column of operation counters among the actors
         self.first: int = batch.launch.actors.tensor(0)
         self._first_lane: int = batch.launch.actors.lane(0)
         self._fences: bool = batch.program.fences_tensor
         self._fences_after: bool = "tcgen05.fence::after_thread_sync" in batch.program.text
-        # knowledge of the three counters of all warps, as of the last fence
+        # what each warp knows of the three counters of all warps, as of the last fence
         self._known: Array = np.zeros((batch.ctas, warps, _FAMILIES * warps), np.int64)
-        # for compiled loops: what one warp knows
+        # buffer for compiled loops: what one warp knows
         self._room: Array = np.zeros((_FAMILIES + 1, warps), np.int64)
 
     def _cta_and_warp(self, warps: Array) -> tuple[Array, Array]:
         return warps % self._batch.ctas, warps // self._batch.ctas
 
     def begin(self, lanes: Array, site: Site, pair: bool = False) -> None:
-        """Lanes begin operations of the tensor core; those of two CTAs count for the same warp of the peer as well."""
+        """Lanes begin operations of the tensor core; those of a CTA pair also count for the same warp of the peer."""
         count_operations(lanes, site.number, self.begun, self._last)
         if pair:
             peers = self.mirror(lanes // WARP)
@@ -99,7 +99,7 @@ class TensorOrder:
             self._committed[peers] += 1
 
     def _load_numbers(self, site: int) -> Array:
-        """For each warp the number of its last load at a site."""
+        """For each warp the index of its last load at a site."""
         found = self._loads.get(site)
         if found is None:
             found = self._loads[site] = np.zeros(self._batch.warps, np.int64)
@@ -111,9 +111,9 @@ class TensorOrder:
         return peers
 
     def commits(self, lanes: Array) -> "Commit":
-        """Lanes commit: what they know now, and how many operations of the tensor core their warps had begun.
+        """Lanes commit: what they know now, and how many tensor core operations their warps have begun.
 
-        What the lanes do from now on is later, and nobody learns of it through this commit.
+        They begin a new epoch, which this commit does not release.
         """
         warps = lanes // WARP
         self._committed[warps] = self.begun[TENSOR, warps]
@@ -132,9 +132,9 @@ class TensorOrder:
         return Commit(lanes, rows, near, far)
 
     def _far(self, lane: int, row: Array) -> Knowledge:
-        """All that a lane that commits knows, of any CTA, and the operations that its warp has begun.
+        """All that a committing lane knows, of any CTA, with the operations its warp has begun.
 
-        Operations of two CTAs count for the same warp of the peer CTA as well, and are complete there, too.
+        Operations of a CTA pair also count for the same warp of the peer CTA, and are complete there, too.
         """
         warp, firsts, actors = lane // WARP, self._clocks.first_numbers, self._clocks.publications.actors
         cta, inside = warp % self._batch.ctas, warp // self._batch.ctas
@@ -147,10 +147,10 @@ class TensorOrder:
         return known.join(Knowledge(begun), actors)
 
     def committed(self, slots: Array, owners: Array, commit: "Commit") -> None:
-        """What was begun before a commit is done, and whoever waits for the barriers knows.
+        """What was begun before a commit is complete, and known to all that wait for the barriers.
 
-        `owners` are positions among the lanes that committed. Operations come after all that their thread knew when it
-        began them, so that is known as well.
+        `owners` are positions among the committing lanes. An operation happens after everything its thread knew when it
+        began it, so that is released as well.
         """
         barriers, ctas = self._batch.mbarriers, self._batch.ctas
         hold_commits(slots, owners, commit.lanes, barriers.homes, ctas, commit.rows, barriers.held)
@@ -170,14 +170,14 @@ class TensorOrder:
             self._publish(warps)
 
     def used(self, load: int, warps: Array) -> None:
-        """Registers of the load at a site are used, so it is done, and so are those before it."""
+        """Registers of the load at a site are used, so that load and all before it are complete."""
         done, number = self._done[LOADED, warps], self._load_numbers(load)[warps]
         self._done[LOADED, warps] = np.maximum(done, number)
         if not self._fences:
             self._publish(warps)
 
     def _publish(self, warps: Array) -> None:
-        """Others may learn of what the warps have waited for."""
+        """Release the loads and stores that the warps have waited for."""
         publish(warps, self.first, self._done, self._clocks.clocks)
 
     def fenced(self, warps: Array, before: bool) -> None:
@@ -192,7 +192,7 @@ class TensorOrder:
         self._known[ctas, inside] = self._clocks.rows_of(warps)[:, self.first : self.first + width]
 
     def filled(self, warps: Array, region: Region, what: str, site: Site) -> None:
-        """What is read was written, by an operation that has begun at least."""
+        """Check that what is read was written, at least by an operation that has begun."""
         empty = self._cells.never_written(warps % self._batch.ctas, region)
         if empty >= 0:
             who = thread_name(self._batch, int(warps[empty]) * WARP)
@@ -203,14 +203,14 @@ class TensorOrder:
             self._reporter.add("uninitialised-read", site, message, hint, about=what)
 
     def loaded(self, warps: Array, region: Region) -> None:
-        """What warps load may be empty: that is reported where it decides something."""
+        """Warps may load unwritten memory: this is reported where it has an effect."""
         cells, ctas = self._cells, warps % self._batch.ctas
         if cells.never_written(ctas, region) >= 0:
             empty = [int(w) for w in warps if cells.never_written(np.array([w % self._batch.ctas]), region) >= 0]
             self._checks.definedness.meet_empty(empty)
 
     def _knowledge(self, warps: Array, clocks: Array, frees: bool) -> Array:
-        """For each warp what it knows of the counters of all: [warps, families, warps of the CTA]; its own are sure.
+        """For each warp, what it knows of all counters: [warps, families, warps of the CTA]; its own are exact.
 
         `clocks` are the vector clocks of the warps.
         """
@@ -231,7 +231,7 @@ class TensorOrder:
         return result
 
     def enter_peers(self, warps: Array, region: Region, writes: bool, what: int, site: Site) -> None:
-        """Operations of warps access a region of their peers' tensor memory: what was there before is not looked at."""
+        """Operations of warps access a region of their peers' tensor memory: earlier accesses are not checked."""
         ctas, inside = self._cta_and_warp(self.mirror(warps))
         number = self.begun[TENSOR, self.mirror(warps)]
         known = np.full((len(warps), _FAMILIES, self._batch.warps_per_cta), _EVERYTHING)
@@ -240,7 +240,7 @@ class TensorOrder:
         self._cells.enter(region, writes, what, self._number(site), Who(ctas, inside, number, own, known, clocks))
 
     def _knowledge_of_all(self) -> GivenKnowledge:
-        """What compiled loops want to know: see `tensor_entries`."""
+        """Arguments for compiled loops: see `tensor_entries`."""
         clocks = self._clocks
         row_of, rows = clocks.near.by_lane
         return clocks.clocks, self.first, row_of, rows, self._known, self._fences, self.begun, self._done
@@ -248,9 +248,9 @@ class TensorOrder:
     def enter_regions(
         self, start: int, regions: Array, warps: Array, owner: Array, writes: bool, what: int, site: Site
     ) -> int:
-        """Enter accesses to regions from the one at `start` on; gives the first with which something is wrong.
+        """Enter accesses to regions from `start` on; returns the first with a fault, which is left to `enter`.
 
-        That one is left to `enter`. `owner` is the allocation of each column.
+        `owner` is the allocation of each column.
         """
         if self._log is not None:
             return start
@@ -260,7 +260,10 @@ class TensorOrder:
     def begin_moves(
         self, warps: Array, addresses: Array, spans: Array, lanes: int, owner: Array, writes: bool, site: Site
     ) -> tuple[int, Array]:
-        """Warps begin to load, or to store: what `tensor_entries.begin_moves` gives, and the order of the warps."""
+        """Warps begin loads or stores.
+
+        Returns the result of `tensor_entries.begin_moves`, and the order of the warps.
+        """
         last, order = _NO_LOADS if writes else self._load_numbers(site.number), np.empty((2, len(warps)), np.int64)
         access, tensor = (STORE if writes else LOAD, self._number(site), writes), (self._cells.cells, owner)
         what, known = (spans, lanes, last, self._log is None), (self._knowledge_of_all(), self._room)
@@ -269,14 +272,14 @@ class TensorOrder:
     def enter_moves(
         self, start: int, order: Array, spans: Array, lanes: int, warps: Array, owner: Array, writes: bool, site: Site
     ) -> int:
-        """Enter sorted loads or stores from `start` on; gives the first of those with which something is wrong."""
+        """Enter sorted loads or stores from `start` on; returns the first with a fault."""
         if self._log is not None:
             return start
         access, tensor = (STORE if writes else LOAD, self._number(site), writes), (self._cells.cells, owner)
         return enter_moves(start, order, spans, lanes, warps, access, tensor, self._knowledge_of_all(), self._room)
 
     def enter(self, warps: Array, region: Region, writes: bool, what: int, site: Site) -> None:
-        """Warps access a region; what nothing orders before that is a race."""
+        """Warps access a region; unordered earlier accesses are races."""
         ctas, inside = self._cta_and_warp(warps)
         number, rows = self.begun[{LOAD: LOADED, STORE: STORED}.get(what, TENSOR), warps], self._clocks.rows_of(warps)
         clocks = rows[:, : self._batch.warps_per_cta].astype(np.int64)
@@ -309,14 +312,14 @@ class TensorOrder:
         )
 
     def _was_waited_for(self, found: Found, warp: int) -> bool:
-        """Whether a warp knows, but for a fence, that all is done that the other one began; no fence is anywhere."""
+        """Whether a warp knows, except for a fence, that all operations of the other are complete; no fence exists."""
         if self._fences_after or found.what not in (MULTIPLY, COPY):
             return False
         known = self._clocks.rows_of(np.array([warp]))[0, self.first + found.warp]
         return bool(known >= self.begun[TENSOR, found.warp * self._batch.ctas + warp % self._batch.ctas])
 
     def uncommitted(self) -> list[tuple[int, Site]]:
-        """Lanes whose last operations no commit follows, and those operations."""
+        """Lanes whose last operations are not followed by a commit, and those operations."""
         late = np.flatnonzero(self.begun[TENSOR] > self._committed)
         sites = self._reporter.program.sites
         return [(lane, sites[number]) for lane, number in self._last[:, late].T.tolist()]

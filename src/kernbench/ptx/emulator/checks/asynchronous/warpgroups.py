@@ -1,4 +1,4 @@
-"""Checks of wgmma: what descriptors point at, and the order of its reads of shared memory with other accesses."""
+"""Checks of wgmma: the tiles of its descriptors, and the order of its reads of shared memory with other accesses."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -23,8 +23,8 @@ from kernbench.result.finding import Other
 class _Operations(NamedTuple):
     """Operations that warps issue.
 
-    `first` is the first warp of each among them, `group` the operation of each warp; of operations the CTAs, the lanes
-    that stand for them, and their actors.
+    `first` is the index of each operation's first warp, `group` the operation of each warp; for each operation its CTA,
+    the lane that represents it, and its actor.
     """
 
     first: Array
@@ -35,25 +35,25 @@ class _Operations(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What operations read of shared memory: tiles of A and of B, and their bytes.
+    """What operations read from shared memory: tiles of A and of B, and their ranges.
 
-    `alike` says that the descriptors of all warps are the same.
+    `alike` says that all warps have equal descriptors.
     """
 
     parts: list[tuple[str, list[Tiles], Ranges]]
     alike: bool
 
 
-# sets of warps that are remembered
+# maximal number of cached sets of warps
 _MOST_CREWS = 1 << 10
-# operations whose ranges are kept: those of more are large
+# ranges are cached for at most this many operations: beyond, they are large
 _FEW = 8
 
 
 def _tiles_read(a: bytes, b: bytes, operands: tuple[Operand, Operand], first: bytes, ctas: bytes, size: int) -> _Read:
-    """What operations of warps with descriptors read of shared memory, of which each CTA has `size` bytes.
+    """What operations of warps read through descriptors from shared memory, of which each CTA has `size` bytes.
 
-    Of each operation the `first` warp counts. Without descriptors of A, it lies in registers.
+    The `first` warp of each operation counts. Without descriptors of A, A is in registers.
     """
     parts, alike = [], True
     chosen, homes = (np.frombuffer(given, np.int64).copy() for given in (first, ctas))
@@ -76,7 +76,7 @@ class WarpgroupChecks(WarpgroupObserver):
         self._batch, self._checks = batch, checks
         self._reporter = checks.reporter
         self._descriptors = DescriptorChecks(batch, checks)
-        # the first of operations that the same warps issue one after the other, by these warps
+        # by the warps: the first of the operations that the same warps issue one after the other
         self._last: dict[int, tuple[Issued, _Operations]] = {}
 
     def issued(self, event: Issued, leaders: Array) -> None:
@@ -98,8 +98,8 @@ class WarpgroupChecks(WarpgroupObserver):
     def _operations(self, event: Issued, leaders: Array) -> "_Operations":
         """The operations of warpgroups.
 
-        Warps of one warpgroup may stand in different rounds of a loop. Where the same warps issue one operation after
-        the other, the answer is the same again.
+        Warps of one warpgroup may be in different iterations of a loop. If the same warps issue several operations in a
+        row, the result is reused.
         """
         warps = event.warps
         last = self._last.get(id(warps))
@@ -128,7 +128,7 @@ class WarpgroupChecks(WarpgroupObserver):
         return columns
 
     def _differ(self, event: Issued, first: Array, group: Array) -> None:
-        """All warps of a warpgroup give the same descriptors for the same operation."""
+        """Report warps of a warpgroup that have different descriptors for the same operation."""
         for which, found in (("A", event.a), ("B", event.b)):
             if found is None or are_equal(found.view(np.int64)):
                 continue
@@ -151,7 +151,7 @@ class WarpgroupChecks(WarpgroupObserver):
         clocks.changed()
 
     def touched(self, warps: Array, name: str, verb: str, as_operand: bool, owner: Site, site: Site) -> None:
-        """Warps touch a register that an operation of theirs in flight owns."""
+        """Warps access a register that an operation of theirs in flight owns."""
         who = thread_name(self._batch, int(warps[0]) * WARP)
         part = "reads as A" if as_operand else "writes as part of D"
         message = f"{who} {verb} {name}, which line {owner.line} {part} and nobody has waited for"
@@ -161,7 +161,7 @@ class WarpgroupChecks(WarpgroupObserver):
         self._reporter.add("in-flight", site, message, hint, len(warps), others, about=about, register=name)
 
     def unfenced(self, lanes: Array, name: str, site: Site) -> None:
-        """Lanes have touched a register that an operation uses, with no fence between."""
+        """Lanes have accessed a register that an operation uses, without a fence in between."""
         message = f"this uses {name}, and no wgmma.fence came after {some_threads(self._batch, lanes)} touched it last"
         hint = "put wgmma.fence.sync.aligned before the first wgmma.mma_async, and after accesses to its registers"
         self._reporter.add("in-flight", site, message, hint, len(lanes), about="fence")

@@ -1,1 +1,1 @@
-"""From what a check saw to a `Finding`: source locations, names of threads and arrays, folding."""
+"""From what a check observed to a `Finding`: source locations, names of threads and arrays, folding."""

@@ -1,4 +1,4 @@
-"""Turning what was seen into findings: source locations, names of threads and arrays, and folding."""
+"""Turns observations into findings: source locations, names of threads and arrays, and folding."""
 
 import linecache
 from dataclasses import dataclass, field
@@ -14,41 +14,41 @@ from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.ptx.names.demangling import title
 from kernbench.result.finding import FAULT, FORMAL, Finding, FindingLog, Other, Place
 
-# PTX lines of one source line that a finding names
+# maximal PTX lines of one source line in a finding
 _LINES_NAMED = 4
-# source lines of inlined functions and of calls that a finding names
+# maximal source lines of inlined functions and calls in a finding
 _FRAMES_NAMED = 16
 
 
 @dataclass(eq=False)
 class _Reported:
-    """What a finding said first, and the instructions of its source line that it was met at."""
+    """A finding as first reported, with all instructions of its source line that it was found at."""
 
     kind: str
     site: Site
     message: str
     hint: str
     others: tuple[Other, ...]
-    # the source lines that led there, but for the one that is shown: of inlined functions, and of calls
+    # other source lines that led there: of inlined functions, and of calls
     frames: tuple[Other, ...]
-    # where it is shown, and what keeps it apart from others there
+    # the location to show, and what distinguishes it from others there
     location: Place
     subject: tuple[object, ...]
     severity: str = FAULT
-    # how far the two accesses are apart, of those pairs whose hint is shown
+    # the widest scope of the pairs so far, whose hint is shown
     reach: int = 0
     sites: dict[int, Site] = field(default_factory=dict)
-    # the lines of the later and the earlier access of all pairs that have one cause
+    # the lines of the later and the earlier access of all pairs with one cause
     pairs: dict[tuple[Place, Place], None] = field(default_factory=dict)
 
     def lines(self) -> str:
-        """The PTX lines, shortly."""
+        """The PTX lines, abbreviated."""
         lines = sorted(self.sites)
         more = f" and {len(lines) - _LINES_NAMED} more" if len(lines) > _LINES_NAMED else ""
         return f"PTX line{'s' * (len(lines) > 1)} {', '.join(map(str, lines[:_LINES_NAMED]))}{more}"
 
     def further(self) -> str:
-        """The pairs but for the first, shortly."""
+        """The other pairs, abbreviated."""
         pairs = list(self.pairs)[1:]
         if not pairs:
             return ""
@@ -58,7 +58,7 @@ class _Reported:
         return f"; {count} the same way there: {named}{more}"
 
     def further_locations(self) -> tuple[Other, ...]:
-        """Of the first pairs, the lines that this finding does not name yet."""
+        """Lines of the first pairs that this finding does not show yet."""
         named = [self.location, *(other.where for other in self.others)]
         locations = dict.fromkeys(location for pair in list(self.pairs)[1 : 1 + _LINES_NAMED] for location in pair)
         return tuple(Other("the same way", location) for location in locations if location not in named)
@@ -70,10 +70,10 @@ class Reporter:
     def __init__(self, program: Program):
         self.program = program
         self.log = FindingLog()
-        # what runs now, while a launch does
+        # the meter of the running launch
         self.meter: Meter | None = None
         self._reports: dict[tuple[object, ...], _Reported] = {}
-        # copies that are reported already as not waited for, and instructions that read what they fill
+        # sites of copies that are already reported as not awaited, and of reads of their targets
         self.unwaited: set[int] = set()
         # the first finding of all that share an access
         self._causes: dict[tuple[object, ...], tuple[object, ...]] = {}
@@ -83,7 +83,7 @@ class Reporter:
             linecache.cache[self.file] = (len(source), None, program.source_lines, self.file)
 
     def location(self, site: Site) -> Place:
-        """The source line a site was compiled from; its PTX line where that is not known."""
+        """The source line a site was compiled from; its PTX line if unknown."""
         if site.source_line and site.source_file:
             return Place(site.source_file, site.source_line, title(site.function))
         return self.ptx(site)
@@ -93,14 +93,14 @@ class Reporter:
         return Place(self.file, site.line, title(site.function))
 
     def _beside(self, reported: _Reported) -> tuple[Other, ...]:
-        """Of a source line: the lines that led there, and its PTX lines."""
+        """For a source line: the lines that led there, and its PTX lines."""
         lines = sorted(reported.sites)[:_LINES_NAMED]
         return (*reported.frames, *(Other("in PTX", self.ptx(reported.sites[line])) for line in lines))
 
     def _frames(self, site: Site) -> tuple[Place, tuple[Other, ...]]:
-        """The source line to show for what happens now, and those that led there, the innermost first.
+        """The source line to show for what happens now, and the lines that led there, the innermost first.
 
-        Where the function is a library's and was called, not inlined, the line to show is that of the caller.
+        If the function is a library's and was called, not inlined, the caller's line is shown.
         """
         shown = self.location(site)
         lines = [Other("inlined from", Place(*frame, title(site.function))) for frame in site.frames if frame[0]]
@@ -116,7 +116,7 @@ class Reporter:
         return shown, tuple(line for line in lines if line.where != shown)[:_FRAMES_NAMED]
 
     def _callers(self, site: Site) -> list[Site]:
-        """The calls that those who run now are in, the innermost first, where it is they who are at a site."""
+        """The call sites of the running fragment, the innermost first, if it is in the function of `site`."""
         calls = () if self.meter is None else self.meter.calls[-_FRAMES_NAMED:]
         if not calls or calls[-1].callee != site.function:
             return []
@@ -138,15 +138,14 @@ class Reporter:
         habit: str = "",
         reach: int = 0,
     ) -> None:
-        """One finding at a site; `about` keeps two apart that share a line.
+        """Add a finding at a site; `about` distinguishes findings on one line.
 
-        Where two accesses do not go together, `cause` is the earlier one: pairs that share one of their lines, in the
-        same `array` and the same part, are one finding, as one missing barrier or one store too many makes many.
-        Pairs of one `habit` are one finding in each array, whatever their lines. What is `formal` says why it changes
-        no result.
+        For a pair of accesses, `cause` is the earlier one: pairs that share one of their lines, in the same `array` and
+        the same part, are one finding, since one missing barrier or one extra store causes many pairs. Pairs of one
+        `habit` are one finding per array, whatever their lines. `formal` says why the finding changes no result.
 
-        Instructions of one source line, as of an unrolled loop, fold where they are alike and meant for one `array`.
-        Where the source is not known each PTX line has findings of its own, by `register`.
+        Instructions of one source line, as of an unrolled loop, fold if they are alike and meant for one `array`.
+        Without source lines each PTX line has findings of its own, by `register`.
         """
         location, frames = self._frames(site)
         about = (about, "formal") if formal else about
@@ -162,7 +161,7 @@ class Reporter:
             key, _Reported(kind, site, message, hint, others, frames, location, subject, FORMAL if formal else FAULT)
         )
         if reach > reported.reach:
-            # what orders accesses of two blocks orders those of one, and not the other way round
+            # synchronisation that orders accesses of two blocks also orders those of one block, but not vice versa
             reported.reach, reported.hint = reach, hint
         if location == reported.location:
             reported.sites.setdefault(site.line, site)
@@ -171,7 +170,7 @@ class Reporter:
         self.log.add(self._finding(reported, count), reported.subject, restated=True)
 
     def _group(self, key: tuple[object, ...], cause: Place, array: str, habit: str) -> tuple[object, ...]:
-        """The key of the first finding of those that share the later or the earlier access, or a habit, with this."""
+        """The key of the first finding that shares the later or the earlier access, or the habit."""
         kind, location, _ = key
         accesses = [(kind, "earlier", cause, array), (kind, "later", location, array)]
         accesses += [(kind, "habit", habit, array)] if habit else []
@@ -181,7 +180,7 @@ class Reporter:
         return known
 
     def _finding(self, reported: _Reported, count: int) -> Finding:
-        """What is known by now."""
+        """The finding as known so far."""
         text = f"`{reported.site.text}`" if reported.site.text else ""
         others = reported.others + reported.further_locations()
         if reported.location != self.ptx(reported.site):
@@ -204,7 +203,7 @@ class Reporter:
         site: Site | None = None,
         formal: str = "",
     ) -> None:
-        """One finding of the whole launch; what is `formal` says why it changes no result."""
+        """Add a finding about the whole launch; `formal` says why it changes no result."""
         where = None if site is None else self.location(site)
         message += f"; {formal}" if formal else ""
         severity = FORMAL if formal else FAULT
@@ -218,28 +217,28 @@ def by_axis(number: int, extent: tuple[int, int, int]) -> tuple[int, int, int]:
 
 
 def thread_name(batch: BatchHub, lane: int) -> str:
-    """A lane of a batch as its thread and block."""
+    """The thread and block of a lane of a batch."""
     thread = int(batch.thread[lane])
     cta = int(batch.numbers[(lane // WARP) % batch.ctas])
     return f"thread {by_axis(thread, batch.launch.block)} of block {by_axis(cta, batch.launch.grid)}"
 
 
 def block_name(batch: BatchHub, cta: int) -> str:
-    """A CTA of a batch by its coordinates in the grid."""
+    """The coordinates of a CTA in the grid."""
     return f"block {by_axis(int(batch.numbers[cta]), batch.launch.grid)}"
 
 
 def actor_name(launch: LaunchHub, number: int, lane: int) -> str:
-    """An actor, numbered in the grid: a lane of a warp as its thread, anything else as what it is; and its block."""
+    """The name of an actor by its number in the grid: a warp's lane as a thread, others by kind; with the block."""
     cta, inside = divmod(number, launch.actors.count)
     block = f"block {by_axis(cta, launch.grid)}"
     cycle = WARP_LIMIT // launch.actors.count
     if prod(launch.grid) > cycle:
-        # shadow cells have too few bits for the actors of such a grid
+        # shadow cells have too few bits for all actors of such a grid
         block += f" (or of one {cycle:,} blocks, or a multiple of that, further on)"
     kind = launch.actors.kind(inside)
     if kind == "barrier":
-        # such copies are known by the barrier they complete on, which need not lie in the block that began them
+        # the actor is the barrier on which the copy completes, which may be in another block than the copy's
         return f"an asynchronous copy that completes on an mbarrier of {block}"
     if kind != "warp":
         return f"{_ACTORS[kind]} of {block}"
@@ -257,12 +256,12 @@ _ACTORS = {
 
 
 def some_threads(batch: BatchHub, lanes: Array) -> str:
-    """Lanes as a few of their threads."""
+    """The first of some lanes' threads, and how many more."""
     names = [thread_name(batch, int(lane)) for lane in lanes[:2]]
     more = f" and {len(lanes) - len(names)} more" if len(lanes) > len(names) else ""
     return ", ".join(names) + more
 
 
 def doing(batch: BatchHub, lanes: Array, one: str, several: str) -> str:
-    """Lanes as a few of their threads, and what they do: `one` does it, or `several` do."""
+    """The first of some lanes' threads, and the verb phrase `one` or `several`."""
     return f"{some_threads(batch, lanes)} {one if len(lanes) == 1 else several}"

@@ -1,1 +1,1 @@
-"""Accesses to memory and what they bring: bounds, races, undefined values, copies that are still under way."""
+"""Checks of memory accesses: bounds, races, undefined values, copies in flight."""

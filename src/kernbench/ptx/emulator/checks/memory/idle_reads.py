@@ -1,9 +1,9 @@
-"""Reads of warps that make nothing of what they read.
+"""Reads whose values a warp never uses.
 
-Where a tile has fewer elements than a block has threads, Triton lets several warps load the same elements and reduce
-them, and lets one of them store the results. In a kernel that works in place the store may come before, or after, the
-others' loads: nothing orders the two, and nothing comes of what the others loaded. Whether a warp ever stores what it
-has read is known when the launch has ended, so races with such reads are kept until then.
+If a tile has fewer elements than a block has threads, Triton lets several warps load the same elements and reduce them,
+and lets one of them store the results. In an in-place kernel the store may come before or after the others' loads:
+nothing orders them, and the others' values are unused. Whether a warp ever stores a value is known only at the end of
+the launch, so races with such reads are deferred until then.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ AddFindings = Callable[[Spot, Array, Array], None]
 
 
 class LaunchChecks(Protocol):
-    """What is needed of the checks of the launch: its program, its sites, and what is reported when it has ended."""
+    """What is needed from the launch's checks: the program, its sites, and the callbacks at the end of the launch."""
 
     program: Program
     sites: AccessSites
@@ -39,7 +39,7 @@ class BatchChecks(Protocol):
 
 
 class IdleReads:
-    """Which warps of one batch store what they have read."""
+    """Which warps of one batch store values of speculative loads."""
 
     def __init__(self, checks: LaunchChecks, batch: BatchChecks, warps: int):
         self._checks = checks
@@ -48,18 +48,18 @@ class IdleReads:
         self._left: dict[tuple[int, int], Array] = {}
 
     def leave(self, key: tuple[int, int], lanes: Array) -> None:
-        """Lanes store something that comes from a load, or might."""
+        """Lanes store a value that comes, or may come, from a load."""
         if key not in self._left:
             self._left[key] = np.zeros(self._warps, bool)
         self._left[key][lanes // WARP] = True
 
     def stores(self, load: int, warp: int) -> bool:
-        """Whether a warp has stored what it read with a load."""
+        """Whether a warp has stored the value of a load."""
         ways = self._checks.program.idle_loads[load]
         return any(bool(self._left[way][warp]) for way in ways if way in self._left)
 
     def split(self, site: Site, spot: Spot, races: Array, add_findings: AddFindings) -> Array:
-        """Races that are reported at once; the others are kept until it is known whether they matter."""
+        """The races to report now; races with possibly unused reads are deferred."""
         if not len(races) or not self._checks.program.idle_loads:
             return races
         readers = [self._reader(site, spot, race) for race in races]
@@ -69,7 +69,7 @@ class IdleReads:
                 kept.setdefault(reader, []).append(number)
         if not kept:
             return races
-        # what lies behind the spot changes before the launch has ended
+        # the spot's arrays change before the launch ends
         copied = replace(spot, lanes=spot.lanes.copy(), addresses=np.array(spot.addresses))
         for reader, numbers in kept.items():
             self._checks.later.append(self._late(reader, add_findings, copied, races[numbers]))
@@ -81,7 +81,7 @@ class IdleReads:
         return lambda: add_findings(spot, report, races) if self.stores(*reader) else None
 
     def _reader(self, site: Site, spot: Spot, race: Array) -> tuple[int, int] | None:
-        """The load and the warp of a race whose read may be for nothing."""
+        """The load and the warp of a race's read, if its value may be unused."""
         loads, warp = self._checks.program.idle_loads, int(spot.lanes[race[0]]) // WARP
         if site.number in loads:
             return site.number, warp

@@ -1,7 +1,7 @@
-"""Arrays that accesses are meant for: an address that is made of one array's pointer and falls into another is wrong.
+"""Arrays that accesses are meant for: an address computed from one array's pointer must not fall into another array.
 
-The state of a byte says whether anybody may access it, not for whom it is: of an access that leaves its array and
-falls into another one that lives, only where its address comes from says that it is out of bounds.
+The state of a byte says whether it may be accessed, not for whom. If an access leaves its array and falls into another
+living one, only the origin of its address shows that it is out of bounds.
 """
 
 from collections.abc import Iterator
@@ -18,37 +18,37 @@ from kernbench.ptx.emulator.memory.port import Accessed
 from kernbench.ptx.emulator.program.program import Program, Site, Word
 
 _WORD, _HALF = (1 << 64) - 1, (1 << 32) - 1
-# sizes of elements in which a program may pass the distance of two arrays: none is larger than what it accesses
+# element sizes in which a program may pass the distance of two arrays, up to the size of the access
 _SCALES = (1, 2, 4, 8, 16)
-# arrays that the lanes of one access are looked for in
+# maximal number of arrays to consider for the lanes of one access
 _MOST_ARRAYS = 8
 _NO_WORDS: frozenset[Word] = frozenset()
 
 
 class Parameters(Protocol):
-    """What is asked of a launch."""
+    """What is needed from a launch."""
 
     def parameter(self, name: str, offset: int, dtype: str, count: int) -> Array:
         """`count` values from an offset in the kernel's parameters."""
 
 
 class MeantArrays:
-    """For each access of a launch the arrays that its address is made from, where that is known."""
+    """For each access of a launch, the arrays that its address is computed from, if known."""
 
     def __init__(self, program: Program, arena: Arena):
         self._program, self._arena = program, arena
         self._known: dict[int, tuple[Allocation, ...]] = {}
-        # the same by what an address is made of: a tile is stored by a hundred instructions
+        # the same by the address's parameters: a tile is stored by a hundred instructions
         self._made: dict[frozenset[Word], tuple[Allocation, ...]] = {}
         self._launch: Parameters | None = None
 
     def begin(self, launch: Parameters) -> None:
-        """A launch is about to run: parameters point elsewhere than in the last."""
+        """A launch is about to run: its parameters point to other arrays."""
         self._launch = launch
         self._known, self._made = {}, {}
 
     def arrays(self, site: Site) -> tuple[Allocation, ...]:
-        """The arrays that the address of an access is made from; none where that is not known for sure."""
+        """The arrays that the address of an access is computed from; empty if not certain."""
         found = self._known.get(site.number)
         if found is None:
             words = self._program.meant.get(site.number, _NO_WORDS)
@@ -66,18 +66,18 @@ class MeantArrays:
             if held is not None and held.space == "global":
                 found[held.address] = held
             elif held is not None or GLOBAL_BASE <= address < GLOBAL_BASE + self._arena.capacity:
-                # behind the end of an array, or of memory that was freed: it may be meant for anything
+                # after the end of an array, or in freed memory: it may be meant for anything
                 return ()
         heap = self._arena.heap
         return () if heap is not None and heap.region.address in found else tuple(found.values())
 
     def only(self, site: Site) -> Allocation | None:
-        """The one array that an access is meant for."""
+        """The single array that an access is meant for, or None."""
         found = self._known.get(site.number) or self.arrays(site)
         return found[0] if len(found) == 1 else None
 
     def null(self, site: Site) -> str:
-        """The one parameter that the address of an access is made from, where it holds a null pointer; else nothing."""
+        """The single parameter in the address of an access, if it is a null pointer; else ""."""
         words = [word for word in self._program.meant.get(site.number, ()) if not self._value(word)]
         return words[0].parameter if len(words) == 1 and not self.arrays(site) else ""
 
@@ -86,18 +86,18 @@ class MeantArrays:
         return int(self._launch.parameter(word.parameter, word.offset, "uint64", 1)[0])
 
     def leaves(self, site: Site, accessed: Accessed) -> bool:
-        """Whether an access may leave the array that it is meant for: a quick look, at lanes too that take no part."""
+        """Whether an access may leave the array that it is meant for: a quick test that includes inactive lanes."""
         one = self.only(site)
         if one is None:
             return bool(self.arrays(site))
         addresses, offset, base = accessed
-        # before the array counts as far behind it, as unsigned numbers wrap
+        # an address before the array counts as far after it, since unsigned numbers wrap around
         return bool(reaches(addresses, np.uint64((base + one.offset - int(offset)) & _WORD), np.uint64(one.nbytes)))
 
     def strays(self, site: Site, starts: Array, active: Mask | None, nbytes: int) -> Array:
-        """Positions whose access lies in an array that lives and is none of those it is meant for.
+        """Positions that access a living array which is none of those they are meant for.
 
-        `starts` are offsets in the arena. What falls between arrays is found by the state of the bytes.
+        `starts` are offsets in the arena. Accesses between arrays are found by the states of bytes.
         """
         arrays = self.arrays(site)
         outside = np.ones(len(starts), np.bool_) if active is None else active.copy()
@@ -121,34 +121,35 @@ class MeantArrays:
         return _NONE
 
     def _begin_there(self, site: Site) -> bool:
-        """Whether all pointers that an address is made of are the beginnings of their arrays.
+        """Whether all pointers in an address are the beginnings of their arrays.
 
-        One to the midst of an array may be a view of it, or have been moved by the program, from another array even.
+        A pointer into the middle of an array may be a view, or have been moved by the program, even from another array.
         """
         addresses = [self._arena.real(self._value(word)) for word in self._program.meant.get(site.number, ())]
         held = [(address, self._arena.holding(address)) for address in addresses]
         return all(one is None or one.address == address for address, one in held)
 
     def _deliberate(self, arrays: tuple[Allocation, ...], other: Allocation, nbytes: int) -> bool:
-        """Whether a number that the kernel is passed leads from the array to the one that is reached.
+        """Whether a number that the kernel is passed leads from the array to the accessed one.
 
-        It lies within the same array, and its end is not compared; or the program has computed a distance.
+        Such numbers mean that the program has computed the distance of two arrays. Accesses within the same array also
+        count.
         """
         if any(one is other for one in arrays) or other.space != "global":
             return True
         numbers, scales = list(self._numbers()), [scale for scale in _SCALES if scale <= nbytes]
         if {other.address & _HALF, other.address >> 32} <= {number & _HALF for number in numbers}:
-            # its pointer, passed in halves
+            # its pointer, passed in two halves
             return True
         reached = {one.offset + value * scale for one in arrays for value in numbers for scale in scales}
         if any(other.offset <= offset < other.offset + other.nbytes for offset in reached):
             return True
-        # in rows: so many, and the length of one
+        # in rows: a number of rows, and the length of a row
         rows = {first * second for first in numbers for second in numbers}
         return any(other.offset - one.offset in {row * scale for row in rows for scale in scales} for one in arrays)
 
     def _numbers(self) -> Iterator[int]:
-        """All numbers of 32 and of 64 bits that the kernel is passed, those in structs too."""
+        """All 32- and 64-bit numbers that the kernel is passed, including those in structs."""
         assert self._launch is not None, "a launch has begun"
         for parameter in self._program.kernel.params:
             if parameter.size < 4:
@@ -164,7 +165,7 @@ class MeantArrays:
 
 @kernel
 def reaches(addresses: UInt64s, start: np.uint64, nbytes: np.uint64) -> Flag:
-    """Whether one of some addresses lies that many bytes or more behind a start."""
+    """Whether any address is at least `nbytes` after a start."""
     found = False
     for i in range(addresses.size):
         found |= addresses[i] - start >= nbytes

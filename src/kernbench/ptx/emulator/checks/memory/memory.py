@@ -1,4 +1,4 @@
-"""Memory findings: what an access did, to which array, by whom; and who raced with it."""
+"""Memory findings: what an access did, to which array, by which thread; and what it races with."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -24,10 +24,10 @@ from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.result.finding import Other
 
-# why a race is formal, if it is, and what to do
+# reasons for which a race is formal, and their hints
 _EXCUSES = ("", FENCED, *REASONS[1:], EXCHANGED)
 _REMEDIES = {FENCED: SYNCWARP, EXCHANGED: SYNCWARP, **dict(zip(REASONS[1:], HINTS[1:], strict=True))}
-# actors that copy memory beside the threads
+# actors that are asynchronous copies
 COPIES = ("barrier", "bulk", "copied")
 _WORDS = {"load": ("load", "reads"), "store": ("store", "writes"), "atomic": ("atomic", "updates")}
 
@@ -39,18 +39,18 @@ class WarpSynchronousAccesses(Protocol):
         """Which races have a fence between the two accesses."""
 
     def exchanges_between(self, lanes: Array, races: Array, loads: Mapping[int, int], sites: AccessSites) -> Array:
-        """Which races are with one of some loads by given lanes of the same warp."""
+        """Which races are with a load that the lanes of the same warp must have completed by then."""
 
 
 class Patterns(Protocol):
     """Releases and acquires through memory."""
 
     def missing(self, lane: int, number: int, clock: int, mask: int) -> str:
-        """What lacks for a lane to know of an access."""
+        """Which part of a release-acquire pattern is missing."""
 
 
 class MemoryChecks(Protocol):
-    """What is needed of the checks of a batch."""
+    """What is needed from the checks of a batch."""
 
     batch: Batch
     sites: AccessSites
@@ -65,7 +65,7 @@ class MemoryChecks(Protocol):
         """Releases and acquires through memory."""
 
     def released_along(self, lanes: Array, cells: Array) -> Array:
-        """For each lane and the cell of an access before its own why that is done, though nothing orders the two."""
+        """For each lane and the cell of an earlier, unordered access: why that access is complete."""
 
 
 class MemoryReporter:
@@ -77,13 +77,13 @@ class MemoryReporter:
         self._names = names
         self._meant = meant
         self._program: Program = reporter.program
-        # for arrays that undefined bytes were copied to, by address: where those come from, and the store
+        # by address of an array that undefined bytes were copied to: their origin, and the store
         self._carried: dict[int, tuple[Origin, Site]] = {}
 
     def add_findings(
         self, checks: MemoryChecks, space: Space, site: Site, what: str, spot: Spot, report: Array, races: Array
     ) -> None:
-        """Each kind of trouble of one access is one finding; `races` are rows as of `cells`' suspects."""
+        """Report each kind of fault of one access as one finding; `races` are rows of suspects as in `cells`."""
         batch = checks.batch
         for code, kind in enumerate(access.CODES):
             count, position = int(report[code, 0]), int(report[code, 1])
@@ -104,7 +104,7 @@ class MemoryReporter:
                 self._bad(batch, space, site, what, kind, address, spot.nbytes, who, count, missing)
 
     def _races(self, checks: MemoryChecks, space: Space, site: Site, what: str, spot: Spot, races: Array) -> None:
-        """Each instruction that raced with this one, by the first race with it; those that are formal apart."""
+        """Report each instruction that races with this one, by its first race; formal races separately."""
         cells = races[:, 1].astype(np.uint64)
         excuses = checks.warp_synchronous.fences_between(spot.lanes, races)
         if space.name == "shared":
@@ -132,13 +132,13 @@ class MemoryReporter:
         return bool(self._carried)
 
     def carried(self, address: int, origin: Origin, site: Site) -> None:
-        """Undefined bytes were copied to global memory."""
+        """Record that undefined bytes were copied to global memory."""
         nearest = self._arena.nearest(address)
         if nearest is not None:
             self._carried.setdefault(nearest.address, (origin, site))
 
     def copied_to(self, allocation: Allocation) -> tuple[str, tuple[Other, ...]]:
-        """What undefined bytes were copied to an array, in words and as source locations; nothing where none were."""
+        """The origin of undefined bytes in an array, as text and source locations; empty if there are none."""
         if allocation.address not in self._carried:
             return "", ()
         origin, site = self._carried[allocation.address]
@@ -149,7 +149,7 @@ class MemoryReporter:
     def bad_copy(
         self, checks: MemoryChecks, space: Space, site: Site, what: str, kind: str, address: int, lane: int, count: int
     ) -> None:
-        """A byte of an asynchronous copy is wrong."""
+        """An asynchronous copy has an invalid byte."""
         batch = checks.batch
         if kind == "uninitialised-read" and space.name == "shared":
             cta = int(batch.cluster.own(np.array([lane]))[0])
@@ -188,7 +188,7 @@ class MemoryReporter:
         self._reporter.add(kind, site, f"{access_text}, {where}", hint, count, about=kind, array=array)
 
     def stray(self, batch: Batch, site: Site, writes: bool, address: int, nbytes: int, lane: int, count: int) -> None:
-        """An access leaves the array that its address is made from, and falls into another one."""
+        """An access leaves the array of its pointer, and falls into another one."""
         what = "atomic" if site.effects.access == "atomic" else "store" if writes else "load"
         meant = [f"'{self._named(one)}'" for one in self._meant.arrays(site)]
         one, other = self._meant.only(site), self.global_name(address).rpartition(" at ")[0]
@@ -202,7 +202,7 @@ class MemoryReporter:
     def stray_variable(
         self, batch: Batch, site: Site, writes: bool, offset: int, nbytes: int, lane: int, count: int
     ) -> None:
-        """An access leaves the variables of shared memory that its address is made from, and falls into another one."""
+        """An access leaves the shared variables of its address, and falls into another one."""
         what = "atomic" if site.effects.updates else "store" if writes else "load"
         variables = self._program.meant_variables[site.number]
         one, names = variables[0], [f"'{each.name}'" for each in variables]
@@ -220,7 +220,7 @@ class MemoryReporter:
     def _situation(
         self, batch: Batch, site: Site, space: Space, kind: str, address: int, nbytes: int
     ) -> tuple[str, str, str]:
-        """The kind of finding, where the access fell, and what to try."""
+        """The kind of finding, a description of the location, and a hint."""
         if space.name == "local":
             return self._in_local_memory(batch, site, kind, address, nbytes)
         if space.name == "shared":
@@ -232,7 +232,7 @@ class MemoryReporter:
             return kind, "where no memory was ever allocated", _POINTER_HINT
         if kind == "uninitialised-read" and nearest is not None:
             return kind, f"which nobody wrote, in {self._name(nearest.address, nearest.name)}", _UNWRITTEN_HINT
-        # an access that is far off is meant for the array that its pointer comes from, not for the nearest
+        # an access far from any array is meant for its pointer's array, not for the nearest one
         nearest = meant or nearest
         assert nearest is not None, "an address that is near an array"
         name = self._name(nearest.address, nearest.name)
@@ -243,7 +243,7 @@ class MemoryReporter:
         return kind, f"{where}; valid are {nearest.valid}", _bounds_hint(address, nearest)
 
     def _at_null(self, site: Site) -> str:
-        """A null pointer, by the parameter that it was passed for."""
+        """Describe a null pointer, with the parameter that it was passed for."""
         passed = self._meant.null(site)
         if not passed:
             return "which is a null pointer or close to one: no array lies there"
@@ -281,7 +281,7 @@ class MemoryReporter:
         before = [one for one in self._program.shared if one.offset <= offset]
         if offset + nbytes <= space.size and before and before[-1].size is not None:
             name, start, size = before[-1].name, before[-1].offset, before[-1].size
-            # in the gap that the emulator leaves behind each variable: inside the block's memory, and outside any of it
+            # in the gap after a variable: inside the block's memory, but outside any variable
             if offset + nbytes > start + size:
                 return kind, self._beside(f"'{name}' in shared memory", start, size, offset, nbytes), _BOUNDS_HINT
         return kind, f"outside the block's {space.size} bytes of shared memory{variable}", _BOUNDS_HINT
@@ -320,7 +320,7 @@ class MemoryReporter:
         formal: str,
         across: bool,
     ) -> None:
-        """One race, of `count` with the same other instruction; `across` says that some are between two blocks."""
+        """Report a race, `count` times with the same other instruction; `across`: some are between two blocks."""
         address = (int(spot.addresses[race[0]]) + spot.offset) & ((1 << 64) - 1)
         by, scope = int(spot.lanes[race[0]]), spot.scope
         batch = checks.batch
@@ -376,9 +376,9 @@ class MemoryReporter:
 
 # an address without its space
 _WINDOW = 0x0FFF_FFFF_FFFF
-# addresses below this are offsets from a null pointer, as in p[i] with p never set
+# addresses below this are offsets from a null pointer, as in p[i] with a null p
 _NULL_PAGE = 1 << 20
-# how far from an array an address may lie and still be meant for it
+# how far outside an array an address may be and still be attributed to it
 _MEANT = 1 << 32
 
 
@@ -387,7 +387,7 @@ def _near(address: int, allocation: Allocation) -> bool:
 
 
 def _bounds_hint(address: int, allocation: Allocation) -> str:
-    """What to try where an access lies outside the allocation that it was meant for."""
+    """The hint for an access outside the allocation that it was meant for."""
     beyond = max(allocation.address - address, address - allocation.address - allocation.nbytes)
     return _BOUNDS_HINT + (_WRAPPED_HINT if beyond >= _FAR_OFF else "")
 
@@ -399,7 +399,7 @@ _POINTER_HINT = (
 _UNWRITTEN_HINT = f"write it first: by a kernel, or where it is made ({advice.MADE})"
 _BOUNDS_HINT = f"{advice.BOUNDS}, and check the launch's grid and block"
 _LOCAL_HINT = f"{advice.BOUNDS}; a function's variables end with its return"
-# how far off an access is that an index of 32 bits may have led to which went beyond 2^31 and wrapped
+# distance from which on a wrapped 32-bit index is a likely cause
 _FAR_OFF = 1 << 30
 _WRAPPED_HINT = f"; so far off, an index of 32 bits may have wrapped: {advice.WIDEN}"
 _AGENT_HINTS = {
@@ -411,7 +411,7 @@ _AGENT_HINTS = {
 _AGENT_HINTS["copied"] = _AGENT_HINTS["bulk"]
 _SCOPE_HINT = "give both the .gpu scope; .cta reaches the threads of one block, .cluster those of one cluster"
 _ELECT_HINT = "; several threads run that store on one word: if one was meant, let it alone store (elect.sync)"
-# what lacks of a release and acquire: how the message ends, and what to do
+# by missing part of a release-acquire pattern: the end of the message, and the hint
 _HALVES = {
     "fence": (
         ": {who} has read what was released after that access, but by a read that acquires nothing",
@@ -445,7 +445,7 @@ def _of_two_blocks(batch: Batch, lanes: Array, cells: Array) -> Array:
 
 
 def _race_hint(space: str, across: bool) -> str:
-    """What orders accesses of threads: a barrier where all of them are of one block, or else what reaches `across`."""
+    """How to order accesses of threads: by a barrier if all are in one block, else by what works `across` blocks."""
     if space == "global" and not across:
         return _BLOCK_HINT
     return _CLUSTER_HINT if space == "shared" and across else _RACE_HINTS[space]

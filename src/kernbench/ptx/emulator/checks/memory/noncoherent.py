@@ -1,13 +1,13 @@
 """Loads through the non-coherent cache (`ld.global.nc`: `__ldg`, `const __restrict__`) of what the same launch writes.
 
-The memory consistency model does not apply to them: no barrier or fence orders such a load with a write of the same
-launch. Not only the cache is behind: ptxas moves these loads over stores, fences and barriers, up or down, makes one of
-two, and takes them out of loops. So what they read must not be written from the launch's beginning to its end.
+The memory consistency model does not cover them: no barrier or fence orders such a load with a write of the same
+launch. The cache is not the only reason: ptxas moves these loads across stores, fences and barriers, merges them, and
+hoists them out of loops. So what they read must not be written from the launch's beginning to its end.
 
-*A load after the write* is found when it is made: the shadow cells have the writes of this launch. That the thread
-itself wrote is no excuse. *A write after the load* is looked for when the launch has ended, by all marked words and
-bytes: each has the thread that read it so, or says that several did, and who wrote last is in the cells again. A thread
-may write what it alone has read: kernels in place do, and what they store is made of what they have loaded.
+*A load after the write* is found when it is executed: the shadow cells have the writes of this launch. A write by the
+same thread is no excuse. *A write after the load* is found at the end of the launch, from marks of words and bytes: a
+mark has the thread that read it this way, or says that several did, and the cells have the last writer. A thread may
+write what it alone has read: in-place kernels do, and what they store depends on what they have loaded.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ _WRITES = EARLIER_STRONG + 1
 _NOTHING: Int64s = np.zeros(0, np.int64)
 # the mark of a byte that several threads have read
 _SEVERAL = 0xFFFF_FFFF
-# above the barriers that hints of other races ask for, as they are of no help here
+# higher than the scopes of other races' hints, which do not help here
 _REACH = 2
 _HINT = (
     "load it with ld.global, without .nc: in CUDA C++ without __ldg(), and not by a pointer to const that is "
@@ -53,7 +53,7 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Written:
-    """Writes to bytes: where these lie, and of each the cell and the lanes beside it."""
+    """Writes to bytes: their offsets, and the cell and lanes of each."""
 
     bytes: Int64s
     cells: UInt64s
@@ -64,7 +64,7 @@ _NONE = _Written(_NOTHING, _NOTHING.astype(np.uint64), _NOTHING)
 
 
 class NoncoherentLoads:
-    """Which bytes one launch has read through the non-coherent cache, of those that it may write."""
+    """The bytes that one launch has read through the non-coherent cache and may write."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class NoncoherentLoads:
         cells: tuple[UInt64s, UInt32s],
     ):
         program = reporter.program
-        # who makes nothing of what a compiler lets all threads load has not read it
+        # speculative loads whose value is unused do not count
         self.sites = program.noncoherent_sites - program.deferred - program.idle_loads.keys()
         self._launch = launch
         self._reporter = reporter
@@ -83,16 +83,16 @@ class NoncoherentLoads:
         self._numbers = numbers
         self._cells, self._lanes = cells
         self._first = int(self._cells[-1, 0])
-        # for each word, and for each byte of those that were read in part, the thread that has read it, plus one; and
-        # for each word the first site that did
+        # for each word, and for each byte of partly read words: the reading thread plus one; for each word, the first
+        # site
         lines = len(self._cells) if self.sites else 0
         self._readers: dict[int, UInt32s] = {
             unit: sparse_zeros(lines * _WORD // unit // 2 + 1).view(np.uint32) for unit in (_WORD, 1)
         }
         self._read_at = sparse_zeros(lines // _WORD + 1).view(np.uint16)
-        # the words, and bytes, that have marks
+        # the marked words, and bytes
         self._marked: dict[int, list[Int64s]] = {_WORD: [], 1: []}
-        # the numbers of a write and of a load after it, which are reported
+        # reported pairs: the numbers of a write's and a later load's sites
         self._reported: set[tuple[int, int]] = set()
 
     def read(self, site: Site, threads: Int64s, starts: Int64s, nbytes: int) -> None:
@@ -107,7 +107,7 @@ class NoncoherentLoads:
             written = (np.stack(cells, axis=2) & touched.astype(np.uint64)[:, None, None]) != 0
             late = written.any(axis=(1, 2))
         if late.any():
-            # the first write that each thread has met
+            # the first conflicting write for each thread
             word, column = np.divmod(written[late].reshape(int(late.sum()), -1).argmax(axis=1), _WRITES)
             which = np.arange(len(word))
             line = lines[late][which, word]
@@ -121,7 +121,7 @@ class NoncoherentLoads:
             self._mark(site, threads[~late] + 1, offsets[~late][:, None] + np.arange(nbytes), 1)
 
     def _lines(self, words: Int64s) -> Int64s:
-        """The lines that speak for words, [threads, words]; one for all four of a thread where that is so."""
+        """The lines that represent words, [threads, words]; only one per thread if all four words share it."""
         if words.shape[1] == GROUP and not (words[:, 0] % GROUP).any():
             heads = lines_of(self._lanes, words[:, :1])
             if not self._lanes[heads, APART].any():
@@ -129,7 +129,7 @@ class NoncoherentLoads:
         return lines_of(self._lanes, words)
 
     def _report_reads(self, site: Site, threads: Int64s, offsets: Int64s, met: _Written) -> None:
-        """Threads have read bytes that the launch had written, in words from `met.bytes` on."""
+        """Report reads of bytes that the launch had written, in words from `met.bytes` on."""
         for first, count in _by_site(met.cells >> np.uint64(SITE_SHIFT)):
             cell = met.cells[first : first + 1]
             number, warp, _ = decode(int(cell[0]))
@@ -146,7 +146,7 @@ class NoncoherentLoads:
             self._add(site, message, count, where, other, f"the write, by {them}")
 
     def _mark(self, site: Site, threads: Int64s, where: Int64s, unit: int) -> None:
-        """Threads, numbered from 1, have read words, or bytes: [threads, units]."""
+        """Mark words, or bytes, as read by threads, numbered from 1: [threads, units]."""
         readers = self._readers[unit]
         own = np.broadcast_to(threads.astype(np.uint32)[:, None], where.shape)
         held = readers[where]
@@ -154,7 +154,7 @@ class NoncoherentLoads:
             return
         marks = np.where((held == 0) | (held == own), own, np.uint32(_SEVERAL))
         readers[where] = marks
-        # of several threads that read the same at once, all but one see the mark of another
+        # if several threads read the same unit in one step, all but one see another's mark
         lost = readers[where] != marks
         fresh = where[(held == 0) & ~lost]
         self._marked[unit].append(fresh)
@@ -162,11 +162,11 @@ class NoncoherentLoads:
         readers[where[lost]] = _SEVERAL
 
     def written_since(self) -> bool:
-        """Whether another thread has written what was read so."""
+        """Whether another thread has written what was read this way."""
         return any(len(self._since(unit).bytes) for unit in (_WORD, 1))
 
     def _since(self, unit: int) -> _Written:
-        """Of each word that another thread has written after it was read so, the first byte for which that holds."""
+        """For each word that another thread has written after it was read this way, its first such byte."""
         if not self._marked[unit]:
             return _NONE
         marked = np.concatenate([_NOTHING, *self._marked[unit]])
@@ -191,7 +191,7 @@ class NoncoherentLoads:
         return _Written(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
     def end(self) -> None:
-        """The launch has ended: writes of others to what was read so."""
+        """The launch has ended: report writes by other threads to what was read this way."""
         for unit in (_WORD, 1):
             found = self._since(unit)
             if len(found.bytes):
@@ -225,7 +225,7 @@ class NoncoherentLoads:
         )  # fmt: skip
 
     def _named(self, offset: int) -> tuple[str, int]:
-        """The array of a byte that has a mark, and its address."""
+        """The array of a marked byte, and its address."""
         address = GLOBAL_BASE + self._first + offset
         return self._memory.global_name(address).rpartition(" at ")[0], address
 
@@ -242,22 +242,22 @@ class NoncoherentLoads:
 
 
 def _by_site(keys: UInt64s | Int64s) -> Iterator[tuple[int, int]]:
-    """For each key, in the order in which they come, where it comes first and how often it comes."""
+    """For each distinct key, in order of first occurrence: its first index, and its count."""
     _, first, counts = np.unique(keys, return_index=True, return_counts=True)
     return iter(sorted(zip(first.tolist(), counts.tolist(), strict=True)))
 
 
 def _lanes_of(held: Int64s, cells: UInt64s, byte: int | Int64s) -> Int64s:
-    """The lanes of the accesses of cells to a byte of their words, as masks; `held` are the lanes beside the cells."""
+    """The lanes that accessed a byte in the accesses of cells, as masks; `held` are the lanes beside the cells."""
     found: Int64s = np.where(cells & np.uint64(MIXED) != 0, 1 << (held >> 8 * byte & 31), held)
     return found
 
 
 def _warps_of(cells: UInt64s) -> Int64s:
-    """The numbers in the grid of those who made the accesses of cells."""
+    """The numbers in the grid of the cells' warps."""
     return (cells >> np.uint64(NUMBER_SHIFT) & np.uint64(NUMBER_MASK)).astype(np.int64) - 1
 
 
 def _lowest(mask: int) -> int:
-    """The lowest bit that is set."""
+    """The index of the lowest set bit."""
     return (mask & -mask).bit_length() - 1

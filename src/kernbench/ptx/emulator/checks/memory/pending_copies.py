@@ -1,4 +1,4 @@
-"""Shared memory that copies of threads (cp.async) still fill: nobody may touch it before the copier has waited."""
+"""Shared memory that threads' copies (cp.async) still fill: no access before the copying thread has waited."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,7 @@ def _meets(
     lanes: Int64s,
     mask: Bools,
 ) -> Flag:
-    """Whether an active position accesses a word that a copy fills; nearly always none does."""
+    """Whether an active position accesses a word that a copy will fill; nearly always none does."""
     span, masked = np.uint64(nbytes), mask.size > 0
     for i in range(lanes.size):
         start = addresses[i] + offset
@@ -51,33 +51,34 @@ def _meets(
 
 
 class PendingCopies(CopiesObserver):
-    """The words of one batch's shared memory that copies still fill."""
+    """The words of one batch's shared memory that copies in flight will fill."""
 
     def __init__(self, batch: BatchHub, reporter: Reporter, shared_name: Callable[[int], str]):
         self._batch = batch
         self._reporter = reporter
         self._shared_name = shared_name
-        # for each word, the number of the site whose copy fills it, -1 where none does; made at the first copy
+        # for each word the number of the copy's site, -1 for none; made at the first copy
         self._filled_by: Array = _NOTHING
         self._count = 0
         self._early: Array = _NOBODY
 
     @property
     def filled_by(self) -> Array:
-        """For each word of shared memory the number of the site whose copy fills it, -1 where none does; empty where
-        there is no such word.
+        """For each word of shared memory the number of the site whose copy fills it, -1 for none.
+
+        Empty if no copy is in flight.
         """
         return self._filled_by if self._count else _NOTHING
 
     def begin(self, targets: Array, words: int, site: Site) -> None:
-        """Copies may fill some words from each target on, from now on."""
+        """Copies may fill `words` words from each target on, from now on."""
         if not self._filled_by.size:
             self._filled_by = large_zeros(self._batch.ctas * self._batch.shared_stride // 4 + 1, np.int32)
             self._filled_by[:] = -1
         self._count += mark_words(self._filled_by, targets, words, site.number)
 
     def end(self, targets: Array, words: int) -> None:
-        """The copies into words are done."""
+        """The copies into words are complete."""
         self._count -= mark_words(self._filled_by, targets, words, -1)
 
     def touched(
@@ -106,7 +107,7 @@ class PendingCopies(CopiesObserver):
             self._report(writes, site, int(lanes[position]), int(inside[position]), copy, len(bad))
 
     def reads_early(self, position: int) -> bool:
-        """Whether the last access was of memory that a copy still fills, at one of its positions."""
+        """Whether the last access, at a position, was to memory that a copy still fills."""
         return bool((self._early == position).any())
 
     def _report(self, writes: bool, site: Site, lane: int, address: int, copy: Site, count: int) -> None:

@@ -1,15 +1,14 @@
-"""Threads of a block that hold one value and all store it: what is a race among such stores, and what is none.
+"""Replicas: threads of a block that hold one value and all store it, and which of these stores race.
 
-Where a tile has fewer elements than a block has threads, compilers let several lanes hold each element and store it to
-shared memory, with no predicate; Triton also lets several warps. Mostly they store the same bits, which is no race.
-Values that differ by rounding only are one result (`rounding`). Where they differ otherwise, a program of CUDA or PTX
-has a race, which its author wrote. Nobody writes stores to shared memory in Triton: its lanes differ where the value of
-the element is arbitrary, as the index of the largest of a row of NaN is, in rows that a mask drops later. There the
-word is *contested*: which of the values it holds is open, so that it is undefined, and the race is reported where
-something depends on it (ADR 124).
+If a tile has fewer elements than a block has threads, compilers let several lanes hold each element and store it to
+shared memory, without a predicate; Triton also lets several warps. Mostly they store the same bits, which is no race.
+Values that differ by rounding only count as one result (`rounding`). If they differ otherwise, a CUDA or PTX program
+has a race. But in Triton no programmer writes stores to shared memory: its lanes differ where the value of the element
+is arbitrary, such as the argmax of a row of NaN that a mask drops later. There the word is *contested*: it holds one of
+the values, so it is treated as undefined, and the race is reported if something depends on it (ADR 124).
 
-A word is contested by one execution of one instruction. What another execution of it stored, or another instruction, is
-no replica: that stays a race at once.
+A word is contested by one execution of one instruction. A conflicting store by another execution or instruction is no
+replica: it is a race at once.
 """
 
 from typing import Protocol
@@ -26,17 +25,17 @@ from kernbench.ptx.emulator.memory.port import Space, Spot, starts_of
 from kernbench.ptx.emulator.observer.definedness import Origin
 from kernbench.ptx.emulator.program.program import Program, Site
 
-# the epoch of an access as a cell has it, and its lanes
+# the epoch of an access in the format of a cell, and its lanes
 Access = tuple[int, int]
 
 
 class Clocks(Protocol):
-    """What is needed of the clocks of a batch."""
+    """What is needed from the clocks of a batch."""
 
     numbers: Array
 
     def table(self) -> Array:
-        """What the compiled kernels want to know of each warp: see `cells`."""
+        """Per-warp data for the compiled loops: see `cells`."""
 
 
 class BatchChecks(Protocol):
@@ -46,23 +45,23 @@ class BatchChecks(Protocol):
 
     @property
     def clocks(self) -> Clocks:
-        """Who knows of whom."""
+        """The vector clocks."""
 
     def beside(self, warp: int, number: int) -> int | None:
-        """The warp of a number, if it belongs to the block of `warp`."""
+        """The warp of a number, if it is in the same block as `warp`."""
 
     def knows_of(self, lane: int, cell: int, mask: int) -> bool:
-        """Whether what lanes did at the epoch of a cell happens before what a lane does now."""
+        """Whether accesses of lanes, in the epoch of a cell, happen before what a lane does now."""
 
 
 class ContestedWords(Protocol):
-    """Who follows undefined values."""
+    """Undefined-value tracking of contested words."""
 
     def contested(self, space: Space, site: Site, one: int, other: int, offsets: Array, nbytes: int) -> Origin:
-        """Two lanes have stored different values at offsets of a space, which are undefined."""
+        """Two lanes have stored different values at offsets of a space: these become undefined."""
 
     def contested_again(self, space: Space, offset: int, nbytes: int, origin: Origin) -> None:
-        """What is undefined at an offset stays so, as another store was not ordered after it."""
+        """A value stays undefined, since another store was not ordered after the conflict."""
 
 
 class Replicas:
@@ -71,13 +70,13 @@ class Replicas:
     def __init__(self, checks: BatchChecks, program: Program, undefined: ContestedWords):
         self._checks, self._program, self._undefined = checks, program, undefined
         self._compiler = program.kernel.module.compiler
-        # the sites by which words were contested
+        # sites of contesting stores
         self.contested: set[int] = set()
-        # by the offset of a contested value in shared memory: its bytes, two who stored it, and its origin
+        # by the offset of a contested value in shared memory: its size, two of its writers, and its origin
         self._words: dict[int, tuple[int, tuple[Access, Access], Origin]] = {}
 
     def differing(self, space: Space, site: Site, spot: Spot, races: Array) -> Array:
-        """Those races, as rows of `cells`' suspects, that are not between stores of one result."""
+        """The races, as rows of suspects in `cells`, that are not between stores of one result."""
         if spot.stored is None or not len(races) or not self._compiler:
             return races
         races = races[[not self._one_result(site, spot, spot.stored, *race[:3].tolist()) for race in races]]
@@ -86,7 +85,7 @@ class Replicas:
         return races
 
     def _one_result(self, site: Site, spot: Spot, stored: Array, position: int, cell: int, mask: int) -> bool:
-        """Whether lanes store the same result in one instruction of a compiler, but for its rounding."""
+        """Whether lanes store the same result, up to rounding, in one instruction of a compiler."""
         others = self._others(site, spot, position, cell, mask)
         if not others or site.number in self._program.integer_stores:
             return False
@@ -97,7 +96,7 @@ class Replicas:
         return differ_by_rounding(stored[:, lane], stored[:, others], kin, reduced)
 
     def _others(self, site: Site, spot: Spot, position: int, cell: int, mask: int) -> list[int]:
-        """The lanes of a cell's access, if that was made by the same instruction and they may hold the same results."""
+        """The lanes of a cell's access, if it was by the same instruction and they may hold the same results."""
         number, other, _ = decode(cell & (1 << 64) - 1)
         warp = self._replica(int(spot.lanes[position]) // WARP, other)
         if warp is None or self._checks.sites.site(number) is not site:
@@ -105,15 +104,17 @@ class Replicas:
         return [warp * WARP + one for one in bits(mask)]
 
     def _replica(self, warp: int, number: int) -> int | None:
-        """The warp of a number if it may hold the same results as `warp`: that one itself, or of Triton's its block's.
+        """The warp of a number if it may hold the same results as `warp`.
 
-        Triton lets all warps of a block that hold the same elements store them to shared memory, with no predicate.
+        The same warp, or for Triton any in the block.
+
+        Triton lets all warps of a block that hold the same elements store them to shared memory, without a predicate.
         """
         triton = self._compiler == "LLVM"
         return self._checks.beside(warp, number) if triton or number == self._checks.clocks.numbers[warp] else None
 
     def _contest(self, space: Space, site: Site, spot: Spot, stored: Array, races: Array) -> Array:
-        """Make undefined what lanes contest in this execution of an instruction; the other races."""
+        """Make words undefined that lanes contest in this execution of an instruction; returns the other races."""
         starts, legal = starts_of(space, spot)
         begins = {int(lane): int(start) for lane, start in zip(spot.lanes[legal], starts[legal], strict=True)}
         left = []
@@ -125,7 +126,7 @@ class Replicas:
                 continue
             differing = self._differing_values(site, spot, stored, lane, others)
             if not len(differing):
-                # all store the same now: what they race with is what another execution stored
+                # all store the same value now, so the conflict is with a store of another execution
                 left.append(race)
                 continue
             offsets = differing * stored.itemsize + begins[lane]
@@ -137,7 +138,7 @@ class Replicas:
         return np.array(left, races.dtype).reshape(-1, races.shape[1])
 
     def _differing_values(self, site: Site, spot: Spot, stored: Array, lane: int, others: list[int]) -> Array:
-        """Which of the values that a store writes differ between lanes, by more than rounding."""
+        """The indices of stored values that differ between lanes by more than rounding."""
         exact, kin = site.number in self._program.integer_stores, stored[:, spot.lanes]
         found = []
         for index in range(len(stored)):
@@ -148,7 +149,7 @@ class Replicas:
         return np.array(found, np.int64)
 
     def stored_again(self, space: Space, spot: Spot) -> None:
-        """Lanes have stored where others contest words: in order after these or, with them, to no effect."""
+        """Lanes have stored to contested words: if ordered after all conflicting stores, the word is defined again."""
         starts, legal = starts_of(space, spot)
         lanes = spot.lanes
         settled: dict[int, bool] = {}

@@ -1,14 +1,14 @@
-"""Values that differ by rounding only: what lanes may store to one address in one instruction.
+"""Values that differ by rounding only: lanes may store such values to one address in one instruction.
 
 Compilers let every lane of a warp hold the result of a reduction and store it. With fused multiply-adds the lanes' sums
-were rounded differently, so the values may differ in their last bits. PTX leaves open which lane wins; any of them is
-the right result, and nobody who writes in a language above PTX could change it. Where a tile has fewer elements than a
-block has threads, Triton lets several warps hold and store the same result. Of a sum in which large terms cancel little
-but rounding may be left: it is held against the largest value of the same store.
+are rounded differently, so the values may differ in their last bits. PTX leaves open which lane wins; each is a right
+result, and nobody who writes in a language above PTX could change it. If a tile has fewer elements than a block has
+threads, Triton lets several warps hold and store the same result. If large terms of a sum cancel, little but rounding
+may be left: such sums are compared relative to the largest value of the same store.
 
-A reduction may be made in a 16-bit type, or its result rounded to one of 8 bits: then the last place of that type is
-what lanes differ in, also where they go on in a wider one. Where the value that is stored comes from a butterfly of the
-lanes (`analysis.reduced_stores`), the types are known; otherwise they are guessed by the width.
+A reduction may be computed in a 16-bit type, or its result rounded to an 8-bit one: then lanes differ in the last bit
+of that type, even if they continue in a wider one. If the stored value comes from a butterfly of the lanes
+(`analysis.reduced_stores`), the types are known; otherwise they are guessed from the width.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ from kernbench.ptx.text.types import TYPES
 
 @dataclass(frozen=True)
 class _Near:
-    """How far two floats may lie apart, relative to the larger, and what rounding leaves of a sum, to its kin.
+    """How far two floats may differ: relative to the larger, and relative to the largest value of the store.
 
-    What is smaller than `smallest` is taken for an integer, whatever it is near to.
+    Values below `smallest` are taken for integers, and never count as close.
     """
 
     smallest: float
@@ -33,16 +33,16 @@ class _Near:
     left: float
 
 
-# by bytes of a value whose type is guessed: it, and how near others are
+# by width in bytes, if the type is guessed: the type, and the tolerance
 _GUESSED = {
     4: ("f32", _Near(1e-30, 2.0**-18, 2.0**-26)),
     8: ("f64", _Near(1e-200, 2.0**-46, 2.0**-55)),
 }
-# 16-bit floats: the last place only, and no patterns of small integers
+# 16-bit floats: differences in the last bit only, and no bit patterns of small integers
 _SMALLEST_HALF = 0x0400
-# By the coarsest type that results had in a butterfly and since, in halves of its last place (u). Five steps with a
-# fused product leave lanes at most 3 u + 4 * 2 u apart, if all roundings go against each other, and less than 4 u in
-# thousands of random ones; where terms cancel it is more, and wide types have places to spare. A conversion behind the
+# By the coarsest type of results in and after a butterfly, in units of u, half of its last bit. Five steps with a fused
+# product leave lanes at most 3 u + 4 * 2 u apart, if all roundings go against each other, and less than 4 u in
+# thousands of random ones. If terms cancel it is more, but wide types have bits to spare. A conversion after the
 # reduction moves a result to the next number.
 _REDUCED = {
     "f64": _Near(0.0, 2.0**-40, 2.0**-55),
@@ -58,10 +58,10 @@ _REDUCED = {
 
 
 def differ_by_rounding(one: Array, others: Array, kin: Array, reduced: Reduced | None = None) -> bool:
-    """Whether the bits `one[values]` and each column of `others[values, lanes]` are floats that are nearly the same.
+    """Whether the bits `one[values]` and each column of `others[values, lanes]` are floats that are nearly equal.
 
-    `kin` is all that the instruction stores: a sum of which little is left, among larger ones, is rounded as those are.
-    `reduced` says what it stores if that comes from a butterfly.
+    `kin` is everything that the instruction stores: a sum that nearly cancels is compared relative to these. `reduced`
+    says what is stored if it comes from a butterfly.
     """
     if not others.size:
         return False
@@ -80,7 +80,7 @@ def differ_by_rounding(one: Array, others: Array, kin: Array, reduced: Reduced |
 
 
 def _near_elements(first: Array, others: Array, kin: Array, reduced: Reduced) -> Array:
-    """Packed values are near where each of their elements is."""
+    """Packed values are close if each of their elements is."""
     width = TYPES[reduced.element].bits // 8
     a, b, others_of = (_elements(bits, width, reduced.element) for bits in (first, others, kin))
     near: Array = ((a == b) | _near_floats(a, b, others_of, _REDUCED[reduced.rounded])).all(axis=-1)

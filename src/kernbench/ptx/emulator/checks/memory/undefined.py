@@ -1,4 +1,4 @@
-"""Undefined values as findings: what a load brought that nobody wrote, where it went, and what it decided."""
+"""Findings about undefined values: which load returned unwritten bytes, their path, and their effect."""
 
 from dataclasses import replace
 
@@ -40,25 +40,25 @@ _CONTEST_HINT = (
     "let one thread store it, or all the same value; in Triton such threads hold one element, of which each has a "
     "value of its own: where that comes from a row of NaN or of -inf alone, mask the row before it is reduced"
 )
-# of a byte that is unwritten again
+# mask for a byte that becomes unwritten again
 _LOST = np.uint8(WRITTEN & ~UNWRITTEN)
 
 
 class UndefinedValues(UndefinedObserver):
-    """Follows undefined values of one batch through memory, and reports where they decide something."""
+    """Tracks undefined values of one batch through memory, and reports them where they have an effect."""
 
     def __init__(self, batch: Batch, definedness: Definedness, reporter: Reporter, memory: MemoryReporter):
         self._batch, self._definedness = batch, definedness
         self._reporter, self._memory = reporter, memory
-        # by the site of stores that contest words
+        # by the site of contesting stores
         self._contests: dict[int, Origin] = {}
 
     def loaded(self, space: Space, site: Site, spot: Spot) -> None:
-        """A load has read bytes that nobody wrote, or that an undefined value was stored in."""
+        """A load has read bytes that are unwritten, or hold an undefined value."""
         undefined, offsets = unwritten_bytes(space, spot)
         position, first = self._first_undefined(space, undefined, offsets)
         origin = self._definedness.stored_at(space.name, int(offsets[position]) + first)
-        # a variable that is copied unset is named where the last copy of it is read
+        # a copied, unset variable is reported at the read of the last copy
         if origin is None or (space.name == "local" and origin.kind not in ("shared", "global", CONTESTED)):
             address = (int(spot.addresses[position]) + spot.offset + first) & ((1 << 64) - 1)
             count = int(np.count_nonzero(undefined[position]))
@@ -67,7 +67,7 @@ class UndefinedValues(UndefinedObserver):
         self._definedness.meet_unwritten(undefined, origin)
 
     def _first_undefined(self, space: Space, undefined: Array, offsets: Array) -> tuple[int, int]:
-        """The position and the byte by which a load's undefined bytes are named: one that is contested, if any is."""
+        """The position and byte to report for a load's undefined bytes: a contested one, if there is one."""
         positions = np.flatnonzero(undefined.any(axis=1))
         firsts = np.argmax(undefined[positions], axis=1)
         if self._definedness.contested:
@@ -78,7 +78,7 @@ class UndefinedValues(UndefinedObserver):
         return int(positions[0]), int(firsts[0])
 
     def contested(self, space: Space, site: Site, one: int, other: int, offsets: Array, nbytes: int) -> Origin:
-        """Two lanes have stored different values at offsets of a space, which are undefined."""
+        """Two lanes have stored different values at offsets of a space: these become undefined."""
         known = self._contests.get(site.number)
         if known is None:
             names = " and ".join(thread_name(self._batch, lane) for lane in (other, one))
@@ -91,7 +91,7 @@ class UndefinedValues(UndefinedObserver):
         return known
 
     def contested_again(self, space: Space, offset: int, nbytes: int, origin: Origin) -> None:
-        """What is undefined at an offset stays so, as another store was not ordered after it."""
+        """A value stays undefined, since another store was not ordered after the conflict."""
         space.state[1][offset : offset + nbytes] &= ~_LOST
         self._definedness.stored(space.name, np.arange(offset, offset + nbytes), origin)
 
@@ -114,7 +114,7 @@ class UndefinedValues(UndefinedObserver):
         assert decoding.traffic is not None, "a store has bytes"
         nbytes = decoding.traffic[2] // len(decoding.registers_of(1))
         if space.name == "global":
-            # what was never set, or was computed, is reported where it is stored
+            # registers that were never set, or computed values, are reported at the store
             bits = np.where(bits & COMPUTED, np.uint32(0), bits)
         bad = bits[:, None] >> np.arange(nbytes, dtype=np.uint32) & np.uint32(1) != 0
         if not bad.any():
@@ -130,7 +130,7 @@ class UndefinedValues(UndefinedObserver):
             self._memory.carried(int(spots[0]) + GLOBAL_BASE, origin, decoding.site)
 
     def copied(self, offsets: Array, origin: Origin, site: Site) -> None:
-        """A copy brought undefined bytes to offsets of shared memory."""
+        """A copy wrote undefined bytes to offsets of shared memory."""
         state = self._batch.port.space("shared").state[1]
         state[offsets] &= ~_LOST
         if origin.site is not site and len(origin.way) < _LONGEST_WAY:
@@ -138,7 +138,7 @@ class UndefinedValues(UndefinedObserver):
         self._definedness.stored("shared", offsets, origin)
 
     def used(self, window: Window, site: Site, register: str, role: str, bad: Mask, key: Key) -> None:
-        """An undefined register decides something."""
+        """An undefined register has an effect."""
         origin = self._definedness.origins.get(key)
         if origin is not None and not self._definedness.first_use(origin, site):
             return
@@ -181,9 +181,9 @@ class UndefinedValues(UndefinedObserver):
         flags.put(window, target, bits, mask)
 
     def explains(self, space: str, offset: int, site: Site, lane: int) -> bool:
-        """Report unwritten memory that an instruction reads as the undefined value that was stored there, if one was.
+        """Report an unwritten read as the undefined value that was stored there, if there is one.
 
-        A tensor core, a copy or an atomic operation reads it: nothing is followed further.
+        The reader is a tensor core, a copy or an atomic operation, after which values are not tracked.
         """
         origin = self._definedness.stored_at(space, offset)
         if origin is None or origin.kind not in _HANDED:
@@ -193,7 +193,7 @@ class UndefinedValues(UndefinedObserver):
         return True
 
     def _by_origin(self, origin: Origin, site: Site, use: str, lanes: Array) -> None:
-        """A finding at the instruction that an undefined value comes from; none where it is an unwaited copy's."""
+        """Add a finding at the origin of an undefined value; none if that is a copy reported as not awaited."""
         if origin.site.number in self._reporter.unwaited:
             return
         who, where = some_threads(self._batch, lanes), self._reporter.location
@@ -221,7 +221,7 @@ class UndefinedValues(UndefinedObserver):
         self._reporter.add(kind, origin.site, message, hint, len(lanes), others)
 
 
-# origins that findings name; what comes from local or tensor memory is reported where it is used
+# origins at which findings are reported; values from local or tensor memory are reported where they are used
 _BY_ORIGIN = frozenset(("shared", "global", "register", "division", CONTESTED))
 _HANDED = frozenset(("shared", "global", "register", CONTESTED))
 # those that are followed through shuffles

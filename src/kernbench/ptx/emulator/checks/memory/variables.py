@@ -1,7 +1,7 @@
-"""Variables of shared memory that accesses are meant for: an address that is made of one's and falls into another.
+"""Shared variables that accesses are meant for: an address computed from one must not fall into another.
 
-The emulator leaves a gap behind each variable, whose bytes nobody may access. What goes beyond it falls into the next
-one, and only where its address comes from says that it is out of bounds.
+The emulator leaves an inaccessible gap after each variable. An access beyond it falls into the next variable, and only
+the origin of its address shows that it is out of bounds.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,9 @@ _ALL = (1 << 64) - 1
 
 
 def leaves(variables: Sequence[SharedVariable], accessed: Accessed, size: int) -> bool:
-    """Whether an access may leave the variables that it is meant for, in a memory of so many bytes: a quick look, at
-    lanes too that take no part.
+    """Whether an access may leave the variables it is meant for: a quick test that includes inactive lanes.
+
+    `size` is the size of the memory.
     """
     first, *others = variables
     if others:
@@ -32,10 +33,10 @@ def leaves(variables: Sequence[SharedVariable], accessed: Accessed, size: int) -
 def strays_from(
     variables: Sequence[SharedVariable], every: Sequence[SharedVariable], starts: Array, active: Mask | None, last: int
 ) -> Array:
-    """Positions whose access begins in a variable of `every` that is none of those it is meant for.
+    """Positions whose access begins in a variable of `every` that is none of those they are meant for.
 
-    `starts` are offsets in the block's memory, and `last` the last one at which an access may begin. What falls between
-    variables or outside the memory is found by the state of the bytes.
+    `starts` are offsets in the block's memory, `last` is the last valid one. Accesses between variables or outside the
+    memory are found by the states of bytes.
     """
     outside = _in_any(every, starts) & ~_in_any(variables, starts) & (starts >= 0) & (starts <= last)
     found: Array = np.flatnonzero(outside if active is None else outside & active)

@@ -1,7 +1,7 @@
-"""Data that warps of a block pass each other through volatile shared memory without a barrier.
+"""Data that warps of a block exchange through volatile shared memory without a barrier.
 
-Volatile accesses are strong, so that they do not race by PTX's letter. Yet warps run in any order, and where what is
-read is data (`analysis.volatile_data`), the result is, too. Lanes of one warp are another matter: `warp_synchronous`.
+Volatile accesses are strong, so by PTX's letter they do not race. But warps run in any order, so if the values are data
+(`analysis.volatile_data`), the result depends on timing. Lanes of one warp are handled in `warp_synchronous`.
 """
 
 from collections.abc import Callable
@@ -20,31 +20,31 @@ from kernbench.result.finding import Other
 
 
 class _Last:
-    """The last access of each word: by which lane, plus one, at which clock of its warp, and at which site."""
+    """The last access of each word: its lane plus one, its warp's clock, and its site."""
 
     def __init__(self, words: int):
         self.lanes, self.clocks, self.sites = (np.zeros(words, np.int32) for _ in range(3))
 
     def enter(self, words: Array, lanes: Array, clocks: Array, sites: Array | int) -> None:
-        """Lanes access words; where several access one, the last counts."""
+        """Lanes access words; if several access one word, the last counts."""
         self.lanes[words], self.clocks[words], self.sites[words] = lanes + 1, clocks, sites
 
     def warps(self, words: Array) -> Array:
-        """The warp of each word's access; -1 for nobody's."""
+        """The warp of each word's last access; -1 for none."""
         found: Array = (self.lanes[words] - 1) // WARP
         return found
 
 
 class VolatileData:
-    """The volatile accesses of one batch to shared memory, in a program some of whose loads take data by them."""
+    """Volatile accesses of one batch to shared memory, in a program that loads data by some of them."""
 
     def __init__(self, batch: BatchHub, clocks: WarpClocks, reporter: Reporter, shared_name: Callable[[int], str]):
         self._batch, self._clocks, self._reporter, self._shared_name = batch, clocks, reporter, shared_name
         self._loads = reporter.program.volatile_data
         words = batch.ctas * batch.shared_stride // WORD + 1 if self._loads else 0
         self._written = _Last(words)
-        # the last reader, and the last one of another warp: a warp that reads a word of another mostly reads it again
-        # itself, or its owner does
+        # the last reader, and the last one of another warp: a word is mostly read again by the same warp, or by its
+        # owner
         self._read, self._read_before = _Last(words), _Last(words)
 
     def access(
@@ -72,14 +72,14 @@ class VolatileData:
         now = last.warps(words)
         moved = (known[3] >= 0) & (known[3] != now)
         before.enter(words[moved], known[0][moved] - 1, known[1][moved], known[2][moved])
-        # of several warps that read one word at once, too
+        # if several warps read a word in one step, too
         others = lanes // WARP != now
         before.enter(words[others], lanes[others], clocks[others], site.number)
 
     def _look(self, last: _Last, words: Array, lanes: Array, site: Site, writes: bool) -> None:
-        """Which of the last accesses of words, by other warps of the block, are not known to be done."""
+        """Report last accesses of words by other warps of the block that are unordered with the new ones."""
         warps, others, ctas = lanes // WARP, last.warps(words), self._batch.ctas
-        # of another block of the cluster, too, a word may be accessed
+        # a word may also be accessed from another block of the cluster
         near = np.flatnonzero((others >= 0) & (others != warps) & (others % ctas == warps % ctas))
         known = self._clocks.clocks[warps[near] % ctas, warps[near] // ctas, others[near] // ctas]
         near = near[(last.clocks[words[near]] > known) & ~self._clocks.helps(lanes[near])]
@@ -89,7 +89,7 @@ class VolatileData:
             self._report(last, site, number, writes, int(words[first]), int(lanes[first]), len(here))
 
     def _report(self, last: _Last, site: Site, other: int, writes: bool, word: int, lane: int, count: int) -> None:
-        """Accesses at two sites that nothing orders."""
+        """Report unordered accesses at two sites."""
         earlier = self._reporter.program.sites[other]
         them = thread_name(self._batch, int(last.lanes[word]) - 1)
         where = f"shared memory {self._shared_name(word * WORD % self._batch.shared_stride)}"

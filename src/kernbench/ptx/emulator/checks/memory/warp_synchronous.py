@@ -1,12 +1,15 @@
-"""Warp-synchronous code: lanes of one warp that hand each other data through shared memory without bar.warp.sync.
+"""Warp-synchronous code: lanes of one warp that exchange data through shared memory without bar.warp.sync.
 
-Code from before Volta relies on the lanes of a warp running in step: `volatile float *s; s[t] += s[t + 16]; ...`. PTX
-orders nothing there. Volatile accesses are strong, so they do not race; yet which value is read depends on when. What
-such code can still count on is that one instruction is executed for several lanes at once, and that assemblers keep
-volatile accesses, and what lies around a fence, in their order. So a pair of accesses is formal where the earlier one
-was executed together with the lane of the later one, or both lanes passed a fence together in between; and where a
-lane stores what it made of the values that others loaded and gave it (`analysis.exchanged`). Other pairs are
-faults: of volatile accesses of lanes that had parted, and of ordinary accesses, which compilers move and leave out.
+Code from before Volta relies on the lanes of a warp running in lockstep: `volatile float *s; s[t] += s[t + 16]; ...`.
+PTX orders nothing there. Volatile accesses are strong, so they do not race, but the value that is read depends on
+timing. Such code can still rely on one instruction being executed for several lanes at once, and on assemblers keeping
+the order of volatile accesses, and of accesses around a fence. So a pair of accesses is formal in these cases:
+
+- The earlier one was executed together with the lane of the later one.
+- Both lanes passed a fence together in between.
+- A lane stores a value computed from values that others loaded and passed to it (`analysis.exchanged`).
+
+Other pairs are faults: volatile accesses of diverged lanes, and ordinary accesses, which compilers move and drop.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,7 +44,7 @@ SYNCWARP = "put __syncwarp() (bar.warp.sync) between the two, for all lanes that
 
 
 def polled_sites(program: Program) -> frozenset[int]:
-    """Reads of loops that do nothing but wait: they may see a value early or late."""
+    """Reads of loops that only wait: they may observe a value early or late."""
     found = set()
     for block in program.blocks:
         loop = block.wait_loop
@@ -54,13 +57,13 @@ def polled_sites(program: Program) -> frozenset[int]:
 
 
 def _does_more_than_wait(effects: Effects) -> bool:
-    """Whether an instruction of a loop hands data to others, or meets them; an atomic may be how the loop waits."""
+    """Whether an instruction of a loop passes data to others or is a barrier; an atomic may be the wait itself."""
     return effects.barrier or (effects.writes and effects.access != "atomic")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Last:
-    """The last volatile access of each word: the warp plus one, its clock, who, who ran it along, and the site."""
+    """The last volatile access of each word: warp plus one, clock, lanes, lanes that ran it along, and site."""
 
     warps: Array
     clocks: Array
@@ -70,11 +73,11 @@ class _Last:
 
     @classmethod
     def of(cls, words: int) -> "_Last":
-        """Nobody's."""
+        """No access for any word."""
         return cls(*(np.zeros(words, kind) for kind in (np.int32, np.int32, np.uint32, np.uint32, np.int32)))
 
     def enter(self, words: Array, lanes: Array, clocks: Array, along: Array, site: Site) -> None:
-        """Lanes access words; those of one warp at one word count together."""
+        """Lanes access words; lanes of one warp at one word count together."""
         self.who[words] = 0
         np.bitwise_or.at(self.who, words, np.uint32(1) << (lanes % WARP).astype(np.uint32))
         self.warps[words], self.clocks[words] = lanes // WARP + 1, clocks
@@ -82,14 +85,14 @@ class _Last:
 
 
 class SitesOfAccesses(Protocol):
-    """Instructions by the numbers that cells have for them."""
+    """Resolves the numbers of instructions in cells."""
 
     def site(self, number: int) -> Site:
         """The instruction."""
 
 
 class WarpClocks(Protocol):
-    """What warps and lanes know of each other: see `checks.happens_before.clocks`."""
+    """The vector clocks of warps and lanes: see `checks.happens_before.clocks`."""
 
     clocks: Int32s
     met: Int64s
@@ -97,37 +100,37 @@ class WarpClocks(Protocol):
     peers: Int32s
 
     def helps(self, lanes: Array) -> Bools:
-        """Which lanes know more than their warps."""
+        """Which lanes may know more than the compiled loops."""
 
     @property
     def exhausted(self) -> bool:
-        """Whether there were more releases than clocks can count."""
+        """Whether there were more releases than cells can count."""
 
     def unknown(self, lane: int, number: int, clock: int, mask: int) -> int:
-        """The lanes of a warp's access that are not known to a lane."""
+        """The lanes of a warp's access that a lane does not know."""
 
 
 class WarpSynchronous:
-    """The volatile accesses to shared memory of one batch, and the fences that its warps passed."""
+    """The volatile accesses to shared memory of one batch, and the fences of its warps."""
 
     def __init__(self, batch: BatchHub, clocks: WarpClocks, reporter: Reporter, shared_name: Callable[[int], str]):
         self._batch, self._clocks, self._reporter, self._shared_name = batch, clocks, reporter, shared_name
-        # made by the first volatile access
+        # made at the first volatile access
         self._reads: _Last | None = None
         self._writes: _Last | None = None
         self._polled: frozenset[int] = frozenset()
-        # the clock and the lanes of each warp's last fence
+        # clock and lanes of each warp's last fence
         self._fence_clocks: Array = np.full(batch.warps, -1, np.int64)
         self._fence_lanes: Array = np.zeros(batch.warps, np.int64)
 
     def fenced(self, warps: Array, masks: Array) -> None:
-        """Lanes of warps are about to pass a fence that releases."""
+        """Lanes of warps are about to pass a releasing fence."""
         inside = warps // self._batch.ctas
         self._fence_clocks[warps] = self._clocks.clocks[warps % self._batch.ctas, inside, inside]
         self._fence_lanes[warps] = masks
 
     def fences_between(self, lanes: Array, races: Array) -> Array:
-        """For each race of lanes (see `cells`) whether both sides, of one warp, passed a fence together in between."""
+        """For each race of lanes (see `cells`), whether both sides, of one warp, passed a fence together in between."""
         found = np.zeros(len(races), np.uint64)
         if self._fence_clocks.max(initial=-1) < 0:
             return found
@@ -141,7 +144,7 @@ class WarpSynchronous:
     def exchanges_between(
         self, lanes: Array, races: Array, loads: Mapping[int, int], sites: "SitesOfAccesses"
     ) -> Bools:
-        """For each race of lanes whether the other side is one of some loads by given lanes of the same warp."""
+        """For each race of lanes, whether the other side is one of `loads` by the given lanes of the same warp."""
         found = np.zeros(len(races), bool)
         for i, (position, cell, mask, *_) in enumerate(races.tolist() if loads else ()):
             other, number, _ = decode(cell & (1 << 64) - 1)
@@ -153,7 +156,7 @@ class WarpSynchronous:
     def access(
         self, space: Space, accessed: Accessed, lanes: Array, active: Mask | None, nbytes: int, writes: bool, site: Site
     ) -> None:
-        """Lanes, those of whole warps of which some are active, make a volatile access."""
+        """Lanes of whole warps, with their active ones, make a volatile access."""
         if space.name != "shared" or nbytes < WORD:
             return
         words, positions = touched_words(space, accessed, lanes, active, nbytes, self._batch.shared_stride)
@@ -173,7 +176,7 @@ class WarpSynchronous:
         target.enter(words, lanes, self._clocks.clocks[ctas, inside, inside], along, site)
 
     def _look(self, last: _Last, words: Array, lanes: Array, site: Site, verb: str) -> None:
-        """Which of the last accesses of words, by others of the same warp, a lane knows nothing of."""
+        """Report last accesses of words by other lanes of the same warp that are unordered with the new ones."""
         bit = np.uint32(1) << (lanes % WARP).astype(np.uint32)
         others = last.who[words] & ~bit
         warps = lanes // WARP
@@ -195,7 +198,7 @@ class WarpSynchronous:
     def _report(
         self, site: Site, other: int, verb: str, words: Array, lanes: Array, others: Array, together: bool
     ) -> None:
-        """Pairs of accesses at two sites that nothing orders."""
+        """Report unordered pairs of accesses at two sites."""
         if not together and {site.number, other} & self._polled:
             return
         earlier, lane = self._reporter.program.sites[other], int(lanes[0])
@@ -220,9 +223,9 @@ class WarpSynchronous:
 def touched_words(
     space: Space, accessed: Accessed, lanes: Array, active: Mask | None, nbytes: int, size: int
 ) -> tuple[Array, Array]:
-    """The words of shared memory that lanes access, of `size` bytes of each block, and for each word the position.
+    """The words of shared memory that lanes access, and the position of each; each block has `size` bytes.
 
-    What lies outside is reported elsewhere.
+    Invalid accesses are left out, and reported elsewhere.
     """
     starts = offsets_of(accessed)
     good = (starts >= 0) & (starts + nbytes <= size) & (starts % WORD == 0)
@@ -233,7 +236,7 @@ def touched_words(
 
 
 def _along(lanes: Array, active: Mask | None) -> Array:
-    """For each of the lanes of whole warps those of its warp that are active, as a mask."""
+    """For each lane of whole warps, the active lanes of its warp, as bits."""
     if active is None:
         return np.full(len(lanes), 0xFFFFFFFF, np.uint32)
     masks: Array = np.repeat(lane_bits(active), WARP)

@@ -1,1 +1,1 @@
-"""Who waits for what in a deadlock, and who ended or went elsewhere instead of coming."""
+"""Deadlocks: which threads wait for what, and which exited or diverged instead of arriving."""

@@ -1,4 +1,4 @@
-"""Who waits for which mbarrier in a deadlock: its phase, what is pending, who arrived last and who never did."""
+"""Waits on mbarriers in a deadlock: the phase, what is pending, who arrived last and who never did."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ Waiter = tuple[str, Site]
 
 
 def mbarrier_waits(batch: Batch) -> list[Waiter]:
-    """Waits on mbarriers, one text for each instruction, barrier and phase; CTAs and warps that do the same are one."""
+    """Waits on mbarriers, one text for each instruction, barrier and phase; CTAs and warps that wait alike merge."""
     groups: dict[tuple[int, int, int], list[tuple[int, Array]]] = {}
     sites: dict[int, Site] = {}
     for parked in batch.scheduler.waiting.parked:
@@ -36,7 +36,7 @@ def mbarrier_waits(batch: Batch) -> list[Waiter]:
 
 
 def spin_text(batch: Batch, lanes: Array, address: int) -> str:
-    """A loop that tests an mbarrier over and over, by the barrier; empty if there is none at the address."""
+    """The text for a loop that polls an mbarrier; "" if there is none at the address."""
     slot = int(batch.mbarriers.locate(np.array([address], np.uint64), lanes[:1])[0])
     if slot < 0:
         return ""
@@ -98,7 +98,7 @@ def _arrivals(batch: Batch, slot: int, waiting: Array) -> str:
 
 
 def _never(row: Array, arrived: Array, waiting: Array) -> str:
-    """Where some arrived for the first phase that they could: the others, if they do not wait themselves."""
+    """In the first phase: the warps that have not arrived, unless they wait themselves."""
     first = row[PENDING] and row[PHASE] == row[START]
     never = np.setdiff1d(np.flatnonzero(arrived[:, 0] == 0), waiting)
     return f"; {_warps(never)} never arrived on it" if first and len(never) else ""

@@ -1,8 +1,8 @@
-"""Lanes that ended, or went elsewhere, where their warp was to do something together.
+"""Lanes that exited or diverged where their warp should do something together.
 
-PTX waits for threads that live. A thread that returned before a barrier is not missed there, as hardware does not miss
-it; one that went past the barrier, and ended behind it, has left it out, and no GPU so far minds. A mask that names an
-ended lane in an exchange of values is wrong either way, as there is nothing to take from that lane.
+PTX waits for threads that live. A thread that returned before a barrier is not missed there, nor by hardware. A thread
+that bypassed the barrier, and exited after it, has left it out; no GPU so far minds. A mask that names an exited lane
+in an exchange of values is wrong in either case, as that lane has no value.
 """
 
 import numpy as np
@@ -16,22 +16,22 @@ from kernbench.ptx.emulator.observer.meetings import EndingsObserver, Operation
 from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.ptx.emulator.units.batch import Batch
 
-# entries at the end, for the numbers below zero of lanes that did not end in a block
+# additional entries for the negative numbers of lanes that did not exit in a block
 _MARKS = 4
 
 
 class Endings(EndingsObserver):
-    """Checks the meetings of warps in one batch."""
+    """Checks of operations that warps of one batch run together."""
 
     def __init__(self, batch: Batch, reporter: Reporter):
         self._batch = batch
         self._reporter = reporter
         self._reported: set[tuple[int, int]] = set()
-        # blocks of which no warp that has ended went past, with the threads that lived when that was looked at
+        # basic blocks that no exited warp has bypassed, with the number of living threads at that check
         self._clear: dict[int, int] = {}
 
     def parted(self, fragment: Fragment, site: Site, missing: Array, active: Mask) -> None:
-        """An aligned barrier is reached by part of a warp, and the rest waits somewhere else for ever."""
+        """Part of a warp reaches an aligned barrier, and the rest waits elsewhere for ever."""
         bad = active & (missing != 0)
         if bad.any():
             position = int(np.argmax(bad))
@@ -42,7 +42,7 @@ class Endings(EndingsObserver):
             self._divergent(site, here[here // WARP == warp], warp * WARP + lowest, "")
 
     def look(self, fragment: Fragment, operation: Operation) -> None:
-        """A warp operation runs: which of the lanes that it is meant for have ended?"""
+        """A warp operation runs: report lanes it is meant for that have exited."""
         if (operation.site.number, fragment.level) in self._reported:
             return
         window, active = fragment.window, fragment.lanes.active()
@@ -55,11 +55,11 @@ class Endings(EndingsObserver):
             self._report(fragment, operation, np.repeat(ended, WARP), bad)
 
     def gone_round(self, fragment: Fragment, site: Site) -> None:
-        """A barrier of the whole block is over: which warps have ended that went past it?"""
+        """A barrier of the whole block is complete: report warps that bypassed it and exited."""
         batch, level = self._batch, fragment.level
         if (site.number, level) in self._reported or not self._any_past(level):
             return
-        # of the blocks that came: the window may have warps of others, which ended long ago
+        # of the CTAs that arrived: the window may have warps of others that exited long ago
         here = np.unique(fragment.lanes.present()[0] % batch.ctas)
         warps = np.flatnonzero(np.isin(np.arange(batch.warps) % batch.ctas, here))
         warps = warps[~batch.alive.reshape(-1, WARP)[warps].any(axis=1)]
@@ -77,7 +77,7 @@ class Endings(EndingsObserver):
         self._reporter.add("divergent-barrier", site, message, hint, len(past), about="round", formal=_ROUND_FORMAL)
 
     def _any_past(self, level: int) -> bool:
-        """Whether a warp has ended that went past `level`, of any block of which some thread lives."""
+        """Whether a warp that has bypassed `level` has exited, in any CTA with a living thread."""
         batch = self._batch
         if self._clear.get(level) == batch.alive_count:
             return False
@@ -110,7 +110,10 @@ class Endings(EndingsObserver):
         self._reporter.add("warp-mask", operation.site, message, hint, int(np.count_nonzero(bad)), formal=formal)
 
     def masks(self, fragment: Fragment, operation: Operation) -> None:
-        """A warp operation runs: does each lane name itself, and do all that a mask names give the same one?"""
+        """A warp operation runs.
+
+        Each lane's mask must name itself, and all lanes that it names must have the same mask.
+        """
         named = operation.named(fragment.window).reshape(-1, WARP)
         active = fragment.lanes.active().reshape(-1, WARP)
         own = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
@@ -125,7 +128,7 @@ class Endings(EndingsObserver):
                 self._reporter.add("warp-mask", operation.site, message, hint, int(bad.sum()), about=what)
 
     def _differing(self, named: Array, active: Mask) -> Mask:
-        """For each lane, whether its mask names an active lane that has another mask."""
+        """For each lane, whether its mask names an active lane with another mask."""
         found: Mask = np.zeros(active.shape, bool)
         for row in np.flatnonzero(((named != named[:, :1]) & active).any(axis=1) | ~active[:, 0]).tolist():
             here = np.flatnonzero(active[row])
@@ -147,16 +150,16 @@ class Endings(EndingsObserver):
         return sites[-1].line if sites else 0
 
     def _ended_bits(self, warps: Array) -> Array:
-        """Lanes of each warp that have ended by themselves."""
+        """Lanes of each warp that have exited by themselves, as bits."""
         return lane_bits(self._batch.ended_in.reshape(-1, WARP)[warps] >= 0)
 
     def _past_bits(self, warps: Array, block: int) -> Array:
-        """Lanes of each warp that ended in a block that lies behind `block`."""
+        """Lanes of each warp that exited in a basic block reachable from `block`, as bits."""
         behind = self._behind(self._batch.program, block)
         return lane_bits(behind[self._batch.ended_in.reshape(-1, WARP)[warps]])
 
     def _behind(self, program: Program, block: int) -> Mask:
-        """Which blocks lie behind one, by number."""
+        """Which basic blocks are reachable from one, by number."""
         known = program.blocks_behind
         if block not in known:
             behind = np.zeros(len(program.blocks) + _MARKS, bool)
@@ -176,7 +179,7 @@ def active_lanes(fragment: Fragment) -> Array:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Ascending numbers, runs of them as first to last."""
+    """Sorted numbers, with runs as first-last."""
     starts = [n for n in numbers if n - 1 not in numbers]
     ends = [n for n in numbers if n + 1 not in numbers]
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))

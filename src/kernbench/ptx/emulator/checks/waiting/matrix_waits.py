@@ -1,4 +1,4 @@
-"""Who waits for tensor memory or for the rest of a warpgroup in a deadlock."""
+"""Waits for tensor memory, or for the rest of a warpgroup, in a deadlock."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from kernbench.ptx.emulator.units.batch import Batch
 
 
 def matrix_waits(batch: Batch) -> list[tuple[str, Site]]:
-    """Allocations that find no columns, and waits for operations that other warps of a warpgroup have not issued."""
+    """Allocations without free columns, and waits for operations that other warps of a warpgroup have not issued."""
     found = []
     for refused in batch.allocation_waits:
         warp = int(refused.warps[0])

@@ -1,4 +1,4 @@
-"""Loops that wait for memory in a deadlock: which variable, where it lies, what it holds, and who could write it."""
+"""Polling loops in a deadlock: the variable and its address, its value, and the instructions that could write it."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ _WINDOWS = {LOCAL_BASE >> 44: "local", SHARED_BASE >> 44: "shared"}
 
 
 def polls(batch: Batch) -> list[Waiter]:
-    """Parked loops, one text for each address that is read: lanes that read the same address there are one."""
+    """Parked loops, one text for each address that is read; lanes that read the same address are merged."""
     found: list[Waiter] = []
     for spinner in batch.scheduler.spinning.parked:
         active = spinner.fragment.lanes.active()
@@ -84,7 +84,7 @@ def _value(batch: Batch, space: str, lane: int, address: int, nbytes: int) -> in
 
 
 def _writers(batch: Batch, space: str, owner: str) -> str:
-    """The lines that may write to it."""
+    """The lines that may write it."""
     wide = "shared" if space == "shared" else "global"
     lines = sorted(
         {

@@ -1,4 +1,4 @@
-"""Deadlock reports: who waits where, for what, and who never came."""
+"""Deadlock reports: which threads wait, where, for what, and which never arrived."""
 
 from collections.abc import Sequence
 from math import prod
@@ -21,11 +21,11 @@ _SHOWN = 8
 def deadlock_message(
     reporter: Reporter, batches: Sequence[Batch], queued: int, resident: int
 ) -> tuple[str, tuple[Other, ...], Site | None]:
-    """The whole story, the other source locations, and the first site."""
+    """The whole message, the other source locations, and the first site."""
     lines = ["no thread can go on:"]
     waits: list[tuple[str, Site]] = []
     for batch in batches:
-        # what others wait behind comes first
+        # causes come before their consequences
         waits += mbarrier_waits(batch) + matrix_waits(batch) + polls(batch)
         waits += cluster_waits(batch) + _meetings(batch) + _barriers(batch)
     for text, site in waits[:_SHOWN]:
@@ -67,7 +67,7 @@ def _barriers(batch: Batch) -> list[tuple[str, Site]]:
 
 
 def _absent(batch: Batch, cta: int, barrier: Barrier) -> str:
-    """A thread of the CTA that lives and has not arrived."""
+    """A living thread of the CTA that has not arrived."""
     waiting = np.zeros(batch.lanes, bool)
     for arrival in barrier.waiting:
         waiting |= arrival.fragment.lanes.spread(batch.lanes)
