@@ -1,1 +1,1 @@
-"""What runs beside the threads: asynchronous operations, the barriers they complete on, and clusters."""
+"""Asynchronous execution: operations, the barriers they complete on, and clusters."""

@@ -1,9 +1,9 @@
-"""Agents: asynchronous operations on their way. What they do is seen when they complete, and no earlier.
+"""Agents: asynchronous operations in flight. Their effects are visible when they complete, and no earlier.
 
 An instruction begins an agent for the lanes that run it: `perform(chosen)` moves the data of some of them, and then
-`signal(chosen)` notifies whoever waits (an mbarrier). Agents complete as late as they may: when a wait of their own
-thread covers them (`Agents.complete`), or when no warp can go on (`Agents.drain`); with an eager schedule, at once.
-Races are looked for when the agent begins, as from then on its accesses may happen: see `shadow`.
+`signal(chosen)` notifies those that wait (an mbarrier). Agents complete as late as they may: when a wait of their own
+thread covers them (`Agents.complete`), or when no warp can continue (`Agents.drain`); with an eager schedule, at once.
+Races are checked when the agent begins, since from then on its accesses may happen: see `shadow`.
 """
 
 from collections.abc import Callable
@@ -16,18 +16,19 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
 from kernbench.ptx.emulator.program.program import Site
 
-# positions of an agent's lanes
+# positions in an agent's lanes
 Chosen = Array
 
 
 @dataclass(eq=False)
 class Agent:
-    """One instruction's asynchronous work for some lanes (batch lane numbers, one an operation).
+    """One instruction's asynchronous work for some lanes (lane numbers in the batch, one for each operation).
 
-    `group` numbers the group of the issuing thread each operation belongs to, None for those that complete on a
-    barrier. `kind` distinguishes queues ("copy", "bulk", "tensor"): a wait completes agents of its own kind only.
-    `reads` is called before `perform` where sources can be let go earlier than the whole is done. Agents that follow
-    each other and have the same `together` are performed by one call of it, with the `work` of each.
+    - `group`: the group of the issuing thread that each operation belongs to, None if they complete on a barrier.
+    - `kind`: the queue ("copy", "bulk", "tensor"); a wait completes agents of its own kind only.
+    - `reads`: called before `perform`, if sources may be released before the whole operation is complete.
+    - `together`, `work`: consecutive agents with the same `together` are performed by one call of it, with the `work`
+      of each.
     """
 
     kind: str
@@ -39,11 +40,11 @@ class Agent:
     group: Array | None = None
     together: Callable[[list[Any]], None] | None = None
     work: object = None
-    # somebody who wants to know what is done next
+    # called with the operations that are performed next
     noting: Callable[[Chosen], None] | None = None
 
     def __post_init__(self) -> None:
-        # positions of the operations that are not done, and of those whose sources were not taken
+        # positions of incomplete operations, and of those whose sources have not been read
         self._left: Array = np.arange(len(self.lanes))
         self._unread = self._left
 
@@ -53,7 +54,7 @@ class Agent:
         return not len(self._left)
 
     def read(self, chosen: Array) -> None:
-        """Take the sources of some operations, once."""
+        """Read the sources of some operations, once."""
         now, self._unread = _parted(self._unread, chosen)
         if len(now) and self.reads is not None:
             self.reads(now)
@@ -80,7 +81,7 @@ class Agent:
             self.signal(now)
 
     def handed_over(self) -> object:
-        """The work of all operations, none of which has completed, for somebody who completes it now."""
+        """Take the work of all operations, none of which has completed, to complete it elsewhere."""
         now, self._left = self._left, _NONE
         if self.noting is not None:
             self.noting(now)
@@ -91,7 +92,7 @@ _NONE: Array = np.arange(0)
 
 
 def _parted(positions: Array, chosen: Array) -> tuple[Array, Array]:
-    """Those of some positions where `chosen` holds, and the others."""
+    """The positions where `chosen` holds, and the others."""
     count = np.count_nonzero(chosen)
     if not count or not len(positions):
         return _NONE, positions
@@ -102,20 +103,20 @@ def _parted(positions: Array, chosen: Array) -> tuple[Array, Array]:
 
 
 class Agents:
-    """The agents of one batch, in the order in which they began."""
+    """The agents of one batch, in the order of their beginning."""
 
     def __init__(self, batch: AsynchronousBatch, eager: bool = False):
         self._batch = batch
         self._eager = eager
         self._flying: list[Agent] = []
-        # how many have begun and how many operations have completed: progress, for the search for deadlocks
+        # agents begun and completed: progress, for deadlock detection
         self.progress = 0
 
     def __len__(self) -> int:
         return len(self._flying)
 
     def begin(self, agent: Agent) -> None:
-        """Asynchronous work sets out."""
+        """Begin asynchronous work."""
         self.progress += 1
         if self._batch.journal is not None:
             self._batch.journal.issued(agent)
@@ -125,7 +126,10 @@ class Agents:
             self._flying.append(agent)
 
     def complete(self, kind: str, chosen: Callable[[Agent], Array], reading: bool = False) -> None:
-        """Complete the operations of a kind for which `chosen(agent)` holds; with `reading` only take their sources."""
+        """Complete the operations of a kind for which `chosen(agent)` holds.
+
+        With `reading`, only read their sources.
+        """
         for agent in [a for a in self._flying if a.kind == kind]:
             if reading:
                 agent.read(chosen(agent))
@@ -138,7 +142,7 @@ class Agents:
         return [agent for agent in self._flying if agent.kind == kind]
 
     def drain(self) -> bool:
-        """No warp can go on: everything in flight completes, in the order in which it began."""
+        """No warp can continue: complete everything in flight, in the order of beginning."""
         flying, self._flying = self._flying, []
         position = 0
         while position < len(flying):

@@ -1,4 +1,4 @@
-"""The batch as asynchronous work sees it."""
+"""The batch, as asynchronous work sees it."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,27 +17,27 @@ class Groups(Protocol):
     """The bulk groups of a batch's threads."""
 
     def issue(self, lanes: Array, site: Site) -> tuple[Array, Array]:
-        """Lanes begin a copy: the groups they belong to, and the number of the copy in each lane's warp."""
+        """Lanes begin a copy: their groups, and the index of the copy in each lane's warp."""
 
 
 class AsynchronousLaunch(LaunchHub, Protocol):
-    """What asynchronous work needs of its launch."""
+    """What asynchronous work needs from its launch."""
 
     arena: Arena
 
 
 class AsynchronousBatch(BarrierBatch, Protocol):
-    """What asynchronous work needs of its batch."""
+    """What asynchronous work needs from its batch."""
 
     agents: "Agents"
 
     @property
     def launch(self) -> AsynchronousLaunch:
-        """The launch it belongs to."""
+        """The batch's launch."""
 
     @property
     def journal(self) -> "Journal | None":
-        """The record of the first CTAs, if it is kept."""
+        """The record of the first CTAs, if kept."""
 
     @property
     def groups(self) -> Groups:
@@ -45,4 +45,4 @@ class AsynchronousBatch(BarrierBatch, Protocol):
 
     @property
     def scheduler(self) -> BarrierScheduler:
-        """What runs its fragments."""
+        """The scheduler of its fragments."""

@@ -1,7 +1,7 @@
-"""The journal of one cluster: who arrived at which mbarrier, waited for which phase, and began what, in order.
+"""The journal of one cluster: arrivals at mbarriers, waits for phases, and begun operations, in order.
 
-Only the first CTA that runs (and its cluster) is followed; the others run the same program. Positions count what was
-noted, so they say what came before what in this execution and nothing about time.
+Only the first CTA that runs (and its cluster) is followed; the others run the same program. Positions count events, so
+they give the order in this execution, and nothing about time.
 """
 
 from collections.abc import Iterator
@@ -21,19 +21,19 @@ from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.program.program import Site
 
-# entries after which nothing more is noted
+# maximal number of entries
 MOST = 200_000
-# lanes that are looked at one by one, and what is noted before it becomes entries
+# lanes to process one by one, and notes to collect before they become entries
 _FEW, _MANY = 8, 1 << 12
 # an actor: CTA of the cluster and warp in it
 Actor = tuple[int, int]
 
 
 class Entry(NamedTuple):
-    """What one warp did at a position; `slot` and `phase` are -1 where it was no mbarrier.
+    """What one warp did at a position; `slot` and `phase` are -1 if no mbarrier is involved.
 
-    `kind` is arrive, commit (an arrival when work is done), bytes, park, pass, begin, done or use.
-    `amount` is arrivals, bytes, or the number of a begun operation.
+    `kind` is arrive, commit (an arrival when work completes), bytes, park, pass, begin, done or use. `amount` is
+    arrivals, bytes, or the number of a begun operation.
     """
 
     position: int
@@ -55,7 +55,7 @@ class NotedBarrier:
 
 
 class _Begun(NamedTuple):
-    """Asynchronous work set out at a position; `numbers` get the followed operations of its lanes."""
+    """Asynchronous work that began at a position; `numbers` gets the followed operations of its lanes."""
 
     position: int
     lanes: Array
@@ -64,7 +64,7 @@ class _Begun(NamedTuple):
 
 
 class _Done(NamedTuple):
-    """Some of it is done."""
+    """Completed operations of such work."""
 
     position: int
     begun: _Begun
@@ -72,7 +72,7 @@ class _Done(NamedTuple):
 
 
 class _Used(NamedTuple):
-    """Warps ran an instruction that shows what their role is."""
+    """Warps ran an instruction that shows their role."""
 
     position: int
     actors: list[Actor]
@@ -80,14 +80,14 @@ class _Used(NamedTuple):
 
 
 class Journal:
-    """What the first CTAs of a batch did, as many as a cluster has.
+    """The events of the first CTAs of a batch, as many as a cluster has.
 
-    What happens is noted as it comes, and becomes entries when these are asked for, or when much has come: one after
-    the other that takes a fraction of what it takes between other things.
+    Events are noted as they happen, and become entries when these are requested, or when there are many: converting
+    them in bulk takes a fraction of the time.
     """
 
     def __init__(self, batch: AsynchronousBatch):
-        # None where the batch is not at hand any more; `_completed` then holds what it knew of each barrier
+        # None after the batch is gone; `_completed` then has its phases for each barrier
         self._batch: AsynchronousBatch | None = batch
         self._completed: dict[int, int] = {}
         self.ctas: int = batch.cluster.size
@@ -100,17 +100,17 @@ class Journal:
         self._operations = 0
         self._batch_ctas = batch.ctas
         self._parked: dict[tuple[Actor, int], int] = {}
-        # the warps that `used` was given last, and those of them that are followed
+        # the last argument of `used`, and the followed warps among them
         self._users: tuple[Array, list[Actor]] | None = None
 
     @property
     def full(self) -> bool:
-        """Whether some of the run is missing for length."""
+        """Whether the journal is truncated."""
         return len(self.entries) >= MOST
 
     @property
     def entries(self) -> list[Entry]:
-        """What was noted, in order."""
+        """All entries, in order."""
         if self._notes:
             notes, self._notes = self._notes, []
             for one in notes:
@@ -123,7 +123,7 @@ class Journal:
             self._entries = self.entries
 
     def _enter(self, note: Entry | _Begun | _Done | _Used) -> None:
-        """Make entries of what was noted."""
+        """Convert a note to entries."""
         if isinstance(note, Entry):
             found = [note]
         elif isinstance(note, _Used):
@@ -141,12 +141,12 @@ class Journal:
         self._entries += found[: max(MOST - len(self._entries), 0)]
 
     def _follows(self, lanes: Array) -> bool:
-        """Whether one of some lanes is of a followed warp."""
+        """Whether any of the lanes is in a followed warp."""
         ctas, most = self._batch_ctas, self.ctas
         return ctas <= most or any(lane // WARP % ctas < most for lane in lanes.tolist())
 
     def _actors(self, lanes: Array) -> list[tuple[Actor, list[int]]]:
-        """The followed warps among lanes, each with the positions of its lanes."""
+        """The followed warps of lanes, each with the positions of its lanes."""
         ctas, found = self._batch_ctas, dict[int, list[int]]()
         if len(lanes) <= _FEW:
             pairs = [(i, lane // WARP) for i, lane in enumerate(lanes.tolist()) if lane // WARP % ctas < self.ctas]
@@ -167,13 +167,13 @@ class Journal:
         return self._batch
 
     def closed(self) -> "Journal":
-        """What a batch that has ended left, without the batch: it can be sent to another process."""
+        """The journal of a batch that has ended, without the batch: it can be sent to another process."""
         self._completed, self._entries = {slot: self.completed(slot) for slot in self.barriers}, self.entries
         self._batch, self._users = None, None
         return self
 
     def completed(self, slot: int) -> int:
-        """Phases of a barrier that have completed by now."""
+        """The number of phases of a barrier that have completed."""
         if self._batch is None:
             return self._completed[slot]
         state = self._batch.mbarriers.state[slot]
@@ -187,7 +187,7 @@ class Journal:
             )
 
     def _uses(self, slots: Array, lanes: Array, amounts: Array) -> Iterator[tuple[Actor, int, int, int]]:
-        """The mbarriers that followed warps use, in their order: who, which, its phase, and the sum of the amounts."""
+        """The mbarriers that followed warps use: actor, barrier, its phase, and the sum of the amounts."""
         live = self._live
         uses = np.empty((len(slots), USE), np.int64)
         count = uses_of(slots, lanes, amounts, live.ctas, self.ctas, live.mbarriers.state, uses)
@@ -202,7 +202,7 @@ class Journal:
         self._position += 1
 
     def waited(self, slots: Array, lanes: Array, passed: Array, blocks: bool, site: Site) -> None:
-        """Lanes look whether phases have completed: some pass; where a wait blocks the others park."""
+        """Lanes test whether phases have completed: some pass; if the wait blocks, the others park."""
         for actor, slot, phase, passing in self._uses(slots, lanes, passed.astype(np.int64)):
             self._wait(actor, slot, phase, passing > 0, blocks, site)
         self._position += 1
@@ -216,7 +216,7 @@ class Journal:
             self._note("park", actor, site, slot, phase)
 
     def issued(self, agent: Agent) -> None:
-        """Asynchronous work sets out; it notes itself when it completes."""
+        """Asynchronous work begins; it calls back when it completes."""
         if self._follows(agent.lanes):
             begun = _Begun(self._position, agent.lanes, agent.site, {})
             self._keep(begun)
@@ -228,7 +228,7 @@ class Journal:
         self._position += 1
 
     def used(self, warps: Array, site: Site) -> None:
-        """Warps run an instruction that shows what their role is; most run several, one after the other."""
+        """Warps run an instruction that shows their role; most run several in a row."""
         if self._users is None or self._users[0] is not warps:
             self._users = warps, [actor for actor, _ in self._actors(warps * WARP)]
         if self._users[1]:
@@ -238,7 +238,7 @@ class Journal:
 
 @kernel
 def _followed(lanes: Int64s, ctas: Int, most: Int, found: Int64s) -> int:
-    """Positions and warps of lanes of the first `most` CTAs of a batch of `ctas`; how many there are."""
+    """Positions and warps of lanes in the first `most` CTAs of a batch of `ctas`; returns their number."""
     count = 0
     for i in range(lanes.size):
         warp = lanes[i] // WARP

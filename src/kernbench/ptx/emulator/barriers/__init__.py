@@ -1,1 +1,1 @@
-"""Where threads wait for each other: barriers of CTAs and clusters, mbarriers, warps that gather."""
+"""Synchronisation of threads: barriers of CTAs and clusters, mbarriers, and warps that reconverge."""

@@ -1,7 +1,7 @@
-"""Compiled steps of the barriers of a CTA: warps come, are counted, and rounds are complete.
+"""Compiled loops for CTA barriers: warps arrive and are counted, and rounds complete.
 
-Warps come with a mask of their lanes, which is empty where all are active; in a run of warps some may have none that
-is active, and do not come.
+Warps come with a mask of their lanes, which is empty if all are active. A run of warps may contain warps without an
+active lane, which do not arrive.
 """
 
 import numpy as np
@@ -14,10 +14,9 @@ from kernbench.ptx.emulator.lanes.warp_bits import active_in, bits_set
 
 @part
 def _units(count: Int, living: Int, before: Int) -> Int:
-    """As how many threads a warp counts, `count` lanes of which come after some others.
+    """How many threads a warp's arrival counts for, if `count` lanes arrive after `before` others.
 
-    Lanes that a warp does not have, or that have ended, count with the last of the living ones to come: a warp that
-    has diverged comes in parts.
+    Missing and exited lanes count together with the last living lane to arrive: a diverged warp arrives in parts.
     """
     alive = max(bits_set(living), 1)
     return count + (WARP - alive) * ((before + count) // alive - before // alive)
@@ -34,9 +33,9 @@ def find_rounds(
     sums: Int64s,
     rounds: Int64s,
 ) -> int:
-    """The round of a barrier for `count` threads in which each warp is counted, 0 for the open one; gives the last.
+    """The round of a barrier for `count` threads in which each warp is counted, 0 for the open one; returns the last.
 
-    `sums` has room for a number for each CTA. What `rounds` says of other warps stays.
+    `sums` is a buffer with an entry for each CTA. Entries of `rounds` for other warps stay.
     """
     ctas, last = units.size, 0
     for cta in range(ctas):
@@ -61,9 +60,9 @@ def pass_alone(
     alive: Int64s,
     sums: Int64s,
 ) -> bool:
-    """Whether those who come complete the round of each of their CTAs by themselves, with all their living lanes.
+    """Whether the arriving lanes complete the round of each of their CTAs by themselves, with all their living lanes.
 
-    Nobody may have come before them. `count` is as in `enter`; `sums` has room for two numbers for each CTA.
+    It is required that none have arrived before. `count` is as in `enter`; `sums` is a buffer with two entries per CTA.
     """
     ctas = lanes.size
     for cta in range(ctas):
@@ -97,7 +96,7 @@ def enter(
     came: Int64s,
     present: Bools,
 ) -> None:
-    """Count those who come, and note how many threads the barrier is for; -1 for the whole block, which is no news."""
+    """Count arriving lanes, and record the barrier's thread count; -1, for the whole block, is the default."""
     ctas = lanes.size
     for i in range(warps.size):
         here, cta, inside = bits_set(active_in(mask, i)), warps[i] % ctas, warps[i] // ctas
@@ -114,7 +113,7 @@ def enter(
 
 @kernel
 def complete(lanes: Int64s, units: Int64s, expected: Int64s, alive: Int64s, done: Bools) -> tuple[int, int]:
-    """In which CTAs a barrier is complete, and in how many; and in how many of these it waits for the whole block."""
+    """Find the CTAs whose barrier is complete; returns how many, and how many of them wait for the whole block."""
     count, whole = 0, 0
     for cta in range(lanes.size):
         everybody = expected[cta] < 0
@@ -130,7 +129,7 @@ def complete(lanes: Int64s, units: Int64s, expected: Int64s, alive: Int64s, done
 def begin_again(
     done: Bools, lanes: Int64s, units: Int64s, expected: Int64s, votes: Int64s, came: Int64s, present: Bools
 ) -> None:
-    """A round is over in some CTAs: nobody has come to the next one."""
+    """Begin a new round in the CTAs of `done`."""
     for cta in range(lanes.size):
         if not done[cta]:
             continue
@@ -145,7 +144,7 @@ def begin_again(
 
 @kernel
 def count_others(warps: Int64s, mask: Bools, lanes: Int64s, expected: Int64s, everybody: int, count: int) -> int:
-    """How many warps come for another number of threads than those of their CTA who are there already."""
+    """Count warps that arrive with another thread count than the earlier arrivals of their CTA."""
     ctas, others = lanes.size, 0
     for i in range(warps.size):
         cta = warps[i] % ctas

@@ -1,7 +1,7 @@
-"""CTA barriers: sixteen a CTA, each with the lanes that have arrived and the fragments that wait.
+"""CTA barriers: sixteen per CTA, each with the lanes that have arrived and the fragments that wait.
 
-A barrier without a count waits for every lane of the CTA that has not ended; one with a count for that many threads, a
-warp whose living lanes all arrived counting as 32, as hardware counts. More than that many begin its next round.
+A barrier without a count waits for every lane of the CTA that has not exited; one with a count waits for that many
+threads, where a warp whose living lanes all arrive counts as 32, as in hardware. Further arrivals begin its next round.
 """
 
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from kernbench.ptx.emulator.program.program import Site
 
 @dataclass(eq=False)
 class Arrival:
-    """Lanes that wait: where they go on, and where the result of a reduction (`operation`) goes."""
+    """Lanes that wait: where they continue, and where the result of a reduction (`operation`) goes."""
 
     fragment: Fragment
     following: int
@@ -37,7 +37,7 @@ class Barrier:
     lanes: Array
     units: Array
     expected: Array
-    # warps of each CTA that wait, and how many lanes of each warp have come in this round
+    # waiting warps of each CTA, and how many lanes of each warp have arrived in this round
     present: Array
     came: Array
     votes: Array
@@ -51,12 +51,12 @@ class Barriers:
         self._scheduler = scheduler
         self._batch = scheduler.batch
         self._barriers: dict[int, Barrier] = {}
-        # for one step: of CTAs how many threads have come, of warps the round in which they are counted
+        # buffers for one step: threads that have arrived, by CTA; the round in which a warp is counted, by warp
         self._sums: Array = np.zeros(self._batch.ctas, np.int64)
         self._rounds: Array = np.zeros(self._batch.warps, np.int64)
         self._checks = self._batch.checks.barriers
         self._recorder = self._batch.recorder
-        # whether nobody wants to know who comes
+        # whether no check or recorder observes arrivals
         self._unseen = not (self._batch.checks.checking or self._recorder.recording)
         self._alone: Array = np.zeros((2, self._batch.ctas), np.int64)
 
@@ -82,7 +82,7 @@ class Barriers:
         operation: str = "",
         target: int | None = None,
     ) -> Fragment | None:
-        """Lanes arrive; those whose barrier is complete go on."""
+        """Lanes arrive; lanes whose barrier is complete continue."""
         batch, lanes = self._batch, fragment.lanes
         barrier = self._barrier(number)
         whole = lanes.count == batch.alive_count and not barrier.lanes.any() and predicate is None
@@ -111,19 +111,19 @@ class Barriers:
         return fragment.at(following)
 
     def _pass_alone(self, barrier: Barrier, lanes: Lanes, count: int | None) -> bool:
-        """Whether lanes are all that their CTAs wait for, so that the barrier is afterwards as it was before."""
+        """Whether lanes are all that their CTAs wait for, so that the barrier does not change."""
         warps, mask = given(lanes)
         many, batch = -1 if count is None else count, self._batch
         return pass_alone(warps, mask, batch.alive_bits, many, barrier.lanes, batch.alive_by_cta, self._alone)
 
     def rounds(self, fragment: Fragment, number: int, count: int | None) -> list[Fragment]:
-        """The lanes by the round of the barrier in which they are counted; nearly always all in one."""
+        """The lanes grouped by the round of the barrier in which they are counted; nearly always one group."""
         if count is None or count <= 0 or not self._last_round(fragment.lanes, self._barrier(number), count):
             return [fragment]
         return self._by_round(fragment, np.repeat(self._rounds[fragment.window.warps], WARP))
 
     def _last_round(self, lanes: Lanes, barrier: Barrier, count: int) -> int:
-        """The last round in which one of those is counted who come to a barrier for `count` threads."""
+        """The last round in which an arriving lane is counted, for a barrier for `count` threads."""
         warps, mask = given(lanes)
         known = (self._batch.alive_bits, barrier.came, barrier.units)
         return find_rounds(warps, mask, *known, count, self._sums, self._rounds)
@@ -144,7 +144,7 @@ class Barriers:
             np.add.at(barrier.votes, lanes.warp_numbers() % self._batch.ctas, votes)
 
     def recheck(self) -> None:
-        """Lanes have ended: a barrier that waited for them only may be complete."""
+        """Lanes have exited: a barrier that only waited for them may be complete."""
         for barrier in self._barriers.values():
             if barrier.waiting:
                 self._complete(barrier)
@@ -167,7 +167,7 @@ class Barriers:
         begin_again(done, *counted)
 
     def _release(self, barrier: Barrier, arrival: Arrival, done: Array) -> None:
-        """Lanes of complete CTAs go on with their result, the others wait on."""
+        """Lanes of complete CTAs continue with their result, the others keep waiting."""
         going, staying = self._parted(arrival.fragment, done)
         if staying is not None:
             barrier.waiting.append(Arrival(staying, arrival.following, arrival.site, arrival.target, arrival.operation))
@@ -196,7 +196,7 @@ class Barriers:
         return found
 
     def waiting(self) -> list[tuple[int, Barrier, Arrival]]:
-        """Everything that waits: barrier number, barrier, arrival."""
+        """All waiting fragments: barrier number, barrier, arrival."""
         return [(n, barrier, arrival) for n, barrier in self._barriers.items() for arrival in barrier.waiting]
 
 

@@ -1,4 +1,4 @@
-"""The barrier of a cluster: every thread of its CTAs arrives, and waits when it needs to."""
+"""The barrier of a cluster: every thread of its CTAs arrives, and waits later."""
 
 from dataclasses import dataclass
 
@@ -30,9 +30,9 @@ class ClusterBarrier:
         clusters = self._batch.ctas // self._batch.cluster.size
         self.phase: Array = np.zeros(clusters, np.int64)
         self.arrived: Array = np.zeros(clusters, np.int64)
-        # the phase in which each lane arrived last, -1 before
+        # the phase of each lane's last arrival, -1 for none
         self._lane_phase: Array = np.full(self._batch.lanes, -1, np.int64)
-        # lanes that have arrived and not waited since
+        # lanes that have arrived and not yet waited
         self._unwaited: Mask = np.zeros(self._batch.lanes, bool)
         self.waiting: list[Waiter] = []
 
@@ -55,7 +55,7 @@ class ClusterBarrier:
         self._complete()
 
     def _release(self, lanes: Array, releases: bool) -> None:
-        """Arrivals carry what their lanes know; relaxed ones what they knew when they last passed a fence."""
+        """Arrivals release what their lanes know; relaxed ones what they knew at their last fence."""
         for warp, cluster, mask in group(lanes, self._cluster(lanes)):
             self._batch.checks.cluster_arrives(warp, mask, self._key(warp, int(self.phase[cluster])), releases)
 
@@ -69,7 +69,7 @@ class ClusterBarrier:
         return clusters
 
     def _complete(self) -> None:
-        """Clusters whose living threads have all arrived enter the next phase."""
+        """Advance the phase of clusters whose living threads have all arrived."""
         alive = self._batch.alive_by_cta.reshape(-1, self._batch.cluster.size).sum(axis=1)
         done = (self.arrived > 0) & (self.arrived >= alive)
         self.phase[done] += 1
@@ -109,7 +109,7 @@ class ClusterBarrier:
                 checks.cluster_passes(warp, mask, self._key(warp, int(self.phase[cluster]) - 1))
 
     def wake(self) -> bool:
-        """Nothing else can run: lanes whose cluster has arrived go on."""
+        """Nothing else can run: lanes whose cluster has arrived continue."""
         if not self.waiting:
             return False
         self._complete()

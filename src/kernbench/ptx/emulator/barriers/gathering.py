@@ -1,7 +1,7 @@
-"""Gathering: an instruction that a warp runs together waits until every living lane it needs has come to it.
+"""Gathering: an instruction that a warp runs together waits until every living lane that it needs has arrived.
 
-A `.sync` instruction needs the lanes its mask names, an aligned barrier all of the warp. Lanes that are parked or still
-on their way are waited for; only when nothing else can run are those that never come reported, and left out.
+A `.sync` instruction needs the lanes in its mask, an aligned barrier all lanes of the warp. Lanes that are parked or
+still running are waited for; only if nothing else can run, lanes that never arrive are reported and left out.
 """
 
 from collections.abc import Callable
@@ -22,9 +22,9 @@ FULL = np.uint32(0xFFFFFFFF)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WarpOperation:
-    """What a gathered warp does: `perform(window, lanes)`, the slot of its mask operand, and where lanes go on.
+    """A gathered operation: `perform(window, lanes)`, the slot of its mask operand, and the block to continue at.
 
-    Without a slot every lane of the warp is needed. `full` says that the operand is a constant that names them all.
+    Without a slot every lane of the warp is needed. `full` says that the operand is a constant naming all lanes.
     """
 
     perform: Callable[[AnyWindow, Lanes], None]
@@ -32,7 +32,7 @@ class WarpOperation:
     full: bool
     following: int
     site: Site
-    # lanes that only meet, without exchanging values, may do so from different instructions
+    # lanes that only reconverge, without exchanging values, may do so from different instructions
     exchanges: bool = True
     # a control that the lanes enter together instead
     enter: Control | None = None
@@ -44,18 +44,18 @@ class WarpOperation:
 
     @property
     def order(self) -> int:
-        """Which are let go first when lanes never come."""
+        """The order in which operations are forced when lanes never arrive."""
         return 2 if self.enter is not None else int(not self.exchanges)
 
     def run(self, scheduler: BarrierScheduler, fragment: Fragment) -> Fragment | None:
-        """Do it, for lanes that are complete."""
+        """Perform it, for complete warps."""
         if self.enter is not None:
             return self.enter(scheduler, fragment)
         self.perform(fragment.window, fragment.lanes)
         return fragment.at(self.following)
 
     def named(self, window: Window) -> Array:
-        """The lanes that each position's mask names, as bits."""
+        """The lanes in each position's mask, as bits."""
         if self.members is None:
             return np.full(window.size, FULL)
         return np.broadcast_to(window.rows[self.members], window.size)
@@ -63,7 +63,7 @@ class WarpOperation:
 
 @dataclass(eq=False)
 class Parked:
-    """Lanes that wait for others of their warps."""
+    """Lanes that wait for other lanes of their warps."""
 
     fragment: Fragment
     operation: WarpOperation
@@ -94,7 +94,7 @@ class Gathering:
         self._parked: dict[tuple[int, tuple[int, ...]], Parked] = {}
 
     def arrive(self, fragment: Fragment, operation: WarpOperation) -> Fragment | None:
-        """Lanes come to a warp operation; those whose warps are complete perform it and go on."""
+        """Lanes reach a warp operation; complete warps perform it and continue."""
         if fragment.lanes.whole and (operation.full or self._names_all(fragment, operation)):
             return operation.run(self._scheduler, fragment)
         earlier = self._parked.pop(fragment.point, None)
@@ -122,14 +122,14 @@ class Gathering:
         return None
 
     def _missing(self, fragment: Fragment, operation: WarpOperation) -> Array:
-        """For each position, the living lanes that its mask names and that are not here, as bits."""
+        """For each position, the living lanes in its mask that have not arrived, as bits."""
         here = np.repeat(active_bits(fragment.lanes), WARP)
         alive = np.repeat(self._batch.alive_bits[fragment.window.warps], WARP)
         missing: Array = operation.named(fragment.window) & alive & ~here
         return missing
 
     def recheck(self) -> None:
-        """Lanes have ended: a warp that waited for them only may be complete."""
+        """Lanes have exited: a warp that only waited for them may be complete."""
         for point in list(self._parked):
             parked = self._parked.pop(point, None)
             going = None if parked is None else self._sort(parked.fragment, parked.operation)
@@ -137,11 +137,11 @@ class Gathering:
                 self._scheduler.push(going)
 
     def settle(self) -> bool:
-        """Nothing else can run: let lanes meet across instructions, or go on without those that never come.
+        """Nothing else can run: let lanes meet across instructions, or continue without lanes that never arrive.
 
-        First those that exchange values, then those that only meet, last the barriers: what waits behind may be
-        complete by then. An aligned barrier is left only where its missing lanes wait for their warp or at a barrier
-        too; where they wait for something else, that is what is wrong.
+        First operations that exchange values, then those that only reconverge, last barriers: what waits for them may
+        be complete by then. An aligned barrier is only forced if its missing lanes also wait for their warp or at a
+        barrier; if they wait for something else, that is the fault to report.
         """
         here = np.zeros(self._batch.warps, np.uint32)
         for one in self._parked.values():
@@ -175,5 +175,5 @@ class Gathering:
             self._scheduler.push(going)
 
     def waiting(self) -> list[Parked]:
-        """Everything that waits."""
+        """All parked lanes."""
         return list(self._parked.values())

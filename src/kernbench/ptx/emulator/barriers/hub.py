@@ -1,4 +1,4 @@
-"""The batch and its scheduler as barriers see them."""
+"""The batch and its scheduler, as barriers see them."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,52 +18,52 @@ if TYPE_CHECKING:
 
 
 class Journal(Protocol):
-    """The record of what the first CTAs of a launch do with their mbarriers."""
+    """The record of the mbarrier operations of a launch's first CTAs."""
 
     def arrived(self, kind: str, slots: Array, lanes: Array, amounts: Array, site: Site) -> None:
         """Lanes are about to arrive, or bytes of copies they began."""
 
     def waited(self, slots: Array, lanes: Array, passed: Array, blocks: bool, site: Site) -> None:
-        """Lanes look whether phases have completed."""
+        """Lanes test whether phases have completed."""
 
 
 class WaitedCopies(Protocol):
-    """Copies whose end an mbarrier signals."""
+    """Copies whose completion an mbarrier signals."""
 
     def passed(self, slots: Array, passed: Array) -> None:
-        """Lanes have waited for phases of mbarriers, those that `passed`."""
+        """Lanes have waited for phases of mbarriers; some `passed`."""
 
 
 class BarrierBatch(BatchHub, Protocol):
-    """What barriers need of their batch."""
+    """What barriers need from their batch."""
 
     port: Port
     mbarriers: "Mbarriers"
 
     @property
     def checks(self) -> Observer:
-        """Who looks at what happens."""
+        """The observer of the batch."""
 
     @property
     def recorder(self) -> Recorder:
-        """Who records what warps execute."""
+        """The recorder of executed instructions."""
 
     @property
     def copies(self) -> WaitedCopies:
-        """Copies on their way."""
+        """Copies in flight."""
 
     @property
     def journal(self) -> Journal | None:
-        """The record of the first CTAs, if it is kept."""
+        """The record of the first CTAs, if kept."""
 
     def barrier_clocks(self) -> None:
         """A barrier of all living warps of all CTAs completed."""
 
     def parted_barrier(self, fragment: Fragment, site: Site, missing: Array, active: Mask) -> None:
-        """An aligned barrier is reached by lanes whose siblings wait elsewhere for ever."""
+        """Lanes reach an aligned barrier while other lanes of their warps wait elsewhere for ever."""
 
     def ended_lanes(self, fragment: Fragment, operation: Operation) -> None:
-        """A warp operation runs where lanes of its warps may have ended."""
+        """A warp operation runs in warps of which lanes may have exited."""
 
     def masks(self, fragment: Fragment, operation: Operation) -> None:
         """A warp operation runs with masks that do not name whole warps."""
@@ -71,11 +71,11 @@ class BarrierBatch(BatchHub, Protocol):
     def missing_lanes(
         self, fragment: Fragment, operation: Operation, members: Array, missing: Array, bad: Mask
     ) -> None:
-        """Lanes that a warp operation's mask names never came."""
+        """Lanes that a warp operation's mask names never arrived."""
 
 
 class BarrierScheduler(Protocol):
-    """What barriers need of the scheduler, whose fragments wait at them."""
+    """What barriers need from the scheduler."""
 
     ready: dict[tuple[int, ...], Fragment]
     barriers: "Barriers"
@@ -85,13 +85,13 @@ class BarrierScheduler(Protocol):
         """The batch it runs."""
 
     def push(self, fragment: Fragment) -> None:
-        """Let a fragment run in its turn."""
+        """Make a fragment ready."""
 
     def split(self, fragment: Fragment, chosen: Mask) -> tuple[Fragment | None, Fragment | None]:
         """The lanes where `chosen` holds and the others."""
 
     def fragment(self, like: Fragment, lanes: Lanes, block: int) -> Fragment:
-        """Some lanes of a fragment at a block of their own."""
+        """A fragment of some lanes of `like`, at another basic block."""
 
     def merged(self, one: Fragment, two: Fragment) -> Fragment:
-        """Two fragments that stand at the same block, as one."""
+        """Two fragments at the same block as one."""

@@ -1,12 +1,12 @@
-"""Compiled operations on mbarriers: lane after lane in order, so that phases complete exactly where they would.
+"""Compiled operations on mbarriers: lane after lane in order, so that phases complete exactly where they should.
 
-The state of all mbarriers of a batch is one matrix, a row each, with the columns below. Trouble is counted in `report`:
+The state of all mbarriers of a batch is one matrix, a row each, with the columns below. Faults are counted in `report`:
 for each code how often, the first position and the barrier.
 
-Order: an arrival releases, a wait that passes acquires. `held` has a vector clock for each barrier, the join of what
-those knew who arrived; when a phase completes it is copied to `done`, and whoever waits for that phase joins `done`
-with what it knows. `held` is not cleared then: phases complete one after the other, so the arrivals of earlier ones
-came before. What arrives in the next phase goes to `held` alone, and who still waits for this one does not learn of it.
+Happens-before: an arrival releases, a wait that passes acquires. `held` has a vector clock for each barrier, the join
+of the arriving warps' clocks. When a phase completes it is copied to `done`, and a wait for that phase joins `done`.
+`held` is not cleared then: phases complete one after the other, so arrivals for earlier phases happened before.
+Arrivals for the next phase change `held` only, so a late wait for this phase does not acquire from them.
 """
 
 from typing import NamedTuple
@@ -33,10 +33,10 @@ from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
     LAST_SITE,
     START,
     BYTES_BEFORE,
-    # of the last even and odd phase: the lane, plus one, whose one arrival was all there was to come, and its clock
+    # for the last even and odd phase: if a single arrival completed it, the lane plus one, and its clock
     ALONE,
     ALONE_CLOCK,
-    # a phase for which somebody arrived before anybody waited for the one before: its number, the lane, and the site
+    # a phase with an arrival before anybody waited for the previous one: its number, the lane, and the site
     UNSEEN,
     UNSEEN_LANE,
     UNSEEN_SITE,
@@ -44,9 +44,9 @@ from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
 COLUMNS = 19
 NEVER, ALIVE, INVALID = range(3)
 LIMIT = (1 << 20) - 1
-# the state that an arrival gives has the phase above this bit
+# the token that an arrival returns has the phase above this bit
 TOKEN_SHIFT = 24
-# what the state of eight bytes has more if one of them was written
+# bits that differ in the states of eight bytes if one of them was written
 TOUCHED = (WRITTEN ^ UNWRITTEN) * 0x0101_0101_0101_0101
 
 (OUTSIDE, UNUSED, DEAD, TOO_MANY, UNWAITED, RANGE, COMPLETES) = range(7)
@@ -56,7 +56,7 @@ CODES = 7
 class Barriers(NamedTuple):
     """The mbarriers of a batch: their CTAs, their columns in vector clocks, their state, and what arrivals publish.
 
-    `arrivals` has for each warp of the barrier's CTA the phase of its last arrival plus one, and the instruction.
+    `arrivals` has for each warp of the barrier's CTA the phase of its last arrival plus one, and the site.
     """
 
     homes: Int64s
@@ -68,10 +68,10 @@ class Barriers(NamedTuple):
 
 
 class Publishers(NamedTuple):
-    """What warps know who arrive: vector clocks, when the lanes of each warp last met, and arrivals of single lanes.
+    """What arriving warps know: vector clocks, when the lanes of each warp last met, and arrivals of single lanes.
 
-    `whole` says of each warp whether all its lanes arrive, `ctas` how many CTAs the batch has, `first_lane` where what
-    is known of single lanes begins in a vector clock.
+    `whole` says for each warp whether all its lanes arrive; `ctas` is the number of CTAs of the batch, `first_lane` the
+    first column of single lanes in a vector clock.
     """
 
     whole: Bools
@@ -83,7 +83,7 @@ class Publishers(NamedTuple):
 
 
 class Arriving(NamedTuple):
-    """What arrives: the barrier, lane, count and bytes of each position, and how their instruction does it."""
+    """What arrives: barrier, lane, count and bytes of each position, and the instruction's modifiers."""
 
     slots: Int64s
     lanes: Int64s
@@ -95,17 +95,17 @@ class Arriving(NamedTuple):
     site: int
 
 
-# the same three as they are passed
+# the same three as plain tuples
 GivenBarriers = tuple[Int64s, Int64s, Int64s, Int32s, Int32s, Int64s]
 GivenPublishers = tuple[Bools, int, Int32s, Int64s, Int32s, int]
-# where barriers are looked up: how many CTAs, blocks of a cluster and bytes of shared memory there are, the barrier of
-# each 8 bytes, and the states of barriers
+# the table of barriers: number of CTAs, CTAs of a cluster, bytes of shared memory, the barrier of each 8 bytes, and the
+# states of barriers
 GivenTable = tuple[int, int, int, Int64s, Int64s]
 GivenArriving = tuple[Int64s, Int64s, Int64s, Int64s, bool, bool, bool, int]
 
 
 def new_report() -> Int64s:
-    """An empty report: per code how often, the first position, its barrier."""
+    """An empty report: per code the count, the first position, and its barrier."""
     return np.zeros((CODES, 3), np.int64)
 
 
@@ -119,7 +119,7 @@ def _count(report: Int64s, code: Int, position: Int, slot: Int) -> None:
 
 @part
 def _troubles(report: Int64s) -> int:
-    """How often there was trouble."""
+    """The number of faults."""
     count = 0
     for code in range(CODES):
         count += report[code, 0]
@@ -141,7 +141,7 @@ def _located(addresses: UInt64s, lanes: Int64s, table: GivenTable, slots: Int64s
 
 @kernel
 def locate(addresses: UInt64s, lanes: Int64s, table: GivenTable, slots: Int64s) -> int:
-    """The barrier at each lane's address: -1 where none was ever made, -2 where none can be; how many may be used."""
+    """The barrier at each lane's address: -1 if there never was one, -2 if invalid; returns how many are usable."""
     return _located(addresses, lanes, table, slots)
 
 
@@ -158,10 +158,10 @@ def unordered(
     firsts: Int64s,
     memory: tuple[Int64s, int, UInt64s],
 ) -> tuple[int, int, int]:
-    """How many uses of barriers are not ordered after their initialisation, and the first position.
+    """Count uses of barriers that are not ordered after their initialisation; also returns the first position.
 
-    Last comes the first position of a barrier in whose memory something else was written since: given are the offsets
-    of barriers, the bytes of shared memory between CTAs, and what is written of each eight bytes of it.
+    The third result is the first position of a barrier whose memory something else has written since. `memory` has the
+    offsets of barriers, the stride between CTAs in bytes, and the states of each eight bytes.
     """
     offsets, stride, written = memory[0], memory[1], memory[2]
     count, first, touched = 0, -1, -1
@@ -188,7 +188,7 @@ def unordered(
 
 @part
 def complete(slot: Int, state: Int64s, held: Int32s, done: Int32s, column: Int) -> bool:
-    """Complete the phase if nothing is pending; whether it did."""
+    """Complete the phase if nothing is pending; returns whether it did."""
     row = state[slot]
     if row[PENDING] != 0 or row[TX] != 0:
         return False
@@ -218,17 +218,17 @@ def _usable(slot: Int, state: Int64s, report: Int64s, position: Int) -> bool:
 
 @part
 def _publish(slot: Int, lane: Int, who: Publishers, held: Int32s) -> None:
-    """What a lane knows is known to those who wait: of its warp's other lanes, what they did before they last met."""
+    """Release a lane's clocks to a barrier; other lanes of its warp count up to where the warp last met."""
     warp = lane // WARP
     inside, whole = warp // who.ctas, who.whole[warp]
     row = who.clocks[warp % who.ctas, inside]
     for k in range(held.shape[1]):
         value = row[k]
         if k == inside and not whole:
-            # the warp's clock counts for all its lanes, of which some have not come
+            # the warp's clock would count for all its lanes, of which some have not arrived
             value = who.met[warp]
         elif k == who.first_lane + inside:
-            # of the lane itself everything: its clock and its number in one column
+            # for the lane itself: its clock and its number in one column
             value = row[inside] * WARP + lane % WARP
         held[slot, k] = max(held[slot, k], value)
     if not whole:
@@ -237,7 +237,7 @@ def _publish(slot: Int, lane: Int, who: Publishers, held: Int32s) -> None:
 
 @kernel
 def publish(slots: Int64s, lanes: Int64s, publishers: GivenPublishers, held: Int32s) -> None:
-    """What lanes know is known to those who wait for barriers: `publishers` are the parts of `Publishers`."""
+    """Release the clocks of lanes to barriers; `publishers` has the parts of `Publishers`."""
     who = _publishers_of(publishers)
     for i in range(slots.size):
         _publish(slots[i], lanes[i], who, held)
@@ -245,19 +245,19 @@ def publish(slots: Int64s, lanes: Int64s, publishers: GivenPublishers, held: Int
 
 @part
 def _publishers_of(given: GivenPublishers) -> Publishers:
-    """The parts of publishers by their names; a plain tuple is passed, whose type numba infers in half the time."""
+    """Name the parts; a plain tuple is passed, whose type numba infers in half the time."""
     return Publishers(given[0], given[1], given[2], given[3], given[4], given[5])
 
 
 @part
 def _is_all(row: Int64s, count: Int) -> bool:
-    """Whether a phase waits for one arrival of this count, and for nothing else."""
+    """Whether a phase waits for a single arrival of this count, and for nothing else."""
     return bool(count == row[PENDING] and count == row[EXPECTED] and row[BYTES_EXPECTED] == 0)
 
 
 @part
 def _goes_unseen(row: Int64s, lane: Int, count: Int, site: Int) -> bool:
-    """Somebody arrives: whether nobody has waited for the phase before, nor for the one before that."""
+    """An arrival: whether neither the previous phase nor the one before it was waited for."""
     if count == 0 or row[PHASE] <= row[WAITED]:
         return False
     row[WAITED] = row[PHASE]
@@ -271,7 +271,7 @@ def _goes_unseen(row: Int64s, lane: Int, count: Int, site: Int) -> bool:
 
 @part
 def _completed(slot: Int, lane: Int, alone: bool, barriers: Barriers, who: Publishers) -> bool:
-    """A lane has arrived: whether the phase is complete; where its one arrival was all, who it was and when."""
+    """A lane has arrived: whether the phase is complete; records a single arrival that completed it."""
     if not complete(slot, barriers.state, barriers.held, barriers.done, barriers.columns[slot]):
         return False
     if alone:
@@ -286,9 +286,9 @@ def _completed(slot: Int, lane: Int, alone: bool, barriers: Barriers, who: Publi
 def arrive(
     arriving: GivenArriving, publishers: GivenPublishers, these: GivenBarriers, tokens: Int64s, report: Int64s
 ) -> tuple[int, int]:
-    """Arrivals of lanes; gives how many phases completed, and the trouble. `tokens` receives the state before each.
+    """Arrivals of lanes; returns how many phases completed, and the faults; `tokens` gets the state before each.
 
-    Given are the parts of `Arriving`, `Publishers` and `Barriers`.
+    Arguments are the parts of `Arriving`, `Publishers` and `Barriers`.
     """
     what = Arriving(
         arriving[0], arriving[1], arriving[2], arriving[3], arriving[4], arriving[5], arriving[6], arriving[7]
@@ -324,7 +324,7 @@ def arrive(
         if local:
             barriers.arrivals[slot, warp // who.ctas, 0] = row[PHASE] + 1
             barriers.arrivals[slot, warp // who.ctas, 1] = what.site
-        # lanes of a whole warp publish the same, once
+        # all lanes of a whole warp release the same: once is enough
         if orders and local and (not who.whole[warp] or warp != warp_before or slot != slot_before):
             _publish(slot, lane, who, barriers.held)
         warp_before, slot_before = warp, slot
@@ -338,7 +338,7 @@ def arrive(
 def expect(
     slots: Int64s, amounts: Int64s, state: Int64s, held: Int32s, done: Int32s, columns: Int64s, report: Int64s
 ) -> tuple[int, int]:
-    """expect_tx (positive) and complete_tx (negative) of lanes; gives how many phases completed, and the trouble."""
+    """expect_tx (positive) and complete_tx (negative) of lanes; returns how many phases completed, and the faults."""
     completed = 0
     for i in range(slots.size):
         slot = slots[i]
@@ -358,7 +358,7 @@ def expect(
 
 @part
 def _has_passed(slot: Int, wanted: Int, parity: bool, state: Int64s) -> bool:
-    """Whether the phase a lane waits for has completed: by parity, or by the state of an arrival."""
+    """Whether the phase a lane waits for has completed: by parity, or by the token of an arrival."""
     if slot < 0 or state[slot, LIVE] != ALIVE:
         return True
     phase = state[slot, PHASE]
@@ -367,7 +367,7 @@ def _has_passed(slot: Int, wanted: Int, parity: bool, state: Int64s) -> bool:
 
 @kernel
 def count_passed(slots: Int64s, wanted: Int64s, parity: bool, state: Int64s) -> int:
-    """For how many lanes the phase has completed that each waits for."""
+    """Count the lanes whose phase has completed."""
     count = 0
     for i in range(slots.size):
         count += _has_passed(slots[i], wanted[i], parity, state)
@@ -388,7 +388,7 @@ def _tested(slots: Int64s, wanted: Int64s, parity: bool, state: Int64s, passed: 
 
 @kernel
 def test(slots: Int64s, wanted: Int64s, parity: bool, state: Int64s, passed: Bools) -> int:
-    """Whether the phase each lane waits for has completed; how many have."""
+    """Test whether the phase each lane waits for has completed; returns how many have."""
     return _tested(slots, wanted, parity, state, passed)
 
 
@@ -402,9 +402,9 @@ def look(
     slots: Int64s,
     passed: Bools,
 ) -> int:
-    """As `locate`, and `test`.
+    """As `locate`, and then `test`.
 
-    Gives -1 with nothing tested where not all barriers may be used, or where they may be of other CTAs.
+    Returns -1 without a test if not all barriers are usable, or if they may be in other CTAs.
     """
     if _located(addresses, lanes, table, slots) < lanes.size or table[1] > 1:
         return -1
@@ -413,9 +413,9 @@ def look(
 
 @kernel
 def cover(lanes: Int64s, chosen: Bools, members: UInt32s, counts: Int64s, whole: Bools) -> None:
-    """Which warps have all their `members`, a mask of each, among the chosen lanes; all lanes where none are given.
+    """Whether each warp has all its `members`, a mask each, among the chosen lanes; all lanes if none are given.
 
-    Only what is said of the warps of lanes is new in `whole`, and in `counts`.
+    Only the entries for warps of `lanes` are updated in `whole` and `counts`.
     """
     for i in range(lanes.size):
         counts[lanes[i] // WARP] = 0
@@ -443,10 +443,11 @@ def acquire(
     met: Int64s,
     released: Bools,
 ) -> int:
-    """Warps whose lanes have all waited learn what the arrivals knew: the join of two vector clocks.
+    """Warps whose lanes have all waited acquire what the arrivals released: the join of two vector clocks.
 
-    A warp's own clock stays, as it counts its own releases; what others knew of it is how far its lanes have met. Gives
-    how many lanes have more to learn: those of other warps, and where something was `released` to the barrier beside.
+    A warp's own clock stays, since it counts its own releases; its entry in the acquired clock says up to where its
+    lanes have met. Returns how many lanes have more to acquire: lanes of other warps, and those of barriers with
+    `released` knowledge.
     """
     warp_before, slot_before, more = -1, -1, 0
     for i in range(slots.size):
@@ -481,9 +482,9 @@ def skipped(
     state: Int64s,
     clocks: Int32s,
 ) -> tuple[int, int, int]:
-    """How many waits passed by a parity without their warp knowing of the phase before, and the first position.
+    """Count waits that passed by parity although their warp does not know the previous phase; and the first position.
 
-    Last comes how many passed behind a phase that nobody waited for.
+    The third result counts waits that passed after a phase that was never waited for.
     """
     count, first, unseen = 0, -1, 0
     warp_before, slot_before = -1, -1

@@ -1,7 +1,7 @@
-"""mbarriers of a batch: their state, who arrived, and what those who wait learn.
+"""mbarriers of a batch: their state, arrivals, and what waits acquire.
 
 A phase completes when no arrival and no byte is pending. Barriers are found by CTA and address; each has a number in
-its CTA, which gives the actor of copies that complete on it.
+its CTA, which determines the actor of copies that complete on it.
 """
 
 from dataclasses import dataclass
@@ -33,18 +33,18 @@ from kernbench.ptx.emulator.program.program import Site
 
 _ALIGNMENT = 8
 _TOUCHED = np.uint64(kernels.TOUCHED)
-# more barriers than have columns of their own
+# more barriers than there are columns
 _MANY = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrival:
-    """How an instruction arrives."""
+    """The modifiers of an arrival."""
 
     drop: bool = False
     no_complete: bool = False
     release: bool = True
-    # for other blocks, too
+    # cluster scope
     wide: bool = True
 
 
@@ -59,13 +59,13 @@ class Mbarriers:
         self._used = np.zeros(batch.ctas, np.int64)
         self._report = kernels.new_report()
         self._first_lane: int = batch.launch.actors.lane(0)
-        # of each warp, for one step: how many of its lanes take part, and whether these are all
+        # buffers for one step: participating lanes of each warp, and whether these are all
         self._counts: Array = np.zeros(batch.warps, np.int64)
         self._whole: Array = np.zeros(batch.warps, bool)
         self.count = 0
-        # arrivals and transactions so far: progress, for the search for deadlocks
+        # arrivals and transactions so far: progress, for deadlock detection
         self.events = 0
-        # how often barriers were made or ended
+        # how often barriers were initialised or invalidated
         self.renewed = 0
         self._make(16)
 
@@ -93,21 +93,21 @@ class Mbarriers:
     state: Array
     held: Array
     done: Array
-    # for each warp of the CTA the phase in which it last arrived, plus one, and the site
+    # for each warp of the CTA: the phase of its last arrival plus one, and the site
     arrivals: Array
-    # CTA of the batch, offset in its shared memory, and the actor's column
+    # CTA in the batch, offset in its shared memory, and the actor's column
     homes: Array
     offsets: Array
     columns: Array
-    # the warp that initialised it and its clock then; the warp that fenced that, and its clock; the lane of either
+    # the initialising warp and its clock; the warp that fenced that, and its clock; the lane of each
     opened: Array
 
     def locate(self, addresses: Array, lanes: Array) -> Array:
-        """The barrier at each lane's address: -1 where none was ever made, -2 where none can be."""
+        """The barrier at each lane's address: -1 if there never was one, -2 if invalid."""
         return self._located(addresses, lanes)[0]
 
     def _located(self, addresses: Array, lanes: Array) -> tuple[Array, int]:
-        """The same, and how many of them may be used."""
+        """As `locate`, and how many are usable."""
         slots: Array = np.empty(len(lanes), np.int64)
         return slots, kernels.locate(addresses, lanes, self._table, slots)
 
@@ -117,7 +117,7 @@ class Mbarriers:
         return batch.ctas, batch.cluster.size, batch.launch.shared_bytes, self._lookup, self.state
 
     def at(self, ctas: Array, offsets: Array) -> Array:
-        """The barriers at offsets in CTAs of the batch, -1 where there is none."""
+        """The barriers at offsets in CTAs of the batch, -1 for none."""
         slots: Array = self._lookup[ctas, np.clip(offsets, 0, self._batch.launch.shared_bytes) // _ALIGNMENT]
         return slots
 
@@ -133,7 +133,7 @@ class Mbarriers:
         return slot
 
     def init(self, addresses: Array, lanes: Array, counts: Array, site: Site) -> None:
-        """mbarrier.init: phase 0, `counts` arrivals expected."""
+        """mbarrier.init: phase 0, with `counts` expected arrivals."""
         self.renewed += 1
         slots = self.locate(addresses, lanes)
         ctas, offsets = self._batch.cluster.find(addresses, lanes)
@@ -147,7 +147,7 @@ class Mbarriers:
             self._batch.recorder.mbarrier(site, slots, lanes, self.phases(slots))
 
     def _open_new(self, ctas: Array, offsets: Array, lanes: Array, counts: Array) -> None:
-        """One barrier in each of some CTAs, where none was before."""
+        """Initialise one barrier in each of some CTAs, where there was none before."""
         while self.count + len(ctas) > self.capacity:
             self._make(2 * self.capacity)
         column = self._batch.launch.actors.barrier
@@ -161,7 +161,7 @@ class Mbarriers:
     def _open_each(
         self, slots: Array, ctas: Array, offsets: Array, lanes: Array, counts: Array, addresses: Array, site: Site
     ) -> None:
-        """Any barriers, one after the other, with whatever is wrong with them."""
+        """Initialise barriers one by one, reporting faults."""
         for i, slot in enumerate(slots.tolist()):
             if slot == -2:
                 self._complain("outside", lanes[i : i + 1], site, -1, addresses[i])
@@ -187,12 +187,12 @@ class Mbarriers:
         self._bytes()[self._words(np.array([slot]))] &= ~_TOUCHED
 
     def _bytes(self) -> Array:
-        """The state of shared memory, eight bytes at once."""
+        """The states of shared memory, eight bytes at once."""
         state: Array = self._batch.port.space("shared").state[8]
         return state
 
     def _words(self, slots: Array) -> Array:
-        """Where barriers lie, in units of eight bytes."""
+        """Offsets of barriers, in units of eight bytes."""
         words: Array = (self.homes[slots] * self._batch.shared_stride + self.offsets[slots]) // _ALIGNMENT
         return words
 
@@ -205,7 +205,7 @@ class Mbarriers:
         self.state[slots[slots >= 0], LIVE] = INVALID
 
     def _known(self, addresses: Array, lanes: Array, site: Site) -> Array:
-        """The barriers at addresses; complains where there is none."""
+        """The usable barriers at addresses; reports a finding where there is none."""
         slots, usable = self._located(addresses, lanes)
         if usable < len(lanes) or self._batch.cluster.size > 1:
             return self._usable(slots, addresses, lanes, site)
@@ -229,13 +229,13 @@ class Mbarriers:
         return slots
 
     def written(self) -> tuple[Array, int, Array]:
-        """For `kernels.unordered`: where barriers lie, the bytes between CTAs, and which have been written since."""
+        """Arguments for `kernels.unordered`: offsets of barriers, the stride between CTAs, and the states of memory."""
         return self.offsets, self._batch.shared_stride, self._bytes()
 
     def arrive(
         self, addresses: Array, lanes: Array, counts: Array, transactions: Array, how: Arrival, site: Site
     ) -> Array:
-        """Arrivals of lanes; gives the state before each."""
+        """Arrivals of lanes; returns the state before each."""
         slots = self._known(addresses, lanes, site)
         self.reach(slots, lanes, site)
         self._note("arrive", slots, lanes, counts, site)
@@ -263,14 +263,14 @@ class Mbarriers:
             self._report_trouble(lanes, site)
 
     def signal(self, slots: Array, lanes: Array, site: Site) -> None:
-        """Something asynchronous that `lanes` began arrives once on each barrier, with the knowledge `held`."""
+        """Asynchronous work of `lanes` arrives once on each barrier, releasing what is in `held`."""
         zeros, ones = np.zeros(len(slots), np.int64), np.ones(len(slots), np.int64)
         self._note("commit", slots, lanes, ones, site)
         self._arrive(slots, lanes, ones, zeros, Arrival(release=False), site, zeros.copy())
 
     def publish(self, slots: Array, lanes: Array) -> None:
-        """Whoever waits for these barriers' current phases learns what the warps of `lanes` know now."""
-        # without columns in vector clocks nobody keeps what arrivals know
+        """Release what the warps of `lanes` know now to these barriers' current phases."""
+        # without columns in vector clocks nothing is released
         if not self._columns:
             return
         checks = self._batch.checks
@@ -282,48 +282,48 @@ class Mbarriers:
         checks.asynchronous.arrived(slots, lanes, True)
 
     def reach(self, slots: Array, lanes: Array, site: Site) -> None:
-        """Lanes change barriers now, or by what they begin now; some of them are those of other CTAs."""
+        """Lanes signal barriers, now or by operations that they begin; some may be in other CTAs."""
         if self._batch.cluster.size > 1:
             self._batch.checks.asynchronous.signals(slots, lanes, site)
 
     def known(self, addresses: Array, lanes: Array, site: Site) -> Array:
-        """The barriers at addresses, -1 (with a finding) where there is none."""
+        """The barriers at addresses, -1 (with a finding) if there is none."""
         return self._known(addresses, lanes, site)
 
     def known_at(self, ctas: Array, offsets: Array, lanes: Array, site: Site) -> Array:
-        """The barriers that lanes name by CTA of the batch and offset, -1 (with a finding) where there is none."""
+        """The barriers at offsets in CTAs of the batch, -1 (with a finding) if there is none."""
         return self._usable(self.at(ctas, offsets), offsets, lanes, site, ctas)
 
     def whole(self, lanes: Array, members: Array, chosen: Array = NO_MASK) -> Array:
-        """For each warp of `lanes`, whether all its `members`, a mask of each warp, are among them, or those chosen.
+        """For each warp of `lanes`, whether all its `members`, a mask for each warp, are among the (chosen) lanes.
 
-        What it says of other warps is of no meaning, and of these until the next step.
+        Other warps' entries are meaningless, and all entries are valid until the next step only.
         """
         kernels.cover(lanes, chosen, members, self._counts, self._whole)
         return self._whole
 
     def _who(self, lanes: Array) -> kernels.GivenPublishers:
-        """What the warps of `lanes` know who arrive now: the parts of `kernels.Publishers`."""
+        """What the arriving warps of `lanes` know: the parts of `kernels.Publishers`."""
         clocks, met, lane_arrivals = self._batch.checks.arrival_clocks()
         return self._publishers(lanes), self._batch.ctas, clocks, met, lane_arrivals, self._first_lane
 
     def _publishers(self, lanes: Array) -> Array:
-        """For each warp of `lanes`, whether they publish all that it did; nobody asks where no clocks are kept."""
+        """For each warp of `lanes`, whether the arrival releases the warp's own clock; unused without clocks."""
         if not self._columns:
             return self._whole
         return self.whole(lanes, self._batch.checks.apart(self._batch.alive_bits))
 
     def raise_pending(self, slots: Array) -> None:
-        """One arrival more in the current phase of each barrier."""
+        """Add one expected arrival to the current phase of each barrier."""
         np.add.at(self.state[:, PENDING], slots, 1)
 
     def learn(self, slots: Array, columns: Array, clocks: Array) -> None:
-        """Whoever waits for these barriers' current phases learns of actors of the barriers' CTAs."""
+        """Release clocks of actors of the barriers' CTAs to these barriers' current phases."""
         if self._columns:
             np.maximum.at(self.held, (slots, columns), clocks.astype(np.int32))
 
     def expect(self, addresses: Array, lanes: Array, amounts: Array, site: Site) -> None:
-        """expect_tx of lanes, or complete_tx where amounts are negative."""
+        """expect_tx of lanes, or complete_tx for negative amounts."""
         slots = self._known(addresses, lanes, site)
         self.reach(slots, lanes, site)
         if self._batch.recorder.recording:
@@ -346,7 +346,7 @@ class Mbarriers:
         self._transact(slots, lanes, -amounts, site)
 
     def _late(self, slots: Array, phases: Array, lanes: Array, amounts: Array, site: Site) -> None:
-        """Bytes that reach a barrier after the phase they belong to: it did not expect them all."""
+        """Report bytes that arrive after the phase they belong to."""
         here = np.where(slots >= 0, self.state[slots, PHASE], phases)
         if (here != phases).any():
             bad = int(np.argmax(here != phases))
@@ -366,16 +366,16 @@ class Mbarriers:
         return slots, passed, count
 
     def completed(self, slots: Array, wanted: Array, parity: bool) -> int:
-        """For how many lanes the phase that each waits for has completed, or there is no barrier any more."""
+        """Count the lanes whose phase has completed, or whose barrier no longer exists."""
         return kernels.count_passed(slots, wanted, parity, self.state)
 
     def acquire(self, slots: Array, lanes: Array, passed: Array, wide: bool = True) -> None:
-        """Lanes whose wait is over learn what the arrivals knew, those of other blocks only if it is `wide`."""
+        """Lanes whose wait is over acquire what the arrivals released; from other blocks only if it is `wide`."""
         self._batch.checks.asynchronous.acquired(slots, lanes, passed, wide)
         self._batch.copies.passed(slots, passed)
 
     def see(self, slots: Array, lanes: Array, passed: Array, wide: bool = True) -> None:
-        """Lanes whose relaxed wait is over learn that when they pass a fence."""
+        """Lanes whose relaxed wait is over observe what the arrivals released, and acquire it at a later fence."""
         self._batch.checks.asynchronous.seen(slots, lanes, passed, wide)
         self._batch.copies.passed(slots, passed)
 
@@ -385,12 +385,12 @@ class Mbarriers:
         return phases
 
     def bytes_of(self, slot: int) -> tuple[int, int, int]:
-        """Bytes expected and delivered in the current phase, and what is outstanding."""
+        """Bytes expected and delivered in the current phase, and bytes outstanding."""
         row = self.state[slot]
         return int(row[BYTES_EXPECTED]), int(row[BYTES_DELIVERED]), int(row[TX])
 
     def history(self, slot: int, phase: int) -> tuple[int, int]:
-        """Bytes that a phase expected and got before it completed, as far as they are remembered."""
+        """Bytes that a phase expected and got before it completed, as far as recorded."""
         row = self.state[slot]
         before = int(row[kernels.BYTES_BEFORE]) if phase == row[PHASE] - 1 else 0
         return before, before

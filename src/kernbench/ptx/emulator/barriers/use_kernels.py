@@ -1,6 +1,6 @@
-"""Compiled answers to what steps of mbarriers ask first: who uses which of them, and whether anything is the matter.
+"""Compiled quick tests for mbarrier operations: which warps use which barriers, and whether there is a fault.
 
-Mostly nothing is: then one loop over the lanes has found that out, and nobody looks any further.
+Mostly there is none: then one loop over the lanes has shown that, and the slow path is skipped.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from kernbench.ptx.emulator.lanes.arrays import Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP
 
-# what is said of a use: the warp's number in the batch, the barrier, its phase, and the sum of the amounts
+# columns of a use: the warp's number in the batch, the barrier, its phase, and the sum of the amounts
 USE = 4
 
 
@@ -28,7 +28,10 @@ USE = 4
 def uses_of(
     slots: Int64s, lanes: Int64s, amounts: Int64s, ctas: int, followed: int, state: Int64s, uses: Int64s
 ) -> int:
-    """Barriers that warps of the first `followed` CTAs use, a row each in the order of warps and barriers; how many."""
+    """Uses of barriers by warps of the first `followed` CTAs, a row each, sorted by warp and barrier.
+
+    Returns how many.
+    """
     count = 0
     for i in range(slots.size):
         slot, warp = slots[i], lanes[i] // WARP
@@ -53,7 +56,7 @@ def uses_of(
 
 @kernel
 def count_new(slots: Int64s, counts: Int64s) -> int:
-    """How many lanes make a barrier where there was never one, for a number of arrivals that is allowed."""
+    """Count lanes that initialise a barrier where there never was one, with a valid count."""
     new = 0
     for i in range(slots.size):
         new += slots[i] == -1 and 1 <= counts[i] <= LIMIT
@@ -71,11 +74,11 @@ def open_new(
     rows: tuple[Int64s, Int64s, Int64s, Int64s, Int64s, Int64s],
     memory: tuple[int, UInt64s],
 ) -> None:
-    """Make barriers that are new, from number `first` on, at offsets in shared memory of different CTAs.
+    """Initialise new barriers, from number `first` on, at offsets in the shared memory of distinct CTAs.
 
-    Their columns in vector clocks are from `first_column` on, of which the last is of all that come later. `rows` are
-    how many each CTA has, those at each offset, and of each its CTA, offset, column and state; `memory` the bytes of
-    shared memory between CTAs, and what is written of each eight bytes of it.
+    Their columns in vector clocks begin at `first_column`; later barriers share the last column. `rows` are the number
+    of barriers of each CTA, the barrier at each offset, and each barrier's CTA, offset, column and state; `memory` the
+    stride between CTAs in bytes, and the states of each eight bytes.
     """
     used, lookup, homes, held_at, columns, state = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5]
     stride, written = memory[0], memory[1]

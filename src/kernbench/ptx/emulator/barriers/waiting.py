@@ -1,4 +1,4 @@
-"""Waiting for mbarriers: a wait that does not pass parks its lanes on the barrier's phase until that completes."""
+"""Waits for mbarriers: a wait that does not pass parks its lanes until the barrier's phase completes."""
 
 from dataclasses import dataclass
 
@@ -17,10 +17,10 @@ _TRUE = np.array(True)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wait:
-    """A wait instruction: its operands, which are an address and the phase it names, and the slot of its result.
+    """A wait instruction: its operands, which are an address and a phase, and the slot of its result.
 
-    `parity` says that it names a phase by its parity, not by the state of an arrival; `blocks` that it is tried until
-    it succeeds.
+    `parity` says that the phase is given as a parity, not as the token of an arrival; `blocks` that the wait is retried
+    until it succeeds.
     """
 
     operands: OperandRows
@@ -28,9 +28,9 @@ class Wait:
     target: int
     blocks: bool
     acquires: bool
-    # acquires by a later fence
+    # acquires at a later fence
     relaxed: bool
-    # of other blocks, too
+    # cluster scope
     wide: bool
     following: int
     site: Site
@@ -38,12 +38,12 @@ class Wait:
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """What active lanes wait for: the lanes, and the barrier's address and the phase that each names."""
+    """What active lanes wait for: the lanes, and for each the barrier's address and the phase."""
 
     lanes: Array
     addresses: Array
     wanted: Array
-    # the barriers that were found there, and how often barriers had been made or ended then
+    # the barriers found there, and `Mbarriers.renewed` at that time
     slots: Array | None = None
     renewed: int = -1
 
@@ -66,7 +66,7 @@ class Waiting:
         self.parked: list[Parked] = []
 
     def arrive(self, fragment: Fragment, wait: Wait) -> Fragment | None:
-        """Lanes come to a wait: those whose phase has completed go on; the others park, or go on with false."""
+        """Lanes reach a wait: those whose phase has completed continue; the others park, or continue with false."""
         asked = self._asked(fragment, wait)
         passed, count = self._test(asked, wait, True)
         active = fragment.lanes.mask
@@ -80,7 +80,7 @@ class Waiting:
         return None
 
     def _part(self, fragment: Fragment, wait: Wait, asked: Asked, passed: Mask, count: int) -> bool:
-        """Lanes that have `passed` go on, the others park; whether some go on."""
+        """Lanes that have `passed` continue, the others park; returns whether any continue."""
         if not count:
             self.parked.append(Parked(fragment, wait, asked))
             return False
@@ -96,7 +96,7 @@ class Waiting:
         self._scheduler.push(fragment.at(wait.following))
 
     def _test(self, asked: Asked, wait: Wait, comes: bool = False) -> tuple[Mask, int]:
-        """Whether each active lane's phase has completed, and for how many; they learn what the arrivals knew."""
+        """Whether each active lane's phase has completed, and for how many; these lanes acquire."""
         batch, lanes = self._batch, asked.lanes
         slots, passed, count = batch.mbarriers.test(asked.addresses, lanes, asked.wanted, wait.parity, wait.site)
         asked.slots, asked.renewed = slots, batch.mbarriers.renewed
@@ -121,7 +121,7 @@ class Waiting:
         return Asked(lanes, given[0], given[1].view(np.int64))
 
     def wake(self) -> bool:
-        """Nothing else can run: lanes whose phase has completed by now go on."""
+        """Nothing else can run: lanes whose phase has completed continue."""
         if not self.parked:
             return False
         parked, self.parked = self.parked, []
@@ -135,7 +135,7 @@ class Waiting:
         return woken
 
     def _stays(self, parked: Parked) -> bool:
-        """Whether nobody looks at what waits do, and no phase of these has completed; barriers are where they were."""
+        """Whether nothing has completed; only if there are no checks, and no barrier was initialised or invalidated."""
         asked, mbarriers = parked.asked, self._batch.mbarriers
         if self._batch.checks.checking or asked.slots is None or asked.renewed != mbarriers.renewed:
             return False
@@ -143,7 +143,7 @@ class Waiting:
 
 
 def _spread(passed: Mask, active: Mask | None) -> Mask:
-    """What is said of active lanes, for all positions."""
+    """Expand an array over active lanes to all positions."""
     if active is None:
         return passed
     spread: Mask = np.zeros(len(active), bool)

@@ -331,7 +331,7 @@ class Program:
 
     @cached_property
     def blocks_behind(self) -> dict[int, Mask]:
-        """A cache: for a block, which blocks are reachable from it."""
+        """A cache for `analysis.flow.dominance.blocks_behind`: it depends on control flow alone."""
         return {}
 
     @property

@@ -1,1 +1,1 @@
-"""Copies that run beside the threads: cp.async, bulk copies, tensor copies, and how they complete."""
+"""Asynchronous copies: cp.async, bulk copies, tensor copies, and how they complete."""

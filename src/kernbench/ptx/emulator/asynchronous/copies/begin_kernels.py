@@ -1,4 +1,4 @@
-"""Compiled loops over operations that begin: what is the matter with them, as a rule nothing, and where they lie."""
+"""Compiled loops over operations that begin: locate their ends, and detect faults, of which there are usually none."""
 
 import numpy as np
 
@@ -7,8 +7,7 @@ from kernbench.ptx.emulator.lanes.clusters import find_shared
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 
-# what is found of ends, a row each: the CTA, the offset in its shared memory, where that is in the batch's, and where
-# that of the CTA ends there
+# rows of located ends: the CTA, the offset in its shared memory, the offset in the batch's, and the CTA's limit there
 CTA, OFFSET, START, LIMIT = range(4)
 ENDS = 4
 
@@ -17,10 +16,10 @@ ENDS = 4
 def find_ends(
     addresses: UInt64s, lanes: Int64s, ctas: Int, ranks: Int, size: Int, stride: Int, found: Int64s
 ) -> np.uint64:
-    """Where shared addresses of lanes lie, in clusters of `ranks` CTAs; gives the bits that any address has.
+    """Locate shared addresses of lanes, in clusters of `ranks` CTAs; returns the bitwise or of all addresses.
 
-    Each CTA has `stride` bytes in the memory of the batch, `size` of which may be used; what lies outside ends before
-    it begins.
+    Each CTA has `stride` bytes in the memory of the batch, `size` of which may be used; an end outside has a limit of
+    -1.
     """
     bits = np.uint64(0)
     for i in range(lanes.size):
@@ -34,7 +33,7 @@ def find_ends(
 
 @kernel
 def are_same(words: UInt64s, addresses: UInt64s, base: Int, nbytes: Int) -> Flag:
-    """Whether the same bytes lie at addresses, all of them aligned to 64, of memory that begins at address `base`."""
+    """Whether memory, which begins at address `base`, holds the same bytes at all addresses, all aligned to 64."""
     first: Int = np.int64(addresses[0]) - base
     for i in range(addresses.size):
         start = np.int64(addresses[i]) - base
@@ -48,7 +47,10 @@ def are_same(words: UInt64s, addresses: UInt64s, base: Int, nbytes: Int) -> Flag
 
 @kernel
 def part_starts(starts: Int64s, limits: Int64s, stride: Int, origins: Int64s, offsets: Int64s) -> None:
-    """The first byte of the CTA that each end lies in, and its offset there: beyond all memory where it is outside."""
+    """The first byte of each end's CTA, and the end's offset there.
+
+    The offset is beyond all memory if the end is outside.
+    """
     for i in range(starts.size):
         origins[i] = starts[i] // stride * stride
         offsets[i] = starts[i] - origins[i] + (stride if limits[i] < 0 else 0)
@@ -70,9 +72,9 @@ def are_refused(points: Int64s, element: Int, unit: Int, stores: bool) -> Flag:
 def all_shown(
     slots: Int64s, lanes: Int64s, homes: Int64s, opened: Int64s, clocks: Int32s, guards: Int, moments: Int
 ) -> Flag:
-    """Whether lanes know, by what their warps do, of a warp's clock for each mbarrier, all of which are of their CTAs.
+    """Whether lanes know a warp's clock for each mbarrier by their warps' clocks; all mbarriers are of their own CTAs.
 
-    The warp and the clock are in columns of `opened`. False where that is not plain.
+    The warp and the clock are in columns of `opened`. False if that needs a closer look.
     """
     ctas = clocks.shape[0]
     for i in range(slots.size):
@@ -88,7 +90,7 @@ def all_shown(
 
 @kernel
 def have_neighbours(lanes: Int64s) -> Flag:
-    """Whether two lanes that follow each other are of one warp."""
+    """Whether two consecutive lanes are of one warp."""
     found = False
     for i in range(1, lanes.size):
         found = found or lanes[i] // WARP == lanes[i - 1] // WARP
@@ -97,7 +99,7 @@ def have_neighbours(lanes: Int64s) -> Flag:
 
 @kernel
 def find_distinct(lanes: Int64s, keys: Int64s, chosen: Int64s) -> int:
-    """The first of the operations of each warp that have the same keys; how many, -1 where lanes are not in order."""
+    """The first of each warp's operations with equal keys; returns their number, -1 if lanes are not sorted."""
     count, first = 0, 0
     for i in range(lanes.size):
         if i > 0 and lanes[i] < lanes[i - 1]:
@@ -123,7 +125,7 @@ def _are_equal(keys: Int64s, one: Int, other: Int) -> Flag:
 
 @kernel
 def find_repeated(lanes: Int64s, starts: Int64s, coordinates: Int64s, runs: Int64s) -> int:
-    """For each operation the run of equal ones of a warp, one after the other, that it belongs to; how many runs."""
+    """For each operation the index of its run of consecutive equal operations of a warp; returns the number of runs."""
     count = 0
     for i in range(lanes.size):
         same = i > 0 and lanes[i] // WARP == lanes[i - 1] // WARP and starts[i] == starts[i - 1]
@@ -135,7 +137,7 @@ def find_repeated(lanes: Int64s, starts: Int64s, coordinates: Int64s, runs: Int6
 
 @kernel
 def find_legal(starts: Int64s, limits: Int64s, chosen: Int64s, length: Int, found: Int64s) -> int:
-    """Ranges of one length that end before their limits: starts, lengths and operations of those chosen; how many."""
+    """Ranges of one length that end before their limits: starts, lengths and operations; returns their number."""
     count = 0
     for op in chosen:
         if starts[op] + length <= limits[op]:

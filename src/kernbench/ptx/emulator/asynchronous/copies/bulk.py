@@ -18,13 +18,13 @@ from kernbench.ptx.emulator.program.program import Site
 ALIGNMENT = 16
 _EVERY_BYTE = 0xFFFF
 _NO_DIRTY = np.zeros(1, bool)
-# old bytes and new bytes to results
+# from old and new bytes to results
 Reduction = Callable[[Array, Array], Array]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ends:
-    """One end of copies: its space, the start of each in the space's array, and where the space ends for it."""
+    """One end of copies: its space, the offset of each in the space's array, and where the space ends for it."""
 
     space: str
     starts: Array
@@ -45,7 +45,7 @@ def global_ends(batch: AsynchronousBatch, addresses: Array) -> Ends:
 
 
 def shared_ends(batch: AsynchronousBatch, ctas: Array, offsets: Array) -> Ends:
-    """Ends in the shared memory of CTAs of the batch; what lies outside ends before it begins."""
+    """Ends in the shared memory of CTAs of the batch; an end outside has a limit of -1."""
     size, stride = batch.launch.shared_bytes, batch.shared_stride
     origins = np.maximum(ctas, 0) * stride
     limits = np.where((ctas >= 0) & (offsets < size), origins + size, -1)
@@ -53,14 +53,17 @@ def shared_ends(batch: AsynchronousBatch, ctas: Array, offsets: Array) -> Ends:
 
 
 def locate_shared(batch: AsynchronousBatch, addresses: Array, lanes: Array) -> tuple[Array, np.uint64]:
-    """Where shared addresses of lanes lie, in the rows of `begin_kernels`, and the bits that any of them has."""
+    """Locate shared addresses of lanes, in the rows of `begin_kernels`.
+
+    Also returns the bitwise or of all addresses.
+    """
     found: Array = np.empty((ENDS, len(lanes)), np.int64)
     size, stride = batch.launch.shared_bytes, batch.shared_stride
     return found, find_ends(addresses, lanes, batch.ctas, batch.cluster.size, size, stride, found)
 
 
 def ends_at(located: Array) -> Ends:
-    """Ends at located of shared memory."""
+    """Ends at located offsets of shared memory."""
     return Ends("shared", located[START], located[LIMIT])
 
 
@@ -74,10 +77,10 @@ def begin_copy(
     kept: Array | None = None,
     reduction: Reduction | None = None,
 ) -> None:
-    """Copies set out; `kept` masks bytes of each 16, `reduction` combines with what the target holds."""
+    """Begin copies; `kept` masks bytes of each 16, `reduction` combines with the target's contents."""
     copy = _Copy(batch, source, target, sizes.astype(np.int64), completion, site, kept, reduction)
     count = len(sizes)
-    # which copies are the same is a matter of findings alone, and takes a sort
+    # only findings depend on which copies are equal, and finding out takes a sort
     if batch.checks.checking:
         once = distinct(completion.lanes, source.starts, target.starts, copy.sizes)
         completion.enter(source.space, False, _ranges(source, copy.sizes, once))
@@ -93,7 +96,7 @@ def begin_copy(
 def begin_write(
     batch: AsynchronousBatch, data: Array, target: Ends, completion: Completion, site: Site, reduction: Reduction | None
 ) -> None:
-    """Values (a row each) set out for shared memory."""
+    """Begin writes of values (a row each) to shared memory."""
     if not len(data):
         return
     rows = np.ascontiguousarray(data).view(np.uint8).reshape(len(data), -1)
@@ -107,7 +110,7 @@ def begin_write(
 
 
 def _ranges(ends: Ends, sizes: Array, chosen: Array) -> Ranges:
-    """The bytes of some copies, as far as they lie inside their space."""
+    """The bytes of some copies that are inside their space."""
     legal = chosen[((ends.starts >= 0) & (ends.starts + sizes <= ends.limits))[chosen]]
     return Ranges(ends.starts[legal], sizes[legal], legal)
 
@@ -133,11 +136,11 @@ class _Copy:
         self._staged = np.zeros(int(sizes.sum()), np.uint8)
 
     def preset(self, rows: Array) -> None:
-        """What is to be written is known already."""
+        """Set the data to be written."""
         self._staged[...] = rows.reshape(-1)
 
     def reads(self, chosen: Chosen) -> None:
-        """Take what the sources hold now."""
+        """Read the sources now."""
         self._take(self._source, chosen, self._staged)
 
     def _take(self, ends: Ends, chosen: Chosen, staged: Array) -> None:
@@ -151,7 +154,7 @@ class _Copy:
         report_trouble(self._batch, report, self._lanes, self._site, "load")
 
     def perform(self, chosen: Chosen) -> None:
-        """Write what was taken; what is combined goes one after the other, as targets may be the same."""
+        """Write what was read; reductions run one after the other, as targets may be equal."""
         if self._reduction is None:
             self._put(chosen)
             return
@@ -184,7 +187,7 @@ _CODES = (
 
 
 def report_trouble(batch: AsynchronousBatch, report: Array, lanes: Array, site: Site, what: str) -> None:
-    """Hand what a compiled move found to the checks."""
+    """Pass the faults of a compiled move to the checks."""
     if not np.count_nonzero(report):
         return
     for (kind, space), (count, operation, offset) in zip(_CODES, report.tolist(), strict=True):

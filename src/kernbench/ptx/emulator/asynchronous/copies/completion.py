@@ -1,4 +1,4 @@
-"""How asynchronous copies complete: by bytes on an mbarrier or in a bulk group; and as which actor they work."""
+"""How asynchronous copies complete: by bytes on an mbarrier, or in a bulk group; and as which actor they act."""
 
 from dataclasses import dataclass
 
@@ -17,9 +17,9 @@ from kernbench.ptx.emulator.program.program import Site
 class OnBarrier:
     """Each operation of `lanes` moves `amounts` bytes and completes them on the barrier of its slot.
 
-    `generic` ones are done by a thread of their own in the generic proxy, as st.async and red.async are; others belong
-    to the async proxy, which must have been shown what was written before, and the barrier. What is wrong with
-    operations that are `apart` is said of each by itself.
+    `generic` operations run in the generic proxy as a thread of their own, as st.async and red.async; others belong to
+    the async proxy, to which earlier writes and the barrier must be visible. Faults of operations that are `apart` are
+    reported separately.
     """
 
     batch: AsynchronousBatch
@@ -35,7 +35,7 @@ class OnBarrier:
 
     @property
     def group(self) -> None:
-        """Copies on barriers belong to no group."""
+        """Copies on barriers have no group."""
         return None
 
     def signal(self, chosen: Chosen) -> None:
@@ -48,13 +48,13 @@ class OnBarrier:
 
     def _deliver(self, chosen: Chosen) -> None:
         slots, phases, lanes, amounts = self.slots, self.phases, self.lanes, self.amounts
-        # of all of them there is nothing to choose
+        # all are chosen
         if len(chosen) < len(slots):
             slots, phases, lanes, amounts = slots[chosen], phases[chosen], lanes[chosen], amounts[chosen]
         self.batch.mbarriers.deliver(slots, phases, lanes, amounts, self.site)
 
     def enter(self, space: str, writes: bool, ranges: Ranges, atomic: bool = False) -> None:
-        """Look for races of accesses that may happen from now on."""
+        """Check races of accesses that may happen from now on."""
         barriers = self.batch.mbarriers
         if len(self.slots):
             columns, homes = barriers.columns[self.slots], barriers.homes[self.slots]
@@ -66,7 +66,7 @@ class OnBarrier:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InGroup:
-    """Each operation belongs to the current bulk group of its lane, and has a number among those of its warp."""
+    """Each operation belongs to the current bulk group of its lane, and has an index among those of its warp."""
 
     batch: AsynchronousBatch
     lanes: Array
@@ -79,7 +79,7 @@ class InGroup:
     signal = None
 
     def enter(self, space: str, writes: bool, ranges: Ranges, atomic: bool = False) -> None:
-        """Look for races of accesses that may happen from now on."""
+        """Check races of accesses that may happen from now on."""
         if len(self.lanes):
             actors, inside = self.batch.launch.actors, self.lanes // WARP // self.batch.ctas
             columns = actors.copied(inside) if writes else actors.bulk(inside)
@@ -101,7 +101,7 @@ def on_barrier(
     shown: bool = False,
     apart: bool = False,
 ) -> OnBarrier:
-    """Completion on barriers, found by `Mbarriers.known`; those that are `shown` need not be looked at."""
+    """Completion on barriers, found by `Mbarriers.known`; `shown` says that their visibility is already checked."""
     if not generic and not shown:
         batch.checks.asynchronous.completes_on(slots, lanes, site)
     phases = batch.mbarriers.phases(slots)
@@ -115,7 +115,7 @@ def in_group(batch: AsynchronousBatch, lanes: Array, site: Site) -> InGroup:
 
 
 def distinct(lanes: Array, *keys: Array) -> Array:
-    """Positions of operations that differ: lanes of a warp that begin the very same one count once."""
+    """Positions of distinct operations: identical ones of a warp's lanes count once."""
     if not have_neighbours(lanes):
         return np.arange(len(lanes))
     found: Array = np.empty(len(lanes), np.int64)

@@ -1,4 +1,4 @@
-"""Asynchronous copies of threads (cp.async): what is copied arrives in shared memory when its group is waited for."""
+"""Asynchronous copies of threads (cp.async): data arrives in shared memory when its group is waited for."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,13 +26,14 @@ from kernbench.ptx.emulator.program.program import Site
 _WRITTEN = np.uint32(WRITTEN * 0x0101_0101)
 _EVERYWHERE = (1 << 64) - 1
 _UNLIMITED = np.zeros(0, np.uint32)
-# which bytes of each lane nobody wrote where they were read, [lanes, bytes], and where they come from
+# the unwritten source bytes of each lane, [lanes, bytes], and their origin
 Undefined = tuple[Array, Origin] | None
 
 
 class Taking(NamedTuple):
-    """Copies that have been read: words, targets and groups as a `Copy` has them, the lanes that copy anything, how
-    many these are, and whether neighbours copy to the same address.
+    """Copies that have been read: words, targets and groups as in `Copy`, and the lanes that copy anything.
+
+    `many` is the number of these lanes; `repeated` says whether neighbours copy to the same address.
     """
 
     words: Array
@@ -45,7 +46,7 @@ class Taking(NamedTuple):
 
 @dataclass(eq=False)
 class Landed:
-    """A copy that has written while nobody was seen to wait for it: the mbarrier that signals it, and its phase."""
+    """A copy that has written without an observed wait: the mbarrier that signals it, and its phase."""
 
     copy: "Copy"
     slot: int
@@ -54,10 +55,10 @@ class Landed:
 
 @dataclass(eq=False)
 class Copy:
-    """Copies that one instruction began: for each lane its destination, its words and the group it belongs to.
+    """Copies that one instruction began: for each lane its destination, its words and its group.
 
-    `targets` are the destinations as `thread_kernels` has them. `undefined` says which bytes nobody wrote where they
-    were read, [lanes, bytes], and where they come from.
+    `targets` are the destinations as in `thread_kernels`. `undefined` has the unwritten source bytes, [lanes, bytes],
+    and their origin.
     """
 
     lanes: Array
@@ -97,7 +98,7 @@ class Copy:
         return self.lanes, self.addresses, self.targets, self.words, self.groups
 
     def _blank(self, count: int) -> "Copy":
-        """A copy of the same instruction with room for some lanes."""
+        """A copy of the same instruction with buffers for `count` lanes."""
         lanes, targets, groups = np.empty((3, count), np.int64)
         words: Array = np.empty((len(self.rows), count), np.uint32)
         addresses: Array = np.empty(count, np.uint64)
@@ -110,19 +111,19 @@ class Copies:
     def __init__(self, batch: AsynchronousBatch):
         self._batch = batch
         self._pending: list[Copy] = []
-        # groups each lane has committed
+        # number of groups that each lane has committed
         self._committed: Array = np.zeros(batch.lanes, np.int64)
         self._begun = 0
-        # the last copy of each lane whose end an mbarrier signals
+        # the last copy of each lane whose completion an mbarrier signals
         self._last_on_mbarrier: Array = np.zeros(batch.lanes, np.int64)
         self._any_on_mbarrier = False
-        # what they bring may be touched by nobody before somebody has waited, however early it is there
+        # their targets must not be accessed before an observed wait, however early the data arrived
         self._landed: list[Landed] = []
 
     def begin(
         self, lanes: Array, addresses: Array, rows: Array, site: Site, undefined: tuple[Array, Origin] | None = None
     ) -> None:
-        """Lanes begin to copy the words that lie in their registers `rows` to shared addresses."""
+        """Lanes begin to copy the words in their registers `rows` to shared addresses."""
         words: Array = np.empty((len(rows), len(lanes)), np.uint32)
         take_words(self._batch.banks["uint32"], rows, lanes, words)
         once = _differing(lanes, addresses, words)
@@ -138,8 +139,9 @@ class Copies:
     def take(
         self, lanes: Array, origins: Array, offset: int, left: Array | None, addresses: Array, rows: Array
     ) -> Taking | None:
-        """What lanes are about to copy from global to shared addresses, at most `left` bytes each; None where anything
-        is the matter with one of them. Nothing is begun yet.
+        """Read what lanes are about to copy from global to shared addresses, at most `left` bytes each.
+
+        Returns None if any of them has a fault. Nothing is begun yet.
         """
         batch, count = self._batch, len(rows)
         source = batch.port.plain_source()
@@ -161,7 +163,7 @@ class Copies:
     def begin_taken(
         self, taken: Taking, lanes: Array, addresses: Array, rows: Array, site: Site, undefined: Undefined = None
     ) -> None:
-        """As `begin`, of what was taken."""
+        """As `begin`, for data that was read by `take`."""
         once = _differing(lanes, addresses, taken.words) if taken.repeated else slice(None)
         self._batch.port.announce(addresses[once], lanes[once], 4 * len(rows), None, site)
         copy = Copy(lanes, addresses, taken.targets, taken.words, taken.groups, rows, site, self._begun + 1, undefined)
@@ -172,7 +174,7 @@ class Copies:
         self._committed[lanes] += 1
 
     def wait(self, lanes: Array, keep: int | None) -> None:
-        """Complete all groups of lanes but the last `keep`; everything, committed or not, for None."""
+        """Complete all groups of lanes but the last `keep`; for None everything, committed or not."""
         limit = np.full(self._batch.lanes, -1, np.int64)
         limit[lanes] = np.iinfo(np.int64).max if keep is None else self._committed[lanes] - keep
         self._finish(lambda copy, done: find_done(copy.groups, copy.lanes, limit, done), self._waited_for)
@@ -180,14 +182,14 @@ class Copies:
             self._seen(lambda one: bool((one.copy.groups < limit[one.copy.lanes]).all()))
 
     def passed(self, slots: Array, passed: Array) -> None:
-        """Lanes have waited for phases of mbarriers, which may signal the end of copies; some `passed`."""
+        """Lanes have waited for phases of mbarriers, which may signal the completion of copies; some `passed`."""
         if self._landed:
             slots = slots[passed]
             now = dict(zip(slots.tolist(), self._batch.mbarriers.phases(slots).tolist(), strict=True))
             self._seen(lambda one: now.get(one.slot, one.phase) > one.phase)
 
     def _seen(self, chosen: Callable[[Landed], bool]) -> None:
-        """Somebody knows now that landed copies are done."""
+        """Landed copies are known to be complete."""
         staying = []
         for one in self._landed:
             if chosen(one):
@@ -197,8 +199,9 @@ class Copies:
         self._landed = staying
 
     def _waited_for(self, copy: Copy) -> None:
-        """Copies that their threads have waited for, which write now; of others an mbarrier signals the end since they
-        began.
+        """Copies that their threads have waited for, which write now.
+
+        Some of them may already be signalled by an mbarrier.
         """
         self._batch.checks.copies.end(copy.targets, len(copy.rows))
         if not self._any_on_mbarrier:
@@ -211,7 +214,7 @@ class Copies:
             self._complete(copy.part(~on_mbarrier) if on_mbarrier.any() else copy)
 
     def _finish(self, choose: Callable[[Copy, Mask], int], complete: Callable[[Copy], None]) -> None:
-        """Complete copies of the lanes that `choose` sets; it gives how many these are."""
+        """Complete copies of the lanes that `choose` sets; it returns their number."""
         staying = []
         for copy in self._pending:
             done: Mask = np.empty(len(copy.lanes), bool)
@@ -227,7 +230,7 @@ class Copies:
         self._pending = staying
 
     def arrive(self, lanes: Array, addresses: Array, counted: bool, site: Site) -> None:
-        """Lanes arrive on mbarriers when their copies so far are done; `counted` arrivals are added to the phase."""
+        """Lanes arrive on mbarriers when their copies so far are complete; `counted` arrivals are added to a phase."""
         barriers, last = self._batch.mbarriers, self._begun
         slots = barriers.known(addresses, lanes, site)
         which = np.flatnonzero(slots >= 0)
@@ -257,11 +260,12 @@ class Copies:
             self._batch.agents.begin(Agent("copy", site, lanes, perform, signal))
 
     def _land_unwaited(self, copy: Copy, arrives_on: Array) -> None:
-        """Copies land, and the mbarriers that lanes named will signal it; until somebody has waited they count as
-        under way: another schedule may bring them as late as that.
+        """Copies land, which the mbarriers named by lanes will signal.
+
+        Until a wait they count as in flight: another schedule may deliver them as late as that.
         """
         self._land(copy)
-        # landed copies are remembered for findings alone
+        # landed copies are recorded for findings only
         if not self._batch.checks.checking:
             return
         slots = arrives_on[copy.lanes]
@@ -270,14 +274,14 @@ class Copies:
             self._landed.append(Landed(copy.part(slots == slot), slot, phase))
 
     def _targets(self, lanes: Array, addresses: Array, nbytes: int) -> Array:
-        """Where lanes copy to, as `thread_kernels` has it."""
+        """The destinations of lanes, as in `thread_kernels`."""
         batch, targets = self._batch, np.empty(len(lanes), np.int64)
         size = batch.port.space("shared").size
         find_targets(addresses, lanes, batch.ctas, batch.cluster.size, batch.shared_stride, size, nbytes, targets)
         return targets
 
     def _land(self, copy: Copy) -> None:
-        """Write words whose order was looked at when the copy began."""
+        """Write words whose races were checked when the copy began."""
         shared = self._batch.port.space("shared")
         legal = copy.targets >= 0
         for number, words in enumerate(copy.words[:, legal]):
@@ -297,7 +301,7 @@ class Copies:
         self._unwrite(copy)
 
     def _unwrite(self, copy: Copy) -> None:
-        """What was undefined where it was read is undefined in shared memory."""
+        """Bytes that were undefined in the source are undefined in shared memory."""
         if copy.undefined is None:
             return
         bad, origin = copy.undefined
@@ -308,7 +312,7 @@ class Copies:
 
 
 def _differing(lanes: Array, addresses: Array, words: Array) -> Array | slice:
-    """Copies that differ: lanes of a warp that bring the same words to the same address count once, as stores do."""
+    """Distinct copies: identical words to the same address by lanes of a warp count once, as for stores."""
     if not (addresses[1:] == addresses[:-1]).any():
         return slice(None)
     return distinct(lanes, addresses.astype(np.int64), *words.astype(np.int64))

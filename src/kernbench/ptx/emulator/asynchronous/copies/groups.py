@@ -1,7 +1,7 @@
-"""Bulk groups: copies out of shared memory that a thread gathers in groups and waits for.
+"""Bulk groups: copies out of shared memory that a thread collects in groups and waits for.
 
-Threads of a warp may have committed different numbers of groups, an elected one some empty ones more, say. So what a
-warp knows is counted in its copies: the first that one of its threads has not waited for.
+Threads of a warp may have committed different numbers of groups; an elected one, for instance, additional empty ones.
+So a warp's clock counts its copies: the first one that one of its threads has not waited for.
 """
 
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ _NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Begun:
-    """Copies of one instruction: who began them, in which group of each lane, and the how manieth of each warp."""
+    """Copies of one instruction: the lanes, the group of each lane, and the index of the copy in its warp."""
 
     lanes: Array
     groups: Array
     numbers: Array
 
     def part(self, chosen: Array) -> "_Begun":
-        """The same for some of the lanes."""
+        """The copies of some of the lanes."""
         return _Begun(self.lanes[chosen], self.groups[chosen], self.numbers[chosen])
 
 
@@ -37,40 +37,40 @@ class BulkGroups:
 
     def __init__(self, batch: AsynchronousBatch):
         self._batch = batch
-        # groups each lane has committed, and those it knows to have been read and to be done
+        # groups each lane has committed, and the groups it knows to be read and to be complete
         self.committed: Array = np.zeros(batch.lanes, np.int64)
         self.used = False
-        # one more than the group of each lane's last copy, and the number of its site
+        # the group of each lane's last copy plus one, and the number of its site
         self._last: Array = np.zeros(batch.lanes, np.int64)
         self._sites: Array = np.zeros(batch.lanes, np.int64)
         # sites of all copies
         self.sites: set[int] = set()
         self._read: Array = np.full(batch.lanes, _NEVER)
-        # instructions that each warp has begun copies with, and those copies that are not known to be read, or done
+        # number of copy instructions of each warp; the copies not known to be read, and not known to be complete
         self._begun: Array = np.zeros(batch.warps, np.int64)
         self._open: dict[bool, list[_Begun]] = {True: [], False: []}
 
     def issue(self, lanes: Array, site: Site) -> tuple[Array, Array]:
-        """Lanes begin a copy; gives the groups they belong to, and the number of the copy in each lane's warp."""
+        """Lanes begin a copy; returns their groups, and the index of the copy in each lane's warp."""
         self.used = True
         self.sites.add(site.number)
         groups, numbers = np.empty((2, len(lanes)), np.int64)
         begin_groups(
             lanes, site.number, self.committed, self._read, self._last, self._sites, self._begun, groups, numbers
         )
-        # what warps know of their copies matters for findings alone
+        # what warps know of their copies matters for findings only
         if self._batch.checks.checking:
             for begun in self._open.values():
                 begun.append(_Begun(lanes, groups, numbers))
         return groups, numbers
 
     def unread(self, lanes: Array) -> Array:
-        """Those of the lanes that do not know whether their copies have been read."""
+        """The lanes that do not know whether their copies have been read."""
         found: Array = lanes[self._last[lanes] > self._read[lanes]]
         return found
 
     def last_site(self, lane: int) -> Site:
-        """Where a lane began its last copy."""
+        """The site of a lane's last copy."""
         site: Site = self._batch.program.sites[int(self._sites[lane])]
         return site
 
@@ -79,7 +79,7 @@ class BulkGroups:
         self.committed[lanes] += 1
 
     def wait(self, lanes: Array, keep: int, reading: bool) -> None:
-        """Complete all groups of lanes but the last `keep`, or with `reading` take what they read."""
+        """Complete all groups of lanes but the last `keep`; with `reading`, only read their sources."""
         if not self.used:
             return
         limit: Array = np.full(self._batch.lanes, -1, np.int64)
@@ -92,7 +92,7 @@ class BulkGroups:
                 self._learn(warps[:count], limit, sources)
 
     def _learn(self, warps: Array, limit: Array, sources: bool) -> None:
-        """Warps know that copies are done, or with `sources` read, when each thread that began one knows."""
+        """Warps know that copies are complete (with `sources`, read) once each thread that began one knows."""
         staying, first = [], self._begun.copy()
         for begun in self._open[sources]:
             left = find_first(begun.lanes, begun.groups, begun.numbers, limit, first)
@@ -120,7 +120,7 @@ def begin_groups(
     groups: Int64s,
     numbers: Int64s,
 ) -> None:
-    """Lanes begin a copy of an instruction: the group of each, and its number in the lane's warp."""
+    """Lanes begin a copy instruction: the group of each lane, and the copy's index in the lane's warp."""
     for i in range(lanes.size):
         lane = lanes[i]
         groups[i], numbers[i] = committed[lane], begun[lane // WARP]
@@ -128,13 +128,13 @@ def begin_groups(
             read[lane] = committed[lane]
         last[lane], sites[lane] = committed[lane] + 1, site
     for i in range(lanes.size):
-        # one more for each warp
+        # one more copy for each warp
         begun[lanes[i] // WARP] = numbers[i] + 1
 
 
 @kernel
 def wait_groups(lanes: Int64s, keep: Int, committed: Int64s, read: Int64s, limit: Int64s) -> None:
-    """The first group of each lane that it does not wait for; what it began before it knows to be read."""
+    """The first group of each lane that it does not wait for; groups before it are known to be read."""
     for i in range(lanes.size):
         lane = lanes[i]
         limit[lane] = committed[lane] - keep
@@ -144,7 +144,7 @@ def wait_groups(lanes: Int64s, keep: Int, committed: Int64s, read: Int64s, limit
 
 @kernel
 def find_warps(lanes: Int64s, begun: Int64s, warps: Int64s) -> int:
-    """The warps of lanes that have begun a copy, each as often as others come between; how many."""
+    """The warps of lanes that have begun a copy, without consecutive duplicates; returns their number."""
     count = 0
     for i in range(lanes.size):
         warp = lanes[i] // WARP
@@ -156,7 +156,7 @@ def find_warps(lanes: Int64s, begun: Int64s, warps: Int64s) -> int:
 
 @kernel
 def find_first(lanes: Int64s, groups: Int64s, numbers: Int64s, limit: Int64s, first: Int64s) -> int:
-    """Lower the first copy of each warp that is not waited for to those of one instruction; how many these are."""
+    """Lower each warp's first unawaited copy to those of one instruction; returns how many are unawaited."""
     count = 0
     for i in range(lanes.size):
         if groups[i] >= limit[lanes[i]]:

@@ -1,4 +1,4 @@
-"""Reductions of bulk copies: elements in memory combined with elements that arrive, as bytes."""
+"""Reductions of bulk copies: elements in memory combined with arriving elements, as bytes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ def _add(old: Array, new: Array) -> Array:
     return result
 
 
-# the NaN that a sum gives, by the width of its elements
+# the NaN of a sum, by the width of its elements
 _NAN: dict[int, tuple[Any, int]] = {2: (np.uint16, 0x7FFF), 4: (np.uint32, 0x7FFFFFFF)}
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "add": _add,

@@ -1,8 +1,7 @@
-"""Tensor maps as the emulator's memory holds them: 128 bytes of its own layout, read and changed field by field.
+"""Tensor maps in the emulator's memory: 128 bytes in its own layout, read and changed field by field.
 
-Maps in the hardware's bits are read as well.
-
-Numbers of element types, swizzles and fills are those that tensormap.replace takes.
+Maps in the hardware's format are read as well. Numbers of element types, swizzles and fills are those of
+tensormap.replace.
 """
 
 import dataclasses
@@ -51,9 +50,9 @@ _SWIZZLE_NAMES = {numbers: name for name, numbers in _SWIZZLES.items()}
 _FILLS = ("zero", "nan")
 _PROMOTIONS = ("none", "64B", "128B", "256B")
 _RANK = 5
-# maps in memory begin at multiples of so many bytes
+# alignment of maps in memory
 _ALIGNMENT = 64
-# the word of a map that says that it is one
+# the index of the magic word
 _MAGIC_WORD = 2
 
 
@@ -88,7 +87,7 @@ def encode(description: TensorMapDescription) -> bytes:
 
 @lru_cache(256)
 def decode(data: bytes) -> TensorMapDescription:
-    """What 128 bytes say; raises `MisuseError` where they say nothing sensible."""
+    """Decode 128 bytes; raises `MisuseError` if they are not a valid map."""
     record: Any = np.frombuffer(data, LAYOUT)[0]
     if int(record["magic"]) != MAGIC:
         if is_hardware_map(data):
@@ -120,7 +119,7 @@ def decode(data: bytes) -> TensorMapDescription:
 
 
 def maps_in(data: Array) -> list[int]:
-    """Where maps of this layout begin in bytes that lie at an aligned address."""
+    """Offsets of maps of this layout in bytes that begin at an aligned address."""
     whole = data[: len(data) // _ALIGNMENT * _ALIGNMENT]
     words = np.ascontiguousarray(whole).view(np.uint32).reshape(-1, _ALIGNMENT // 4)
     at = np.flatnonzero(words[:, _MAGIC_WORD] == MAGIC) * _ALIGNMENT
@@ -128,9 +127,9 @@ def maps_in(data: Array) -> list[int]:
 
 
 def say_the_same(one: bytes, other: bytes) -> bool:
-    """Whether two maps, each in either form, say the same of a tensor; hints for L2 do not count.
+    """Whether two maps, each in either format, describe the same tensor; L2 hints do not count.
 
-    Where one is a map, the other is taken for one: what a kernel makes on a GPU of bytes that were zero has no version.
+    If one is a map, so is the other: a map that a kernel builds on a GPU in zeroed bytes lacks the version.
     """
     try:
         first, second = (decode(data) if _has_magic(data) else decode_hardware_map(data) for data in (one, other))
@@ -144,7 +143,7 @@ def _has_magic(data: bytes) -> bool:
 
 
 def replace(data: Array, field: str, ordinal: int | None, value: int) -> None:
-    """Set a field of a tensor map in place; bytes that were no tensor map become one, the hardware's are rewritten."""
+    """Set a field of a tensor map in place; other bytes become a map, and the hardware's format is rewritten."""
     held: memoryview = data.data
     if held[8:12] != _MAGIC_BYTES:
         if is_hardware_map(data.tobytes()):
@@ -155,15 +154,15 @@ def replace(data: Array, field: str, ordinal: int | None, value: int) -> None:
 
 
 def extent(field: str, ordinal: int | None) -> tuple[int, int]:
-    """The first byte and the length of what `replace` sets."""
+    """The offset and length of the field that `replace` sets."""
     return _extent("address" if field == "global_address" else field, ordinal or 0)
 
 
 @kernel
 def set_fields(memory: Bytes, located: Int64s, values: UInt64s, first: Int, nbytes: Int) -> int:
-    """Set a field of tensor maps in shared memory, up to the first that lies elsewhere or is none; how many are set.
+    """Set a field of tensor maps in shared memory, up to the first invalid one; returns how many are set.
 
-    `located` is what `begin_kernels.find_ends` says of the maps.
+    `located` is what `begin_kernels.find_ends` returns for the maps.
     """
     for i in range(values.size):
         start = located[START, i]
@@ -181,7 +180,7 @@ def set_fields(memory: Bytes, located: Int64s, values: UInt64s, first: Int, nbyt
 
 @lru_cache(64)
 def _extent(name: str, ordinal: int) -> tuple[int, int]:
-    """The first byte and the length of a field of the layout, or of one of its entries."""
+    """The offset and length of a field of the layout, or of one of its entries."""
     assert LAYOUT.fields is not None
     kind, start = LAYOUT.fields[name][:2]
     if not 0 <= ordinal < prod(kind.shape):

@@ -1,4 +1,4 @@
-"""Tensor copies: boxes of tensors that a tensor map describes, between global and shared memory."""
+"""Tensor copies: boxes of tensors described by a tensor map, between global and shared memory."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from kernbench.ptx.launching.tensor_map import SWIZZLES, TENSOR_MAP_BYTES, Tenso
 from kernbench.ptx.numerics.matrix.descriptors import PIECE
 
 ALIGNMENT = 128
-# swizzle -> mask and shift of the address bits that are exchanged, and whether 8-byte halves are
+# swizzle -> mask and shift of the address bits that are XORed, and whether 8-byte halves are swapped
 _SWIZZLES = {
     "none": (0, 0, 0),
     "32B": (1, 4, 0),
@@ -45,11 +45,11 @@ _NAN = b"\xf7\x7f" * 8
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """What the compiled moves want to know of a tensor map."""
+    """A tensor map in the form that compiled moves need."""
 
     description: TensorMapDescription
     base: int
-    # rows: sizes, byte strides, elements copied, element strides; narrow elements that are moved together are one
+    # rows: sizes, byte strides, elements copied, element strides; narrow elements that move together count as one
     shape: Array
     element: int
     swizzle: Array
@@ -57,17 +57,17 @@ class Box:
 
     @cached_property
     def rank(self) -> int:
-        """Dimensions of the tensor."""
+        """The number of dimensions of the tensor."""
         return self.description.rank
 
     @cached_property
     def im2col(self) -> bool:
-        """Whether it counts pixels."""
+        """Whether boxes are columns of pixels."""
         return self.description.im2col
 
     @cached_property
     def legal_step(self) -> tuple[int, int]:
-        """What an innermost coordinate is multiplied by, and has to be a multiple of then."""
+        """The factor for an innermost coordinate, and the number that must divide the product."""
         return (self.element, BULK_ALIGNMENT) if self._grain == 1 else (1, self.description.step)
 
     @cached_property
@@ -76,11 +76,11 @@ class Box:
 
     @cached_property
     def parts(self) -> tuple[int, Array, int, Array, Array]:
-        """What the compiled moves take: the parts of `kernels.Box`."""
+        """Arguments of the compiled moves: the parts of `kernels.Box`."""
         return self.base, self.shape, self.element, self.swizzle, self.fill
 
     def grains(self, coordinates: Array) -> Array:
-        """Coordinates in elements that are moved together."""
+        """Coordinates in units of elements that move together."""
         if self._grain == 1:
             return coordinates
         found: Array = coordinates // np.array([self._grain] + [1] * (coordinates.shape[1] - 1))
@@ -88,7 +88,7 @@ class Box:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of a box, without gaps; of a pixel where pixels are counted."""
+        """Bytes of a box without gaps; of one pixel for im2col."""
         return int(self.shape[2].prod()) * self.element
 
     @cached_property
@@ -98,22 +98,22 @@ class Box:
 
     @cached_property
     def room(self) -> int:
-        """Bytes of a box in shared memory, gaps inside rows included."""
+        """Bytes of a box in shared memory, including gaps inside rows."""
         return self.nbytes // self.description.filled * PIECE
 
     @cached_property
     def span(self) -> int:
-        """Bytes of shared memory from the first row to the last, what short rows leave alone included."""
+        """Bytes of shared memory from the first row to the last, including the unused part of short rows."""
         return self.nbytes // self.inner * int(self.swizzle[3])
 
 
 def _pitch(description: TensorMapDescription) -> int:
-    """Bytes from row to row in shared memory: a swizzle keeps its span for each."""
+    """Row stride in shared memory: a swizzled row takes a whole span."""
     return SWIZZLES[description.swizzle] or description.row_bytes
 
 
 def box_of(data: bytes, arena: Arena) -> Box:
-    """The box of an encoded tensor map of memory in `arena`; raises `MisuseError` where there is none."""
+    """Decode the tensor map of memory in `arena`; raises `MisuseError` if it is invalid."""
     description = decode(data)
     rank = description.rank
     shape = np.zeros((4, rank), np.int64)
@@ -133,9 +133,9 @@ def box_of(data: bytes, arena: Arena) -> Box:
 
 
 def pixels(box: Box, points: Array, count: int) -> Array:
-    """The coordinates [operations, count, rank] of the pixels that columns hold, counted from `points` on.
+    """The coordinates [operations, count, rank] of the pixels of columns, from `points` on.
 
-    Behind the last pixel of a row comes the first of the next row in the pixel box, and so on to the next image.
+    After the last pixel of a row comes the first of the next row in the pixel box, and then the next image.
     """
     now, found = points.astype(np.int64), []
     steps, limits = box.shape[3], box.description.pixel_box
@@ -150,7 +150,7 @@ def pixels(box: Box, points: Array, count: int) -> Array:
 
 
 class TensorMaps:
-    """Tensor maps that a launch reads from memory; decoded once for the same bytes."""
+    """Tensor maps that a launch reads from memory; equal bytes are decoded once."""
 
     def __init__(self, arena: Arena):
         self._arena = arena
@@ -172,7 +172,7 @@ class TensorMaps:
         return found
 
     def at_all(self, addresses: Array) -> Box | None:
-        """The tensor map that lies at each of some addresses, one like the other; None where one of them is none."""
+        """The tensor map at each of some addresses, if all are equal; else None."""
         if self._arena.footprint is not None or self._arena.aliases is not None:
             return None
         whole = self._arena.words[8][: self._arena.used // 8]
@@ -184,7 +184,7 @@ class TensorMaps:
 
 
 def is_watched(batch: AsynchronousBatch, box: Box) -> bool:
-    """Whether races are looked for in the memory of a tensor."""
+    """Whether the memory of a tensor is watched for races."""
     state = batch.launch.arena.state[1]
     return 0 <= box.base < len(state) and bool(state[box.base] & TRACKED)
 
@@ -192,7 +192,7 @@ def is_watched(batch: AsynchronousBatch, box: Box) -> bool:
 def begin_load(
     batch: AsynchronousBatch, box: Box, target: Ends, coordinates: Array, completion: OnBarrier, site: Site
 ) -> None:
-    """Boxes set out for shared memory."""
+    """Begin loads of boxes to shared memory."""
     move = _Move(batch, box, target, coordinates, completion, site, None)
     if batch.checks.checking:
         once = move.once()
@@ -212,7 +212,7 @@ def begin_store(
     site: Site,
     reduction: Reduction | None = None,
 ) -> None:
-    """Boxes set out for global memory."""
+    """Begin stores of boxes to global memory."""
     move = _Move(batch, box, source, coordinates, completion, site, reduction)
     if batch.checks.checking:
         once = move.once()
@@ -244,15 +244,15 @@ class _Move:
         self._origins, self._offsets = np.empty((2, len(ends.starts)), np.int64)
         part_starts(ends.starts, ends.limits, batch.shared_stride, self._origins, self._offsets)
         self._staged: Array | None = None
-        # where several lanes of a warp store the same box: for each operation its number among those that are moved
+        # if several lanes of a warp store the same box: for each operation, its index among the boxes to move
         self._runs: Array | None = None
 
     def once(self) -> Chosen:
-        """Boxes that differ: lanes of a warp that move the same box to the same address count once."""
+        """Distinct boxes: identical boxes to the same address by lanes of a warp count once."""
         return distinct(self._completion.lanes, self._ends.starts, self._coordinates)
 
     def join_repeated(self) -> None:
-        """Move boxes once that lanes of a warp store alike, one after the other, as long as that is done at once."""
+        """Move identical consecutive boxes of a warp's lanes only once, as long as they are performed together."""
         lanes = self._completion.lanes
         if not have_neighbours(lanes):
             return
@@ -265,7 +265,7 @@ class _Move:
             self._coordinates = self._coordinates[first]
 
     def _moved(self, chosen: Chosen) -> Chosen:
-        """Those that are moved for some operations: each of its own, unless all that were joined are moved together."""
+        """The boxes to move for some operations: separate ones, unless all merged operations are performed together."""
         if self._runs is not None:
             if len(chosen) == len(self._runs):
                 return np.arange(len(self._offsets))
@@ -273,7 +273,7 @@ class _Move:
         return chosen
 
     def _part(self) -> None:
-        """From now on each box that was joined with others is moved by itself."""
+        """From now on, move each merged box separately."""
         runs, self._runs = self._runs, None
         assert runs is not None
         self._offsets, self._origins = self._offsets[runs], self._origins[runs]
@@ -299,7 +299,10 @@ class _Move:
         return Ranges(starts, np.full(len(starts), PIECE), owners, apart)
 
     def global_ranges(self, chosen: Chosen, unit: int) -> Ranges:
-        """The bytes of global memory inside the tensor, as far as they are watched for races; rows end at a `unit`."""
+        """The bytes of boxes inside the tensor that are watched for races.
+
+        Rows are extended to a multiple of `unit`.
+        """
         box = self._box
         if not is_watched(self._batch, box):
             return Ranges(_NOTHING, _NOTHING, _NOTHING)
@@ -338,21 +341,21 @@ class _Move:
         batch, box, report = self._batch, self._box, kernels.new_report()
         moved = self._moved(chosen)
         if self._staged is None:
-            # whole pieces, to be moved as such
+            # rounded up to whole pieces, which move as such
             pieces = -(-box.nbytes // PIECE)
             self._staged = np.zeros((len(self._offsets), pieces * PIECE), np.uint8)
         tiles, checked = self._tiles(self._offsets, self._origins), batch.checks.checking
         staged = self._staged
         kernels.take_boxes(tiles, box.parts, self._coordinates, moved, staged, staged.view(np.uint64), checked, report)
         if self._runs is not None and np.count_nonzero(report):
-            # bytes that are wrong are counted for each operation
+            # faults are counted for each operation
             self._part()
             self.take(chosen)
             return
         report_trouble(batch, report, self._completion.lanes, self._site, "load")
 
     def store(self, chosen: Chosen) -> None:
-        """Write the boxes that were read; what is combined goes one after the other, as boxes may overlap."""
+        """Write the boxes that were read; reductions run one after the other, as boxes may overlap."""
         if self._reduction is None:
             self._put(chosen)
             return
@@ -378,7 +381,7 @@ class _Move:
         report_trouble(batch, report, self._completion.lanes, self._site, "store")
 
     def _combine(self, chosen: Chosen, reduction: Reduction) -> None:
-        """Replace staged bytes by what they and the tensor's give."""
+        """Replace staged bytes by their reduction with the tensor's."""
         batch, box, report = self._batch, self._box, kernels.new_report()
         assert self._staged is not None
         whole = box.shape.copy()
@@ -398,7 +401,7 @@ class _Move:
 
 
 def _round_to_tf32(words: Array, starts: Array, lengths: Array) -> None:
-    """Round what a load of tf32 elements brought: to the nearest of 10 bits, ties to even; infinities and NaNs stay."""
+    """Round loaded tf32 elements to the nearest value of 10 mantissa bits, ties to even; infinities and NaNs stay."""
     for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
         part = words[start : start + length]
         rounded = (part + ((part >> np.uint32(13) & np.uint32(1)) + np.uint32(0xFFF))) & np.uint32(0xFFFF_E000)

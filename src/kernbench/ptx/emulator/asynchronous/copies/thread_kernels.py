@@ -1,7 +1,7 @@
-"""Compiled loops over the lanes of a thread's copies (cp.async): where they write, which are done, and what they write.
+"""Compiled loops over lanes for threads' copies (cp.async): their destinations, which are complete, and their data.
 
-Words of registers are [words of a lane, lanes]. A target is the number of the first 4-byte word that a lane's copy
-fills in the shared memory of the batch, -1 where there is no such memory.
+Words of registers are [words of a lane, lanes]. A target is the index of the first 4-byte word that a lane's copy fills
+in the shared memory of the batch, -1 if invalid.
 """
 
 import numpy as np
@@ -12,11 +12,11 @@ from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.memory.arena import WRITTEN
 
 _WRITTEN = np.uint32(WRITTEN * 0x0101_0101)
-# words of memory and their states, none where these are not looked at; each lane's address there, what is added to it,
-# and the bytes of memory
+# words of memory and their states (empty if not checked); each lane's address, the offset added to it, and the size of
+# memory
 Source = tuple[UInt32s, UInt32s, UInt64s, np.uint64, np.uint64]
-# each lane's address in shared memory, and where that lies: blocks of the batch, ranks of a cluster, the bytes between
-# blocks, and those that may be used
+# each lane's shared address, and the layout of shared memory: CTAs of the batch, ranks of a cluster, the stride between
+# CTAs, and the usable bytes
 Target = tuple[UInt64s, int, int, int, int]
 # words [words of a lane, lanes], targets and groups of copies, and the lanes that copy anything
 Taken = tuple[UInt32s, Int64s, Int64s, Bools]
@@ -26,10 +26,9 @@ Taken = tuple[UInt32s, Int64s, Int64s, Bools]
 def find_targets(
     addresses: UInt64s, lanes: Int64s, ctas: Int, ranks: Int, stride: Int, size: Int, nbytes: Int, targets: Int64s
 ) -> None:
-    """The target of each lane's copy of `nbytes` bytes; in a cluster of `ranks` blocks that of a peer, as addresses
-    say.
+    """The target of each lane's copy of `nbytes` bytes; the address may name another CTA of the cluster.
 
-    Each block has `stride` bytes in the memory of the batch, `size` of which may be used.
+    Each CTA has `stride` bytes in the memory of the batch, `size` of which may be used.
     """
     for i in range(lanes.size):
         cta, offset = find_shared(addresses[i], lanes[i], ctas, ranks)
@@ -42,11 +41,10 @@ def find_targets(
 def take_copies(
     source: Source, left: UInt32s, target: Target, lanes: Int64s, committed: Int64s, taken: Taken
 ) -> tuple[Int, Flag]:
-    """Read what lanes copy, if nothing is the matter with any of them: how many copy anything, and whether neighbours
-    copy to the same address.
+    """Read what lanes copy, if none has a fault: how many copy anything, and whether neighbours share an address.
 
-    Each copies all of its words, or none where it has no bytes `left`, which all have if that is empty. It is -1 where
-    one copies a part, from memory that is not there, not aligned, not written, or that is watched.
+    Each lane copies all its words, or none if `left` is zero for it; an empty `left` means all. Returns -1 if a lane
+    copies a part, or from memory that is invalid, misaligned, unwritten, or watched.
     """
     memory, states, origins, offset, size = source
     addresses, ctas, ranks, stride, room = target
@@ -81,7 +79,7 @@ def take_copies(
 
 @kernel
 def take_words(bank: UInt32s, rows: Int64s, lanes: Int64s, words: UInt32s) -> None:
-    """What lanes hold in some registers."""
+    """Read registers of lanes."""
     for k in range(rows.size):
         row = rows[k]
         for i in range(lanes.size):
@@ -99,7 +97,7 @@ def clear_words(bank: UInt32s, rows: Int64s, lanes: Int64s) -> None:
 
 @kernel
 def find_done(groups: Int64s, lanes: Int64s, limit: Int64s, done: Bools) -> int:
-    """Which copies belong to groups below the limits of their lanes, and how many these are."""
+    """Which copies belong to groups below the limits of their lanes; returns their number."""
     count = 0
     for i in range(lanes.size):
         done[i] = groups[i] < limit[lanes[i]]
@@ -113,7 +111,7 @@ Arrays = tuple[Int64s, UInt64s, Int64s, UInt32s, Int64s]
 
 @kernel
 def part_copies(chosen: Bools, given: Arrays, those: Arrays, others: Arrays) -> None:
-    """Put the copies that are chosen into `those` and the rest into `others`, each in the order that they had."""
+    """Split copies into `those` that are chosen and the `others`, keeping their order."""
     first, second = 0, 0
     for i in range(chosen.size):
         if chosen[i]:
@@ -133,7 +131,7 @@ def _take(given: Arrays, i: int, to: Arrays, j: int) -> None:
 
 @kernel
 def mark_words(marks: Int32s, targets: Int64s, count: int, mark: Int) -> int:
-    """Set the marks of `count` words from each target on; how many words that are."""
+    """Set the marks of `count` words from each target on; returns how many words that are."""
     marked = 0
     for i in range(targets.size):
         if targets[i] >= 0:

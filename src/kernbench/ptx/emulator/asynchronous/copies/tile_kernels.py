@@ -1,10 +1,10 @@
 """Compiled moves of boxes between global and shared memory, and of plain byte ranges.
 
-Boxes lie in shared memory row after row, in pieces of 16 bytes whose order the swizzle exchanges by address bits; rows
-that are shorter than the swizzle's span leave the rest of it as it is. Of a box only what lies inside the tensor is
-read or written; a load fills the rest. What belongs together is passed as a plain tuple and named in the loops
-(see `memory.access`). `report` counts, for global and for shared memory, bytes outside what is allocated and bytes
-nobody wrote, with the first operation and offset.
+Boxes are stored in shared memory row by row, in 16-byte pieces that the swizzle permutes by XOR of address bits; rows
+shorter than the swizzle's span leave the rest of it unchanged. Only the part of a box inside the tensor is read or
+written; a load fills the rest. Groups of arguments are plain tuples, named in the loops (see `memory.access`). `report`
+counts, for global and for shared memory, bytes outside allocations and unwritten bytes, with the first operation and
+offset.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.memory.arena import TRACKED, UNWRITTEN, WRITTEN
 from kernbench.ptx.numerics.matrix.descriptors import PIECE
 
-# bits of an address that a swizzle may exchange, and those below
+# address bits that a swizzle may change, and those below
 _LINE = 127
 _PAGE = 8
 GLOBAL_OUTSIDE, GLOBAL_UNWRITTEN, SHARED_OUTSIDE, SHARED_UNWRITTEN = range(4)
@@ -26,12 +26,12 @@ _TRACKED8 = np.uint64(TRACKED * 0x0101_0101_0101_0101)
 
 
 class Box(NamedTuple):
-    """A box of a tensor: where the tensor begins, and how the box lies in it and in shared memory.
+    """A box of a tensor: the base of the tensor, and the layout of the box in it and in shared memory.
 
-    Rows of `shape`: sizes, byte strides, elements copied, element strides. `element` is the bytes of one. `swizzle`
-    holds the mask and shift of the exchanged bits, whether halves of pieces are exchanged too, the bytes from row to
-    row, and the bytes of each piece that hold elements (the rest are gaps, which are left as they are). `fill` is what
-    an element outside the tensor reads as.
+    Rows of `shape`: sizes, byte strides, elements copied, element strides. `element` is the size of an element in
+    bytes. `swizzle` has the mask and shift of the XORed bits, whether halves of pieces are swapped, too, the row
+    stride, and the bytes of each piece that hold elements (the rest are gaps, which stay unchanged). `fill` is the
+    value of elements outside the tensor.
     """
 
     base: int
@@ -42,7 +42,7 @@ class Box(NamedTuple):
 
 
 class Tensor(NamedTuple):
-    """The memory that a tensor lies in: bytes and words of eight, and their states."""
+    """The memory of a tensor: bytes and 8-byte words, and their states."""
 
     memory: Bytes
     memory8: UInt64s
@@ -51,7 +51,7 @@ class Tensor(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """The shared memory that boxes lie in: bytes and words of eight, their states; each box's offset, CTA's origin."""
+    """The shared memory of boxes: bytes and 8-byte words, their states; each box's offset, and its CTA's origin."""
 
     memory: Bytes
     memory8: UInt64s
@@ -62,7 +62,7 @@ class Tiles(NamedTuple):
     size: int
 
 
-# the same three as they are passed
+# the same three as plain tuples
 GivenBox = tuple[int, Int64s, int, Int64s, Bytes]
 GivenTensor = tuple[Bytes, UInt64s, Bytes, UInt64s]
 GivenTiles = tuple[Bytes, UInt64s, Bytes, UInt64s, Int64s, Int64s, int]
@@ -79,7 +79,7 @@ def _tiles_of(given: GivenTiles) -> Tiles:
 
 
 def new_report() -> Int64s:
-    """An empty report: per code how often, the first operation, its offset."""
+    """An empty report: per code the count, the first operation, and its offset."""
     return np.zeros((4, 3), np.int64)
 
 
@@ -101,7 +101,7 @@ def _swizzled(offset: Int, mask: Int, shift: Int, flip: Int) -> Int:
 
 @part
 def _readable(state: Bytes, checked: bool, offset: Int, operation: Int, code: Int, report: Int64s) -> bool:
-    """Whether a byte may be read; unwritten ones may, with a complaint."""
+    """Whether a byte may be read; unwritten bytes may, with a report."""
     if offset < 0 or offset >= state.size:
         _count(report, code, operation, offset)
         return False
@@ -119,7 +119,7 @@ def _readable(state: Bytes, checked: bool, offset: Int, operation: Int, code: In
 
 @part
 def _rows_of(shape: Int64s) -> Int:
-    """How many rows a box has."""
+    """The number of rows of a box."""
     rows = 1
     for d in range(1, shape.shape[1]):
         rows *= shape[2, d]
@@ -128,11 +128,11 @@ def _rows_of(shape: Int64s) -> Int:
 
 @part
 def _row(row: Int, operation: Int, coordinates: Int64s, shape: Int64s) -> tuple[Int, bool]:
-    """Byte offset of a box row's first element relative to the tensor's start, and whether it lies inside."""
+    """Offset in bytes of a box row's first element from the tensor's base, and whether it is inside."""
     offset, inside = 0, True
     rest = row
     for d in range(1, shape.shape[1]):
-        # most rows are those of the second dimension
+        # most rows differ in the second dimension only
         step, rest = (rest, 0) if rest < shape[2, d] else (rest % shape[2, d], rest // shape[2, d])
         at = coordinates[operation, d] + step * shape[3, d]
         inside &= 0 <= at < shape[0, d]
@@ -142,7 +142,7 @@ def _row(row: Int, operation: Int, coordinates: Int64s, shape: Int64s) -> tuple[
 
 @kernel
 def find_rows(boxes: GivenBox, coordinates: Int64s, chosen: Int64s, unit: Int, found: Int64s) -> int:
-    """The rows of some boxes inside the tensor, which end at a `unit`: starts, lengths, operations; how many."""
+    """The rows of boxes inside the tensor, extended to a `unit`: starts, lengths, operations; returns their number."""
     box = _box_of(boxes)
     shape, element = box.shape, box.element
     inner = shape[2, 0] * element
@@ -163,7 +163,7 @@ def find_rows(boxes: GivenBox, coordinates: Int64s, chosen: Int64s, unit: Int, f
 def load_boxes(
     tensor: GivenTensor, tiles: GivenTiles, boxes: GivenBox, coordinates: Int64s, checked: bool, report: Int64s
 ) -> None:
-    """Boxes from global to shared memory: the parts of a `Tensor`, of `Tiles` and of a `Box`."""
+    """Load boxes from global to shared memory; arguments are the parts of `Tensor`, `Tiles` and `Box`."""
     source, target, box = Tensor(tensor[0], tensor[1], tensor[2], tensor[3]), _tiles_of(tiles), _box_of(boxes)
     shape, element, swizzle = box.shape, box.element, box.swizzle
     inner, filled = shape[2, 0] * element, swizzle[4]
@@ -206,9 +206,9 @@ def load_boxes(
 def _copy_row(
     at: Int, first: Int, origin: Int, inner: Int, swizzle: Int64s, source: Tensor, target: Tiles, checked: bool
 ) -> Int:
-    """Copy the pieces of a row that lies inside both memories by words of eight bytes, up to one that is not written.
+    """Copy the pieces of a row inside both memories by 8-byte words, up to an unwritten one.
 
-    Gives the bytes that were copied. A swizzle exchanges pieces of 128 bytes.
+    Returns the number of bytes copied. A swizzle permutes pieces of 128 bytes.
     """
     done = 0
     if at & 7 or first & (PIECE - 1) or origin & 7 or at < 0 or at + inner > source.memory.size:
@@ -229,7 +229,7 @@ def _copy_row(
 
 @part
 def _copy_piece(at: Int, to: Int, source: Tensor, target: Tiles, checked: bool) -> bool:
-    """Copy a whole piece by words of eight bytes, if it lies so and all of it was written; whether that was done."""
+    """Copy a whole piece by 8-byte words, if aligned and written; returns whether it did."""
     if at & 7 or at < 0 or at + PIECE > source.memory.size:
         return False
     word, there = at >> 3, to >> 3
@@ -245,7 +245,7 @@ def _copy_piece(at: Int, to: Int, source: Tensor, target: Tiles, checked: bool) 
 
 @part
 def _whole_pieces(nbytes: Int) -> Int:
-    """Stores write whole pieces: what lies beyond a row's end in the last one is written too."""
+    """Stores write whole pieces: bytes after a row's end in its last piece are written, too."""
     return (nbytes + PIECE - 1) & ~(PIECE - 1)
 
 
@@ -253,7 +253,7 @@ def _whole_pieces(nbytes: Int) -> Int:
 def _take_piece(
     offset: Int, op: Int, into: Int, source: Tiles, swizzle: Int64s, staged8: UInt64s, checked: bool
 ) -> bool:
-    """Stage a whole piece by words of eight bytes, if it lies so and all of it was written; whether that was done."""
+    """Stage a whole piece by 8-byte words, if aligned and written; returns whether it did."""
     at = _swizzled(offset, swizzle[0], swizzle[1], 0)
     if offset & (PIECE - 1) or into & (PIECE - 1) or at < 0 or at + PIECE > source.size:
         return False
@@ -274,9 +274,9 @@ def _take_piece(
 def _take_row(
     first: Int, op: Int, into: Int, inner: Int, source: Tiles, swizzle: Int64s, staged8: UInt64s, checked: bool
 ) -> Int:
-    """Stage the pieces of a row that lies inside shared memory by words, up to one that is not written.
+    """Stage the pieces of a row inside shared memory by words, up to an unwritten one.
 
-    Gives the bytes that were staged.
+    Returns the number of bytes staged.
     """
     origin, done = source.origins[op], 0
     if first & (PIECE - 1) or origin & 7:
@@ -328,7 +328,7 @@ def take_boxes(
     checked: bool,
     report: Int64s,
 ) -> None:
-    """What boxes in shared memory hold, row after row without swizzle, as far as a store writes it."""
+    """Read boxes in shared memory, row by row and unswizzled, as far as a store writes them."""
     source, box = _tiles_of(tiles), _box_of(boxes)
     shape, element, swizzle = box.shape, box.element, box.swizzle
     inner, filled = shape[2, 0] * element, swizzle[4]
@@ -358,7 +358,7 @@ def take_boxes(
 def _put_piece(
     at: Int, op: Int, first: Int, tensor: GivenTensor, dirty: Bools, staged8: UInt64s, checked: bool
 ) -> bool:
-    """Write a whole piece by words of eight bytes, if it lies so and all of it is allocated; whether that was done."""
+    """Write a whole piece by 8-byte words, if aligned and allocated; returns whether it did."""
     memory8, state8 = tensor[1], tensor[3]
     if at & (PIECE - 1) or first & (PIECE - 1) or at < 0 or at + PIECE > tensor[0].size:
         return False
@@ -378,9 +378,9 @@ def _put_piece(
 def _put_row(
     at: Int, op: Int, into: Int, inner: Int, tensor: GivenTensor, dirty: Bools, staged8: UInt64s, checked: bool
 ) -> Int:
-    """Write the pieces of a row that lies inside memory by words, up to one that is not allocated.
+    """Write the pieces of a row inside memory by words, up to one that is not allocated.
 
-    Gives the bytes that were written.
+    Returns the number of bytes written.
     """
     memory8, state8, done = tensor[1], tensor[3], 0
     if at & (PIECE - 1) or at < 0 or at + inner > tensor[0].size:
@@ -411,7 +411,7 @@ def put_boxes(
     checked: bool,
     report: Int64s,
 ) -> None:
-    """Boxes to global memory, as far as they lie inside the tensor."""
+    """Write boxes to global memory, as far as they are inside the tensor."""
     memory, state, box = tensor[0], tensor[2], _box_of(boxes)
     shape, element = box.shape, box.element
     inner = shape[2, 0] * element
@@ -455,7 +455,7 @@ def take_ranges(
     code: Int,
     report: Int64s,
 ) -> None:
-    """Byte ranges of a space, one after the other at `firsts` of `staged`; they end before `limits`."""
+    """Read byte ranges of a space to offsets `firsts` of `staged`; they end before `limits`."""
     for op in chosen:
         for k in range(lengths[op]):
             at = starts[op] + k
@@ -481,7 +481,7 @@ def put_ranges(
     code: Int,
     report: Int64s,
 ) -> None:
-    """Byte ranges to a space; `kept` has one bit for each byte of 16, all set for ordinary copies."""
+    """Write byte ranges to a space; `kept` has a bit for each byte of 16, all set for ordinary copies."""
     for op in chosen:
         for k in range(lengths[op]):
             if not (kept[op] >> (k & 15)) & 1:

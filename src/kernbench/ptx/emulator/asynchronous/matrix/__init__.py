@@ -1,1 +1,1 @@
-"""Matrix units that run beside the threads: wgmma, and tcgen05 with its tensor memory."""
+"""Asynchronous matrix units: wgmma, and tcgen05 with its tensor memory."""

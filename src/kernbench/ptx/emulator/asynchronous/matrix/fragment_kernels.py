@@ -1,7 +1,7 @@
 """Compiled loops between registers and matrices: accumulators and A of wgmma, and words of tensor memory.
 
-Each does in one pass what a choice of rows and a transposition do in three; of other types there are few enough.
-`numerics.matrix.warpgroup` has the layout of accumulators.
+Each does in one pass what takes three with indexing and transposing. Other types are rare. `numerics.matrix.warpgroup`
+has the layout of accumulators.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from kernbench.ptx.emulator.lanes.arrays import Float32s, Int, Int64s, UInt32s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 
-# all bits but the sign's, which are those of the NaN as well, and the bits of infinity
+# all bits but the sign (also the canonical NaN), and the bits of infinity
 _SIZE, _INFINITY = np.uint32(0x7FFF_FFFF), np.uint32(0x7F80_0000)
 
 
@@ -18,7 +18,7 @@ _SIZE, _INFINITY = np.uint32(0x7FFF_FFFF), np.uint32(0x7F80_0000)
 def take_accumulators(bank: UInt32s, rows: Int64s, warps: Int64s, matrix: UInt32s) -> None:
     """The matrices [warps, 16, columns] that warps hold in the registers `rows` of a bank.
 
-    A pair of registers has two columns of four in each of eight rows: those of eight columns, or the lower ones.
+    A pair of registers has two of eight columns, in eight rows: the upper or the lower ones.
     """
     for w in range(warps.size):
         for pair in range(rows.size // 2):
@@ -35,7 +35,7 @@ def take_accumulators(bank: UInt32s, rows: Int64s, warps: Int64s, matrix: UInt32
 def put_accumulators(bank: UInt32s, rows: Int64s, warps: Int64s, matrix: UInt32s, floats: bool) -> None:
     """Write matrices [warps, 16, columns] to the registers `rows` of warps.
 
-    If they are `floats`, NaN is 0x7fffffff, as the tensor core gives it: a matrix library has the processor's own.
+    With `floats`, NaN becomes 0x7fffffff, as from the tensor core; matrix libraries return the processor's NaN.
     """
     for w in range(warps.size):
         for pair in range(rows.size // 2):
@@ -54,9 +54,9 @@ def put_accumulators(bank: UInt32s, rows: Int64s, warps: Int64s, matrix: UInt32s
 
 @kernel
 def take_left(bank: UInt32s, rows: Int64s, warps: Int64s, table: Float32s, found: Float32s) -> None:
-    """A of operations, elements of 16 bits, that warps hold in four registers: rows [operations, 4] of a bank.
+    """16-bit elements of A of operations, which warps hold in four registers: rows [operations, 4] of a bank.
 
-    Found are the values that a `table` has for elements: [operations, warps, 16, 16].
+    The result has the values that `table` gives for the elements: [operations, warps, 16, 16].
     """
     low = np.uint32(0xFFFF)
     for operation in range(rows.shape[0]):
@@ -74,7 +74,7 @@ def take_left(bank: UInt32s, rows: Int64s, warps: Int64s, table: Float32s, found
 
 @part
 def _word(words: UInt32s, cta: Int, quarter: Int, row: Int, column: Int) -> np.uint32:
-    """A word of tensor memory; beyond its end, all bits are set."""
+    """A word of tensor memory; poison beyond its end."""
     if row >= words.shape[2] or column >= words.shape[3]:
         return np.uint32(0xFFFF_FFFF)
     found: np.uint32 = words[cta, quarter, row, column]
@@ -83,7 +83,7 @@ def _word(words: UInt32s, cta: Int, quarter: Int, row: Int, column: Int) -> np.u
 
 @part
 def _corner(warp: Int, address: Int, words: UInt32s) -> tuple[Int, Int, Int, Int]:
-    """Where a warp that gives an address begins: the CTA, its quarter, the lane there and the column."""
+    """Decode a warp's address: CTA, quarter, lane in it, and column."""
     ctas = words.shape[0]
     return warp % ctas, warp // ctas % 4, address >> 16 & 31, min(address & 0xFFFF, words.shape[3] - 1)
 
@@ -99,10 +99,10 @@ def load_words(
     bank: UInt32s,
     registers: Int64s,
 ) -> None:
-    """Load `registers` of warps from the tensor memory of their CTAs, of which `words` are [ctas, 4, 32, columns].
+    """Load `registers` of warps from the tensor memory of their CTAs; `words` are [ctas, 4, 32, columns].
 
-    A warp's address has a lane and a column; from there, in the warp's quarter, a lane's register is at its row and
-    column. If `packed`, a register has the lower halves of two words.
+    A warp's address has a lane and a column; relative to these, in the warp's quarter, a lane's register is at its row
+    and column. If `packed`, a register has the lower halves of two words.
     """
     for w in range(warps.size):
         cta, quarter, first_row, first_column = _corner(warps[w], addresses[w], words)
@@ -121,9 +121,9 @@ def load_words(
 def take_halves(
     words: UInt32s, ctas: Int64s, part: tuple[int, int, int, int], column: int, table: Float32s, found: Float32s
 ) -> None:
-    """Elements of 16 bits in tensor memory of CTAs, from a column on, as a `table` has them: [ctas, rows, elements].
+    """16-bit elements in tensor memory of CTAs, from a column on, converted by `table`: [ctas, rows, elements].
 
-    A part is its first and last + 1 quarter, and the same of lanes in each.
+    A part is [first, last + 1) quarter, and the same for lanes in each.
     """
     low = np.uint32(0xFFFF)
     lanes = part[3] - part[2]
@@ -139,7 +139,7 @@ def take_halves(
 
 @part
 def _put_word(words: UInt32s, cta: Int, quarter: Int, row: Int, column: Int, value: np.uint32) -> None:
-    """Write a word of tensor memory; rows go round, and beyond the last column nothing is written."""
+    """Write a word of tensor memory; rows wrap around, and columns beyond the last are dropped."""
     if column < words.shape[3]:
         words[cta, quarter, row % words.shape[2], column] = value
 
@@ -157,7 +157,7 @@ def store_words(
 ) -> None:
     """Store what warps held, [registers, positions, lanes], to the tensor memory of their CTAs: see `load_words`.
 
-    It is done for the warps and addresses at the positions `chosen`, one after the other.
+    Only for the warps and addresses at the positions `chosen`, one after the other.
     """
     for w in range(chosen.size):
         position = chosen[w]

@@ -1,4 +1,4 @@
-"""What is reported of matrix products and of tensor memory, to the observer of a batch: see `observer`."""
+"""The observer interface for matrix products and tensor memory: see `observer`."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import Access
     from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import Issued
 
-# what was committed arrives on mbarriers: their slots, and the positions of the lanes among those that committed
+# called when a commit arrives on mbarriers: their slots, and positions in the committing lanes
 Committed = Callable[[Array, Array], None]
 
 
 def _ignore(slots: Array, owners: Array) -> None:
-    """Nobody looks."""
+    """Do nothing."""
 
 
 class WarpgroupObserver:
@@ -32,21 +32,21 @@ class WarpgroupObserver:
         """Warps have waited for all groups before `done`."""
 
     def touched(self, warps: Array, name: str, verb: str, as_operand: bool, owner: Site, site: Site) -> None:
-        """Warps touch a register of an operation, issued at `owner`, that they have not waited for."""
+        """Warps access a register of an operation, issued at `owner`, that they have not waited for."""
 
     def unfenced(self, lanes: Array, name: str, site: Site) -> None:
-        """Lanes have touched a register that an operation uses, with no wgmma.fence between."""
+        """Lanes have accessed a register that an operation uses, without a wgmma.fence in between."""
 
 
 class TensorObserver:
-    """The tensor memory of one batch, and what works on it."""
+    """The tensor memory of one batch, and its operations."""
 
     def allocates(self, warp: int, columns: int, site: Site) -> bool:
-        """A warp asks for columns; whether that is a legal request."""
+        """A warp allocates columns; returns whether the request is legal."""
         return True
 
     def frees(self, warp: int, address: int, columns: int, site: Site) -> None:
-        """A warp gives columns back."""
+        """A warp frees columns."""
 
     def multiplies(self, operations: "Products", lanes: Array) -> None:
         """Lanes begin products."""
@@ -64,42 +64,42 @@ class TensorObserver:
         """Warps begin to store registers."""
 
     def commits(self, lanes: Array) -> Committed:
-        """Lanes commit what they began; what is given back is called when that arrives on mbarriers."""
+        """Lanes commit; returns a function to call when the commit arrives on mbarriers."""
         return _ignore
 
     def waited(self, warps: Array, loads: bool) -> None:
         """Warps have waited for their loads or stores."""
 
     def used(self, load: int, warps: Array) -> None:
-        """Warps use registers of the load at a site."""
+        """Warps use registers written by the load at a site."""
 
     def fenced(self, warps: Array, before: bool) -> None:
         """Warps pass fence::before_thread_sync or fence::after_thread_sync."""
 
     def ended(self) -> None:
-        """All threads have ended."""
+        """All threads have exited."""
 
 
 class BatchObserver(Observer):
-    """All that happens in one batch, that of its matrix units included."""
+    """Everything that happens in one batch, including its matrix units."""
 
     def __init__(self) -> None:
         super().__init__()
         self.warpgroups: WarpgroupObserver = WarpgroupObserver()
 
     def tensor(self, memory: TensorMemory) -> TensorObserver:
-        """The observer of the batch's tensor memory, asked for when that is first used."""
+        """The observer of the batch's tensor memory, created on first use."""
         return TensorObserver()
 
 
 class MatrixBatch(AsynchronousBatch, Protocol):
-    """What matrix units need of their batch."""
+    """What matrix units need from their batch."""
 
     @property
     def exact(self) -> bool:
-        """Whether products are added as the hardware adds them, to the bit."""
+        """Whether products are added in the hardware's order, bit for bit."""
         ...
 
     @property
     def checks(self) -> BatchObserver:
-        """Who looks at what happens."""
+        """The observer."""

@@ -1,4 +1,4 @@
-"""What the fifth-generation tensor core does to tensor memory: products, copies from shared memory, shifts."""
+"""Operations of the fifth-generation tensor core on tensor memory: products, copies from shared memory, shifts."""
 
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
@@ -32,26 +32,26 @@ from kernbench.ptx.numerics.matrix.scaled import scale_values
 from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, float32_table, product
 
 _LANE_SHIFT = 16
-# what operations have in common: all but descriptors of matrices in shared memory, or all
+# operations are equal in all but descriptors of matrices in shared memory, or in everything
 _ALIKE, _EQUAL = 1, 2
-# where operands have the instruction descriptor, and the predicate
+# indices of the instruction descriptor and the predicate in the operands
 _INSTRUCTION, _ADDS = 3, 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """What an mma instruction says by itself."""
+    """The static part of an mma instruction."""
 
     kind: str
     pair: bool
     stationary: bool
-    # whether A lies in tensor memory, and is shifted down by a row there
+    # whether A is in tensor memory, and is shifted down by a row there
     from_tensor: bool
     shifted: bool
-    # elements that share a scale, 0 where there are none
+    # elements that share a scale, 0 for none
     block: int
     site: Site
-    # whether the target has K = 96, and the addresses of next buffers that go with it
+    # whether the target supports K = 96, and next-buffer addresses
     deep: bool = False
 
     def descriptor(self, bits: int) -> InstructionDescriptor:
@@ -63,16 +63,16 @@ class Form:
 
 @dataclass(eq=False)
 class Products:
-    """Operations of one mma instruction: one entry each for the CTA, addresses and descriptors, and the predicate.
+    """Operations of one mma instruction: for each its CTA and its operands.
 
-    `given` has the address of D, A (an address or a descriptor), the descriptor of B, the instruction descriptor, the
+    `given` has the addresses of D and A (or a descriptor of A), the descriptor of B, the instruction descriptor, the
     predicate and the addresses of scales: [operands, operations].
     """
 
     form: Form
     ctas: Array
     given: Array
-    # exponent by which D is scaled down, lanes that are left alone
+    # exponent by which D is scaled down, and lanes that are disabled
     shift: int = 0
     lanes: Array | None = None
 
@@ -109,17 +109,17 @@ class Products:
 
     @property
     def adds(self) -> Array:
-        """Whether it is added to what D holds."""
+        """Whether the product is added to D."""
         found: Array = self.given[_ADDS]
         return found
 
     @property
     def equal(self) -> bool:
-        """Whether all are given the same."""
+        """Whether all operations have equal operands."""
         return self._likeness == _EQUAL
 
     def alike(self) -> list["Products"]:
-        """The operations sorted by what they have in common: addresses in tensor memory, instruction, predicate."""
+        """The operations grouped by addresses in tensor memory, instruction descriptor, and predicate."""
         if self._likeness:
             return [self]
         keys = [self.d, self.instruction, self.adds, *([self.a] if self.form.from_tensor else []), *(self.scales or ())]
@@ -127,7 +127,7 @@ class Products:
         return [self.part(np.flatnonzero(inverse.reshape(-1) == n)) for n in range(int(inverse.max()) + 1)]
 
     def part(self, chosen: Array) -> "Products":
-        """Some of the operations, at positions in ascending order."""
+        """Some of the operations, at ascending positions."""
         if len(chosen) == len(self.ctas):
             return self
         lanes = None if self.lanes is None else self.lanes[chosen]
@@ -135,19 +135,19 @@ class Products:
 
     @cached_property
     def described(self) -> InstructionDescriptor:
-        """The instruction descriptor of the first."""
+        """The instruction descriptor of the first operation."""
         return self.form.descriptor(self.first[_INSTRUCTION])
 
     @cached_property
     def homes(self) -> Array:
-        """The CTAs each operation works on: [operations, 1 or 2]."""
+        """The CTAs that each operation works on: [operations, 1 or 2]."""
         if not self.form.pair:
             return self.ctas[:, None]
         first = self.ctas - self.ctas % 2
         return np.stack([first, first + 1], axis=1)
 
     def operand(self, which: str) -> Operand:
-        """The tile that each CTA holds of A or B."""
+        """The tile of A or B that each CTA holds."""
         return _operand(self.described, which, self.homes.shape[1])
 
     def tiles(self, which: str) -> list[Tiles]:
@@ -168,19 +168,19 @@ class Products:
 
     @cached_property
     def sides(self) -> "tuple[_Side | None, _Side] | None":
-        """A and B of operations that are all given the same and say nothing more; see `_sides`."""
+        """A and B, if all operations have equal operands and no special features; see `_sides`."""
         plain = self.equal and self.lanes is None and not self.shift
         return _sides(self.form, self.first, len(self.ctas)) if plain else None
 
     def parts(self) -> tuple[Part, ...]:
-        """Where D lies."""
+        """The parts of tensor memory that hold D."""
         described = self.described
         return parts(described.m, described.n, self.form.pair, self.form.stationary, self.first[0] >> _LANE_SHIFT)
 
 
 @kernel
 def likeness(given: UInt64s, from_tensor: bool) -> int:
-    """_EQUAL if each row of operands has one value, _ALIKE if those have that are no descriptors of A and B, else 0."""
+    """_EQUAL if each row of operands has one value; _ALIKE if all rows but descriptors of A and B have; else 0."""
     found = _EQUAL
     for row in range(given.shape[0]):
         for i in range(1, given.shape[1]):
@@ -200,14 +200,14 @@ def _operand(described: InstructionDescriptor, which: str, width: int) -> Operan
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chain:
-    """Products that add to the same accumulators one after the other: the first, and the operands of all."""
+    """Products that accumulate in sequence on the same accumulators: the first, and the operands of all."""
 
     first: Products
     left: list[Array]
     right: list[Array]
 
     def takes(self, one: Products) -> bool:
-        """Whether an operation only goes on with the same sums."""
+        """Whether an operation only continues the same sums."""
         first = self.first
         return (
             one.first[_ADDS] != 0
@@ -220,9 +220,9 @@ class Chain:
 
 
 class TensorCore:
-    """Performs operations on the tensor memory of a batch; sums of one accumulator are made together.
+    """Performs operations on the tensor memory of a batch; sums of one accumulator are computed together.
 
-    What looks at tensor memory calls `flush` first.
+    Code that reads tensor memory must call `flush` first.
     """
 
     def __init__(self, batch: MatrixBatch, memory: TensorMemory):
@@ -231,7 +231,7 @@ class TensorCore:
         self._chain: Chain | None = None
 
     def multiply(self, several: list[Products]) -> None:
-        """D = A B, or A B + D, one after the other; operations that are alike in one product."""
+        """Compute D = A B, or D = A B + D, in order; equal operations are computed as one product."""
         first = 0
         while first < len(several):
             operations = several[first]
@@ -249,7 +249,7 @@ class TensorCore:
                 self._take(chain, several[begin:first])
 
     def _take(self, chain: Chain, several: list[Products]) -> None:
-        """Take A and B of operations that go on with a chain."""
+        """Gather A and B of operations that continue a chain."""
         batch, ctas = self._batch, several[0].ctas
         joined = _joined(tuple((one.form, one.first) for one in several), len(ctas)) if len(several) > 1 else None
         if joined is not None:
@@ -261,7 +261,7 @@ class TensorCore:
             chain.left.append(gather(batch, ctas, *left))
 
     def _multiply_apart(self, operations: Products) -> None:
-        """As `multiply`, of operations that may differ from each other, or say more than what to multiply."""
+        """As `multiply`, for operations that differ from each other, or have special features."""
         for group in operations.alike():
             if group.described.problem:
                 continue
@@ -274,14 +274,14 @@ class TensorCore:
             chain.left.append(gather(self._batch, ctas, group.tiles("a"), group.operand("a")))
 
     def _chained(self, one: Products) -> Chain:
-        """The chain that an operation goes on with, or begins."""
+        """The chain that an operation continues or begins."""
         if self._chain is None or not self._chain.takes(one):
             self.flush()
             self._chain = Chain(one, [], [])
         return self._chain
 
     def flush(self) -> None:
-        """Make the sums that were put off."""
+        """Compute the deferred sums."""
         chain, self._chain = self._chain, None
         if chain is None:
             return
@@ -344,7 +344,7 @@ class TensorCore:
         return self._scales(one, homes.reshape(-1), one.scales[0], rows, described.scale_bytes[0])
 
     def _column_scales(self, one: Products, homes: Array) -> Array:
-        """Scales of B for each CTA; where D lies in two halves of the lanes, each has those of its columns."""
+        """Scales of B for each CTA; if D is in two halves of the lanes, each half has the scales of its columns."""
         assert one.scales is not None
         described, parts = one.described, one.parts()
         byte, addresses = described.scale_bytes[1], one.scales[1]
@@ -358,7 +358,7 @@ class TensorCore:
     def _scales(self, one: Products, ctas: Array, addresses: Array, rows: int, byte: int, quarter: int = 0) -> Array:
         """Scales of each row and element of K: row r in lane r % 32 of a quarter and column r / 32, one byte a block.
 
-        More than a word holds go on behind the columns of all rows, which are counted in 128.
+        If they take more than a word, they continue after the columns of all rows, which are counted in units of 128.
         """
         described, block = one.described, one.form.block
         column, count, scales = int(addresses[0]) & 0xFFFF, -(-rows // 32), described.k // block
@@ -380,7 +380,7 @@ class TensorCore:
         if before is not None:
             before = np.ascontiguousarray(before)
         if before is not None and one.shift:
-            # a D of float16 lies in the lower half of each word
+            # float16 values of D are in the lower half of each word
             held = before.view(np.float32) if described.kinds[0] == "f32" else float32_of(before & 0xFFFF, "f16")
             sums, before = sums + held * np.float32(2.0**-one.shift), None
         result = accumulate(sums, before, described.kinds[0], described.saturates)
@@ -388,7 +388,7 @@ class TensorCore:
         memory.write(ctas, part, column, result.astype(np.uint32, copy=False), lanes)
 
     def copy(self, form: "CopyForm", ctas: Array, addresses: Array, descriptors: Array) -> None:
-        """tcgen05.cp: rows of shared memory to lanes."""
+        """tcgen05.cp: copy rows of shared memory to lanes."""
         self.flush()
         for address in np.unique(addresses):
             chosen = addresses == address
@@ -403,7 +403,7 @@ class TensorCore:
                 self._memory.write(homes, part, int(address) & 0xFFFF, rows[:, first : first + part.rows])
 
     def shift(self, ctas: Array, addresses: Array) -> None:
-        """tcgen05.shift: of a warp's 32 rows 31 go one lane down, eight columns wide; the first stays (.31x256b)."""
+        """tcgen05.shift: move 31 of a warp's 32 rows one lane down, eight columns wide; the first stays (.31x256b)."""
         self.flush()
         words = self._memory.words.reshape(len(self._memory.words), 128, -1)
         for cta, address in zip(ctas.tolist(), addresses.tolist(), strict=True):
@@ -414,22 +414,22 @@ class TensorCore:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CopyForm:
-    """What a copy says: rows and bytes of each in shared memory, and how rows go to lanes."""
+    """The static part of a copy: rows, bytes per row in shared memory, and the mapping of rows to lanes."""
 
     rows: int
     nbytes: int
     spread: str
-    # bits of elements that are unpacked to bytes, 0 where bytes stay as they are
+    # width of elements that are unpacked to bytes, 0 for none
     unpacks: int
     site: Site
 
     def tiles(self, descriptors: Array) -> list[Tiles]:
-        """The tiles descriptors name; of what is unpacked, each 16 bytes begin with 16 elements, and end in padding."""
+        """The tiles of descriptors; with unpacking, each 16 bytes have 16 elements followed by padding."""
         found = tiles_of(descriptors, Operand(self.rows, self.nbytes, "u8"), tcgen05_descriptor)
         return [replace(one, filled=2 * self.unpacks) for one in found] if self.unpacks else found
 
     def lanes(self, base: int) -> list[tuple[Part, int]]:
-        """Parts of tensor memory and the first row that each receives."""
+        """Parts of tensor memory, and the first row that each receives."""
         return _spread(self.spread, base)
 
 
@@ -454,9 +454,10 @@ _Side = tuple[list[Tiles], Operand]
 
 @lru_cache(1 << 10)
 def _sides(form: Form, operands: tuple[int, ...], count: int) -> tuple[_Side | None, _Side] | None:
-    """A and B of operations of single CTAs that are all given the same, without scales.
+    """A and B of operations of single CTAs with equal operands, without scales.
 
-    A is None where it lies in tensor memory; all is where operations whose A does not may not wait for others.
+    A is None if it is in tensor memory. The whole result is None if the operations cannot be deferred although A is
+    not.
     """
     given = np.repeat(np.array(operands, np.uint64)[:, None], count, axis=1)
     one = Products(form, np.zeros(count, np.int64), given)
@@ -466,7 +467,7 @@ def _sides(form: Form, operands: tuple[int, ...], count: int) -> tuple[_Side | N
 
 
 def _known(sides: tuple[_Side | None, _Side] | None) -> tuple[_Side, _Side]:
-    """A and B of operations that wait for others: both lie in shared memory."""
+    """A and B of deferred operations: both are in shared memory."""
     assert sides is not None
     left, right = sides
     assert left is not None
@@ -477,9 +478,9 @@ def _known(sides: tuple[_Side | None, _Side] | None) -> tuple[_Side, _Side]:
 def _joined(
     several: tuple[tuple[Form, tuple[int, ...]], ...], count: int
 ) -> tuple[tuple[Layout, Operand], tuple[Layout, Operand]] | None:
-    """Where A and B of operations with the same sums lie, one behind the other; None where elements have no 16 bits.
+    """The combined layouts of A and B of operations that continue the same sums; None if elements are not 16 bits wide.
 
-    The operations are given by form and operands, and are the same for so many CTAs.
+    The operations are given by form and operands, and are the same for `count` CTAs.
     """
     sides = [_known(_sides(form, operands, count)) for form, operands in several]
     lefts, rights = [left for left, _ in sides], [right for _, right in sides]
@@ -494,7 +495,7 @@ def _joined(
 
 
 def _chains(one: Products) -> bool:
-    """Whether an operation may wait for those that go on with its sums."""
+    """Whether an operation may be deferred until others continue its sums."""
     return (
         not one.form.from_tensor
         and one.scales is None

@@ -1,4 +1,4 @@
-"""Tensor memory of a batch: 128 lanes of 512 words for each CTA, and which columns are allocated."""
+"""Tensor memory of a batch: 128 lanes of 512 words for each CTA, and the allocation of its columns."""
 
 import numpy as np
 
@@ -20,17 +20,17 @@ class TensorMemory:
     def __init__(self, batch: BatchHub):
         self._batch = batch
         self.words: Array = ROOMS.full((batch.ctas, 4, 32, COLUMNS), 0xFFFFFFFF, np.uint32)
-        # number of the allocation that holds each column, 0 for none
+        # the allocation that has each column, 0 for none
         self.owner: Array = np.zeros((batch.ctas, COLUMNS), np.int32)
         self.relinquished: Array = np.zeros(batch.ctas, bool)
         # for each CTA its allocations: number -> (first column, columns, site)
         self.allocations: list[dict[int, tuple[int, int, Site]]] = [{} for _ in range(batch.ctas)]
         self._number = 0
-        # whether anything may have been written; before, all words are poison
+        # whether anything may have been written; until then, all words are poison
         self.touched = False
 
     def allocate(self, cta: int, columns: int, site: Site) -> int:
-        """The first column of a new allocation, -1 where none is free."""
+        """The first column of a new allocation, -1 if none is free."""
         owner = self.owner[cta]
         for first in range(0, COLUMNS - columns + 1, max(_SMALLEST, 1)):
             if not owner[first : first + columns].any():
@@ -53,7 +53,7 @@ class TensorMemory:
         return True
 
     def chosen(self, ctas: Array) -> Array | slice:
-        """CTAs as an index: a slice where they follow each other, so that reading copies nothing."""
+        """CTAs as an index: a slice if consecutive, so that reading makes no copy."""
         first, count = int(ctas[0]), len(ctas)
         if count == 1 or (int(ctas[-1]) == first + count - 1 and (ctas == np.arange(first, first + count)).all()):
             return slice(first, first + count)
@@ -84,12 +84,12 @@ class TensorMemory:
         self.words[chosen, quarters, rows, columns] = values
 
     def add(self, ctas: Array, part: Part, column: int, sums: Array) -> bool:
-        """Add float32 sums [ctas, rows, columns] to words of a part's lanes; whether all of these are there."""
+        """Add float32 sums [ctas, rows, columns] to words of a part's lanes; False if some do not exist."""
         chosen, columns = self.chosen(ctas), slice(column, column + sums.shape[2])
         if columns.stop > COLUMNS or not isinstance(chosen, slice):
             return False
         self.touched = True
         there = self.words.view(np.float32)[chosen, slice(*part.quarters), slice(*part.lanes), columns]
-        # of two numbers that are none, the processor gives the first
+        # of two NaNs, the processor returns the first
         np.add(sums.reshape(there.shape), there, out=there)
         return True

@@ -1,8 +1,8 @@
-"""tcgen05: the tensor memory of a batch and what is under way in it.
+"""tcgen05: the tensor memory of a batch, and its operations in flight.
 
-Products, copies and shifts are begun by single threads, work in order, and are complete when a commit's mbarrier says
-so. Loads give their registers at once, as a use of the registers waits for them, but go on reading until wait::ld;
-stores are seen after wait::st.
+Single threads begin products, copies and shifts, which run in order and are complete when a commit's mbarrier says so.
+Loads set their registers at once, since a use of the registers waits for them, but read until wait::ld; stores become
+visible after wait::st.
 """
 
 from collections.abc import Callable
@@ -23,14 +23,15 @@ from kernbench.ptx.numerics.matrix.layout import Layout
 
 STORE = "tensor store"
 _QUARTERS = 4
-# how many columns may be allocated
+# valid numbers of columns of an allocation
 SIZES = (32, 64, 128, 256, 512)
 
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """What a load or store says: the rows and columns of registers, whether two 16-bit halves share one, and their
-    rows.
+    """The static part of a load or store.
+
+    It has the rows and columns of registers, whether two 16-bit halves share one, and the registers' rows.
     """
 
     layout: Layout
@@ -40,12 +41,12 @@ class Access:
 
     @cached_property
     def lanes(self) -> int:
-        """Lanes it touches."""
+        """The number of lanes it accesses."""
         return max(self.layout.shape[0], 32) if self.layout.shape[0] > 16 else 16
 
     @cached_property
     def spans(self) -> Array:
-        """First and last + 1 columns that it touches, relative to its address: [spans, 2]."""
+        """[first, last + 1) columns that it accesses, relative to its address: [spans, 2]."""
         touched = np.unique(self.layout.columns)
         if self.packed:
             touched = np.union1d(touched, touched + 1)
@@ -55,7 +56,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refused:
-    """Warps whose allocation has to wait."""
+    """Warps whose allocation must wait."""
 
     warps: Array
     site: Site
@@ -73,17 +74,17 @@ class TensorUnit:
         self.checks = batch.checks.tensor(self.memory)
         bank = self._bank = batch.banks["uint32"]
         self._registers = bank[:, : batch.lanes].reshape(len(bank), -1, WARP)
-        # allocations that wait for columns, and are tried again when some are freed
+        # allocations that wait for columns, and are retried when some are freed
         self.waiting: list[Refused] = []
 
     def are_plain(self, warps: Array, columns: Array) -> bool:
-        """Whether warps of different CTAs ask for columns as they may."""
+        """Whether warps of distinct CTAs make valid allocations."""
         ctas = warps % self._batch.ctas
         legal = all(one in SIZES for one in columns.tolist()) and not self.memory.relinquished[ctas].any()
         return legal and len(set(ctas.tolist())) == len(ctas)
 
     def allocate(self, warp: int, columns: int, site: Site) -> int:
-        """Columns for a warp's CTA: the first of them, -1 if it has to wait."""
+        """Allocate columns for a warp's CTA: the first of them, -1 if it must wait."""
         self._core.flush()
         cta = warp % self._batch.ctas
         if not self.checks.allocates(warp, columns, site):
@@ -91,7 +92,7 @@ class TensorUnit:
         return self.memory.allocate(cta, columns, site)
 
     def free(self, warps: Array, addresses: Array, columns: Array, site: Site) -> None:
-        """Warps give columns back."""
+        """Warps free columns."""
         for warp, address, count in zip(warps.tolist(), addresses.tolist(), columns.tolist(), strict=True):
             cta = warp % self._batch.ctas
             self.checks.frees(warp, address, count, site)
@@ -101,7 +102,7 @@ class TensorUnit:
             one.again()
 
     def relinquish(self, warps: Array) -> None:
-        """The warps' CTAs allocate no more."""
+        """The warps' CTAs give up the right to allocate."""
         self.memory.relinquished[warps % self._batch.ctas] = True
 
     def multiply(self, operations: Products, lanes: Array) -> None:
@@ -109,7 +110,7 @@ class TensorUnit:
         self.checks.multiplies(operations, lanes)
         multiply = self._multiply
         agent = Agent("tensor", operations.form.site, lanes, lambda chosen: multiply([operations.part(chosen)]))
-        # they complete all at once, as nothing waits for a part of them
+        # they complete all at once, since nothing waits for only some of them
         agent.together, agent.work = multiply, operations
         self._batch.agents.begin(agent)
 
@@ -135,7 +136,7 @@ class TensorUnit:
         )
 
     def homes(self, lanes: Array, pair: bool) -> Array:
-        """The CTAs that operations of lanes touch: [lanes, 1 or 2]."""
+        """The CTAs that operations of lanes access: [lanes, 1 or 2]."""
         own = (lanes // WARP) % self._batch.ctas
         return np.stack([own - own % 2, own - own % 2 + 1], axis=1) if pair else own[:, None]
 
@@ -143,9 +144,9 @@ class TensorUnit:
         self._batch.agents.begin(Agent("tensor", site, lanes, perform))
 
     def commit(self, lanes: Array, slots: Array, owners: Array, site: Site) -> None:
-        """When what lanes began is done, each of `slots` (barriers of the lanes `owners` counts) is arrived at."""
+        """Arrive on each of `slots` (mbarriers) when the operations begun so far by the lanes `owners` are complete."""
         mbarriers, checks = self._batch.mbarriers, self.checks
-        # loops are compiled for each layout of their arrays: what `nonzero` found are columns of one array
+        # make the arrays contiguous: loops are compiled for each memory layout, and results of `nonzero` are columns
         slots, owners = np.ascontiguousarray(slots), np.ascontiguousarray(owners)
         committed, named = checks.commits(lanes), lanes[owners]
         mbarriers.reach(slots, named, site)
@@ -176,7 +177,7 @@ class TensorUnit:
         )
 
     def store(self, access: Access, warps: Array, addresses: Array) -> None:
-        """Warps store registers; what they hold now arrives by the wait."""
+        """Warps store registers; their current values arrive by the wait."""
         self.checks.stores(access, warps, addresses)
         held = self._registers[access.rows[:, None], warps[None, :]]
 
@@ -190,7 +191,7 @@ class TensorUnit:
         self._batch.agents.begin(Agent(STORE, access.site, warps * WARP, perform))
 
     def _in_order(self, warps: Array, addresses: Array, chosen: Array) -> Array:
-        """Positions of warps in the order in which they store; it is no matter but where some share a quarter."""
+        """Positions of warps in the order of their stores; it matters only if some share a quarter."""
         inside = warps[chosen] // self._batch.ctas
         if inside[-1] - inside[0] < _QUARTERS:
             return chosen
@@ -207,7 +208,7 @@ class TensorUnit:
         self.checks.waited(warps, loads)
 
     def used(self, load: int, warps: Array) -> None:
-        """Warps use registers of the load at a site."""
+        """Warps use registers written by the load at a site."""
         self.checks.used(load, warps)
 
     def fence(self, warps: Array, before: bool) -> None:
@@ -215,5 +216,5 @@ class TensorUnit:
         self.checks.fenced(warps, before)
 
     def ended(self) -> None:
-        """All threads have ended."""
+        """All threads have exited."""
         self.checks.ended()

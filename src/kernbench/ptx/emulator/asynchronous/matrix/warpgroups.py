@@ -1,7 +1,7 @@
 """wgmma: operations of warpgroups, which begin when issued and are complete when a wait covers their group.
 
 The four warps of a warpgroup work together: what one of them waits for is complete for all four, once all have issued
-it. Each computes its sixteen rows of D; operations on the same accumulators follow each other without a wait.
+it. Each computes its sixteen rows of D; operations on the same accumulators need no wait in between.
 """
 
 from collections.abc import Callable
@@ -37,15 +37,15 @@ from kernbench.ptx.numerics.matrix.warpgroup import accumulators, operand_a, reg
 from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, float32_table, product
 
 WARPS = 4
-# bytes of products that are made at once: what the caches hold
+# bytes of products to compute at once: as much as caches hold
 _PRODUCTS = 1 << 21
-# sets of warps that are remembered
+# maximal number of cached sets of warps
 _MOST_CREWS = 1 << 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """What an instruction says: shape and types, register rows of D and of A (None: a descriptor), and signs."""
+    """The static part of an instruction: shape and types, register rows of D and A (None: a descriptor), and signs."""
 
     n: int
     k: int
@@ -56,16 +56,16 @@ class Form:
     negated: bool
     saturates: bool
     site: Site
-    # which lanes of four hold the metadata of a sparse A; None: A is dense
+    # which lanes of four hold the metadata of a sparse A; None for a dense A
     selector: int | None = None
-    # names the accumulators: their type and their registers
+    # identifies the accumulators: their type and registers
     accumulators: tuple[str, bytes] = field(init=False)
-    # numbers with the bits of the rows of D, and of A
+    # bit sets of the rows of D, and of A
     written: int = field(init=False)
     read: int = field(init=False)
     a_operand: Operand = field(init=False)
     b_operand: Operand = field(init=False)
-    # what those have in common whose tiles are of the same shape, and lie in memory or registers alike
+    # equal for forms with tiles of the same shape, in memory or registers alike
     shape: tuple[object, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,15 +83,15 @@ class Form:
 
     @property
     def held(self) -> int:
-        """Elements of a row of A that are there."""
+        """Stored elements of a row of A."""
         return self.k if self.selector is None else self.k // 2
 
 
 @dataclass(eq=False)
 class Issued:
-    """One instruction issued by some warps: their descriptors, whether D is read, and how far each warp had come.
+    """One instruction issued by some warps: descriptors, whether D is read, and each warp's count of operations.
 
-    `meta` are the metadata of a sparse A: [warps, 32].
+    `meta` is the metadata of a sparse A: [warps, 32].
     """
 
     form: Form
@@ -104,7 +104,7 @@ class Issued:
     meta: Array | None = None
 
     def __post_init__(self) -> None:
-        # how many of the warps read D, and whether all had issued as many operations before
+        # how many of the warps read D, and whether all had issued the same number of operations before
         self.adding = int(np.count_nonzero(self.adds))
         self.level = bool(are_equal(self.ordinals))
 
@@ -118,7 +118,7 @@ class Issued:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiting:
-    """Warps that wait for others of their warpgroup to issue what they wait for."""
+    """Warps that wait for other warps of their warpgroup to issue operations."""
 
     fragment: Fragment
     keep: int
@@ -127,10 +127,10 @@ class Waiting:
 
 
 class Crew(NamedTuple):
-    """Some warps: those of the warpgroup of each, [warps, 4], and their order with warpgroups side by side.
+    """A set of warps: the warpgroup members of each, [warps, 4], and an order with warpgroups contiguous.
 
-    A warp that does not exist is the last one. `ordered` are the warps in that order; `whole` says that all four of
-    each warpgroup are there, `bits` is a number with the bits of the warps.
+    A missing warp is represented by the last one. `ordered` are the warps in that order; `whole` says that all four
+    warps of each warpgroup are there; `bits` is the bit set of the warps.
     """
 
     mates: Array
@@ -149,21 +149,21 @@ class Warpgroups:
         self._eager = eager
         self._checks = batch.checks.warpgroups
         self._pending: list[Issued] = []
-        # operations that warps have not waited for, kept for the checks only
+        # operations that warps have not waited for, for the checks only
         self._unwaited: list[Issued] = []
         self.issued: Array = np.zeros(batch.warps, np.int64)
         self.committed: Array = np.zeros(batch.warps, np.int64)
         self.waiting: list[Waiting] = []
-        # by the numbers of warps
+        # by the bytes of warp numbers
         self._crews: dict[bytes, Crew] = {}
-        # the same by arrays that were given, which windows keep
+        # the same by the identity of arrays, which windows keep
         self._named: dict[int, tuple[Array, Crew]] = {}
         self._performer: _Performer | None = None
 
     def issue(
         self, form: Form, warps: Array, a: Array | None, b: Array, adds: Array, meta: Array | None = None
     ) -> None:
-        """Warps issue an operation; descriptors and `adds` have one entry a warp, `meta` one for each lane."""
+        """Warps issue an operation; descriptors and `adds` have one entry for each warp, `meta` one for each lane."""
         event = Issued(form, warps, a, b, adds, self.issued[warps], self.committed[warps], meta)
         self.issued[warps] += 1
         self._pending.append(event)
@@ -187,11 +187,11 @@ class Warpgroups:
 
     @property
     def watched(self) -> bool:
-        """Whether anything is checked, and in flight."""
+        """Whether checked operations are in flight."""
         return bool(self._unwaited)
 
     def touched(self, warps: Array, row: int, name: str, verb: str, as_operand: bool, site: Site) -> None:
-        """Warps touch a register of a bank's row: that is wrong where an operation they have not waited for owns it."""
+        """Warps access a register of a bank's row: a fault if an operation that they have not waited for owns it."""
         for event in self._unwaited:
             rows = event.form.a_rows if as_operand else event.form.d_rows
             if rows is not None and row in rows:
@@ -200,14 +200,14 @@ class Warpgroups:
                     self._checks.touched(bad, name, verb, as_operand, event.form.site, site)
 
     def unfenced(self, lanes: Array, name: str, site: Site) -> None:
-        """Lanes have touched a register that an operation uses, with no wgmma.fence between."""
+        """Lanes have accessed a register that an operation uses, without a wgmma.fence in between."""
         self._checks.unfenced(lanes, name, site)
 
     def wait(self, fragment: Fragment, keep: int, following: int, site: Site) -> Fragment | None:
-        """Complete all groups but the last `keep`; lanes go on whose warpgroups have issued it all."""
+        """Complete all groups but the last `keep`; lanes whose warpgroups have issued them all continue."""
         scheduler = self._batch.scheduler
         lanes = fragment.lanes
-        # the array that the window keeps, where it can be: what is known of it is found by it
+        # the array cached by the window, if possible, since results are cached by its identity
         warps = fragment.window.warps if lanes.live == lanes.warp_count else lanes.present()[0]
         done = self.committed[warps] - keep
         group: Array = np.full(self._batch.warps, -1, np.int64)
@@ -232,7 +232,7 @@ class Warpgroups:
         return fragment.at(following)
 
     def _forget(self, group: Array) -> None:
-        """The registers of operations are theirs again that warps have waited for: of groups below those given."""
+        """Release the registers of operations that warps have waited for: those of groups below `group`."""
         staying = []
         for event in self._unwaited:
             count = count_below(event.groups, event.warps, group)
@@ -243,7 +243,7 @@ class Warpgroups:
         self._unwaited = staying
 
     def crew(self, warps: Array) -> Crew:
-        """What is known of some warps, whatever they do."""
+        """What is known of a set of warps, cached."""
         last = self._named.get(id(warps))
         if last is not None and last[0] is warps:
             return last[1]
@@ -268,7 +268,7 @@ class Warpgroups:
         return Crew(mates, np.ascontiguousarray(mates[:, 0]), order, warps[order], whole, bits)
 
     def _least_issued(self, warps: Array) -> Array:
-        """How many operations all warps of each warp's warpgroup have issued."""
+        """The number of operations that all warps of each warp's warpgroup have issued."""
         least: Array = self.issued[self.crew(warps).mates].min(axis=1)
         return least
 
@@ -294,7 +294,7 @@ class Warpgroups:
 
 @kernel
 def raise_needs(warps: Int64s, groups: Int64s, ordinals: Int64s, group: Int64s, need: Int64s) -> None:
-    """An operation of warps must be complete before their groups below `group` are: raise what each needs to that."""
+    """Raise each warp's number of operations to complete to cover its groups below `group`."""
     for i in range(warps.size):
         warp = warps[i]
         if groups[i] < group[warp] and need[warp] < ordinals[i] + 1:
@@ -303,7 +303,10 @@ def raise_needs(warps: Int64s, groups: Int64s, ordinals: Int64s, group: Int64s, 
 
 @kernel
 def spread_limits(warps: Int64s, mates: Int64s, need: Int64s, issued: Int64s, limit: Int64s) -> Flag:
-    """Whether all mates of warps have issued what these need; if so, it is their limit as well."""
+    """Whether the warpgroup members of warps have issued all operations that these need.
+
+    Then it is their limit, too.
+    """
     for i in range(warps.size):
         wanted = need[warps[i]]
         for k in range(WARPS):
@@ -317,7 +320,7 @@ def spread_limits(warps: Int64s, mates: Int64s, need: Int64s, issued: Int64s, li
 
 @kernel
 def count_below(values: Int64s, warps: Int64s, limits: Int64s) -> int:
-    """How many values, one a warp, are below the limits of their warps."""
+    """Count values, one for each warp, below the limits of their warps."""
     count = 0
     for i in range(warps.size):
         if values[i] < limits[warps[i]]:
@@ -326,17 +329,17 @@ def count_below(values: Int64s, warps: Int64s, limits: Int64s) -> int:
 
 
 class _Chain(NamedTuple):
-    """Operations one after the other, on the same accumulators of warps, whose bits are given."""
+    """Operations in sequence on the same accumulators of warps, which are given as a bit set."""
 
     events: list[Issued]
     warps: int
 
 
 class _Performer:
-    """Performs operations one after the other; accumulators stay matrices while they are used again.
+    """Performs operations in order; accumulators stay matrices while they are reused.
 
-    What operations multiply is there when they are performed: the products of those that follow each other on the same
-    accumulators are made at once, and added in their order.
+    Operands are final when operations are performed, so the products of consecutive operations on the same accumulators
+    are computed at once, and added in order.
     """
 
     def __init__(self, batch: MatrixBatch, crew: Callable[[Array], Crew]):
@@ -374,7 +377,7 @@ class _Performer:
             put_accumulators(self._bank, form.d_rows, crew.ordered, sums, some_nan)
 
     def _accumulators(self, form: Form, warps: Array) -> Array:
-        """What warps hold of D: [warps, 16, n]."""
+        """The contents of D of warps: [warps, 16, n]."""
         if form.kinds[0] == "f16":
             return accumulators(self._registers[form.d_rows[:, None], warps[None, :]], "f16")
         found: Array = np.empty((len(warps), 16, 2 * len(form.d_rows)), np.uint32)
@@ -382,7 +385,7 @@ class _Performer:
         return found
 
     def _exactly(self, event: Issued, kept: Array | None, units: int) -> Array:
-        """The accumulators behind an operation, as the hardware adds."""
+        """The accumulators after an operation, with the hardware's order of addition."""
         form, ctas = event.form, event.warps[::units] % self._batch.ctas
         tile = form.b_operand
         b = gather(self._batch, ctas, _tiles([event.b[::units]], tile), tile)
@@ -395,7 +398,7 @@ class _Performer:
         return exact_sums(a, b, addend, form.kinds).reshape(len(event.warps), 16, -1)
 
     def _alike(self, events: list[Issued], units: int, crew: Crew) -> int:
-        """How many operations from the first on are of the same shape, so that their products are made at once."""
+        """How many operations from the first on have the same shape, so that their products are computed at once."""
         form, nbytes = events[0].form, len(events[0].warps) * 16 * events[0].form.n * 4
         most = 1 if form.selector is not None else max(1, min(len(events), _PRODUCTS // nbytes))
         count = 1
@@ -414,16 +417,16 @@ class _Performer:
     def _gathered(
         self, descriptors: list[Array], ctas: Array, first: Array, operand: Operand, across: bool = False
     ) -> Array:
-        """The tiles that descriptors of operations name, each of them of the warps `first`."""
+        """The tiles of operations' descriptors, each of the warps `first`."""
         if operand.kind in HALVES:
             named = b"".join([each[first].tobytes() for each in descriptors])
             return gather_halves(self._batch, ctas, layout_of(named, operand, wgmma_descriptor), operand, across)
         return gather(self._batch, ctas, _tiles([each[first] for each in descriptors], operand), operand, across)
 
     def _left(self, events: list[Issued], units: int, ctas: Array, crew: Crew, meta: Array | None) -> Array:
-        """A as [operations and warpgroups, 64, k], or [operations and warps, 16, k] where those are not together.
+        """A as [operations and warpgroups, 64, k], or [operations and warps, 16, k] if these are not contiguous.
 
-        `meta` are the metadata of a sparse A, in the order of the warpgroups.
+        `meta` is the metadata of a sparse A, in the order of the warpgroups.
         """
         held, form = self._held(events, units, ctas, crew), events[0].form
         if meta is None or form.selector is None:
@@ -433,7 +436,7 @@ class _Performer:
         return whole.reshape(-1, 16 * units, form.k)
 
     def _held(self, events: list[Issued], units: int, ctas: Array, crew: Crew) -> Array:
-        """The elements of A that are there."""
+        """The stored elements of A."""
         form, warps = events[0].form, crew.ordered
         if form.a_rows is not None and form.kinds[1] in HALVES:
             taken: Array = np.empty((len(events), len(warps), 16, form.held), np.float32)
@@ -455,7 +458,7 @@ class _Performer:
 
 
 def _tiles(descriptors: list[Array], operand: Operand) -> list[Tiles]:
-    """The tiles of operations that are put one behind the other; of one operation, most descriptors are equal."""
+    """The tiles of several operations, concatenated; of one operation, most descriptors are equal."""
     found, begin = [], 0
     for those in descriptors:
         found += tiles_of(those, operand, wgmma_descriptor, begin)
@@ -464,10 +467,10 @@ def _tiles(descriptors: list[Array], operand: Operand) -> list[Tiles]:
 
 
 def chains_of(events: list[Issued], crew: Callable[[Array], Crew]) -> list[list[Issued]]:
-    """Operations of the same warps on the same accumulators, each chain in their order.
+    """Group operations of the same warps on the same accumulators, each chain in order.
 
-    One joins a chain past others of other warps, or with other accumulators; where A lies in accumulators of one of
-    them, none overtakes another, as chains read A before they write.
+    An operation may join a chain past operations of other warps, or on other accumulators. If A is in accumulators of
+    one of them, none overtakes another, since chains read A before they write.
     """
     first = events[0]
     if all(event.warps is first.warps and event.form.accumulators == first.form.accumulators for event in events):
@@ -486,7 +489,7 @@ def chains_of(events: list[Issued], crew: Callable[[Array], Crew]) -> list[list[
 
 
 def _chain_for(event: Issued, bits: int, chains: list[_Chain]) -> _Chain | None:
-    """The chain that an operation of warps with some `bits` goes on with, past those that it may overtake."""
+    """The chain that an operation of the warps in `bits` continues, past those that it may overtake."""
     for chain in reversed(chains):
         if _continues(chain.events[0], event):
             return chain
@@ -503,7 +506,7 @@ def _continues(first: Issued, event: Issued) -> bool:
 
 
 def _by_warpgroup(warps: Array, ctas: int) -> tuple[Array, bool]:
-    """The order in which the warps of each warpgroup are side by side, and whether all four of each are there."""
+    """The order in which the warps of each warpgroup are contiguous, and whether all four of each are there."""
     cta, inside = warps % ctas, warps // ctas
     keys = (inside // WARPS * ctas + cta) * WARPS + inside % WARPS
     order = np.argsort(keys, kind="stable")
@@ -514,7 +517,7 @@ def _by_warpgroup(warps: Array, ctas: int) -> tuple[Array, bool]:
 
 
 def _together(event: Issued, crew: Crew) -> int:
-    """How many warps, side by side, share a tile of B; those of a warpgroup may stand in different rounds of a loop."""
+    """How many contiguous warps share a tile of B; warps of a warpgroup may be in different iterations of a loop."""
     if not crew.whole:
         return 1
     if event.level:
@@ -524,7 +527,7 @@ def _together(event: Issued, crew: Crew) -> int:
 
 
 def _all_added(events: list[Issued], products: Array, kept: Array | None, order: Array) -> Array:
-    """The accumulators behind operations, of which the products are given, one after the other."""
+    """The accumulators after operations whose products are given, added in order."""
     first, form, everybody = events[0], events[0].form, len(order)
     plain = form.kinds[0] == "f32" and not form.negated and first.adding in (0, everybody)
     if plain and all(not event.form.negated and event.adding == everybody for event in events[1:]):
@@ -542,7 +545,7 @@ def _all_added(events: list[Issued], products: Array, kept: Array | None, order:
 
 
 def _added(event: Issued, sums: Array, kept: Array | None, order: Array) -> Array:
-    """The accumulators behind an operation, whose products are `sums`."""
+    """The accumulators after an operation with products `sums`."""
     form = event.form
     if form.negated:
         np.negative(sums, out=sums)
@@ -551,7 +554,7 @@ def _added(event: Issued, sums: Array, kept: Array | None, order: Array) -> Arra
 
 
 def _addend(event: Issued, kept: Array | None, order: Array) -> Array | None:
-    """What the products are added to: accumulators of the warps that add, zeros for others; None: of nobody."""
+    """What the products are added to: accumulators of the warps that add, zeros for others; None if none adds."""
     if not event.adding or kept is None or event.adding == len(event.adds):
         return kept if event.adding else None
     found: Array = np.where(event.adds[order][:, None, None], kept, kept.dtype.type(0))

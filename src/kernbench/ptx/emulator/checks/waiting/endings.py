@@ -154,12 +154,12 @@ class Endings(EndingsObserver):
         return lane_bits(self._batch.ended_in.reshape(-1, WARP)[warps] >= 0)
 
     def _past_bits(self, warps: Array, block: int) -> Array:
-        """Lanes of each warp that exited in a basic block reachable from `block`, as bits."""
+        """Lanes of each warp that exited in a basic block behind `block`, as bits."""
         behind = self._behind(self._batch.program, block)
         return lane_bits(behind[self._batch.ended_in.reshape(-1, WARP)[warps]])
 
     def _behind(self, program: Program, block: int) -> Mask:
-        """Which basic blocks are reachable from one, by number."""
+        """Which basic blocks a lane can be in only after passing `block` or bypassing it, by number."""
         known = program.blocks_behind
         if block not in known:
             behind = np.zeros(len(program.blocks) + _MARKS, bool)
