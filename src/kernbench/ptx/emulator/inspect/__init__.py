@@ -1,1 +1,1 @@
-"""Looking inside a launch: values that a kernel names, stops, and the types of arrays."""
+"""Inspection of a launch: values that a kernel names, stops, and the types of arrays."""

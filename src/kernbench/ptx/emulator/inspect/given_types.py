@@ -1,6 +1,6 @@
-"""Arrays that hold another type than the kernel takes their elements for: reported where a result is wrong.
+"""Arrays whose element type differs from the kernel's accesses: a hint if a result is wrong.
 
-It is no finding: bytes may be looked at as anything. Arrays of unsigned numbers are how people pass bits on purpose.
+It is not a finding, since bytes may be read as any type. Arrays of unsigned numbers are the usual way to pass bits.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from kernbench.ptx.launching.device_base import DeviceArray
 
 
 def type_hints(program: Program, given: Sequence[object]) -> list[str]:
-    """A sentence for each array of a launch that is likely of a wrong type."""
+    """A sentence for each array of a launch that probably has a wrong type."""
     found = []
     for parameter, array in zip(program.kernel.params, given, strict=True):
         kind, site = program.parameter_types.get(parameter.name, ("", None))
@@ -30,7 +30,7 @@ def type_hints(program: Program, given: Sequence[object]) -> list[str]:
 
 
 def _unlike(held: np.dtype[np.generic], wanted: np.dtype[np.generic]) -> bool:
-    """Whether elements are something else, and not bits that somebody passes on purpose."""
+    """Whether the element types differ, unless bits are passed on purpose."""
     if held == wanted or held.kind in "ub":
         return False
     if _is_float(held) or _is_float(wanted):

@@ -1,4 +1,4 @@
-"""The batch as those see it who look inside a launch: with what they look by."""
+"""The batch, as inspection sees it."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Launch(whole.Launch, Protocol):
-    """A launch that somebody may look inside."""
+    """A launch that may be inspected."""
 
     probe: "Probe | None"
     naming: "Naming | None"
@@ -22,7 +22,7 @@ class Batch(whole.Batch, Protocol):
 
     @property
     def launch(self) -> Launch:
-        """The launch it belongs to."""
+        """The batch's launch."""
 
 
 Window = WindowOf[Batch]

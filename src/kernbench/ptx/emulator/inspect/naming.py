@@ -1,7 +1,7 @@
-"""Values that a kernel names: where a checkpoint stands, a step takes them from registers or memory and hands them on.
+"""Values that a kernel names: at a checkpoint, a step takes them from registers or memory and passes them on.
 
-The steps are decoded only for launches whose checkpoints are wanted. Registers are taken of all lanes that come there
-together; memory once for each block, when the first of its warps comes there for the n-th time.
+The steps are decoded only for launches that need checkpoints. Registers are taken from all lanes that arrive together;
+memory once for each block, when the first of its warps arrives for the n-th time.
 """
 
 from collections import Counter
@@ -47,22 +47,22 @@ _FLOATS: dict[str, npt.DTypeLike] = {
 }
 ELEMENT_TYPES: dict[str, np.dtype[np.generic]] = {name: dtype_of(kind) for name, kind in _FLOATS.items()}
 ELEMENT_TYPES |= {f"{k}{n}": dtype_of(f"{'u' * (k == 'u')}int{n}") for k in "su" for n in (8, 16, 32, 64)}
-# what a comparison knows as it is; others become float64
+# types that a comparison takes unchanged; others become float64
 _COMPARED = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int32", "int8")
-# a value of each lane of a batch, by the lanes' numbers
+# a value of each lane of a batch, by lane number
 Known = Callable[[Batch, Array], Array]
 
 
 @dataclass(eq=False)
 class Naming:
-    """The checkpoints of one launch: who takes them, and how often each warp of each block came to one."""
+    """The checkpoints of one launch: their consumer, and how often each warp of each block has reached one."""
 
     taken: Taken
     file: str
     _visits: dict[tuple[int, int], Counter[int]] = field(default_factory=dict)
 
     def first_of_block(self, site: int, block: int, warp: int) -> bool:
-        """Whether this warp is the first of its block to come to a site so often."""
+        """Whether this warp is the first of its block to reach a site this many times."""
         times = self._visits.setdefault((site, block), Counter())
         most = max(times.values(), default=0)
         times[warp] += 1
@@ -76,13 +76,13 @@ class Naming:
 
 
 def naming_step(decoding: Decoding, point: PtxCheckpoint, module: Module) -> Step:
-    """What takes the values of a checkpoint where it stands."""
+    """A step that takes the values of a checkpoint."""
     taker = _Taker(decoding, point, module)
     return action(taker.visit)
 
 
 class _Taker:
-    """A checkpoint whose names are found."""
+    """A checkpoint with resolved names."""
 
     def __init__(self, decoding: Decoding, point: PtxCheckpoint, module: Module):
         self._decoding, self._point, self._module = decoding, point, module
@@ -123,7 +123,7 @@ class _Taker:
         return dtype
 
     def _find(self, name: str) -> Known:
-        """What a name in an expression stands for."""
+        """Resolve a name in an expression."""
         bare = name.removeprefix("%")
         register = self._decoding.scope.register(name)
         if register is not None:
@@ -160,7 +160,7 @@ class _Taker:
         return offsets.pop() if len(offsets) == 1 else None
 
     def visit(self, window: Window, mask: Mask | None) -> None:
-        """Lanes stand where the checkpoint is."""
+        """Lanes have reached the checkpoint."""
         naming = window.batch.launch.naming
         assert naming is not None, "only a launch that takes values has steps that name them"
         lanes = window.lane_numbers if mask is None else window.lane_numbers[mask]
@@ -200,13 +200,13 @@ class _Taker:
         inside: Array,
         keys: dict[str, int],
     ) -> None:
-        """Give one group of elements to whoever compares them."""
+        """Pass one group of elements to the comparison."""
         owners = lanes[np.nonzero(inside)[0]]
         array, where, name = values[inside], naming.location(self._site), self._point.name
         if array.dtype.name not in _COMPARED:
             array = array.astype(np.float64)
         if self._point.space and not self._at:
-            # each block has the whole of it
+            # each block has all elements
             for lane in dict.fromkeys(owners.tolist()):
                 naming.taken(Checkpoint(name, array[owners == lane], where, self._who(batch, lane), keys))
             return
@@ -224,7 +224,7 @@ class _Taker:
         return f"block {block}, thread {_thread(batch, lane)}"
 
     def _of_blocks(self, batch: Batch, lanes: Array, naming: Naming) -> Array:
-        """One lane of each block whose memory is to be looked at now."""
+        """One lane of each block whose memory is to be read now."""
         _, first = np.unique(lanes // WARP, return_index=True)
         found: dict[int, int] = {}
         for lane in lanes[np.sort(first)]:
@@ -242,7 +242,7 @@ class _Taker:
         return known
 
     def _value(self, what: str, batch: Batch, lanes: Array, count: int) -> Array:
-        """One of the expressions, a row for each lane; 1 where it is not given."""
+        """One of the expressions, a row for each lane; 1 if it is missing."""
         text = self._texts.get(what)
         if text is None:
             return np.ones((len(lanes), count), np.int64)
@@ -254,7 +254,7 @@ class _Taker:
         return np.concatenate([part.reshape(len(lanes), -1) for part in parts], axis=1)
 
     def _bytes(self, batch: Batch, lanes: Array, size: int, what: str) -> Array:
-        """The first byte of each element of memory, from the base's space on."""
+        """The offset of each element of memory."""
         count = self._point.count
         if count > size:
             raise self._wrong(f"{count:,} elements of {size:,} bytes of {what}")
@@ -331,7 +331,7 @@ def _summary(batch: Batch, lanes: Array, whole_blocks: bool) -> str:
 
 
 def _groups(keys: dict[str, Array], count: int) -> list[tuple[Array, dict[str, int]]]:
-    """Rows that have the same keys, in the order of their first."""
+    """Rows grouped by equal keys, in order of first occurrence."""
     if not keys:
         return [(np.arange(count), {})]
     table = np.stack(list(keys.values()), axis=1)

@@ -1,7 +1,7 @@
-"""Looking inside a launch: a step before every instruction notes where lanes stand, and stops where that is asked for.
+"""Probes: a step before every instruction records where lanes are, and stops the launch on request.
 
-The steps are decoded only for launches that are given a stopper; other programs have none of them. What is kept is that
-of one warp: its registers, the shared memory of its block, and the tensor memory that its block has allocated.
+The steps are decoded only for launches with a stopper. The state of one warp is kept: its registers, the shared memory
+of its block, and the tensor memory that its block has allocated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ _SIGNS = {"s": "int", "f": "float"}
 
 
 def probe_step(site: Site) -> Step:
-    """What runs before an instruction in a launch that may be stopped."""
+    """The step before an instruction in a launch that may be stopped."""
 
     def general(window: Window, mask: Mask | None) -> None:
         probe = window.batch.launch.probe
@@ -38,8 +38,8 @@ def probe_step(site: Site) -> Step:
 class Probe:
     """Follows one launch for a stopper. `sites` are those of the program, `registers` those of each function.
 
-    A source line is many instructions: it is reached at the first of those that lie together. `shared` has the element
-    types of shared variables by where they begin, those that are known.
+    A source line has many instructions: it is reached at the first of consecutive ones. `shared` has the known element
+    types of shared variables, by offset.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class Probe:
         self._shared = shared
         self._file = f"<ptx {kernel}>"
         self._here: tuple[Window, Mask | None, Site] | None = None
-        # by number, the line of each site in the file that is meant (0: in another), and whether a line begins there
+        # by site number: its line in the requested file (0: in another), and whether a line begins there
         self._lines = [self._line(site) for site in sites]
         lines = [(site.function, line) for site, line in zip(sites, self._lines, strict=True)]
         self._begins = [here != before for before, here in zip([None, *lines], lines, strict=False)]
 
     @property
     def stopped(self) -> Stopped | None:
-        """What the launch had where it was stopped."""
+        """The state of the launch where it was stopped."""
         return self._stopper.met
 
     def visit(self, window: Window, mask: Mask | None, site: Site) -> None:
@@ -82,7 +82,7 @@ class Probe:
                 raise StoppedError
 
     def found(self, finding: Finding) -> None:
-        """A finding was made: stop if it is about the instruction that runs now."""
+        """A finding was made: stop if it is about the running instruction."""
         if not self._stopper.at_finding or self._stopper.met is not None or self._here is None:
             return
         if finding.severity == FORMAL and not self._stopper.strict:
@@ -95,7 +95,7 @@ class Probe:
             raise StoppedError
 
     def _line(self, site: Site) -> int:
-        """The line that a site is of, in the file that is meant; 0 where it is in another."""
+        """The line of a site in the requested file; 0 if it is in another file."""
         wanted = self._stopper.wanted
         if not wanted.file or wanted.file.endswith(".ptx") or wanted.file == self._file:
             return site.line
@@ -121,7 +121,7 @@ class Probe:
         self._stopper.keep(where, self._name(batch, warp), why, arrays, about)
 
     def _held(self, batch: Batch, function: str, warp: int) -> tuple[dict[str, Array], dict[str, str]]:
-        """The registers of a function in one warp: an element a lane, of the type they were declared with."""
+        """The registers of a function in one warp: an element for each lane, of the declared type."""
         arrays: dict[str, Array] = {}
         about: dict[str, str] = {}
         lanes = slice(warp * WARP, (warp + 1) * WARP)
@@ -140,7 +140,7 @@ def _warps(window: Window, mask: Mask | None) -> list[int]:
 
 
 def _typed(bits: Array, type_name: str) -> Array:
-    """Bits as the numbers that a register's type says they are; those without a number's type stay bits."""
+    """Bits as numbers of a register's type; types without a number type stay bits."""
     kind = TYPES[type_name]
     if kind.bits != 8 * bits.dtype.itemsize or type_name[:1] not in _SIGNS or type_name[1:] != str(kind.bits):
         return bits
@@ -148,7 +148,7 @@ def _typed(bits: Array, type_name: str) -> Array:
 
 
 def _memories(batch: Batch, cta: int, kinds: Mapping[int, str]) -> tuple[dict[str, Array], dict[str, str]]:
-    """Shared memory of a block by variable, its element types, and what it has allocated of tensor memory, as words."""
+    """A block's shared memory by variable, with element types, and its allocated tensor memory, as words."""
     launch = batch.launch
     start = cta * batch.shared_stride
     memory = batch.port.space("shared").words[1][start : start + launch.shared_bytes]
@@ -170,7 +170,7 @@ def _memories(batch: Batch, cta: int, kinds: Mapping[int, str]) -> tuple[dict[st
 
 
 def _dynamic_name(variables: Sequence[SharedVariable]) -> str:
-    """What dynamic shared memory is called: by its variable, if it has one."""
+    """The name of dynamic shared memory: its variable's, if there is one."""
     names = [variable.name for variable in variables if not variable.size]
     return f"dynamic ({names[0]})" if len(names) == 1 else "dynamic"
 

@@ -1,4 +1,4 @@
-"""What instructions do: one maker for each meaning of the ISA table gives a decoded instruction its step or control."""
+"""Instruction semantics: a maker for each meaning of the ISA table gives a decoded instruction its step or control."""
 
 from collections.abc import Callable, Mapping
 

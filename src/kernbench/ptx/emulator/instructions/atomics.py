@@ -1,4 +1,7 @@
-"""Atomics and reductions: whole words in one compiled pass, everything else in rounds of lanes that do not collide."""
+"""Atomics and reductions.
+
+Whole words in one compiled pass, everything else in rounds of lanes with distinct addresses.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -44,7 +47,7 @@ def atomic(d: Decoding) -> Step:
 
 
 def _order(d: Decoding) -> Order:
-    """A reduction gives nothing back, so that nobody can know what it saw."""
+    """The memory order of an atomic; a reduction returns nothing, so it does not read."""
     sem, reads = d.mod("sem"), d.instruction.opcode == "atom"
     return Order(SCOPES[d.mod("scope")], sem in _ACQUIRES, sem in _RELEASES, reads=reads, writes=True, updates=True)
 
@@ -62,7 +65,7 @@ def _code(d: Decoding) -> int:
 
 
 def _words(d: Decoding, address: AddressSlot, targets: list[int], source: int, other: int) -> Step:
-    """One compiled pass over the lanes."""
+    """A step of one compiled pass over the lanes."""
     bank, (b, c) = d.bank_rows([source, other])
     target = d.bank_rows(targets)[1][0] if targets else -1
     rows, code = (target, b, c), _code(d)
@@ -82,7 +85,7 @@ def _words(d: Decoding, address: AddressSlot, targets: list[int], source: int, o
 
 
 def _rounds(d: Decoding, address: AddressSlot, targets: list[int], sources: list[int], others: list[int]) -> Step:
-    """Lanes of one address take turns; in each round no two lanes meet."""
+    """A step in which lanes of one address take turns; in each round all addresses differ."""
     bank, source_rows = d.bank_rows(sources)
     other_rows = d.bank_rows(others)[1]
     old_rows = np.array(d.bank_rows(targets or [d.temporary(bank) for _ in sources])[1])

@@ -15,7 +15,7 @@ from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.steps import AnyFragment, ControlStep, Step, action
 from kernbench.ptx.emulator.units.batch import Fragment, Scheduler, Window
 
-# barriers of a block
+# number of barriers of a block
 _BARRIERS = 16
 
 
@@ -57,7 +57,7 @@ def barrier(d: Decoding) -> ControlStep:
 
 
 def _problem(number: int, count: int | None) -> str:
-    """What is wrong with a barrier's number or count, which may come from registers."""
+    """What is wrong with a barrier's number or count, which may come from registers; "" if nothing."""
     if not 0 <= number < _BARRIERS:
         return f"barrier {number}: a block has 0 to {_BARRIERS - 1}"
     if count is not None and count % WARP:
@@ -66,7 +66,7 @@ def _problem(number: int, count: int | None) -> str:
 
 
 def _groups(scheduler: Scheduler, fragment: Fragment, id_slot: int, count_slot: int | None) -> Any:
-    """Lanes by the barrier and count they name; nearly always all the same."""
+    """Lanes grouped by barrier and count; nearly always one group."""
     numbers = fragment.window.rows[id_slot]
     counts = None if count_slot is None else fragment.window.rows[count_slot]
     if not numbers.ndim and (counts is None or not counts.ndim):
@@ -94,12 +94,12 @@ def _alike(row: Array, mask: Mask | None) -> bool:
 
 
 def _at(row: Array, position: int) -> int:
-    """The value at a position, or that of all."""
+    """The value at a position; of a constant, the constant."""
     return int(row[position]) if row.ndim else int(row)
 
 
 def warp_barrier(d: Decoding) -> ControlStep:
-    """bar.warp.sync: lanes meet, and memory is ordered between them."""
+    """bar.warp.sync: lanes reconverge, and memory is ordered between them."""
     members = d.row_slot(d.source(0))
 
     def perform(window: Window, lanes: Lanes) -> None:
@@ -109,7 +109,7 @@ def warp_barrier(d: Decoding) -> ControlStep:
 
 
 def fence(d: Decoding) -> Step:
-    """membar and fence: what was written before may be published after."""
+    """membar and fence: they order memory accesses before with those after."""
     if d.has("mbarrier_init"):
         return action(init_fence)
     sem = d.mod("sem")

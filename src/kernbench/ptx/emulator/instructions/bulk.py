@@ -35,9 +35,9 @@ from kernbench.ptx.text.module import Address, Vector
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Destinations:
-    """Where loads go: for each operation (a lane and a CTA) its lane's position, CTA and offset, and its barrier.
+    """Destinations of loads: for each operation (a lane and a CTA) its lane's position, CTA, offset and barrier.
 
-    Where there is one operation a lane, its end is known as well.
+    If each lane has one operation, `ends` is known as well.
     """
 
     positions: Array
@@ -61,11 +61,11 @@ def _optional(d: Decoding, name: str) -> int | None:
 def _destinations(
     window: Window, lanes: Array, located: Array, barriers: Array, masks: Array | None, pair: bool, site: Any
 ) -> _Destinations:
-    """One operation a lane, or one for each CTA that its multicast mask names, at the same offsets there.
+    """One operation for each lane, or one for each CTA in its multicast mask, at the same offsets there.
 
-    `located` is where the addresses lie that lanes give. Each destination signals the barrier at the same offset in its
-    own CTA. With `pair` (.cta_group::2) it signals, of its pair of CTAs, the one whose rank is even if the CTA that
-    holds the named barrier has an even rank, else the odd one: whoever issues the copy.
+    `located` are the lanes' located addresses. Each destination signals the barrier at the same offset in its own CTA.
+    With `pair` (.cta_group::2) it signals one CTA of its pair: the even rank if the CTA of the given barrier has an
+    even rank, else the odd one, whichever CTA issues the copy.
     """
     batch = window.batch
     ctas, offsets = located[CTA], located[OFFSET]
@@ -77,7 +77,7 @@ def _destinations(
     positions, ranks = np.nonzero(batch.cluster.named(masks))
     peers = batch.cluster.peers(batch.cluster.own(lanes)[positions], ranks)
     homes, barrier_offsets = batch.cluster.find(barriers, lanes)
-    # a cluster's CTAs lie side by side in the batch from a multiple of its size on: parities of ranks are theirs
+    # a cluster's CTAs are contiguous in the batch and aligned to its size, so parities of ranks and CTAs agree
     paired = pair and batch.cluster.size > 1
     at = (peers & ~1) | (homes[positions] & 1) if paired else peers
     slots = batch.mbarriers.known_at(at, barrier_offsets[positions], lanes[positions], site)
@@ -85,7 +85,7 @@ def _destinations(
 
 
 def _same_block(window: Window, lanes: Array, ctas: Array, slots: Array, pair: bool, site: Any) -> None:
-    """Complain about copies that name an mbarrier of another CTA than they copy into, or than its pair."""
+    """Report copies whose mbarrier is in another CTA than their destination, or in another pair."""
     if window.batch.cluster.size == 1:
         return
     homes = window.batch.mbarriers.homes[slots]
@@ -96,7 +96,7 @@ def _same_block(window: Window, lanes: Array, ctas: Array, slots: Array, pair: b
 
 
 def _aligned(window: Window, lanes: Array, site: Any, what: str, values: Array, unit: int) -> None:
-    """Complain about values that are no multiple of `unit`."""
+    """Report values that are not multiples of `unit`."""
     bad = values % unit != 0
     if bad.any():
         value, lane = int(values[bad][0]), int(lanes[bad][0])
@@ -157,10 +157,10 @@ def _coordinates(d: Decoding, name: str) -> tuple[AddressSlot, list[int]]:
 def _boxes(
     window: Window, lanes: Array, maps: Array, rank: int, counted: bool, site: Any
 ) -> list[tuple[tensors.Box, Array]]:
-    """The tensor maps that lanes name, each with the positions of its lanes; complains where there is none."""
+    """The tensor maps of lanes, each with the positions of its lanes; reports invalid ones."""
     found = []
     checks, known = window.batch.checks, window.batch.launch.tensor_maps
-    # blocks that make a map each, for the same tensor, name it by as many addresses
+    # blocks that each build a map of the same tensor use different addresses
     same = known.at_all(maps) if len(maps) > 1 else None
     for address, which in _by_value(maps):
         try:
@@ -179,7 +179,7 @@ def _boxes(
 
 
 def _by_value(values: Array) -> list[tuple[int, Array]]:
-    """Each value in order, with the positions that have it."""
+    """Each distinct value in order, with its positions."""
     located: dict[int, list[int]] = {}
     numbers = values.tolist()
     if len(set(numbers)) == 1:
@@ -190,17 +190,17 @@ def _by_value(values: Array) -> list[tuple[int, Array]]:
 
 
 def _spread(count: int, *rows: Array) -> tuple[Array, ...]:
-    """Each entry so many times."""
+    """Repeat each entry `count` times."""
     return rows if count == 1 else tuple(np.repeat(row, count) for row in rows)
 
 
 def _parted(offsets: Array, count: int, step: int) -> Array:
-    """Where the parts of copies lie, so many of each, which begin at `offsets`."""
+    """The offsets of the parts of copies, `count` for each copy, which begin at `offsets`."""
     return offsets if count == 1 else np.repeat(offsets, count) + np.tile(np.arange(count) * step, len(offsets))
 
 
 def _legal_points(window: Window, lanes: Array, points: Array, box: tensors.Box, site: Any, stores: bool) -> None:
-    """Complain about coordinates that the copy engine refuses."""
+    """Report coordinates that the copy engine rejects."""
     if not are_refused(points, *box.legal_step, stores):
         return
     if box.description.grain == 1:
@@ -214,9 +214,9 @@ def _legal_points(window: Window, lanes: Array, points: Array, box: tensors.Box,
 
 
 def _parts(d: Decoding) -> Callable[[tensors.Box, Array], tuple[Array, int]] | None:
-    """What one copy is made of: `parts(box, points)` gives the coordinates of all, and the bytes from one to the next.
+    """How a copy is split: `parts(box, points)` gives the coordinates of all parts, and their stride in bytes.
 
-    Four rows of a gather or scatter, or the pixels of a column; None for the one box.
+    That is four rows for a gather or scatter, and the pixels for a column; None for a single box.
     """
 
     def four(box: tensors.Box, points: Array) -> tuple[Array, int]:
@@ -231,7 +231,7 @@ def _parts(d: Decoding) -> Callable[[tensors.Box, Array], tuple[Array, int]] | N
 
 
 def _inside(window: Window, lanes: Array, points: Array, box: tensors.Box, site: Any) -> None:
-    """Complain about columns that begin outside the pixel box."""
+    """Report columns that begin outside the pixel box."""
     bad = np.zeros(len(points), bool)
     for dimension, (first, last) in enumerate(box.description.pixel_box, 1):
         bad |= (points[:, dimension] < first) | (points[:, dimension] > last)
@@ -282,10 +282,10 @@ def tensor_load(d: Decoding) -> Step:
 def _load_all(
     batch: Batch, lanes: Array, to: _Destinations, points: Array, found: list[tuple[tensors.Box, Array]], site: Site
 ) -> bool:
-    """Begin a load of one box for each lane, all of the same box, if nothing is the matter; whether that was so.
+    """Begin a load of one box for each lane, all with the same map, if there is no fault; returns whether it did.
 
-    Blocks that make a map each, for the same tensor, name it by as many addresses; what their loads do is done in the
-    order of these, as if they came one after the other.
+    Blocks that each build a map of the same tensor use different addresses; their loads are performed in the order of
+    these addresses, as if they began one after the other.
     """
     ends, slots = to.ends, to.slots
     assert ends is not None
@@ -293,7 +293,7 @@ def _load_all(
     if assembled:
         order = [position for _, which in found for position in which.tolist()]
         alike = all(other is box for other, _ in found) and len(order) == len(found)
-        # findings of both memories, and what is recorded of the first block, come in turn for each of several maps
+        # for several maps, findings and recordings must come map by map
         in_turn = batch.cluster.size > 1 or batch.recorder.recording or tensors.is_watched(batch, box)
         if not alike or in_turn or not _one_a_block(batch, lanes):
             return False
@@ -312,7 +312,7 @@ def _load_all(
 
 
 def _one_a_block(batch: Batch, lanes: Array) -> bool:
-    """Whether lanes are of different blocks."""
+    """Whether all lanes are in different blocks."""
     return len(set(batch.cluster.own(lanes).tolist())) == len(lanes)
 
 
@@ -327,7 +327,7 @@ def _load(
     which: Array,
     site: Site,
 ) -> None:
-    """Begin the loads of the lanes at some positions by one tensor map, as far as there are barriers for them."""
+    """Begin the loads of the lanes at some positions with one tensor map, for destinations with a valid barrier."""
     batch, rank = window.batch, points.shape[1]
     named = np.zeros(len(lanes), bool)
     named[which] = True
@@ -350,7 +350,7 @@ def _load(
 
 
 def _refused(element: str, reduces: bool) -> str:
-    """Why elements of this type cannot be stored, or an empty string."""
+    """Why elements of this type cannot be stored, or ""."""
     if element == "b4x16_p64":
         return f"elements of {element} can be loaded, not stored: use 'b4x16', without gaps"
     if reduces and element in PACKED_ELEMENTS:
@@ -413,7 +413,7 @@ def commit(d: Decoding) -> Step:
 
 
 def wait(d: Decoding) -> Step:
-    """cp.async.bulk.wait_group: all but the last n groups of the thread are done, or have been read."""
+    """cp.async.bulk.wait_group: all but the last n groups of the thread are complete, or have been read."""
     keep, reading = d.constant_of(0) or 0, d.has("read")
     d.report = Report(d.site, d.effects.event, keep=keep)
     return action(lambda window, mask: window.batch.groups.wait(active_lanes(window, mask), keep, reading))

@@ -1,4 +1,4 @@
-"""Clusters: their barrier, addresses of peers, stores to them, launch control; and tensor maps that kernels make."""
+"""Clusters: their barrier, addresses and stores in other CTAs, launch control; and tensor maps that kernels build."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -57,7 +57,7 @@ def map_address(d: Decoding) -> Step:
 
 
 def rank_of_address(d: Decoding) -> Step:
-    """getctarank: whose shared memory an address lies in."""
+    """getctarank: the CTA whose shared memory contains an address."""
 
     def function(address: Any, target: Any) -> None:
         kind = address.dtype.type
@@ -117,7 +117,7 @@ def replace(d: Decoding) -> Step:
         batch, lanes = window.batch, active_lanes(window, mask)
         (addresses, values), _ = operands.take(batch, lanes)
         located, _ = locate_shared(batch, addresses, lanes)
-        # those of shared memory that are maps already, up to the first that is not
+        # the fast path: maps in shared memory that are valid already, up to the first that is not
         where = tensor_maps.extent(field, ordinal)
         done = tensor_maps.set_fields(batch.port.space("shared").words[1], located, values, *where)
         rest = _objects(batch, addresses[done:], lanes[done:]) if done < len(lanes) else []
@@ -147,13 +147,13 @@ def _objects(batch: Batch, addresses: Array, lanes: Array) -> list[Array | None]
 
 
 def _changes(arena: Arena, start: int, nbytes: int) -> None:
-    """Bytes of global memory are changed, which is noted where somebody wants to know."""
+    """Add a write to the footprint, if there is one."""
     if arena.footprint is not None:
         arena.footprint.ranges(np.array([start]), np.array([nbytes]), True, everything=True)
 
 
 def copy_map(d: Decoding) -> Step:
-    """tensormap.cp_fenceproxy: a tensor map from shared to global memory, shown to the tensor map proxy."""
+    """tensormap.cp_fenceproxy: copy a tensor map from shared to global memory, visible to the tensor map proxy."""
     target, source, size = d.address(0), d.address(1), d.constant_of(2) or TENSOR_MAP_BYTES
     d.store_space = "global"
 
@@ -161,7 +161,7 @@ def copy_map(d: Decoding) -> Step:
         batch, lanes = window.batch, active_lanes(window, mask)
         arena = batch.launch.arena
         addresses, sources = addresses_of(window, target, mask), addresses_of(window, source, mask)
-        # all lanes of a warp copy the same map, as a rule
+        # usually all lanes of a warp copy the same map
         which = distinct(lanes, addresses.view(np.int64), sources.view(np.int64))
         lanes, addresses, sources = lanes[which], addresses[which], sources[which]
         for data, address in zip(_objects(batch, sources, lanes), addresses.tolist(), strict=True):
@@ -177,7 +177,7 @@ def copy_map(d: Decoding) -> Step:
 
 
 def cancel(d: Decoding) -> Step:
-    """clusterlaunchcontrol.try_cancel: there is never a launch left to take over, and the answer says so."""
+    """clusterlaunchcontrol.try_cancel: there is never a launch to take over, and the answer says so."""
     address, barrier_address, site = d.address(0), d.address(1), d.site
     everywhere = d.has("multicast")
 

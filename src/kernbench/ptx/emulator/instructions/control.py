@@ -1,4 +1,4 @@
-"""Control flow: branches, calls and returns, ends."""
+"""Control flow: branches, calls, returns and exits."""
 
 from collections.abc import Callable, Mapping
 
@@ -30,7 +30,7 @@ def branch(d: Decoding) -> ControlStep:
 
 
 def indexed_branch(d: Decoding) -> ControlStep:
-    """brx.idx: lanes go to the target their index names."""
+    """brx.idx: lanes branch to the target of their index."""
     operand = d.operands[1]
     assert isinstance(operand, Name)
     table = d.scope.target_table(operand.text)
@@ -55,7 +55,7 @@ def indexed_branch(d: Decoding) -> ControlStep:
 
 
 def leave(entry: bool) -> ControlStep:
-    """ret: the end of a kernel, or the way back from a function."""
+    """ret: the end of a kernel, or the return from a function."""
     return ControlStep(_end if entry else return_from, falls=False)
 
 
@@ -69,7 +69,7 @@ def end(d: Decoding) -> ControlStep:
 
 
 def trap(d: Decoding) -> ControlStep:
-    """trap: the kernel itself says that something is wrong."""
+    """trap: the kernel stops itself."""
     site = d.site
 
     def run(scheduler: Scheduler, fragment: Fragment) -> None:
@@ -88,7 +88,7 @@ _FEWEST_REGISTERS, _MOST_REGISTERS, _REGISTER_UNIT = 24, 256, 8
 
 
 def set_registers(d: Decoding) -> Step:
-    """setmaxnreg: nothing to be seen, but whole warps must run it, with a number that exists."""
+    """setmaxnreg: without effect here, but whole warps must run it, with a valid number."""
     count, site = d.constant_of(0) or 0, d.site
     if not _FEWEST_REGISTERS <= count <= _MOST_REGISTERS or count % _REGISTER_UNIT:
         raise d.error(f"setmaxnreg {count}: give a multiple of 8 from 24 to 256")
@@ -101,7 +101,7 @@ def set_registers(d: Decoding) -> Step:
 
 
 def sleep(d: Decoding) -> Step:
-    """nanosleep: nothing happens; recordings hold for how long."""
+    """nanosleep: without effect; recordings keep the duration."""
     d.report = Report(d.site, d.effects.event, slot=d.source(0))
     return no_operation(d)
 

@@ -15,13 +15,14 @@ from kernbench.ptx.emulator.program.steps import Step, action, compute, cut
 from kernbench.ptx.emulator.units.batch import Batch, Window
 from kernbench.ptx.text.module import Name, Not
 
-# bytes of each lane that nobody wrote, and where they come from
+# unwritten bytes of each lane, and their origin
 Undefined = tuple[Array, Any] | None
 
 
 def begin(d: Decoding) -> Step:
-    """cp.async: bytes beyond `src_size` are zeros, or all where it is a predicate that holds; the data is read now and
-    arrives at the wait.
+    """cp.async: data is read now and arrives at the wait.
+
+    Bytes beyond `src_size` are zeros; if that is a predicate that holds, all are.
     """
     size = d.constant_of(2) or 0
     if size not in (4, 8, 16):
@@ -67,7 +68,7 @@ def begin(d: Decoding) -> Step:
 
 
 def _limit(d: Decoding, size: int) -> int | None:
-    """The slot with the bytes that each lane reads; None where all do."""
+    """The slot with the number of bytes that each lane reads; None if all read all."""
     present = d.position("src_size")
     if present is None:
         return None
@@ -79,7 +80,7 @@ def _limit(d: Decoding, size: int) -> int | None:
         d.amount_reads.append(register)
     if not negated and (register is None or register.type != "pred"):
         return d.row_slot(d.source(present))
-    # it is said where the source is to be ignored
+    # the predicate says that the source is ignored
     kept, one, left = d.temporary("bool"), d.temporary("uint32"), d.temporary("uint32")
     d.before += [
         compute(np.logical_not, (d.source(present, "pred"),), (kept,)),
@@ -92,9 +93,9 @@ def _limit(d: Decoding, size: int) -> int | None:
 def _read(
     batch: Batch, origin: Array, lanes: Array, offset: Any, rows: Array, left: Array | None, site: Site
 ) -> Undefined:
-    """Load the source's words; words beyond `left` bytes are zero, and nothing is read for them.
+    """Load the source's words; words beyond `left` bytes are zero, and are not read.
 
-    Returns which bytes of each lane nobody wrote, where that is to be followed.
+    Returns the unwritten bytes of each lane, if they are tracked.
     """
     port, registers = batch.port, batch.banks["uint32"]
     nbytes = 4 * len(rows)
@@ -108,7 +109,7 @@ def _read(
     if many:
         port.load("global", origin, lanes, offset, "uint32", rows, whole, site)
         undefined = _loaded(batch, undefined, lanes, 0, nbytes)
-    # most copies are of everything or of nothing
+    # most lanes copy everything or nothing
     for number, row in enumerate(rows) if np.count_nonzero(left) > many else ():
         partial = ~whole & (left > 4 * number)
         if partial.any():
@@ -124,7 +125,10 @@ def _read(
 def _loaded(
     batch: Batch, before: Undefined, lanes: Array, first: int, nbytes: int, kept: Array | None = None
 ) -> Undefined:
-    """What the last load met, of at most `kept` bytes from byte `first` of each copy on, and what was met before."""
+    """Add the undefined bytes of the last load, from byte `first` of each copy on, to those found before.
+
+    At most `kept` bytes of each copy count.
+    """
     found = batch.checks.definedness.take_loaded()
     if found is None:
         return before

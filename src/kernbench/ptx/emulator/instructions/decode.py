@@ -29,13 +29,13 @@ from kernbench.ptx.text.module import Function, Instruction, Integer, Kernel
 from kernbench.ptx.text.printer import instruction_text
 from kernbench.ptx.text.walking import mentions
 
-# how many activations of recursive functions the local memory of a thread holds
+# recursive activations that a thread's local memory is sized for
 _DEEPEST_RECURSION = 64
 
 
 @dataclass(eq=False)
 class Body:
-    """A function taken apart: its lines, what each resolves to, and the blocks they fall into."""
+    """A decoded function: its lines, the resolved form of each, and its basic blocks."""
 
     function: Function
     lines: list[Line]
@@ -44,7 +44,7 @@ class Body:
     resolved: list[Resolved]
     # the line at which each block begins
     starts: list[int] = field(default_factory=list)
-    # decoded instructions of each block, and the blocks that may follow it, numbered from the function's first
+    # decoded instructions of each block, and the successors of each block, numbered from the function's first
     decodings: list[list[Decoding]] = field(default_factory=list)
     edges: list[list[int]] = field(default_factory=list)
     order: Order = field(default_factory=lambda: Order((), ()))
@@ -60,11 +60,11 @@ class Body:
 
     @cached_property
     def looked_at(self) -> bool:
-        """Whether a checkpoint of it may look at any of its registers."""
+        """Whether a checkpoint in it may read any of its registers."""
         return any(decoding.line.checkpoint is not None for decoding in self)
 
     def all_registers(self) -> list[Register]:
-        """Its registers, in the order of their first use."""
+        """Its registers, in the order of first use."""
         return [r for scope in all_scopes(self.lines, self.scope) for r in scope.registers.values()]
 
     def formal_registers(self) -> list[Register]:
@@ -79,7 +79,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoded:
-    """A kernel and the functions it reaches, taken apart; analyses read it, and programs are assembled from it."""
+    """A decoded kernel with the functions it reaches; analyses read it, and programs are assembled from it."""
 
     kernel: Kernel
     bodies: list[Body]
@@ -87,18 +87,19 @@ class Decoded:
     linker: Linker
     sites: list[Site]
     shared: list[SharedVariable]
-    # where dynamic shared memory begins, the bytes that static variables declare, and those of a thread's local memory
+    # the offset of dynamic shared memory, the declared bytes of static variables, and the bytes of a thread's local
+    # memory
     static_shared: int
     declared_shared: int
     local_bytes: int
 
     @property
     def compiler(self) -> str:
-        """Who signed the code, "" for code that was written by hand."""
+        """The compiler that signed the code, "" for hand-written code."""
         return self.kernel.module.compiler
 
 
-# the lines of functions before which a wait for all wgmma operations is put, by the functions' names
+# by function name: lines before which a wait for all wgmma operations is inserted
 Waits = Mapping[str, Collection[int]]
 _NO_WAITS: Waits = {}
 
@@ -106,10 +107,10 @@ _NO_WAITS: Waits = {}
 def decode(
     kernel: Kernel, clustered: bool = False, probed: bool = False, named: bool = False, waits: Waits = _NO_WAITS
 ) -> Decoded:
-    """A kernel and its functions, decoded; raises `PtxError` for what cannot be run.
+    """Decode a kernel and its functions; raises `PtxError` for unsupported code.
 
-    `clustered` says that it is launched with clusters of several CTAs; `probed` that somebody looks inside; `named`
-    that its checkpoints are wanted.
+    `clustered`: launched with clusters of several CTAs; `probed`: a probe inspects it; `named`: its checkpoints are
+    needed.
     """
     return _Decoder(kernel, clustered, probed, named, waits).decode()
 
@@ -198,7 +199,7 @@ class _Decoder:
                 body.code.rows.setdefault(register.bank, []).extend(rows)
 
     def _looking(self, decoding: Decoding) -> tuple[Step, ...]:
-        """Steps of those who look inside, before an instruction."""
+        """Steps of probes and checkpoints before an instruction."""
         if decoding.line.checkpoint is not None:
             return (naming_step(decoding, decoding.line.checkpoint, self.module),)
         return (probe_step(decoding.site),) if self.probed else ()
@@ -226,12 +227,12 @@ class _Decoder:
         assert controls == decoding.effects.ends_block, resolved.meaning
         decoding.looking = self._looking(decoding)
         decoding.report = decoding.report or _plain_report(decoding)
-        # a guard is among what is read
+        # the guard counts as read
         decoding.guard()
         return decoding.close()
 
     def _source(self, origin: Origin | None) -> tuple[str, int, tuple[tuple[str, int], ...]]:
-        """File and line to show, and those of all functions inlined into each other there, the innermost first."""
+        """File and line to show, and those of all inlined functions, the innermost first."""
         if origin is None:
             return "", 0, ()
         frames = tuple((self.files.get(one.file, ""), one.source_line) for one in origin.frames)
@@ -239,7 +240,7 @@ class _Decoder:
 
 
 def _plain_report(d: Decoding) -> Report | None:
-    """What is recorded of an instruction that says nothing of it by itself: that warps execute it."""
+    """A report for instructions without one of their own: that warps execute it."""
     event = d.effects.event
     if not event or event in BY_UNITS or event in ACCESSES or d.line.checkpoint is not None:
         return None
@@ -247,7 +248,7 @@ def _plain_report(d: Decoding) -> Report | None:
 
 
 def _with_waits(lines: list[Line], scopes: list[Scope], before: Collection[int]) -> list[Line]:
-    """The lines with a wait for all wgmma operations before some of them; labels there stand before the wait."""
+    """The lines with an inserted wait for all wgmma operations before some; labels there move before the wait."""
     found: list[Line] = []
     moved = []
     for number, line in enumerate(lines):
@@ -262,14 +263,14 @@ def _with_waits(lines: list[Line], scopes: list[Scope], before: Collection[int])
 
 
 def _wait_at(line: int) -> tuple[Instruction, Instruction]:
-    """All that was issued is committed, and waited for."""
+    """Instructions that commit everything issued, and wait for it."""
     commit = Instruction("wgmma", ("commit_group", "sync", "aligned"), (), None, line)
     wait = Instruction("wgmma", ("wait_group", "sync", "aligned"), (Integer(0, "0"),), None, line)
     return commit, wait
 
 
 def _edges(decodings: list[Decoding], following: int, ends: bool) -> list[int]:
-    """The numbers of the blocks that may follow a block; behind the last line a function `ends`."""
+    """The successors of a block; after the last line a function `ends`."""
     last = decodings[-1] if decodings else None
     if ends:
         return []
@@ -280,7 +281,7 @@ def _edges(decodings: list[Decoding], following: int, ends: bool) -> list[int]:
 
 
 def lay_out_frames(codes: dict[str, Code], entry: str) -> int:
-    """Where each function's frame begins in a thread's local memory; returns the bytes a thread needs."""
+    """Place each function's frame in a thread's local memory; returns the bytes that a thread needs."""
     for code in codes.values():
         if "" in code.callees:
             code.callees.discard("")

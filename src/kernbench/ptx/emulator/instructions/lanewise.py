@@ -1,4 +1,4 @@
-"""Instructions that compute each lane by itself: all of them are functions of `kernbench.ptx.numerics`."""
+"""Instructions that compute each lane separately: all of them are functions of `kernbench.ptx.numerics`."""
 
 from collections.abc import Callable, Mapping
 
@@ -16,7 +16,7 @@ _READING = frozenset(("addc", "subc", "madc"))
 
 
 def operands_of(d: Decoding) -> tuple[list[int], list[int]]:
-    """Slots that are read and slots that are written, in operand order, with both results of a pair."""
+    """Slots that are read and slots that are written, in operand order, including both results of a pair."""
     sources: list[int] = []
     targets: list[int] = []
     for index, rule in enumerate(d.resolved.rules):
@@ -42,7 +42,7 @@ def lanewise(d: Decoding) -> Step:
 
 
 def rounded(d: Decoding) -> Step:
-    """A division, reciprocal or root; recordings hold where its numbers are such that a GPU takes longer."""
+    """A division, reciprocal or root; recordings keep whether operands make a GPU take the slow path."""
     if d.has("rnd"):
         sources, _ = operands_of(d)
         below = sources[1] if len(sources) > 1 else -1
@@ -52,7 +52,7 @@ def rounded(d: Decoding) -> Step:
 
 
 def with_carry(d: Decoding) -> Step:
-    """Extended-precision arithmetic: the carry flag is one more register."""
+    """Extended-precision arithmetic: the carry flag is an additional register."""
     sources, targets = operands_of(d)
     mods = dict(d.mods)
     flag = d.carry_flag()
@@ -65,7 +65,7 @@ def with_carry(d: Decoding) -> Step:
 
 
 def lop3(d: Decoding) -> Step:
-    """The table is an immediate and stays a number."""
+    """lop3: its table is an immediate."""
     sources, targets = operands_of(d)
     function = operation("lop3", d.mods)
     lut = np.uint32(d.constant_of(4) or 0)
@@ -76,7 +76,7 @@ def lop3(d: Decoding) -> Step:
 
 
 def division(d: Decoding) -> Step:
-    """An integer division reports its divisors, some of which may be zero."""
+    """An integer division reports its divisors, which may be zero."""
     sources, targets = operands_of(d)
     step = d.compute(operation(d.resolved.meaning, d.mods), sources, targets)
     divisor, site = sources[1], d.site

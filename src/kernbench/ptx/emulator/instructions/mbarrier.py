@@ -40,7 +40,7 @@ def values_of(window: Window, slot: int, mask: Mask | None, dtype: Any = np.int6
 
 
 def addresses_of(window: Window, address: AddressSlot, mask: Mask | None) -> Array:
-    """An address operand in each active lane; one of 32 bits comes round."""
+    """An address operand in each active lane; 32-bit addresses wrap around."""
     found: Array = values_of(window, address.slot, mask, np.uint64) + np.uint64(address.offset)
     return found & _NARROW if window.rows[address.slot].dtype == np.uint32 else found
 
@@ -113,7 +113,10 @@ def transact(d: Decoding) -> Step:
 
 
 def wait(d: Decoding) -> FromFacts:
-    """mbarrier.test_wait and try_wait: one that is retried until it succeeds parks; an ignored one acquires nothing."""
+    """mbarrier.test_wait and try_wait: a wait retried until it succeeds parks.
+
+    One whose result is unused acquires nothing.
+    """
     address, source, target = d.address(1), d.source(2), d.target(0)
     parity, ordered, wide = d.has("parity"), d.mod("sem") != "relaxed", d.mod("scope") != "cta"
     following, site = d.following, d.site
@@ -129,7 +132,7 @@ def wait(d: Decoding) -> FromFacts:
 
 
 def pending(d: Decoding) -> Step:
-    """mbarrier.pending_count: of the state that an arrival gave."""
+    """mbarrier.pending_count: from the token of an arrival."""
     return d.compute(_pending, [d.source(1)], [d.target(0)])
 
 
@@ -138,7 +141,7 @@ def _pending(state: Any, target: Any) -> None:
 
 
 def copies_arrive(d: Decoding) -> Step:
-    """cp.async.mbarrier.arrive: an arrival when the thread's earlier cp.async copies are done."""
+    """cp.async.mbarrier.arrive: an arrival when the thread's earlier cp.async copies are complete."""
     address, site, counted = d.address(0), d.site, not d.has("noinc")
 
     def general(window: Window, mask: Mask | None) -> None:
@@ -149,7 +152,7 @@ def copies_arrive(d: Decoding) -> Step:
 
 
 def proxy_fence(d: Decoding) -> Step:
-    """fence.proxy: what was accessed ordinarily before is shown to asynchronous operations after."""
+    """fence.proxy: earlier ordinary accesses become visible to later asynchronous operations."""
     if d.mod("kind").startswith("tensormap") and d.operands:
         return _acquire_map(d)
     if d.mod("kind") == "alias" or d.mod("kind").startswith("tensormap"):
@@ -165,7 +168,7 @@ def proxy_fence(d: Decoding) -> Step:
 
 
 def _acquire_map(d: Decoding) -> Step:
-    """fence.proxy.tensormap with an address: a tensor map is shown to the copy engine."""
+    """fence.proxy.tensormap with an address: a tensor map becomes visible to the copy engine."""
     address = d.address(0)
 
     def general(window: Window, mask: Mask | None) -> None:
@@ -176,7 +179,7 @@ def _acquire_map(d: Decoding) -> Step:
 
 
 def init_fence(window: Window, mask: Mask | None) -> None:
-    """fence.mbarrier_init: barriers initialised before are shown to asynchronous operations after."""
+    """fence.mbarrier_init: the initialisation of barriers becomes visible to later asynchronous operations."""
     checks = window.batch.checks
     checks.asynchronous.fenced(*masks_of(window, mask))
     checks.fence(window, mask, _INIT)

@@ -19,18 +19,18 @@ from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Address, Name
 from kernbench.ptx.text.types import TYPES
 
-# bytes that one lane loads at most, in chains
+# maximal bytes per lane of a load in a chain
 _WIDEST = 16
 _STRONG = frozenset(("volatile", "relaxed", "acquire", "release"))
 
 
 def space_name(d: Decoding, address: AddressSlot) -> str:
-    """The array an access reaches: what the variable lies in, or what the modifier says."""
+    """The memory of an access: from the variable's space, or the modifier."""
     return space_of(address.space or d.mod("space"))
 
 
 def load(d: Decoding) -> "Step | FromFacts":
-    """ld and ldu; one that a compare-and-swap validates is as strong as the swap."""
+    """ld and ldu; a CAS-validated load is as strong as the swap."""
     index = d.position("a")
     assert index is not None
     address = d.address(index)
@@ -52,7 +52,7 @@ def load(d: Decoding) -> "Step | FromFacts":
 
 
 def _of_parameters(d: Decoding, address: AddressSlot) -> AddressSlot:
-    """A register that points into the kernel's parameters, whole again where only its lower 32 bits were kept."""
+    """A register that points into the kernel's parameters, restored if only its lower 32 bits were kept."""
     whole = d.temporary("uint64")
     base = d.table.constant(GLOBAL_BASE, "uint64")
     d.before.append(compute(np.bitwise_or, (address.slot, base), (whole,)))
@@ -76,7 +76,7 @@ def store(d: Decoding) -> Step:
 
 
 def access_report(d: Decoding, address: AddressSlot) -> Report | None:
-    """What is recorded of an access; values of calls and parameters of kernels travel in registers and constants."""
+    """The report of an access; None for values of calls and kernel parameters, which are in registers and constants."""
     if d.mod("space").startswith("param"):
         return None
     nbytes = d.traffic[2] if d.traffic else 0
@@ -107,7 +107,7 @@ def _access(
         try:
             access(space, port.addresses(window, slot), lanes, offset, bank, row_numbers, mask, site, scope)
         finally:
-            # a load that meets an undefined value leaves by an exception, and has been made
+            # a load of an undefined value raises after it is complete
             if strong:
                 checks.synchronised()
 
@@ -118,7 +118,7 @@ def _access(
 
 
 def _loaded(d: Decoding, address: AddressSlot, targets: Sequence[int]) -> Loaded | None:
-    """What a load is made of, where its address is a register of 64 bits and a lane has one, two or four elements."""
+    """The description of a load with a 64-bit address register and one, two or four elements; None for others."""
     spec = d.table.slots[address.slot]
     if not isinstance(spec, RegisterSlot) or spec.bank != "uint64":
         return None
@@ -141,7 +141,7 @@ def space_label(d: Decoding, address: AddressSlot) -> str:
 
 
 def _outside(d: Decoding, index: int) -> str:
-    """What a load at a fixed offset of a kernel parameter misses of it; nothing if it lies inside."""
+    """What is wrong with a load at a fixed offset of a kernel parameter; "" if it is inside."""
     operand, nbytes = d.instruction.operands[index], d.traffic[2] if d.traffic else 0
     if not isinstance(operand, Address) or not isinstance(operand.base, Name):
         return ""
@@ -159,7 +159,7 @@ def _parameter(d: Decoding, address: AddressSlot, targets: list[int], outside: s
     sources = [d.table.argument(spec.name, begin, dtype) for begin in begins]
     copies = [compute(copy, (source,), (target,)) for source, target in zip(sources, targets, strict=True)]
     if outside:
-        # values are there all the same: zeros beyond the last parameter
+        # the values exist nevertheless: zeros beyond the last parameter
         d.after[:0] = copies
         return action(lambda window, mask: window.batch.checks.outside_parameter(site, outside))
     d.after[:0] = copies[1:]
@@ -172,7 +172,7 @@ def hint(d: Decoding) -> Step:
 
 
 def create_policy(d: Decoding) -> Step:
-    """A cache policy is a number nobody looks at."""
+    """A cache policy: an opaque number."""
     return d.compute(_zero, [d.table.constant(0, "uint64")], [d.target(0)])
 
 

@@ -1,4 +1,4 @@
-"""Moves: copies, packing and unpacking, addresses of one space as another's, special registers."""
+"""Moves: copies, packing and unpacking, conversion of addresses between spaces, special registers."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -40,7 +40,7 @@ def _copy_all(*rows: Any) -> None:
 
 
 def _clock(d: Decoding, name: str) -> Step:
-    """Clocks count logical steps, so that a run can be repeated."""
+    """Clocks count logical steps, so that runs are reproducible."""
     target, site, number = d.target(0), d.site, d.following - 1
     high = name.endswith("_hi")
 
@@ -97,7 +97,10 @@ def _unpack_wide(low: Any, high: Any, *targets: Any) -> None:
 
 
 def convert_address(d: Decoding) -> Step:
-    """cvta: shared and local windows lie at fixed generic addresses; global, const and param are generic already."""
+    """cvta: shared and local windows have fixed generic addresses.
+
+    Global, const and param addresses are generic already.
+    """
     operand = d.operands[1]
     if isinstance(operand, (Name, Offset)):
         name = operand.text if isinstance(operand, Name) else operand.base.text
@@ -111,7 +114,7 @@ def _shifted(d: Decoding, source: int) -> Step:
     window = _WINDOWS.get(d.mod("space").partition("::")[0], 0)
     target = d.target(0)
     if d.mod("space") == "param" and d.entry and d.mod("type") == "u64":
-        # a compiler may have kept the address in 32 bits, which is all that the space needs
+        # a compiler may have kept only the 32 bits of the address that the space needs
         return d.compute(np.bitwise_or, [source, d.table.constant(GLOBAL_BASE, "uint64")], [target])
     if window == 0 or d.mod("type") == "u32":
         return d.compute(copy, [source], [target])
@@ -119,7 +122,7 @@ def _shifted(d: Decoding, source: int) -> Step:
 
 
 def is_in_space(d: Decoding) -> Step:
-    """isspacep: by the window an address lies in."""
+    """isspacep: whether an address is in the window of a space."""
     space = d.mod("space").partition("::")[0]
     wanted = np.uint64(_WINDOWS.get(space, 0x1000_0000_0000) >> _WINDOW)
 

@@ -1,4 +1,4 @@
-"""Memory that a thread takes from its stack as it runs: alloca, stacksave, stackrestore."""
+"""Dynamic stack memory of threads: alloca, stacksave, stackrestore."""
 
 from collections.abc import Callable, Mapping
 
@@ -13,7 +13,7 @@ _ALIGNMENT = 16
 
 
 def allocate(d: Decoding) -> Step:
-    """alloca: the address, in local memory, of so many fresh bytes; they last until the function returns."""
+    """alloca: the local address of fresh memory that lasts until the function returns."""
     d.linker.takes_stack = True
     target, size = d.target(0), d.row_slot(d.source(1))
     alignment = d.constant_of(2) if d.position("alignment") is not None else None
@@ -34,7 +34,7 @@ def allocate(d: Decoding) -> Step:
 
 
 def save(d: Decoding) -> Step:
-    """stacksave: where the stack ends now."""
+    """stacksave: the current top of the stack."""
     d.linker.takes_stack = True
     target = d.target(0)
 
@@ -45,7 +45,7 @@ def save(d: Decoding) -> Step:
 
 
 def restore(d: Decoding) -> Step:
-    """stackrestore: what was taken since is given back."""
+    """stackrestore: free everything allocated since."""
     d.linker.takes_stack = True
     saved = d.row_slot(d.source(0))
 

@@ -1,4 +1,4 @@
-"""Video instructions: which parts of registers they name, and their functions over rows."""
+"""Video instructions: the parts of registers that they select, and their functions over rows."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,7 +10,7 @@ from kernbench.ptx.text.module import Name
 
 
 def _step(d: Decoding, make: Callable[[Parts], Callable[..., None]]) -> Step:
-    """A step whose operands are registers without the parts they are followed by."""
+    """A step whose operands are registers without their part suffixes."""
     names, parts = [], []
     for operand, rule in zip(d.operands, d.resolved.rules, strict=True):
         base, part = split_part(operand.text) if isinstance(operand, Name) and rule.parts else ("", "")

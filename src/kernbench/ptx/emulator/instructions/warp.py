@@ -21,7 +21,7 @@ _NO_PREDICATE = np.zeros(0, bool)
 def gathered(
     d: Decoding, perform: Callable[[Window, Lanes], None], mask: int | None = None, exchanges: bool = True
 ) -> ControlStep:
-    """A warp operation that waits for the lanes that its mask operand names."""
+    """A warp operation that waits for the lanes in its mask operand."""
     index = d.position("mask") if mask is None else mask
     assert index is not None
     full = d.constant_of(index) is not None and (d.constant_of(index) or 0) & _FULL == _FULL
@@ -30,7 +30,7 @@ def gathered(
 
 
 def _inside(lanes: Lanes) -> Mask:
-    """The mask as compiled kernels take it: none where every warp is whole, as what idle warps compute is not kept."""
+    """The mask for compiled loops: empty if every warp is whole, since results of idle warps are dropped."""
     return NO_MASK if lanes.whole or lanes.mask is None else lanes.mask
 
 
@@ -48,7 +48,7 @@ def shuffle(d: Decoding) -> ControlStep:
         rows = window.rows
         out = window.scratch("uint32", 5)
         inside = _NO_PREDICATE if predicate is None else window.scratch("bool", 5)
-        # idle warps among them may hold any mask, which is no fault
+        # idle warps may have any mask, which is no fault
         here = NO_MASK if lanes.mask is None else lanes.mask
         how = rows[b], rows[c], rows[mask], here
         bits(window, lanes, lambda row, moved: kernels.shuffle(mode, row, *how, moved, inside))
@@ -63,7 +63,7 @@ def shuffle(d: Decoding) -> ControlStep:
 
 
 def _fixed_shuffle(d: Decoding, step: int, clamp: int) -> ControlStep:
-    """A shuffle by constants: the same permutation for every warp, as long as all its lanes are there."""
+    """A shuffle by constants: the same permutation for every whole warp."""
     mode = kernels.MODES[d.mod("mode")]
     lanes, constants = np.arange(WARP, dtype=np.uint32), np.zeros((2, WARP), np.uint32)
     constants[0], constants[1] = step & _FULL, clamp & _FULL
@@ -146,7 +146,7 @@ def match(d: Decoding) -> ControlStep:
 
 
 def _bits(window: Window, mask: Mask | None) -> Any:
-    """The active lanes of each warp as bits."""
+    """The active lanes of each warp, as bits."""
     if mask is None:
         return np.full(window.size // WARP, 0xFFFFFFFF, np.uint32)
     return lane_bits(mask)
@@ -180,7 +180,7 @@ def elect(d: Decoding) -> ControlStep:
             kernels.elect(rows[members], NO_MASK, rows[target], elected)
             return
         leaders, elected = window.scratch("uint32", 5), window.scratch("bool", 5)
-        # a mask that names nobody who is here elects lane 0, and is reported elsewhere
+        # a mask without any present lane elects lane 0, and is reported elsewhere
         kernels.elect(window.rows[members], NO_MASK if lanes.mask is None else lanes.mask, leaders, elected)
         if predicate is not None:
             window.put(predicate, elected, lanes.mask)
@@ -190,7 +190,7 @@ def elect(d: Decoding) -> ControlStep:
 
 
 def active_mask(d: Decoding) -> Step:
-    """activemask: the lanes that stand here together now."""
+    """activemask: the lanes that are converged here now."""
     target = d.target(0)
 
     def general(window: Window, mask: Mask | None) -> None:

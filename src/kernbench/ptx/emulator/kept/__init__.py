@@ -1,1 +1,1 @@
-"""Programs of long kernels, kept on disk from one process to the next."""
+"""A disk cache of decoded programs of long kernels."""

@@ -1,8 +1,8 @@
-"""Where programs are kept: one file each, named after its text, our version, and what it depends on beside them.
+"""The files of the cache: one for each program, named by a hash of its text, our version, and its other dependencies.
 
-What is kept is code, in effect: it is read only from files and a folder that are the user's own and that nobody else
-can write. Files appear whole, by being renamed; what is damaged is not used. Where there is no such folder, nothing is
-kept.
+Cached programs are code, in effect: they are read only from files and a folder that belong to the user and that nobody
+else can write. Files are complete when they appear (by renaming); damaged ones are ignored. Without such a folder
+nothing is cached.
 """
 
 import os
@@ -18,20 +18,20 @@ import numpy as np
 
 from kernbench.common import compiled
 
-# bytes of all programs of a version; those that were not used for longest go first
+# maximal bytes of all programs of a version; the least recently used ones are removed first
 _MOST = 256 * 2**20
 _SUM = sha256().digest_size
 
 
 def name_of(text: str, *more: object) -> str:
-    """The name of what a text gives under some conditions, for this version of everything that has a part in it."""
+    """The file name for a text and further conditions, for this version of everything that takes part."""
     digest = sha256(repr((_version(), *more)).encode())
     digest.update(text.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
 def read(name: str) -> bytes | None:
-    """What is kept by a name; None where nothing is, or nothing that can be trusted."""
+    """The contents of a cached file; None if there is none, or none that can be trusted."""
     folder = _folder()
     if folder is None:
         return None
@@ -47,7 +47,7 @@ def read(name: str) -> bytes | None:
 
 
 def write(name: str, data: bytes) -> None:
-    """Keep something; where that cannot be done it is not kept."""
+    """Cache something, if possible."""
     folder = _folder()
     if folder is None:
         return
@@ -64,7 +64,7 @@ def write(name: str, data: bytes) -> None:
 
 
 def _forget(folder: Path) -> None:
-    """Remove what was not used for longest where all of it is too much."""
+    """Remove the least recently used files if the total is too large."""
     found = [(one, one.stat()) for one in folder.iterdir()]
     room = _MOST
     for one, state in sorted(found, key=lambda each: each[1].st_mtime, reverse=True):
@@ -74,7 +74,7 @@ def _forget(folder: Path) -> None:
 
 
 def _folder() -> Path | None:
-    """The folder, if it is the user's own."""
+    """The folder, if it belongs to the user."""
     base = compiled.folder()
     if not base:
         return None
@@ -86,7 +86,7 @@ def _folder() -> Path | None:
 
 
 def _private(state: os.stat_result) -> bool:
-    """Whether something is the user's own and only theirs to change."""
+    """Whether something belongs to the user, and only the user can change it."""
     return state.st_uid == os.getuid() and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 

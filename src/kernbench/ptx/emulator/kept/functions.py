@@ -1,8 +1,8 @@
-"""Closures as references: which code made them, and what they hold.
+"""Closures as references: the code that made them, and the values they hold.
 
-A program is mostly closures over the emulator's own functions. Their code is in the sources already, so it is enough to
-say where: the function at the top of a module that it lies in, and the way from there through the constants of code.
-Sources of another version lead elsewhere; who keeps such references keeps them by version.
+A program is mostly closures over the emulator's own functions. Their code is in the sources already, so its location is
+enough: the module-level function that contains it, and a path through constants of code objects. Other versions of the
+sources have other locations, so such references are stored per version.
 """
 
 import sys
@@ -14,9 +14,9 @@ from itertools import count
 from pickle import PicklingError
 from types import CellType, CodeType, FunctionType
 
-# code and the names it sees
+# code and its globals
 Origin = tuple[CodeType, dict[str, object]]
-# what a function holds, its defaults, those of keywords, its attributes
+# closure values of a function, its defaults, keyword defaults, and attributes
 State = tuple[tuple[object, ...], tuple[object, ...] | None, dict[str, object] | None, dict[str, object]]
 _WITHIN = ".<locals>."
 _PLAIN = (int, str, float, bytes, bool, type(None))
@@ -31,7 +31,7 @@ def named(module: str, path: str) -> object:
 
 
 def origin(module: str, path: str, way: tuple[int, ...]) -> Origin:
-    """The code at the end of a way."""
+    """The code at the end of a path."""
     code = _outer_code(module, path)
     for index in way:
         code = code.co_consts[index]
@@ -39,17 +39,17 @@ def origin(module: str, path: str, way: tuple[int, ...]) -> Origin:
 
 
 def closure(found: Origin, held: tuple[object, ...]) -> FunctionType:
-    """A function of code that holds these values."""
+    """A function of code with these closure values."""
     return FunctionType(found[0], found[1], None, None, tuple(map(CellType, held)))
 
 
 def hollow(found: Origin) -> FunctionType:
-    """A function whose values are filled in later, as they hold the function themselves."""
+    """A function whose closure values are filled in later, since they contain the function itself."""
     return FunctionType(found[0], found[1], None, None, tuple(CellType() for _ in found[0].co_freevars))
 
 
 def fill(function: FunctionType, state: State) -> None:
-    """Give a hollow function what it holds, its defaults and its attributes."""
+    """Set the closure values, defaults and attributes of a hollow function."""
     held, defaults, named_defaults, attributes = state
     for cell, value in zip(function.__closure__ or (), held, strict=True):
         cell.cell_contents = value
@@ -58,20 +58,20 @@ def fill(function: FunctionType, state: State) -> None:
 
 
 def counting_on(text: str) -> Iterator[int]:
-    """A counter that goes on where the one with this text stood."""
+    """A counter that continues where the one with this text stood."""
     return count(int(text[len("count(") : -1]))
 
 
 class Referring:
-    """Says of functions how to make them again, in the way of `Pickler.reducer_override`."""
+    """Reduces functions to references, as for `Pickler.reducer_override`."""
 
     def __init__(self) -> None:
-        # by the identity of code, which the functions hold; one reference is written for all closures of one code
+        # by the identity of code objects, which the functions keep alive; all closures of one code share a reference
         self._origins: dict[int, _Reference] = {}
         self._open: dict[int, bool] = {}
 
     def reduce(self, function: FunctionType) -> object:
-        """How to make a function again."""
+        """How to recreate a function."""
         if _WITHIN not in function.__qualname__:
             return NotImplemented
         where = self._origins.get(id(function.__code__))
@@ -84,7 +84,7 @@ class Referring:
         return hollow, (where,), state, None, None, fill
 
     def _may_hold_itself(self, value: object) -> bool:
-        """Whether a function, in what it holds, may be met again; numbers, texts and such functions are safe."""
+        """Whether a function may contain itself; numbers, texts and functions of such values do not."""
         if isinstance(value, tuple):
             return any(map(self._may_hold_itself, value))
         if not isinstance(value, FunctionType):
@@ -99,7 +99,7 @@ class Referring:
 
 
 class _Reference:
-    """Where the code of a function lies."""
+    """The location of a function's code."""
 
     def __init__(self, function: FunctionType):
         path = function.__qualname__.partition(_WITHIN)[0]
@@ -118,7 +118,7 @@ def _held(function: FunctionType) -> tuple[object, ...]:
 
 @cache
 def _outer_code(module: str, path: str) -> CodeType:
-    """The code of a function at the top of a module or class, without what decorators put around it."""
+    """The code of a function at module or class level, without its decorators."""
     found = named(module, path)
     function = unwrap(found) if callable(found) else found
     code = getattr(getattr(function, "__func__", function), "__code__", None)

@@ -1,7 +1,7 @@
-"""A program as bytes and back.
+"""Serialisation of programs.
 
-Functions go by reference (`functions`), compiled loops by the operation they are, what the module's text gives by its
-number in the module, and what stands at the top of one of our modules by its name. All else is written as it is.
+Functions become references (`functions`), compiled loops the operation that they implement, objects of the module's
+text their index in the module, and module-level objects of our modules their name. Everything else is written as it is.
 """
 
 import io
@@ -23,22 +23,22 @@ from kernbench.ptx.emulator.program.program import Program, Watched
 from kernbench.ptx.numerics.table import operation, operations_so_far
 from kernbench.ptx.text.module import Kernel
 
-# what makes a value again, and what it is given
+# what recreates a value, and its arguments
 Reduced = tuple[object, ...]
 _OURS = "kernbench.ptx."
 
 
 def to_bytes(program: Program) -> bytes:
-    """A program that was just built; raises `pickle.PicklingError` and the like where it holds what has no name."""
+    """Serialise a program that was just built; raises `pickle.PicklingError` and the like for unnamed contents."""
     file = io.BytesIO()
     _Writer(file, program).dump(program)
     return file.getvalue()
 
 
 def from_bytes(data: bytes, kernel: Kernel, rebuild: Callable[[], Program]) -> Program:
-    """The program of a kernel from its bytes; any error means that they are of no use.
+    """Deserialise the program of a kernel; any error means that the bytes are useless.
 
-    `rebuild` makes the program from the text, if steps that follow undefined values are asked for.
+    `rebuild` builds the program from the text, if steps with undefined-value tracking are needed.
     """
     found = _Reader(io.BytesIO(data), kernel, rebuild).load()
     if not isinstance(found, Program):
@@ -52,7 +52,7 @@ def given(kind: str, name: str | int) -> object:
 
 
 def following(block: int) -> object:
-    """Stands for what makes a block's steps that follow undefined values."""
+    """Placeholder for the maker of a block's steps with undefined-value tracking."""
     raise NotImplementedError
 
 
@@ -67,7 +67,7 @@ class _Writer(pickle.Pickler):
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self._functions = Referring()
         self._operations = _operations()
-        # what is written as a reference, by identity: it is held by modules, the kernel and the program meanwhile
+        # values written as references, by identity; modules, the kernel and the program keep them alive
         self._referred: dict[int, Reduced] = {
             **{key: (named, where) for key, where in _named_things().items()},
             **{id(value): (given, where) for value, where in _given_values(program.kernel)},
@@ -75,7 +75,7 @@ class _Writer(pickle.Pickler):
         }
 
     def reducer_override(self, value: object) -> object:  # type: ignore[override]
-        """How to make a value again; the most frequent ones come first."""
+        """How to recreate a value; the most frequent kinds come first."""
         if id(value) in self._operations:
             return numeric, self._operations[id(value)]
         if isinstance(value, FunctionType):
@@ -87,7 +87,8 @@ class _Writer(pickle.Pickler):
         if names is not None:
             return kind, tuple([getattr(value, name) for name in names])
         if isinstance(value, np.dtype) and value.isbuiltin == 1:
-            # else each array has one of its own, and loops, which know types by identity, take it for another
+            # else each array gets a dtype object of its own, and loops, which compare types by identity, would be
+            # recompiled
             return np.dtype, (value.str,)
         rule = _closed if isinstance(value, Closed) else _RULES.get(kind)
         return NotImplemented if rule is None else rule(value)
@@ -111,12 +112,12 @@ class _Reader(pickle.Unpickler):
         return partial(self._followed, block)
 
     def _followed(self, block: int) -> Watched:
-        """The steps of the same block of a program that was built from the same text: it has the same slots."""
+        """The steps of the same block of a program rebuilt from the same text, which has the same slots."""
         return self._rebuilt().blocks[block].watched
 
 
 def _by_name(loop: object) -> object:
-    """A compiled loop that its module calls by its name."""
+    """A compiled loop that is found in its module by name."""
     where = loop.__module__, str(getattr(loop, "__qualname__", ""))
     if getattr(sys.modules[where[0]], where[1], None) is not loop:
         raise pickle.PicklingError(f"{where} is not found by its name")
@@ -124,9 +125,9 @@ def _by_name(loop: object) -> object:
 
 
 def _closed(value: object) -> object:
-    """A record that was closed, whose class is made as it runs.
+    """A closed record, whose class is created at run time.
 
-    What finds blocks by lines is needed to decode only, and holds all lines.
+    The function that finds blocks by lines is dropped: it is needed for decoding only, and holds all lines.
     """
     state = {**vars(value), "block_at": None} if isinstance(value, Decoding) else vars(value)
     return object.__new__, (type(value).__bases__[1],), state, None, None, close
@@ -139,13 +140,13 @@ def close(record: Closing, state: dict[str, object]) -> None:
 
 
 def _remembering(function: object) -> object:
-    """A closure that remembers what it gave."""
+    """A closure with a cache."""
     wrapped = getattr(function, "__wrapped__", None)
     named_so = isinstance(wrapped, FunctionType) and "<locals>" not in wrapped.__qualname__
     return NotImplemented if named_so else (cache, (wrapped,))
 
 
-# rules for classes that cannot be written as they are
+# rules for classes without a default
 _RULES: dict[type, Callable[[object], object]] = {
     type(cache(len)): _remembering,
     count: lambda counter: (counting_on, (repr(counter),)),
@@ -155,7 +156,7 @@ _RULES: dict[type, Callable[[object], object]] = {
 
 
 def _given_values(kernel: Kernel) -> Iterable[tuple[object, tuple[str, str | int]]]:
-    """What a module's text gives, with its number there."""
+    """Objects of a module's text, with their index."""
     module = kernel.module
     yield kernel, ("kernel", "")
     yield module, ("module", "")
@@ -165,7 +166,7 @@ def _given_values(kernel: Kernel) -> Iterable[tuple[object, tuple[str, str | int
 
 
 def _operations() -> dict[int, tuple[str, dict[str, str], bool]]:
-    """The lane-wise operations that this process knows, by identity."""
+    """The lane-wise operations of this process, by identity."""
     found = {}
     for (meaning, mods), made in operations_so_far().items():
         found[id(made)] = (meaning, dict(mods), False)
@@ -175,7 +176,7 @@ def _operations() -> dict[int, tuple[str, dict[str, str], bool]]:
 
 
 def _named_things() -> dict[int, tuple[str, str]]:
-    """Objects that stand at the top of our modules, by identity: they are compared by it."""
+    """Module-level objects of our modules, by identity."""
     modules = {name: module for name, module in sys.modules.items() if name.startswith(_OURS)}
     return {
         id(value): (name, called)
@@ -187,7 +188,7 @@ def _named_things() -> dict[int, tuple[str, str]]:
 
 @cache
 def _fields(kind: type) -> tuple[str, ...] | None:
-    """The fields of a frozen class with slots, which is quicker to make than to restore; None for other classes."""
+    """The fields of a frozen class with slots, which is faster to construct than to restore; None for others."""
     parameters = getattr(kind, "__dataclass_params__", None)
     if not is_dataclass(kind) or parameters is None or not parameters.frozen or "__slots__" not in vars(kind):
         return None

@@ -1,1 +1,1 @@
-"""What the emulator reports as it runs, to whoever looks: the checks, or nobody."""
+"""Observers: the events that the emulator reports as it runs, to the checks or to a null observer."""

@@ -1,4 +1,4 @@
-"""What is reported of work beside the threads: copies, mbarriers, clusters, tensor maps, and the fences between."""
+"""Events of asynchronous work: copies, mbarriers, clusters, tensor maps, and fences."""
 
 import numpy as np
 
@@ -8,12 +8,12 @@ from kernbench.ptx.emulator.lanes.lanes import Lanes
 from kernbench.ptx.emulator.memory.shadow import Ranges
 from kernbench.ptx.emulator.program.program import Site
 
-# an address that a thread gave, None where there is none to name
+# an address that a thread gave, None if there is none
 Address = int | np.uint64 | None
 
 
 class AsynchronousObserver:
-    """Asynchronous operations of one batch; `slots` number mbarriers, negative where there is none."""
+    """Asynchronous operations of one batch; `slots` number mbarriers, negative if there is none."""
 
     def access(
         self,
@@ -28,13 +28,13 @@ class AsynchronousObserver:
         atomic: bool = False,
         generic: bool = False,
     ) -> None:
-        """Operations that lanes began access ranges of bytes from now on, as the actors of `columns` at `clocks`.
+        """Operations that lanes began may access ranges of bytes from now on, as actors of `columns` at `clocks`.
 
-        Those of the generic proxy see what is ordered before them without a proxy fence.
+        Operations of the generic proxy need no proxy fence.
         """
 
     def moment(self, lane: int) -> tuple[int, int]:
-        """The warp of a lane in its CTA, and its clock."""
+        """The index of a lane's warp in its CTA, and its clock."""
         return 0, 0
 
     def used(self, slots: Array, lanes: Array, site: Site) -> None:
@@ -47,22 +47,22 @@ class AsynchronousObserver:
         """Lanes have arrived."""
 
     def arriving_relaxed(self, slots: Array, lanes: Array, wide: bool) -> None:
-        """Lanes are about to arrive, and release nothing but what fences before have."""
+        """Lanes are about to arrive: they release what fences before have, and nothing else."""
 
     def seen(self, slots: Array, lanes: Array, passed: Bools, wide: bool) -> None:
         """Relaxed waits of lanes have passed."""
 
     def acquired(self, slots: Array, lanes: Array, passed: Bools, wide: bool) -> None:
-        """Lanes whose wait has passed learn what the arrivals knew."""
+        """Lanes have passed a wait: they acquire what the arrivals released."""
 
     def passed_by_parity(self, slots: Array, lanes: Array, passed: Bools, site: Site) -> None:
         """Waits for a parity have passed."""
 
     def forgotten(self, slot: int) -> None:
-        """An mbarrier is made anew, of which a phase was completed that nobody waited for."""
+        """An mbarrier is initialised again after a completed phase that no thread waited for."""
 
     def late_bytes(self, slot: int, phase: int, amount: int, lane: int, site: Site) -> None:
-        """Bytes reach an mbarrier after the phase that they belong to."""
+        """Bytes arrive at an mbarrier after the phase that they belong to."""
 
     def misuse(
         self,
@@ -74,10 +74,10 @@ class AsynchronousObserver:
         value: int | None,
         home: int | None = None,
     ) -> None:
-        """An mbarrier (of the block `home`, where that is not its own) is used as it may not be."""
+        """An mbarrier (of the block `home`, if it is not the thread's own) is misused."""
 
     def all_shown(self, slots: Array, lanes: Array) -> bool:
-        """Whether it is plain that copies may complete on mbarriers, so that `completes_on` need not be called."""
+        """Whether mbarriers are certainly visible to copies, so that `completes_on` need not be called."""
         return True
 
     def completes_on(self, slots: Array, lanes: Array, site: Site) -> None:
@@ -87,7 +87,7 @@ class AsynchronousObserver:
         """Copies will fill ranges of shared memory, with boxes laid out by a swizzle."""
 
     def groups_done(self, warps: Array, clocks: Array, sources: bool) -> None:
-        """Warps know that bulk copies of theirs are done, or with `sources` that what they read has been read."""
+        """Warps know that their bulk copies are complete, or with `sources` that they have read."""
 
     def fenced(self, warps: Array, masks: Array) -> None:
         """Lanes pass a fence for the initialisation of mbarriers."""
@@ -99,41 +99,41 @@ class AsynchronousObserver:
         """A tensor map is changed in memory."""
 
     def maps_acquired(self, addresses: Array, lanes: Array) -> None:
-        """Lanes pass a fence that lets copies see changed tensor maps."""
+        """Lanes pass a fence that makes changed tensor maps visible to copies."""
 
     def map_used(self, address: int, lanes: Array, site: Site) -> None:
         """Copies use a tensor map."""
 
     def multicast(self, masks: Array, lanes: Array, site: Site) -> None:
-        """Lanes name the CTAs of their cluster that an operation reaches."""
+        """Lanes select the CTAs of their cluster for an operation."""
 
     def signals_elsewhere(self, into: Array, homes: Array, lanes: Array, site: Site) -> None:
-        """Lanes begin copies into CTAs that complete on mbarriers of others."""
+        """Lanes begin copies into CTAs, with mbarriers of other CTAs."""
 
     def arrived_twice(self, lanes: Array, site: Site) -> None:
-        """Lanes arrive at a cluster's barrier again before they have waited."""
+        """Lanes arrive at a cluster's barrier again without a wait in between."""
 
     def never_arrived(self, lanes: Array, site: Site) -> None:
-        """Lanes wait at a cluster's barrier where they have not arrived."""
+        """Lanes wait at a cluster's barrier without having arrived."""
 
     def reaches(self, ctas: Array, lanes: Array, site: Site) -> None:
         """Lanes access shared memory of CTAs of their cluster."""
 
     def signals(self, slots: Array, lanes: Array, site: Site) -> None:
-        """Lanes change mbarriers, or will by what they begin, of which some are those of other CTAs."""
+        """Lanes signal mbarriers, now or by operations that they begin; some may be in other CTAs."""
 
     def lanes_ended(self, lanes: Lanes) -> None:
-        """Threads that began bulk copies have ended."""
+        """Threads that began bulk copies have exited."""
 
     def blocks_ended(self, ctas: Int64s) -> None:
         """CTAs have no living thread left."""
 
     def ended(self) -> None:
-        """All threads have ended, and nothing is in flight any more."""
+        """All threads have exited, and nothing is in flight."""
 
     def stuck(self) -> None:
-        """Nothing can go on."""
+        """Nothing can continue."""
 
     def name(self, slot: int) -> str:
-        """How findings name an mbarrier."""
+        """The name of an mbarrier in findings."""
         return ""

@@ -1,4 +1,4 @@
-"""Uninitialised-value tracking: what is known of undefined values, and where they come from."""
+"""Undefined-value tracking: which values are undefined, and their origins."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,14 @@ from kernbench.ptx.emulator.lanes.flags import Flags, Key
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.program import Site
 
-# the kind of an origin: threads have stored different values in one instruction
+# kind of origin: threads have stored different values in one instruction
 CONTESTED = "contested"
-# words of memory whose origins are kept together
+# words per page of origins
 _PAGE = 1 << 12
 
 
 class UndefinedLoadError(Exception):
-    """A load met undefined memory: the rest of the block is to be run with the steps that follow such values."""
+    """A load returned undefined bits: the rest of the block must run with tracking."""
 
     def __init__(self, site: int):
         super().__init__("a load met undefined memory")
@@ -25,7 +25,7 @@ class UndefinedLoadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an undefined value comes from.
+    """The origin of an undefined value.
 
     `kind` is the space of a load ("local", "shared", "global", "tensor"), "division", "register" for a store of a
     register that was never set, or `CONTESTED` for a store by which threads stored different values. `what` names the
@@ -41,10 +41,10 @@ class Origin:
 
 
 class _StoredOrigins:
-    """For each word of a space, the origin of the undefined value that was last stored there."""
+    """For each word of a space, the origin of the last undefined value stored there."""
 
     def __init__(self) -> None:
-        # by the number of a page of words
+        # by page number
         self._pages: dict[int, Array] = {}
         self._origins: list[Origin] = []
 
@@ -65,47 +65,47 @@ class _StoredOrigins:
 
 
 class Definedness:
-    """What one batch knows of undefined values."""
+    """The undefined values of one batch."""
 
     def __init__(self, lanes: int) -> None:
         self.flags = Flags(lanes)
-        # set when blocks run the steps that follow undefined values
+        # set when blocks run with tracking
         self.following = False
         # set when threads have stored different values to one word
         self.contested = False
-        # set by a load that read memory nobody wrote, until the step behind it has looked
+        # set by a load of unwritten memory, until the tracking step after it has run
         self.met = False
-        # the bytes of such a load that are undefined, [positions, bytes], and where they come from
+        # the undefined bytes of such a load, [positions, bytes], and their origin
         self._loaded: tuple[Array, Origin] | None = None
-        # the warps that read such tensor memory
+        # the warps that read unwritten tensor memory
         self._empty: list[int] = []
         # lanes that divided by zero
         self._divided: list[int] = []
-        # where the undefined value of a register comes from; none for a register that was never set
+        # the origin of a register's undefined value; none for a register that was never set
         self.origins: dict[Key, Origin] = {}
         self._stored: dict[str, _StoredOrigins] = {}
-        # the first site at which the values of an origin were reported, by the origin's site
+        # by an origin's site: the first site at which its values were reported
         self._reported: dict[int, int] = {}
 
     def meet_unwritten(self, undefined: Array, origin: Origin) -> None:
-        """A load has read bytes that nobody wrote; several spaces of one generic load are joined."""
+        """A load has read unwritten bytes; parts of a generic load in several spaces are combined."""
         self.met = True
         if self._loaded is not None:
             undefined, origin = undefined | self._loaded[0], self._loaded[1]
         self._loaded = undefined, origin
 
     def take_loaded(self) -> tuple[Array, Origin] | None:
-        """What the last load met."""
+        """Take the undefined bytes of the last load."""
         found, self._loaded, self.met = self._loaded, None, False
         return found
 
     def meet_empty(self, warps: list[int]) -> None:
-        """Warps have loaded tensor memory that nobody wrote."""
+        """Warps have loaded unwritten tensor memory."""
         self.met = True
         self._empty += warps
 
     def take_empty(self) -> list[int]:
-        """The warps whose load met such memory, until now."""
+        """Take the warps that have loaded unwritten tensor memory."""
         found, self._empty, self.met = self._empty, [], False
         return found
 
@@ -115,17 +115,17 @@ class Definedness:
         self._divided += lanes
 
     def take_divided(self) -> list[int]:
-        """The lanes whose division had a divisor of zero, until now."""
+        """Take the lanes that have divided by zero."""
         found, self._divided, self.met = self._divided, [], False
         return found
 
     def follow(self, site: Site) -> None:
-        """Leave the plain steps of a block if an instruction has met an undefined value."""
+        """Switch a block to tracking, if an instruction has produced an undefined value."""
         if self.met and not self.following:
             raise UndefinedLoadError(site.number)
 
     def first_use(self, origin: Origin, site: Site) -> bool:
-        """Whether an origin's values are reported at this use: each origin is, at one use."""
+        """Whether an origin is reported at this use; each origin is reported at one use only."""
         return self._reported.setdefault(origin.site.number, site.number) == site.number
 
     def pass_on(self, window: Window, sources: tuple[Key, ...], targets: tuple[Key, ...]) -> None:
@@ -148,6 +148,6 @@ class Definedness:
         self._stored.setdefault(space, _StoredOrigins()).put(offsets, origin)
 
     def stored_at(self, space: str, offset: int) -> Origin | None:
-        """The origin of the undefined value that was stored at an offset; None where nobody wrote."""
+        """The origin of the undefined value stored at an offset; None if there is none."""
         found = self._stored.get(space)
         return None if found is None else found.at(offset)

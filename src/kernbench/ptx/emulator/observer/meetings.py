@@ -1,4 +1,4 @@
-"""What is reported of threads that meet: at barriers of a CTA, in operations of a warp, and of those that ended."""
+"""Events of synchronising threads: at CTA barriers, in warp operations, and of exited threads."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from kernbench.ptx.emulator.program.program import Site
 
 
 class Operation(Protocol):
-    """An operation for which lanes of a warp gather."""
+    """An operation for which the lanes of a warp gather."""
 
     @property
     def site(self) -> Site:
@@ -19,22 +19,22 @@ class Operation(Protocol):
 
     @property
     def members(self) -> int | None:
-        """The slot of its mask operand, None where it needs every lane."""
+        """The slot of its mask operand, None if it needs every lane."""
 
     @property
     def exchanges(self) -> bool:
-        """Whether lanes exchange values, or only meet."""
+        """Whether lanes exchange values, or only reconverge."""
 
     @property
     def is_control(self) -> bool:
         """Whether lanes enter a control together, such as an aligned barrier."""
 
     def named(self, window: Window) -> Array:
-        """The lanes that each position's mask names, as bits."""
+        """The lanes in each position's mask, as bits."""
 
 
 class MeetingPoint(Protocol):
-    """One barrier number of all CTAs of a batch: lanes that have come, and how many are expected."""
+    """One barrier number of all CTAs of a batch: the lanes that have arrived, and how many are expected."""
 
     number: int
     lanes: Int64s
@@ -42,16 +42,16 @@ class MeetingPoint(Protocol):
 
 
 class EndingsObserver:
-    """Meetings of lanes of which some have ended, or stand elsewhere."""
+    """Warp operations and barriers of which some lanes have exited, or are elsewhere."""
 
     def parted(self, fragment: Fragment, site: Site, missing: Array, active: Mask) -> None:
-        """An aligned barrier is reached by part of a warp, and the rest waits somewhere else for ever."""
+        """Part of a warp reaches an aligned barrier, and the rest waits elsewhere for ever."""
 
     def look(self, fragment: Fragment, operation: Operation) -> None:
-        """A warp operation runs where lanes of its warps may have ended."""
+        """A warp operation runs in warps of which lanes may have exited."""
 
     def gone_round(self, fragment: Fragment, site: Site) -> None:
-        """A barrier of the whole block is over, and some warps have ended."""
+        """A barrier of the whole block is complete, and some warps have exited."""
 
     def masks(self, fragment: Fragment, operation: Operation) -> None:
         """A warp operation runs with masks that do not name whole warps."""
@@ -61,13 +61,13 @@ class BarrierObserver:
     """The sixteen barriers of each CTA."""
 
     def comes_whole(self, number: int, lanes: Lanes, site: Site) -> None:
-        """All living lanes come to a barrier at once."""
+        """All living lanes arrive at a barrier at once."""
 
     def comes(self, barrier: MeetingPoint, lanes: Lanes, count: int | None, operation: str, site: Site) -> None:
-        """Lanes are about to arrive: they name the number of threads that a barrier is for, and the reduction."""
+        """Lanes are about to arrive, with the thread count of the barrier and the reduction."""
 
     def arrives(self, number: int, lanes: Lanes, waits: bool, site: Site) -> None:
         """Lanes arrive at a barrier."""
 
     def completes(self, number: int, done: Bools, waiting: Bools) -> None:
-        """A barrier is complete for some CTAs; which warps of each wait there."""
+        """A barrier is complete for some CTAs; `waiting` are the warps that wait there."""

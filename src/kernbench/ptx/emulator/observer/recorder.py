@@ -1,7 +1,7 @@
-"""What is reported to a recording of a launch, by whoever executes: the interface and its null form in one.
+"""Events for a recording of a launch: the interface and its null implementation in one.
 
-Unlike the checks, a recording looks at every step of every warp; a launch without one has the class of here, whose
-`recording` is asked before anything is worked out for it.
+Unlike the checks, a recording observes every step of every warp. A launch without one uses the class here, whose
+`recording` is tested before any event is prepared.
 """
 
 from typing import ClassVar
@@ -14,12 +14,12 @@ from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.program import Block, Site, WaitLoop
 from kernbench.ptx.emulator.program.reports import Report
 
-# a box of a tensor as the compiled moves take it: base, shape, bytes of an element, swizzle, fill
+# a box of a tensor for compiled moves: base, shape, element size in bytes, swizzle, fill
 BoxParts = tuple[int, Int64s, int, Int64s, Array]
 
 
 class Recorder:
-    """What the warps of one batch execute."""
+    """The recorder of one batch."""
 
     recording: ClassVar[bool] = False
 
@@ -33,7 +33,7 @@ class Recorder:
         """Lanes are about to execute an instruction."""
 
     def arrives(self, number: int, lanes: Lanes, waits: bool, site: Site) -> None:
-        """Lanes come to a barrier of their CTA."""
+        """Lanes arrive at a barrier of their CTA."""
 
     def completes(self, number: int, ctas: Bools | None) -> None:
         """A barrier is complete in some CTAs; None for all of them."""
@@ -42,23 +42,23 @@ class Recorder:
         """Lanes arrive at phases of their cluster's barrier, or wait for them."""
 
     def mbarrier(self, site: Site, slots: Array, lanes: Array, phases: Array, nbytes: Array | None = None) -> None:
-        """Lanes use mbarriers: the phases that they contribute to, or wait for, and bytes that they announce.
+        """Lanes use mbarriers: the phases they arrive for or wait for, and the bytes they announce.
 
-        A test that fails waits for nothing: its phase is -1.
+        A failed test waits for nothing: its phase is -1.
         """
 
     def copied(
         self, site: Site, lanes: Array, sizes: Array, places: Array | None, slots: Array | None, inward: bool
     ) -> None:
-        """Lanes begin bulk copies: their bytes, their places in global memory, and the mbarriers they complete on."""
+        """Lanes begin bulk copies: their sizes, their global offsets, and the mbarriers they complete on."""
 
     def boxes_copied(
         self, site: Site, lanes: Array, box: BoxParts, nbytes: int, corners: Array, slots: Array | None
     ) -> None:
-        """Lanes begin copies of boxes of a tensor, from corners on; to shared memory where there are mbarriers."""
+        """Lanes begin copies of boxes of a tensor, at `corners`; to shared memory if there are mbarriers."""
 
     def multiplied(self, site: Site, lanes: Array, shapes: Array, targets: Array, nbytes: Array) -> None:
-        """Lanes begin products of tcgen05: M << 16 | N, the address of D, and bytes of shared memory each SM reads."""
+        """Lanes begin tcgen05 products: M << 16 | N, the address of D, and bytes of shared memory each SM reads."""
 
     def ended(self) -> None:
-        """All threads have ended."""
+        """All threads have exited."""

@@ -1,4 +1,4 @@
-"""What is reported of values on their way: copies that nobody has waited for, and bytes that nobody wrote."""
+"""Events of values in flight: copies that are not awaited, and undefined bytes."""
 
 from collections.abc import Callable
 
@@ -20,17 +20,17 @@ class CopiesObserver:
     """Asynchronous copies to words of shared memory, between their beginning and the wait for them."""
 
     def begin(self, targets: Array, words: int, site: Site) -> None:
-        """Copies begin that may fill some words from each target on."""
+        """Copies begin that may fill `words` words from each target on."""
 
     def end(self, targets: Array, words: int) -> None:
-        """Somebody has waited for them."""
+        """A thread has waited for them."""
 
 
 class UndefinedObserver:
-    """Values that come from memory that nobody wrote, or from registers that nobody set."""
+    """Values from unwritten memory, or from registers that were never set."""
 
     def loaded(self, space: Space, site: Site, spot: Spot) -> None:
-        """A load brought bytes that nobody wrote."""
+        """A load returned unwritten bytes."""
 
     def stored(
         self,
@@ -42,13 +42,13 @@ class UndefinedObserver:
         bits: Array,
         index: int,
     ) -> None:
-        """A store wrote bytes of a register that are undefined."""
+        """A store wrote undefined bytes of a register."""
 
     def copied(self, offsets: Array, origin: Origin, site: Site) -> None:
         """An asynchronous copy wrote undefined bytes to shared memory."""
 
     def used(self, window: Window, site: Site, register: str, role: str, bad: Mask, key: Key) -> None:
-        """An undefined value decides something."""
+        """An undefined value has an effect."""
 
     def handed_on(self, window: Window, site: Site, bad: Mask, key: Key, followed: bool) -> None:
         """An undefined value is passed to other lanes, into which it may be `followed`."""
@@ -57,5 +57,5 @@ class UndefinedObserver:
         """Lanes take a register's values from each other."""
 
     def explains(self, space: str, offset: int, site: Site, lane: int) -> bool:
-        """Whether what lies at an offset of a space came there as an undefined value, which is reported as such."""
+        """Whether an undefined value was stored at an offset of a space; if so it is reported as such."""
         return False

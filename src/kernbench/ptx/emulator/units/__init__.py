@@ -1,1 +1,1 @@
-"""A batch with all its units, as instructions, analyses and checks reach it."""
+"""A batch with all its units, as seen by instructions, analyses and checks."""

@@ -1,7 +1,7 @@
 """The whole batch, its launch and its scheduler, as instructions see them: the hub with all parts by their own types.
 
-A step that works on more than rows takes the `Window` of here, and a control the `Scheduler` and the `Fragment`. The
-program that carries them knows nothing of it (see `program.steps`); they are run with the classes of `engine`.
+A step that needs more than rows takes the `Window` defined here, a control the `Scheduler` and the `Fragment`. The
+program that holds them does not know these (see `program.steps`); they run with the classes of `engine`.
 """
 
 from collections.abc import Sequence
@@ -36,17 +36,17 @@ class Launch(AsynchronousLaunch, Protocol):
     checks: LaunchObserver
     tensor_maps: TensorMaps
     meter: Meter
-    # what printf wrote
+    # output of printf
     printed: list[str]
     unfinished: bool
 
     @property
     def may_stop(self) -> bool:
-        """Whether somebody may stop it before its end."""
+        """Whether a probe may stop the launch before its end."""
 
     @property
     def part(self) -> tuple[int, int] | None:
-        """How many CTAs are run, and of how many; None where all are."""
+        """The number of CTAs to run and of all CTAs; None if all are run."""
 
     def symbol(self, space: str, name: str) -> int:
         """The address of a module variable or kernel parameter."""
@@ -55,7 +55,7 @@ class Launch(AsynchronousLaunch, Protocol):
         """`count` values from an offset in the kernel's parameters."""
 
     def variable_addresses(self) -> list[int]:
-        """Where the module's variables lie."""
+        """The addresses of the module's variables."""
 
 
 class Batch(MatrixBatch, Protocol):
@@ -68,41 +68,41 @@ class Batch(MatrixBatch, Protocol):
 
     @property
     def launch(self) -> Launch:
-        """The launch it belongs to."""
+        """The batch's launch."""
 
     @property
     def scheduler(self) -> "Scheduler":
-        """What runs its fragments."""
+        """The scheduler of its fragments."""
 
     @property
     def tensor(self) -> TensorUnit:
-        """Tensor memory and what works on it, made when it is first used."""
+        """Tensor memory and its operations, created on first use."""
 
     @property
     def tensor_memory(self) -> TensorMemory | None:
-        """Tensor memory, None as long as nothing has used it."""
+        """Tensor memory, None if nothing has used it."""
 
     @property
     def allocation_waits(self) -> list[Refused]:
         """Allocations of tensor memory that wait for columns."""
 
     def read_clock(self, to_come: int) -> int:
-        """Logical time, where so many instructions of a block are still to come."""
+        """Logical time; `to_come` is the number of instructions of the running basic block that are still to come."""
 
     def warp_clocks(self, window: "Window", lanes: Lanes, members: int) -> None:
-        """Lanes of warps met at bar.warp.sync, each with those of the mask in its slot `members`."""
+        """Lanes of warps met at bar.warp.sync, each with the lanes of the mask in its slot `members`."""
 
     def external_call(self, lanes: Array, site: Site, name: str) -> None:
-        """A function was called that has no body and no known meaning; it does nothing."""
+        """The kernel called a function without a body and without a known meaning; it does nothing."""
 
     def stray(self, lanes: Lanes, site: Site, message: str) -> None:
         """Control flow left the program."""
 
     def trapped(self, lanes: Lanes, site: Site, message: str = ...) -> None:
-        """The kernel stopped itself."""
+        """The kernel executed a trap."""
 
 
-# what a step of a whole batch is given, and a control
+# the window of a step, and the fragment of a control, that use a whole batch
 Window = WindowOf[Batch]
 Fragment = FragmentOf[Batch]
 
@@ -120,11 +120,11 @@ class ParkedLoop(Protocol):
 
 
 class Spinning(Protocol):
-    """The loops of a batch that wait."""
+    """The polling loops of a batch."""
 
     @property
     def parked(self) -> Sequence[ParkedLoop]:
-        """Those that do now."""
+        """The parked loops."""
 
 
 class Scheduler(BarrierScheduler, Protocol):
@@ -144,14 +144,14 @@ class Scheduler(BarrierScheduler, Protocol):
         """Loops that wait for memory to change."""
 
     def leave(self, fragment: AnyFragment) -> None:
-        """The lanes have ended."""
+        """The lanes exit."""
 
     def branch(
         self, fragment: AnyFragment, slot: int, negated: bool, target: int, following: int
     ) -> AnyFragment | None:
-        """Lanes whose predicate holds go to `target`, the others to `following`."""
+        """Send the lanes whose predicate holds to `target`, the others to `following`."""
 
     def under_guard(
         self, fragment: AnyFragment, slot: int, negated: bool, control: Control, following: int
     ) -> AnyFragment | None:
-        """A control for the lanes whose guard holds; the others go on."""
+        """Run a control for the lanes whose guard holds; the others continue at `following`."""

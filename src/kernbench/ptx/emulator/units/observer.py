@@ -1,4 +1,4 @@
-"""What is reported of a whole launch, to the checks or to nobody: see `observer` for that of a batch."""
+"""Events of a whole launch, for the checks or a null observer: see `observer` for those of a batch."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LaunchObserver:
-    """What happens in one launch; this one ignores it."""
+    """The observer of one launch; this one does nothing."""
 
     checking: ClassVar[bool] = False
 
@@ -26,29 +26,29 @@ class LaunchObserver:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing was found, nor anything that may become a finding."""
+        """Whether there is no finding, and nothing that may become one."""
         return True
 
     @property
     def ended_quietly(self) -> bool:
-        """Whether that is so to the end of what has run."""
+        """As `quiet`, after what has run so far has ended."""
         return True
 
     def begin(self, launch: "Launch") -> None:
         """A launch is about to run."""
 
     def abandon(self) -> None:
-        """The launch was broken off."""
+        """The launch was aborted."""
 
     def batch(self, batch: "Batch") -> BatchObserver:
         """The observer of one of its batches."""
         return BatchObserver()
 
     def forget(self, allocation: Allocation) -> None:
-        """Memory has a new owner: what was done to it before is over."""
+        """Memory has a new owner: remove its earlier accesses."""
 
     def unknown_function(self, batch: "Batch", lanes: Array, site: Site, name: str) -> None:
-        """A function that is declared only was called."""
+        """The kernel called a function that is only declared."""
 
     def stray(self, batch: "Batch", lanes: Lanes, site: Site, message: str, kind: str) -> None:
         """Lanes were stopped: control flow left the program, or a trap."""
@@ -57,7 +57,7 @@ class LaunchObserver:
         """The launch was stopped."""
 
     def endless(self, batch: "Batch", lanes: Lanes, loop: WaitLoop, rounds: int) -> None:
-        """Lanes came back to a state in which they were before, and nothing they look at can change."""
+        """Lanes are in an earlier state again, and nothing they read can change."""
 
     def deadlock(self, batches: "Sequence[Batch]", queued: int, resident: int) -> None:
-        """Nothing can go on."""
+        """Nothing can continue."""

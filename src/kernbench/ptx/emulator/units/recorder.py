@@ -1,4 +1,4 @@
-"""Who records a whole launch, or nobody: see `observer.recorder` for that of a batch."""
+"""The recorder of a whole launch, or a null one: see `observer.recorder` for that of a batch."""
 
 from typing import TYPE_CHECKING
 

@@ -1,1 +1,1 @@
-"""Calls of functions, and the functions that no module defines."""
+"""Calls of functions, and of external functions such as printf."""

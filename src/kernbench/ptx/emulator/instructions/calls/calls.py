@@ -1,4 +1,4 @@
-"""Calls: values go through frames in local memory or through registers; recursive functions keep their registers."""
+"""Calls: values are passed through frames in local memory or registers; recursive functions save their registers."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from kernbench.ptx.names.demangling import demangled
 from kernbench.ptx.text.module import Function, Name, Operand, Variable
 from kernbench.ptx.text.walking import parts_of_call
 
-# calls within calls that a thread may make; those of functions without local memory would fill none
+# maximal call depth; calls of functions without local memory would never overflow the stack
 DEEPEST_CALL = 5000
 
 
@@ -38,7 +38,7 @@ def _fits(function: Function, arguments: tuple[Operand, ...], results: tuple[Ope
 
 
 class _Target:
-    """One function as it is called by one instruction."""
+    """A function as called by one instruction."""
 
     def __init__(self, d: Decoding, name: str, arguments: tuple[Operand, ...], results: tuple[Operand, ...]):
         self._d = d
@@ -48,7 +48,7 @@ class _Target:
         self._code: Code | None = d.linker.codes.get(name)
         self._arguments: tuple[Transfer, ...] = ()
         self._results: tuple[Transfer, ...] = ()
-        # values of a function without a body: offsets and sizes in the caller's frame
+        # arguments and results of a function without a body: offsets and sizes in the caller's frame
         self._given: list[tuple[int, int]] = []
         self._left: list[tuple[int, int]] = []
         if self._code is not None:
@@ -94,7 +94,7 @@ class _Target:
         return Transfer(inside, outside, nbytes, in_register, as_slot)
 
     def enter(self, scheduler: Scheduler, fragment: Fragment) -> Fragment | None:
-        """Pass the arguments and go on at the callee's first block."""
+        """Pass the arguments and continue at the callee's first block."""
         batch = scheduler.batch
         here = fragment.stack[-1] if fragment.stack else Frame(-1, "", 0, batch.program.entry.frame_bytes)
         if self._code is None:
@@ -115,7 +115,7 @@ class _Target:
         return Fragment(fragment.lanes, fragment.window, self._code.entry, stack, prefix, fragment.block)
 
     def _outside(self, scheduler: Scheduler, fragment: Fragment, base: int) -> Fragment | None:
-        """A function without a body: what it does is known, or it gives zeros."""
+        """Call a function without a body: a known external one, else it returns zeros."""
         batch = scheduler.batch
         lanes = batch.frames.lanes_of(fragment)
         arguments = [batch.frames.bytes_at(lanes, base + offset, nbytes) for offset, nbytes in self._given]
@@ -130,7 +130,7 @@ class _Target:
 
 
 class _Indirect:
-    """A call through a register: lanes part by the function they name."""
+    """A call through a register: lanes diverge by the function they call."""
 
     def __init__(self, d: Decoding, register: int, targets: dict[int, _Target]):
         self._site, self._register, self._targets = d.site, register, targets
@@ -153,10 +153,10 @@ class _Indirect:
 
 
 def return_from(scheduler: Scheduler, fragment: Fragment) -> Fragment:
-    """ret: pass the results and go on behind the call."""
+    """ret: pass the results and continue after the call."""
     frame = fragment.stack[-1]
     stack = fragment.stack[:-1]
     scheduler.batch.frames.leave(fragment, frame, stack[-1].base if stack else 0)
-    # the block that made the call stands before the one that follows it
+    # the block with the call directly precedes the one that follows it
     behind = frame.following - 1
     return Fragment(fragment.lanes, fragment.window, frame.following, stack, fragment.prefix[:-1], behind)

@@ -1,4 +1,4 @@
-"""Functions that a kernel calls and no module defines: printf's vprintf, a failed assert, malloc and free."""
+"""External functions that a kernel calls: printf's vprintf, failed assertions, malloc and free."""
 
 import struct
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.ptx.text.module import Function
 
-# lines that printf may leave in a run, and bytes of a string
+# maximal lines of printf in a run, and maximal bytes of a string
 MOST_LINES = 10_000
 _LONGEST = 4096
 _WINDOW = 44
@@ -22,7 +22,7 @@ _WINDOW = 44
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A call by `lanes`; `arguments` are bytes, a row a lane."""
+    """A call by `lanes`; `arguments` are bytes, a row for each lane."""
 
     batch: Batch
     lanes: Array
@@ -36,14 +36,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What a function gives: a number a lane, or why its lanes end here."""
+    """The result of a call: a number for each lane, or the reason why its lanes stop."""
 
     results: list[int] | None = None
     failure: str = ""
 
 
 def call(name: str, batch: Batch, lanes: Array, arguments: list[Array], site: Site) -> Outcome:
-    """Run an external function; one that is not known gives zeros, and is reported."""
+    """Call an external function; an unknown one is reported, and returns zeros."""
     known = _FUNCTIONS.get(name)
     if known is None:
         batch.external_call(lanes, site, name)
@@ -52,12 +52,12 @@ def call(name: str, batch: Batch, lanes: Array, arguments: list[Array], site: Si
 
 
 def needs_heap(functions: Mapping[str, Function]) -> bool:
-    """Whether one of a module's functions takes memory from the heap."""
+    """Whether a module declares a function that uses the heap."""
     return any(name in _HEAP and function.body is None for name, function in functions.items())
 
 
 def _print(call: Call) -> Outcome:
-    """vprintf(format, arguments): the lines go to the run."""
+    """vprintf(format, arguments): adds the line to the run's output."""
     printed, counts = call.batch.launch.printed, []
     for lane, layout, address in zip(call.lanes, call.numbers(0), call.numbers(1), strict=True):
         reader = _Reader(call.batch, int(lane), address)
@@ -69,17 +69,17 @@ def _print(call: Call) -> Outcome:
 
 
 def _fail(call: Call) -> Outcome:
-    """__assertfail(message, file, line, function, size): the threads stop."""
+    """__assertfail(message, file, line, function, size): stops the threads."""
     reader = _Reader(call.batch, int(call.lanes[0]), 0)
     message, file, function = (reader.text(call.numbers(n)[0]).decode(errors="replace") for n in (0, 1, 3))
     line = call.numbers(2, "u4")[0]
-    # Triton does not know in which function an assertion stands
+    # Triton does not know the function of an assertion
     inside = f" of {function}" if function not in ("", "unknown") else ""
     return Outcome(failure=f"assertion '{message}'{inside} failed at {file}:{line}")
 
 
 def _allocate(call: Call) -> Outcome:
-    """malloc(size): null where the heap is full."""
+    """malloc(size): null if the heap is full."""
     launch, heap, results = call.batch.launch, call.batch.launch.arena.heap, []
     assert heap is not None, "a module that takes memory has a heap"
     for lane, nbytes in zip(call.lanes, call.numbers(0), strict=True):
@@ -92,7 +92,7 @@ def _allocate(call: Call) -> Outcome:
 
 
 def _free(call: Call) -> Outcome:
-    """free(pointer): nothing for null."""
+    """free(pointer): does nothing for null."""
     heap = call.batch.launch.arena.heap
     assert heap is not None, "a module that gives memory back has a heap"
     for lane, address in zip(call.lanes, call.numbers(0), strict=True):
@@ -116,13 +116,13 @@ _FUNCTIONS: dict[str, Callable[[Call], Outcome]] = {"vprintf": _print, "__assert
 
 
 class _Reader:
-    """Reads memory as one lane sees it, and values from an address on."""
+    """Reads memory as one lane sees it, and consecutive values from an address on."""
 
     def __init__(self, batch: Batch, lane: int, address: int):
         self._batch, self._lane, self._next = batch, lane, address
 
     def value(self, code: str) -> int | float:
-        """The next value, at a multiple of its size."""
+        """The next value, aligned to its size."""
         size = struct.calcsize(code)
         self._next = -(-self._next // size) * size
         data = self._bytes(self._next, size).ljust(size, b"\0")
@@ -132,20 +132,20 @@ class _Reader:
         return number
 
     def text(self, address: int) -> bytes:
-        """The characters at an address, up to the final zero; a pointer to nowhere gives a mark."""
+        """The string at an address, up to the final zero; a marker for an invalid pointer."""
         data = self._bytes(address, _LONGEST)
         text = data.partition(b"\0")[0] if data else b"(bad string)"
         self._reads(address, len(text) + 1)
         return text
 
     def _reads(self, address: int, nbytes: int) -> None:
-        """Bytes were read, which is noted where somebody wants to know."""
+        """Add a read to the footprint, if there is one."""
         footprint = self._batch.launch.arena.footprint
         if footprint is not None and address >> _WINDOW == GLOBAL_BASE >> _WINDOW:
             footprint.ranges(np.array([address - GLOBAL_BASE]), np.array([nbytes]), False)
 
     def _bytes(self, address: int, nbytes: int) -> bytes:
-        """Bytes at a generic address; fewer where the memory ends."""
+        """Bytes at a generic address; fewer at the end of memory."""
         base, space = _SPACES.get(address >> _WINDOW, (0, ""))
         if not space:
             return b""

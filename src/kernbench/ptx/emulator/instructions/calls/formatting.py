@@ -1,4 +1,4 @@
-"""printf as C has it: a format, and values that lie one after the other in memory."""
+"""printf as in C: a format, and consecutive values in memory."""
 
 import math
 import re
@@ -8,13 +8,13 @@ from collections.abc import Callable
 _CONVERSION = re.compile(rb"%([-+ #0]*)(\*|\d*)(?:\.(\*|\d*))?(hh|h|ll|l|j|z|t|L)?([diouxXeEfFgGaAcspn%])")
 _SIZES = {"hh": 8, "h": 16, "": 32, "l": 64, "ll": 64, "j": 64, "z": 64, "t": 64}
 
-# gives the next value of a struct code, and the string at an address
+# returns the next value for a struct code, and the string at an address
 Next = Callable[[str], int | float]
 Text = Callable[[int], bytes]
 
 
 def formatted(layout: bytes, following: Next, text: Text) -> tuple[bytes, int]:
-    """The text, and how many values it took."""
+    """The text, and how many values it used."""
     taken = 0
 
     def value(code: str) -> int | float:
@@ -44,7 +44,7 @@ def formatted(layout: bytes, following: Next, text: Text) -> tuple[bytes, int]:
 def _converted(
     letter: str, length: str, flags: str, exact: int | None, value: Next, text: Text
 ) -> tuple[bytes, bytes, bool]:
-    """Sign or prefix, digits, and whether zeros may stand between the two."""
+    """Sign or prefix, digits, and whether zeros may be padded between the two."""
     if letter in "eEfFgGaA":
         return _float(float(value("d")), letter, flags, exact)
     if letter == "s":
@@ -92,7 +92,7 @@ def _float(number: float, letter: str, flags: str, exact: int | None) -> tuple[b
 
 
 def _hexadecimal(size: float, exact: int | None) -> bytes:
-    """C's %a: a mantissa of one digit and a fraction, without zeros at its end unless they are asked for."""
+    """C's %a: a mantissa of one digit and a fraction, without trailing zeros unless a precision is given."""
     bits: int = struct.unpack("<Q", struct.pack("<d", size))[0]
     exponent, fraction = bits >> 52, bits & ((1 << 52) - 1)
     mantissa = fraction | (1 << 52 if exponent else 0)

@@ -1,1 +1,1 @@
-"""Instructions of matrix units: loads and stores of fragments, mma, wgmma, tcgen05."""
+"""Matrix instructions: loads and stores of fragments, mma, wgmma, tcgen05."""

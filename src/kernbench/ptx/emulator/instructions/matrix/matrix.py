@@ -19,9 +19,9 @@ from kernbench.ptx.emulator.program.steps import Step, action
 from kernbench.ptx.emulator.units.batch import Window
 
 _LANE = np.arange(WARP)
-# rows of a matrix that fills one register of each lane, and the bytes of a row
+# rows of a matrix that takes one register of each lane, and bytes per row
 _ROWS, _ROW_BYTES = 8, 16
-# nothing comes into it: what is entered there is in order
+# never written, since the entered reads have no faults
 _NO_REPORT = new_report()
 _EVERYWHERE = (1 << 64) - 1
 
@@ -36,13 +36,13 @@ def _tile(values: Array, size: int) -> Array:
 
 
 def whole_warps(window: Window, mask: Mask | None, site: Any) -> None:
-    """Matrix instructions are run by all lanes of a warp together."""
+    """Report a matrix instruction that is not run by all lanes of a warp."""
     if mask is not None:
         window.batch.checks.whole_warps(window, mask, site)
 
 
 def _moves(count: int, transposed: bool) -> list[tuple[int, Array, Array]]:
-    """For each 32-bit register, or each half where transposed: register, lane that gives the row's address, offset."""
+    """For each 32-bit register (each half, if transposed): register, lane with the row's address, offset."""
     moves = []
     for matrix in range(count):
         if not transposed:
@@ -54,7 +54,7 @@ def _moves(count: int, transposed: bool) -> list[tuple[int, Array, Array]]:
 
 
 def _located(d: Decoding, index: int) -> tuple[AddressSlot, str]:
-    """The address of rows, and their space. Without a space it is generic, and has to point into shared memory."""
+    """The address of rows, and their space; without a space modifier it is generic, and must be in shared memory."""
     address, space = d.address(index), d.mod("space")
     if not address.space and not space:
         address = replace(address, offset=(address.offset - SHARED_BASE) & _EVERYWHERE)
@@ -62,14 +62,14 @@ def _located(d: Decoding, index: int) -> tuple[AddressSlot, str]:
 
 
 def _rows_report(d: Decoding, address: AddressSlot, space: str, registers: int) -> Report:
-    """What is recorded of matrices in memory: rows of 16 bytes, whose addresses the first lanes give."""
+    """The report of matrices in memory: 16-byte rows, whose addresses the first lanes give."""
     return Report(d.site, d.effects.event, address.slot, address.offset, space, _ROW_BYTES, rows=_ROWS * registers)
 
 
-# few: each has sixteen bytes a move and lane of its window
+# a small cache: an entry has sixteen bytes for each move and lane of its window
 @lru_cache(1 << 4)
 def _sources(count: int, transposed: bool, size: int) -> tuple[Array, Array]:
-    """Of all moves the position that gives the address of each position's row, and the offset there: [moves, size]."""
+    """For all moves, the position that gives each position's row address, and the offset there: [moves, size]."""
     moves = _moves(count, transposed)
     warps = np.repeat(np.arange(0, size, WARP), WARP)
     lanes = np.stack([_tile(lanes, size) + warps for _, lanes, _ in moves])
@@ -80,15 +80,15 @@ def _plain_shape(d: Decoding) -> bool:
     return d.mod("shape") == "m8n8" and d.mod("type") == "b16"
 
 
-# bits of an element in memory, by what the instruction says of it
+# bits of an element in memory, by modifier
 _NARROW = {"": 8, "b6x16_p32": 6, "b4x16_p64": 4}
 
 
 def load_narrow(d: Decoding) -> Step:
-    """ldmatrix of 16 elements a row, each a byte of a register: as they stand, or rows across lanes (.trans).
+    """ldmatrix of 16 elements a row, each a byte of a register: as they are, or rows across lanes (.trans).
 
-    Lane 8j + i (16j + i of sixteen rows) gives the address of row i of matrix j. Elements of 6 or 4 bits fill the
-    first 12 or 8 of a row's 16 bytes and come in the lower bits of their bytes.
+    Lane 8j + i (16j + i for sixteen rows) gives the address of row i of matrix j. Elements of 6 or 4 bits fill the
+    first 12 or 8 of a row's 16 bytes, and are returned in the lower bits of bytes.
     """
     (address, space), targets = _located(d, 1), d.targets(0)
     d.traffic = ("shared", "read", 4 * len(targets))
@@ -104,7 +104,7 @@ def load_narrow(d: Decoding) -> Step:
         return found
 
     def element(window: Window, mask: Mask | None, base: Array, lanes: Array, column: Array) -> Array:
-        """The element of a column of the rows whose addresses some lanes give."""
+        """The element in a column of the rows whose addresses some lanes give."""
         first = column * bits
         addresses = _from_lanes(base, lanes) + _tile((first // 8).astype(np.uint64), window.size)
         value = octet(window, mask, addresses)
@@ -132,9 +132,7 @@ def load_narrow(d: Decoding) -> Step:
 
 
 def _are_loaded(window: Window, base: Array, bank: str, targets: Array, transposed: bool, site: Any) -> bool:
-    """Load matrices from shared memory where nothing is the matter with any row, as nearly always; False where that is
-    left to do.
-    """
+    """The fast path for loads of matrices from shared memory without faults; False if the slow path is needed."""
     reads = window.batch.port.shared_reads(base, window.lane_numbers, site)
     if reads is None:
         return False
@@ -185,7 +183,7 @@ def load_matrix(d: Decoding) -> Step:
 
 
 def store_narrow(d: Decoding) -> Step:
-    """stmatrix of 16 x 8 bytes, which go to memory as eight rows of sixteen: lane 8j + i gives the address of row i.
+    """stmatrix of 16 x 8 bytes, stored as eight rows of sixteen: lane 8j + i gives the address of row i.
 
     Byte v of lane t belongs to row 2 (t % 4) + v % 2, column t // 4 + 8 (v // 2).
     """
@@ -211,7 +209,7 @@ def store_narrow(d: Decoding) -> Step:
 
 
 def store_matrix(d: Decoding) -> Step:
-    """stmatrix: the other way round."""
+    """stmatrix: the inverse of ldmatrix."""
     if not _plain_shape(d):
         return store_narrow(d)
     (address, space), sources = _located(d, 0), [d.register_slot(slot) for slot in d.sources(1)]
@@ -219,7 +217,7 @@ def store_matrix(d: Decoding) -> Step:
     d.report = _rows_report(d, address, space, len(sources))
     transposed, site, count = d.has("trans"), d.site, len(sources)
     numbers = [number for number, _, _ in _moves(count, transposed)]
-    # words are stored from the registers that hold them, halves from a register of their own
+    # words are stored from their registers, halves from a temporary register
     stored = [d.temporary("uint16")] if transposed else sources
     bank, rows = d.bank_rows(stored)
     row_of = [np.array([row], np.int64) for row in rows]

@@ -35,12 +35,12 @@ def multiply(d: Decoding) -> Step:
     return _product(d, lambda a, b, c, out: mma(shape, kinds, a, b, c, out, **flags))
 
 
-# scales of a row where the instruction does not say it
+# default number of scales per row
 _SCALES = {"kind::mxf8f6f4": 1, "kind::mxf4": 2}
 
 
 def _scaled(d: Decoding, shape: str, kinds: tuple[str, str, str, str]) -> Step:
-    """mma.block_scale: the operands are followed by words of scales, and which byte and lanes hold them."""
+    """mma.block_scale: the operands are followed by words of scales, and the byte and lanes that hold them."""
     vector = d.mod("vector")
     count = int(vector[-2]) if vector else _SCALES[d.mod("kind")]
     scales = d.mod("stype")
@@ -94,7 +94,7 @@ def _product(d: Decoding, function: Function, operands: tuple[int, ...] = (1, 2,
 
 
 def wmma_load(d: Decoding) -> Step:
-    """wmma.load: the warp reads a matrix; which lane holds what is the emulator's own affair."""
+    """wmma.load: the warp reads a matrix; the assignment of elements to lanes is the emulator's own."""
     return _Fragment(d, targets=d.targets(0), address=1).step("load")
 
 
@@ -106,12 +106,12 @@ def wmma_store(d: Decoding) -> Step:
 
 
 class _Fragment:
-    """A fragment in memory: each lane's elements, one after the other in its registers."""
+    """A fragment in memory: each lane's elements, in the order of its registers."""
 
     def __init__(self, d: Decoding, targets: list[int], address: int):
         kind, which = d.mod("type"), d.mod("matrix").replace("d", "c")
         self._layout: Layout = wmma(d.mod("shape"), which, kind)
-        # elements of less than a byte are moved a word at a time; strides still count elements
+        # elements narrower than a byte are moved a word at a time; strides still count elements
         self._word = max(1, 32 // ELEMENT_BITS[kind]) if ELEMENT_BITS[kind] < 8 else 1
         self._bits = ELEMENT_BITS[kind] * self._word
         self._registers = targets
@@ -139,7 +139,7 @@ class _Fragment:
         return action(general)
 
     def _addresses(self, window: Window, element: int) -> Array:
-        """Where each position finds its element of this number."""
+        """The address of each position's element of this index."""
         base = window.batch.port.addresses(window, self._address.slot) + np.uint64(self._address.offset)
         first = element * self._word
         rows, columns = self._layout.rows[:, first], self._layout.columns[:, first]

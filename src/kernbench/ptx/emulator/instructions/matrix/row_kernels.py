@@ -1,12 +1,12 @@
-"""Compiled loops of ldmatrix: rows of 16 bytes in shared memory, whose addresses lanes give, for all warps of a step.
+"""Compiled loops of ldmatrix: 16-byte rows in shared memory, whose addresses lanes give, for all warps of a step.
 
-Lane 8j + i gives the address of row i of matrix j. As it stands, lane t reads word t % 4 of row t // 4; transposed, the
-halves in column t // 4 of rows 2 (t % 4) and 2 (t % 4) + 1.
+Lane 8j + i gives the address of row i of matrix j. Plain, lane t reads word t % 4 of row t // 4; transposed, the halves
+in column t // 4 of rows 2 (t % 4) and 2 (t % 4) + 1.
 
-One loop asks whether anything is the matter with any row, and does nothing. Where nothing is, the reads are entered in
-the cells as if each lane had loaded its word, or its halves, by itself (`cell_entries.note_read`), matrix after matrix,
-and in each of them, where it is transposed, even rows before odd ones; what is entered for one word leaves all others
-as they are, so that the words of a matrix may come in any order.
+One loop checks all rows for faults, and changes nothing. If there are none, the reads are entered in the cells as if
+each lane had loaded its word or halves by itself (`cell_entries.note_read`), matrix after matrix, and if transposed,
+even rows before odd ones. An entry changes the cells of its own word only, so the words of a matrix may come in any
+order.
 """
 
 import numpy as np
@@ -50,13 +50,13 @@ _ROW_BYTES = np.uint64(16)
 _WATCHED = np.uint32((WRITTEN | TRACKED) * 0x0101_0101)
 # the bytes of a word, and of its halves
 _WHOLE, _LOW, _HIGH = 15, 3, 12
-# the address of each position's row, where each lane's memory begins, the bytes of it, and each position's lane
+# the address of each position's row, the origin of each lane's memory, its size, and each position's lane
 Located = tuple[UInt64s, UInt64s, np.uint64, Int64s]
 
 
 @kernel
 def load_rows(memory: UInt32s, located: Located, bank: UInt32s, targets: Int64s, transposed: Flag) -> Flag:
-    """Load matrices into registers, if all rows lie in memory and are aligned; whether they do."""
+    """Load matrices into registers, if all rows are inside memory and aligned; returns whether they are."""
     addresses, origins, size, lanes = located
     last = size - _ROW_BYTES
     for first in range(0, lanes.size, WARP):
@@ -87,7 +87,7 @@ def load_rows(memory: UInt32s, located: Located, bank: UInt32s, targets: Int64s,
 
 @part
 def _repeats(addresses: UInt64s, first: Int, count: Int) -> Flag:
-    """Whether two even or two odd rows of a matrix are one."""
+    """Whether two even or two odd rows of a matrix are the same row."""
     for matrix in range(count):
         for i in range(ROWS - 2):
             for other in range(i + 2, ROWS, 2):
@@ -138,7 +138,7 @@ def are_plain(
 def _enter(
     line: Int, mine: Int, touched: Int, lane: Int, warp: Int, shadow: ShadowArrays, known: Int32s, report: Int64s
 ) -> None:
-    """Enter a read of a word whose writes are all in order: as `note_read` does."""
+    """Enter a read of a word whose writes are all ordered, as `note_read` does."""
     cells, lanes, table = shadow.cells, shadow.lanes, shadow.table
     last, bit, number = np.int64(cells[line, READ]), np.int64(1) << lane, table[warp, NUMBER]
     if (last ^ mine) & (STAMP | STRONG) == 0 and last & (15 | MIXED) == touched:
@@ -169,10 +169,11 @@ def _enter(
 def _enter_halves(
     line: Int, mine: Int, lane: Int, warp: Int, shadow: ShadowArrays, known: Int32s, report: Int64s
 ) -> None:
-    """A lane has read the first half of a word, and the fourth lane after it the other."""
+    """Enter that a lane has read the first half of a word, and the lane four after it the other half."""
     cells, lanes = shadow.cells, shadow.lanes
     last, earlier = np.int64(cells[line, READ]), np.int64(cells[line, EARLIER_READ])
-    # nobody has read the word, or one of another epoch more than the first half, which is kept beside these two
+    # the word is unread, or the last read of another epoch covers more than the first half, and is kept as the earlier
+    # one
     kept = (
         (last ^ mine) & STAMP != 0
         and last & (STRONG | SEEN) == 0
@@ -192,7 +193,7 @@ def _enter_halves(
 
 @kernel
 def note_rows(located: Located, count: Int, transposed: Flag, shadow: Shadow, site: Int, report: Int64s) -> None:
-    """Enter reads of rows that are all plain."""
+    """Enter reads of rows without faults."""
     addresses, origins, _, lane_numbers = located
     arrays = named(shadow)
     cells, lanes, table = arrays.cells, arrays.lanes, arrays.table

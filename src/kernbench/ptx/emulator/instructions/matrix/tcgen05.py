@@ -1,4 +1,4 @@
-"""Tensor memory and the tensor core of the fifth generation."""
+"""tcgen05: tensor memory and the fifth-generation tensor core."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ from kernbench.ptx.emulator.units.batch import Batch, Fragment, Scheduler, Windo
 from kernbench.ptx.numerics.matrix.instruction import DEEP_TARGETS
 from kernbench.ptx.numerics.matrix.tensor_memory import registers
 
-# elements that share a scale, by the vector size and what it is called
+# elements that share a scale, by the name of the vector size
 _BLOCKS = {"scale_vec::1X": 32, "scale_vec::2X": 32, "scale_vec::4X": 16, "block32": 32, "block16": 16}
 
 
@@ -29,14 +29,14 @@ def _active(window: Window, mask: Mask | None) -> Array:
 
 
 def _address(window: Window, address: AddressSlot, chosen: Array) -> Array:
-    """Addresses in tensor memory of some positions."""
-    # offsets below zero have 64 bits, of which the lower ones are enough
+    """Tensor memory addresses of some positions."""
+    # negative offsets have 64 bits, of which the lower ones suffice
     found = pick(window.rows[address.slot], chosen).astype(np.int64) + (address.offset & 0xFFFFFFFF)
     return found & 0xFFFFFFFF
 
 
 def _granting(d: Decoding) -> Callable[[Fragment, Array], list[int]]:
-    """What allocates for the warps at some positions and writes the addresses: gives where that was not possible."""
+    """A function that allocates for the warps at some positions, and returns those that must wait."""
     address, columns = d.address(0), d.source(1)
     space = space_of(address.space or d.mod("space"))
     bank, rows = d.bank_rows([d.temporary("uint32")])
@@ -61,7 +61,7 @@ def _granting(d: Decoding) -> Callable[[Fragment, Array], list[int]]:
         counts = pick(window.rows[columns], positions)
         if window.batch.tensor.are_plain(window.lane_numbers[positions] // WARP, counts):
             return grant(window, positions, counts)
-        # what is wrong with one is said before the next
+        # report the faults of one before the next
         each = [grant(window, positions[i : i + 1], counts[i : i + 1]) for i in range(len(positions))]
         return [position for refused in each for position in refused]
 
@@ -69,7 +69,7 @@ def _granting(d: Decoding) -> Callable[[Fragment, Array], list[int]]:
 
 
 def allocate(d: Decoding) -> ControlStep:
-    """tcgen05.alloc: the address of the columns is written to shared memory; waits while none are free."""
+    """tcgen05.alloc: the address of the columns is stored to shared memory; waits while none are free."""
     grant, following, site = _granting(d), d.following, d.site
 
     def attempt(scheduler: Scheduler, fragment: AnyFragment) -> AnyFragment | None:
@@ -172,7 +172,7 @@ def fence(d: Decoding) -> Step:
 
 
 def multiply(d: Decoding) -> Step:
-    """tcgen05.mma, also of stationary weights (.ws)."""
+    """tcgen05.mma, also with stationary weights (.ws)."""
     form = _form(d)
     target = d.address(0)
     left: Any = d.address(1) if form.from_tensor else d.source(1)
@@ -184,12 +184,12 @@ def multiply(d: Decoding) -> Step:
     shift = 0 if scale_index is None else d.constant_of(scale_index) or 0
     zero = d.position("zero_mask")
     zero_mask = None if zero is None else d.row_slot(d.source(zero))
-    # as `Products` has them, and the words that disable lanes
+    # in the order of `Products`, followed by the words that disable lanes
     located = (target, left if form.from_tensor else None, None, None, None, *scales)
     values = (None, left, right, idesc, adds, *scales)
     slots = [(value, 0) if one is None else (one.slot, one.offset) for one, value in zip(located, values, strict=True)]
     operands, count = OperandRows(d.table, slots + [(one, 0) for one in disabled], ()), len(slots)
-    # addresses in tensor memory have 32 bits
+    # tensor memory addresses have 32 bits
     wide = [i for i, one in enumerate(located) if one is not None and d.table.slots[one.slot].dtype != "uint32"]
 
     def one(window: Window, chosen: Array) -> None:
@@ -210,7 +210,7 @@ def multiply(d: Decoding) -> Step:
 
 
 def _described(products: Products) -> tuple[Array, Array, Array]:
-    """Of products: M << 16 | N, the address of D, and the bytes of A and B that each SM reads out of shared memory."""
+    """For products: M << 16 | N, the address of D, and the bytes of A and B that each SM reads from shared memory."""
     bits = products.instruction.astype(np.int64)
     m, n = (bits >> 24 & 31) << 4, (bits >> 17 & 63) << 3
     operand = products.operand("a")
@@ -242,7 +242,7 @@ def _form(d: Decoding) -> Form:
 
 
 def _enabled(words: Array) -> Array | None:
-    """Lanes that are written, from the words that disable them; None where none is disabled."""
+    """Enabled lanes, from the words that disable lanes; None if none is disabled."""
     if not np.count_nonzero(words):
         return None
     stacked = np.ascontiguousarray(words.T).astype(np.uint32)
@@ -252,7 +252,7 @@ def _enabled(words: Array) -> Array | None:
 
 
 def _by_threads(one: Callable[[Window, Array], None]) -> Step:
-    """A step that single threads run: lanes of the same warp one after the other."""
+    """A step that single threads run: lanes of the same warp run one after the other."""
 
     def general(window: Window, mask: Mask | None) -> None:
         chosen = window.singles(mask)
@@ -302,7 +302,10 @@ def shift_down(d: Decoding) -> Step:
 
 
 def commit(d: Decoding) -> Step:
-    """tcgen05.commit: an mbarrier is arrived at when what the thread began is done; with a mask, that of each CTA."""
+    """tcgen05.commit: arrive on an mbarrier when the thread's operations are complete.
+
+    With a mask, on that of each CTA.
+    """
     address, mask_index, site = d.address(0), d.position("mask"), d.site
     mask_slot = None if mask_index is None else d.source(mask_index)
     offset = np.uint64(address.offset)
@@ -325,7 +328,7 @@ def commit(d: Decoding) -> Step:
 
 
 def _everywhere(batch: Batch, addresses: Array, lanes: Array, masks: Array, site: Any) -> tuple[Array, Array]:
-    """The barriers at the same offset in every CTA of the cluster that a mask names, and whose each is."""
+    """The barriers at the same offset in every CTA of a multicast mask, and the owner of each."""
     batch.checks.asynchronous.multicast(masks, lanes, site)
     _, offsets = batch.cluster.find(addresses, lanes)
     owners, ranks = np.nonzero(batch.cluster.named(masks))

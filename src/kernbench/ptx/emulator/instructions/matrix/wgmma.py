@@ -41,7 +41,7 @@ def _form(d: Decoding) -> Form:
     d_rows = d.bank_rows(d.targets(0))[1]
     scale = d.position("scale_d")
     assert scale is not None
-    # with a scale of zero nothing of D is read
+    # with a scale of zero D is not read
     if d.constant_of(scale) != 0:
         d.sources(0)
     in_registers = d.resolved.rules[1].name == "a"
@@ -81,7 +81,7 @@ def pick(row: Any, chosen: Array) -> Array:
 
 
 def fence(d: Decoding) -> Step:
-    """wgmma.fence: what it orders is followed by steps of the analysis."""
+    """wgmma.fence: steps of the analysis track what it orders."""
     return nothing()
 
 
