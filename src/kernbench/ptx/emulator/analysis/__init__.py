@@ -1,1 +1,1 @@
-"""What can be known of a program before it runs."""
+"""Static analyses of a program before it runs."""

@@ -1,4 +1,4 @@
-"""What is known of a program before it runs: loops that may wait, registers to watch, memory it may write."""
+"""Runs all static analyses of a program: loops that may wait, registers to track, memory it may write, and more."""
 
 from collections.abc import Iterable
 
@@ -26,12 +26,12 @@ from kernbench.ptx.emulator.instructions.decode import Body, Decoded
 from kernbench.ptx.emulator.program.facts import Beside, Facts
 from kernbench.ptx.emulator.program.program import WaitLoop
 
-# of accesses and fences by which threads acquire or release
+# modifiers by which threads acquire or release
 _HANDING_OVER = frozenset(("sc", "acq_rel", "acquire", "release"))
 
 
 def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
-    """What a program's functions show; `aliased` says that several parameters point to one array. Changes nothing."""
+    """The facts about a program; `aliased` says that several parameters point to one array. Changes nothing."""
     bodies = decoded.bodies
     every = [d for body in bodies for d in body]
     origins = [address_origins(body) for body in bodies]
@@ -92,7 +92,7 @@ def _wait_loops(decoded: Decoded, parking: frozenset[int]) -> dict[int, WaitLoop
 
 
 def _blind_updates(body: Body) -> frozenset[int]:
-    """Reductions, and atomics whose result nothing reads: their threads cannot know what they replaced."""
+    """Reductions, and atomics whose result is unused: their threads cannot observe the old value."""
     read = 0
     for d in body:
         read |= bits(d.reads)
@@ -100,7 +100,7 @@ def _blind_updates(body: Body) -> frozenset[int]:
 
 
 def _ends(body: Body) -> tuple[dict[int, tuple[int, ...]], frozenset[int], frozenset[int]]:
-    """The kernel's flow, its blocks that do nothing but end a thread, and those that only jump or end."""
+    """The kernel's control flow, its blocks that only end a thread, and those that only jump or end."""
     first = body.code.entry
     edges = {first + number: tuple(first + following for following in after) for number, after in enumerate(body.edges)}
     blocks = [(first + number, decodings) for number, decodings in enumerate(body.decodings)]
@@ -114,7 +114,7 @@ def _ends(body: Body) -> tuple[dict[int, tuple[int, ...]], frozenset[int], froze
 
 
 def _waits(bodies: list[Body]) -> tuple[frozenset[int], frozenset[int]]:
-    """Waits that are retried until they succeed, which park their lanes; and those whose result nothing looks at."""
+    """Waits that are retried until they succeed, which park their lanes; and those whose result is unused."""
     parking: set[int] = set()
     ignored: set[int] = set()
     for body in bodies:

@@ -1,9 +1,8 @@
-"""The last step of building a program: blocks of steps, made from decoded instructions and the facts about them.
+"""Assembly of a program: basic blocks of steps, made from decoded instructions and the facts about them.
 
-The order in which steps of one block run: those that follow undefined values before an instruction, the checks beside
-it, those who look inside, what fits its operands, the instruction, what fits its results, checks behind it, and the
-steps that follow undefined values behind it. A check beside an instruction becomes one with the step that it stands by,
-so that the numbers of steps stay as they are.
+The order of steps around an instruction: undefined-value tracking before it, checks beside it, probes, operand
+conversions, the instruction, result conversions, checks after it, undefined-value tracking after it. A check beside an
+instruction is merged into the step next to it, so that the numbering of steps does not change.
 """
 
 from collections import Counter
@@ -39,12 +38,12 @@ from kernbench.ptx.emulator.program.steps import (
 )
 from kernbench.ptx.emulator.units.batch import Fragment, Scheduler, Window
 
-# steps that belong to no instruction
+# owner of steps without an instruction
 _NOBODY = -1
 
 
 def assemble(decoded: Decoded, facts: Facts, aliased: bool, recorded: bool = False) -> Program:
-    """The program of a decoded kernel, which does not change any more; where it is recorded, one that reports."""
+    """The program of a decoded kernel; if it is `recorded`, its steps report to a recorder. It is immutable."""
     following = Following(bool(decoded.compiler), decoded.local_bytes > 0)
     blocks: list[Block] = []
     for body, unused in zip(decoded.bodies, facts.unused, strict=True):
@@ -122,7 +121,7 @@ def _blocks(body: Body, function: int, facts: Facts, following: Following, recor
 def _block(
     body: Body, function: int, position: int, facts: Facts, following: Following, steps: "_Steps", wanted: Wanted
 ) -> tuple[Block, FusedBlock]:
-    """One block of a function, with its position among them; `steps` is where its steps are put together."""
+    """One block of a function, by its position; its steps are collected in `steps`."""
     decodings, number = body.decodings[position], body.code.entry + position
     for decoding in decodings:
         steps.add(decoding, facts)
@@ -161,7 +160,7 @@ def _block(
 
 
 class _Account:
-    """What the metrics count of a block: kinds of instructions, bytes of each lane, floating-point operations."""
+    """Metrics of a block: kinds of instructions, bytes per lane, floating-point operations."""
 
     def __init__(self, decodings: list[Decoding]):
         self.kinds: Counter[str] = Counter()
@@ -178,9 +177,9 @@ class _Account:
 
 
 class _Steps:
-    """The steps of one block while it is put together, in both forms, and the control behind them.
+    """The steps of one block under construction, in both forms, and its control.
 
-    `local` registers are dead in all other blocks. Where a launch is recorded, instructions report what they do.
+    `local` registers are dead in all other blocks. If the launch is `recorded`, instructions report what they do.
     """
 
     def __init__(self, local: int, recorded: bool) -> None:
@@ -188,19 +187,19 @@ class _Steps:
         self._recorded = recorded
         self.direct: list[Direct] = []
         self.general: list[General] = []
-        # what each computes, where it does nothing else, and the number of its instruction
+        # the description of each step that only computes or loads, and the number of its instruction
         self._computed: list[Computed | Loaded | None] = []
-        # what those say of registers that are put between them
+        # definedness rules of inserted tracking steps
         self._marks: dict[Direct, Marks] = {}
-        # what whole warps exchange at its end, where that is all that is done there
+        # the exchange of whole warps at its end, if its control does nothing else
         self.exchanged: Exchanged | None = None
         self.owners: list[int] = []
         self.control: Control | None = None
-        # where the steps of each instruction begin and end
+        # the range of steps of each instruction
         self.spans: list[tuple[int, int]] = []
 
     def add(self, decoding: Decoding, facts: Facts) -> None:
-        """The steps of one instruction, and the checks beside it."""
+        """Add the steps of one instruction, and the checks beside it."""
         made = decoding.made.make(facts) if isinstance(decoding.made, FromFacts) else decoding.made
         if self._recorded and decoding.report is not None and made is not None:
             made = _reported(made, decoding.report)
@@ -222,9 +221,9 @@ class _Steps:
             self._run_beside(one, begin)
 
     def _only_active(self, decoding: Decoding) -> bool:
-        """Whether the registers that an instruction writes are live for no lanes but those that run it.
+        """Whether the registers an instruction writes are live only in the lanes that run it.
 
-        Who looks inside sees all lanes of a warp.
+        With a probe they are live in all lanes, since it shows whole warps.
         """
         effects = decoding.effects
         if not effects.computes or effects.carry_flag or decoding.looking or decoding.instruction.guard is not None:
@@ -238,7 +237,7 @@ class _Steps:
         self.owners.append(len(self.spans))
 
     def steps(self) -> list[Step]:
-        """All of them, as they are now."""
+        """All steps so far."""
         rows = zip(self.direct, self.general, self._computed, strict=True)
         return [
             Step(direct, general, False, None, item)
@@ -248,7 +247,7 @@ class _Steps:
         ]
 
     def _run_beside(self, one: Beside, begin: int) -> None:
-        """Run a check beside the instruction that was added last; a control's runs before it, as it may lead away."""
+        """Add a check beside the last instruction; for a control it runs before, as control may not come back."""
         check = _where_looked(one.check)
         if self.control is not None:
             self.control, self.exchanged = _before_control(self.control, check), None
@@ -273,7 +272,7 @@ class _Steps:
     def _run_after(self, check: Check) -> None:
         direct, general = self.direct[-1], self.general[-1]
 
-        # a load that meets an undefined value leaves by an exception, and has been made
+        # a load of an undefined value raises after it is complete
         def run_direct(window: Window) -> None:
             try:
                 direct(window)
@@ -289,8 +288,8 @@ class _Steps:
         self.direct[-1], self.general[-1], self._computed[-1] = run_direct, run_general, None
 
     def insert(self, inserted: Inserted) -> None:
-        """Put steps before the instructions they belong to, or behind them."""
-        # from the end, so that indices stay right and steps of the same index keep their order
+        """Insert steps before or after the instructions they belong to."""
+        # from the end, so that indices stay valid and steps of equal index keep their order
         for index, step in sorted(inserted, key=lambda item: item[0])[::-1]:
             self.general.insert(index, step.general)
             self.direct.insert(index, step.direct)
@@ -301,9 +300,9 @@ class _Steps:
 
 
 class _Dead:
-    """What nobody reads behind some steps of a block: registers that are dead in all others, and temporary ones.
+    """Slots that are dead after some steps of a block: registers that are dead in all other blocks, and temporaries.
 
-    Results that are registers are read by whoever called, and checkpoints may look at any register of the function.
+    Result registers are read by the caller, and checkpoints may read any register of the function.
     """
 
     def __init__(self, body: Body, decodings: list[Decoding], steps: Sequence[Step], owners: Sequence[int]):
@@ -312,12 +311,12 @@ class _Dead:
         specs = [decodings[0].table.slots[slot] for slot in body.code.formals.values()] if decodings else []
         self._formals = {(one.bank, one.row) for one in specs if isinstance(one, RegisterSlot)}
         self._steps, self._owners = steps, owners
-        # the last instruction that reads each row, and the last step that belongs to no instruction
+        # the last instruction that reads each row, and the last step without an instruction
         self._last_read = {row: n for n, decoding in enumerate(decodings) for row in rows_of(decoding.reads)}
         self._last_foreign = max((n for n, owner in enumerate(self._owners) if owner == _NOBODY), default=-1)
 
     def __call__(self, begin: int, end: int) -> frozenset[int]:
-        """Slots that the steps write and nobody reads from `end` on."""
+        """Slots that the steps write and nothing reads from `end` on."""
         if self._looked_at or self._last_foreign >= begin:
             return frozenset()
         # the instruction of the last step may have more steps
@@ -332,7 +331,7 @@ class _Dead:
             for slot in computed.targets:
                 spec = self._decodings[owner].table.slots[slot]
                 row = (spec.bank, spec.row) if isinstance(spec, RegisterSlot) else None
-                # what is no register of the text is read by its own instruction only
+                # a temporary is read only by its own instruction
                 if (
                     row is not None
                     and row not in self._formals
@@ -343,10 +342,10 @@ class _Dead:
 
 
 def _where_looked(check: Check) -> Check:
-    """A check that runs where somebody looks.
+    """A check that runs only if checks are on.
 
-    Programs are made once for launches with checks and without. A check beside an instruction only prepares reports,
-    and takes longer than many an instruction: this is the only code that asks, so that no check needs to.
+    Programs are shared by launches with and without checks. A check beside an instruction only prepares reports, and
+    may take longer than the instruction. Only this code tests whether checks are on, so that no check needs to.
     """
 
     def looked(window: Window, mask: Mask | None) -> None:
@@ -357,7 +356,7 @@ def _where_looked(check: Check) -> Check:
 
 
 def _reported(made: Step | ControlStep, report: Report) -> Step | ControlStep:
-    """A step that is reported to whoever records the launch, with the lanes that are about to run it."""
+    """A step that reports the lanes about to run it to the recorder."""
     if isinstance(made, ControlStep):
         return replace(made, run=_reported_control(made.run, report), exchanged=None)
     direct, general = made.direct, made.general

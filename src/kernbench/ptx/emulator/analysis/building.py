@@ -1,4 +1,4 @@
-"""A kernel's text becomes the program that is run: decoded, analysed, and assembled from the facts that were found."""
+"""Builds programs: a kernel's text is decoded, analysed, and assembled."""
 
 import logging
 import pickle
@@ -18,12 +18,12 @@ from kernbench.ptx.validation.validation import validate
 
 _LOG = logging.getLogger(__name__)
 
-# programs by what they are made of, up to this many instructions; the items are held so that their identity is theirs
+# cached programs by content, up to this many instructions in total; the items are held so that their identity is unique
 _PROGRAMS: Kept[Hashable, tuple[tuple[Item, ...], Program]] = Kept(200_000)
-# modules that were found valid, up to this many characters; those that were not read from a text count as much as
+# valid modules, up to this many characters in total; a module that was not read from a text counts as `_UNREAD`
 _VALID: Kept[Hashable, tuple[Item, ...]] = Kept(8_000_000)
 _UNREAD = 100_000
-# characters of a text above which what it gives is kept on disk too: what is shorter is built as quickly as it is read
+# texts longer than this are cached on disk as well: shorter ones are built as fast as they are read
 _LONG = 100_000
 _VALID_TEXT = b"valid"
 
@@ -31,10 +31,10 @@ _VALID_TEXT = b"valid"
 def program_of(
     kernel: Kernel, clustered: bool = False, aliased: bool = False, recorded: bool = False, exact: bool = False
 ) -> Program:
-    """The program of a kernel of a valid module; one that was built before is shared by all devices and launches.
+    """The program of a kernel of a valid module; programs are shared by all devices and launches.
 
-    A program is not changed once it is built: what a launch adds lies in the launch. An `exact` one rounds where the
-    instructions do that ptxas makes of the kernel.
+    A program is immutable: per-launch state is in the launch. An `exact` one rounds where the instructions do that
+    ptxas makes of the kernel.
     """
     key = (_content(kernel.module), kernel.name, clustered, aliased, recorded, exact)
     known = _PROGRAMS.get(key)
@@ -46,7 +46,7 @@ def program_of(
 
 
 def check_valid(module: Module) -> None:
-    """Raise `PtxError` for the first thing that is wrong in a module; what was found valid is not looked at again."""
+    """Raise `PtxError` for the first error in a module; valid modules are remembered."""
     key = _content(module)
     if _VALID.get(key) is None:
         _validate(module)
@@ -54,7 +54,7 @@ def check_valid(module: Module) -> None:
 
 
 def _program(kernel: Kernel, clustered: bool, aliased: bool, recorded: bool) -> Program:
-    """A program from disk, or built and kept there."""
+    """A program from the disk cache, or built and cached."""
     if recorded or not _is_kept(kernel.module):
         return build(kernel, clustered, aliased=aliased, recorded=recorded)[0]
     name = files.name_of(kernel.module.source, "program", kernel.name, clustered, aliased)
@@ -70,7 +70,7 @@ def _keep(name: str, program: Program) -> None:
         with no_collections():
             files.write(name, programs.to_bytes(program))
     except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        # not everything that a program may hold has a name to go by
+        # not everything in a program can be serialised
         _LOG.info("the program of %s is not kept on disk: %s", program.kernel.name, error)
 
 
@@ -82,13 +82,13 @@ def _kept(name: str, kernel: Kernel, clustered: bool, aliased: bool) -> Program 
         with no_collections():
             return programs.from_bytes(data, kernel, lambda: build(kernel, clustered, aliased=aliased)[0])
     except Exception as error:
-        # whatever it is that is wrong with it: it is built and written anew
+        # whatever is wrong: it is built and cached again
         _LOG.info("the kept program of %s is not usable and is built anew: %s", kernel.name, error)
         return None
 
 
 def _validate(module: Module) -> None:
-    """Raise `PtxError` for the first thing that is wrong, unless a text of the same content was found valid before."""
+    """Raise `PtxError` for the first error, unless the same text is cached as valid."""
     if not _is_kept(module):
         validate(module)
         return
@@ -103,7 +103,7 @@ def _is_kept(module: Module) -> bool:
 
 
 def _content(module: Module) -> Hashable:
-    """What two modules that were read from the same text have in common, and no others."""
+    """A key that is equal for modules read from the same text, and for no others."""
     return id(module.items), module.version, module.target, module.address_size, module.source
 
 
@@ -115,11 +115,10 @@ def build(
     aliased: bool = False,
     recorded: bool = False,
 ) -> tuple[Program, list[Body]]:
-    """The program of a kernel, and its functions; raises `PtxError` for what cannot be run.
+    """The program of a kernel, and its functions; raises `PtxError` for unsupported code.
 
-    `clustered` says that it is launched with clusters of several CTAs; `probed` that somebody looks inside; `named`
-    that its checkpoints are wanted; `aliased` that several parameters point to one array; `recorded` that its
-    instructions are reported to a recorder.
+    `clustered`: launched with clusters of several CTAs; `probed`: a probe inspects it; `named`: its checkpoints are
+    needed; `aliased`: several parameters point to one array; `recorded`: its instructions report to a recorder.
     """
     with no_collections():
         decoded = decode(kernel, clustered, probed, named)

@@ -1,7 +1,7 @@
-"""What lies in memory, as far as instructions show: the types of elements behind parameters and shared variables.
+"""Element types of memory, as far as instructions show them: behind parameters and in shared variables.
 
-A load or store says a type itself, or moves bits; then those show it that compute with what was loaded, or computed
-what is stored, as far as moves lead there. Where instructions differ, nothing is known.
+A load or store has a type, or only moves bits. In the latter case the instructions show it that compute with the loaded
+value, or computed the stored one, following moves. If instructions disagree, the type is unknown.
 """
 
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from kernbench.ptx.text.module import Name, Offset
 from kernbench.ptx.text.types import TYPES
 
 BARRIER = "b64"
-# laws of instructions that move bits as they are, and of those that convert numbers
+# laws of instructions that move bits unchanged, and of those that convert numbers
 _MOVES = frozenset(("copy", "pack", "unpack", "select"))
 _CONVERTS = frozenset(("convert", "convert and pack"))
 _SAME = {"tf32": "f32"}
 
 
 class _Bits:
-    """What instructions of a function take registers for: those that read their bits later, or wrote them before."""
+    """The types that a function's instructions use registers as: later reads, and earlier writes."""
 
     def __init__(self, body: Body):
         self._read: dict[int, set[str]] = {}
@@ -49,11 +49,11 @@ class _Bits:
                         found.setdefault(register, set()).add(known)
 
     def later(self, registers: list[int]) -> set[str]:
-        """The types that some registers' bits are read as."""
+        """The types as which the bits of registers are read later."""
         return _reached(registers, self._to, self._read)
 
     def before(self, registers: list[int]) -> set[str]:
-        """The types that some registers' bits were written as."""
+        """The types as which the bits of registers were written."""
         return _reached(registers, self._from, self._written)
 
 
@@ -67,12 +67,12 @@ def _reached(registers: list[int], edges: dict[int, set[int]], types: dict[int, 
 
 
 def _registers(decoding: Decoding, index: int) -> list[int]:
-    """The numbers of an operand's registers; a predicate is no number."""
+    """The numbers of an operand's registers, without predicates."""
     return [r.number for r in decoding.registers_of(index) if r is not None and r.type != "pred"]
 
 
 def _number(kind: str) -> str:
-    """The element that a type is of; empty for bits."""
+    """The element type of a type; "" for bits."""
     if kind not in TYPES or TYPES[kind].kind in "bp":
         return ""
     element = TYPES[kind].lane or kind
@@ -80,7 +80,7 @@ def _number(kind: str) -> str:
 
 
 def _agreed(kinds: set[str]) -> str:
-    """The one type of several; whole numbers of one width are signed if one is. Empty where they differ."""
+    """The single type of several; integers of one width count as signed if one is. "" if they differ."""
     whole = {kind for kind in kinds if TYPES[kind].kind in "us"}
     if whole == kinds and len({TYPES[kind].bits for kind in kinds}) == 1:
         kinds = {max(kinds, key=lambda kind: kind.startswith("s"))}
@@ -88,7 +88,7 @@ def _agreed(kinds: set[str]) -> str:
 
 
 def _computes(decoding: Decoding) -> bool:
-    """Whether an instruction takes its operands for numbers; compilers move any bits as whole ones."""
+    """Whether an instruction treats its operands as numbers; compilers move any bits with integer types."""
     effects = decoding.effects
     if effects.law in _CONVERTS:
         return "f" in decoding.mod("dtype") + decoding.mod("atype")
@@ -98,7 +98,7 @@ def _computes(decoding: Decoding) -> bool:
 
 
 def _element(decoding: Decoding, bits: _Bits, sure: bool = False) -> str:
-    """The type of the elements that an access moves; empty where that is not known, or not `sure`."""
+    """The element type that an access moves; "" if unknown, or not `sure`."""
     if decoding.effects.acts_on == "mbarrier":
         return BARRIER
     kind = decoding.mod("type")
@@ -112,12 +112,12 @@ def _element(decoding: Decoding, bits: _Bits, sure: bool = False) -> str:
     narrow = {other for other in used if TYPES[other].bits <= TYPES[kind].bits}
     if narrow:
         return _agreed(narrow)
-    # what is loaded and widened is computed with as something else
+    # a loaded and widened value is computed with in another type
     return "" if sure else _number(kind)
 
 
 def shared_types(bodies: list[Body]) -> dict[int, str]:
-    """The element type of shared variables, by where they begin; those of which it is known."""
+    """The element types of shared variables, by offset, as far as known."""
     found: dict[int, set[str]] = {}
     for body in bodies:
         bits, origins = _Bits(body), _shared_origins(body)
@@ -131,7 +131,7 @@ def shared_types(bodies: list[Body]) -> dict[int, str]:
 
 
 def _shared_origins(body: Body) -> dict[int, set[int]]:
-    """For each register, the shared variables that its value may be an address in."""
+    """For each register, the shared variables that its value may point into."""
     sources: dict[int, set[int]] = {}
     decodings = [d for decodings in body.decodings for d in decodings if d.writes and not d.effects.reads]
     changed = True
@@ -147,7 +147,7 @@ def _shared_origins(body: Body) -> dict[int, set[int]]:
 
 
 def _named(decoding: Decoding, address: bool = False) -> Iterator[int]:
-    """Where the shared variables begin that an instruction names, as a value or in its address."""
+    """Offsets of the shared variables that an instruction names, as a value or in its address."""
     values = [o.base if isinstance(o, Offset) else o for o in decoding.operands]
     names = [decoding.address_symbol] if address else [value.text for value in values if isinstance(value, Name)]
     for name in filter(None, names):
@@ -158,10 +158,10 @@ def _named(decoding: Decoding, address: bool = False) -> Iterator[int]:
 
 
 def parameter_types(body: Body, origins: dict[int, set[str]]) -> dict[str, tuple[str, Site]]:
-    """By parameter of a kernel the type of all elements that loads and stores reach through it, and one of these.
+    """For each kernel parameter: the type of all elements accessed through it, and one of these accesses.
 
-    Only parameters of which it is known for sure: each access that may come from it comes from it alone. `origins` are
-    the address origins of the body.
+    Only parameters whose type is certain: each access that may come from one comes from it alone. `origins` are the
+    address origins of the body.
     """
     bits = _Bits(body)
     found: dict[str, set[str]] = {}

@@ -1,4 +1,4 @@
-"""What lets a loop end: which of the values that it reads, and what goes round it that only counts its turns."""
+"""What ends a loop: the values it reads that decide, and carried registers that only count its iterations."""
 
 from collections.abc import Iterable, Set
 
@@ -12,14 +12,12 @@ _SHARED = frozenset(("shared", "generic", ""))
 
 
 class Ends:
-    """The ends of one loop: `blocks` are its blocks, `live` what each block of the function wants, `called` what the
-    functions execute that it calls.
-    """
+    """The exits of one loop with these `blocks`; `live` is liveness at blocks, `called` the instructions it calls."""
 
     def __init__(self, body: Body, blocks: Set[int], live: list[int], called: list[Decoding]):
         self._own = [d for block in sorted(blocks) for d in body.decodings[block]]
         self._called = called
-        # branches out of the loop, and those inside it
+        # the exits: branches out of the loop, and exits inside it
         self._leaving = {body.decodings[b][-1].site.number for b in blocks if _leaves(body, b, blocks)}
         self._leaving |= {d.site.number for d in self._own if d.effects.flow in _LEAVING}
         self._wanted_behind = 0
@@ -28,10 +26,10 @@ class Ends:
                 self._wanted_behind |= 0 if following in blocks else live[following]
 
     def decided_by(self, polls: Iterable[Decoding]) -> frozenset[int]:
-        """Of the instructions `polls` the numbers of those whose results have a say in where the loop goes.
+        """Numbers of those instructions `polls` whose results influence the loop's control flow.
 
-        What is stored to shared memory inside of the loop comes back by loads of it: one thread asks for its block.
-        What a function reads that is called may.
+        Values stored to shared memory inside the loop come back by loads from it: one thread polls for its block.
+        Everything that a called function reads may count.
         """
         wanted = bits(r for d in self._own if d.effects.flow and d.effects.flow != "call" for r in d.reads)
         before = -1
@@ -48,9 +46,10 @@ class Ends:
         return frozenset(d.site.number for d in polls if d.site.number in own or d in self._called)
 
     def only_by(self, looks: Iterable[Decoding]) -> bool:
-        """Whether the loop ends by what the instructions `looks` give, and by nothing else that differs between turns.
+        """Whether the loop ends by the results of `looks` alone, and nothing else that differs between iterations.
 
-        Every branch out of it must want such a value; what else it wants must come from outside of the loop.
+        Every branch out of it must depend on such a value; everything else it depends on must come from outside the
+        loop.
         """
         looks = list(looks)
         given = self._made_of(bits(r for d in looks for r in d.writes))
@@ -60,7 +59,7 @@ class Ends:
         return not self._behind(leaving, looks) & self._varying(given)
 
     def _made_of(self, registers: int) -> int:
-        """Registers that the loop computes from some, and those themselves."""
+        """Registers that the loop computes from some registers, and those themselves."""
         before = 0
         while registers != before:
             before = registers
@@ -68,7 +67,7 @@ class Ends:
         return registers
 
     def _behind(self, wanting: Iterable[Decoding], looks: list[Decoding]) -> int:
-        """Registers that some instructions want, however far back in the loop, but for what is behind `looks`."""
+        """Registers that some instructions depend on within the loop (a backward slice), but not through `looks`."""
         wanted, before = bits(r for d in wanting for r in d.reads), -1
         while wanted != before:
             before = wanted
@@ -76,7 +75,7 @@ class Ends:
         return wanted
 
     def _varying(self, given: int) -> int:
-        """Registers that the loop writes, that are not `given`, and that may differ from turn to turn."""
+        """Registers that the loop writes, except `given`, that may differ between iterations."""
         writers = [(d, bits(d.writes) & ~given) for d in self._own if bits(d.writes) & ~given]
         varying, before = bits(r for d in self._own for r in d.writes) & ~given, -1
         while varying != before:
@@ -88,7 +87,7 @@ class Ends:
         return varying
 
     def only_counts(self, register: int) -> bool:
-        """Whether nothing depends on a register but whether the loop goes on, and for how long its turns sleep."""
+        """Whether only the loop's exit, and the duration of its sleeps, depend on a register."""
         touched, before = 1 << register, 0
         while touched != before:
             before = touched
@@ -106,7 +105,7 @@ def _leaves(body: Body, block: int, blocks: Set[int]) -> bool:
 
 
 def _follows(d: Decoding) -> bool:
-    """Whether what it gives follows from its operands: it computes, or reads what nobody writes."""
+    """Whether its result is a function of its operands: it computes, or reads constant memory."""
     return d.effects.computes or (d.effects.access == "load" and d.mod("space").partition("::")[0] in _CONSTANT)
 
 

@@ -1,10 +1,11 @@
-"""Loads whose values a warp exchanges before one of its lanes stores what came of that.
+"""Loads whose values a warp exchanges before one of its lanes stores a result of the exchange.
 
-Lanes of a warp load, give each other the values (`shfl.sync`, `redux.sync`, votes) and store: the sums of a scan go
-back to where their parts came from. PTX orders no memory there. Yet nobody has the result of the exchange before every
-lane has given its value, and no lane can give what it has not loaded: where what is stored is made of that result, the
-load of any lane of the warp is done. A lane that is a turn of a loop ahead has loaded after the exchange: such loads
-count only where the warp meets before each turn. Of an exchange of some lanes (a constant mask) it holds for these.
+Lanes of a warp load, exchange the values (`shfl.sync`, `redux.sync`, votes) and store: the sums of a scan go back to
+where their parts came from. PTX orders no memory there. But no lane has the result of the exchange before every lane
+has supplied its value, and no lane can supply what it has not loaded. So if the stored value depends on that result,
+the load of every lane of the warp is complete. A lane that is an iteration ahead has loaded after the exchange: such
+loads count only if the warp reconverges before each iteration. An exchange of some lanes (a constant mask) covers those
+lanes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ _FULL = 0xFFFF_FFFF
 
 
 def exchanged_loads(body: Body) -> Iterator[tuple[int, Mapping[int, int]]]:
-    """Sites of stores, each with the sites of the loads that are done when it runs, and in which lanes, as a mask."""
+    """Sites of stores, each with the sites of loads that are complete when it runs, and in which lanes, as a mask."""
     every = [(block, d) for block, decodings in enumerate(body.decodings) for d in decodings]
     if not any(d.effects.exchanges for _, d in every):
         return
@@ -39,7 +40,7 @@ def exchanged_loads(body: Body) -> Iterator[tuple[int, Mapping[int, int]]]:
 
 
 def _constants(every: list[Decoding]) -> dict[int, int]:
-    """Registers that are set once, to a number."""
+    """Registers that are set once, to a constant."""
     writers: dict[int, list[Decoding]] = {}
     for d in every:
         for register in d.writes:
@@ -53,7 +54,7 @@ def _constants(every: list[Decoding]) -> dict[int, int]:
 
 
 def _members(d: Decoding, constants: Mapping[int, int]) -> int:
-    """The lanes of a warp that come there together, as a mask; 0 where that is not known."""
+    """The lanes of a warp that gather at an instruction, as a mask; 0 if unknown."""
     index = d.position("mask")
     if index is None or d.instruction.guard is not None:
         return 0
@@ -64,14 +65,14 @@ def _members(d: Decoding, constants: Mapping[int, int]) -> int:
 
 
 def _gathers(d: Decoding, constants: Mapping[int, int]) -> bool:
-    """Whether lanes of a warp meet there, and go on together."""
+    """Whether all lanes of a warp reconverge there."""
     if not d.effects.barrier or d.mod("mode") == "arrive":
         return False
     return d.position("mask") is None or _members(d, constants) == _FULL
 
 
 def _made_of(body: Body, origins: list[Decoding]) -> dict[int, int]:
-    """For the site of each instruction, which of some others its operands may come from: a bit for each."""
+    """For the site of each instruction, the bit set of `origins` that its operands may depend on."""
     bit = {d.site.number: 1 << number for number, d in enumerate(origins)}
     given = [(d.site.number, sources) for d, sources in sources_of(body) if sources]
     found: dict[int, int] = {}
@@ -89,12 +90,12 @@ def _made_of(body: Body, origins: list[Decoding]) -> dict[int, int]:
 
 
 def _bits(mask: int) -> Iterator[int]:
-    """The numbers of the bits that are set."""
+    """The numbers of the set bits."""
     return (number for number in range(mask.bit_length()) if mask >> number & 1)
 
 
 class _Passing:
-    """Which loads are followed by an exchange of their values on every way to a block."""
+    """Which loads are followed by an exchange of their values on every path to a block."""
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class _Passing:
     ):
         self._edges, self._barriers = body.edges, barriers
         every = (1 << len(loads)) - 1
-        # the block that ends with each exchange, the loads that it is made of, and its lanes
+        # for each exchange: the block that it ends, the loads it depends on, and its lanes
         given = [made_of.get(d.site.number, 0) & every for _, d in meetings]
         blocks = [block for block, _ in meetings]
         self._meetings = list(zip(blocks, given, members, strict=True))
@@ -117,7 +118,7 @@ class _Passing:
         self._known: dict[tuple[int, frozenset[int]], frozenset[int]] = {}
 
     def loads_before(self, block: int, meetings: int) -> dict[int, int]:
-        """The loads whose values some exchanges have given on every way to a block, each with the lanes of these."""
+        """The loads whose values some exchanges have passed on every path to a block, each with the lanes of these."""
         found: dict[int, int] = {}
         for number, (meeting, given, lanes) in enumerate(self._meetings):
             if meetings >> number & 1:
@@ -127,12 +128,12 @@ class _Passing:
         return found
 
     def _between(self, load: int, meeting: int, store: int) -> bool:
-        """Whether an exchange lies on every way from a load to a store, and a barrier on every way back to the load."""
+        """Whether every path from a load to a store has an exchange, and every path back to the load a barrier."""
         passed = load == meeting or store not in self._reached(load, frozenset((meeting,)))
         return load != store and passed and load not in self._reached(meeting, self._barriers)
 
     def _reached(self, start: int, ends: frozenset[int]) -> frozenset[int]:
-        """Blocks that can be reached from the end of one without passing the ends of some others."""
+        """Blocks reachable from the end of one without passing the ends of some others."""
         if (start, ends) not in self._known:
             reached: set[int] = set()
             waiting = list(self._edges[start])

@@ -1,8 +1,8 @@
-"""Registers that asynchronous matrix operations own: where a program touches them too early.
+"""Registers owned by asynchronous matrix operations: where a program accesses them too early.
 
-What may happen is found before the program runs, by data flow: which registers wgmma operations may still write or
-read, which were touched since the last wgmma.fence, and which loads of tensor memory may be under way. Where it may
-happen, a check beside the instruction asks what is so in that warp.
+Data flow finds in advance what may happen: which registers wgmma operations may still write or read, which were
+accessed since the last wgmma.fence, and which loads of tensor memory may be in flight. Where a fault may happen, a
+check beside the instruction tests the warp's actual state.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,17 +20,17 @@ from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Name
 
-# groups that may be left in flight are not counted further
+# groups in flight are counted up to this number
 _MOST_GROUPS = 16
 
 
 @dataclass
 class State:
-    """What may be so at a program point: registers by number.
+    """What may hold at a program point; registers are given by number.
 
-    `written` and `read` are those that operations in flight write, or read as A, with the groups committed since;
-    `unfenced` those touched since the last wgmma.fence, `used` those that operations used since then; `loads` the loads
-    under way, with the registers they set.
+    `written` and `read` are registers that operations in flight write, or read as A, with the groups committed since.
+    `unfenced` are those accessed since the last wgmma.fence, `used` those that operations have used since then. `loads`
+    are the loads in flight, with the registers they set.
     """
 
     written: dict[int, int] = field(default_factory=dict)
@@ -40,11 +40,11 @@ class State:
     loads: dict[int, frozenset[int]] = field(default_factory=dict)
 
     def copy(self) -> "State":
-        """The same again."""
+        """A copy."""
         return State(dict(self.written), dict(self.read), set(self.unfenced), set(self.used), dict(self.loads))
 
     def join(self, other: "State") -> bool:
-        """Take in what may be so on another way here; whether anything is new."""
+        """Merge the state of another path; returns whether anything is new."""
         new = False
         for mine, theirs in ((self.written, other.written), (self.read, other.read)):
             for register, groups in theirs.items():
@@ -62,7 +62,7 @@ class State:
 
 
 def solve(body: Body, first: State, step: Callable[[Decoding, State], None]) -> list[State | None]:
-    """What may be so when each block begins, from what is so at the first; None for a block that nothing reaches."""
+    """The state at the beginning of each block, given the first one's; None for unreachable blocks."""
     entering: list[State | None] = [None] * len(body.decodings)
     entering[0] = first
     pending = [0]
@@ -84,14 +84,14 @@ def solve(body: Body, first: State, step: Callable[[Decoding, State], None]) -> 
 
 
 def step_groups(d: Decoding, state: State) -> None:
-    """What an instruction of wgmma changes, and no other."""
+    """Apply a wgmma instruction to a state; others have no effect."""
     step = _GROUP_STEPS.get(d.effects.in_flight)
     if step is not None:
         step(d, state)
 
 
 def watch_in_flight(decoded: Decoded, body: Body) -> list[Beside]:
-    """The checks that belong beside a function's instructions."""
+    """The checks beside a function's instructions."""
     if not any(d.effects.in_flight in _BEGINS for decodings in body.decodings for d in decodings):
         return []
     return _Watcher(decoded, body).run()
@@ -106,11 +106,11 @@ class _Watcher:
         products = [d for decodings in body.decodings for d in decodings if d.effects.in_flight == "multiply"]
         self._used = {r.number for d in products for r in owned_registers(d)}
         self._unfenced: dict[int, Register] = {}
-        # sites, and registers that they may touch behind a fence
+        # sites, with registers that they may access after a fence
         self._covered: set[tuple[int, int]] = set()
 
     def run(self) -> list[Beside]:
-        # before the first operation there must be a fence
+        # a fence is required before the first operation
         entering = solve(self._body, State(unfenced=set(self._used)), self._step)
         for number, state in enumerate(entering):
             if state is not None:
@@ -126,7 +126,7 @@ class _Watcher:
         self._found.append(Beside(d.site.number, check, after=True))
 
     def _step(self, d: Decoding, state: State) -> None:
-        """What an instruction changes."""
+        """Apply an instruction to a state."""
         special = _STEPS.get(d.effects.in_flight)
         if special is not None:
             special(d, state)
@@ -138,17 +138,17 @@ class _Watcher:
             state.unfenced |= {r.number for r in self._fenceable(d)} & self._used - self._movable(state)
 
     def _fenceable(self, d: Decoding) -> list[Register]:
-        """Registers that an instruction touches so that a fence is due: of a compiler's code those that it sets.
+        """Registers whose access by an instruction requires a fence; in compiled code only those that it sets.
 
-        Where registers of a finished operation are read only, ptxas puts the fence in itself and says so (C7519).
+        If registers of a completed operation are only read, ptxas inserts the fence and says so (C7519).
         """
         return _unique(d.writes if self._signed else d.writes + d.reads)
 
     def _movable(self, state: State) -> set[int]:
-        """Registers that no operation has used since the last fence: who touches them may have done so before it.
+        """Registers that no operation has used since the last fence: accesses to them may be moved before it.
 
-        Compilers move what sets registers past the asm statement of a fence, which does not name them, and ptxas puts
-        both in order again. Who writes PTX by hand is held to the fence.
+        Compilers move writes of registers past the asm statement of a fence, which does not name them, and ptxas
+        restores the order. Hand-written PTX must have the fence.
         """
         return self._used - state.used - state.unfenced if self._signed else set()
 
@@ -187,7 +187,7 @@ class _Watcher:
                 self._run_before(d, _use(d, load))
 
     def _follow_unfenced(self) -> None:
-        """Flags beside registers that are touched, and used by wgmma with no fence between: whether they are fenced."""
+        """Add flags that track at run time whether accesses to registers used by wgmma are followed by a fence."""
         table = self._table
         flags = {n: table.number(RegisterSlot("bool", table.new_row("bool"))) for n in self._unfenced}
         for d in self._body:
@@ -222,7 +222,7 @@ def _multiply(d: Decoding, state: State) -> None:
 
 
 def owned_registers(d: Decoding) -> list[Register]:
-    """The registers that a wgmma operation owns: D and A, no descriptors, metadata or predicates."""
+    """The registers that a wgmma operation owns: D and A, but not descriptors, metadata or predicates."""
     meta = d.position("meta")
     operand = None if meta is None else d.operands[meta]
     metadata = d.scope.register(operand.text) if isinstance(operand, Name) else None
@@ -231,7 +231,7 @@ def owned_registers(d: Decoding) -> list[Register]:
 
 
 def _is_sure(d: Decoding) -> bool:
-    """Whether an instruction is run by all who come to it: what a guard may skip ends nothing."""
+    """Whether all lanes that reach an instruction run it: an effect that a guard may skip cannot be relied on."""
     return d.instruction.guard is None
 
 
@@ -269,7 +269,7 @@ def _loaded(d: Decoding, state: State) -> None:
         state.loads.clear()
 
 
-# by what an instruction does to registers in flight: those of wgmma, and all
+# by an instruction's effect on registers in flight: wgmma instructions, and all
 _GROUP_STEPS: dict[str, Callable[[Decoding, State], None]] = {
     "multiply": _multiply,
     "fence": _fence,
@@ -285,7 +285,7 @@ def _unique(registers: Iterable[Register]) -> list[Register]:
 
 
 def _touch(d: Decoding, register: Register, verb: str, as_operand: bool) -> Check:
-    """Ask whether a wgmma operation in flight owns a register that an instruction touches."""
+    """Check whether a wgmma operation in flight owns a register that an instruction accesses."""
     guard, site, row, name = d.guard(), d.site, register.row, register.name
 
     def check(window: Window, mask: Mask | None) -> None:
@@ -298,7 +298,7 @@ def _touch(d: Decoding, register: Register, verb: str, as_operand: bool) -> Chec
 
 
 def _use(d: Decoding, load: int) -> Check:
-    """A register of a load of tensor memory is used: the load is done."""
+    """A register of a load of tensor memory is used: the load is complete."""
     guard = d.guard()
 
     def check(window: Window, mask: Mask | None) -> None:
@@ -320,7 +320,7 @@ def _mark(d: Decoding, flags: list[int], value: bool) -> Check:
 
 
 def _ask(d: Decoding, register: Register, flag: int) -> Check:
-    """Ask whether a register was touched since the last fence."""
+    """Check whether a register was accessed since the last fence."""
     guard, site, name = d.guard(), d.site, register.name
 
     def check(window: Window, mask: Mask | None) -> None:

@@ -1,7 +1,7 @@
-"""Waits that ptxas puts in: where a compiler's code touches registers of a wgmma operation in flight.
+"""Waits that ptxas inserts where a compiler's code accesses registers of a wgmma operation in flight.
 
-Compilers that write `wgmma` leave out waits that ptxas adds (C7517: "warpgroup.wait is injected"), so the code is right
-as hardware runs it. Where each is due follows from the text alone; the function is then decoded with them in it.
+Compilers that emit `wgmma` leave out waits that ptxas adds (C7517: "warpgroup.wait is injected"), so the code is right
+as the hardware runs it. Where they are needed follows from the text alone; the function is then decoded with them.
 """
 
 from kernbench.ptx.emulator.analysis.in_flight import State, owned_registers, solve, step_groups
@@ -10,7 +10,7 @@ from kernbench.ptx.emulator.program.operands import Decoding
 
 
 def missing_waits(bodies: list[Body]) -> dict[str, list[int]]:
-    """For each function that lacks waits, the lines that need one before them; only of code that a compiler signed."""
+    """For each function that lacks waits, the lines that need one before them; only in code signed by a compiler."""
     found = {body.code.name: _missing(body) for body in bodies if _multiplies(body)}
     return {name: lines for name, lines in found.items() if lines}
 
@@ -32,12 +32,12 @@ def _missing(body: Body) -> list[int]:
 
 
 def _touches(d: Decoding, state: State) -> bool:
-    """Whether an instruction touches registers that an operation in flight may own."""
+    """Whether an instruction accesses registers that an operation in flight may own."""
     if not state.written and not state.read:
         return False
     writes = {r.number for r in d.writes}
     if d.effects.in_flight == "multiply":
-        # operations add to the same accumulators in order; as A they are read like any register
+        # operations on the same accumulators are ordered; as A they are read like any register
         reads, writes = {r.number for r in owned_registers(d)} - writes, set()
     else:
         reads = {r.number for r in d.reads}
@@ -45,7 +45,7 @@ def _touches(d: Decoding, state: State) -> bool:
 
 
 def _step(d: Decoding, state: State) -> None:
-    """What an instruction changes, with the wait before it where one is due."""
+    """Apply an instruction to a state, with the wait before it if one is needed."""
     if _touches(d, state):
         state.written.clear()
         state.read.clear()

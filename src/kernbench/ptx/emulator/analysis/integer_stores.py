@@ -1,9 +1,9 @@
-"""Stores whose value no rounding can have touched: it comes from integer instructions, numbers and parameters alone.
+"""Stores of values that rounding cannot affect: computed from integer instructions, constants and parameters alone.
 
-Compilers let lanes store one result that they have rounded differently (`checks.rounding`). Whether bits are those of a
-float shows in how they were made: through an instruction for floats, or through memory, where anything may have been.
-What was loaded is an integer if some instruction computes with it, or with a copy of it, as one, or it is an address,
-and none takes it for a float. A load whose value goes to nothing but stores may have been of floats.
+Compilers let lanes store one result that they have rounded differently (`checks.rounding`). Whether bits may be a float
+depends on how they were computed: by a float instruction, or loaded from memory, which may hold anything. A loaded
+value is an integer if some instruction uses it, or a copy of it, as one or as an address, and none uses it as a float.
+A load whose value is only stored may be of floats.
 """
 
 from functools import cache
@@ -37,12 +37,12 @@ def integer_stores(decoded: Decoded, body: Body) -> frozenset[int]:
 
 
 def _stored(store: Decoding) -> set[int]:
-    """The registers whose value is stored, or decides that it is."""
+    """The registers whose value is stored, or decides whether it is."""
     return {r.number for r in store.reads} - {r.number for r in store.address_reads}
 
 
 def _may_round(d: Decoding) -> bool:
-    """Whether what an instruction gives may be a float that other lanes have rounded differently."""
+    """Whether an instruction's result may be a float that other lanes have rounded differently."""
     if d.effects.access == "load":
         return not d.parameter
     known = d.effects.computes or d.effects.exchanges
@@ -50,7 +50,7 @@ def _may_round(d: Decoding) -> bool:
 
 
 def _integers(body: Body) -> set[int]:
-    """Registers that are taken for integers and never for floats."""
+    """Registers that are used as integers and never as floats."""
     integers: set[int] = set()
     floats: set[int] = set()
     copies: list[set[int]] = []
@@ -76,16 +76,16 @@ def _has_floats(types: tuple[str, ...]) -> bool:
 
 
 def _values(d: Decoding) -> list[tuple[str, int]]:
-    """The numbers of an instruction's registers, each with the type that it is taken for."""
+    """The numbers of an instruction's registers, each with the type it is used as."""
     if len(set(d.types)) == 1 and d.instruction.guard is None:
-        # most are of one type: what is read and written need not be distinguished
+        # the common case of a single type: reads and writes need not be distinguished
         kind = d.types[0]
         return [(kind, r.number) for registers in (d.reads, d.writes) for r in registers]
     return [(d.types[i], r.number) for i in range(len(d.types)) for r in d.registers_of(i) if r is not None]
 
 
 def _alike(found: set[int], copies: list[set[int]]) -> None:
-    """What a register holds, its copies hold."""
+    """Extend a set of registers by their copies."""
     known = -1
     while known != len(found):
         known = len(found)
@@ -95,7 +95,7 @@ def _alike(found: set[int], copies: list[set[int]]) -> None:
 
 
 def _pass_on(rounded: set[int], passing: list[tuple[list[int], list[int]]]) -> None:
-    """Whatever is computed from such a value is one."""
+    """Extend a set of registers by everything computed from them."""
     known = -1
     while known != len(rounded):
         known = len(rounded)

@@ -1,4 +1,4 @@
-"""Which loops may wait for other threads, and what their state is: a loop that repeats its state unchanged waits."""
+"""Loops that may wait for other threads, and their state: a loop whose state repeats unchanged is waiting."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,24 +12,24 @@ from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.text.module import Name
 from kernbench.ptx.text.types import TYPES
 
-# a loop that carries more than this computes something
+# a loop with more carried registers than this computes something
 _MOST_CARRIED = 24
 _STRONG = frozenset(("volatile", "relaxed", "acquire"))
-# what writes memory and gives nothing back
+# writes to memory without a result
 _STORES = frozenset(("store", "reduction"))
 # spaces that no other thread writes
 _OWN = frozenset(("param", "local", "const"))
 _CLOCKS = ("%clock", "%globaltimer")
-# updates by which one of several threads gets what all of them want
+# updates by which one of several threads gets what all want
 _TAKING = frozenset(("cas", "exch"))
 
 
 def find_wait_loops(
     table: SlotTable, body: Body, bodies: Mapping[str, Body], parking: frozenset[int]
 ) -> dict[int, WaitLoop]:
-    """What the scheduler needs to know of each loop of a function, by the block at its head.
+    """The properties of each loop of a function that the scheduler needs, by the block at its head.
 
-    `bodies` are all functions by name. Waits of the sites `parking` park, so that no loop goes round with them.
+    `bodies` are all functions by name. Waits at the sites `parking` park, so no loop iterates over them.
     """
     found: dict[int, WaitLoop] = {}
     if not body.order.loops:
@@ -67,7 +67,7 @@ def find_wait_loops(
 
 
 def _reads(inside: list[Decoding], bodies: Mapping[str, Body], parking: frozenset[int]) -> tuple[LoopRead, ...]:
-    """What a loop reads from memory, mbarriers and strong loads first."""
+    """The memory reads of a loop, mbarriers and strong loads first."""
     found = [
         (d, LoopRead(d.address_slot, d.address_offset, _read_space(d), _width(d), d.site))
         for d in inside
@@ -111,12 +111,12 @@ def _may_wait(inside: list[Decoding], strong: bool) -> bool:
 
 
 def _reads_memory(inside: Iterable[Decoding]) -> bool:
-    """Whether it reads what another thread may write."""
+    """Whether it reads memory that another thread may write."""
     return any(d.effects.access == "load" and _read_space(d) not in _OWN for d in inside)
 
 
 def _is_strong(d: Decoding, bodies: Mapping[str, Body], parking: frozenset[int]) -> bool:
-    """Whether it reads what others write; a function that is not known may."""
+    """Whether it reads what others write; an unknown function may."""
     return (
         d.effects.access == "atomic"
         or (d.effects.flow == "call" and not _callees(d, bodies))
@@ -126,9 +126,9 @@ def _is_strong(d: Decoding, bodies: Mapping[str, Body], parking: frozenset[int])
 
 
 def _closed(inside: list[Decoding]) -> str:
-    """What must be together for a loop's next state to follow from its last one: a "lane", "warp", "block", or "".
+    """The threads whose joint state determines a loop's next state: a "lane", "warp", "block", or "".
 
-    With "lane" alone and nothing read from memory, a state that repeats is proof that the loop never ends.
+    With "lane" and without memory reads, a repeated state proves that the loop never ends.
     """
     level = "lane"
     for d in inside:

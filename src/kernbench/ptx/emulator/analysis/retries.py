@@ -1,7 +1,7 @@
-"""Which waits are tried until they succeed: a try_wait whose failure leads straight back to it.
+"""Waits that are retried until they succeed: a try_wait whose failure leads straight back to it.
 
-Such a wait may park its lanes. One whose result is ignored, or looked at by something else, may fail at any time, and
-so it does unless the phase has completed.
+Such a wait may park its lanes. One whose result is ignored, or used otherwise, may fail at any time, and does so unless
+the phase has completed.
 """
 
 from collections.abc import Callable
@@ -14,17 +14,17 @@ from kernbench.ptx.text.module import Integer, Name, Not, Operand
 _LONGEST_WAY = 8
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {"eq": eq, "ne": ne, "lt": lt, "le": le, "gt": gt, "ge": ge}
 _LOGIC: dict[str, Callable[[int, int], int]] = {"and": and_, "or": or_, "xor": xor}
-# classes of cost whose instructions compute a value and do nothing else
+# cost classes of instructions that only compute a value
 _PURE = frozenset(("int", "float", "half", "convert"))
 
 
 def is_retried(body: Any, start: int, wait: Decoding) -> bool:
-    """Whether control comes back to a wait when it fails, with nothing done on the way."""
+    """Whether control returns to a wait when it fails, without side effects in between."""
     return _Way(body, wait).returns(start)
 
 
 class _Way:
-    """The way from a failed wait, with what is known of registers on it."""
+    """The path from a failed wait, with known register values."""
 
     def __init__(self, body: Any, wait: Decoding):
         self._body = body
@@ -32,7 +32,7 @@ class _Way:
         self._known: dict[int, int] = {register.number: 0 for register in wait.writes}
 
     def returns(self, start: int) -> bool:
-        """Follow it."""
+        """Follow the path."""
         block: int | None = start + 1
         for _ in range(_LONGEST_WAY):
             if block is None or block >= len(self._body.decodings):
@@ -56,7 +56,7 @@ class _Way:
         return target if taken else block + 1
 
     def _guard(self, decoding: Decoding) -> bool | None:
-        """Whether an instruction runs; None where that is not known."""
+        """Whether an instruction runs; None if unknown."""
         guard = decoding.instruction.guard
         if guard is None:
             return True
@@ -78,7 +78,7 @@ class _Way:
         return None
 
     def _pass(self, decoding: Decoding) -> bool:
-        """Go past an instruction; False if it does anything that others see."""
+        """Apply an instruction; False if it has a side effect."""
         if not decoding.effects.idle and decoding.resolved.form.cost not in _PURE:
             return False
         runs = self._guard(decoding)

@@ -1,7 +1,7 @@
-"""Volatile loads of shared memory that take data from other threads, in kernels that pass nothing by flags.
+"""Volatile loads of data from shared memory, in kernels that do not use flags.
 
-Volatile accesses are strong, and a program may use them as flags: then what they read early or late is meant. Where
-what is read goes into what is stored, and decides nothing, it is data, which only a barrier can bring in time.
+Volatile accesses are strong, and a program may use them as flags: then reading early or late is intended. But if the
+value flows into stores, and decides nothing, it is data, which needs a barrier to be there in time.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _NOTHING: frozenset[int] = frozenset()
 
 
 def volatile_data(decoded: Decoded) -> frozenset[int]:
-    """Their sites; none where what a strong load, of whatever memory, or an atomic gives may decide anything."""
+    """Their sites; none if the result of any strong load or atomic may decide something."""
     found = set[int]()
     for body in decoded.bodies:
         if not any(_is_looked_at(d) for d in body):
@@ -36,13 +36,13 @@ def _takes_data(d: Decoding) -> bool:
 
 
 def _is_looked_at(d: Decoding) -> bool:
-    """Whether it reads what others may have written meanwhile: a strong load of any memory, or an atomic."""
+    """Whether it reads what others may write concurrently: a strong load of any memory, or an atomic."""
     strong = d.effects.access == "load" and d.mod("sem") not in ("", "weak")
     return strong or (d.effects.updates and bool(d.writes))
 
 
 def _origin(d: Decoding, sources: Sources) -> frozenset[int]:
-    """The strong loads and atomics that a result is made of, what other lanes give included."""
+    """The strong loads and atomics that a result depends on, including those of other lanes' values."""
     if _is_looked_at(d):
         return frozenset((d.site.number,))
     return _NOTHING if d.effects.access == "load" else _made_of(d, sources)
@@ -53,7 +53,7 @@ def _made_of(d: Decoding, sources: Sources) -> frozenset[int]:
 
 
 def _decides(d: Decoding, sources: Sources) -> bool:
-    """Whether such a value decides something: where lanes go, what they access, what a function or an atomic does."""
+    """Whether such a value decides something: control flow, an address, a call or an atomic."""
     addresses = any(sources.get(register.number) for register in d.address_reads)
     predicates = any(register.type == "pred" for register in d.writes)
     passed = d.effects.updates or (
@@ -63,5 +63,5 @@ def _decides(d: Decoding, sources: Sources) -> bool:
 
 
 def _stored(body: Body, sources: Sources) -> frozenset[int]:
-    """What the values of stores are made of."""
+    """What the stored values depend on."""
     return _NOTHING.union(*(_made_of(d, sources) for d in body if d.effects.access == "store"))

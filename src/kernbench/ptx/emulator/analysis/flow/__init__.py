@@ -1,1 +1,1 @@
-"""Data flow over registers, what a loaded value decides, and steps beside an instruction."""
+"""Data flow over registers, control dependence of stores on loaded values, and checks beside instructions."""

@@ -1,4 +1,4 @@
-"""Checks that run beside an instruction: which positions they are about."""
+"""The positions that a check beside an instruction applies to."""
 
 from typing import Any
 

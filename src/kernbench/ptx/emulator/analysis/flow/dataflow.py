@@ -1,6 +1,6 @@
-"""Data flow over a function's registers: what is live, what may be undefined, which parameters an address comes from.
+"""Data flow over a function's registers: liveness, possibly undefined registers, and parameters in addresses.
 
-Sets of registers are whole numbers with one bit a register.
+Sets of registers are integers with one bit for each register.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,12 +25,12 @@ def bits(registers: Iterable[Register]) -> int:
 
 
 def numbers_in(chosen: int) -> list[int]:
-    """The numbers of the registers of a set, ascending."""
+    """The numbers of the registers in a set, ascending."""
     return [number for number, bit in enumerate(reversed(f"{chosen:b}")) if bit == "1"]
 
 
 def live_at_blocks(body: Body) -> list[int]:
-    """The registers whose value is still wanted when each block begins."""
+    """The registers that are live at the beginning of each block."""
     uses, kills = [], []
     for decodings in body.decodings:
         used = killed = 0
@@ -55,11 +55,10 @@ def live_at_blocks(body: Body) -> list[int]:
 
 
 def local_to_blocks(body: Body) -> int:
-    """The registers that are dead where any block begins: whatever reads them has set them before, in the same block.
+    """The registers that are dead at the beginning of every block: always set before use in the same block.
 
-    Where lanes wait for others (a `.sync` operation, a barrier) and where work goes on beside the warps, registers are
-    read and written later, when other lanes may have run the same block: whatever such an instruction names is not
-    among them.
+    Instructions that wait for other lanes (`.sync` operations, barriers) and asynchronous ones read and write registers
+    later, when other lanes may have run the same block: their registers are excluded.
     """
     others = named = 0
     for decodings in body.decodings:
@@ -76,7 +75,7 @@ def local_to_blocks(body: Body) -> int:
 
 
 def undefined_at(body: Body, defined_at_entry: int) -> list[list[int]]:
-    """For each instruction of each block, the registers that may hold no defined value before it."""
+    """For each instruction of each block, the registers that may be undefined before it."""
     entering = [0] * len(body.decodings)
     entering[0] = ~defined_at_entry
     pending = [0]
@@ -115,8 +114,8 @@ def _after(decoding: Decoding, undefined: int) -> int:
 def write_sites(bodies: list[Body], origins: list[dict[int, set[str]]]) -> list[WriteSite]:
     """Every instruction that writes memory, with the parameters and variables its address may come from.
 
-    Values of less than 64 bits are no pointers; a pointer that was loaded from memory could be any. `origins` are the
-    address origins of each body.
+    Values of less than 64 bits are no pointers; a pointer loaded from memory may be any. `origins` are the address
+    origins of each body.
     """
     found = []
     for body, sources in zip(bodies, origins, strict=True):
@@ -135,33 +134,34 @@ def write_sites(bodies: list[Body], origins: list[dict[int, set[str]]]) -> list[
 
 
 def _is_parameter(decoding: Decoding, loaded: Mapping[int, AnySet[str]], origin: AnySet[str]) -> bool:
-    """Whether an address is that of a parameter: a tensor map there names its tensor, one in memory may name any."""
+    """Whether an address is that of a parameter: a tensor map there describes a known tensor, one in memory any."""
     return not origin & {UNKNOWN, VARIABLE} and not any(loaded.get(r.number) for r in decoding.address_reads)
 
 
 def _loaded(decoding: Decoding, sources: Mapping[int, AnySet[str]]) -> set[str]:
-    """The instructions that loaded what a value is made of, from parameters as well."""
+    """The load instructions that a value depends on, loads of parameters included."""
     if decoding.effects.access == "load":
         return {decoding.instruction.name}
     return set[str]().union(*(sources.get(register.number, set()) for register in decoding.reads))
 
 
 def written_parameters(sites: list[WriteSite], kernel: Kernel) -> frozenset[str] | None:
-    """The kernel parameters through whose pointers memory may be written; None where that is unknown."""
+    """The kernel parameters through which memory may be written; None if unknown."""
     origins = frozenset[str]().union(*(p.origins for p in sites if p.space in ("global", "generic")))
     return None if UNKNOWN in origins else origins & {p.name for p in kernel.params}
 
 
 def address_origins(body: Body) -> dict[int, set[str]]:
-    """For each register, the parameters its value may be a pointer from."""
+    """For each register, the parameters that its value may be a pointer from."""
     return origins_of(body, _origin)
 
 
 def origins_of(
     body: Body, origin_of: Callable[[Decoding, Mapping[int, AnySet[Origin]]], AnySet[Origin]]
 ) -> dict[int, set[Origin]]:
-    """For each register all that its value may be made of: what `origin_of` gives for the instructions that write it,
-    by the registers that they read, until nothing is added any more.
+    """For each register, the union of `origin_of` over the instructions that write it, as a fixpoint.
+
+    `origin_of` gets the instruction, and the origins so far of the registers that it reads.
     """
     sources: dict[int, set[Origin]] = {}
     decodings = [d for decodings in body.decodings for d in decodings if d.writes]

@@ -1,8 +1,8 @@
-"""What a loaded value decides for a thread: whether a store runs, by its own guard or by a branch around it.
+"""Control dependence of stores on a loaded value: by a store's own guard, or by a branch around it.
 
-Which thread stores is decided by other predicates, of thread numbers, that are joined to it by `and`. Where one of
-those does not hold, the thread stores nothing, whatever it loaded. Behind a branch such a predicate may be computed
-after it: its operands are then computed before the branch, into registers that are dead there.
+Which thread stores is decided by other predicates, of thread numbers, that are combined with it by `and`. If one of
+those does not hold, the thread stores nothing, whatever it loaded. After a branch such a predicate may be computed
+later: then its operands are computed before the branch, into registers that are dead there.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -26,7 +26,7 @@ General = Callable[[Window, "Mask | None"], None]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Predicates without which a thread stores nothing, and steps that compute them first."""
+    """Predicates without which a thread stores nothing, and steps that compute them in advance."""
 
     guards: tuple[Guard, ...]
     steps: tuple[General, ...] = ()
@@ -34,7 +34,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A branch: one condition for each store behind it, the block where ways meet, and the registers set on the way."""
+    """A branch.
+
+    One condition for each dependent store, the block where paths join, and the registers set in between.
+    """
 
     conditions: tuple[Condition, ...]
     meeting: int | None
@@ -42,13 +45,13 @@ class Decision:
 
 
 def guard_register(d: Decoding) -> Register | None:
-    """The register that guards an instruction."""
+    """The guard register of an instruction."""
     guard = d.instruction.guard
     return None if guard is None else d.scope.register(guard.register)
 
 
 def conditions_of_store(decodings: list[Decoding], store: Decoding, held: int) -> Condition | None:
-    """What must hold beside the loaded values, `held`, in a store's guard; None where that is nothing."""
+    """The predicates in a store's guard apart from the loaded values `held`; None if there are none."""
     register, guard = guard_register(store), store.instruction.guard
     if register is None or guard is None or guard.negated:
         return None
@@ -62,7 +65,7 @@ def _slot(d: Decoding, register: Register) -> int:
 
 
 def _conjuncts(register: Register, before: list[Decoding]) -> Iterator[Register]:
-    """Registers whose `and` a predicate is, as they stand behind the instructions `before`."""
+    """The registers whose `and` a predicate is, as of the instructions `before`."""
     for index in reversed(range(len(before))):
         d = before[index]
         if register not in d.writes:
@@ -78,15 +81,15 @@ def _conjuncts(register: Register, before: list[Decoding]) -> Iterator[Register]
 
 
 def _joins(d: Decoding) -> bool:
-    """Whether an instruction is the plain `and` of two predicates."""
+    """Whether an instruction is a plain `and` of two predicates."""
     plain = all(isinstance(operand, Name) for operand in d.operands)
     return d.effects.law == "and" and d.mod("type") == "pred" and d.instruction.guard is None and plain
 
 
 def decision_of(body: Body, number: int, live: list[int], held: int, validated: Collection[int]) -> Decision | None:
-    """What the branch at the end of a block decides; None where it is more than stores and registers.
+    """The stores that depend on the branch at the end of a block; None if anything but stores and registers does.
 
-    `held` are the registers that depend on what was loaded; loads of the sites `validated` are as strong as a swap.
+    `held` are the registers that depend on the loaded value; loads at the sites `validated` are as strong as a swap.
     """
     found = branch_region(dict(enumerate(body.edges)), number)
     if found is None:
@@ -107,26 +110,26 @@ def decision_of(body: Body, number: int, live: list[int], held: int, validated: 
 
 
 def _is_quiet(d: Decoding, validated: Collection[int]) -> bool:
-    """Whether an instruction touches nothing but registers and memory, and orders none of it."""
+    """Whether an instruction only affects registers and memory, without ordering memory."""
     return d.effects.computes or d.effects.only_jumps or is_plain_access(d, validated)
 
 
 def is_plain_access(d: Decoding, validated: Collection[int]) -> bool:
-    """Whether an instruction is a load or a store that orders nothing, and is as weak as it is written."""
+    """Whether an instruction is a weak load or store that orders nothing."""
     return d.effects.access in ("load", "store") and d.order == WEAK and d.site.number not in validated
 
 
 @dataclass(eq=False)
 class _Ahead:
-    """Predicates of the instructions behind a branch, as steps that may run before it."""
+    """Predicates computed after a branch, as steps that can run before it."""
 
     inside: list[Decoding]
-    # registers that the branch, or what follows it, reads; and those that depend on what was loaded
+    # registers that the branch or its successors read; and those that depend on the loaded value
     wanted: int
     held: int
 
     def condition(self, store: Decoding) -> Condition | None:
-        """What must hold for a store to run, None where nothing must that is known before."""
+        """The predicates that must hold for a store to run, None if none of them is known in advance."""
         register, guard = guard_register(store), store.instruction.guard
         if register is None or guard is None:
             return None
@@ -144,14 +147,14 @@ class _Ahead:
         return [d for d in self.inside if register in d.writes]
 
     def _conjuncts(self, register: Register, above: frozenset[Register] = frozenset()) -> list[Register]:
-        """Registers whose `and` a predicate is; one that is joined to itself, or to what it is part of, stays whole."""
+        """The registers whose `and` a predicate is; one that depends on itself is not split."""
         found, above = self._definitions(register), above | {register}
         if len(found) == 1 and _joins(found[0]) and not above.intersection(found[0].reads):
             return [name for source in found[0].reads for name in self._conjuncts(source, above)]
         return [register]
 
     def _steps(self, register: Register) -> list[General] | None:
-        """The steps that compute a register, none where it is there already; None where they cannot run before."""
+        """The steps that compute a register, none if it is available; None if they cannot run in advance."""
         found = self._definitions(register)
         if not found:
             return None if bits([register]) & self.held else []
@@ -168,7 +171,7 @@ class _Ahead:
 
 
 def _is_pure(d: Decoding) -> bool:
-    """Whether an instruction may run where it does not stand, with no other effect than its result."""
+    """Whether an instruction may be moved, with no other effect than its result."""
     effects = d.effects
     looks = any(isinstance(operand, Name) and operand.text.startswith(_CLOCKS) for operand in d.operands)
     alone = effects.computes and not effects.carry_flag and effects.undefined_from != "division"

@@ -1,8 +1,7 @@
-"""Which instructions have set the registers that an instruction reads, on some way to it (reaching definitions).
+"""Reaching definitions: which instructions may have set the registers that an instruction reads.
 
-Compilers set most registers once; of those nothing else can have set them. Code that is written by hand uses a register
-for several things, and loops change theirs: of these the definitions are followed along the flow, as sets that are
-whole numbers with one bit a definition.
+Compilers set most registers once, and for those the definition is unique. Hand-written code reuses registers, and loops
+change theirs: for these, sets of definitions (integers with one bit for each) are propagated along the control flow.
 """
 
 from collections.abc import Iterator
@@ -14,18 +13,18 @@ from kernbench.ptx.emulator.program.operands import Decoding
 
 @dataclass
 class _Definitions:
-    """What sets the registers of a function."""
+    """The definitions of a function's registers."""
 
-    # registers that one instruction sets: its site
+    # registers with a single definition: its site
     once: dict[int, int] = field(default_factory=dict)
-    # the others: the set of their definitions
+    # other registers: the set of their definitions
     several: dict[int, int] = field(default_factory=dict)
     # the sites of these definitions by number, and their numbers by site and register
     sites: list[int] = field(default_factory=list)
     numbers: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def after(self, d: Decoding, reaching: int) -> int:
-        """The definitions that reach the end of an instruction, of those that reach its begin."""
+        """The definitions that reach the end of an instruction, given those that reach its beginning."""
         for register in d.writes:
             every = self.several.get(register.number)
             if every is not None:
@@ -35,8 +34,9 @@ class _Definitions:
 
 
 def sources_of(body: Body) -> Iterator[tuple[Decoding, set[int]]]:
-    """Each instruction with the sites of those that may have set what it reads, in the order of the text. One with a
-    guard may leave registers as they are, so what they held counts as read.
+    """Each instruction, in text order, with the sites of the definitions that may reach its reads.
+
+    A guarded instruction may leave registers unchanged, so their old values count as read.
     """
     found = _definitions(body)
     for reaching, decodings in zip(_at_begin(body, found), body.decodings, strict=True):
@@ -76,14 +76,14 @@ def _definitions(body: Body) -> _Definitions:
 
 
 def _at_begin(body: Body, found: _Definitions) -> list[int]:
-    """The definitions that reach the begin of each block."""
+    """The definitions that reach the beginning of each block."""
     every = (1 << len(found.sites)) - 1
     made, kept = [], []
     for decodings in body.decodings:
         none, all_ = 0, every
         for d in decodings:
             none, all_ = found.after(d, none), found.after(d, all_)
-        # what the block sets reaches its end whether or not it reached its begin
+        # the block's own definitions reach its end in any case
         made.append(none)
         kept.append(all_)
     at_begin = [0] * len(made)

@@ -1,8 +1,8 @@
-"""Which blocks lie behind another one: a lane that ended in one of them went past it, whatever way it took.
+"""Blocks behind another block: a lane that exited in one of them has passed that block, or bypassed it.
 
-All ways on from a block lead through those that post-dominate it. One from which there is no way back to the block is
-passed only behind it; a lane that came there, without having been at the block, has left it out. Blocks that do nothing
-but jump or end do not count, as every way out leads through them.
+All paths from a block lead through its post-dominators. A post-dominator from which no path leads back to the block is
+reached only after it; a lane that got there without having been at the block has bypassed it. Blocks that only jump or
+end do not count, since every path out leads through them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ Edges = Mapping[int, Sequence[int]]
 
 
 def blocks_behind(edges: Edges, idle: frozenset[int], entry: int, block: int) -> set[int]:
-    """The blocks that a lane can only be in when it is past `block`."""
+    """The blocks that a lane can be in only after it has passed or bypassed `block`."""
     reachable = _reachable(edges, entry)
     dominators = _dominators(edges, reachable, [entry])
     after = _dominators(_turned(edges), reachable, [b for b in reachable if not edges.get(b)])
@@ -24,9 +24,9 @@ def blocks_behind(edges: Edges, idle: frozenset[int], entry: int, block: int) ->
 
 
 def branch_region(edges: Edges, block: int) -> tuple[int | None, set[int]] | None:
-    """Where all ways on from a block meet (None: nowhere but at the end), and the blocks before that.
+    """The block where all paths from a block join (None: only at the end), and the blocks before that.
 
-    None where a way leads back to the block, or none leads to an end.
+    None if a path leads back to the block, or none leads to an end.
     """
     reachable = _reachable(edges, block)
     ends = [b for b in reachable if not edges.get(b)]
@@ -65,7 +65,7 @@ def _reachable(edges: Edges, start: int) -> set[int]:
 
 
 def _dominators(edges: Edges, members: set[int], roots: Sequence[int]) -> dict[int, int]:
-    """For each block, the blocks that every way from the roots to it leads through, one bit each; itself included."""
+    """The dominators of each block, one bit each, including itself: blocks on every path from the roots to it."""
     before = {block: [p for p in sources if p in members] for block, sources in _turned(edges).items()}
     everything = (1 << max(members) + 1) - 1
     found = {block: 1 << block if block in roots else everything for block in members}

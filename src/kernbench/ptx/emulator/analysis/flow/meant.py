@@ -1,9 +1,8 @@
-"""Which arrays an access can be meant for: the parameters of the kernel that its address is made of.
+"""The arrays that an access is meant for: the kernel parameters in its address.
 
-An address is a pointer and an offset, and PTX does not say which is which. Of what was loaded from memory nobody knows
-whether it is a pointer, half of one, or the distance of two arrays in elements, unless it is scaled by more than an
-element, as the number of a row is. What is computed of pointers, as their difference, stays made of them, however it
-is scaled.
+An address is a pointer and an offset, and PTX does not say which is which. A value loaded from memory may be a pointer,
+half of one, or the distance of two arrays in elements, unless it is scaled by more than an element's size, as a row
+index is. A value computed from pointers, such as their difference, keeps their origins, however it is scaled.
 """
 
 from collections.abc import Mapping
@@ -18,9 +17,9 @@ from kernbench.ptx.text.module import Address, Integer, Kernel
 
 Origin = TypeVar("Origin")
 _NOBODY: frozenset[Word] = frozenset()
-# where a value comes from that could be any pointer
+# the origin of a value that may be any pointer
 _ANYBODY = frozenset((Word("?", 0),))
-# the largest element: an index is scaled by so much and may still be a distance
+# the largest element: an index scaled by up to this size may still be a distance
 _ELEMENT_BYTES = 16
 PRODUCTS = frozenset(("product", "product and sum", "shift left"))
 _SPACES = ("global", "generic", "")
@@ -28,10 +27,10 @@ _POINTER_BYTES = 8
 
 
 def meant_parameters(body: Body, kernel: Kernel) -> Mapping[int, frozenset[Word]]:
-    """By the site of an access, the parameters that its address is made of; only where all of them are known.
+    """By site of an access: the parameters in its address, if all are known.
 
-    Each is a word of a parameter: its name and the byte at which it begins in it. Those that are no pointers, as a
-    stride of 64 bits, are among them: what they hold shows it when they are launched.
+    Each is a word of a parameter: its name and its offset. Those that are no pointers, such as a 64-bit stride, are
+    included: their values show it at launch.
     """
     sources = origins_of(body, _origin)
     pointers = {Word(one.name, at) for one in kernel.params for at in range(0, one.size - 7, _POINTER_BYTES)}
@@ -46,7 +45,7 @@ def meant_parameters(body: Body, kernel: Kernel) -> Mapping[int, frozenset[Word]
 
 
 def _reaches_arrays(decoding: Decoding) -> bool:
-    """Whether an instruction accesses global memory, or may, by an address in registers; copies by threads do."""
+    """Whether an instruction may access global memory by an address in registers; this includes threads' copies."""
     if decoding.effects.access in ("load", "store", "atomic"):
         return decoding.address_space in _SPACES
     return decoding.effects.carries_undefined and decoding.traffic is not None and decoding.traffic[0] == "global"
@@ -59,13 +58,13 @@ def _origin(decoding: Decoding, sources: Mapping[int, AnySet[Word]]) -> frozense
         if decoding.parameter:
             return _words(decoding) if wide else _NOBODY
         return _ANYBODY
-    # of another lane, of an atomic or of a function, or put together of halves
+    # from another lane, an atomic or a function, or packed from halves
     if not effects.forwards or (effects.law == "pack" and wide):
         return _ANYBODY
     origin = _NOBODY.union(*(sources.get(register.number, _NOBODY) for register in decoding.reads))
     if effects.law in PRODUCTS and is_index(decoding, _ELEMENT_BYTES):
         return added_origin(decoding, sources) | (origin - _ANYBODY)
-    # the address of a parameter, or of a variable of the module: a shorter one is of shared memory
+    # the address of a parameter, or of a module variable; a shorter one is in shared memory
     return _ANYBODY if decoding.parameter or (decoding.names_variable and wide) else origin
 
 
@@ -79,7 +78,7 @@ def _words(decoding: Decoding) -> frozenset[Word]:
 
 
 def is_index(decoding: Decoding, element_bytes: int) -> bool:
-    """Whether the product of an instruction cannot be a pointer, nor a distance of two in elements of so many bytes."""
+    """Whether a product can be neither a pointer nor a distance of pointers in elements of this size."""
     if decoding.effects.law == "shift left":
         by = decoding.operands[2]
         return isinstance(by, Integer) and 0 <= by.value < 32 and 1 << by.value > element_bytes
@@ -88,7 +87,7 @@ def is_index(decoding: Decoding, element_bytes: int) -> bool:
 
 
 def added_origin(decoding: Decoding, sources: Mapping[int, AnySet[Origin]]) -> frozenset[Origin]:
-    """What the number is made of that an instruction adds to a product."""
+    """The origins of the summand that an instruction adds to a product."""
     if decoding.effects.law != "product and sum":
         return frozenset()
     added = [register for register in decoding.registers_of(3) if register is not None]

@@ -1,7 +1,7 @@
-"""Which variables of shared memory an access can be meant for: those whose addresses its own is made of.
+"""The shared variables that an access is meant for: those whose addresses its own is computed from.
 
-Only the assembler knows where a variable lies, so that no program may reach one from the address of another. What was
-loaded from memory, came from another lane or was passed to a function may be any address, unless it is scaled.
+Only the assembler knows the layout of variables, so no program may reach one from the address of another. A value
+loaded from memory, from another lane, or from a function's caller may be any address, unless it is scaled.
 """
 
 from collections.abc import Mapping
@@ -16,18 +16,16 @@ from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import SharedVariable
 from kernbench.ptx.text.module import Address, Name
 
-# variables are known by where they begin
+# variables are identified by offset
 _NOBODY: frozenset[int] = frozenset()
-# where a value comes from that could be any address
+# the origin of a value that may be any address
 _ANYBODY = frozenset((-1,))
-# what is counted in elements of a byte may be an address
+# a value scaled by 1 may be an address
 _BYTE = 1
 
 
 def meant_variables(decoded: Decoded) -> Mapping[int, tuple[SharedVariable, ...]]:
-    """By the site of an access, the variables that its address is made of; only where all of them are known, and there
-    are others.
-    """
+    """By site of an access: the variables in its address, if all are known and there are others."""
     begins = {variable.offset: variable for variable in decoded.shared}
     if len(begins) < 2:
         return {}
@@ -42,7 +40,7 @@ def meant_variables(decoded: Decoded) -> Mapping[int, tuple[SharedVariable, ...]
 
 
 def _reaches_shared(decoding: Decoding) -> bool:
-    """Whether threads access shared memory by an instruction, or may; copies by threads write it."""
+    """Whether threads may access shared memory by an instruction; this includes the targets of threads' copies."""
     effects = decoding.effects
     if effects.asynchronous or effects.acts_on or not (effects.reads or effects.writes):
         return False
@@ -52,7 +50,7 @@ def _reaches_shared(decoding: Decoding) -> bool:
 
 
 def _address_origin(decoding: Decoding, sources: Mapping[int, AnySet[int]]) -> frozenset[int]:
-    """What the address of an access is made of; of a copy, the one that it writes to, which comes first."""
+    """The origins of an access's address; of a copy, that of its target, which comes first."""
     base = next(operand.base for operand in decoding.operands if isinstance(operand, Address))
     register = decoding.scope.register(base.text) if isinstance(base, Name) else None
     if register is None:
@@ -63,10 +61,10 @@ def _address_origin(decoding: Decoding, sources: Mapping[int, AnySet[int]]) -> f
 def _origin(entry: bool, decoding: Decoding, sources: Mapping[int, AnySet[int]]) -> frozenset[int]:
     effects = decoding.effects
     if effects.access == "load":
-        # what the kernel is passed is a number: nobody outside knows an address in shared memory
+        # kernel arguments are numbers: nobody outside knows a shared address
         return _NOBODY if decoding.parameter and entry else _ANYBODY
     wide = any(register.type.endswith("64") for register in decoding.writes)
-    # of another lane, of an atomic or of a function, or put together of halves
+    # from another lane, an atomic or a function, or packed from halves
     if not effects.forwards or (effects.law == "pack" and wide):
         return _ANYBODY
     origin = frozenset(decoding.shared_variables).union(

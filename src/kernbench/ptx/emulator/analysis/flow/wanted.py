@@ -1,4 +1,4 @@
-"""Which slots nobody reads behind steps that whole warps have run: what they hold need not be stored."""
+"""Dead slots after steps that whole warps have run: their values need not be stored."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -12,7 +12,7 @@ from kernbench.ptx.emulator.program.steps import Step
 
 # a block and one of its steps
 Where = tuple[int, int]
-# of a block: its steps, and of each the number of its instruction there; negative for those that belong to none
+# steps of a block, with the index of each one's instruction; negative for steps without one
 Owned = Callable[[int], tuple[Sequence[Step], Sequence[int]]]
 
 
@@ -22,10 +22,10 @@ def rows_of(registers: list[Register]) -> Iterator[tuple[str, int]]:
 
 
 class Wanted:
-    """What is live in one function.
+    """Liveness in one function.
 
-    Results that are registers are read by whoever called, checkpoints may look at any register of the function, and
-    where work goes on beside the warps, registers are read later than their instruction stands.
+    Result registers are read by the caller, checkpoints may read any register of the function, and asynchronous work
+    reads registers later than its instruction.
     """
 
     def __init__(self, body: Body, owned: Owned):
@@ -37,7 +37,7 @@ class Wanted:
 
     @cached_property
     def _registers(self) -> dict[tuple[str, int], int]:
-        """Registers of the text by their rows."""
+        """Registers of the text, by row."""
         found: dict[tuple[str, int], int] = {}
         for decoding in self._decodings():
             for register in (*decoding.reads, *decoding.writes):
@@ -47,7 +47,7 @@ class Wanted:
 
     @cached_property
     def _kept(self) -> int:
-        """Registers that are wanted at any time; who waits in a loop is asked for the addresses that it has read."""
+        """Registers that are live everywhere; the addresses that a waiting loop has read are needed for reports."""
         found = 0
         for decoding in self._decodings():
             found |= bits(decoding.address_reads)
@@ -66,7 +66,7 @@ class Wanted:
         return (decoding for decodings in self._body.decodings for decoding in decodings)
 
     def dead(self, begin: Where, end: Where, exchanged: Sequence[int] = ()) -> frozenset[int]:
-        """Slots that the steps from `begin` on write, or that are exchanged, and nobody reads from `end` on."""
+        """Slots that the steps from `begin` on write, or that are exchanged, and nothing reads from `end` on."""
         blocks = range(begin[0], end[0] + 1)
         if self._body.looked_at or any(owner < 0 for block in blocks for owner in self._owned(block)[1]):
             return frozenset()
@@ -99,7 +99,7 @@ class Wanted:
         return live
 
     def _is_unread(self, slot: int, live: int, own: bool) -> bool:
-        """Whether a slot is not wanted; `own` says that what is no register is read by its own instruction only."""
+        """Whether a slot is dead; `own` says that temporaries are read only by their own instruction."""
         spec = self._table.slots[slot]
         if not isinstance(spec, RegisterSlot):
             return False

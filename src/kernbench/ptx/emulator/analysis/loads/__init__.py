@@ -1,1 +1,1 @@
-"""Loads whose value does not matter: speculative ones, and those a compare-and-swap validates."""
+"""Speculative loads, and CAS-validated loads."""

@@ -1,4 +1,4 @@
-"""What one instruction does with values that are followed to a compare-and-swap."""
+"""Transfer functions: how each instruction affects values that are followed to a compare-and-swap."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,13 +19,13 @@ from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.text.module import Float, Integer, Name, Not, Offset, Operand
 from kernbench.ptx.text.types import TYPES
 
-# special registers that hold one value as long as a thread lives
+# special registers that are constant during a thread's life
 _FIXED = ("%tid", "%ntid", "%ctaid", "%nctaid", "%laneid")
-# spaces that hold what no other thread writes, as far as they are not in a frame
+# spaces that no other thread writes, apart from frames
 _CONSTANT = frozenset(("param", "const"))
 _GENERIC = frozenset(("", "generic", "local"))
 _EXACT = frozenset("usb")
-# how the symbol of a value begins that only was made wider
+# marks the symbol of a value that was only widened
 _WIDENED = "widened"
 
 
@@ -35,31 +35,31 @@ def is_swap(d: Decoding) -> bool:
 
 
 def nbytes_of(d: Decoding) -> int:
-    """The bytes of one value that an instruction moves."""
+    """Size in bytes of one value that an instruction moves."""
     kind = TYPES.get(d.mod("type"))
     return 0 if kind is None else kind.nbytes
 
 
 def space_of(d: Decoding) -> str:
-    """The space that an access names, empty for a generic one."""
+    """The space of an access, "" for generic."""
     return d.address_space or d.mod("space").partition("::")[0]
 
 
 def frame_offset(d: Decoding, operand: Operand) -> int | None:
-    """Where a variable that an operand names lies in the frame."""
+    """The frame offset of a variable that is an operand."""
     found = d.scope.variable(operand.text) if isinstance(operand, Name) else None
     return None if found is None else d.code.frame.get((id(found[1]), found[0].name))
 
 
 class Following:
-    """The instructions of one block in one context; `ways` is who keeps what is found."""
+    """The instructions of one block in one context; `ways` collects the results."""
 
     def __init__(self, ways: Any, context: int, node: Node, state: State):
         self._ways, self._context, self._node, self._state = ways, context, node, state
         self._symbols = ways.symbols
 
     def instruction(self, d: Decoding) -> None:
-        """Go past one instruction; calls and branches are followed elsewhere."""
+        """Apply one instruction; calls and branches are handled elsewhere."""
         effects = d.effects
         if effects.computes and not effects.carry_flag:
             self._compute(d)
@@ -69,7 +69,7 @@ class Following:
             _RULES.get(effects.access or effects.flow, Following._other)(self, d)
 
     def value(self, d: Decoding, operand: Operand) -> Value:
-        """What an operand holds."""
+        """The value of an operand."""
         if isinstance(operand, (Integer, Float)):
             return self._symbols.fixed("constant", operand.value if isinstance(operand, Integer) else operand), 0
         if isinstance(operand, Not):
@@ -103,7 +103,7 @@ class Following:
         return self._held(register)[1] if register is not None else 0
 
     def _put(self, d: Decoding, register: Register, value: Value) -> None:
-        """Write a register; under a guard it may keep what it holds."""
+        """Write a register; under a guard it may keep its old value."""
         storage: Storage = ("register", self._context, register.number)
         if d.instruction.guard is not None:
             symbol, marks = self._held(register)
@@ -112,7 +112,7 @@ class Following:
         self._state.values[storage] = value
 
     def _fresh(self, d: Decoding, index: int = 0) -> Symbol:
-        """What nobody can know of before."""
+        """A new, unknown value."""
         symbol: Symbol = self._ways.made(
             self._state, self._symbols.changing("result", self._context, d.site.number, index)
         )
@@ -121,14 +121,14 @@ class Following:
     def _compute(self, d: Decoding) -> None:
         marks = self._marks(d.reads)
         symbol = self._computed(d) if len(d.writes) == 1 else UNKNOWN
-        # a predicate holds no address
+        # a predicate contains no address
         if self._symbols.frame(symbol) is None and any(register.bank != "bool" for register in d.writes):
             self._ways.let_out(*(self._held(register)[0] for register in d.reads))
         for index, register in enumerate(d.writes):
             self._put(d, register, (symbol or self._fresh(d, index), marks))
 
     def _computed(self, d: Decoding) -> Symbol:
-        """The symbol of what an instruction with one result makes."""
+        """The symbol of the result of an instruction with one result."""
         values = [self.value(d, operand)[0] for operand in d.operands[1:]]
         law, kind = d.effects.law, d.mod("type")
         if law == "copy" and len(values) == 1 and not d.has("vec"):
@@ -156,7 +156,10 @@ class Following:
         return made
 
     def _same(self, d: Decoding, values: list[Symbol]) -> Symbol | None:
-        """For a comparison of what a swap found with what it expected: which load that proves right, and when."""
+        """For a comparison of a swap's result with the expected value.
+
+        The load that it validates, and by which outcome.
+        """
         if d.effects.law != "compare" or d.mod("cmp") not in ("eq", "ne") or d.has("bool"):
             return None
         if d.mod("type")[:1] not in _EXACT or len(values) != 2:
@@ -169,7 +172,7 @@ class Following:
         return None
 
     def _bare(self, symbol: Symbol) -> Symbol:
-        """A value without what only widened it."""
+        """A symbol without widening."""
         key = self._symbols.key(symbol)
         while key is not None and isinstance(key[0], tuple) and key[0][0] == _WIDENED:
             symbol = key[1]
@@ -186,7 +189,7 @@ class Following:
         return True
 
     def proved(self, d: Decoding, taken: bool) -> int:
-        """The marks of loads that a branch proves right where it goes this way."""
+        """The marks of loads that a branch validates on this path."""
         guard = d.instruction.guard
         register = d.scope.register(guard.register) if guard is not None else None
         key = self._symbols.key(self._held(register)[0]) if register is not None else None
@@ -197,7 +200,7 @@ class Following:
         return int(marks) if (taken != guard.negated) == when else 0
 
     def _address(self, d: Decoding) -> Symbol:
-        """Where an access goes; what is followed must not decide it."""
+        """The address of an access; it must not depend on followed values."""
         self._ways.astray(self._marks(d.address_reads))
         slot = d.table.slots[d.address_slot] if d.address_slot is not None else None
         if d.address_reads:
@@ -221,7 +224,7 @@ class Following:
             for storage, (_, there) in self._state.values.items():
                 marks |= there if self._ways.open(storage) else 0
         if number >= 0 and frame is None:
-            # a value that it loaded before may be of another address
+            # a value that it loaded before may have another address
             self._state.remark(1 << 2 * number, 2 << 2 * number)
             self._state.values["note", "address", number] = address, 0
             marks |= 1 << 2 * number
@@ -253,7 +256,7 @@ class Following:
             self._state.store(frame[0], start, nbytes, value)
 
     def _spread(self, d: Decoding, values: list[Value]) -> None:
-        """Values go to memory that is not followed, which may be that of frames with a known address."""
+        """Values are stored to memory that is not followed, which may be that of frames with a known address."""
         marks = self._guard(d)
         for symbol, more in values:
             self._ways.let_out(symbol)
@@ -298,7 +301,7 @@ class Following:
         self._ways.astray(self._guard(d))
 
     def _other(self, d: Decoding) -> None:
-        """Anything else lets values go where they are not followed."""
+        """Any other instruction lets values escape."""
         self._ways.astray(self._marks(d.reads))
         self._ways.let_out(*(self._held(register)[0] for register in d.reads))
         if d.store_space in _GENERIC and d.address_slot is not None:
@@ -307,7 +310,7 @@ class Following:
             self._put(d, register, (self._fresh(d, index), 0))
 
     def unknown_call(self, d: Decoding, arguments: tuple[Operand, ...], results: tuple[Operand, ...]) -> None:
-        """A function without a body may look at what it is given, and at what is pointed to."""
+        """A function without a body may read its arguments, and what they point to."""
         given = [value for operand in arguments for value in self._given(d, operand)]
         given += [value for storage, value in self._state.values.items() if self._ways.open(storage)]
         for symbol, marks in given:
@@ -330,20 +333,20 @@ class Following:
 
 
 def _size(d: Decoding, operand: Operand) -> int:
-    """The bytes of a variable."""
+    """The size of a variable in bytes."""
     found = d.scope.variable(operand.text) if isinstance(operand, Name) else None
     return 0 if found is None else found[0].size or 0
 
 
 def _widens(d: Decoding) -> bool:
-    """Whether an instruction only makes a whole number wider."""
+    """Whether an instruction only widens an integer."""
     kinds = d.instruction.modifiers
     if d.effects.law != "convert" or len(kinds) != 2 or any(kind[:1] not in _EXACT for kind in kinds):
         return False
     return int(kinds[0][1:]) >= int(kinds[1][1:])
 
 
-# by how an instruction accesses memory, or where it leads
+# by an instruction's memory access, or control flow
 _RULES: Mapping[str, Callable[[Following, Decoding], None]] = {
     "load": Following._load,
     "store": Following._store,

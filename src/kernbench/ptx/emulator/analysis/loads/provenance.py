@@ -1,8 +1,8 @@
-"""Where values come from: registers and frames by what they hold, over the blocks of a kernel and all it calls.
+"""Provenance of values: what registers and frames hold, over the blocks of a kernel and all functions it calls.
 
-A value is a *symbol* and *marks*. Two pieces of storage that hold the same symbol hold the same value, whenever that is
-asked; the symbol 0 is a value that nothing is known of. Marks are bits of whatever is followed, and go with what is
-computed. A call is a context of its own, so that each frame and register has its own storage.
+A value is a *symbol* and *marks*. Two pieces of storage with the same symbol hold the same value at any time; symbol 0
+is an unknown value. Marks are bits of whatever is followed, and propagate through computation. A call is a context of
+its own, so each frame and register has its own storage.
 """
 
 from collections.abc import Iterator
@@ -16,25 +16,25 @@ Node = tuple[int, int]
 UNKNOWN: Symbol = 0
 NOTHING: Value = (UNKNOWN, 0)
 _WIDTHS = (1, 2, 4, 8, 16)
-# a symbol made of more that may change than this is one that is not looked into
+# a symbol with more changing parts than this is treated as unknown
 _MOST_CHANGING = 12
 
 
 class Symbols:
-    """Symbols by what they are made of."""
+    """Symbols by their definition."""
 
     def __init__(self) -> None:
         self._numbers: dict[Any, Symbol] = {None: UNKNOWN}
         self._keys: list[Any] = [None]
-        # symbols that stand for another value each time that they are made, by the symbols made of them
+        # for each symbol, the changing symbols that it depends on; these have another value each time they are defined
         self._changing: list[frozenset[Symbol]] = [frozenset()]
 
     def key(self, symbol: Symbol) -> Any:
-        """What a symbol is made of."""
+        """The definition of a symbol."""
         return self._keys[symbol]
 
     def depends(self, symbol: Symbol) -> frozenset[Symbol]:
-        """What may change in a symbol."""
+        """The changing symbols that a symbol depends on."""
         return self._changing[symbol]
 
     def fixed(self, *key: Any) -> Symbol:
@@ -42,7 +42,7 @@ class Symbols:
         return self._make(key, frozenset())
 
     def changing(self, *key: Any) -> Symbol:
-        """A value that is another one each time."""
+        """A value that is new each time."""
         known = key in self._numbers
         symbol = self._make(key, frozenset())
         if not known:
@@ -50,14 +50,14 @@ class Symbols:
         return symbol
 
     def made(self, operation: Any, sources: list[Symbol]) -> Symbol:
-        """What an operation makes of values."""
+        """The result of an operation on values."""
         if UNKNOWN in sources:
             return UNKNOWN
         changing = frozenset[Symbol]().union(*(self._changing[source] for source in sources))
         return UNKNOWN if len(changing) > _MOST_CHANGING else self._make((operation, *sources), changing)
 
     def plus(self, symbol: Symbol, offset: int) -> Symbol:
-        """A value and a constant."""
+        """A value plus a constant."""
         if not offset or symbol == UNKNOWN:
             return symbol
         key = self._keys[symbol]
@@ -83,7 +83,7 @@ class Symbols:
 
 
 def overlapping(values: dict[Storage, Value], context: int, offset: int, nbytes: int) -> Iterator[Storage]:
-    """Parts of a frame that are known and touch some bytes."""
+    """Known parts of a frame that overlap some bytes."""
     for width in _WIDTHS:
         for start in range(offset - width + 1, offset + nbytes):
             storage = ("frame", context, start, width)
@@ -92,18 +92,18 @@ def overlapping(values: dict[Storage, Value], context: int, offset: int, nbytes:
 
 
 class State:
-    """What all storage holds at one point; what is absent was never written."""
+    """The contents of all storage at one point; absent storage was never written."""
 
     def __init__(self, symbols: Symbols, values: dict[Storage, Value]):
         self._symbols = symbols
         self.values = values
 
     def copy(self) -> "State":
-        """The same for another way."""
+        """A copy, for another path."""
         return State(self._symbols, dict(self.values))
 
     def load(self, context: int, offset: int, nbytes: int) -> Value:
-        """Bytes of a frame."""
+        """Load bytes of a frame."""
         found = list(overlapping(self.values, context, offset, nbytes))
         if found == [("frame", context, offset, nbytes)]:
             return self.values[found[0]]
@@ -113,7 +113,7 @@ class State:
         return UNKNOWN, marks
 
     def store(self, context: int, offset: int, nbytes: int, value: Value) -> None:
-        """Write bytes of a frame."""
+        """Store bytes of a frame."""
         for storage in list(overlapping(self.values, context, offset, nbytes)):
             _, _, start, width = storage
             if offset <= start and start + width <= offset + nbytes:
@@ -135,42 +135,42 @@ class State:
             self.values["frame", target[0], target[1] + offset, width] = value
 
     def forget(self, context: int) -> None:
-        """A call has returned: its registers and frame are gone."""
+        """A call has returned: drop its registers and frame."""
         self.values = {
             storage: value for storage, value in self.values.items() if storage[0] == "note" or storage[1] != context
         }
 
     def renew(self, symbol: Symbol) -> None:
-        """A changing symbol is made again: what holds the last one is not known any more."""
+        """A changing symbol is redefined: storage with its old value becomes unknown."""
         for storage, (held, marks) in self.values.items():
             if symbol in self._symbols.depends(held):
                 self.values[storage] = UNKNOWN, marks
 
     def unmark(self, marks: int) -> None:
-        """Nobody needs to follow these any more."""
+        """Remove marks."""
         for storage, (held, there) in self.values.items():
             if there & marks:
                 self.values[storage] = held, there & ~marks
 
     def remark(self, old: int, new: int) -> None:
-        """What was marked so is marked otherwise."""
+        """Replace a mark by another."""
         for storage, (held, there) in self.values.items():
             if there & old:
                 self.values[storage] = held, there & ~old | new
 
 
 class Joined:
-    """What all ways to a node agree on."""
+    """The common state of all paths to a node."""
 
     def __init__(self, symbols: Symbols, node: Node, state: State):
         self._symbols, self._node = symbols, node
         self.values = dict(state.values)
         self._own: set[Symbol] = set()
-        # symbols whose storage in memory was lost where ways met
+        # symbols whose storage in memory was lost at the join
         self.lost: set[Symbol] = set()
 
     def join(self, other: State) -> bool:
-        """One more way; whether that changes anything."""
+        """Merge another path; returns whether anything changed."""
         before = dict(self.values)
         names = self._names(other.values)
         for storage in {*before, *other.values}:
@@ -178,7 +178,7 @@ class Joined:
         return self.values != before
 
     def _names(self, coming: dict[Storage, Value]) -> dict[tuple[Symbol, Symbol], Symbol]:
-        """The symbol of storage that agrees before, and in what comes."""
+        """The symbol of storage that agrees before, and in the new path."""
         groups: dict[Symbol, dict[Symbol, None]] = {}
         for storage, (held, _) in self.values.items():
             if storage in coming:

@@ -1,8 +1,9 @@
-"""Loads that only begin a compare-and-swap: a stale value makes the swap fail, so that they need no order of their own.
+"""CAS-validated loads: a load that only begins a compare-and-swap, which fails if the value is stale.
 
-Such a load's value may be computed with, be what a compare-and-swap of the same address expects (and make what it
-stores), and decide whether its loop goes round again; nothing else. Once the swap has found what was expected, the
-value is as good as the swap's. Value and address are followed through registers, frames and calls.
+Such a load needs no order of its own. Its value may be computed with, be what a compare-and-swap of the same address
+expects (and from which it computes what it stores), and decide whether its loop is repeated; nothing else. Once the
+swap has found the expected value, the loaded one is as good as the swap's. Values and addresses are followed through
+registers, frames and calls.
 """
 
 from collections import deque
@@ -28,12 +29,12 @@ from kernbench.ptx.text.walking import parts_of_call
 
 # spaces that no other thread writes
 _OWN = frozenset(("param", "local", "const"))
-# program points that are looked at before a kernel is given up
+# program points to visit before giving up on a kernel
 _PATIENCE = 2_000_000
 
 
 def validated_loads(bodies: list[Body]) -> dict[int, Order]:
-    """How loads order others that a compare-and-swap makes good, by site: as strongly as that one."""
+    """The memory order of CAS-validated loads, by site: as strong as the swap."""
     decodings = [d for body in bodies for d in body]
     widths = {nbytes_of(d) for d in decodings if is_swap(d)}
     loads = [d for d in decodings if _may_begin(d, widths)]
@@ -56,12 +57,12 @@ def _may_begin(d: Decoding, widths: set[int]) -> bool:
 
 
 def _is_indirect(d: Decoding) -> bool:
-    """Whether an instruction calls what a register names."""
+    """Whether an instruction calls through a register."""
     return d.effects.flow == "call" and parts_of_call(d.operands)[0] not in d.linker.functions
 
 
 class _Context:
-    """A call: which function runs, and from where."""
+    """A call: the function, and where it was called from."""
 
     def __init__(self, number: int, body: Body, caller: "_Context | None", block: int):
         self.number, self.body, self.caller, self.block = number, body, caller, block
@@ -73,7 +74,7 @@ class _Context:
 
 
 class _Walk:
-    """All ways through a kernel, with what each load's value does on them."""
+    """All paths through a kernel, with the uses of each load's value on them."""
 
     def __init__(self, bodies: list[Body], loads: list[Decoding], escaped: set[int]):
         self.symbols = Symbols()
@@ -81,7 +82,7 @@ class _Walk:
         self._kernel = next(body for body in bodies if body.entry)
         self._loads = {id(d): number for number, d in enumerate(loads)}
         self._all = loads
-        # contexts whose frames others may point to, as known before and as found
+        # contexts whose frames may be pointed to, as known before and as found
         self._known, self.escaped = escaped, set(escaped)
         self._contexts: dict[tuple[int, int], _Context] = {}
         self._numbered: list[_Context] = []
@@ -96,7 +97,7 @@ class _Walk:
         self._deciding: dict[Node, int] = {}
 
     def run(self) -> bool:
-        """Walk until nothing changes; False where there is too much to see."""
+        """Walk until nothing changes; False if it takes too long."""
         kernel = self._context(None, -1, self._kernel)
         self._arrive((kernel.number, 0), State(self.symbols, {}))
         work = 0
@@ -112,14 +113,14 @@ class _Walk:
         return True
 
     def good(self) -> list[tuple[Decoding, int]]:
-        """Loads that swaps make good wherever they are run, with the narrowest scope of those swaps."""
+        """Loads that swaps validate wherever they run, with the narrowest scope of those swaps."""
         found: dict[int, list[int]] = {}
         for number, (load, _) in enumerate(self._followed):
             found.setdefault(load, []).append(self._scope(number))
         return [(self._all[load], min(scopes)) for load, scopes in found.items() if min(scopes)]
 
     def _scope(self, number: int) -> int:
-        """The scope of the swaps that one load begins, 0 if its value goes anywhere else."""
+        """The scope of the swaps that one load begins, 0 if its value has other uses."""
         bits, swaps = 3 << 2 * number, self._swaps.get(number, {})
         if self._bad & bits or not swaps:
             return 0
@@ -127,7 +128,7 @@ class _Walk:
         return min(swaps.values()) if all(any(self._around(at, s) for s in swaps) for at in decided) else 0
 
     def _around(self, deciding: Node, swap: Node) -> bool:
-        """Whether a branch lies in a loop that a swap lies in, itself or by what is called there."""
+        """Whether a branch is in a loop that contains a swap, directly or in a called function."""
         here, there = (self._numbered[context].chain(block) for context, block in (deciding, swap))
         for (context, block), (other, home) in zip(here, there, strict=False):
             if context != other:
@@ -175,7 +176,7 @@ class _Walk:
             self._go(context, following, going)
 
     def _go(self, context: _Context, block: int, state: State) -> None:
-        """On to a block; registers that are dead there are left behind."""
+        """Continue at a block, without registers that are dead there."""
         live, number = context.live[block], context.number
         dead = [p for p in state.values if p[0] == "register" and p[1] == number and not live >> p[2] & 1]
         for storage in dead:
@@ -201,7 +202,7 @@ class _Walk:
         self._arrive((inner.number, 0), state)
 
     def _transfer(self, state: State, source: tuple[int, int], inner: _Context, formal: Variable, nbytes: int) -> None:
-        """An argument that lies in the caller's frame."""
+        """Pass an argument that is in the caller's frame."""
         target = self._formal(inner, formal)
         if isinstance(target, int):
             state.move(source, (inner.number, target), nbytes)
@@ -209,7 +210,7 @@ class _Walk:
             self._give(state, inner, formal, state.load(*source, nbytes))
 
     def _give(self, state: State, inner: _Context, formal: Variable, value: Value) -> None:
-        """An argument by its value."""
+        """Pass an argument by value."""
         target = self._formal(inner, formal)
         if isinstance(target, int):
             state.store(inner.number, target, formal.size or 0, value)
@@ -217,13 +218,13 @@ class _Walk:
             state.values["register", inner.number, target.number] = value
 
     def _formal(self, context: _Context, formal: Variable) -> int | Register:
-        """Where a parameter or result of a function lies: in its frame, or in a register."""
+        """A parameter or result of a function: its frame offset, or its register."""
         code = context.body.code
         register = context.body.scope.register(formal.name) if formal.name in code.formals else None
         return code.frame[code.scope, formal.name] if register is None else register
 
     def _return(self, context: _Context, state: State) -> None:
-        """Back behind the call, with what it gives."""
+        """Continue after the call, with its results."""
         if context.caller is None:
             return
         outer, block = context.caller, context.block
@@ -236,7 +237,7 @@ class _Walk:
     def _take(
         self, state: State, inner: _Context, formal: Variable, outer: _Context, d: Decoding, actual: Operand
     ) -> None:
-        """One result."""
+        """Pass one result."""
         source, target, nbytes = self._formal(inner, formal), frame_offset(d, actual), formal.size or 0
         if isinstance(source, int) and target is not None:
             state.move((inner.number, source), (outer.number, target), nbytes)
@@ -252,7 +253,7 @@ class _Walk:
             state.values["register", outer.number, register.number] = value
 
     def mark_of(self, context: int, d: Decoding) -> int:
-        """The number of a load in a context, -1 where it is not followed."""
+        """The number of a load in a context, -1 if it is not followed."""
         load = self._loads.get(id(d))
         if load is None:
             return -1
@@ -263,37 +264,37 @@ class _Walk:
         return self._marks[key]
 
     def width_of(self, number: int) -> int:
-        """The bytes of a load that is followed."""
+        """The size in bytes of a followed load."""
         return nbytes_of(self._followed[number][1])
 
     def made(self, state: State, symbol: Symbol) -> Symbol:
-        """A changing symbol is made, perhaps again."""
+        """A changing symbol is defined, perhaps again."""
         if symbol in self._made:
             state.renew(symbol)
         self._made.add(symbol)
         return symbol
 
     def astray(self, marks: int) -> None:
-        """Values go where no swap makes them good."""
+        """Values have a use that no swap validates."""
         self._bad |= marks
 
     def swapped(self, marks: int, node: Node, scope: int) -> None:
-        """Values are what a swap expects at their own address."""
+        """Values are expected by a swap of their own address."""
         for number in range(len(self._followed)):
             if marks >> 2 * number & 1:
                 self._swaps.setdefault(number, {})[node] = scope
 
     def decided(self, node: Node, marks: int) -> None:
-        """Values decide where lanes go."""
+        """Values decide a branch."""
         self._deciding[node] = self._deciding.get(node, 0) | marks
 
     def let_out(self, *symbols: Symbol) -> None:
-        """Addresses of frames go where they are not followed."""
+        """Addresses of frames escape."""
         for symbol in symbols:
             frame = self.symbols.frame(symbol)
             if frame is not None:
                 self.escaped.add(frame[0])
 
     def open(self, storage: Storage) -> bool:
-        """Whether anybody may point to it."""
+        """Whether storage may be accessed through an escaped address."""
         return storage[0] == "frame" and storage[1] in self._known

@@ -1,13 +1,14 @@
-"""Loads that most threads make for nothing: of a compiler that loads in all threads what one of them stores.
+"""Speculative loads: a compiler loads in all threads what only one of them stores.
 
-Triton loads a scalar in every thread of a block and stores it under a predicate that holds in one; elements that
-several threads hold are loaded by all of them and stored by their owner. What the others load reaches nothing, so
-whoever writes there meanwhile does no harm. Such a load is entered as a read when a store that it leads to runs, and by
-the lanes that store; it may lead there through the address of another load. One that decides whether a store runs is
-entered by the lanes that might store, whatever they loaded. What decides more than stores (a loop, what other lanes
-get), or is stored after something that orders memory, is entered where it stands, as every load of other code is. Of
-those, loads are noted whose value leaves a warp by guarded stores only: if the warp runs none of them, its reads are
-for nothing too (`checks.idle_reads`).
+Triton loads a scalar in every thread of a block and stores it under a predicate that holds in one; elements held by
+several threads are loaded by all of them and stored by their owner. The other threads' values are unused, so a
+concurrent write there does no harm. Such a load counts as a read when a store that depends on it runs, in the lanes
+that store; the dependence may go through the address of another load. A load that decides whether a store runs counts
+in the lanes that might store, whatever they loaded.
+
+A load that decides more than stores (a loop, other lanes' values), or whose value is stored after memory was ordered,
+counts where it is executed, as every load of other code does. Among those, loads are recorded whose value leaves a warp
+by guarded stores only: if the warp runs none of them, its reads are unused as well (`checks.idle_reads`).
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -40,10 +41,10 @@ _SPACES = frozenset(("global", "generic"))
 def find_unused_loads(
     decoded: Decoded, body: Body, writers: Sequence[WriteSite], aliased: bool, validated: Collection[int]
 ) -> UnusedLoads:
-    """Loads of a function whose value may reach nothing, and the checks that enter them where it does reach a store.
+    """Loads of a function whose value may be unused, and the checks that enter them where it reaches a store.
 
-    `writers` is everything in the program that writes memory; with `aliased` parameters any of it may write anywhere.
-    `validated` are the sites of loads that are as strong as a compare-and-swap.
+    `writers` are all writes to memory of the program; with `aliased` parameters any of them may write anywhere.
+    `validated` are the sites of CAS-validated loads.
     """
     if decoded.compiler != "LLVM":
         return UnusedLoads()
@@ -65,24 +66,24 @@ def find_unused_loads(
 
 
 class _Found:
-    """What was found of the loads of one function."""
+    """Results for the loads of one function."""
 
     def __init__(self, table: SlotTable):
         self._table = table
         self._beside: list[Beside] = []
         self._deferred: set[int] = set()
         self._idle: dict[int, tuple[tuple[int, int], ...]] = {}
-        # the stores by which loaded values leave a warp, in the order in which they were found
+        # the stores by which loaded values leave a warp, in the order of discovery
         self._leaving: dict[tuple[int, int], None] = {}
         self._rows: list[tuple[str, int]] = []
 
     def facts(self) -> UnusedLoads:
-        """All of it."""
+        """All results."""
         leaving = frozenset(self._leaving)
         return UnusedLoads(tuple(self._beside), frozenset(self._deferred), self._idle, leaving, tuple(self._rows))
 
     def note_idle(self, uses: "_WarpUses", number: int) -> None:
-        """Note where a load's value leaves a warp, if it can do so by guarded stores only: see `checks.idle_reads`."""
+        """Record the stores by which a load's value leaves a warp, if they are all guarded: see `checks.idle_reads`."""
         if not uses.find(number):
             return
         load = uses.load.site.number
@@ -96,14 +97,14 @@ class _Found:
         self._idle[load] = tuple(keys)
 
     def defer(self, load: Decoding, uses: list["_Use"]) -> None:
-        """Keep the address that a lane loads from, and enter the read where the lane stores, or might."""
+        """Save the address that a lane loads from, and enter the read where the lane stores, or might."""
         flag, kept = self._slot("bool"), self._slot("uint64")
         self._deferred.add(load.site.number)
         self._beside.append(Beside(load.site.number, _keep(load, flag, kept)))
         self._beside += [Beside(use.decoding.site.number, _enter(load, use, flag, kept)) for use in uses]
 
     def _slot(self, bank: str) -> int:
-        """The slot of a register row that only the checks use."""
+        """The slot of a register row for the checks only."""
         row = self._table.new_row(bank)
         self._rows.append((bank, row))
         return self._table.number(RegisterSlot(bank, row))
@@ -121,19 +122,19 @@ def _leave(use: "_Use", key: tuple[int, int]) -> Check:
 def _is_plain_load(d: Decoding, validated: Collection[int]) -> bool:
     space = d.address_space or d.mod("space")
     plain = d.effects.access == "load" and is_plain_access(d, validated) and d.address_slot is not None
-    # nobody writes a kernel's parameters
+    # kernel parameters are never written
     return plain and space_of(space) in _SPACES and "param" not in str(d.mod("space"))
 
 
 def _may_be_written(written: set[frozenset[str]], load: Decoding, origins: dict[int, set[str]]) -> bool:
-    """Whether the program may write where a load reads, as far as pointers show."""
+    """Whether the program may write the memory that a load reads, according to its pointers."""
     mine: set[str] = set().union(*(origins.get(r.number, set()) for r in load.address_reads)) or {UNKNOWN}
     return any(UNKNOWN in mine or UNKNOWN in one or mine & one for one in written)
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """An instruction where a load counts for lanes that run it, or, of conditions, for those that meet one of them."""
+    """An instruction where a load counts: for the lanes that run it, or that meet one of `conditions`."""
 
     decoding: Decoding
     block: int
@@ -141,13 +142,13 @@ class _Use:
 
 
 def _is_certain(use: _Use, where: int) -> bool:
-    """Whether all who load, in block `where`, use what they loaded."""
+    """Whether all lanes that load, in block `where`, use the value."""
     return use.conditions is None and use.decoding.instruction.guard is None and use.block == where
 
 
 @dataclass
 class _State:
-    """Registers that hold something of the load, and whether memory may have been ordered since."""
+    """Registers that depend on the load, and whether memory may have been ordered since."""
 
     held: int = 0
     ordered: bool = False
@@ -155,13 +156,13 @@ class _State:
 
 @dataclass(eq=False)
 class _Uses:
-    """Where a load's value goes."""
+    """The uses of a load's value."""
 
     body: Body
     load: Decoding
-    # registers whose value is wanted when each block begins
+    # registers that are live at the beginning of each block
     live: list[int]
-    # sites of loads that are as strong as a swap
+    # sites of CAS-validated loads
     validated: Collection[int]
     # by the number of the site
     found: dict[int, _Use] = field(default_factory=dict)
@@ -169,7 +170,7 @@ class _Uses:
     _pending: list[tuple[int, int, _State]] = field(default_factory=list)
 
     def find(self, where: int) -> bool:
-        """Find the stores that write it or that it decides on; False where it decides anything else."""
+        """Find the stores that store it or depend on it; False if anything else depends on it."""
         begin = self.body.decodings[where].index(self.load) + 1
         self._pending.append((where, begin, _State(bits(self.load.writes))))
         while self._pending:
@@ -185,7 +186,7 @@ class _Uses:
         return True
 
     def _go_on(self, block: int, held: int, ordered: bool) -> None:
-        """What is still wanted reaches another block."""
+        """Propagate live values to another block."""
         wanted = _State(held & self.live[block], ordered)
         joined = _join(self._entering.get(block), wanted)
         if joined is not None and wanted.held:
@@ -193,14 +194,14 @@ class _Uses:
             self._pending.append((block, 0, _State(joined.held, joined.ordered)))
 
     def _pass(self, d: Decoding, block: int, state: _State) -> bool:
-        """Whether the rule holds behind an instruction."""
+        """Apply an instruction; returns whether the rule still holds."""
         effects, written = d.effects, bits(d.writes)
         if d is self.load:
-            # what an earlier round loaded must be gone by then, and must not lead to what this one loads
+            # values of earlier iterations must be dead by now, and must not influence this load
             kept = state.held & ~(written if d.instruction.guard is None else 0)
             return not kept and not bits(d.reads) & state.held
         if bits(d.reads) & state.held:
-            # what is loaded from an address that it decides comes from it as what is computed does
+            # a value loaded from a dependent address depends on it like a computed one
             follows = effects.computes or (effects.access == "load" and is_plain_access(d, self.validated))
             if not follows and not self._decides(d, block, state):
                 return False
@@ -211,7 +212,7 @@ class _Uses:
         return True
 
     def _decides(self, d: Decoding, block: int, state: _State) -> bool:
-        """Whether what is loaded, used by something that computes no value, reaches or decides stores only."""
+        """Whether a loaded value, used by an instruction that computes nothing, reaches or decides stores only."""
         guard = guard_register(d)
         decided = guard is not None and bool(bits([guard]) & state.held)
         stores = d.effects.access == "store"
@@ -231,10 +232,10 @@ class _Uses:
 
 
 class _WarpUses(_Uses):
-    """Where a load's value leaves the warp: lanes of a warp may exchange it, and it may be kept from round to round."""
+    """Where a load's value leaves the warp: its lanes may exchange it, and it may be kept across iterations."""
 
     def find(self, where: int) -> bool:
-        """Find the guarded stores and reductions that it reaches; False where it leaves the warp in another way."""
+        """Find the guarded stores and reductions that it reaches; False if it leaves the warp otherwise."""
         begin = self.body.decodings[where].index(self.load) + 1
         self._pending.append((where, begin, _State(bits(self.load.writes))))
         while self._pending:
@@ -268,7 +269,7 @@ class _WarpUses(_Uses):
 
 
 def _join(known: _State | None, state: _State) -> _State | None:
-    """Both together, None where that is nothing new."""
+    """The union of two states, None if it is not new."""
     if known is None:
         return _State(state.held, state.ordered)
     joined = _State(known.held | state.held, known.ordered or state.ordered)
@@ -288,7 +289,7 @@ def _keep(load: Decoding, flag: int, kept: int) -> Check:
 
 
 def _who(use: _Use) -> Callable[[Window, Mask | None], Any]:
-    """The positions of lanes for which a use counts."""
+    """A function for the positions of lanes for which a use counts."""
     conditions = use.conditions
     if conditions is None:
         guard = use.decoding.guard()

@@ -1,1 +1,1 @@
-"""Which instructions follow undefined values, and the steps that do."""
+"""Steps for undefined-value tracking, and the instructions that get them."""

@@ -1,4 +1,4 @@
-"""Steps behind instructions whose results may be undefined: loads, and divisions of a compiler's code."""
+"""Steps after instructions whose results may be undefined: loads, and divisions in compiled code."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,14 +21,14 @@ Mark = Callable[[Window, "Mask | None"], None]
 
 
 def may_be_undefined(decoding: Decoding, compiled: bool, local: bool) -> bool:
-    """Whether what an instruction brings may be undefined, and is reported where it decides something.
+    """Whether an instruction's result may be undefined, and is reported where it has an effect.
 
-    That is so for loads of tensor memory, of local memory where the program has any and, in code that is `compiled`,
-    for all loads and for integer divisions whose divisor is no constant.
+    This holds for loads of tensor memory, of local memory if the program has any and, in `compiled` code, for all loads
+    and for integer divisions whose divisor is not constant.
     """
     source = decoding.effects.undefined_from
     if source == "division":
-        # compilers divide ahead, and do not use the result where the divisor is zero
+        # compilers divide speculatively, and do not use the result if the divisor is zero
         return compiled and not decoding.constant_of(2)
     if source != "memory":
         return source == "tensor memory"
@@ -37,12 +37,12 @@ def may_be_undefined(decoding: Decoding, compiled: bool, local: bool) -> bool:
 
 
 def leaves_at_once(decoding: Decoding) -> bool:
-    """Whether the instruction itself ends the plain steps of its block when it meets an undefined value."""
+    """Whether the instruction itself leaves the plain steps of its block at an undefined value."""
     return decoding.effects.undefined_from == "memory"
 
 
 def first_step(decoding: Decoding) -> Step:
-    """Behind an instruction, where no undefined value is known yet: the first one changes how the rest runs."""
+    """A step after an instruction without tracking: the first undefined value switches tracking on."""
     site = decoding.site
 
     def general(window: Window, mask: Mask | None) -> None:
@@ -52,7 +52,7 @@ def first_step(decoding: Decoding) -> Step:
 
 
 def following_step(decoding: Decoding) -> Step:
-    """Behind an instruction, where undefined values are followed: mark its results."""
+    """A step after an instruction with tracking: marks its results."""
     marks = _KINDS[decoding.effects.undefined_from](decoding)
 
     def general(window: Window, mask: Mask | None) -> None:
@@ -66,7 +66,7 @@ def _targets(decoding: Decoding) -> list[tuple[int, Register]]:
 
 
 def _mark_loaded(decoding: Decoding) -> Mark:
-    """A load's results are undefined byte by byte; one without a defined byte is so as a whole."""
+    """Mark undefined bytes of a load's results; without any defined byte a result is undefined as a whole."""
     nbytes, targets = TYPES[decoding.mod("type")].nbytes, _targets(decoding)
     weights = (1 << np.arange(nbytes)).astype(np.uint32)
 
@@ -79,7 +79,7 @@ def _mark_loaded(decoding: Decoding) -> Mark:
                 part = found[0][:, index * nbytes : (index + 1) * nbytes]
                 bits = np.where(part.all(axis=1), whole_of(target), (part * weights).sum(axis=1, dtype=np.uint32))
                 if found[1].kind == CONTESTED:
-                    # no padding, wherever it is stored
+                    # never counts as padding
                     bits = np.where(bits, bits | COMPUTED, bits)
                 definedness.origins[key_of(target)] = found[1]
             definedness.flags.put(window, key_of(target), bits, mask)
@@ -88,7 +88,7 @@ def _mark_loaded(decoding: Decoding) -> Mark:
 
 
 def _mark_all(decoding: Decoding, kind: str, chosen: Callable[[Window], Any]) -> Mark:
-    """Results are undefined as a whole at chosen positions; None for no position."""
+    """Mark results as undefined as a whole at chosen positions; None for no position."""
     targets, origin = _targets(decoding), Origin(decoding.site, kind)
 
     def marks(window: Window, mask: Mask | None) -> None:
@@ -103,7 +103,7 @@ def _mark_all(decoding: Decoding, kind: str, chosen: Callable[[Window], Any]) ->
 
 
 def _mark_tensor(decoding: Decoding) -> Mark:
-    """What warps read of tensor memory that nobody wrote is undefined."""
+    """Mark loads of unwritten tensor memory."""
 
     def empty(window: Window) -> Any:
         warps = window.batch.checks.definedness.take_empty()
@@ -113,7 +113,7 @@ def _mark_tensor(decoding: Decoding) -> Mark:
 
 
 def _mark_divided(decoding: Decoding) -> Mark:
-    """The result of an integer division is undefined in lanes whose divisor is zero."""
+    """Mark results of integer divisions by zero."""
 
     def divided(window: Window) -> Any:
         lanes = window.batch.checks.definedness.take_divided()
@@ -122,7 +122,7 @@ def _mark_divided(decoding: Decoding) -> Mark:
     return _mark_all(decoding, "division", divided)
 
 
-# by where an undefined result comes from
+# by the source of an undefined result
 _KINDS: dict[str, Callable[[Decoding], Mark]] = {
     "memory": _mark_loaded,
     "tensor memory": _mark_tensor,

@@ -1,9 +1,8 @@
-"""Which instructions get steps that follow undefined values, and where in their blocks those go.
+"""Which instructions get steps for undefined-value tracking, and their positions in the blocks.
 
-Registers that may be used before they are set are followed in every run. What comes from memory that nobody wrote, or
-from a compiler's division by zero, is followed from the first such value on: until then there is nothing to follow, and
-a block runs its plain steps. The steps of a block that follow all undefined values are made when it first runs after
-that, so that most launches never pay for them.
+Registers that may be used before they are set are tracked in every run. Values from unwritten memory, or from a
+compiler's division by zero, are tracked from the first such value on: until then blocks run their plain steps. A
+block's steps with tracking are made when it first runs after that, so most launches never pay for them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +24,9 @@ from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import General, Step
 
 Registers = Mapping[int, Register]
-# steps, and the number among a block's own steps before which each goes
+# steps, each with the index of the block's own step that it goes before
 Inserted = list[tuple[int, Step]]
-# where among a block's steps those of each instruction begin and end
+# the range of steps of each instruction in a block
 Spans = Sequence[tuple[int, int]]
 
 
@@ -39,28 +38,28 @@ def find_undefined(body: Body) -> Undefined:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """What decides which steps follow undefined values: code of a compiler, and a program with local memory."""
+    """Decides which steps track undefined values: `compiled` code, and programs with `local` memory."""
 
     compiled: bool
     local: bool
 
     def catches(self, decoding: Decoding) -> bool:
-        """Whether what an instruction brings may be undefined."""
+        """Whether an instruction's result may be undefined."""
         return may_be_undefined(decoding, self.compiled, self.local)
 
     def plain_steps(self, decodings: list[Decoding], spans: Spans, before: list[int], unset: Registers) -> Inserted:
-        """Steps for registers that may never have been set, and behind what may bring the first undefined value."""
+        """Tracking steps for registers that may be unset, and after possible sources of the first undefined value."""
         inserted = _plain_steps(decodings, spans, before, unset, self.compiled) if unset else []
         caught = ((d, end) for d, (_, end) in zip(decodings, spans, strict=True) if self.catches(d))
         return inserted + [(end, first_step(d)) for d, end in caught if not leaves_at_once(d)]
 
     def maker(self, decodings: list[Decoding], spans: Spans, plain: Sequence[General]) -> Callable[[], Watched]:
-        """Makes the steps of a block with all that follow undefined values, from its own."""
+        """A function that makes the steps of a block with tracking, from its own steps."""
         return _Maker(self, decodings, spans, plain)
 
 
 def _closed(body: Body, registers: dict[int, Register]) -> dict[int, Register]:
-    """Registers, and all that is computed from them."""
+    """Registers, and all registers computed from them."""
     found = dict(registers)
     passing = [(d, reads) for d in body if d.writes and (reads := d.passing())] if found else []
     changed = bool(found)
@@ -74,7 +73,7 @@ def _closed(body: Body, registers: dict[int, Register]) -> dict[int, Register]:
 
 
 def _read_unset(body: Body, undefined: list[list[int]]) -> dict[int, Register]:
-    """Registers that are read where they may never have been set."""
+    """Registers that are read where they may be unset."""
     found: dict[int, Register] = {}
     for decodings, before in zip(body.decodings, undefined, strict=True):
         for decoding, unset in zip(decodings, before, strict=True):
@@ -85,7 +84,7 @@ def _read_unset(body: Body, undefined: list[list[int]]) -> dict[int, Register]:
 def _plain_steps(
     decodings: list[Decoding], spans: Spans, before: list[int], followed: Registers, compiled: bool
 ) -> Inserted:
-    """Steps around a block's instructions for registers that may never have been set."""
+    """Tracking steps of a block for registers that may be unset."""
     inserted: Inserted = []
     for decoding, (begin, end), unset in zip(decodings, spans, before, strict=True):
         suspects = [r for r in decoding.deciding() if unset >> r.number & 1 and r.number in followed]
@@ -109,14 +108,14 @@ def _stores(decoding: Decoding, end: int, registers: list[Register], compiled: b
 
 
 class _Maker:
-    """Makes the steps of one block with everything that follows undefined values."""
+    """Makes the steps of one block with tracking."""
 
     def __init__(self, how: Following, decodings: list[Decoding], spans: Spans, plain: Sequence[General]):
         self._how, self._decodings, self._spans, self._plain = how, decodings, spans, plain
 
     def __call__(self) -> Watched:
         inserted: list[tuple[int, General]] = []
-        # the index of an inserted step, or of a step of the load itself, behind which the block goes on
+        # the index of an inserted step, or of the load's own step, after which the block continues
         behind: dict[int, int] = {}
         resumes: dict[int, int] = {}
         for decoding, (begin, end) in zip(self._decodings, self._spans, strict=True):
@@ -130,7 +129,7 @@ class _Maker:
         return _merged(self._plain, inserted, behind, resumes)
 
     def _steps(self, decoding: Decoding, begin: int, end: int) -> Inserted:
-        """The steps around one instruction, but for the one behind a load."""
+        """The tracking steps around one instruction, except for the one after a load."""
         effects, compiled = decoding.effects, self._how.compiled
         stored = decoding.reads if effects.access == "tensor store" else []
         suspects = list(dict.fromkeys((*decoding.deciding(), *stored)))
@@ -150,8 +149,8 @@ class _Maker:
 def _merged(
     plain: Sequence[General], inserted: list[tuple[int, General]], behind: dict[int, int], resumes: dict[int, int]
 ) -> Watched:
-    """Plain steps with others before them; where to go on behind each instruction that met an undefined value."""
-    # stable: of one number, steps behind an instruction stand before those of the next one
+    """Merge plain and inserted steps; positions say where to continue after an instruction with an undefined result."""
+    # a stable sort: at one index, steps after an instruction come before those of the next one
     order = sorted(range(len(inserted)), key=lambda index: inserted[index][0])
     steps: list[General] = []
     positions: dict[int, int] = {}

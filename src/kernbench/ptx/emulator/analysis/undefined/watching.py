@@ -1,10 +1,10 @@
-"""Steps that follow undefined values: bits beside each register, one for each byte that is undefined.
+"""Steps that track undefined values: for each register, one bit for each undefined byte.
 
-A value is undefined where a register was never set, where it was loaded from memory that nobody wrote (local or tensor
-memory; in a compiler's code shared and global memory too), or where a compiler's integer division has a divisor of
-zero. Copies keep the bits of single bytes. What is computed from a register of which no byte is defined is undefined as
-a whole; a register of which some bytes are defined counts as defined there. What such a value decides is reported: an
-address, a branch, what others may read.
+A value is undefined if a register was never set, if it was loaded from unwritten memory (local or tensor memory; in
+compiled code shared and global memory, too), or if a compiler's integer division has a divisor of zero. Copies keep the
+bits of single bytes. A value computed from a register without any defined byte is undefined as a whole; a register with
+some defined bytes counts as defined there. An undefined value is reported where it has an effect: in an address, a
+branch, or memory that others may read.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,9 @@ from kernbench.ptx.text.types import TYPES
 
 
 def watch(decoding: Decoding, register: Register, soft: bool) -> Step | None:
-    """Report lanes in which an undefined register is about to decide something; None where it cannot.
+    """A step that reports lanes in which an undefined register has an effect; None if it cannot.
 
-    `soft` code, a compiler's, may store undefined values in shared memory, and copy those of memory.
+    `soft` (compiled) code may store undefined values in shared memory, and copy those from memory.
     """
     site, name, role = decoding.site, register.name, decoding.role_of(register)
     stored = role == "value" and decoding.effects.access == "store"
@@ -51,7 +51,7 @@ def watch(decoding: Decoding, register: Register, soft: bool) -> Step | None:
 
 
 def _counting_stores(decoding: Decoding, register: Register, soft: bool) -> Callable[[Window], Any]:
-    """At which positions an undefined value that is stored is to be reported."""
+    """A function for the positions at which storing an undefined value is reported."""
     spared = ("local", "shared") if soft else ("local",)
     generic, whole = decoding.store_space == "generic", whole_of(register)
 
@@ -70,7 +70,7 @@ def _counting_stores(decoding: Decoding, register: Register, soft: bool) -> Call
 
 
 def _has_defined_part(decoding: Decoding, window: Window) -> Any:
-    """Positions at which some value that a store writes is defined, in part at least."""
+    """Positions at which some value of a store is defined, at least in part."""
     registers = decoding.registers_of(1)
     found = np.full(window.size, any(register is None for register in registers))
     for register in (r for r in registers if r is not None):
@@ -80,7 +80,7 @@ def _has_defined_part(decoding: Decoding, window: Window) -> Any:
 
 
 def _located(decoding: Decoding, window: Window, mask: Mask | None) -> list[tuple[Any, Array, Mask]]:
-    """Where the positions of a store write."""
+    """The locations that a store writes."""
     assert decoding.address_slot is not None
     port, nbytes = window.batch.port, TYPES[decoding.mod("type")].nbytes * len(decoding.registers_of(1))
     addresses = np.broadcast_to(port.addresses(window, decoding.address_slot), window.size)
@@ -92,10 +92,10 @@ def _located(decoding: Decoding, window: Window, mask: Mask | None) -> list[tupl
 
 
 def unwrite(decoding: Decoding, registers: list[Register], soft: bool) -> Step | None:
-    """Behind a store: memory that undefined bytes were stored in counts as unwritten.
+    """A step after a store: memory that gets undefined bytes counts as unwritten.
 
-    In global memory that is so for copies of memory only, and where the store has a defined part: the padding of a
-    struct. Other stores of undefined values to global memory are reported.
+    In global memory this holds only for copies of memory, and if the store has a defined part: the padding of a struct.
+    Other stores of undefined values to global memory are reported.
     """
     elements = [(n, r) for n, r in enumerate(decoding.registers_of(1)) if r is not None and r in registers]
     reached = ("local", "shared", "global") if decoding.store_space == "generic" else (decoding.store_space,)
@@ -125,7 +125,7 @@ def unwrite(decoding: Decoding, registers: list[Register], soft: bool) -> Step |
 
 
 def _stored_bits(window: Window, register: Register, mask: Mask | None) -> Array | None:
-    """The bits of a register that is stored, None where all of it is defined."""
+    """The undefined bits of a stored register, None if all of it is defined."""
     bits: Array | None = window.batch.checks.definedness.flags.get(window, key_of(register))
     if bits is not None and mask is not None:
         bits = np.where(mask, bits, 0)
@@ -150,15 +150,15 @@ def hand_on(decoding: Decoding, register: Register) -> Step:
 
 
 def mark(decoding: Decoding, passes: bool, targets: list[Register], joins: bool) -> Step:
-    """Results are undefined where a source is, if the instruction `passes` that on. Runs before the instruction.
+    """A step before an instruction: results are undefined if a source is, if the instruction `passes` that on.
 
-    Copies and selections keep single bytes. With `joins`, values that are put together from parts are undefined only
-    where every part is; packed conversions always.
+    Copies and selections keep single bytes. With `joins`, values packed from parts are undefined only if every part is;
+    packed conversions always.
     """
     sources = list(dict.fromkeys(decoding.passing())) if passes else []
     source_keys, target_keys = tuple(map(key_of, sources)), tuple(map(key_of, targets))
     keys = Registers(source_keys + target_keys)
-    # made when they are first needed, which most are not
+    # made on first use, which most never have
     made: Callable[[], dict[Key, Bits]] = cache(lambda: _results(decoding, sources, joins) if passes else {})
     guard = next((r for r in sources if decoding.role_of(r) == "guard"), None)
 
@@ -167,7 +167,7 @@ def mark(decoding: Decoding, passes: bool, targets: list[Register], joins: bool)
         if not checks.definedness.flags.known(window, keys):
             return
         results = made()
-        # all results first: a target may be a source
+        # compute all results first, since a target may be a source
         unsure = None if guard is None else undefined(window, guard)
         found = [results[key](window) if key in results else None for key in target_keys]
         for target, bits in zip(targets, found, strict=True):
@@ -191,7 +191,7 @@ def _results(decoding: Decoding, sources: list[Register], joins: bool) -> dict[K
 
 
 def _computed(decoding: Decoding, sources: list[Register], joins: bool) -> Callable[[Window], Any]:
-    """Positions at which what an instruction computes is undefined; None where there are none."""
+    """Positions at which an instruction's result is undefined; None if there are none."""
     parts = _parts(decoding, joins)
     if parts is not None and any(part is None for part in parts):
         return lambda window: None
@@ -224,10 +224,10 @@ def _all_of(rows: list[Any]) -> Any:
 
 
 def _parts(decoding: Decoding, joins: bool) -> list[Register | None] | None:
-    """What a value is put together from, None for what is no register; None for a value that is not put together."""
+    """The parts a value is packed from, None for those that are no registers; None if it is not packed."""
     effects = decoding.effects
     if effects.law == "convert and pack":
-        # random bits to round with are no part
+        # random bits for rounding are not a part
         last = len(decoding.operands) - (decoding.mod("rnd") == "rs")
         return [part for index in range(1, last) for part in decoding.registers_of(index)]
     if not joins or not effects.parts:
@@ -237,7 +237,7 @@ def _parts(decoding: Decoding, joins: bool) -> list[Register | None] | None:
 
 
 def _deciding_operands(decoding: Decoding) -> list[Callable[[Window], Any]]:
-    """For `and`, `or` and the boolean of a comparison: lanes in which one defined operand decides the result."""
+    """For `and`, `or` and the boolean of a comparison: lanes in which one defined operand determines the result."""
     compares = decoding.effects.law == "compare"
     operation = decoding.mod("bool") if compares else decoding.effects.law
     if operation == "xor" and len({str(operand) for operand in decoding.operands[1:3]}) == 1:
@@ -249,7 +249,7 @@ def _deciding_operands(decoding: Decoding) -> list[Callable[[Window], Any]]:
 
 
 def _decides(decoding: Decoding, operand: Operand, when: bool) -> Callable[[Window], Any] | None:
-    """Lanes in which an operand is defined, and is anything but zero (`when`) or zero."""
+    """Lanes in which an operand is defined, and non-zero (`when`) or zero."""
     if isinstance(operand, Integer):
         return lambda window: np.full(window.size, bool(operand.value) == when)
     name = operand.operand if isinstance(operand, Not) else operand

@@ -100,7 +100,7 @@ def _repeats(addresses: UInt64s, first: Int, count: Int) -> Flag:
 def are_plain(
     state: UInt32s, filled_by: Int32s, located: Located, count: Int, transposed: Flag, shadow: Shadow
 ) -> Flag:
-    """Whether all rows are written, no copy fills one still, and no write of theirs may race with reading them."""
+    """Whether all rows are written, not the target of a copy in flight, and without a write that races with reading."""
     addresses, origins, size, lane_numbers = located
     arrays = named(shadow)
     cells, lanes, table = arrays.cells, arrays.lanes, arrays.table
